@@ -1,0 +1,150 @@
+"""Source positions, remarks, warnings and errors, and how they are shown to a person.
+
+Every value that a user wrote carries a `Span`; every error carries a code whose heading stands in
+``docs/errors.md``.  Front ends collect several `Diagnostic` values and raise them together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A text that a user wrote: a ``.tc`` file, a Python function, an einsum string."""
+
+    text: str
+    name: str = "<string>"
+    first_line: int = 1
+    """Line number of the first line of `text` inside the file `name`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Half-open character range ``[start, end)`` of a `Source`."""
+
+    source: Source
+    start: int
+    end: int
+
+    def line_column(self) -> tuple[int, int]:
+        """Line (in the file's numbering) and column, both counted from 1."""
+        before = self.source.text[: self.start]
+        return before.count("\n") + self.source.first_line, self.start - (before.rfind("\n") + 1) + 1
+
+    def join(self, other: Span | None) -> Span:
+        """The smallest span that covers both."""
+        if other is None:
+            return self
+        return Span(self.source, min(self.start, other.start), max(self.end, other.end))
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding: `code` (heading of docs/errors.md), message in the user's words, place, way out."""
+
+    code: str
+    message: str
+    span: Span | None = None
+    help: str | None = None
+    severity: Literal["error", "warning"] = "error"
+
+    def render(self) -> str:
+        """Message, ``--> file:line:column``, the excerpt with a caret, and one ``help:`` line."""
+        lines = [f"{self.severity}[{self.code}]: {self.message}"]
+        if self.span is not None:
+            lines += _render_excerpt(self.span)
+        if self.help:
+            lines.append(f"  help: {self.help}")
+        return "\n".join(lines)
+
+
+def _render_excerpt(span: Span) -> list[str]:
+    line_number, column = span.line_column()
+    all_lines = span.source.text.split("\n")
+    index = min(line_number - span.source.first_line, len(all_lines) - 1)
+    line = all_lines[index].expandtabs(1)
+    width = max(1, min(span.end - span.start, len(line) - column + 1))
+    gutter = len(str(line_number))
+    return [
+        f"{' ' * gutter}--> {span.source.name}:{line_number}:{column}",
+        f"{' ' * gutter} |",
+        f"{line_number} | {line}",
+        f"{' ' * gutter} | {' ' * (column - 1)}{'^' * width}",
+    ]
+
+
+class PolycError(Exception):
+    """Base of all errors that polyc raises for something a user did.  `str()` is the full rendering."""
+
+    def __init__(self, *diagnostics: Diagnostic) -> None:
+        self.diagnostics = diagnostics
+        super().__init__("\n".join(d.render() for d in diagnostics))
+
+    @property
+    def code(self) -> str:
+        return self.diagnostics[0].code if self.diagnostics else "internal"
+
+
+class SyntaxErrorInSource(PolycError, SyntaxError):
+    """The text is not in the language.  Codes ``syntax-*``."""
+
+    def __str__(self) -> str:
+        return "\n".join(d.render() for d in self.diagnostics)
+
+
+class SemanticError(PolycError, ValueError):
+    """Names, types or index usage are wrong.  Codes ``semantic-*``, ``type-*``."""
+
+
+class RangeError(PolycError, ValueError):
+    """Ranges of indices cannot be inferred or do not fit.  Codes ``range-*``."""
+
+
+class ArgumentError(PolycError, ValueError):
+    """An array or size given at a call does not fit.  Codes ``argument-*``."""
+
+
+class ArgumentTypeError(PolycError, TypeError):
+    """An argument has the wrong dtype or is no array.  Codes ``argument-type-*``."""
+
+
+class BoundsError(PolycError, IndexError):
+    """A data-dependent subscript left its array at run time.  Code ``bounds-*``."""
+
+
+class UnsupportedError(PolycError, NotImplementedError):
+    """Understood, but this version of polyc cannot do it.  Codes ``unsupported-*``."""
+
+
+class CompileBudgetError(PolycError, RuntimeError):
+    """The request exceeds a compile-time budget on every rung of the ladder.  Codes ``budget-*``."""
+
+
+class InternalError(PolycError, RuntimeError):
+    """A bug in polyc: please report it.  Codes ``internal-*``."""
+
+
+class PolycWarning(UserWarning):
+    """A warning with a code (first word in brackets of its text)."""
+
+    def __init__(self, diagnostic: Diagnostic) -> None:
+        self.diagnostic = diagnostic
+        self.code = diagnostic.code
+        super().__init__(diagnostic.render())
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What a pass did (`passed`), could not do (`missed`) or found (`analysis`), and the number that decided."""
+
+    kind: Literal["passed", "missed", "analysis"]
+    pass_name: str
+    message: str
+    statement: str | None = None
+    span: Span | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        where = f" [{self.statement}]" if self.statement else ""
+        return f"{self.kind:8} {self.pass_name}{where}: {self.message}"

@@ -1,0 +1,329 @@
+"""Expressions: one small language for statement values, subscripts, extents and loop bounds.
+
+Expressions are *explicitly typed*: front ends insert `Cast` nodes, so both operands of an arithmetic operator
+have the same element type and nothing below the front ends promotes.  `Index` and `Size` are 64-bit integers.
+Subscripts, extents and bounds are ``i64`` expressions.  In a `LoopNest` the same nodes are used: `Index` is then
+a loop variable, `Size` an integer parameter of the entry point, `Read` a read of a buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from polyc.diagnostics import Span
+from polyc.ir.types import BOOL, I64, DType
+
+
+def _span() -> Span | None:
+    return field(default=None, compare=False, repr=False)  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    """A literal of element type `dtype`; infinities and NaN are Python floats."""
+
+    value: int | float | bool
+    dtype: DType = I64
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """An iteration index of a statement, or a loop variable in a loop nest."""
+
+    name: str
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """A size symbol, or an integer parameter of the entry point in a loop nest."""
+
+    name: str
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The element of a tensor version (or buffer) at `subscripts`; rank 0 has none."""
+
+    tensor: str
+    subscripts: tuple[Expr, ...]
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Pad:
+    """`read` where all its subscripts are inside the tensor, else `value`."""
+
+    read: Read
+    value: Expr
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operator of `OPERATORS` applied to operands of one element type."""
+
+    op: str
+    args: tuple[Expr, ...]
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """`then` where `condition` holds, else `other`; the arm not taken is not evaluated (its reads are guarded)."""
+
+    condition: Expr
+    then: Expr
+    other: Expr
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """Conversion of element type, as NumPy's `astype` (float to integer truncates towards zero)."""
+
+    value: Expr
+    dtype: DType
+    span: Span | None = _span()
+
+
+Expr = Const | Index | Size | Read | Pad | Call | Select | Cast
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """`result`: "same" as the operands, "bool", or "float" (operands must be floating point, result the same)."""
+
+    arity: int
+    result: str
+    infix: str | None = None
+
+
+def _table() -> dict[str, Operator]:
+    table: dict[str, Operator] = {}
+    for name, infix in (("add", "+"), ("sub", "-"), ("mul", "*")):
+        table[name] = Operator(2, "same", infix)
+    # truediv: floats only. floordiv and mod: NumPy's // and % (round toward -inf; integer division by zero gives 0).
+    table["truediv"] = Operator(2, "float", "/")
+    table["floordiv"] = Operator(2, "same", "//")
+    table["mod"] = Operator(2, "same", "%")
+    # max and min propagate NaN (np.maximum); fmax and fmin ignore it (np.fmax).
+    for name in ("max", "min", "fmax", "fmin", "pow", "bitand", "bitor", "bitxor"):
+        table[name] = Operator(2, "same")
+    for name in ("neg", "abs"):
+        table[name] = Operator(1, "same", "-" if name == "neg" else None)
+    for name, infix in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="), ("eq", "=="), ("ne", "!=")):
+        table[name] = Operator(2, "bool", infix)
+    for name, infix in (("and", "&&"), ("or", "||")):  # operands are bool
+        table[name] = Operator(2, "bool", infix)
+    table["not"] = Operator(1, "bool", "!")
+    # round: half away from zero (C); rint: half to even (NumPy).  rsqrt(x) = 1/sqrt(x), sigmoid(x) = 1/(1+exp(-x)).
+    for name in (
+        "exp exp2 exp10 expm1 log log2 log10 log1p logb sqrt rsqrt cbrt sin cos tan asin acos atan sinh cosh tanh "
+        "asinh acosh atanh sinpi cospi erf erfc lgamma tgamma ceil floor round rint trunc sigmoid"
+    ).split():
+        table[name] = Operator(1, "float")
+    for name in "atan2 copysign fdim fmod hypot rhypot nextafter remainder".split():
+        table[name] = Operator(2, "float")
+    table["fma"] = Operator(3, "float")
+    return table
+
+
+OPERATORS: dict[str, Operator] = _table()
+
+
+def int_const(value: int) -> Const:
+    return Const(int(value), I64)
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """Direct operands, subscripts included."""
+    match expr:
+        case Const() | Index() | Size():
+            return ()
+        case Read():
+            return expr.subscripts
+        case Pad():
+            return (expr.read, expr.value)
+        case Call():
+            return expr.args
+        case Select():
+            return (expr.condition, expr.then, expr.other)
+        case Cast():
+            return (expr.value,)
+        case _:
+            assert_never(expr)
+
+
+def with_children(expr: Expr, new: tuple[Expr, ...]) -> Expr:
+    """The same node over other operands."""
+    match expr:
+        case Const() | Index() | Size():
+            return expr
+        case Read():
+            return replace(expr, subscripts=new)
+        case Pad():
+            read, value = new
+            assert isinstance(read, Read)
+            return replace(expr, read=read, value=value)
+        case Call():
+            return replace(expr, args=new)
+        case Select():
+            return replace(expr, condition=new[0], then=new[1], other=new[2])
+        case Cast():
+            return replace(expr, value=new[0])
+        case _:
+            assert_never(expr)
+
+
+def walk(expr: Expr) -> Iterator[Expr]:
+    """All nodes, parents before children, left to right."""
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(children(node)))
+
+
+def rewrite(expr: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
+    """Bottom-up: each node over rewritten children, replaced by `rule(node)` unless that is None."""
+    old = children(expr)
+    new = tuple(rewrite(child, rule) for child in old)
+    if any(a is not b for a, b in zip(old, new, strict=True)):
+        expr = with_children(expr, new)
+    result = rule(expr)
+    return expr if result is None else result
+
+
+def substitute(expr: Expr, indices: Mapping[str, Expr], sizes: Mapping[str, Expr] | None = None) -> Expr:
+    """Replace indices (and size symbols) by expressions."""
+
+    def rule(node: Expr) -> Expr | None:
+        if isinstance(node, Index):
+            return indices.get(node.name)
+        if isinstance(node, Size) and sizes:
+            return sizes.get(node.name)
+        return None
+
+    return rewrite(expr, rule)
+
+
+def reads(expr: Expr) -> list[Read]:
+    """All reads in `expr`, those in subscripts and under `Pad` included, left to right."""
+    return [node for node in walk(expr) if isinstance(node, Read)]
+
+
+def type_of(expr: Expr, tensor_types: Mapping[str, DType]) -> DType:
+    """Element type of a well-formed expression."""
+    match expr:
+        case Const():
+            return expr.dtype
+        case Index() | Size():
+            return I64
+        case Read():
+            return tensor_types[expr.tensor]
+        case Pad():
+            return tensor_types[expr.read.tensor]
+        case Call():
+            return BOOL if OPERATORS[expr.op].result == "bool" else type_of(expr.args[0], tensor_types)
+        case Select():
+            return type_of(expr.then, tensor_types)
+        case Cast():
+            return expr.dtype
+        case _:
+            assert_never(expr)
+
+
+def evaluate(expr: Expr, values: Mapping[str, int]) -> int:
+    """Value of an integer expression over sizes and indices; used for extents, strides and checks on the host."""
+    match expr:
+        case Const():
+            return int(expr.value)
+        case Index() | Size():
+            return values[expr.name]
+        case Select():
+            return evaluate(expr.then if evaluate(expr.condition, values) else expr.other, values)
+        case Cast():
+            return evaluate(expr.value, values)
+        case Call():
+            a = [evaluate(arg, values) for arg in expr.args]
+            return int(_HOST[expr.op](*a))
+        case Read() | Pad():
+            raise ValueError("a read has no value on the host")
+        case _:
+            assert_never(expr)
+
+
+_HOST: dict[str, Callable[..., int]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "floordiv": lambda a, b: a // b if b else 0,
+    "mod": lambda a, b: a % b if b else 0,
+    "max": max,
+    "min": min,
+    "neg": lambda a: -a,
+    "abs": abs,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "and": lambda a, b: bool(a) and bool(b),
+    "or": lambda a, b: bool(a) or bool(b),
+    "not": lambda a: not a,
+}
+
+_FOLDABLE = frozenset(_HOST)
+
+
+def simplify_int(expr: Expr) -> Expr:
+    """Fold constants and drop neutral elements in an integer expression; never changes its value."""
+
+    def rule(node: Expr) -> Expr | None:
+        if not isinstance(node, Call) or node.op not in _FOLDABLE:
+            return None
+        if all(isinstance(a, Const) for a in node.args) and all(type_of(a, {}) == I64 for a in node.args):
+            value = evaluate(node, {})
+            return Const(bool(value), BOOL) if OPERATORS[node.op].result == "bool" else int_const(value)
+        match node:
+            case Call("add", (a, Const(0))) | Call("add", (Const(0), a)) | Call("sub", (a, Const(0))):
+                return a
+            case Call("mul", (a, Const(1))) | Call("mul", (Const(1), a)) | Call("floordiv", (a, Const(1))):
+                return a
+            case Call("mul", (_, Const(0))) | Call("mul", (Const(0), _)):
+                return int_const(0)
+            case Call("max" | "min", (a, b)) if a == b:
+                return a
+        return None
+
+    return rewrite(expr, rule)
+
+
+def identity_of(op: str, dtype: DType) -> Const:
+    """The identity of the monoid `op` (add, mul, max, min, and, or) on `dtype`."""
+    if op == "add":
+        return Const(0.0 if dtype.is_float else (False if dtype.kind == "b" else 0), dtype)
+    if op == "mul":
+        return Const(1.0 if dtype.is_float else (True if dtype.kind == "b" else 1), dtype)
+    if op in ("max", "min"):
+        if dtype.is_float:
+            return Const(float("-inf") if op == "max" else float("inf"), dtype)
+        if dtype.kind == "b":
+            return Const(op == "min", dtype)
+        low = -(1 << (dtype.bits - 1)) if dtype.kind == "i" else 0
+        high = (1 << (dtype.bits - (1 if dtype.kind == "i" else 0))) - 1
+        return Const(low if op == "max" else high, dtype)
+    if op in ("and", "or"):
+        return Const(op == "and", BOOL)
+    raise ValueError(f"no monoid {op!r}")
+
+
+MONOIDS = ("add", "mul", "max", "min", "and", "or")
+"""Reduction operators; `max` and `min` propagate NaN."""
+

@@ -1,0 +1,132 @@
+"""The LoopNest: a small imperative IR after isl's AST, the last stop before LLVM.
+
+Expressions are those of `ir.expr` with `Index` = loop variable, `Size` = integer parameter of the entry point
+(`LoopNest.parameters`: all size symbols, then one byte stride ``A.stride0``, ``A.stride1`` … per array dimension),
+`Read` = element of a `Buffer`.  Scalar meaning: a loop nest run one iteration after the other, whatever the loops' kinds,
+gives the result; kinds say how iterations may be grouped.  The interpreter (`ir.interpret_loops`) runs that meaning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from polyc.ir.expr import Expr
+from polyc.ir.types import DType
+
+Space = Literal["argument", "shared", "thread", "register"]
+"""argument: memory of the caller.  shared: workspace, one copy.  thread: workspace, one copy per thread of the team.
+register: a small constant-shaped tile that lives in registers (every access sits in unrolled and vector loops)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """An array.  Element ``[s0, s1, …]`` lies at ``base + sum(s_d * strides[d])`` bytes.
+
+    `strides` are byte strides: constants, or expressions over parameters.  `position` is the place in ``data`` for arguments.
+    `aligned`: base is 64-byte aligned (workspace always).  `may_alias`: names of other buffers that may be the same memory.
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[Expr, ...]
+    strides: tuple[Expr, ...]
+    space: Space
+    position: int | None = None
+    may_alias: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """``buffer[subscripts] = value``."""
+
+    buffer: str
+    subscripts: tuple[Expr, ...]
+    value: Expr
+    statement: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """``buffer[subscripts] = buffer[subscripts] op value`` with `op` a monoid of `expr.MONOIDS`."""
+
+    buffer: str
+    subscripts: tuple[Expr, ...]
+    op: str
+    value: Expr
+    statement: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Report check number `check` with `value` and `bound` unless ``0 <= value < bound`` (or `condition` is false).
+
+    The reads that follow use a clamped subscript, so that nothing outside is touched either way."""
+
+    check: int
+    value: Expr
+    bound: Expr
+    condition: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    condition: Expr
+    body: tuple[Node, ...]
+    orelse: tuple[Node, ...] = ()
+
+
+LoopKind = Literal["serial", "parallel", "vector", "unroll"]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """``for var in range(lower, upper, step)``.
+
+    kind `parallel`: iterations are independent; split into one contiguous block per thread of the team that came, where
+    `parallel_if` (None = always) holds.  Parallel loops are not nested.
+    kind `vector`: iterations are taken `lanes` at a time (times `interleave` vectors in flight); step is 1.  The rest is
+    masked, or runs one by one where the target has no masks.
+    kind `unroll`: expanded completely; `max_trip` is known, lower is 0 and step 1.  With a non-constant `upper` the copies
+    are predicated: reads outside are not done, stores outside are dropped.
+    A vector loop with `max_trip` not None is expanded like an unrolled one, in ceil(max_trip / lanes) vectors, the lanes
+    at or beyond `upper` masked off when `upper` is not constant (or no multiple of `lanes`).
+
+    `registers`: buffers whose `Update` targets inside this loop do not depend on `var` and are held in registers while it
+    runs: per unrolled copy and lane one accumulator, loaded before the loop and stored behind it.  If `var` (or a vector
+    loop variable inside) is a reduction variable, that is, the target does not depend on it, each lane and each interleaved
+    vector has an accumulator of its own that starts at the identity; they are combined pairwise, in a fixed tree, at the end.
+    """
+
+    var: str
+    lower: Expr
+    upper: Expr
+    step: int
+    kind: LoopKind
+    body: tuple[Node, ...]
+    max_trip: int | None = None
+    lanes: int = 1
+    interleave: int = 1
+    registers: tuple[str, ...] = ()
+    parallel_if: Expr | None = None
+
+
+Node = Store | Update | Guard | If | Loop
+
+
+@dataclass(frozen=True, slots=True)
+class LoopNest:
+    """A whole entry point.  Argument buffers come first, by `position`; then workspace buffers."""
+
+    name: str
+    parameters: tuple[str, ...]
+    buffers: tuple[Buffer, ...]
+    body: tuple[Node, ...]
+    checks: tuple[str, ...] = field(default=())
+    """Names of the run-time guards by number, for remarks; the kernel signature holds their messages."""
+
+    def buffer(self, name: str) -> Buffer:
+        for b in self.buffers:
+            if b.name == name:
+                return b
+        raise KeyError(name)

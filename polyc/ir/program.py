@@ -1,0 +1,186 @@
+"""The Program: statements in Einstein form, single-assignment.  The whole high-level IR is on this page and `expr`.
+
+Every element of every *version* of a tensor is defined once; order has no meaning but through values.  The front ends
+rename a second assignment to a name into a new version (``O``, ``O.1``, ``O.2``; the caller's own content of an
+accumulated output is the version ``O.in``).  A Program holds no inferred ranges: those are `polyc.poly.infer.Ranges`.
+
+A reduction statement means: ``target[left] = init(left) op value op value op …`` over all points of the iteration
+space whose left subscripts are that element; elements written by no point (an empty reduction range) get `init`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from polyc.diagnostics import Source, Span
+from polyc.ir.expr import Expr, Index, substitute, walk
+from polyc.ir.types import DType
+
+
+def _span() -> Span | None:
+    return field(default=None, compare=False, repr=False)  # type: ignore[return-value]
+
+
+Role = Literal["input", "accumulated", "output", "temporary"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One version of a tensor.
+
+    `shape` holds declared extents (expressions over sizes) or is None where range inference finds them.
+    Roles: ``input`` (a parameter), ``accumulated`` (what the caller's ``out`` holds before the call, named ``X.in``),
+    ``output`` (the last version of a returned name), ``temporary`` (everything else).
+    """
+
+    name: str
+    dtype: DType
+    rank: int
+    shape: tuple[Expr, ...] | None
+    role: Role
+    base: str
+    """The user's name of it: the same for all versions."""
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class RangeClause:
+    """``lower <= index < upper`` given by the user; the bounds are expressions over sizes (later: other indices)."""
+
+    index: str
+    lower: Expr
+    upper: Expr
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A boolean expression over indices and sizes that restricts the iteration space (``where j <= i``)."""
+
+    condition: Expr
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Exists:
+    """An expression whose reads take part in range inference and in nothing else."""
+
+    value: Expr
+    span: Span | None = _span()
+
+
+Where = RangeClause | Condition | Exists
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """A commutative monoid of `expr.MONOIDS` and the initial value: an expression over the left indices."""
+
+    op: str
+    init: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """``target[subscripts] = value`` or, with `reduction`, ``target[subscripts] op= value``.
+
+    `indices` are the iteration indices: those of the left side in order, then the others by first appearance in `value`.
+    `subscripts` are expressions over indices; the front ends of today write distinct `Index` nodes.
+    """
+
+    name: str
+    target: str
+    subscripts: tuple[Expr, ...]
+    indices: tuple[str, ...]
+    value: Expr
+    reduction: Reduction | None = None
+    where: tuple[Where, ...] = ()
+    span: Span | None = _span()
+
+    @property
+    def left_indices(self) -> tuple[str, ...]:
+        """Indices that stand on the left side, in the order of `indices`."""
+        present = {node.name for sub in self.subscripts for node in walk(sub) if isinstance(node, Index)}
+        return tuple(i for i in self.indices if i in present)
+
+    @property
+    def reduction_indices(self) -> tuple[str, ...]:
+        left = set(self.left_indices)
+        return tuple(i for i in self.indices if i not in left)
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """A result: the user's name, the version returned, and for an accumulated one the version that `out` holds at entry."""
+
+    name: str
+    version: str
+    initial: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A whole operator.  `sizes` by first appearance in the parameters; `parameters` are input tensors in source order."""
+
+    name: str
+    sizes: tuple[str, ...]
+    tensors: tuple[Tensor, ...]
+    parameters: tuple[str, ...]
+    returns: tuple[Return, ...]
+    statements: tuple[Statement, ...]
+    defined_sizes: tuple[tuple[str, Expr], ...] = ()
+    """Symbols for non-affine sizes (``N*N``), each with the host expression over `sizes` that gives its value."""
+    source: Source | None = field(default=None, compare=False, repr=False)
+
+    def tensor(self, name: str) -> Tensor:
+        for t in self.tensors:
+            if t.name == name:
+                return t
+        raise KeyError(name)
+
+    @property
+    def types(self) -> dict[str, DType]:
+        """Element type of every tensor version by name."""
+        return {t.name: t.dtype for t in self.tensors}
+
+    def writers(self) -> dict[str, list[Statement]]:
+        """Statements by the version they write."""
+        table: dict[str, list[Statement]] = {}
+        for s in self.statements:
+            table.setdefault(s.target, []).append(s)
+        return table
+
+
+def specialize_sizes(program: Program, sizes: Mapping[str, Expr]) -> Program:
+    """Replace size symbols by expressions (constants); the names stay in `sizes`, as the entry point still takes them."""
+
+    def sub(expr: Expr) -> Expr:
+        return substitute(expr, {}, sizes)
+
+    def sub_where(clause: Where) -> Where:
+        match clause:
+            case RangeClause():
+                return replace(clause, lower=sub(clause.lower), upper=sub(clause.upper))
+            case Condition():
+                return replace(clause, condition=sub(clause.condition))
+            case Exists():
+                return replace(clause, value=sub(clause.value))
+
+    return replace(
+        program,
+        tensors=tuple(
+            replace(t, shape=None if t.shape is None else tuple(sub(e) for e in t.shape)) for t in program.tensors
+        ),
+        statements=tuple(
+            replace(
+                s,
+                subscripts=tuple(sub(e) for e in s.subscripts),
+                value=sub(s.value),
+                reduction=None if s.reduction is None else replace(s.reduction, init=sub(s.reduction.init)),
+                where=tuple(sub_where(w) for w in s.where),
+            )
+            for s in program.statements
+        ),
+    )

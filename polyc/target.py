@@ -1,0 +1,59 @@
+"""The machine model: a plain value that every decision reads and tests pin."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One kind of machine.  Cache sizes in bytes, per core for L1 and L2, whole for L3; latency in cycles.
+
+    `features` is LLVM's feature string (``+avx2,+fma``); `cpu` only names a tuning model and may be "generic".
+    """
+
+    name: str
+    triple: str
+    cpu: str
+    features: str
+    vector_bits: int
+    n_registers: int
+    has_fma: bool
+    has_masks: bool
+    """Masked loads and stores of 32 and 64 bit elements at full speed (AVX-512)."""
+    has_gather: bool
+    fma_latency: int = 4
+    fma_per_cycle: int = 2
+    cores: int = 2
+    l1: int = 32 << 10
+    l2: int = 1 << 20
+    l3: int = 32 << 20
+    cache_line: int = 64
+
+    def lanes(self, itemsize: int) -> int:
+        """Elements of `itemsize` bytes in one vector register (at least 1)."""
+        return max(1, self.vector_bits // 8 // itemsize)
+
+
+_V2 = "+cx16,+sahf,+popcnt,+sse3,+ssse3,+sse4.1,+sse4.2"
+_V3 = _V2 + ",+avx,+avx2,+fma,+bmi,+bmi2,+f16c,+lzcnt,+movbe"
+_V4 = _V3 + ",+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"
+_TRIPLE = "x86_64-unknown-linux-gnu"
+
+X86_64_V2 = Target("x86-64-v2", _TRIPLE, "x86-64-v2", _V2, 128, 16, False, False, False)
+X86_64_V3 = Target("x86-64-v3", _TRIPLE, "x86-64-v3", _V3, 256, 16, True, False, True)
+X86_64_V4 = Target("x86-64-v4", _TRIPLE, "x86-64-v4", _V4, 512, 32, True, True, True)
+BASELINE = Target("generic", _TRIPLE, "generic", "", 128, 16, False, False, False)
+
+PINNED: dict[str, Target] = {t.name: t for t in (X86_64_V2, X86_64_V3, X86_64_V4)}
+"""Machine models for golden files, and for restricting a host to an older instruction set."""
+
+
+def restrict(host: Target, level: str) -> Target:
+    """`host` with no more than the instruction set of the pinned model `level` (its caches and cores stay)."""
+    pinned = PINNED[level]
+    if host.vector_bits < pinned.vector_bits:
+        return host
+    return replace(
+        pinned, cores=host.cores, l1=host.l1, l2=host.l2, l3=host.l3, cache_line=host.cache_line, triple=host.triple
+    )
