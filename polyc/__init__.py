@@ -1,0 +1,1 @@
+"""polyc: a polyhedral auto-scheduling compiler for tensor operators written in Einstein notation."""

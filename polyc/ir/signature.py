@@ -1,0 +1,61 @@
+"""What a compiled entry point takes and gives: the value that code generation, runtime and ahead-of-time output share.
+
+The entry point is
+``int32 entry(void **data, const int64_t *sizes_and_strides, void *workspace, int64_t *error, int32 threads)`` with
+``int64 entry_workspace(const int64_t *sizes_and_strides, int32 threads)`` bytes of workspace (64-byte aligned).
+``data`` holds `arrays` in order (parameters in source order, then returns; an accumulated return once; scalars rank 0).
+``sizes_and_strides`` holds `sizes`, then `defined_sizes`, then per array one byte stride per dimension.
+``error`` gets check number, index value, bound; the result is 0, or 1 + the check number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from polyc.diagnostics import Span
+from polyc.ir.expr import Expr
+from polyc.ir.types import DType
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """One array argument.  `shape` over sizes; `lower` is the index of its element 0 (origins of inferred ranges)."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Expr, ...]
+    lower: tuple[Expr, ...]
+    role: Literal["input", "output", "inout"]
+    strides: tuple[int, ...] | None = None
+    """Byte strides the code was specialised for; None: any (read from the argument block)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostCheck:
+    """A precondition on sizes, tested before the kernel runs: `condition` must hold, else `message` (code `code`).
+
+    `message` is a format string over the size symbols: ``"index j runs to {N}, but …"``."""
+
+    condition: Expr
+    code: str
+    message: str
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeGuard:
+    """A check in the generated code; `message` is a format string over ``value`` and ``bound``."""
+
+    message: str
+    span: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    name: str
+    sizes: tuple[str, ...]
+    defined_sizes: tuple[tuple[str, Expr], ...]
+    arrays: tuple[ArraySpec, ...]
+    host_checks: tuple[HostCheck, ...] = ()
+    guards: tuple[RuntimeGuard, ...] = ()
