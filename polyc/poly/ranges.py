@@ -1,0 +1,55 @@
+"""The result of range inference: intervals of indices and tensors, preconditions, subscripts to guard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import islpy
+
+from polyc.diagnostics import Diagnostic
+from polyc.ir.expr import Expr, Read
+from polyc.ir.signature import HostCheck
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """``lower <= x < lower + extent``, both expressions over sizes."""
+
+    lower: Expr
+    extent: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedSubscript:
+    """A read whose subscript `dimension` cannot be proved inside (it depends on data): guarded at run time.
+
+    `condition`: the read is only made where this holds (arms of `?:` that enclose it); None = always.
+    In the program's own coordinates; `read` is compared by value with the reads of the statement.
+    """
+
+    read: Read
+    dimension: int
+    condition: Expr | None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StatementRanges:
+    indices: dict[str, Interval]
+    domain: islpy.Set  # [sizes] -> { S[indices] }, exact, in the program's own coordinates
+    guards: tuple[GuardedSubscript, ...] = ()
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Ranges:
+    """`statements` by statement name, `tensors` by version name (declared ones too).
+
+    `context` holds what may be assumed of the sizes: not negative, and every `checks` condition.
+    `warnings` are diagnostics for the user (a precondition that is only tested at the call).
+    """
+
+    parameters: tuple[str, ...]
+    context: islpy.Set  # [sizes] -> { : }
+    statements: dict[str, StatementRanges]
+    tensors: dict[str, tuple[Interval, ...]]
+    checks: tuple[HostCheck, ...] = ()
+    warnings: tuple[Diagnostic, ...] = ()

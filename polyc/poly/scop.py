@@ -1,0 +1,333 @@
+"""The Scop: domains and access relations of a Program, every index and every tensor shifted to start at 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import islpy
+
+from polyc.ir.expr import (
+    Call,
+    Const,
+    Expr,
+    Index,
+    Pad,
+    Read,
+    Select,
+    children,
+    int_const,
+    rewrite,
+    simplify_int,
+    substitute,
+    with_children,
+)
+from polyc.ir.program import Program, Statement
+from polyc.ir.types import DType
+from polyc.poly import isl
+from polyc.poly.isl import Affine, NotAffine
+from polyc.poly.ranges import GuardedSubscript, Interval, Ranges
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Access:
+    """One read of a statement.  Over-approximated where a subscript depends on data or a condition is not affine."""
+
+    read: Read
+    tensor: str
+    relation: islpy.Map  # [sizes] -> { S[i] -> T[e] }, restricted to the domain and to the tensor
+    is_exact: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ScopGuard:
+    """``0 <= value < bound`` must hold where `condition` does; `message` as in `RuntimeGuard`."""
+
+    value: Expr
+    bound: Expr
+    condition: Expr | None
+    message: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class ScopStatement:
+    """A statement in zero-based coordinates.  `init` is an expression over the left indices; None: not a reduction.
+
+    `left` are the names of the left indices: subscript d of the target is ``Index(left[d])`` for today's front ends.
+    """
+
+    name: str
+    target: str
+    indices: tuple[str, ...]
+    subscripts: tuple[Expr, ...]
+    value: Expr
+    op: str | None
+    init: Expr | None
+    domain: islpy.Set  # [sizes] -> { S[indices] }
+    write: islpy.Map  # [sizes] -> { S[indices] -> T[e] }
+    accesses: tuple[Access, ...]  # of `value`
+    init_accesses: tuple[Access, ...]  # of `init`, over { init_S[left] -> T[e] }
+    init_domain: islpy.Set | None  # [sizes] -> { init_S[left] }: every element of the target
+    extents: dict[str, Expr]
+    guards: tuple[ScopGuard, ...]
+    origin: Statement
+
+    @property
+    def is_reduction(self) -> bool:
+        return self.op is not None
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        return self.origin.left_indices
+
+    @property
+    def reduction_indices(self) -> tuple[str, ...]:
+        return self.origin.reduction_indices
+
+
+@dataclass(frozen=True, slots=True)
+class ScopTensor:
+    """A tensor version with zero-based coordinates: `shape` over sizes; `lower` is where the user's index starts."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Expr, ...]
+    lower: tuple[Expr, ...]
+    role: str
+    base: str
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Scop:
+    program: Program
+    ranges: Ranges
+    parameters: tuple[str, ...]
+    context: islpy.Set  # [sizes] -> { : }
+    statements: tuple[ScopStatement, ...]
+    tensors: dict[str, ScopTensor]
+
+    def statement(self, name: str) -> ScopStatement:
+        for s in self.statements:
+            if s.name == name:
+                return s
+        raise KeyError(name)
+
+
+def extract_scop(program: Program, ranges: Ranges) -> Scop:
+    """Program and Ranges → Scop."""
+    tensors = {
+        t.name: ScopTensor(
+            t.name,
+            t.dtype,
+            tuple(simplify_int(i.extent) for i in ranges.tensors[t.name]),
+            tuple(simplify_int(i.lower) for i in ranges.tensors[t.name]),
+            t.role,
+            t.base,
+        )
+        for t in program.tensors
+        if t.name in ranges.tensors
+    }
+    statements = tuple(_extract_statement(s, tensors, ranges) for s in program.statements)
+    return Scop(program, ranges, ranges.parameters, ranges.context, statements, tensors)
+
+
+def _is_zero(expr: Expr) -> bool:
+    return isinstance(expr, Const) and expr.value == 0
+
+
+def _minus(a: Expr, b: Expr) -> Expr:
+    return a if _is_zero(b) else simplify_int(Call("sub", (a, b)))
+
+
+def _extract_statement(s: Statement, tensors: dict[str, ScopTensor], ranges: Ranges) -> ScopStatement:
+    own = ranges.statements[s.name]
+    shift: dict[str, Expr] = {}
+    for i in s.indices:
+        if not _is_zero(own.indices[i].lower):
+            shift[i] = Call("add", (Index(i), own.indices[i].lower))
+
+    def zero_based(expr: Expr) -> Expr:
+        expr = substitute(expr, shift)
+
+        def rule(node: Expr) -> Expr | None:
+            if isinstance(node, Read):
+                lower = tensors[node.tensor].lower
+                if all(_is_zero(l) for l in lower):
+                    return None
+                return Read(node.tensor, tuple(_minus(e, l) for e, l in zip(node.subscripts, lower, strict=True)), node.span)
+            return None
+
+        return rewrite(expr, rule)
+
+    target = tensors[s.target]
+    subscripts = tuple(_minus(substitute(e, shift), l) for e, l in zip(s.subscripts, target.lower, strict=True))
+    guards, clamp = _build_guards(own.guards, tensors, zero_based)
+    value = _expand_pads(clamp(zero_based(s.value)), tensors)
+    init = None if s.reduction is None else zero_based(s.reduction.init)
+    extents = {i: simplify_int(own.indices[i].extent) for i in s.indices}
+
+    space = isl.set_space(ranges.parameters, s.name, s.indices)
+    names = {i: n for n, i in enumerate(s.indices)}
+    domain = _shift_domain(own.domain, s, own.indices, ranges).intersect_params(ranges.context)
+    write, exact = _relation(Affine(space, names), domain, subscripts, target, ranges)
+    assert exact, "left sides are affine"
+    accesses = tuple(_accesses(value, Affine(space, names), domain, tensors, ranges))
+    init_domain: islpy.Set | None = None
+    init_accesses: tuple[Access, ...] = ()
+    if init is not None:
+        left = s.left_indices
+        init_space = isl.set_space(ranges.parameters, f"init_{s.name}", left)
+        affine = Affine(init_space, {i: n for n, i in enumerate(left)})
+        init_domain = islpy.Set.universe(init_space).intersect_params(ranges.context)
+        for n, i in enumerate(left):
+            assert subscripts[n] == Index(i), "affine left sides of reductions come with the language issue"
+            init_domain = init_domain.intersect(_between(affine, Index(i), target.shape[n]))
+        init_accesses = tuple(_accesses(init, affine, init_domain, tensors, ranges))
+    return ScopStatement(
+        s.name,
+        s.target,
+        s.indices,
+        subscripts,
+        value,
+        None if s.reduction is None else s.reduction.op,
+        init,
+        domain,
+        write,
+        accesses,
+        init_accesses,
+        init_domain,
+        extents,
+        guards,
+        s,
+    )
+
+
+def _between(affine: Affine, value: Expr, extent: Expr) -> islpy.Set:
+    x, zero = affine.pw_aff(value), affine.constant(0)
+    return x.ge_set(zero).intersect(x.lt_set(affine.pw_aff(extent)))
+
+
+def _shift_domain(domain: islpy.Set, s: Statement, indices: dict[str, Interval], ranges: Ranges) -> islpy.Set:
+    if all(_is_zero(indices[i].lower) for i in s.indices):
+        return domain
+    space = isl.set_space(ranges.parameters, s.name, s.indices)
+    affine = Affine(space, {i: n for n, i in enumerate(s.indices)})
+    multi = islpy.MultiPwAff.zero(space.map_from_set())
+    for n, i in enumerate(s.indices):
+        multi = multi.set_pw_aff(n, affine.pw_aff(Call("add", (Index(i), indices[i].lower))))
+    return domain.preimage_multi_pw_aff(multi)
+
+
+def _clamp_guarded(expr: Expr, dimensions: dict[Expr, set[int]], tensors: dict[str, ScopTensor]) -> Expr:
+    """Clamp the guarded subscripts of reads into their tensor, so that nothing outside is touched."""
+    new = tuple(_clamp_guarded(child, dimensions, tensors) for child in children(expr))
+    if isinstance(expr, Read) and expr in dimensions:
+        shape = tensors[expr.tensor].shape
+        new = tuple(
+            Call("min", (Call("max", (sub, int_const(0))), simplify_int(Call("sub", (shape[d], int_const(1))))))
+            if d in dimensions[expr]
+            else sub
+            for d, sub in enumerate(new)
+        )
+    return with_children(expr, new) if new else expr
+
+
+def _build_guards(
+    guarded: tuple[GuardedSubscript, ...], tensors: dict[str, ScopTensor], zero_based: Callable[[Expr], Expr]
+) -> tuple[tuple[ScopGuard, ...], Callable[[Expr], Expr]]:
+    """Guards of data-dependent subscripts, and the function that clamps those subscripts in an expression."""
+    dimensions: dict[Expr, set[int]] = {}
+    for g in guarded:
+        dimensions.setdefault(zero_based(g.read), set()).add(g.dimension)
+
+    def clamp(expr: Expr) -> Expr:
+        return _clamp_guarded(expr, dimensions, tensors) if dimensions else expr
+
+    guards = []
+    for g in guarded:
+        read = zero_based(g.read)
+        assert isinstance(read, Read)
+        tensor, d = tensors[read.tensor], g.dimension
+        condition = None if g.condition is None else clamp(zero_based(g.condition))
+        message = f"subscript {{value}} of dimension {d} of {tensor.base} is outside 0 <= subscript < {{bound}}"
+        guards.append(ScopGuard(clamp(read.subscripts[d]), tensor.shape[d], condition, message))
+    return tuple(guards), clamp
+
+
+def _expand_pads(expr: Expr, tensors: dict[str, ScopTensor]) -> Expr:
+    """``pad(read, value)`` → ``inside ? read : value``."""
+
+    def rule(node: Expr) -> Expr | None:
+        if not isinstance(node, Pad):
+            return None
+        condition: Expr | None = None
+        for sub, extent in zip(node.read.subscripts, tensors[node.read.tensor].shape, strict=True):
+            if isinstance(sub, Index | Const):
+                bounds = [Call("lt", (sub, extent)), Call("ge", (sub, int_const(0)))]
+            else:
+                bounds = [Call("ge", (sub, int_const(0))), Call("lt", (sub, extent))]
+            for b in bounds:
+                condition = b if condition is None else Call("and", (condition, b))
+        return node.read if condition is None else Select(condition, node.read, node.value, node.span)
+
+    return rewrite(expr, rule)
+
+
+def _relation(
+    affine: Affine, domain: islpy.Set, subscripts: tuple[Expr, ...], tensor: ScopTensor, ranges: Ranges
+) -> tuple[islpy.Map, bool]:
+    """``{ S[i] -> T[e] }`` restricted to `domain` and the tensor; a data-dependent subscript reaches its whole dimension."""
+    out_names = [f"e{d}" for d in range(len(subscripts))]
+    map_space = islpy.Space.create_from_names(
+        islpy.DEFAULT_CONTEXT,
+        in_=[str(domain.get_dim_name(islpy.dim_type.set, n)) for n in range(domain.dim(islpy.dim_type.set))],
+        out=out_names,
+        params=list(ranges.parameters),
+    )
+    map_space = map_space.set_tuple_name(islpy.dim_type.in_, domain.get_tuple_name())
+    map_space = map_space.set_tuple_name(islpy.dim_type.out, tensor.name)
+    exact = True
+    multi_space = map_space
+    relation = islpy.Map.universe(map_space)
+    target_space = isl.set_space(ranges.parameters, tensor.name, out_names)
+    element = Affine(target_space, {n: d for d, n in enumerate(out_names)})
+    box = islpy.Set.universe(target_space)
+    for d, extent in enumerate(tensor.shape):
+        box = box.intersect(_between(element, Index(out_names[d]), extent))
+    for d, sub in enumerate(subscripts):
+        try:
+            value = affine.pw_aff(sub)
+        except NotAffine:
+            exact = False
+            continue
+        graph = islpy.Map.from_pw_aff(value)  # { S[i] -> [v] }
+        pieces = islpy.Map.universe(multi_space)
+        projected = graph.insert_dims(islpy.dim_type.out, 0, d).insert_dims(islpy.dim_type.out, d + 1, len(subscripts) - d - 1)
+        projected = projected.set_tuple_name(islpy.dim_type.out, tensor.name)
+        relation = relation.intersect(pieces).intersect(projected)
+    return relation.intersect_domain(domain).intersect_range(box), exact
+
+
+def _accesses(value: Expr, affine: Affine, domain: islpy.Set, tensors: dict[str, ScopTensor], ranges: Ranges) -> list[Access]:
+    found: list[Access] = []
+
+    def visit(expr: Expr, inside: islpy.Set, exact: bool) -> None:
+        if isinstance(expr, Select):
+            visit(expr.condition, inside, exact)
+            try:
+                holds = affine.condition(expr.condition)
+                visit(expr.then, inside.intersect(holds), exact)
+                visit(expr.other, inside.subtract(holds), exact)
+            except NotAffine:
+                visit(expr.then, inside, False)
+                visit(expr.other, inside, False)
+            return
+        if isinstance(expr, Read):
+            relation, affine_read = _relation(affine, inside, expr.subscripts, tensors[expr.tensor], ranges)
+            if not any(a.read == expr and a.relation.is_equal(relation) for a in found):
+                found.append(Access(expr, expr.tensor, relation, exact and affine_read))
+        for child in children(expr):
+            visit(child, inside, exact)
+
+    visit(value, domain, True)
+    return found
