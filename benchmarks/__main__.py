@@ -1,0 +1,94 @@
+"""Command line of the benchmark runner."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from benchmarks import cold, coordinator, report, sides
+from benchmarks.workloads import WORKLOADS
+
+
+def split_names(_: click.Context, __: click.Parameter, value: str) -> list[str]:
+    return [item.strip() for item in value.split(",") if item.strip()]
+
+
+def split_threads(context: click.Context, parameter: click.Parameter, value: str) -> list[int]:
+    items = split_names(context, parameter, value)
+    if not items or not all(item.isdigit() and int(item) > 0 for item in items):
+        raise click.BadParameter("a comma-separated list of positive numbers, such as 1,2")
+    return [int(item) for item in items]
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[WORKLOAD]...")
+@click.option("--threads", default="1", callback=split_threads, help="Numbers of threads, e.g. 1,2.")
+@click.option("--peers", default="numpy,torch", callback=split_names, help="Peers to compare with.")
+@click.option("--rounds", default=15, type=click.IntRange(min=1), help="Alternating rounds; fewer than 15 are for trying out.")
+@click.option("--fresh", is_flag=True, help="Every side allocates its own result each time, instead of reusing one.")
+@click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write every round here.")
+@click.option("--compile", "with_compile", is_flag=True, help="Measure cold compile times too (five fresh processes each).")
+@click.option("--compile-only", is_flag=True, help="Measure cold compile times and nothing else.")
+@click.option("--subject", default="polyc", help="The side to report on.", show_default=True)
+@click.option("--no-roofline", is_flag=True, help="Leave the machine's own bounds out.")
+@click.option("--list", "list_only", is_flag=True, help="List the workloads.")
+def main(
+    names: tuple[str, ...],
+    threads: list[int],
+    peers: list[str],
+    rounds: int,
+    fresh: bool,
+    json_path: Path | None,
+    with_compile: bool,
+    compile_only: bool,
+    subject: str,
+    no_roofline: bool,
+    list_only: bool,
+) -> None:
+    """Measure WORKLOADs (all of them by default) against peers, side by side."""
+    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    if list_only:
+        for w in WORKLOADS.values():
+            console.print(f"{w.name:20} {w.what}")
+        return
+    unknown = [n for n in names if n not in WORKLOADS]
+    if unknown:
+        raise click.UsageError(f"no workload {unknown[0]!r}; --list shows them")
+    selected = [WORKLOADS[n] for n in (names or WORKLOADS)]
+    available = [p for p in peers if p != subject and sides.is_available(p)]
+    for peer in peers:
+        if peer not in available and peer != subject:
+            console.print(f"{peer} is not installed: left out", style="yellow")
+    cores = len(sides.cores())
+    if max(threads) > cores:
+        raise click.UsageError(f"{max(threads)} threads asked for, {cores} cores here")
+
+    compile_times: dict[str, Any] = {}
+    if with_compile or compile_only:
+        with console.status("cold compiles"):
+            compile_times = cold.measure_compile([w.name for w in selected])
+        report.print_compile(console, compile_times)
+    measurements = []
+    for workload in () if compile_only else selected:
+        roofs = [] if no_roofline else list(sides.ROOFS)
+        with coordinator.reference_file(workload) as exact:
+            for n in threads:
+                with console.status(f"{workload.name}, {n} thread(s)"):
+                    order = [subject, *(p for p in available if p in workload.peers), *roofs]
+                    measurements.append(coordinator.measure(workload, order, n, rounds, fresh, exact))
+    if measurements:
+        report.print_table(console, measurements, subject, available)
+        for note in report.notes(measurements, subject):
+            console.print(note, markup=False)
+    if json_path is not None:
+        json_path.write_text(report.as_json(measurements, subject, compile_times))
+    if any(m.sides[subject].failure or report.is_wrong(m, subject) for m in measurements):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

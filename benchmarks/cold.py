@@ -1,0 +1,86 @@
+"""What it costs to start: import, cold compile (fresh processes), and a warm call of a tiny kernel."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+RUNS = 5
+
+
+def compile_once(name: str) -> dict[str, float]:
+    """CPU and wall seconds of importing polyc and of making the workload's kernel, in this (fresh) process."""
+    from benchmarks import sides
+    from benchmarks.workloads import WORKLOADS
+
+    arrays = WORKLOADS[name].inputs()
+    wall_0, cpu_0 = time.perf_counter(), time.process_time()
+    import polyc  # noqa: F401
+
+    wall_1, cpu_1 = time.perf_counter(), time.process_time()
+    sides.make_operator(WORKLOADS[name]).specialize(*arrays.values())
+    return {
+        "import": cpu_1 - cpu_0,
+        "import_wall": wall_1 - wall_0,
+        "compile": time.process_time() - cpu_1,
+        "compile_wall": time.perf_counter() - wall_1,
+    }
+
+
+def call_overhead() -> dict[str, float]:
+    """Median seconds of a warm call on sixteen elements, with `out`: nearly all of it is not the kernel."""
+    import numpy as np
+
+    import polyc
+
+    operator = polyc.compile("def add(float(N) A, float(N) B) -> (C) { C(i) = A(i) + B(i) }")
+    a, b, c = (np.ones(16, np.float32) for _ in range(3))
+    times = []
+    for _ in range(200):
+        start = time.perf_counter()
+        for _ in range(100):
+            operator(a, b, out=c)
+        times.append((time.perf_counter() - start) / 100)
+    return {"call": median(times)}
+
+
+def in_fresh_process(argument: str) -> dict[str, float]:
+    """Run this module on `argument` in a new interpreter; raises RuntimeError with its last line where it fails."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.cold", argument],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        cwd=Path(__file__).parent.parent,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError((done.stderr.strip().splitlines() or ["no message"])[-1])
+    values: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return values
+
+
+def measure_compile(names: list[str]) -> dict[str, Any]:
+    """Per workload the median of five fresh processes (or the reason there is none), and the warm call."""
+    report: dict[str, Any] = {}
+    for name in names:
+        try:
+            runs = [in_fresh_process(name) for _ in range(RUNS)]
+            report[name] = {key: median(r[key] for r in runs) for key in runs[0]}
+        except RuntimeError as error:
+            report[name] = {"failure": str(error)}
+    try:
+        report["(warm call)"] = in_fresh_process("--call")
+    except RuntimeError as error:
+        report["(warm call)"] = {"failure": str(error)}
+    return report
+
+
+if __name__ == "__main__":
+    print(json.dumps(call_overhead() if sys.argv[1] == "--call" else compile_once(sys.argv[1])))

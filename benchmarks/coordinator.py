@@ -1,0 +1,171 @@
+"""Alternating rounds between live worker processes, so that a noisy machine is noisy for every side alike."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import sides
+from benchmarks.workload import Workload
+
+IDLE_SECONDS = 0.5
+"""Longest wait for a side's threads to stop spinning after its round."""
+
+
+class WorkerFailed(Exception):
+    """A side could not be built or died; the text says why."""
+
+
+@dataclass(slots=True)
+class Side:
+    """What was measured of one side."""
+
+    name: str
+    seconds: list[float] = field(default_factory=list)
+    error: float | None = None
+    digest: str | None = None
+    repetitions: int = 1
+    failure: str | None = None
+
+
+@dataclass(slots=True)
+class Measurement:
+    """One workload at one number of threads; rounds of all sides are paired by position."""
+
+    workload: Workload
+    threads: int
+    fresh: bool
+    sides: dict[str, Side]
+
+
+class Worker:
+    """A live process for one side, held to `threads` cores."""
+
+    def __init__(self, workload: Workload, side: str, threads: int, fresh: bool, exact: Path) -> None:
+        job = {"workload": workload.name, "side": side, "threads": threads, "fresh": fresh, "exact": str(exact)}
+        cores = sorted(os.sched_getaffinity(0))[-threads:]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.worker", json.dumps(job)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | sides.environment(threads),
+            cwd=Path(__file__).parent.parent,
+            preexec_fn=lambda: os.sched_setaffinity(0, cores),
+        )
+
+    def receive(self) -> dict[str, Any]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            _, errors = self.process.communicate()
+            last = errors.strip().splitlines()[-1:] or [f"ended with code {self.process.returncode}"]
+            raise WorkerFailed(last[0])
+        message: dict[str, Any] = json.loads(line)
+        if "failed" in message:
+            raise WorkerFailed(message["failed"])
+        return message
+
+    def run_round(self) -> float:
+        """Seconds per repetition of one round; returns when the process has come to rest."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("run\n")
+        self.process.stdin.flush()
+        seconds: float = self.receive()["seconds"]
+        self.wait_until_idle()
+        return seconds
+
+    def wait_until_idle(self) -> None:
+        """OpenMP and BLAS threads go on spinning for a while after their work: they must not disturb the next side."""
+        deadline = time.monotonic() + IDLE_SECONDS
+        before = cpu_nanoseconds(self.process.pid)
+        while time.monotonic() < deadline:
+            time.sleep(0.002)
+            now = cpu_nanoseconds(self.process.pid)
+            if now - before < 200_000:
+                return
+            before = now
+
+    def close(self) -> None:
+        if self.process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
+        try:
+            self.process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        for stream in (self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def cpu_nanoseconds(pid: int) -> int:
+    """CPU time of all threads of a process so far; 0 where the system does not tell."""
+    total = 0
+    for task in Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            total += int(task.read_text().split()[0])
+    return total
+
+
+def exact_result(workload: Workload) -> np.ndarray:
+    """The result in float64."""
+    inputs = workload.inputs()
+    wide = {n: a.astype(np.float64) if a.dtype.kind == "f" else a for n, a in inputs.items()}
+    return np.asarray(workload.exact(**wide))
+
+
+@contextlib.contextmanager
+def reference_file(workload: Workload) -> Iterator[Path]:
+    """The exact result in a temporary file that workers load."""
+    with tempfile.TemporaryDirectory(prefix="polyc-bench-") as folder:
+        path = Path(folder) / "exact.npy"
+        np.save(path, exact_result(workload))
+        yield path
+
+
+def measure(workload: Workload, side_names: list[str], threads: int, rounds: int, fresh: bool, exact: Path) -> Measurement:
+    """Start all sides, then let them take turns; the side that begins changes from round to round."""
+    result = Measurement(workload, threads, fresh, {name: Side(name) for name in side_names})
+    workers: dict[str, Worker] = {}
+    try:
+        for name, side in result.sides.items():
+            worker = Worker(workload, name, threads, fresh, exact)
+            try:
+                ready = worker.receive()
+            except WorkerFailed as failure:
+                side.failure = str(failure)
+                worker.close()
+                continue
+            workers[name] = worker
+            side.error, side.digest = ready.get("error"), ready.get("digest")
+            side.repetitions = ready["repetitions"]
+            worker.wait_until_idle()
+        order = list(workers)
+        for number in range(rounds):
+            turn = number % max(1, len(order))
+            for name in order[turn:] + order[:turn]:
+                side = result.sides[name]
+                if side.failure is None:
+                    try:
+                        side.seconds.append(workers[name].run_round())
+                    except (WorkerFailed, OSError) as failure:
+                        side.failure = str(failure)
+                        side.seconds.clear()
+    finally:
+        for worker in workers.values():
+            worker.close()
+    return result

@@ -1,0 +1,153 @@
+"""The table for people and the JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.coordinator import Measurement
+from benchmarks.sides import ROOFS
+from benchmarks.statistics import Summary, summarise
+
+_UNIT = {"fma": "GFLOP/s", "stream": "GB/s", None: "GB/s"}
+
+
+def duration(seconds: float) -> str:
+    """Three significant digits in ms or µs."""
+    return f"{seconds * 1e6:.3g} µs" if seconds < 1e-4 else f"{seconds * 1e3:.3g} ms"
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were taken on."""
+    model = platform.processor()
+    for line in Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else ():
+        if line.startswith("model name"):
+            model = line.split(":", 1)[1].strip()
+            break
+    versions = {}
+    for package in ("polyc", "numpy", "torch", "llvmlite", "islpy"):
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return {"cpu": model, "cores": len(os.sched_getaffinity(0)), "python": platform.python_version(), **versions}
+
+
+def is_wrong(measurement: Measurement, name: str) -> bool:
+    """Whether the side's result missed the workload's tolerance."""
+    error = measurement.sides[name].error
+    return error is not None and not error <= measurement.workload.tolerance
+
+
+def print_table(console: Console, measurements: list[Measurement], subject: str, peers: list[str]) -> None:
+    """One row per workload and number of threads."""
+    table = Table(title=f"{subject} against {', '.join(peers) or 'no peer'}: medians \\[quartiles]", title_justify="left")
+    for heading in ("workload", "threads", subject, *peers):
+        table.add_column(heading, no_wrap=True, justify="left" if heading == "workload" else "right")
+    for heading in ("rate", "to best peer", "roofline", "error"):
+        table.add_column(heading, no_wrap=True, justify="right")
+    for m in measurements:
+        table.add_row(*row(m, summarise(m, subject), subject, peers))
+    console.print(table)
+    console.print(
+        "to best peer: its time over ours, paired by round, median (lower quartile); above 1 we are faster. "
+        "roofline: share of the measured bound (memory: same read:write mix and volume; arithmetic: FMA peak).",
+        style="dim",
+    )
+
+
+def row(m: Measurement, summary: Summary, subject: str, peers: list[str]) -> list[str]:
+    cells = [m.workload.name, str(m.threads)]
+    for name in (subject, *peers):
+        side, times = m.sides.get(name), summary.times.get(name)
+        if times is None:
+            cells.append("failed" if side is not None and side.failure else "–")
+        elif name == subject:
+            cells.append(f"{duration(times.median)} [{times.lower * 1e3:.3g}–{times.upper * 1e3:.3g}]")
+        else:
+            cells.append(duration(times.median) + (" (wrong)" if is_wrong(m, name) else ""))
+    side = m.sides[subject]
+    cells.append(f"{summary.rate:.3g} {_UNIT[summary.bound]}" if summary.rate else "–")
+    cells.append(f"{summary.ratio.median:.2f} ({summary.ratio.lower:.2f})" if summary.ratio else "–")
+    cells.append(f"{summary.roof:.0%} {'arithmetic' if summary.bound == 'fma' else 'memory'}" if summary.roof else "–")
+    cells.append("–" if side.error is None else f"{side.error:.1e}" + (" WRONG" if is_wrong(m, subject) else ""))
+    return cells
+
+
+def notes(measurements: list[Measurement], subject: str) -> list[str]:
+    """What the table has no room for: failures, speed-up by threads, whether results are the same bits."""
+    lines = [
+        f"{m.workload.name}, {m.threads} thread(s): {s.name} left out: {s.failure}"
+        for m in measurements
+        for s in m.sides.values()
+        if s.failure
+    ]
+    groups: dict[str, list[Measurement]] = {}
+    for m in measurements:
+        if m.sides[subject].seconds:
+            groups.setdefault(m.workload.name, []).append(m)
+    for name, group in groups.items():
+        one = next((m for m in group if m.threads == 1), None)
+        for m in group:
+            if one is None or m is one:
+                continue
+            a, b = summarise(one, subject).times[subject].median, summarise(m, subject).times[subject].median
+            same = "same bits" if m.sides[subject].digest == one.sides[subject].digest else "DIFFERENT BITS"
+            lines.append(f"{name}: {a / b:.2f}× on {m.threads} threads, {same} as on one")
+    return lines
+
+
+def print_compile(console: Console, times: dict[str, Any]) -> None:
+    """CPU seconds of cold compiles, medians over fresh processes."""
+    table = Table(title="cold compile, CPU seconds, median of five fresh processes", title_justify="left")
+    for heading in ("workload", "import polyc", "compile", "(wall)"):
+        table.add_column(heading, justify="left" if heading == "workload" else "right")
+    for name, entry in times.items():
+        if "failure" in entry:
+            table.add_row(name, "failed", "", "")
+            console.print(f"{name}: {entry['failure']}", markup=False)
+        elif "call" in entry:
+            table.add_row(name, "", duration(entry["call"]), "")
+        else:
+            table.add_row(name, f"{entry['import']:.2f}", f"{entry['compile']:.2f}", f"{entry['compile_wall']:.2f}")
+    console.print(table)
+
+
+def as_json(measurements: list[Measurement], subject: str, compile_times: dict[str, Any]) -> str:
+    """Everything, every round included."""
+    rows = []
+    for m in measurements:
+        s = summarise(m, subject)
+        rows.append(
+            {
+                "workload": m.workload.name,
+                "what": m.workload.what,
+                "threads": m.threads,
+                "fresh": m.fresh,
+                "flops": m.workload.flops,
+                "bytes_read": m.workload.bytes_read,
+                "bytes_written": m.workload.bytes_written,
+                "best_peer": s.best_peer,
+                "ratio": s.ratio and {"lower": s.ratio.lower, "median": s.ratio.median, "upper": s.ratio.upper},
+                "roofline": s.roof,
+                "bound": s.bound,
+                "sides": {
+                    n: {
+                        "seconds": side.seconds,
+                        "repetitions": side.repetitions,
+                        "error": side.error,
+                        "failure": side.failure,
+                        "is_roofline": n in ROOFS,
+                    }
+                    for n, side in m.sides.items()
+                },
+            }
+        )
+    return json.dumps({"machine": machine(), "subject": subject, "results": rows, "compile": compile_times}, indent=1)

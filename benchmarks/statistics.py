@@ -1,0 +1,63 @@
+"""Numbers of a report from paired rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.coordinator import Measurement, Side
+
+
+@dataclass(frozen=True, slots=True)
+class Quartiles:
+    lower: float
+    median: float
+    upper: float
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What one measurement says about its subject.
+
+    `ratio` is peer time over subject time, round by round, against the peer with the smallest median: above 1 the subject is
+    faster.  `roof` is the share of the slower of the two measured rooflines that the subject reaches; `bound` names it.
+    """
+
+    times: dict[str, Quartiles]
+    best_peer: str | None
+    ratio: Quartiles | None
+    roof: float | None
+    bound: str | None
+    rate: float | None
+    """GFLOP/s where bound by arithmetic, GB/s where bound by memory."""
+
+
+def quartiles(values: Sequence[float]) -> Quartiles:
+    low, mid, high = np.percentile(np.asarray(values), [25, 50, 75])
+    return Quartiles(float(low), float(mid), float(high))
+
+
+def paired_ratio(peer: Side, subject: Side) -> Quartiles:
+    return quartiles([p / s for p, s in zip(peer.seconds, subject.seconds, strict=True)])
+
+
+def summarise(measurement: Measurement, subject_name: str) -> Summary:
+    """Medians, quartiles, the ratio to the best peer and the share of the roofline."""
+    measured = {n: s for n, s in measurement.sides.items() if s.seconds}
+    times = {n: quartiles(s.seconds) for n, s in measured.items()}
+    subject = measured.get(subject_name)
+    peers = [n for n in measured if n not in (subject_name, "stream", "fma")]
+    best = min(peers, key=lambda n: times[n].median, default=None)
+    ratio = paired_ratio(measured[best], subject) if subject and best else None
+    roofs = {n: times[n].median for n in ("stream", "fma") if n in times}
+    bound = max(roofs, key=lambda n: roofs[n], default=None)
+    roof = rate = None
+    if subject:
+        work = measurement.workload
+        amount = work.flops if bound == "fma" else work.bytes_read + work.bytes_written
+        rate = amount / times[subject_name].median / 1e9
+        if bound:
+            roof = paired_ratio(measured[bound], subject).median
+    return Summary(times, best, ratio, roof, bound, rate)

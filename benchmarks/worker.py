@@ -1,0 +1,107 @@
+"""One side of one workload in a process of its own; started by the coordinator, spoken to over a pipe.
+
+Protocol: one JSON line each way.  The worker says ``{"ready": …}`` or ``{"failed": "reason"}``; to ``run`` it answers with
+seconds per repetition; the end of its input ends it.  Anything a library prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+from typing import Any, TextIO
+
+import numpy as np
+
+from benchmarks import sides
+from benchmarks.workload import Workload
+from benchmarks.workloads import WORKLOADS
+
+ROUND_SECONDS = 0.005
+"""A round repeats the computation for at least this long."""
+LONG_SECONDS = 0.05
+"""Computations longer than this are not repeated once more to warm the caches before each round."""
+
+
+def main() -> None:
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    job = json.loads(sys.argv[1])
+    try:
+        run, ready = prepare(WORKLOADS[job["workload"]], job)
+    except Exception as error:
+        reply(replies, {"failed": f"{type(error).__name__}: {error}"})
+        return
+    reply(replies, ready)
+    serve(run, ready["repetitions"], ready["seconds"], replies)
+
+
+def reply(replies: TextIO, message: dict[str, Any]) -> None:
+    replies.write(json.dumps(message) + "\n")
+    replies.flush()
+
+
+def prepare(workload: Workload, job: dict[str, Any]) -> tuple[sides.Run, dict[str, Any]]:
+    """Build the side, check its result against the float64 reference, find the number of repetitions."""
+    side = job["side"]
+    if side in sides.ROOFS:
+        run, ready = sides.build(side, workload, {}, None, job["threads"]), {}
+    else:
+        exact = np.load(job["exact"])
+        out = None if job["fresh"] else prefaulted(exact.shape)
+        run = sides.build(side, workload, workload.inputs(), out, job["threads"])
+        result = np.asarray(run())
+        ready = {
+            "error": relative_error(result, exact),
+            "digest": hashlib.sha256(np.ascontiguousarray(result).tobytes()).hexdigest(),
+        }
+    seconds = settle(run)
+    ready |= {"ready": True, "seconds": seconds, "repetitions": max(1, round(0.5 + ROUND_SECONDS / seconds))}
+    return run, ready
+
+
+def prefaulted(shape: tuple[int, ...]) -> np.ndarray:
+    """A result array whose pages are all mapped."""
+    out = np.empty(shape, np.float32)
+    out.fill(0)
+    return out
+
+
+def relative_error(result: np.ndarray, exact: np.ndarray) -> float:
+    """Largest error over all elements, relative to the largest exact value; infinite where the shape differs or NaN appears."""
+    if result.shape != exact.shape or not np.isfinite(result).all():
+        return float("inf")
+    scale = float(np.abs(exact).max(initial=0)) or 1.0
+    return float(np.abs(result.astype(np.float64) - exact).max(initial=0)) / scale
+
+
+def settle(run: sides.Run) -> float:
+    """Warm up until two repetitions in a row take about the same time (or a second has passed); their smaller time."""
+    begin = previous = time.perf_counter()
+    last = float("inf")
+    while True:
+        run()
+        now = time.perf_counter()
+        seconds, previous = now - previous, now
+        if (abs(seconds - last) < 0.1 * seconds and now - begin > 0.02) or now - begin > 1:
+            return min(seconds, last)
+        last = seconds
+
+
+def serve(run: sides.Run, repetitions: int, seconds: float, replies: TextIO) -> None:
+    """Answer ``run`` until the input ends."""
+    for line in sys.stdin:
+        if line.strip() != "run":
+            return
+        if seconds < LONG_SECONDS:
+            run()
+        start = time.perf_counter()
+        for _ in range(repetitions):
+            run()
+        reply(replies, {"seconds": (time.perf_counter() - start) / repetitions})
+
+
+if __name__ == "__main__":
+    main()

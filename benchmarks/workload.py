@@ -1,0 +1,51 @@
+"""What a workload is: one computation, how each side writes it, and how much work it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+
+Arrays = dict[str, np.ndarray]
+Peer = Callable[..., Any]
+"""``peer(module, out, **inputs)``: computes once, into `out` where that is not None and the peer can, and returns the result.
+
+`module` is the peer's package (numpy, torch …); inputs are its own arrays, sharing memory with NumPy's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One computation.
+
+    `source` is ``.tc`` text or an einsum's subscripts.  `exact` computes the result from float64 inputs.  `flops` and the byte
+    counts are those of the mathematics: every input read once, every output written once, temporaries never in memory.
+    `tolerance` bounds ``|result - exact| / max(|exact|)`` over all elements.
+    """
+
+    name: str
+    what: str
+    notation: Literal["tc", "einsum"]
+    source: str
+    make_inputs: Callable[[np.random.Generator], Arrays]
+    exact: Callable[..., np.ndarray]
+    flops: float
+    bytes_read: float
+    bytes_written: float
+    peers: Mapping[str, Peer] = field(default_factory=dict)
+    tolerance: float = 2e-5
+
+    def inputs(self) -> Arrays:
+        """The same arrays in every process: the seed is fixed."""
+        return self.make_inputs(np.random.default_rng(7))
+
+
+def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """Standard normal float32."""
+    return rng.standard_normal(shape, dtype=np.float32)
+
+
+def nbytes(*shapes: tuple[int, ...], itemsize: int = 4) -> float:
+    """Bytes of arrays of these shapes."""
+    return float(sum(itemsize * int(np.prod(s)) for s in shapes))
