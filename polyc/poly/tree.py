@@ -1,0 +1,149 @@
+"""From planned loops to an isl schedule tree, and what the marks in the tree mean.
+
+A `PlanLoop` is one schedule dimension over all statements below it; `build_schedule` makes the isl tree bottom-up,
+one single-member band per loop, with a mark above each band that carries a decision.  The isl tree is what is proved
+and what is translated to code.
+
+Marks: ``parallel``, ``unroll``, ``vector LANES INTERLEAVE``, each followed by ``cN``, the AST iterator it speaks of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, assert_never
+
+import islpy
+
+from polyc.poly import isl
+from polyc.poly.rows import Kind, Row
+from polyc.poly.scop import Scop
+
+Part = Literal["whole", "tile", "point"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A decision about one loop."""
+
+    kind: Literal["parallel", "unroll", "vector"]
+    lanes: int = 1
+    interleave: int = 1
+
+    def text(self, iterator: str) -> str:
+        return f"{self.kind} {iterator}" + (f" {self.lanes} {self.interleave}" if self.kind == "vector" else "")
+
+
+def parse_mark(text: str) -> tuple[str, Mark] | None:
+    """Iterator name and `Mark` of a mark's text; None for marks of other kinds."""
+    words = text.split()
+    if len(words) < 2 or words[0] not in ("parallel", "unroll", "vector"):
+        return None
+    lanes, interleave = (int(words[2]), int(words[3])) if words[0] == "vector" else (1, 1)
+    return words[1], Mark(words[0], lanes, interleave)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLeaf:
+    statement: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlanSequence:
+    children: tuple[Plan, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLoop:
+    """One loop: `rows` by statement; part "tile" is ``row - row mod size``, "point" is ``row mod size``."""
+
+    rows: Mapping[str, Row]
+    kind: Kind
+    child: Plan
+    part: Part = "whole"
+    size: int = 0
+    mark: Mark | None = None
+
+
+Plan = PlanLoop | PlanSequence | PlanLeaf
+
+
+def plan_statements(plan: Plan) -> Iterator[str]:
+    match plan:
+        case PlanLeaf():
+            yield plan.statement
+        case PlanSequence():
+            for child in plan.children:
+                yield from plan_statements(child)
+        case PlanLoop():
+            yield from plan_statements(plan.child)
+        case _:
+            assert_never(plan)
+
+
+def make_sequence(children: list[Plan]) -> Plan:
+    """A sequence without needless nesting."""
+    flat: list[Plan] = []
+    for child in children:
+        flat.extend(child.children if isinstance(child, PlanSequence) else [child])
+    return flat[0] if len(flat) == 1 else PlanSequence(tuple(flat))
+
+
+def statement_domains(scop: Scop) -> dict[str, islpy.Set]:
+    """Domains of all statements and of the initial values of reductions, by name."""
+    domains: dict[str, islpy.Set] = {}
+    for s in scop.statements:
+        domains[s.name] = s.domain
+        if s.init_domain is not None:
+            domains[f"init_{s.name}"] = s.init_domain
+    return domains
+
+
+def build_schedule(scop: Scop, plan: Plan) -> islpy.Schedule:
+    """The isl schedule tree of a plan."""
+    domains = statement_domains(scop)
+
+    def build(node: Plan, depth: int) -> islpy.Schedule:
+        match node:
+            case PlanLeaf():
+                return islpy.Schedule.from_domain(islpy.UnionSet.from_set(domains[node.statement]))
+            case PlanSequence():
+                result = build(node.children[0], depth)
+                for child in node.children[1:]:
+                    result = result.sequence(build(child, depth))
+                return result
+            case PlanLoop():
+                inner = build(node.child, depth + 1)
+                names = list(plan_statements(node.child))
+                schedule = inner.insert_partial_schedule(_partial_schedule(node, names, domains))
+                band = schedule.get_root().child(0).band_set_permutable(1)
+                band = band.band_member_set_coincident(0, 1 if node.kind == "P" else 0)
+                if node.mark is not None:
+                    band = band.insert_mark(islpy.Id.alloc(islpy.DEFAULT_CONTEXT, node.mark.text(f"c{depth}"), None))
+                return band.get_schedule()
+            case _:
+                assert_never(node)
+
+    return build(plan, 0)
+
+
+def _partial_schedule(node: PlanLoop, names: list[str], domains: dict[str, islpy.Set]) -> islpy.MultiUnionPwAff:
+    union: islpy.UnionPwAff | None = None
+    for name in names:
+        value = row_function(node.rows[name], domains[name])
+        if node.part != "whole":
+            rest = value.mod_val(islpy.Val(node.size))
+            value = rest if node.part == "point" else value.sub(rest)
+        piece = islpy.UnionPwAff.from_pw_aff(value)
+        union = piece if union is None else union.union_add(piece)
+    assert union is not None
+    return islpy.MultiUnionPwAff.from_union_pw_aff(union)
+
+
+def row_function(row: Row, domain: islpy.Set) -> islpy.PwAff:
+    """A row as a function on the statement's space."""
+    aff = islpy.Aff.zero_on_domain(islpy.LocalSpace.from_space(domain.get_space()))
+    for position, coefficient in enumerate(row.coefficients):
+        if coefficient:
+            aff = aff.set_coefficient_val(islpy.dim_type.in_, position, islpy.Val(coefficient))
+    return isl.PwAff.from_aff(aff.set_constant_val(islpy.Val(row.constant)))
