@@ -1,0 +1,1 @@
+"""Calling compiled code: binding arguments, allocating, finding OpenMP, and the Kernel itself."""

@@ -1,0 +1,252 @@
+"""Single arrays: what a user may pass as one, its address, its strides, and whether two of them overlap."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic, PolycError, Span, UnsupportedError
+from polyc.ir.types import DType, from_numpy
+
+_capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_word_at = ctypes.c_size_t.from_address
+_DATA_OFFSET = 40 if ctypes.sizeof(ctypes.c_void_p) == 8 else 28
+"""Offset of `data` in NumPy's documented `PyArrayInterface` structure: four ints and a char, then three pointers."""
+
+
+def data_address(array: np.ndarray) -> int:
+    """Address of element 0.  Four times faster than ``array.ctypes.data``; the capsule must outlive the read."""
+    capsule = array.__array_struct__
+    return _word_at(_capsule_pointer(capsule, None) + _DATA_OFFSET).value
+
+
+def type_label(dtype: DType) -> str:
+    """NumPy's name of an element type, which is the one that users know (``float32``)."""
+    return str(dtype.numpy)
+
+
+def shape_label(shape: Sequence[int]) -> str:
+    return "(" + ", ".join(map(str, shape)) + ("," if len(shape) == 1 else "") + ")"
+
+
+def argument_error(code: str, message: str, span: Span | None = None, help: str | None = None) -> PolycError:
+    """An `ArgumentTypeError` for codes ``argument-type-*``, else an `ArgumentError`."""
+    cls = ArgumentTypeError if code.startswith("argument-type") else ArgumentError
+    return cls(Diagnostic(code, message, span, help))
+
+
+def convert_input(value: Any, name: str, dtype: DType | None, span: Span | None = None) -> np.ndarray:
+    """The array that `value` means: a NumPy array, a DLPack object, a Python scalar or nested list.
+
+    Arrays keep their element type, which must be `dtype` (None: any that polyc has).  Python numbers are converted
+    where the declared type holds them exactly (a float may be rounded to a float type).  Never copies an array,
+    except one whose elements are not aligned, which compiled code must not touch.
+    """
+    if isinstance(value, np.ndarray):
+        if isinstance(value, np.ma.MaskedArray):
+            raise argument_error(
+                "argument-type-masked",
+                f"{name} is a masked array, and polyc would ignore its mask",
+                span,
+                f"pass {name}.filled(...), or the mask as an input of its own",
+            )
+        array = value.view(np.ndarray) if type(value) is not np.ndarray else value
+    elif isinstance(value, np.generic):
+        array = np.asarray(value)
+    elif hasattr(value, "__dlpack__"):
+        array = _import_dlpack(value, name, span)
+    elif isinstance(value, (bool, int, float, list, tuple)):
+        array = _convert_numbers(value, name, dtype, span)
+    elif hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
+        array = np.asarray(value)
+    else:
+        raise argument_error(
+            "argument-type-array",
+            f"{name} is a {type(value).__name__}, which is no array",
+            span,
+            "pass a NumPy array, an object with DLPack support, or a number for a scalar",
+        )
+    check_element_type(array, name, dtype, span)
+    return array if array.flags.aligned else array.copy()
+
+
+def check_element_type(array: np.ndarray, name: str, dtype: DType | None, span: Span | None) -> DType:
+    """The polyc element type of `array`; an error where it has none or is not `dtype`."""
+    if not array.dtype.isnative:
+        raise argument_error(
+            "argument-type-byteorder",
+            f"{name} has the byte order of another machine ({array.dtype.str})",
+            span,
+            f"convert it: {name}.astype({name}.dtype.newbyteorder('='))",
+        )
+    found = from_numpy(array.dtype)
+    if found is None:
+        expected = f": expected type {type_label(dtype)}" if dtype is not None else ""
+        message = f"{name} has element type {array.dtype}, which polyc does not compute with{expected}"
+        raise argument_error("argument-type-dtype", message, span, f"convert it, for example {name}.astype('float32')")
+    if dtype is not None and found != dtype:
+        message = f"{name}: expected type {type_label(dtype)} ({dtype}), but found {type_label(found)}"
+        raise argument_error("argument-type-dtype", message, span, f"convert it: {name}.astype('{type_label(dtype)}')")
+    return found
+
+
+def _import_dlpack(value: Any, name: str, span: Span | None) -> np.ndarray:
+    """A view of a DLPack object; NumPy's refusals (a GPU tensor, one that needs a gradient) in the user's names."""
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError, TypeError, ValueError) as problem:
+        help = "detach it from the gradient tape (x.detach()) and bring it to the CPU (x.cpu())"
+        raise argument_error(
+            "argument-type-dlpack", f"{name} cannot be read through DLPack: {problem}", span, help
+        ) from problem
+
+
+def _convert_numbers(value: Any, name: str, dtype: DType | None, span: Span | None) -> np.ndarray:
+    try:
+        plain = np.asarray(value)
+    except (ValueError, OverflowError) as problem:
+        raise argument_error(
+            "argument-type-array", f"{name} is a list that makes no array: {problem}", span, "give every row one length"
+        ) from problem
+    if plain.size == 0 and dtype is not None:
+        return plain.astype(dtype.numpy)
+    if plain.dtype.kind not in "biuf":
+        raise argument_error("argument-type-array", f"{name} does not hold real numbers (but {plain.dtype})", span, None)
+    if dtype is None or plain.dtype == dtype.numpy:
+        return plain
+    if "biuf".index(plain.dtype.kind) > "biuf".index(dtype.kind):
+        raise argument_error(
+            "argument-type-dtype",
+            f"{name}: expected type {type_label(dtype)} ({dtype}), but found a number of type {plain.dtype}",
+            span,
+            f"convert it: numpy.asarray({name}).astype('{type_label(dtype)}')",
+        )
+    with np.errstate(all="ignore"):
+        converted = plain.astype(dtype.numpy)
+        exact = plain.dtype.kind == "f" or bool(np.all(_values(converted) == _values(plain)))
+    if not exact:
+        message = f"{name} holds a number that {type_label(dtype)} cannot hold exactly"
+        raise argument_error("argument-type-dtype", message, span, "pass an array of the declared type")
+    return converted
+
+
+def _values(array: np.ndarray) -> np.ndarray:
+    """Python numbers: NumPy compares int64 with float32 in float64, Python compares exactly."""
+    return array.astype(object)
+
+
+def check_output(value: Any, name: str, dtype: DType, shape: tuple[int, ...], span: Span | None = None) -> np.ndarray:
+    """The writable view behind an ``out`` argument of the given element type and shape."""
+    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
+        array = value.view(np.ndarray) if type(value) is not np.ndarray else value
+    elif hasattr(value, "__dlpack__") and not isinstance(value, (np.generic, np.ndarray)):
+        array = _import_dlpack(value, f"out for {name}", span)
+    else:
+        message = f"out for {name} is a {type(value).__name__}, which is no array that can be written to"
+        raise argument_error("argument-type-out", message, span, f"pass numpy.empty({shape}, '{type_label(dtype)}')")
+    check_element_type(array, f"out for {name}", dtype, span)
+    if array.shape != shape:
+        raise argument_error(
+            "argument-out-shape",
+            f"out for {name} has shape {shape_label(array.shape)}, but the result has shape {shape_label(shape)}",
+            span,
+            f"pass numpy.empty({shape}, '{type_label(dtype)}')",
+        )
+    if not array.flags.writeable:
+        raise argument_error("argument-out-readonly", f"out for {name} is read-only", span, "pass a writable array")
+    if not array.flags.aligned:
+        raise argument_error(
+            "argument-out-alignment", f"out for {name} does not start at a multiple of its element size", span, None
+        )
+    if has_internal_overlap(array.shape, array.strides, array.itemsize):
+        raise argument_error(
+            "argument-out-overlap",
+            f"several elements of out for {name} share memory (strides {array.strides}), so it cannot hold the result",
+            span,
+            "pass an array of its own, for example numpy.empty_like(...)",
+        )
+    return array
+
+
+def has_internal_overlap(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> bool:
+    """Whether two elements may share bytes; sufficient for every layout that slicing and transposing can make."""
+    if 0 in shape:
+        return False
+    reach = itemsize  # bytes spanned by the dimensions of smaller stride
+    for stride, extent in sorted((abs(s), n) for s, n in zip(strides, shape, strict=True) if n > 1):
+        if stride < reach:
+            return True
+        reach += stride * (extent - 1)
+    return False
+
+
+def byte_bounds(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, int]:
+    """First byte and one past the last, relative to element 0; equal for an array without elements."""
+    if 0 in shape:
+        return 0, 0
+    low = sum(s * (n - 1) for s, n in zip(strides, shape, strict=True) if s < 0)
+    high = sum(s * (n - 1) for s, n in zip(strides, shape, strict=True) if s > 0)
+    return low, high + itemsize
+
+
+def is_same_memory(a: np.ndarray, b: np.ndarray) -> bool:
+    """Exact aliasing: the same elements in the same places."""
+    same_layout = a.dtype == b.dtype and a.shape == b.shape
+    return same_layout and a.size > 0 and data_address(a) == data_address(b) and _relevant(a) == _relevant(b)
+
+
+def _relevant(array: np.ndarray) -> list[int]:
+    return [s for s, n in zip(array.strides, array.shape, strict=True) if n > 1]
+
+
+def overlaps(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays share a byte; where that is hard to decide, yes."""
+    if not np.may_share_memory(a, b):
+        return False
+    try:
+        return bool(np.shares_memory(a, b, max_work=10_000))  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
+
+
+def contiguous_strides(shape: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """C-order byte strides.  Dimensions without extent count as one, so that no stride is 0."""
+    strides = []
+    step = itemsize
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(strides))
+
+
+def normalize_strides(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """`strides` with the meaningless ones (extent at most 1, or no elements) set as in a contiguous array."""
+    contiguous = contiguous_strides(shape, itemsize)
+    if 0 in shape:
+        return contiguous
+    return tuple(c if n <= 1 else s for s, n, c in zip(strides, shape, contiguous, strict=True))
+
+
+def stride_class(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> str:
+    """``"contiguous"`` (C order), ``"unit"`` (last stride is one element) or ``"general"`` (any other, 0 and negative)."""
+    normal = normalize_strides(shape, strides, itemsize)
+    if normal == contiguous_strides(shape, itemsize):
+        return "contiguous"
+    return "unit" if normal[-1] == itemsize else "general"
+
+
+def unsupported_alias(output: str, source: str) -> UnsupportedError:
+    """Exact aliasing of an input that the kernel was not proved for."""
+    return UnsupportedError(
+        Diagnostic(
+            "unsupported-alias",
+            f"out for {output} is the same memory as {source}, and elements of {source} are read after they are overwritten",
+            None,
+            f"pass an array of its own as out, or a copy of {source}",
+        )
+    )

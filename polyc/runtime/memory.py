@@ -1,0 +1,55 @@
+"""Memory for results and workspaces.
+
+Results of some size start at a cache line, so that vector stores do not straddle two; the compiled code does not rely
+on it.  The workspace is one block per Python thread, grown as needed and never shared between concurrent calls.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+
+import numpy as np
+
+from polyc.runtime.arrays import data_address
+
+ALIGNMENT = 64
+"""Bytes; one cache line of every machine model, and what the ABI promises for the workspace."""
+
+_ALIGN_FROM = 4096
+"""Below this many bytes a straddled line costs less than making the aligned view (about 1 µs)."""
+
+
+def allocate_result(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An uninitialised C-order array; its elements may be none."""
+    size = math.prod(shape) * dtype.itemsize
+    if size < _ALIGN_FROM:
+        return np.empty(shape, dtype)
+    block = np.empty(size + ALIGNMENT, np.uint8)
+    return np.ndarray(shape, dtype, block, -data_address(block) % ALIGNMENT)
+
+
+class _Workspace(threading.local):
+    block: np.ndarray | None = None
+    address: int = 0
+    size: int = 0
+
+
+_workspace = _Workspace()
+
+
+def workspace_address(size: int) -> int:
+    """Address of at least `size` bytes, 64-byte aligned, that belong to this thread until its next call."""
+    if size > _workspace.size or not _workspace.address:
+        # The old block is dropped first: two big ones at once could exceed the memory.
+        _workspace.block, _workspace.size, _workspace.address = None, 0, 0
+        block = np.empty(size + ALIGNMENT, np.uint8)
+        address = data_address(block)
+        _workspace.block, _workspace.size = block, size
+        _workspace.address = address + -address % ALIGNMENT
+    return _workspace.address
+
+
+def release_workspace() -> None:
+    """Give this thread's workspace back to the system."""
+    _workspace.block, _workspace.size, _workspace.address = None, 0, 0

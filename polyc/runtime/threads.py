@@ -1,0 +1,244 @@
+"""Finding OpenMP, and how many threads a call may use.
+
+Compiled code forks and joins through the GOMP entry points, which libgomp, LLVM's libomp and Intel's runtime all have.
+A process must not hold two OpenMP runtimes, so the library is looked for only when the first parallel code is loaded:
+one that the process has loaded already wins (PyTorch brings its own), else libgomp, else libomp, else calls run on one
+thread, with a warning.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import os
+import threading
+import warnings
+from dataclasses import dataclass
+
+from polyc.diagnostics import Diagnostic, PolycWarning
+from polyc.runtime.arrays import argument_error
+
+SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+"""What compiled code calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenMP:
+    """A loaded OpenMP runtime.  `loaded_before`: someone else in the process had loaded it."""
+
+    path: str
+    loaded_before: bool
+    library: ctypes.CDLL
+    addresses: dict[str, int]
+
+    def max_threads(self) -> int:
+        """OpenMP's own limit in this thread (`OMP_NUM_THREADS`, `threadpool_limits`, `omp_set_num_threads`)."""
+        return int(self.library.omp_get_max_threads())
+
+
+class _State:
+    """What this process knows about threads; guarded by `_lock` where it changes."""
+
+    def __init__(self) -> None:
+        self.searched = False
+        self.openmp: OpenMP | None = None
+        self.requested: int | None = None
+        self.baseline: int | None = None  # omp_get_max_threads() when `requested` was set; None: the default of OpenMP
+        self.forked_after_use = False
+        self.used = False
+        self.warned: set[str] = set()
+        self.fallback: tuple[object, ...] = ()
+
+
+_state = _State()
+_lock = threading.RLock()
+
+
+def _open(path: str, loaded_before: bool) -> OpenMP | None:
+    """The runtime at `path`, or None where it cannot be opened or lacks the GOMP entry points."""
+    try:
+        library = ctypes.CDLL(path)
+        addresses = {s: _address(library, s) for s in SYMBOLS}
+        _address(library, "omp_get_max_threads")
+    except (OSError, AttributeError):
+        return None
+    return OpenMP(path, loaded_before, library, addresses)
+
+
+def _address(library: ctypes.CDLL, symbol: str) -> int:
+    address = ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value
+    if address is None:
+        raise AttributeError(symbol)
+    return address
+
+
+def loaded_runtimes() -> list[str]:
+    """Paths of the OpenMP libraries that the process holds, libgomp first, in a fixed order."""
+    import threadpoolctl
+
+    paths = {str(i["filepath"]) for i in threadpoolctl.threadpool_info() if i["user_api"] == "openmp"}
+    return sorted(paths, key=lambda p: ("libgomp" not in os.path.basename(p), p))
+
+
+def find_openmp() -> OpenMP | None:
+    """The OpenMP runtime of this process, loading one if there is none; None where the system has none."""
+    if not _state.searched:
+        with _lock:
+            if not _state.searched:
+                _state.openmp = _search_openmp()
+                _state.searched = True
+    return _state.openmp
+
+
+def _search_openmp() -> OpenMP | None:
+    loaded = loaded_runtimes()
+    for path in loaded:
+        found = _open(path, loaded_before=True)
+        if found is not None:
+            return found
+    if loaded:
+        return None  # one that lacks the GOMP entry points: a second runtime beside it would be worse than one thread
+    names = ["libgomp.so.1", ctypes.util.find_library("gomp"), "libomp.so.5", "libomp.so", ctypes.util.find_library("omp")]
+    names += ["libomp.dylib", ctypes.util.find_library("iomp5")]
+    for name in names:
+        found = _open(name, loaded_before=False) if name else None
+        if found is not None:
+            return found
+    return None
+
+
+def symbols() -> dict[str, int]:
+    """Addresses of the OpenMP entry points for code that is about to be loaded.
+
+    Where there is no OpenMP they lead to a team of one thread, and a `threads-none` warning is issued once."""
+    openmp = find_openmp()
+    if openmp is not None:
+        return dict(openmp.addresses)
+    _warn_once(
+        "threads-none",
+        "no OpenMP runtime was found, so kernels run on one thread",
+        "install libgomp1 (Debian, Ubuntu) or libgomp (Fedora); `polyc doctor` shows what is looked for",
+    )
+    return _single_thread_symbols()
+
+
+def _single_thread_symbols() -> dict[str, int]:
+    with _lock:
+        if not _state.fallback:
+            body_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+            count_type = ctypes.CFUNCTYPE(ctypes.c_int)
+            parallel_type = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint)
+
+            def run_alone(body: int, data: int, n_threads: int, flags: int) -> None:
+                body_type(body)(data)
+
+            _state.fallback = (parallel_type(run_alone), count_type(lambda: 0), count_type(lambda: 1))
+    addresses = (ctypes.cast(f, ctypes.c_void_p).value or 0 for f in _state.fallback)  # type: ignore[arg-type]
+    return dict(zip(SYMBOLS, addresses, strict=True))
+
+
+def count_cores() -> int:
+    """Cores that this process may run on."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not Linux
+        return os.cpu_count() or 1
+
+
+def _environment_threads(name: str) -> int | None:
+    """A positive number of threads from an environment variable (OMP_NUM_THREADS may be a list by nesting level)."""
+    text = os.environ.get(name, "").split(",")[0].strip()
+    return int(text) if text.isdecimal() and int(text) > 0 else None
+
+
+def _openmp_default() -> int:
+    return _environment_threads("OMP_NUM_THREADS") or count_cores()
+
+
+def default_num_threads() -> int:
+    """POLYC_NUM_THREADS, else OMP_NUM_THREADS, else the number of cores."""
+    return _environment_threads("POLYC_NUM_THREADS") or _openmp_default()
+
+
+def set_num_threads(n: int | None) -> None:
+    """Use up to `n` threads for each call from now on, in every Python thread; None goes back to the default.
+
+    Results do not depend on it.  Limits set later with `threadpoolctl.threadpool_limits` still lower it.
+    """
+    if n is not None and (isinstance(n, bool) or not isinstance(n, int)):
+        raise argument_error("argument-type-threads", f"the number of threads must be an integer, not {n!r}", None, None)
+    if n is not None and n < 1:
+        raise argument_error("argument-threads", f"the number of threads must be positive, but is {n}", None, None)
+    with _lock:
+        _state.requested = n
+        _state.baseline = _state.openmp.max_threads() if n is not None and _state.openmp is not None else None
+
+
+def get_num_threads() -> int:
+    """Threads that a call made now from this Python thread may use (at least 1)."""
+    requested = _state.requested or default_num_threads()
+    if _state.forked_after_use:
+        return 1
+    openmp = _state.openmp
+    if openmp is None:
+        return 1 if _state.searched else requested
+    # OpenMP's limit counts where somebody lowered it: `threadpool_limits`, torch.set_num_threads.  Its unchanged default
+    # does not, so that POLYC_NUM_THREADS may exceed OMP_NUM_THREADS.
+    limit = openmp.max_threads()
+    return min(requested, limit) if limit < (_state.baseline or _openmp_default()) else requested
+
+
+def team_size() -> int:
+    """As `get_num_threads`, for a call that is about to run: also warns once after a fork."""
+    n = get_num_threads()
+    if n > 1:
+        _state.used = True
+    elif _state.forked_after_use:
+        _warn_once(
+            "threads-fork",
+            "this process was forked after OpenMP had started threads, which do not survive a fork: kernels run on one thread",
+            "use the 'spawn' or 'forkserver' start method of multiprocessing",
+        )
+    return n
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = threading.RLock()  # another thread of the parent may have held it
+    openmp = _state.openmp
+    # A runtime that others loaded may have threads that polyc knows nothing of.
+    others = openmp is not None and openmp.loaded_before
+    _state.forked_after_use = _state.forked_after_use or _state.used or others
+    if not _state.searched and not _state.forked_after_use:
+        # Nothing is known yet.  If OpenMP is already in the process, its threads may have run in the parent.
+        _state.forked_after_use = _is_mapped()
+
+
+def _is_mapped() -> bool:
+    """Whether an OpenMP library is in the process; reads a file only, as code after a fork should do little."""
+    try:
+        with open("/proc/self/maps") as maps:
+            return any(name in line for line in maps for name in ("libgomp", "libomp", "libiomp"))
+    except OSError:
+        return False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _warn_once(code: str, message: str, help: str) -> None:
+    if code in _state.warned:
+        return
+    _state.warned.add(code)
+    warnings.warn(PolycWarning(Diagnostic(code, message, None, help, "warning")), stacklevel=user_stacklevel())
+
+
+def user_stacklevel() -> int:
+    """`stacklevel` for `warnings.warn` in the caller of this function, so that the warning points outside polyc."""
+    import sys
+
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "polyc":
+        level, frame = level + 1, frame.f_back
+    return level
