@@ -1,0 +1,374 @@
+"""Ranges of indices at concrete sizes, for the reference interpreter alone.
+
+The rules are those of Tensor Comprehensions' range inference, applied to plain integers: ranges given by the user are fixed
+first; every read gives ``lower <= subscript < upper``; rounds solve the indices that stand alone in an inequality once the
+solved ones are substituted *for all their values*; a whole round is solved before anything is substituted.  The symbolic
+inference of the compiler lives elsewhere and shares no code with this file: each is a check on the other.
+
+Beyond affine subscripts, an index inside one floor division, minimum or maximum is bounded by peeling that operator off where
+the result is an interval; any other inequality stays a precondition, checked while statements are evaluated.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from polyc.diagnostics import Diagnostic, RangeError, UnsupportedError
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Size, children, evaluate, walk
+from polyc.ir.program import Exists, Program, RangeClause, Statement
+
+Interval = tuple[int, int]
+"""Half open: ``lower <= x < upper``."""
+Box = dict[str, Interval]
+Form = dict[Expr | int, int]
+"""A sum of coefficient * term; terms are `Index` nodes or expressions that are not affine; the key 1 holds the constant."""
+
+_MAX_POINTS = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class ConcreteRanges:
+    """`statements`: per statement, the range of each index.  `tensors`: per tensor version, the range of each dimension."""
+
+    statements: dict[str, Box]
+    tensors: dict[str, tuple[Interval, ...]]
+
+
+def solve_ranges(program: Program, sizes: Mapping[str, int]) -> ConcreteRanges:
+    """Ranges of all statements and tensor versions at `sizes` (all symbols, defined ones may be missing).
+
+    Raises RangeError where a range cannot be found, is negative, or does not cover a declared shape.
+    """
+    sizes = complete_sizes(program, sizes)
+    tensors: dict[str, tuple[Interval, ...]] = {}
+    for tensor in program.tensors:
+        if tensor.shape is not None:
+            extents = tuple(evaluate(e, sizes) for e in tensor.shape)
+            for dimension, extent in enumerate(extents):
+                if extent < 0:
+                    message = f"dimension {dimension} of {tensor.base} has the negative extent {extent}"
+                    raise RangeError(Diagnostic("range-negative", message, tensor.span))
+            tensors[tensor.name] = tuple((0, e) for e in extents)
+    statements: dict[str, Box] = {}
+    for statement in order_statements(program):
+        box = _solve_statement(statement, sizes, tensors)
+        statements[statement.name] = box
+        written = tuple(_interval_of(_form(e, sizes), box) for e in statement.subscripts)
+        if program.tensor(statement.target).shape is None:
+            tensors[statement.target] = written
+        else:
+            _check_declared(program, statement, written, tensors[statement.target])
+    for result in program.returns:  # what the caller's array holds at entry has the coordinates of what it holds at the end
+        if result.initial is not None and result.version in tensors:
+            tensors.setdefault(result.initial, tensors[result.version])
+    return ConcreteRanges(statements, tensors)
+
+
+def complete_sizes(program: Program, sizes: Mapping[str, int]) -> dict[str, int]:
+    """`sizes` with the values of the defined symbols added."""
+    values = dict(sizes)
+    for name, expr in program.defined_sizes:
+        values[name] = evaluate(expr, values)
+    return values
+
+
+def order_statements(program: Program) -> list[Statement]:
+    """Statements in topological order of their reads, source order breaking ties.
+
+    Raises UnsupportedError where statements need each other's elements (a recurrence).
+    """
+    writer: dict[str, Statement] = {}
+    for s in program.statements:
+        if s.target in writer:
+            message = f"several statements write parts of {program.tensor(s.target).base}"
+            raise UnsupportedError(Diagnostic("unsupported-partial-assignment", message, s.span))
+        writer[s.target] = s
+    waiting = {s.name: {r.tensor for r in _all_reads(s)} & writer.keys() for s in program.statements}
+    done: set[str] = set()
+    ordered: list[Statement] = []
+    remaining = list(program.statements)
+    while remaining:
+        ready = next((s for s in remaining if waiting[s.name] <= done), None)
+        if ready is None:
+            names = ", ".join(dict.fromkeys(program.tensor(s.target).base for s in remaining))
+            message = f"elements of {names} depend on elements of the same statements"
+            raise UnsupportedError(Diagnostic("unsupported-recurrence", message, remaining[0].span))
+        ordered.append(ready)
+        done.add(ready.target)
+        remaining.remove(ready)
+    return ordered
+
+
+def _all_reads(statement: Statement) -> Iterator[Read]:
+    roots = [statement.value, *statement.subscripts]
+    if statement.reduction is not None:
+        roots.append(statement.reduction.init)
+    for clause in statement.where:
+        if not isinstance(clause, RangeClause):
+            roots.append(clause.value if isinstance(clause, Exists) else clause.condition)
+    for root in roots:
+        yield from (node for node in walk(root) if isinstance(node, Read))
+
+
+def _constraining_reads(expr: Expr) -> Iterator[Read]:
+    """Reads that must lie inside their tensor: all but those directly under `Pad`."""
+    match expr:
+        case Pad():
+            for sub in expr.read.subscripts:
+                yield from _constraining_reads(sub)
+            yield from _constraining_reads(expr.value)
+        case _:
+            if isinstance(expr, Read):
+                yield expr
+            for child in children(expr):
+                yield from _constraining_reads(child)
+
+
+def _check_declared(program: Program, s: Statement, written: tuple[Interval, ...], declared: tuple[Interval, ...]) -> None:
+    """A reduction gives its initial value to elements that no instance writes; anything else must write all of them."""
+    base = program.tensor(s.target).base
+    for dimension, ((lower, upper), (_, extent)) in enumerate(zip(written, declared, strict=True)):
+        if lower < 0 or upper > extent or (s.reduction is None and (lower, upper) != (0, extent)):
+            message = (
+                f"dimension {dimension} of {base} is declared as {extent}, but its elements {lower} to {upper - 1} are computed"
+            )
+            raise RangeError(Diagnostic("range-declared-shape", message, s.span, "declare the extent that is computed"))
+
+
+# --- One statement ---------------------------------------------------------------------------------------------------
+
+
+def _solve_statement(s: Statement, sizes: Mapping[str, int], tensors: Mapping[str, tuple[Interval, ...]]) -> Box:
+    box = _fixed_ranges(s, sizes)
+    inequalities = _collect_inequalities(s, sizes, tensors)
+    while unsolved := [i for i in s.indices if i not in box]:
+        found: Box = {}
+        for index in unsolved:
+            lower, upper = _bound_index(index, inequalities, unsolved, box)
+            if lower is not None and upper is not None:
+                found[index] = (lower, upper)
+        if not found:
+            names = ", ".join(unsolved)
+            message = f"the range of {names} does not follow from what is read"
+            help_text = "give it in a where clause, such as: where " + unsolved[0] + " in 0:N"
+            raise RangeError(Diagnostic("range-unsolved", message, s.span, help_text))
+        box |= found
+    for index in s.indices:
+        lower, upper = box[index]
+        if upper < lower:
+            message = f"the range of index {index} is empty: its lower bound is {lower}, its upper bound {upper}"
+            raise RangeError(Diagnostic("range-negative", message, s.span))
+    return {index: box[index] for index in s.indices}
+
+
+def _fixed_ranges(s: Statement, sizes: Mapping[str, int]) -> Box:
+    box: Box = {}
+    for clause in s.where:
+        if not isinstance(clause, RangeClause):
+            continue
+        if any(isinstance(node, Index) for bound in (clause.lower, clause.upper) for node in walk(bound)):
+            message = f"the range of {clause.index} depends on another index"
+            raise UnsupportedError(Diagnostic("unsupported-triangular-range", message, clause.span))
+        lower, upper = evaluate(clause.lower, sizes), evaluate(clause.upper, sizes)
+        if clause.index in box:
+            lower, upper = max(lower, box[clause.index][0]), min(upper, box[clause.index][1])
+        box[clause.index] = (lower, upper)
+    return box
+
+
+def _collect_inequalities(
+    s: Statement, sizes: Mapping[str, int], tensors: Mapping[str, tuple[Interval, ...]]
+) -> list[tuple[Form, frozenset[str]]]:
+    """Forms that must be >= 0, each with its indices.  Data-dependent subscripts give none."""
+    roots = [s.value] + [clause.value for clause in s.where if isinstance(clause, Exists)]
+    if s.reduction is not None:
+        roots.append(s.reduction.init)
+    result = []
+    for root in roots:
+        for read in _constraining_reads(root):
+            for sub, (lower, upper) in zip(read.subscripts, tensors.get(read.tensor, ()), strict=False):
+                if any(isinstance(node, Read) for node in walk(sub)):
+                    continue
+                form = _form(sub, sizes)
+                for inequality in (_add(form, {1: -lower}), _add({1: upper - 1}, form, -1)):
+                    result.append((inequality, _indices(inequality)))
+    return result
+
+
+def _bound_index(
+    index: str, inequalities: list[tuple[Form, frozenset[str]]], unsolved: list[str], box: Box
+) -> tuple[int | None, int | None]:
+    lower: int | None = None
+    upper: int | None = None
+    for form, names in inequalities:
+        if index not in names or len(names.intersection(unsolved)) != 1:
+            continue
+        low, up = _solve_nonnegative(form, index, box) or (None, None)
+        lower = low if lower is None else lower if low is None else max(lower, low)
+        upper = up if upper is None else upper if up is None else min(upper, up)
+    return lower, upper
+
+
+# --- Forms -----------------------------------------------------------------------------------------------------------
+
+
+def _add(a: Form, b: Form, factor: int = 1) -> Form:
+    result = dict(a)
+    for term, coefficient in b.items():
+        result[term] = result.get(term, 0) + factor * coefficient
+    return {term: c for term, c in result.items() if c or term == 1}
+
+
+def _form(expr: Expr, sizes: Mapping[str, int]) -> Form:
+    match expr:
+        case Const():
+            return {1: int(expr.value)}
+        case Size():
+            return {1: sizes[expr.name]}
+        case Index():
+            return {expr: 1, 1: 0}
+        case Cast() if expr.dtype.is_integer:  # subscripts are far from the ends of any integer type that holds them
+            return _form(expr.value, sizes)
+        case Call("add", (a, b)):
+            return _add(_form(a, sizes), _form(b, sizes))
+        case Call("sub", (a, b)):
+            return _add(_form(a, sizes), _form(b, sizes), -1)
+        case Call("neg", (a,)):
+            return _add({1: 0}, _form(a, sizes), -1)
+        case Call("mul", (a, b)):
+            x, y = _form(a, sizes), _form(b, sizes)
+            if len(x) == 1 and 1 in x:
+                return _add({1: 0}, y, x[1])
+            if len(y) == 1 and 1 in y:
+                return _add({1: 0}, x, y[1])
+    if not any(isinstance(node, Index | Read) for node in walk(expr)):
+        return {1: evaluate(expr, sizes)}
+    return {_fold(expr, sizes): 1, 1: 0}
+
+
+def _fold(expr: Expr, sizes: Mapping[str, int]) -> Expr:
+    """`expr` with operands that hold no index as constants, so that terms can be evaluated without sizes."""
+    if isinstance(expr, Call):
+        return Call(expr.op, tuple(_fold(a, sizes) for a in expr.args))
+    if any(isinstance(node, Index | Read) for node in walk(expr)):
+        return expr
+    return Const(evaluate(expr, sizes))
+
+
+def _indices(form: Form) -> frozenset[str]:
+    names = (_indices_of(term) for term in form if not isinstance(term, int))
+    return frozenset().union(*names)
+
+
+def _indices_of(expr: Expr) -> frozenset[str]:
+    return frozenset(node.name for node in walk(expr) if isinstance(node, Index))
+
+
+def _interval_of(form: Form, box: Box) -> Interval:
+    """Smallest and one beyond the largest value over the box; the bounds as they stand for a plain index."""
+    lower, minus_upper = _minimum(form, box), _minimum(_add({1: 0}, form, -1), box)
+    if lower is None or minus_upper is None:
+        raise UnsupportedError(Diagnostic("unsupported-left-side", "this left subscript has no range that can be found"))
+    return lower, 1 - minus_upper
+
+
+def _minimum(form: Form, box: Box) -> int | None:
+    """The least value over the box.  An index with an empty range counts with its bounds as they stand, so that extents
+    stay the same formula at every size."""
+    total = form.get(1, 0)
+    seen: set[str] = set()
+    joint: Form = {}
+    for term, coefficient in form.items():
+        if isinstance(term, int):
+            continue
+        if isinstance(term, Index):
+            lower, upper = box[term.name]
+            total += coefficient * (lower if coefficient > 0 else upper - 1)
+        else:
+            joint[term] = coefficient
+        if seen & _indices_of(term):
+            joint = {t: c for t, c in form.items() if not isinstance(t, int)}
+            total = form.get(1, 0)
+            break
+        seen |= _indices_of(term)
+    if not joint:
+        return total
+    names = sorted(_indices(joint))
+    if prod(max(box[n][1] - box[n][0], 1) for n in names) > _MAX_POINTS:
+        return None
+    axes = np.ix_(*(np.arange(box[n][0], max(box[n][1], box[n][0] + 1), dtype=np.int64) for n in names))
+    values = dict(zip(names, axes, strict=True))
+    sums = sum((c * _evaluate_many(t, values) for t, c in joint.items() if not isinstance(t, int)), np.int64(0))
+    return total + int(np.min(sums))
+
+
+def _evaluate_many(expr: Expr, values: Mapping[str, np.ndarray]) -> np.ndarray:
+    names = sorted(_indices_of(expr))
+    points = np.broadcast_arrays(*(values[n] for n in names))
+    flat = [p.ravel().tolist() for p in points]
+    results = [evaluate(expr, dict(zip(names, point, strict=True))) for point in zip(*flat, strict=True)]
+    return np.array(results, np.int64).reshape(points[0].shape)
+
+
+# --- Inequalities in one unknown -------------------------------------------------------------------------------------
+
+Bounds = tuple[int | None, int | None]
+
+
+def _solve_nonnegative(form: Form, index: str, box: Box) -> Bounds | None:
+    """The interval of `index` where ``form >= 0`` for all values of the other indices; None: not an interval we can find."""
+    holding = [t for t in form if not isinstance(t, int) and index in _indices_of(t)]
+    if not holding:
+        return None, None  # says nothing about the index: a precondition
+    if len(holding) > 1:
+        return None
+    term = holding[0]
+    rest = {t: c for t, c in form.items() if t != term}
+    if _indices_of(term) & _indices(rest):
+        return None
+    least = _minimum(rest, box)
+    if least is None:
+        return None
+    coefficient = form[term]
+    if isinstance(term, Index):
+        if coefficient > 0:
+            return -(least // coefficient), None
+        return None, least // -coefficient + 1
+    if coefficient > 0:
+        return _peel(term, -(least // coefficient), 1, index, box)
+    return _peel(term, least // -coefficient, -1, index, box)
+
+
+def _peel(term: Expr, bound: int, sign: int, index: str, box: Box) -> Bounds | None:
+    """Solve ``term >= bound`` (sign 1) or ``term <= bound`` (sign -1)."""
+    match term:
+        case Call("floordiv", (a, Const(divisor))) if divisor > 0:
+            limit = bound * int(divisor) + (0 if sign > 0 else int(divisor) - 1)
+            return _solve_nonnegative(_toward(a, limit, sign), index, box)
+        case Call("max" | "min" as op, (a, b)):
+            parts = [_toward(x, bound, sign) for x in (a, b)]
+            if (op == "min") == (sign > 0):  # both must hold
+                return _intersect(_solve_nonnegative(parts[0], index, box), _solve_nonnegative(parts[1], index, box))
+            for part, other in itertools.permutations(parts):  # one of them must hold
+                if index not in _indices(part) and (least := _minimum(part, box)) is not None:
+                    return (None, None) if least >= 0 else _solve_nonnegative(other, index, box)
+            return None
+    return None
+
+
+def _toward(expr: Expr, bound: int, sign: int) -> Form:
+    """The form that is >= 0 where ``expr >= bound`` (sign 1) or ``expr <= bound`` (sign -1)."""
+    return _add({1: -sign * bound}, _form(expr, {}), sign)
+
+
+def _intersect(a: Bounds | None, b: Bounds | None) -> Bounds | None:
+    if a is None or b is None:
+        return a or b  # what is known still bounds the index; the rest is checked during evaluation
+    lowers = [x for x in (a[0], b[0]) if x is not None]
+    uppers = [x for x in (a[1], b[1]) if x is not None]
+    return max(lowers, default=None), min(uppers, default=None)
