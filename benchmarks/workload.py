@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -49,3 +50,8 @@ def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
 def nbytes(*shapes: tuple[int, ...], itemsize: int = 4) -> float:
     """Bytes of arrays of these shapes."""
     return float(sum(itemsize * int(np.prod(s)) for s in shapes))
+
+
+def example(name: str) -> str:
+    """Text of ``examples/<name>.tc``: what is shown is what is measured."""
+    return (Path(__file__).parent.parent / "examples" / f"{name}.tc").read_text()

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.workload import Arrays, Workload, nbytes, normal
+from benchmarks.workload import Arrays, Workload, example, nbytes, normal
 
 CONV = """
 def conv(float(N, C, H, W) X, float(K, C, R, S) F) -> (Y) {
@@ -23,25 +23,6 @@ def conv_pad(float(N, C, H, W) X, float(K, C, R, S) F) -> (Y) {
 CONV_STRIDE_2 = """
 def conv_stride_2(float(N, C, H, W) X, float(K, C, R, S) F) -> (Y) {
   Y(n, k, h, w) +=! X(n, c, 2 * h + r, 2 * w + s) * F(k, c, r, s)
-}
-"""
-
-DEPTHWISE = """
-def depthwise(float(N, C, H, W) X, float(C, R, S) F) -> (Y) {
-  Y(n, c, h, w) +=! X(n, c, h + r, w + s) * F(c, r, s)
-}
-"""
-
-CONV_BIAS_RELU = """
-def conv_bias_relu(float(N, C, H, W) X, float(K, C, R, S) F, float(K) B) -> (Y) {
-  T(n, k, h, w) +=! X(n, c, h + r, w + s) * F(k, c, r, s)
-  Y(n, k, h, w) = fmax(T(n, k, h, w) + B(k), 0.0)
-}
-"""
-
-MAXPOOL = """
-def maxpool(float(N, C, H, W) X) -> (Y) {
-  Y(n, c, h, w) max=! X(n, c, 2 * h + r, 2 * w + s) where r in 0:2, s in 0:2
 }
 """
 
@@ -173,7 +154,7 @@ WORKLOADS = (
     conv_workload(
         "conv3x3_bias_relu",
         "3×3, 64 → 64 channels, 56×56, + bias, relu",
-        CONV_BIAS_RELU,
+        example("conv_bias_relu"),
         (1, 64, 58, 58),
         (64, 64, 3, 3),
         (1, 64, 56, 56),
@@ -194,7 +175,7 @@ WORKLOADS = (
     conv_workload(
         "dwconv3x3",
         "3×3 depthwise, 128 channels, 56×56",
-        DEPTHWISE,
+        example("depthwise"),
         (1, 128, 58, 58),
         (128, 3, 3),
         (1, 128, 56, 56),
@@ -215,7 +196,7 @@ WORKLOADS = (
         "maxpool",
         "2×2 maximum, 64 channels, 112×112, batch 8",
         "tc",
-        MAXPOOL,
+        example("maxpool"),
         lambda rng: {"X": normal(rng, 8, 64, 112, 112)},
         lambda X: windows(X, 2, 2, 2).max(axis=(4, 5)),
         3.0 * 8 * 64 * 56 * 56,

@@ -6,14 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.workload import Arrays, Workload, nbytes, normal
-
-LINEAR_RELU = """
-def linear_relu(float(M, K) X, float(N, K) W, float(N) B) -> (Y) {
-  H(m, n) +=! X(m, k) * W(n, k)
-  Y(m, n) = fmax(H(m, n) + B(n), 0.0)
-}
-"""
+from benchmarks.workload import Arrays, Workload, example, nbytes, normal
 
 MLP3 = """
 def mlp3(float(M, K) X, float(N, K) W1, float(N) B1, float(P, N) W2, float(P) B2, float(Q, P) W3, float(Q) B3) -> (Y) {
@@ -23,23 +16,6 @@ def mlp3(float(M, K) X, float(N, K) W1, float(N) B1, float(P, N) W2, float(P) B2
   V(m, p) = fmax(U(m, p) + B2(p), 0.0)
   W(m, q) +=! V(m, p) * W3(q, p)
   Y(m, q) = fmax(W(m, q) + B3(q), 0.0)
-}
-"""
-
-ATTENTION = """
-def attention(float(B, H, Q, D) X, float(B, H, K, D) Y, float(B, H, K, E) Z) -> (O) {
-  S(b, h, q, k) +=! X(b, h, q, d) * Y(b, h, k, d)
-  M(b, h, q) max=! S(b, h, q, k)
-  P(b, h, q, k) = exp((S(b, h, q, k) - M(b, h, q)) * 0.125)
-  L(b, h, q) +=! P(b, h, q, k)
-  A(b, h, q, e) +=! P(b, h, q, k) * Z(b, h, k, e)
-  O(b, h, q, e) = A(b, h, q, e) / L(b, h, q)
-}
-"""
-
-EMBEDDING_SUM = """
-def embedding_sum(float(E, D) T, int32(B, L) I) -> (O) {
-  O(b, d) +=! T(I(b, l), d)
 }
 """
 
@@ -134,7 +110,7 @@ WORKLOADS = (
         "linear_relu_bert",
         "linear 128×768 → 3072 with bias and relu",
         "tc",
-        LINEAR_RELU,
+        example("linear_relu"),
         linear_inputs(128, 3072, 768),
         exact_linear_relu,
         2.0 * 128 * 3072 * 768,
@@ -146,7 +122,7 @@ WORKLOADS = (
         "matmul_bias_relu",
         "linear 512×1024 → 1024 with bias and relu",
         "tc",
-        LINEAR_RELU,
+        example("linear_relu"),
         linear_inputs(512, 1024, 1024),
         exact_linear_relu,
         2.0 * 512 * 1024 * 1024,
@@ -170,7 +146,7 @@ WORKLOADS = (
         "attention",
         "attention, batch 8, 12 heads, 128 tokens, 64 features",
         "tc",
-        ATTENTION,
+        example("attention"),
         attention_inputs,
         exact_attention,
         8 * 12 * 128 * 128 * (2.0 * 64 * 2 + 5),
@@ -182,7 +158,7 @@ WORKLOADS = (
         "embedding_sum",
         "sum of 50 rows of a table of 100000×64, batch 128",
         "tc",
-        EMBEDDING_SUM,
+        example("embedding_sum"),
         embedding_inputs,
         lambda T, I: T[I].sum(axis=1),
         128.0 * 50 * 64,

@@ -6,40 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.workload import Workload, nbytes, normal
+from benchmarks.workload import Workload, example, nbytes, normal
 
 ROWS, COLUMNS = 4096, 1024
 SQRT_2_OVER_PI = 0.7978845608028654
-
-SOFTMAX = """
-def softmax(float(N, D) X) -> (Y) {
-  M(n) max=! X(n, d)
-  E(n, d) = exp(X(n, d) - M(n))
-  Z(n) +=! E(n, d)
-  Y(n, d) = E(n, d) / Z(n)
-}
-"""
-
-LAYERNORM = """
-def layernorm(float(N, D) X, float(D) G, float(D) B) -> (Y) {
-  S(n) +=! X(n, d)
-  C(n, d) = X(n, d) - S(n) / D
-  V(n) +=! C(n, d) * C(n, d)
-  Y(n, d) = C(n, d) * rsqrt(V(n) / D + 0.00001) * G(d) + B(d)
-}
-"""
-
-GELU_BIAS = """
-def gelu_bias(float(N, D) X, float(D) B) -> (Y) {
-  Y(n, d) = 0.5 * z * (1.0 + tanh(0.7978845608 * (z + 0.044715 * z * z * z))) where z = X(n, d) + B(d)
-}
-"""
-
-DOT = """
-def dot(float(N) A, float(N) B) -> (C) {
-  C +=! A(n) * B(n)
-}
-"""
 
 
 def numpy_softmax(np: Any, out: Any, X: Any) -> Any:
@@ -141,7 +111,7 @@ WORKLOADS = (
         "softmax",
         f"softmax of the rows of {ROWS}×{COLUMNS}",
         "tc",
-        SOFTMAX,
+        example("softmax"),
         rows,
         exact_softmax,
         5.0 * ROWS * COLUMNS,
@@ -153,7 +123,7 @@ WORKLOADS = (
         "layernorm",
         f"layer normalisation of the rows of {ROWS}×{COLUMNS}, scaled and shifted",
         "tc",
-        LAYERNORM,
+        example("layernorm"),
         rows_scaled,
         exact_layernorm,
         8.0 * ROWS * COLUMNS,
@@ -165,7 +135,7 @@ WORKLOADS = (
         "gelu_bias",
         "gelu(x + b), tanh form, 4096×4096",
         "tc",
-        GELU_BIAS,
+        example("gelu_bias"),
         square_bias,
         exact_gelu_bias,
         10.0 * 4096 * 4096,
@@ -177,7 +147,7 @@ WORKLOADS = (
         "dot",
         "dot product of 2^24 elements",
         "tc",
-        DOT,
+        example("dot"),
         two_vectors,
         lambda A, B: np.dot(A, B),
         2.0 * (1 << 24),

@@ -6,21 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.workload import Workload, nbytes, normal
-
-JACOBI = """
-def jacobi(float(H, W) A) -> (B) {
-  B(i, j) = 0.2 * (A(i, j) + A(i - 1, j) + A(i + 1, j) + A(i, j - 1) + A(i, j + 1))
-}
-"""
-
-UNSHARP = """
-def unsharp(float(C, H, W) X) -> (Y) {
-  R(c, y, x) = 0.0625 * (X(c, y, x) + 4.0 * X(c, y, x + 1) + 6.0 * X(c, y, x + 2) + 4.0 * X(c, y, x + 3) + X(c, y, x + 4))
-  D(c, y, x) = 0.0625 * (R(c, y, x) + 4.0 * R(c, y + 1, x) + 6.0 * R(c, y + 2, x) + 4.0 * R(c, y + 3, x) + R(c, y + 4, x))
-  Y(c, y, x) = fmin(fmax(4.0 * X(c, y + 2, x + 2) - 3.0 * D(c, y, x), 0.0), 1.0)
-}
-"""
+from benchmarks.workload import Workload, example, nbytes, normal
 
 
 def numpy_jacobi(np: Any, out: Any, A: Any) -> Any:
@@ -63,7 +49,7 @@ WORKLOADS = (
         "jacobi",
         "one five-point sweep over 4096×4096",
         "tc",
-        JACOBI,
+        example("jacobi"),
         lambda rng: {"A": normal(rng, 4096, 4096)},
         exact_jacobi,
         5.0 * 4094 * 4094,
@@ -75,7 +61,7 @@ WORKLOADS = (
         "unsharp",
         "unsharp mask of a 4000×3000 picture, three planes",
         "tc",
-        UNSHARP,
+        example("unsharp"),
         lambda rng: {"X": rng.random((3, 3004, 4004), dtype=np.float32)},
         lambda X: unsharp(np, None, X),
         18.0 * 3 * 3000 * 4000,
