@@ -1,0 +1,416 @@
+"""Canonical forms of 64-bit integer expressions: equal affine expressions become equal trees, in a short form.
+
+An ``i64`` expression is collected into a *linear form*: integer coefficients over terms, a term being an `Index`, a `Size`, a
+product of such, or any other expression taken as a whole (a read, a floor division, a minimum).  Forms print back with
+indices before sizes before other terms, positive before negative, the constant last.
+
+    before  ``(i + 1) * 2 - i + N*M - M*N``   after  ``i + 2``
+    before  ``(4*i + 6) // 4``                after  ``i + 1``        (floor division takes whole multiples out)
+    before  ``min(N + 1, N)``                 after  ``N``
+
+Values are those of unbounded integers: subscripts, extents and bounds never overflow.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from math import gcd
+
+from polyc.ir.expr import (
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Pad,
+    Read,
+    Select,
+    Size,
+    children,
+    int_const,
+    rewrite,
+    walk,
+    with_children,
+)
+from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement, Where
+from polyc.ir.types import BOOL, I64
+
+Term = Expr | int
+"""A term of a linear form; the integer 1 stands for the constant."""
+
+_MAX_PRODUCT = 64
+"""Products of sums with more terms than this are not multiplied out."""
+
+
+def simplify(expr: Expr) -> Expr:
+    """`expr` with every ``i64`` expression in it in canonical form, and comparisons of them folded where they are decided."""
+    if (form := linear_form(expr)) is not None:
+        return _print_form(form)
+    new = tuple(simplify(child) for child in children(expr))
+    expr = with_children(expr, new) if any(a is not b for a, b in zip(children(expr), new, strict=True)) else expr
+    return _fold_logic(expr)
+
+
+def linear_form(expr: Expr) -> dict[Term, int] | None:
+    """Coefficients by term, without zeros, the constant under the key 1; None where `expr` is not an ``i64`` expression.
+
+    Reads have no type of their own: alone they give None, as an operand of an ``i64`` operator they are a term."""
+    if not _is_i64(expr):
+        return None
+    return {term: c for term, c in _collect(expr).items() if c}
+
+
+def _is_i64(expr: Expr) -> bool:
+    return _is_i64_or_unknown(expr) is True
+
+
+def _is_i64_or_unknown(expr: Expr) -> bool | None:
+    match expr:
+        case Const() | Cast():
+            return expr.dtype == I64
+        case Index() | Size():
+            return True
+        case Read() | Pad():
+            return None
+        case Call("add" | "sub" | "mul" | "floordiv" | "mod" | "max" | "min" | "neg" | "abs", args):
+            return next((known for a in args if (known := _is_i64_or_unknown(a)) is not None), None)
+        case Call():
+            return False
+        case Select():
+            known = _is_i64_or_unknown(expr.then)
+            return known if known is not None else _is_i64_or_unknown(expr.other)
+
+
+# --- Collecting ------------------------------------------------------------------------------------------------------
+
+
+def _collect(expr: Expr) -> dict[Term, int]:
+    match expr:
+        case Const():
+            return {1: int(expr.value)}
+        case Index() | Size():
+            return {expr: 1}
+        case Call("add", (a, b)):
+            return _add(_collect(a), _collect(b), 1)
+        case Call("sub", (a, b)):
+            return _add(_collect(a), _collect(b), -1)
+        case Call("neg", (a,)):
+            return _add({}, _collect(a), -1)
+        case Call("mul", (a, b)):
+            return _multiply(_collect(a), _collect(b))
+        case Call("floordiv", (a, b)):
+            return _floor_divide(_collect(a), _collect(b))
+        case Call("mod", (a, b)):
+            return _modulo(_collect(a), _collect(b))
+        case Call("max" | "min" as op, _):
+            return _extreme(op, expr)
+        case Call("abs", (a,)):
+            form = _collect(a)
+            return {1: abs(form.get(1, 0))} if _is_constant(form) else {Call("abs", (_print_form(form),), expr.span): 1}
+        case Select():
+            condition = simplify(expr.condition)
+            then, other = _collect(expr.then), _collect(expr.other)
+            if isinstance(condition, Const):
+                return then if condition.value else other
+            if _clean(then) == _clean(other):
+                return then
+            return {Select(condition, _print_form(then), _print_form(other), expr.span): 1}
+        case Cast() if _is_i64(expr.value):
+            return _collect(expr.value)
+        case _:
+            new = tuple(simplify(child) for child in children(expr))
+            return {with_children(expr, new): 1}
+
+
+def _clean(form: dict[Term, int]) -> dict[Term, int]:
+    return {term: c for term, c in form.items() if c}
+
+
+def _is_constant(form: dict[Term, int]) -> bool:
+    return all(term == 1 or c == 0 for term, c in form.items())
+
+
+def _add(a: dict[Term, int], b: dict[Term, int], factor: int) -> dict[Term, int]:
+    result = dict(a)
+    for term, coefficient in b.items():
+        result[term] = result.get(term, 0) + factor * coefficient
+    return _clean(result)
+
+
+def _factors(term: Term) -> list[Expr]:
+    if isinstance(term, int):
+        return []
+    if isinstance(term, Call) and term.op == "mul":
+        return _factors(term.args[0]) + _factors(term.args[1])
+    return [term]
+
+
+def _multiply(a: dict[Term, int], b: dict[Term, int]) -> dict[Term, int]:
+    if len(a) * len(b) > _MAX_PRODUCT:
+        a, b = _as_one_term(a), _as_one_term(b)
+    result: dict[Term, int] = {}
+    for s, x in a.items():
+        for t, y in b.items():
+            factors = sorted(_factors(s) + _factors(t), key=_order)
+            term: Term = 1
+            for factor in factors:
+                term = factor if isinstance(term, int) else Call("mul", (term, factor))
+            result[term] = result.get(term, 0) + x * y
+    return _clean(result)
+
+
+def _as_one_term(form: dict[Term, int]) -> dict[Term, int]:
+    return form if _is_constant(form) else {_print_form(form): 1}
+
+
+def _floor_divide(a: dict[Term, int], b: dict[Term, int]) -> dict[Term, int]:
+    a, b = _clean(a), _clean(b)
+    if not _is_constant(b):
+        return {Call("floordiv", (_print_form(a), _print_form(b))): 1}
+    divisor = b.get(1, 0)
+    if divisor == 0:
+        return {}
+    if divisor < 0:  # floor(a / -c) = floor(-a / c)
+        a, divisor = {t: -c for t, c in a.items()}, -divisor
+    whole = {t: c // divisor for t, c in a.items() if c % divisor == 0 or t == 1}
+    rest = {t: c for t, c in a.items() if c % divisor and t != 1}
+    constant = a.get(1, 0) % divisor
+    if not rest:
+        return _clean(whole)
+    # g*r + k over g*d is floor(r + k // g) over d, as g*r is a multiple of g
+    common = gcd(divisor, *rest.values())
+    rest, constant, divisor = {t: c // common for t, c in rest.items()}, constant // common, divisor // common
+    if divisor == 1:
+        return _add(_add(whole, rest, 1), {1: constant}, 1)
+    if constant:
+        rest[1] = constant
+    if len(rest) == 1:
+        (inner,) = rest
+        if isinstance(inner, Call) and inner.op == "floordiv" and rest[inner] == 1:
+            by = inner.args[1]
+            if isinstance(by, Const) and by.value > 0:  # (x // a) // b = x // (a*b)
+                return _add(whole, _floor_divide(_collect(inner.args[0]), {1: int(by.value) * divisor}), 1)
+    return _add(whole, {Call("floordiv", (_print_form(rest), int_const(divisor))): 1}, 1)
+
+
+def _modulo(a: dict[Term, int], b: dict[Term, int]) -> dict[Term, int]:
+    a, b = _clean(a), _clean(b)
+    divisor = b.get(1, 0)
+    if not _is_constant(b) or divisor < 0:
+        return {Call("mod", (_print_form(a), _print_form(b))): 1}
+    if divisor == 0:
+        return {}
+    rest = {t: (c % divisor if t == 1 else _balanced(c, divisor)) for t, c in a.items()}
+    rest = _clean(rest)
+    if _is_constant(rest):
+        return rest
+    common = gcd(divisor, *rest.values())
+    if common > 1:  # (g*r) % (g*d) = g * (r % d)
+        inner = _modulo({t: c // common for t, c in rest.items()}, {1: divisor // common})
+        return {t: c * common for t, c in inner.items()}
+    return {Call("mod", (_print_form(rest), int_const(divisor))): 1}
+
+
+def _balanced(value: int, divisor: int) -> int:
+    """The representative of `value` modulo `divisor` that is closest to zero."""
+    value %= divisor
+    return value - divisor if 2 * value > divisor else value
+
+
+def _extreme(op: str, expr: Expr) -> dict[Term, int]:
+    """A minimum or maximum: operands flattened, those dropped that another one beats by a constant."""
+    candidates: list[dict[Term, int]] = []
+    pending = [expr]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, Call) and node.op == op:
+            pending.extend(reversed(node.args))
+            continue
+        form = _clean(_collect(node))
+        if len(form) == 1 and (term := next(iter(form))) != 1 and form[term] == 1 and isinstance(term, Call) and term.op == op:
+            pending.extend(reversed(term.args))
+            continue
+        for k, known in enumerate(candidates):
+            difference = _add(form, known, -1)
+            if _is_constant(difference):
+                ahead = difference.get(1, 0)
+                if (ahead > 0) == (op == "max"):
+                    candidates[k] = form
+                break
+        else:
+            candidates.append(form)
+    if len(candidates) == 1:
+        return candidates[0]
+    operands = sorted((_print_form(c) for c in candidates), key=_order)
+    result = operands[0]
+    for operand in operands[1:]:
+        result = Call(op, (result, operand))
+    return {result: 1}
+
+
+# --- Printing back ---------------------------------------------------------------------------------------------------
+
+
+def _order(expr: Expr) -> tuple[int, str]:
+    match expr:
+        case Index():
+            return 0, expr.name
+        case Size():
+            return 1, expr.name
+        case Const():
+            return 3, str(expr.value)
+        case _:
+            return 2, repr(expr)
+
+
+def _print_form(form: dict[Term, int]) -> Expr:
+    constant = form.get(1, 0)
+    terms = sorted(((t, c) for t, c in form.items() if not isinstance(t, int) and c), key=lambda tc: (tc[1] < 0, _order(tc[0])))
+    result: Expr | None = None
+    if terms and terms[0][1] < 0 and constant > 0:  # 10 - i rather than -i + 10
+        result, constant = int_const(constant), 0
+    for term, coefficient in terms:
+        scaled = term if abs(coefficient) == 1 else Call("mul", (int_const(abs(coefficient)), term))
+        if result is None:
+            if coefficient > 0:
+                result = scaled
+            else:
+                result = Call("neg", (term,)) if coefficient == -1 else Call("mul", (int_const(coefficient), term))
+        else:
+            result = Call("add" if coefficient > 0 else "sub", (result, scaled))
+    if result is None:
+        return int_const(constant)
+    if constant:
+        result = Call("add" if constant > 0 else "sub", (result, int_const(abs(constant))))
+    return result
+
+
+_COMPARE: dict[str, Callable[[int], bool]] = {
+    "lt": lambda d: d < 0,
+    "le": lambda d: d <= 0,
+    "gt": lambda d: d > 0,
+    "ge": lambda d: d >= 0,
+    "eq": lambda d: d == 0,
+    "ne": lambda d: d != 0,
+}
+
+
+def _fold_logic(expr: Expr) -> Expr:
+    match expr:
+        case Call("lt" | "le" | "gt" | "ge" | "eq" | "ne" as op, (a, b)) if _is_i64(a) or _is_i64(b):
+            difference = _add(_collect(a), _collect(b), -1)
+            return Const(_COMPARE[op](difference.get(1, 0)), BOOL) if _is_constant(difference) else expr
+        case Call("and" | "or" as op, (a, b)):
+            for x, y in ((a, b), (b, a)):
+                if isinstance(x, Const):
+                    return y if bool(x.value) == (op == "and") else Const(op == "or", BOOL)
+            return a if a == b else expr
+        case Call("not", (Const() as a,)):
+            return Const(not a.value, BOOL)
+        case Call("not", (Call("not", (a,)),)):
+            return a
+        case Select(condition=Const() as condition):
+            return expr.then if condition.value else expr.other
+    return expr
+
+
+# --- Sizes that are not affine ---------------------------------------------------------------------------------------
+
+
+def define_sizes(program: Program) -> Program:
+    """Give every size expression that is not affine (``N*M``, ``N // K``) a symbol of its own.
+
+    Extents, range bounds, conditions and subscripts then hold affine expressions (with floor division, remainder by constants,
+    minimum and maximum) over indices and symbols; `Program.defined_sizes` says how the host computes the new ones.
+    """
+    taken = {*program.sizes, *(t.name for t in program.tensors), *(t.base for t in program.tensors)}
+    taken |= {index for s in program.statements for index in s.indices}
+    known = {expr: name for name, expr in program.defined_sizes}
+    taken |= set(known.values())
+    defined = list(program.defined_sizes)
+
+    def define(expr: Expr) -> Expr:
+        if expr not in known:
+            name = _name_product(expr, len(defined))
+            while name in taken:
+                name += "_"
+            taken.add(name)
+            known[expr] = name
+            defined.append((name, expr))
+        return Size(known[expr])
+
+    def affine(expr: Expr) -> Expr:
+        if not any(_is_non_affine_size(node) for node in walk(expr)):
+            return expr  # left as the user wrote it, spans included
+        return _define_within(simplify(expr), define)
+
+    def in_value(expr: Expr) -> Expr:
+        def rule(node: Expr) -> Expr | None:
+            match node:
+                case Read():
+                    return replace(node, subscripts=tuple(affine(e) for e in node.subscripts))
+                case Select():
+                    return replace(node, condition=affine(node.condition))
+            return None
+
+        return rewrite(expr, rule)
+
+    def in_where(clause: Where) -> Where:
+        match clause:
+            case RangeClause():
+                return replace(clause, lower=affine(clause.lower), upper=affine(clause.upper))
+            case Condition():
+                return replace(clause, condition=affine(in_value(clause.condition)))
+            case Exists():
+                return replace(clause, value=in_value(clause.value))
+
+    def in_statement(s: Statement) -> Statement:
+        return replace(
+            s,
+            subscripts=tuple(affine(e) for e in s.subscripts),
+            value=in_value(s.value),
+            reduction=None if s.reduction is None else replace(s.reduction, init=in_value(s.reduction.init)),
+            where=tuple(in_where(w) for w in s.where),
+        )
+
+    tensors = tuple(replace(t, shape=None if t.shape is None else tuple(affine(e) for e in t.shape)) for t in program.tensors)
+    statements = tuple(in_statement(s) for s in program.statements)
+    return replace(program, tensors=tensors, statements=statements, defined_sizes=tuple(defined))
+
+
+def _is_size_only(expr: Expr) -> bool:
+    nodes = list(walk(expr))
+    return not any(isinstance(n, Index | Read) for n in nodes) and any(isinstance(n, Size) for n in nodes)
+
+
+def _is_non_affine_size(expr: Expr) -> bool:
+    match expr:
+        case Call("mul", (a, b)):
+            return _is_i64(expr) and _is_size_only(a) and _is_size_only(b)
+        case Call("floordiv" | "mod", (_, b)):
+            return _is_i64(expr) and _is_size_only(expr) and not isinstance(b, Const) and _is_size_only(b)
+    return False
+
+
+def _define_within(expr: Expr, define: Callable[[Expr], Expr]) -> Expr:
+    """Outermost non-affine size expressions replaced; those inside a product with an index as far as they stand together."""
+    if _is_non_affine_size(expr):
+        factors = _factors(expr)
+        return define(expr) if not isinstance(factors[0], Const) else _scale(factors, define)
+    return with_children(expr, tuple(_define_within(child, define) for child in children(expr)))
+
+
+def _scale(factors: list[Expr], define: Callable[[Expr], Expr]) -> Expr:
+    rest = factors[1]
+    for factor in factors[2:]:
+        rest = Call("mul", (rest, factor))
+    return Call("mul", (factors[0], define(rest)))
+
+
+def _name_product(expr: Expr, number: int) -> str:
+    factors = _factors(expr)
+    if all(isinstance(f, Size) and re.fullmatch(r"\w+", f.name) for f in factors):
+        return "_x_".join(f.name for f in factors if isinstance(f, Size))
+    return f"size{number}"
