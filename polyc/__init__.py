@@ -1,1 +1,96 @@
-"""polyc: a polyhedral auto-scheduling compiler for tensor operators written in Einstein notation."""
+"""polyc: a polyhedral auto-scheduling compiler for tensor operators written in Einstein notation.
+
+Say what is computed; polyc decides how::
+
+    @polyc.op
+    def linear_relu(X: "f32[M, K]", W: "f32[N, K]", b: "f32[N]"):
+        H[m, n] += X[m, k] * W[n, k]                 # k is not on the left: it is summed
+        Y[m, n] = max(H[m, n] + b[n], 0)
+        return Y
+
+    y = linear_relu(x, w, b)                         # NumPy (or any DLPack array) in, NumPy out
+
+`compile` does the same for ``.tc`` text and files, `einsum` is a drop-in for `numpy.einsum`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from polyc.api import Operator, compile, einsum, einsum_operator, indices, op
+from polyc.api.names import bool_, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, where
+from polyc.config import Options
+from polyc.diagnostics import (
+    ArgumentError,
+    ArgumentTypeError,
+    BoundsError,
+    CompileBudgetError,
+    Diagnostic,
+    InternalError,
+    PolycError,
+    PolycWarning,
+    RangeError,
+    Remark,
+    SemanticError,
+    SyntaxErrorInSource,
+    UnsupportedError,
+)
+from polyc.runtime.kernel import Kernel
+from polyc.runtime.threads import get_num_threads, set_num_threads
+
+if TYPE_CHECKING:
+    from polyc.driver import Index, Lowered
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ArgumentError",
+    "ArgumentTypeError",
+    "BoundsError",
+    "CompileBudgetError",
+    "Diagnostic",
+    "Index",
+    "InternalError",
+    "Kernel",
+    "Lowered",
+    "Operator",
+    "Options",
+    "PolycError",
+    "PolycWarning",
+    "RangeError",
+    "Remark",
+    "SemanticError",
+    "SyntaxErrorInSource",
+    "UnsupportedError",
+    "__version__",
+    "bool_",
+    "compile",
+    "einsum",
+    "einsum_operator",
+    "f32",
+    "f64",
+    "get_num_threads",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "indices",
+    "op",
+    "set_num_threads",
+    "u8",
+    "u16",
+    "u32",
+    "u64",
+    "where",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # The driver brings isl and LLVM: it is imported when something is compiled, not with the package.
+    if name in ("Index", "Lowered"):
+        from polyc import driver
+
+        return getattr(driver, name)
+    raise AttributeError(f"module 'polyc' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

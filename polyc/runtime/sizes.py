@@ -105,9 +105,7 @@ def extent_error(formal: Formal, dimension: int, expr: Expr, actual: int, expect
     unit = ("row", "column")[dimension] if rank == 2 else "element"
     plural = "" if actual == 1 else "s"
     place = f"dimension {dimension}"
-    what = (
-        f"{formal.name} has {actual} {unit}{plural} ({place})" if rank <= 2 else f"{formal.name} has extent {actual} in {place}"
-    )
+    what = f"{actual} {unit}{plural} ({place})" if rank <= 2 else f"extent {actual} in {place}"
     names = size_names(expr)
     match expr:
         case Const():
@@ -116,12 +114,8 @@ def extent_error(formal: Formal, dimension: int, expr: Expr, actual: int, expect
             why = f"{name} is {expected} since {reasons[name]}" if name in reasons else f"{name} is {expected}"
         case _:
             why = f"it must have {expected} since {' and '.join(reasons.get(n, n) for n in names)}"
-    return argument_error(
-        "argument-size",
-        f"{formal.name} has {what}, but {why}",
-        formal.span,
-        "extents that share a name must be equal" if names else None,
-    )
+    help = "extents that share a name must be equal" if names else None
+    return argument_error("argument-size", f"{formal.name} has {what}, but {why}", formal.span, help)
 
 
 def check_size(name: str, value: Any) -> int:

@@ -1,0 +1,6 @@
+"""The public interface: operators and the functions that make them."""
+
+from polyc.api.functions import compile, einsum, einsum_operator, indices, op
+from polyc.api.operator import Operator
+
+__all__ = ["Operator", "compile", "einsum", "einsum_operator", "indices", "op"]

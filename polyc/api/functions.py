@@ -1,0 +1,170 @@
+"""The public functions that make operators: `op`, `compile`, `einsum`, `einsum_operator`, `indices`."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+from polyc.api.operator import Operator
+from polyc.api.sources import EinsumSource, FixedSource, issue_warnings, make_function_source
+from polyc.config import Options, default_options
+from polyc.diagnostics import ArgumentError, Diagnostic, PolycError, SemanticError
+from polyc.ir.program import Program
+from polyc.runtime.arrays import argument_error
+from polyc.runtime.sizes import check_size
+
+if TYPE_CHECKING:
+    from polyc.frontends.python import Index
+
+
+def _options(changes: Mapping[str, Any]) -> Options:
+    return default_options().replace(**changes)
+
+
+@overload
+def op(function: Callable[..., Any] | str, /, **options: Any) -> Operator: ...
+@overload
+def op(**options: Any) -> Callable[[Callable[..., Any] | str], Operator]: ...
+def op(function: Callable[..., Any] | str | None = None, /, **options: Any) -> Operator | Callable[..., Operator]:
+    """Make an `Operator` of an einsum-style function, read from its source; a decorator, with or without options.
+
+    ::
+
+        @polyc.op
+        def linear_relu(X: "f32[M, K]", W: "f32[N, K]", b: "f32[N]"):
+            H[m, n] += X[m, k] * W[n, k]
+            Y[m, n] = max(H[m, n] + b[n], 0)
+            return Y
+
+        @polyc.op(reassociate=False)
+        def total(X): ...
+
+    `options` are the fields of `polyc.Options`.  A string with the function's source is accepted too.
+    Raises `SyntaxErrorInSource` and `SemanticError` with all errors of the function at once.
+    """
+    if function is None:
+        return functools.partial(op, **options)
+    chosen = _options(options)
+    source = make_function_source(function)
+    return Operator(source, source.signature.name, chosen, function=None if isinstance(function, str) else function)
+
+
+def compile(
+    source: str | os.PathLike[str] | Callable[..., Any],
+    entry: str | None = None,
+    sizes: Mapping[str, int] | None = None,
+    **options: Any,
+) -> Operator:
+    """Make an `Operator` from ``.tc`` text, a ``.tc`` file (a `Path`, or a string that ends in ``.tc``) or a function.
+
+    `entry` names the def where there are several.  `sizes` fixes size symbols for every call.  `options` are the fields
+    of `polyc.Options`.
+
+    ::
+
+        mm = polyc.compile("def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }")
+        c = mm(a, b)
+    """
+    chosen = _options(options)
+    fixed = {name: check_size(name, value) for name, value in (sizes or {}).items()}
+    if callable(source):
+        made = make_function_source(source)
+        if entry is not None and entry != made.signature.name:
+            raise _no_entry(entry, [made.signature.name])
+        return Operator(made, made.signature.name, chosen, fixed, function=source)
+    text, filename = read_text(source)
+    program = select_program(text, filename, entry)
+    return Operator(FixedSource(program), program.name, chosen, fixed)
+
+
+def read_text(source: str | os.PathLike[str]) -> tuple[str, str]:
+    """The text of a source and its name for diagnostics.  Unreadable files are `ArgumentError`s ``argument-file``."""
+    if isinstance(source, str) and not source.endswith(".tc"):
+        return source, "<string>"
+    if not isinstance(source, (str, os.PathLike)):
+        raise argument_error(
+            "argument-type-source", f"a {type(source).__name__} is no source", None, "pass .tc text, a path or a function"
+        )
+    path = Path(source)
+    try:
+        return path.read_bytes().decode("utf-8"), str(source)
+    except UnicodeDecodeError as problem:
+        message = f"{path} is not a text file (byte {problem.start} is not UTF-8)"
+        raise _file_error(message, "save it as UTF-8") from problem
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise _file_error(f"cannot read {path}: {reason}", "check the path and its permissions") from problem
+
+
+def _file_error(message: str, help: str) -> PolycError:
+    return ArgumentError(Diagnostic("argument-file", message, None, help))
+
+
+def select_program(text: str, filename: str, entry: str | None) -> Program:
+    """The def called `entry`, or the only one."""
+    from polyc import driver
+
+    result = driver.read_tc_with_warnings(text, filename)
+    issue_warnings(result.warnings)
+    programs = result.programs
+    names = [p.name for p in programs]
+    if entry is not None:
+        chosen = [p for p in programs if p.name == entry]
+        if not chosen:
+            raise _no_entry(entry, names)
+        return chosen[-1]
+    if len(programs) != 1:
+        listing = ", ".join(names) or "none"
+        raise argument_error(
+            "argument-entry",
+            f"{filename} has {len(programs)} defs ({listing}), and none was chosen",
+            None,
+            f"name one: entry={names[0]!r}" if names else "write at least one def",
+        )
+    return programs[0]
+
+
+def _no_entry(entry: str, names: list[str]) -> PolycError:
+    return argument_error("argument-entry", f"there is no def named {entry}", None, f"defs are: {', '.join(names) or 'none'}")
+
+
+@functools.lru_cache(maxsize=1024)
+def _einsum_operator(subscripts: str, options: Options) -> Operator:
+    return Operator(EinsumSource(subscripts), "einsum", options)
+
+
+def einsum_operator(subscripts: str, **options: Any) -> Operator:
+    """The `Operator` of an einsum: ``polyc.einsum_operator("ik,kj->ij")(a, b)``.  The same one for the same arguments."""
+    if not isinstance(subscripts, str):
+        message = f"the first argument of einsum is a {type(subscripts).__name__}, not a subscript string"
+        raise argument_error("argument-type-subscripts", message, None, "write for example einsum('ik,kj->ij', a, b)")
+    return _einsum_operator(subscripts, _options(options))
+
+
+def einsum(subscripts: str, *arrays: Any, out: Any = None) -> Any:
+    """What ``numpy.einsum(subscripts, *arrays)`` computes, with NumPy's result type.
+
+    A result without dimensions is a NumPy scalar, as in NumPy (operators give an array of shape ``()``); with `out`,
+    `out` itself is returned.
+
+    ::
+
+        polyc.einsum("bhqd,bhkd->bhqk", q, k)
+    """
+    result = einsum_operator(subscripts)(*arrays, out=out)
+    return result[()] if out is None and result.ndim == 0 else result
+
+
+def indices(names: str) -> tuple[Index, ...]:
+    """Index objects that linters accept as names: ``i, j = polyc.indices("i j")``."""
+    from polyc import driver
+
+    try:
+        return driver.indices(names)
+    except ValueError as problem:
+        if isinstance(problem, PolycError):
+            raise
+        raise SemanticError(Diagnostic("semantic-index-name", str(problem), None, "indices('i j')")) from problem

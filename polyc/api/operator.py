@@ -1,0 +1,298 @@
+"""The Operator: a program for any sizes, which finds or makes a Kernel for the arguments of each call."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from polyc.api.layouts import Layout, array_layout, contiguous_layout, declared_layouts, describe_argument
+from polyc.api.sources import ProgramSource, program_formals
+from polyc.config import Options
+from polyc.ir.program import Program
+from polyc.runtime.arguments import (
+    Alias,
+    Call,
+    convert_inputs,
+    find_aliases,
+    sort_arguments,
+    sort_outputs,
+)
+from polyc.runtime.arrays import argument_error, check_element_type, check_output, data_address
+from polyc.runtime.kernel import Kernel, Plan, layout_key
+from polyc.runtime.sizes import Formal, missing_sizes, solve_sizes
+
+if TYPE_CHECKING:
+    from polyc.driver import Lowered
+
+_compile_lock = threading.RLock()
+"""Around everything from Program to Kernel, in the whole process: isl and LLVM contexts are not thread-safe."""
+
+_MAX_PLANS = 4096
+"""Layouts remembered per operator; beyond it all are forgotten, the kernels are kept."""
+
+
+class Operator:
+    """A tensor operator for any sizes, layouts and (where its source leaves them open) element types.
+
+    Call it with its inputs by position or name::
+
+        y = op(x, w)                     # results are allocated; one is an array, several a tuple
+        op(x, w, out=y)                  # or given: an array, a tuple, or a dict by name
+        op(x, w, K=3)                    # sizes that no array determines, and compile-time constants
+
+    Inputs are NumPy arrays or anything with DLPack support; Python numbers serve as scalars.  A result of rank 0 is an
+    array of shape ``()``.  The first call with new sizes, element types or layouts compiles a `Kernel`, later ones reuse
+    it.  Errors are `polyc.PolycError`s in the names of the source.
+    """
+
+    def __init__(
+        self, source: ProgramSource, name: str, options: Options, sizes: Mapping[str, int] | None = None, function: Any = None
+    ) -> None:
+        self._source = source
+        self._options = options
+        self._fixed_sizes = dict(sizes or {})
+        self._kernels: dict[Any, Kernel] = {}
+        self._shapes: dict[Any, dict[str, tuple[int, ...]]] = {}
+        self._plans: dict[Any, Plan] = {}
+        self._out_plans: dict[Any, Plan] = {}
+        self._input_names = tuple(f.name for f in source.formals)
+        self.__name__ = name
+        self.__doc__ = Operator.__doc__
+        if function is not None:
+            functools.update_wrapper(self, function)
+        unknown = [n for n in self._fixed_sizes if n not in source.sizes]
+        if unknown:
+            known = ", ".join(source.sizes) or "none"
+            raise argument_error("argument-name", f"{name} has no size named {unknown[0]}", None, f"its sizes are: {known}")
+
+    @property
+    def name(self) -> str:
+        return self.__name__
+
+    @property
+    def options(self) -> Options:
+        return self._options
+
+    @property
+    def program(self) -> Program:
+        """The Program; an error where it depends on the types of the arguments (then use ``op.lower(...).program``)."""
+        if self._source.fixed is None:
+            raise argument_error(
+                "argument-types-open",
+                f"the program of {self.name} depends on its arguments, whose types are not declared",
+                None,
+                "use op.lower(*arrays).program, or annotate every parameter",
+            )
+        return self._source.fixed
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(_describe_formal(f) for f in self._source.formals)
+        program = self._source.fixed
+        results = "" if program is None else f" -> ({', '.join(r.name for r in program.returns)})"
+        return f"<polyc operator {self.name}({inputs}){results}>"
+
+    def __call__(self, *inputs: Any, out: Any = None, **named: Any) -> Any:
+        """Run on `inputs`; see the class."""
+        # The fast path: plain arrays in a layout that was seen before.  Anything else goes through `_execute`.
+        if not named:
+            if out is None:
+                key = layout_key(inputs)
+                plan = self._plans.get(key) if key is not None else None
+                if plan is not None:
+                    addresses = [data_address(a) for a in inputs]
+                    if plan.is_aligned(addresses):
+                        results = plan.run_at(addresses, (), [])
+                        return results[0] if len(results) == 1 else results
+            elif type(out) is np.ndarray:
+                plan = self._out_plans.get(layout_key((*inputs, out)))
+                if plan is not None and out.flags.writeable:
+                    addresses, given = [data_address(a) for a in inputs], [data_address(out)]
+                    if plan.is_aligned(addresses + given) and plan.is_clear(addresses, given):
+                        return plan.run_at(addresses, (out,), given)[0]
+        results = self._execute(inputs, out, named)
+        return results[0] if len(results) == 1 else results
+
+    def specialize(self, *arrays: Any, **named: Any) -> Kernel:
+        """The Kernel for these arguments, without running it.
+
+        `arrays` are arrays, objects with ``dtype`` and ``shape``, or pairs ``(dtype, shape)``; none at all where the
+        declared types and the sizes in `named` say enough.  Sizes that stay open make a kernel for any of them.
+        """
+        program, sizes, layouts = self._describe(arrays, named)
+        return self._find_kernel(program, sizes, layouts, self._result_layouts(program, sizes, layouts), ())
+
+    def lower(self, *arrays: Any, **named: Any) -> Lowered:
+        """The stages of the compilation for arguments as in `specialize`: ``.as_text("loops")``, ``.explain()``."""
+        program, sizes, layouts = self._describe(arrays, named)
+        return self._lower(program, sizes, layouts, self._result_layouts(program, sizes, layouts), ())
+
+    def _describe(
+        self, arrays: Sequence[Any], named: Mapping[str, Any]
+    ) -> tuple[Program, dict[str, int], tuple[Layout, ...] | None]:
+        source = self._source
+        if not arrays and not any(n in self._input_names for n in named):
+            call = sort_arguments(self.name, (), source.sizes, source.constants, (), named)
+            if any(f.dtype is None for f in source.formals):
+                self._sort((), {})  # raises: inputs are missing
+            program = source.program_for([], call.constants)
+            formals = program_formals(program)
+            sizes = solve_sizes((), {}, call.sizes, self._fixed_sizes, program.defined_sizes)
+            return program, sizes, declared_layouts(formals, sizes)
+        call = self._sort(arrays, named)
+        layouts = tuple(describe_argument(a, f) for a, f in zip(call.inputs, source.formals, strict=True))
+        program = source.program_for([(a.dtype, a.shape) for a in layouts], call.constants)
+        formals = program_formals(program)
+        layouts = tuple(describe_argument(a, f) for a, f in zip(call.inputs, formals, strict=True))
+        shapes = {f.name: a.shape for f, a in zip(formals, layouts, strict=True)}
+        return program, solve_sizes(formals, shapes, call.sizes, self._fixed_sizes, program.defined_sizes), layouts
+
+    def _sort(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> Call:
+        return sort_arguments(self.name, self._input_names, self._source.sizes, self._source.constants, inputs, named)
+
+    def _execute(self, inputs: Sequence[Any], out: Any, named: Mapping[str, Any]) -> tuple[Any, ...]:
+        source = self._source
+        call = self._sort(inputs, named)
+        arrays = convert_inputs(source.formals, call.inputs)
+        types = [check_element_type(a, f.name, f.dtype, f.span) for a, f in zip(arrays, source.formals, strict=True)]
+        with _compile_lock:
+            program = source.program_for([(t, a.shape) for t, a in zip(types, arrays, strict=True)], call.constants)
+        formals = program_formals(program)
+        arrays = convert_inputs(formals, arrays)
+        names = tuple(r.name for r in program.returns)
+        given = sort_outputs(names, {r.name for r in program.returns if r.initial is not None}, out)
+        sizes = self._solve(program, formals, arrays, names, given, call.sizes)
+        outputs = self._check_outputs(program, sizes, names, given)
+        aliases = find_aliases([f.name for f in formals], arrays, names, outputs)
+        layouts = tuple(array_layout(a, t) for a, t in zip(arrays, types, strict=True))
+        result_layouts = self._result_layouts(program, sizes, layouts, outputs)
+        kernel = self._find_kernel(program, sizes, layouts, result_layouts, aliases)
+        plan, checked = kernel.plan(arrays, given, sizes, aliases)
+        if self._options.verify:
+            from polyc.api.verify import run_verified
+
+            results: tuple[Any, ...] = run_verified(program, plan, arrays, outputs, sizes)
+        else:
+            results = plan.run(arrays, checked)
+            self._remember(plan, inputs, out, named)
+        return tuple(r if value is None else value for r, value in zip(results, given, strict=True))
+
+    def _solve(
+        self,
+        program: Program,
+        formals: Sequence[Formal],
+        arrays: Sequence[np.ndarray],
+        names: Sequence[str],
+        given: Sequence[Any],
+        sizes: Mapping[str, int],
+    ) -> dict[str, int]:
+        """All sizes of a call; an output with a declared shape may determine one too."""
+        shapes = {f.name: a.shape for f, a in zip(formals, arrays, strict=True)}
+        declared = list(formals)
+        for result, name, value in zip(program.returns, names, given, strict=True):
+            tensor = program.tensor(result.version)
+            if tensor.shape is not None and value is not None and len(getattr(value, "shape", ())) == len(tensor.shape):
+                declared.append(Formal(name, tensor.dtype, tensor.shape, tensor.span))
+                shapes[name] = tuple(value.shape)
+        values = solve_sizes(declared, shapes, sizes, self._fixed_sizes, program.defined_sizes)
+        problem = missing_sizes(program.sizes, values)
+        if problem is not None:
+            raise problem
+        return values
+
+    def _check_outputs(
+        self, program: Program, sizes: Mapping[str, int], names: Sequence[str], given: Sequence[Any]
+    ) -> tuple[np.ndarray | None, ...]:
+        if all(value is None for value in given):
+            return (None,) * len(names)
+        shapes = self._result_shapes(program, sizes)
+        return tuple(
+            None if value is None else check_output(value, r.name, program.tensor(r.version).dtype, shapes[r.name])
+            for r, value in zip(program.returns, given, strict=True)
+        )
+
+    def _result_shapes(self, program: Program, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        from polyc import driver
+
+        key = (id(program), tuple(sizes.items()))
+        shapes = self._shapes.get(key)
+        if shapes is None:
+            with _compile_lock:
+                found = driver.infer_shapes(program, sizes)
+            shapes = self._shapes[key] = {name: tuple(extents) for name, (_, extents) in found.items()}
+        return shapes
+
+    def _result_layouts(
+        self,
+        program: Program,
+        sizes: Mapping[str, int],
+        inputs: Sequence[Layout] | None,
+        outputs: Sequence[np.ndarray | None] = (),
+    ) -> tuple[Layout, ...] | None:
+        """Layouts of the results: those of `outputs`, contiguous where they will be allocated; None for open sizes."""
+        if inputs is None or any(n not in sizes for n in program.sizes):
+            return None
+        shapes = self._result_shapes(program, sizes)
+        layouts = []
+        for position, result in enumerate(program.returns):
+            array = outputs[position] if outputs else None
+            dtype = program.tensor(result.version).dtype
+            layouts.append(contiguous_layout(dtype, shapes[result.name]) if array is None else array_layout(array, dtype))
+        return tuple(layouts)
+
+    def _find_kernel(
+        self,
+        program: Program,
+        sizes: Mapping[str, int],
+        inputs: Sequence[Layout] | None,
+        results: Sequence[Layout] | None,
+        aliases: tuple[Alias, ...],
+    ) -> Kernel:
+        # Programs are kept alive by the source, so their identity is a sound key.
+        strides = None if inputs is None or results is None else tuple(a.known_strides for a in (*inputs, *results))
+        key = (id(program), tuple(sorted(sizes.items())), strides, aliases)
+        kernel = self._kernels.get(key)
+        if kernel is None:
+            with _compile_lock:
+                kernel = self._kernels.get(key)
+                if kernel is None:
+                    kernel = self._lower(program, sizes, inputs, results, aliases).compile()
+                    self._kernels[key] = kernel
+        return kernel
+
+    def _lower(
+        self,
+        program: Program,
+        sizes: Mapping[str, int],
+        inputs: Sequence[Layout] | None,
+        results: Sequence[Layout] | None,
+        aliases: tuple[Alias, ...],
+    ) -> Lowered:
+        from polyc import driver
+
+        strides = None if inputs is None or results is None else tuple(a.known_strides for a in (*inputs, *results))
+        with _compile_lock:
+            return driver.lower(program, sizes=dict(sizes) or None, strides=strides, aliases=aliases, options=self._options)
+
+    def _remember(self, plan: Plan, inputs: Sequence[Any], out: Any, named: Mapping[str, Any]) -> None:
+        """Let the next call of the same layout take the fast path."""
+        if named:
+            return
+        table = self._plans if out is None else self._out_plans
+        key = layout_key(inputs) if out is None else layout_key((*inputs, out))
+        if key is not None:
+            if len(table) >= _MAX_PLANS:
+                table.clear()
+            table[key] = plan
+
+
+def _describe_formal(formal: Formal) -> str:
+    if formal.dtype is None or formal.shape is None:
+        return formal.name
+    from polyc.ir.expr import Const, Size
+
+    extents = [e.name if isinstance(e, Size) else str(e.value) if isinstance(e, Const) else "…" for e in formal.shape]
+    return f"{formal.name}: {formal.dtype}[{', '.join(extents)}]" if extents else f"{formal.name}: {formal.dtype}"

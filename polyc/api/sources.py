@@ -1,0 +1,152 @@
+"""Where an operator's Program comes from: fixed text, a function read once per element types, an einsum per shapes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from polyc.diagnostics import Diagnostic, PolycWarning
+from polyc.ir.expr import Expr
+from polyc.ir.program import Program
+from polyc.ir.types import DType
+from polyc.runtime.sizes import Formal
+from polyc.runtime.threads import user_stacklevel
+
+ArrayType = tuple[DType, tuple[int, ...]]
+"""Element type and shape of an argument."""
+
+
+def issue_warnings(found: Iterable[Diagnostic]) -> None:
+    """Front ends' findings as `PolycWarning`s that point at the user's line."""
+    for diagnostic in found:
+        warnings.warn(PolycWarning(diagnostic), stacklevel=user_stacklevel())
+
+
+class ProgramSource(Protocol):
+    """What an `Operator` needs to know of its source before and after the arguments are known."""
+
+    @property
+    def formals(self) -> tuple[Formal, ...]:
+        """Inputs in order, as far as they are declared."""
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """Size symbols that may be given by keyword."""
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        """Compile-time constants that may be given by keyword."""
+
+    @property
+    def fixed(self) -> Program | None:
+        """The Program where one serves all calls without constants."""
+
+    def program_for(self, types: Sequence[ArrayType], constants: Mapping[str, Any]) -> Program:
+        """The Program for arguments of these types; the same object for the same arguments."""
+
+
+def program_formals(program: Program) -> tuple[Formal, ...]:
+    tensors = [program.tensor(name) for name in program.parameters]
+    return tuple(Formal(t.base, t.dtype, t.shape, t.span) for t in tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSource:
+    """One Program for all calls: a ``.tc`` def, or a ready Program."""
+
+    program: Program
+
+    @property
+    def formals(self) -> tuple[Formal, ...]:
+        return program_formals(self.program)
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        return self.program.sizes
+
+    @property
+    def constants(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def fixed(self) -> Program:
+        return self.program
+
+    def program_for(self, types: Sequence[ArrayType], constants: Mapping[str, Any]) -> Program:
+        return self.program
+
+
+@dataclass(slots=True)
+class FunctionSource:
+    """An einsum-style Python function, or its text: a Program per open element types and constants."""
+
+    function: Callable[..., Any] | str
+    signature: Any
+    formals: tuple[Formal, ...]
+    sizes: tuple[str, ...]
+    constants: tuple[str, ...]
+    fixed: Program | None = None
+    _programs: dict[Any, Program] = field(default_factory=dict)
+
+    def program_for(self, types: Sequence[ArrayType], constants: Mapping[str, Any]) -> Program:
+        if not constants and self.fixed is not None:
+            return self.fixed
+        opened = {f.name: (dtype, len(shape)) for f, (dtype, shape) in zip(self.formals, types, strict=True) if f.dtype is None}
+        # 1, 1.0 and True are equal but give different programs.
+        key = (tuple(opened.values()), tuple(sorted((n, type(v).__name__, v) for n, v in constants.items())))
+        program = self._programs.get(key)
+        if program is None:
+            program = self._programs[key] = self._read(opened, constants)
+        return program
+
+    def _read(self, dtypes: Mapping[str, tuple[DType, int]], constants: Mapping[str, Any]) -> Program:
+        from polyc import driver
+
+        result = driver.read_function(self.function, dtypes or None, constants or None)
+        issue_warnings(result.warnings)
+        return result.program
+
+
+def make_function_source(function: Callable[..., Any] | str) -> FunctionSource:
+    """Read a function's signature, and its body too where no argument types are needed for it."""
+    from polyc import driver
+
+    signature = driver.read_signature(function)
+    formals = []
+    for p in signature.parameters:
+        known = p.annotation
+        shape: tuple[Expr, ...] | None = None if known is None else tuple(known.shape)
+        formals.append(Formal(p.name, None if known is None else known.dtype, shape, p.span))
+    constants = tuple(c.name for c in signature.constants)
+    source = FunctionSource(function, signature, tuple(formals), tuple(signature.sizes), constants)
+    if signature.is_fully_annotated and all(c.value is not None for c in signature.constants):
+        source.fixed = source.program_for([], {})
+    return source
+
+
+@dataclass(slots=True)
+class EinsumSource:
+    """An einsum: a Program per shapes and element types, since extents of 1 broadcast."""
+
+    subscripts: str
+    formals: tuple[Formal, ...] = ()
+    sizes: tuple[str, ...] = ()
+    constants: tuple[str, ...] = ()
+    fixed: Program | None = None
+    _programs: dict[Any, Program] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        n = self.subscripts.partition("->")[0].count(",") + 1
+        self.formals = tuple(Formal(f"operand{i}", None, None) for i in range(n))
+
+    def program_for(self, types: Sequence[ArrayType], constants: Mapping[str, Any]) -> Program:
+        from polyc import driver
+
+        key = tuple(types)
+        program = self._programs.get(key)
+        if program is None:
+            shapes, dtypes = [shape for _, shape in types], [dtype for dtype, _ in types]
+            program = self._programs[key] = driver.read_einsum(self.subscripts, shapes, dtypes)
+        return program

@@ -1,0 +1,49 @@
+"""Running a kernel beside the reference interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from polyc.diagnostics import Diagnostic, InternalError
+from polyc.ir.program import Program
+from polyc.runtime.kernel import Plan
+
+
+def run_verified(
+    program: Program,
+    plan: Plan,
+    inputs: Sequence[np.ndarray],
+    outputs: Sequence[np.ndarray | None],
+    sizes: Mapping[str, int],
+) -> tuple[np.ndarray, ...]:
+    """Run `plan` and compare every element with the interpreter: `internal-verify` names the first that differs.
+
+    The interpreter goes first, since the kernel may overwrite what it reads.  Its errors (ranges, subscripts) are the
+    user's, and stand.
+    """
+    from polyc.ir.interpret import interpret
+    from polyc.ir.numeric import compare_results, tolerance
+
+    arrays = dict(zip(program.parameters, inputs, strict=True))
+    initial = {r.name: o for r, o in zip(program.returns, outputs, strict=True) if o is not None and r.initial is not None}
+    expected = interpret(program, arrays, dict(sizes), initial or None)
+    results = plan.run(inputs, [o for o in outputs if o is not None])
+    for result, got in zip(program.returns, results, strict=True):
+        allowed = tolerance(program, sizes, program.tensor(result.version).dtype)
+        difference = compare_results({result.name: got}, {result.name: expected[result.name]}, allowed)
+        if difference is not None:
+            raise InternalError(
+                Diagnostic(
+                    "internal-verify",
+                    f"{program.name} at {_label(sizes)}: the kernel and the reference interpreter differ: {difference}",
+                    None,
+                    "this is a bug in polyc; please report it with the operator and these sizes",
+                )
+            )
+    return results
+
+
+def _label(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{n}={v}" for n, v in sizes.items()) or "no sizes"
