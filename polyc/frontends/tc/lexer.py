@@ -1,0 +1,142 @@
+"""Tokens of `.tc` text.  Imported only when something is parsed, as it imports lark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from lark.lexer import Lexer, Token
+
+from polyc.frontends.tc.types import TYPE_NAMES
+
+MAX_NESTING = 200
+"""Parentheses and braces inside each other; also the height of an expression (parser.py)."""
+
+_MAX_NUMBER = 400
+
+KEYWORDS: dict[str, str] = {
+    "min": "MIN",
+    "max": "MAX",
+    "where": "_WHERE",
+    "def": "DEF",
+    "in": "_IN",
+    "exists": "EXISTS",
+    **dict.fromkeys(TYPE_NAMES, "TYPE"),
+}
+
+SYMBOLS: dict[str, str] = {
+    "->": "_ARROW",
+    "<=>": "_EQUIV",
+    ">=": "GE",
+    "<=": "LE",
+    "==": "EQ",
+    "!=": "NE",
+    "&&": "AND",
+    "||": "OR",
+    "+": "PLUS",
+    "-": "MINUS",
+    "*": "STAR",
+    "/": "SLASH",
+    "%": "PERCENT",
+    "(": "LPAR",
+    ")": "RPAR",
+    "[": "LBRACKET",
+    "]": "RBRACKET",
+    "{": "LBRACE",
+    "}": "RBRACE",
+    "?": "QUESTION",
+    ":": "COLON",
+    ",": "_COMMA",
+    "=": "ASSIGN",
+    ">": "GT",
+    "<": "LT",
+    "!": "NOT",
+}
+
+_WORD = r"[A-Za-z_][A-Za-z0-9_]*"
+# Alternatives stand in an order that makes the first match the longest: `max=` before the word `max`.
+_TOKEN = re.compile(
+    rf"""(?P<skip>[ \t\n\r\f\v]+|\#[^\n]*)
+    |(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+    |(?P<op>(?:min|max|\+|\*)=!?)
+    |(?P<extent>(?!(?:{"|".join(KEYWORDS)})\.){_WORD}\.[0-9]{{1,3}}(?![A-Za-z0-9_.]))
+    |(?P<word>{_WORD})
+    |(?P<symbol>{"|".join(re.escape(s) for s in sorted(SYMBOLS, key=len, reverse=True))})""",
+    re.VERBOSE,
+)
+_NUMBER_RUN = re.compile(r"[A-Za-z0-9_.]*")
+
+_CHARACTER_HELP = {
+    ";": "statements follow each other without a separator",
+    "&": "the logical operator is &&",
+    "|": "the logical operator is ||",
+    "^": "powers are written pow(a, b)",
+    ".": "a fraction needs digits: 0.5 or .5; an extent is written T.1 without spaces",
+    "'": "there are no strings in this language",
+    '"': "there are no strings in this language",
+}
+
+
+class LexicalError(Exception):
+    """A place where no token starts; `parser` turns it into a diagnostic."""
+
+    def __init__(self, code: str, message: str, start: int, end: int, help: str) -> None:
+        super().__init__(message)
+        self.code, self.message, self.start, self.end, self.help = code, message, start, end, help
+
+
+def read_tokens(text: str) -> Iterator[Token]:
+    """The tokens of `text`, with `start_pos` and `end_pos`.  Raises `LexicalError`."""
+    position = nesting = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            char = text[position]
+            way_out = _CHARACTER_HELP.get(char, "remove it; names are made of ASCII letters, digits and _")
+            raise LexicalError("syntax-character", f"unexpected character {char!r}", position, position + 1, way_out)
+        kind, value, end = match.lastgroup, match.group(), match.end()
+        if kind == "number":
+            _check_number(text, position, end)
+        if kind != "skip":
+            name = _TERMINALS[kind](value) if kind in _TERMINALS else KEYWORDS.get(value, "NAME")
+            nesting += (name in ("LPAR", "LBRACE")) - (name in ("RPAR", "RBRACE"))
+            if nesting > MAX_NESTING:
+                message = f"parentheses are nested more than {MAX_NESTING} deep"
+                help = "name parts of the expression in temporaries or `where x = …` clauses"
+                raise LexicalError("syntax-nesting", message, position, end, help)
+            yield Token(name, value, start_pos=position, end_pos=end)
+        position = end
+
+
+_TERMINALS: dict[str, Callable[[str], str]] = {
+    "number": lambda value: "NUMBER",
+    "op": lambda value: "OP_ASSIGN",
+    "extent": lambda value: "EXTENT",
+    "symbol": lambda value: SYMBOLS[value],
+}
+
+
+def _check_number(text: str, start: int, end: int) -> None:
+    run = _NUMBER_RUN.match(text, end)
+    assert run is not None
+    if run.end() > end:
+        written = text[start : run.end()]
+        if ".." in written:
+            help = "a range is written lower:upper, with the upper bound outside"
+        else:
+            help = "digits, optional fraction, optional exponent: 3, 0.5, 3e-5; a product needs *"
+        raise LexicalError("syntax-number", f"malformed number {written[:40]!r}", start, run.end(), help)
+    if end - start > _MAX_NUMBER:
+        message = f"a number of {end - start} characters is too long"
+        raise LexicalError("syntax-number", message, start, end, "no element type holds more than 20 significant digits")
+
+
+class TcLexer(Lexer):
+    """The interface that lark asks for."""
+
+    def __init__(self, lexer_conf: Any) -> None:
+        pass
+
+    def lex(self, data: str) -> Iterator[Token]:  # type: ignore[override]  # lark passes the text to this form
+        return read_tokens(data)

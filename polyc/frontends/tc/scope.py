@@ -1,0 +1,108 @@
+"""What names mean at one place of a definition, and the diagnostics found so far."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from polyc.diagnostics import Diagnostic, Span
+from polyc.frontends.tc.builtins import BUILTIN_ARITY
+from polyc.frontends.tc.syntax import SyntaxExpr
+from polyc.frontends.tc.types import TYPE_NAMES
+from polyc.ir.expr import Expr
+from polyc.ir.types import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """An expression of element type `dtype` (explicitly cast inside)."""
+
+    expr: Expr
+    dtype: DType
+
+
+@dataclass(slots=True)
+class Reporter:
+    """Collects findings; the same finding at the same place counts once."""
+
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    seen: set[tuple[str, str, int, int]] = field(default_factory=set)
+
+    def add(self, diagnostic: Diagnostic) -> None:
+        span = diagnostic.span
+        key = (diagnostic.code, diagnostic.message, span.start if span else -1, span.end if span else -1)
+        if key not in self.seen:
+            self.seen.add(key)
+            self.diagnostics.append(diagnostic)
+
+    def error(self, code: str, message: str, span: Span, help: str) -> None:
+        self.add(Diagnostic(code, message, span, help))
+
+    def warn(self, code: str, message: str, span: Span, help: str) -> None:
+        self.add(Diagnostic(code, message, span, help, "warning"))
+
+    @property
+    def n_errors(self) -> int:
+        return sum(d.severity == "error" for d in self.diagnostics)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorEntry:
+    """The version of a tensor that a read means now; `dtype` is None where an earlier error left it unknown."""
+
+    version: str
+    dtype: DType | None
+    rank: int
+    shape: tuple[Expr, ...] | None
+
+
+@dataclass(slots=True)
+class Let:
+    """A ``where name = syntax`` clause, inlined where it is used; both forms are None after an error in it."""
+
+    syntax: SyntaxExpr
+    value: Typed | None = None
+    subscript: Expr | None = None
+    has_subscript: bool = False
+
+
+@dataclass(slots=True)
+class Scope:
+    """Names of one statement.  Lookup order: left index, let, tensor or size; anything else is a new index."""
+
+    reporter: Reporter
+    sizes: Mapping[str, object]
+    tensors: Mapping[str, TensorEntry]
+    definition_tensors: frozenset[str]
+    """Every tensor name of the definition, those assigned further down included."""
+    left: frozenset[str] = frozenset()
+    lets: dict[str, Let] = field(default_factory=dict)
+    later_lets: frozenset[str] = frozenset()
+    """Lets that stand further right in the where-clause list."""
+
+    def report_undefined(self, name: str, span: Span) -> None:
+        """A tensor read, or a use of a name, that nothing before it defines."""
+        if name in self.later_lets:
+            help = f"put `{name} = …` to the left of its use in the where list; it cannot use itself"
+        elif name in self.definition_tensors:
+            help = f"statements run in textual order: assign {name} above this statement"
+        else:
+            close = suggest_name(name, [*self.tensors, *BUILTIN_ARITY, *TYPE_NAMES, "pad", "min", "max"])
+            help = close or "declare it as a parameter, or assign it above this statement"
+        self.reporter.error("semantic-undefined", f"undefined variable {name} used here", span, help)
+
+
+def suggest_name(name: str, known: Iterable[str]) -> str | None:
+    """``did you mean …?`` for a near miss."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean {close[0]}?" if close else None
+
+
+def check_not_builtin(reporter: Reporter, name: str, span: Span) -> bool:
+    """Report a variable that has the name of a builtin."""
+    if name not in BUILTIN_ARITY:
+        return True
+    message = f"{name} is a built-in function and cannot be redefined"
+    reporter.error("semantic-builtin-name", message, span, f"choose another name, such as {name}_")
+    return False

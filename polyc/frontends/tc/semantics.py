@@ -1,0 +1,274 @@
+"""Syntax tree -> Program: names, versions, types and reductions of one definition.
+
+All errors of a definition are collected; after an error the type of a tensor is unknown (None) and what depends on it
+is not reported again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from polyc.diagnostics import Diagnostic, Span
+from polyc.frontends.tc.scope import Reporter, Scope, TensorEntry, Typed, check_not_builtin, suggest_name
+from polyc.frontends.tc.statement import Left, check_left, find_reduction_indices, split_operator
+from polyc.frontends.tc.syntax import Name, Number, Parameter, SyntaxDef, SyntaxStatement, TypeSyntax
+from polyc.frontends.tc.types import convert_expr, is_narrower
+from polyc.frontends.tc.values import build_value, check_arithmetic, report_narrowing, resolve_type
+from polyc.frontends.tc.where import build_exists, build_ranges, check_size, define_lets
+from polyc.ir.expr import Const, Expr, Index, Read, Size, identity_of, walk
+from polyc.ir.program import Program, Reduction, Return, Role, Statement, Tensor, Where
+from polyc.ir.types import I64, DType
+
+
+@dataclass(frozen=True, slots=True)
+class _Annotation:
+    dtype: DType | None
+    rank: int
+    shape: tuple[Expr, ...]
+
+
+@dataclass(slots=True)
+class _Definition:
+    """What is known after the statements so far."""
+
+    reporter: Reporter
+    sizes: dict[str, Span] = field(default_factory=dict)
+    parameters: dict[str, Span] = field(default_factory=dict)
+    returns: dict[str, _Annotation | None] = field(default_factory=dict)
+    names: frozenset[str] = frozenset()
+    current: dict[str, TensorEntry] = field(default_factory=dict)
+    n_versions: dict[str, int] = field(default_factory=dict)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    initial: dict[str, str] = field(default_factory=dict)
+    statements: list[Statement] = field(default_factory=list)
+
+
+def check_definition(syntax: SyntaxDef) -> tuple[Program | None, list[Diagnostic]]:
+    """The Program of `syntax`, or None where the findings hold an error; findings in the order of the text."""
+    d = _Definition(Reporter())
+    check_not_builtin(d.reporter, syntax.name, syntax.name_span)
+    _declare_parameters(d, syntax)
+    _declare_returns(d, syntax)
+    d.names = frozenset([*d.parameters, *d.returns, *(s.target for s in syntax.statements)])
+    for statement in syntax.statements:
+        _check_statement(d, statement)
+    for result in syntax.returns:
+        if result.name in d.returns and result.name not in d.n_versions:
+            message = f"undefined variable {result.name} used here: it is returned but never assigned"
+            help = suggest_name(result.name, [n for n in d.current if n not in d.returns])
+            help = help or f"assign it: {result.name}(i) = …, or remove it from the results"
+            d.reporter.error("semantic-undefined", message, result.name_span, help)
+    findings = sorted(d.reporter.diagnostics, key=lambda f: f.span.start if f.span else 0)
+    return (None if d.reporter.n_errors else _assemble_program(d, syntax)), findings
+
+
+def _assemble_program(d: _Definition, syntax: SyntaxDef) -> Program:
+    returns = tuple(Return(name, d.current[name].version, d.initial.get(name)) for name in d.returns)
+    last = {r.version for r in returns}
+    return Program(
+        name=syntax.name,
+        sizes=tuple(d.sizes),
+        tensors=tuple(replace(t, role="output") if t.name in last else t for t in d.tensors.values()),
+        parameters=tuple(d.parameters),
+        returns=returns,
+        statements=tuple(d.statements),
+        source=syntax.source,
+    )
+
+
+def _already_defined(d: _Definition, name: str, what: str, span: Span) -> None:
+    d.reporter.error("semantic-already-defined", f"{name} is already defined as {what}", span, "choose another name")
+
+
+def _declare_parameters(d: _Definition, syntax: SyntaxDef) -> None:
+    for parameter in syntax.parameters:
+        for dimension in parameter.type.dimensions if parameter.type else ():
+            if isinstance(dimension, Name) and check_not_builtin(d.reporter, dimension.name, dimension.span):
+                d.sizes.setdefault(dimension.name, dimension.span)
+    scope = Scope(d.reporter, d.sizes, {}, frozenset())
+    for parameter in syntax.parameters:
+        name, span = parameter.name, parameter.name_span
+        check_not_builtin(d.reporter, name, span)
+        if name in d.parameters or name in d.sizes:
+            _already_defined(d, name, "a parameter" if name in d.parameters else "a size", span)
+            continue
+        d.parameters[name] = span
+        if parameter.type is None:
+            message = f"the parameter {name} has no type"
+            d.reporter.error("semantic-parameter-type", message, span, f"write float(N) {name}, or float {name} for a scalar")
+            d.current[name] = TensorEntry(name, None, 0, None)
+            continue
+        shape = _build_shape(d, parameter.type)
+        dtype = resolve_type(scope, parameter.type.name, parameter.type.span)
+        d.current[name] = TensorEntry(name, dtype, len(shape), shape)
+        if dtype is not None:
+            d.tensors[name] = Tensor(name, dtype, len(shape), shape, "input", name, span)
+
+
+def _build_shape(d: _Definition, syntax: TypeSyntax) -> tuple[Expr, ...]:
+    """Declared extents; a size that no parameter has is reported (only results can have one)."""
+    shape: list[Expr] = []
+    for dimension in syntax.dimensions:
+        match dimension:
+            case Number(text=text) if dimension.is_float or int(text) >= 1 << 63:
+                help = "dimensions are size names or integers"
+                message = f"a dimension must be an integer but found {text}"
+                d.reporter.error("semantic-dimension", message, dimension.span, help)
+                shape.append(Const(1, I64, dimension.span))
+            case Number(text=text):
+                shape.append(Const(int(text), I64, dimension.span))
+            case Name(name=name):
+                if name not in d.sizes and check_not_builtin(d.reporter, name, dimension.span):
+                    help = suggest_name(name, d.sizes) or "a size must be a dimension of a parameter: it gives the value"
+                    d.reporter.error("semantic-undefined", f"undefined variable {name} used here", dimension.span, help)
+                shape.append(Size(name, dimension.span))
+    return tuple(shape)
+
+
+def _declare_returns(d: _Definition, syntax: SyntaxDef) -> None:
+    scope = Scope(d.reporter, d.sizes, {}, frozenset())
+    for result in syntax.returns:
+        name, span = result.name, result.name_span
+        check_not_builtin(d.reporter, name, span)
+        annotation = _read_annotation(d, scope, result)
+        if name in d.parameters or name in d.sizes or name in d.returns:
+            what = "a parameter" if name in d.parameters else "a size" if name in d.sizes else "a result"
+            _already_defined(d, name, what, span)
+        else:
+            d.returns[name] = annotation
+
+
+def _read_annotation(d: _Definition, scope: Scope, result: Parameter) -> _Annotation | None:
+    if result.type is None:
+        return None
+    shape = _build_shape(d, result.type)
+    return _Annotation(resolve_type(scope, result.type.name, result.type.span), len(shape), shape)
+
+
+def _check_target(d: _Definition, s: SyntaxStatement, left: Left) -> bool:
+    name, span = s.target, s.target_span
+    if not check_not_builtin(d.reporter, name, span):
+        return False
+    if name in d.parameters:
+        message = f"TC inputs are immutable: {name} is a parameter"
+        d.reporter.error("semantic-immutable-input", message, span, f"assign another name and return it, such as {name}_out")
+        return False
+    if name in d.sizes:
+        _already_defined(d, name, "a size", span)
+        return False
+    annotation = d.returns.get(name)
+    if annotation is not None and annotation.rank != len(left.subscripts):
+        found = len(left.subscripts)
+        message = f"tensor defined with {found} dimensions but declared as an output with {annotation.rank} dimensions"
+        d.reporter.error("semantic-rank", message, span, "make the annotation and the left side agree")
+    return True
+
+
+def _check_statement(d: _Definition, s: SyntaxStatement) -> None:
+    reporter, errors_before = d.reporter, d.reporter.n_errors
+    left = check_left(reporter, d.sizes, s)
+    assignable = _check_target(d, s, left)
+    scope = Scope(reporter, d.sizes, d.current, d.names, frozenset(left.names))
+    define_lets(scope, s.where)
+    value = build_value(scope, s.value)
+    if value is not None and not check_size(reporter, value.expr, s.value):
+        value = None
+    others = None if value is None else find_reduction_indices(value.expr, left.names)
+    known = None if others is None else frozenset([*left.names, *others])
+    where: list[Where] = [*build_ranges(scope, s.where, known), *build_exists(scope, s.where, known)]
+    op, starts = split_operator(s.op)
+    if op is None and others:
+        _report_missing_reduction(d, s, value, tuple(others))
+    if not assignable:
+        return
+    dtype = _choose_type(d, scope, s, op, starts, value)
+    reduction = None
+    if op is not None and not starts:
+        reduction = _continue_reduction(d, s, op, left, dtype)
+    elif op is not None and others and dtype is not None:
+        reduction = Reduction(op, identity_of(op, dtype))
+    version = _define_version(d, s, dtype, left)
+    if reporter.n_errors > errors_before or value is None or dtype is None or others is None:
+        return
+    d.statements.append(
+        Statement(
+            name=f"S{len(d.statements)}",
+            target=version,
+            subscripts=left.subscripts,
+            indices=(*left.names, *others),
+            value=convert_expr(value.expr, value.dtype, dtype),
+            reduction=reduction,
+            where=tuple(where),
+            span=s.span,
+        )
+    )
+
+
+def _report_missing_reduction(d: _Definition, s: SyntaxStatement, value: Typed | None, names: tuple[str, ...]) -> None:
+    assert value is not None
+    first = next(node for node in walk(value.expr) if isinstance(node, Index) and node.name in names)
+    plural = "variable" if len(names) == 1 else "variables"
+    message = f"{s.target} includes reduction {plural} {', '.join(names)} but does not specify a reduction"
+    close = suggest_name(names[0], [*d.sizes, *d.current])
+    help = f"put {names[0]} on the left side, or reduce with +=! (or *=! min=! max=!)" + (f"; or {close}" if close else "")
+    d.reporter.error("semantic-missing-reduction", message, first.span or s.span, help)
+
+
+def _choose_type(
+    d: _Definition, scope: Scope, s: SyntaxStatement, op: str | None, starts: bool, value: Typed | None
+) -> DType | None:
+    """Element type of the version that `s` defines: annotated, that of the version it continues, or the value's."""
+    annotation, previous = d.returns.get(s.target), d.current.get(s.target)
+    if annotation is not None:
+        dtype = annotation.dtype
+    elif op is not None and not starts and previous is not None:
+        dtype = previous.dtype
+    else:
+        dtype = value.dtype if value is not None else None
+    if dtype is None or value is None:
+        return dtype if annotation is not None else None
+    if is_narrower(dtype, value.dtype):
+        report_narrowing(scope, value.dtype, dtype, s.value.span)
+    if op in ("add", "mul") and not check_arithmetic(scope, dtype, s.value.span):
+        return None
+    return dtype
+
+
+def _continue_reduction(d: _Definition, s: SyntaxStatement, op: str, left: Left, dtype: DType | None) -> Reduction | None:
+    """``op=`` without ``!``: start from the version before, or from what the caller's array holds."""
+    name, previous = s.target, d.current.get(s.target)
+    if previous is None and name not in d.returns:
+        message = f"undefined variable {name} used here: {s.op} continues from a value that nothing gives it"
+        d.reporter.error("semantic-undefined", message, s.target_span, f"write {s.op}! to set the start value")
+        return None
+    if previous is None:
+        help = f"write {s.op}! to set the start value; as it stands the caller's array is read"
+        message = f"{name} accumulates into an output that was not initialized; {s.op}! was probably meant"
+        d.reporter.warn("semantic-accumulate", message, s.op_span, help)
+        previous = _add_tensor(d, f"{name}.in", s, dtype, left, "accumulated")
+        d.initial[name] = previous.version
+    if previous.rank != len(left.subscripts):
+        message = f"expected {previous.rank} dimensions but found {len(left.subscripts)} dimensions"
+        help = f"{name} has {previous.rank} dimensions above; {s.op} continues from those values"
+        d.reporter.error("semantic-rank", message, s.target_span, help)
+        return None
+    if dtype is None or previous.dtype is None:
+        return None
+    read = Read(previous.version, left.subscripts, s.target_span)
+    return Reduction(op, convert_expr(read, previous.dtype, dtype))
+
+
+def _define_version(d: _Definition, s: SyntaxStatement, dtype: DType | None, left: Left) -> str:
+    count = d.n_versions.get(s.target, 0)
+    d.n_versions[s.target] = count + 1
+    version = f"{s.target}.{count}" if count else s.target
+    d.current[s.target] = _add_tensor(d, version, s, dtype, left, "temporary")
+    return version
+
+
+def _add_tensor(d: _Definition, version: str, s: SyntaxStatement, dtype: DType | None, left: Left, role: Role) -> TensorEntry:
+    annotation, rank = d.returns.get(s.target), len(left.subscripts)
+    shape = annotation.shape if annotation is not None and annotation.rank == rank else None
+    if dtype is not None:
+        d.tensors[version] = Tensor(version, dtype, rank, shape, role, s.target, s.target_span)
+    return TensorEntry(version, dtype, rank, shape)

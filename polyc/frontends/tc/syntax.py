@@ -1,0 +1,188 @@
+"""The syntax tree of `.tc` text: what was written, with its place, before names and types mean anything.
+
+Spans take no part in comparison, so two texts that differ in spaces and redundant parentheses have equal trees.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from polyc.diagnostics import Source, Span
+
+
+def _span() -> Any:
+    return field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A literal; its text decides its type (a point or an exponent makes it float32)."""
+
+    text: str
+    span: Span = _span()
+
+    @property
+    def is_float(self) -> bool:
+        return any(c in ".eE" for c in self.text)
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """An index, a let, a size or a scalar tensor: semantics decides which."""
+
+    name: str
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """``T.1``: the extent of dimension `dimension` of `tensor`."""
+
+    tensor: str
+    dimension: int
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """``name(args)``: a tensor read, a builtin, `min`, `max` or `pad`."""
+
+    name: str
+    args: tuple[SyntaxExpr, ...]
+    name_span: Span = _span()
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Convert:
+    """``type(value)``."""
+
+    type_name: str
+    value: SyntaxExpr
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """`op` is ``-`` or ``!``."""
+
+    op: str
+    operand: SyntaxExpr
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """`op` is the operator as written."""
+
+    op: str
+    left: SyntaxExpr
+    right: SyntaxExpr
+    op_span: Span = _span()
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Ternary:
+    condition: SyntaxExpr
+    then: SyntaxExpr
+    other: SyntaxExpr
+    span: Span = _span()
+
+
+SyntaxExpr = Number | Name | Extent | Apply | Convert | Unary | Binary | Ternary
+
+
+@dataclass(frozen=True, slots=True)
+class TypeSyntax:
+    """A scalar type name and, for a tensor, its dimensions."""
+
+    name: str
+    dimensions: tuple[Name | Number, ...]
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter or a result; results may leave out the type."""
+
+    name: str
+    type: TypeSyntax | None
+    name_span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class RangeSyntax:
+    """``index in lower:upper``."""
+
+    index: str
+    lower: SyntaxExpr
+    upper: SyntaxExpr
+    index_span: Span = _span()
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class LetSyntax:
+    """``name = value``."""
+
+    name: str
+    value: SyntaxExpr
+    name_span: Span = _span()
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class ExistsSyntax:
+    """``exists value``."""
+
+    value: SyntaxExpr
+    span: Span = _span()
+
+
+ClauseSyntax = RangeSyntax | LetSyntax | ExistsSyntax
+
+
+@dataclass(frozen=True, slots=True)
+class SyntaxStatement:
+    """``target(subscripts) op value where …``; `op` is the assignment operator as written."""
+
+    target: str
+    subscripts: tuple[SyntaxExpr, ...]
+    op: str
+    value: SyntaxExpr
+    where: tuple[ClauseSyntax, ...]
+    target_span: Span = _span()
+    op_span: Span = _span()
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class SyntaxDef:
+    """``def name(parameters) -> (returns) { statements }``."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    returns: tuple[Parameter, ...]
+    statements: tuple[SyntaxStatement, ...]
+    source: Source = field(compare=False, repr=False)
+    name_span: Span = _span()
+    span: Span = _span()
+
+
+def syntax_children(expr: SyntaxExpr) -> tuple[SyntaxExpr, ...]:
+    """Direct operands, left to right."""
+    match expr:
+        case Apply():
+            return expr.args
+        case Convert():
+            return (expr.value,)
+        case Unary():
+            return (expr.operand,)
+        case Binary():
+            return (expr.left, expr.right)
+        case Ternary():
+            return (expr.condition, expr.then, expr.other)
+        case _:
+            return ()

@@ -1,0 +1,93 @@
+"""Element types of `.tc` text: their names, promotion, and the value of literals."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from polyc.ir.expr import Cast, Const, Expr
+from polyc.ir.types import BOOL, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
+
+TYPE_NAMES: dict[str, DType | None] = {
+    "bool": BOOL,
+    "uint8": U8,
+    "uint16": U16,
+    "uint32": U32,
+    "uint64": U64,
+    "int8": I8,
+    "int16": I16,
+    "int32": I32,
+    "int64": I64,
+    "float16": None,
+    "bfloat16": None,
+    "float32": F32,
+    "float64": F64,
+    "float": F32,
+    "double": F64,
+}
+"""Keyword -> element type; None for the 16-bit floats, which have no arithmetic yet."""
+
+_SPELLING = {
+    BOOL: "bool",
+    F32: "float32",
+    F64: "float64",
+    **{t: f"int{t.bits}" for t in (I8, I16, I32, I64)},
+    **{t: f"uint{t.bits}" for t in (U8, U16, U32, U64)},
+}
+
+_SIGNED = {8: I8, 16: I16, 32: I32, 64: I64}
+
+
+def spell_type(dtype: DType) -> str:
+    """The type's name in `.tc` text."""
+    return _SPELLING[dtype]
+
+
+def promote_types(a: DType, b: DType) -> DType:
+    """Common type: float beats integer, the wider float wins, mixed signedness gives the signed type of the wider width.
+
+    A bool takes the other type.
+    """
+    if a == b or b.kind == "b":
+        return a
+    if a.kind == "b":
+        return b
+    if a.is_float != b.is_float:
+        return a if a.is_float else b
+    if a.kind == b.kind:
+        return a if a.bits >= b.bits else b
+    return _SIGNED[max(a.bits, b.bits)]
+
+
+def is_narrower(target: DType, value: DType) -> bool:
+    """Whether storing `value` into `target` may lose what promotion would keep."""
+    return promote_types(target, value) != target
+
+
+def fits_type(value: int, dtype: DType) -> bool:
+    """Whether the integer `value` is one of `dtype`'s (an integer type)."""
+    low = -(1 << (dtype.bits - 1)) if dtype.kind == "i" else 0
+    return low <= value < low + (1 << dtype.bits)
+
+
+def convert_expr(expr: Expr, source: DType, target: DType) -> Expr:
+    """`expr` of type `source` as `target`: unchanged, a converted literal where that is exact in meaning, or a `Cast`."""
+    if source == target:
+        return expr
+    if isinstance(expr, Const):
+        folded = convert_literal(expr.value, source, target)
+        if folded is not None:
+            return Const(folded, target, expr.span)
+    return Cast(expr, target, expr.span)
+
+
+def convert_literal(value: int | float | bool, source: DType, target: DType) -> int | float | bool | None:
+    """`value` of type `source` as a literal of `target`, or None where a `Cast` has to decide (wrap-around, truncation)."""
+    if target.is_float:
+        # A float32 literal is rounded before it is widened: 0.1 + (a float64) adds the float32 nearest to 0.1.
+        number = float(np.float32(value)) if source == F32 else float(value)
+        return number if target == F64 or math.isfinite(number) else None
+    if target.is_integer and not source.is_float and fits_type(int(value), target):
+        return int(value)
+    return None

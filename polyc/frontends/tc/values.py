@@ -1,0 +1,290 @@
+"""Expressions as element values: names resolved, types promoted, conversions made explicit.
+
+An index or a size is int32 here (``Cast(Index, I32)``), an integer literal int32, a literal with a point or an exponent
+float32.  Comparisons of plain index arithmetic stay in 64 bits, so that bounds proofs can use the condition of a ``?:``.
+Functions return None after reporting an error.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from polyc.diagnostics import Span
+from polyc.frontends.tc import subscripts
+from polyc.frontends.tc.builtins import ARITHMETIC, BUILTIN_ARITY, BUILTIN_OPERATORS, COMPARISONS, EXPANSIONS, LOGICAL
+from polyc.frontends.tc.scope import Scope, Typed, check_not_builtin
+from polyc.frontends.tc.syntax import Apply, Binary, Convert, Extent, Name, Number, SyntaxExpr, Ternary, Unary
+from polyc.frontends.tc.types import (
+    TYPE_NAMES,
+    convert_expr,
+    fits_type,
+    is_narrower,
+    promote_types,
+    spell_type,
+)
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size
+from polyc.ir.types import BOOL, F32, I32, I64, DType
+
+
+def build_value(scope: Scope, syntax: SyntaxExpr) -> Typed | None:
+    """`syntax` with its element type."""
+    match syntax:
+        case Number():
+            return _build_number(scope, syntax, F32 if syntax.is_float else I32)
+        case Name():
+            return _build_name(scope, syntax)
+        case Extent():
+            extent = subscripts.build_extent(scope, syntax)
+            return None if extent is None else Typed(Cast(extent, I32, syntax.span), I32)
+        case Apply():
+            return _build_apply(scope, syntax)
+        case Convert():
+            return _build_cast(scope, syntax)
+        case Unary():
+            return _build_unary(scope, syntax)
+        case Binary():
+            return _build_binary(scope, syntax)
+        case Ternary():
+            condition = build_condition(scope, syntax.condition)
+            arms = _promote_operands([build_value(scope, syntax.then), build_value(scope, syntax.other)])
+            if condition is None or arms is None:
+                return None
+            (then, other), dtype = arms
+            return Typed(Select(condition, then, other, syntax.span), dtype)
+        case _:
+            assert_never(syntax)
+
+
+def build_condition(scope: Scope, syntax: SyntaxExpr) -> Expr | None:
+    """`syntax` as a bool."""
+    typed = build_value(scope, syntax)
+    if typed is None:
+        return None
+    if typed.dtype != BOOL:
+        message = f"expected boolean but found {spell_type(typed.dtype)}"
+        scope.reporter.error("type-not-boolean", message, syntax.span, "compare with something, as in (x != 0)")
+        return None
+    return typed.expr
+
+
+def _promote_operands(operands: list[Typed | None], least: DType | None = None) -> tuple[tuple[Expr, ...], DType] | None:
+    """All operands cast to their common type (and `least`)."""
+    present = [o for o in operands if o is not None]
+    if len(present) < len(operands):
+        return None
+    dtype = least or present[0].dtype
+    for operand in present:
+        dtype = promote_types(dtype, operand.dtype)
+    return tuple(convert_expr(o.expr, o.dtype, dtype) for o in present), dtype
+
+
+def report_literal(scope: Scope, syntax: Number, dtype: DType) -> None:
+    help = "write the conversion around it, as in int64(3000000000) or double(1e300)"
+    message = f"the literal {syntax.text[:40]} does not fit {spell_type(dtype)}"
+    scope.reporter.error("type-literal", message, syntax.span, help)
+
+
+def _build_number(scope: Scope, syntax: Number, dtype: DType, sign: int = 1) -> Typed | None:
+    """The literal itself as `dtype`: an integer type for integer literals, or a float type."""
+    if dtype.is_float:
+        value: float | int = sign * float(syntax.text)
+        fits = abs(value) <= (3.4028235677973366e38 if dtype == F32 else 1.7976931348623157e308)
+    else:
+        value = sign * int(syntax.text)
+        fits = fits_type(value, dtype)
+    if not fits:
+        report_literal(scope, syntax, dtype)
+        return None
+    return Typed(Const(value, dtype, syntax.span), dtype)
+
+
+def build_index_or_size(scope: Scope, syntax: Name) -> Index | Size | None:
+    """A name that is neither let nor tensor: a size, or an index (a new one where the name is unknown)."""
+    name, span = syntax.name, syntax.span
+    if name in scope.left:
+        return Index(name, span)
+    if name in scope.sizes:
+        return Size(name, span)
+    if name in scope.later_lets or name in scope.definition_tensors:
+        scope.report_undefined(name, span)
+        return None
+    return Index(name, span) if check_not_builtin(scope.reporter, name, span) else None
+
+
+def _build_name(scope: Scope, syntax: Name) -> Typed | None:
+    name, span = syntax.name, syntax.span
+    if name not in scope.left and name in scope.lets:
+        return scope.lets[name].value
+    if name not in scope.left and name in scope.tensors:
+        entry = scope.tensors[name]
+        if entry.rank:
+            message = f"expected a scalar but found a tensor expression: {name} has {entry.rank} dimensions"
+            scope.reporter.error("semantic-scalar-expected", message, span, f"give a subscript for each, as in {name}(i)")
+            return None
+        return None if entry.dtype is None else Typed(Read(entry.version, (), span), entry.dtype)
+    plain = build_index_or_size(scope, syntax)
+    return None if plain is None else Typed(Cast(plain, I32, span), I32)
+
+
+def _build_apply(scope: Scope, syntax: Apply) -> Typed | None:
+    name = syntax.name
+    if name in ("min", "max"):
+        if not _check_arity(scope, syntax, 2):
+            return None
+        operands = _promote_operands([build_value(scope, arg) for arg in syntax.args])
+        return None if operands is None else Typed(Call(name, operands[0], syntax.span), operands[1])
+    if name in scope.left or name in scope.lets or name in scope.sizes:
+        _report_tensor_expected(scope, syntax, "index" if name in scope.left else "let" if name in scope.lets else "size")
+        return None
+    if name in scope.tensors:
+        read = _build_read(scope, syntax)
+        dtype = scope.tensors[name].dtype
+        return None if read is None or dtype is None else Typed(read, dtype)
+    if name == "pad" and name not in scope.definition_tensors:
+        return _build_pad(scope, syntax)
+    if name in BUILTIN_ARITY:
+        return _build_builtin(scope, syntax)
+    scope.report_undefined(name, syntax.name_span)
+    for arg in syntax.args:  # find the errors in there too
+        build_value(scope, arg)
+    return None
+
+
+def _report_tensor_expected(scope: Scope, syntax: Apply, what: str) -> None:
+    message = f"expected a tensor but found a scalar: {syntax.name} is a {what}"
+    message = message.replace("a index", "an index")
+    scope.reporter.error("semantic-tensor-expected", message, syntax.span, "remove the subscripts, or write * for a product")
+
+
+def _build_read(scope: Scope, syntax: Apply) -> Read | None:
+    entry, found = scope.tensors[syntax.name], len(syntax.args)
+    subscript_list = [subscripts.build_subscript(scope, arg) for arg in syntax.args]
+    if entry.rank == 0 and found:
+        _report_tensor_expected(scope, syntax, "scalar")
+        return None
+    if entry.rank != found:
+        message = f"expected {entry.rank} dimensions but found {found} dimensions: {syntax.name} has {entry.rank}"
+        scope.reporter.error("semantic-rank", message, syntax.span, "give one subscript for each dimension")
+        return None
+    present = tuple(s for s in subscript_list if s is not None)
+    return Read(entry.version, present, syntax.span) if len(present) == found else None
+
+
+def _build_pad(scope: Scope, syntax: Apply) -> Typed | None:
+    if not _check_arity(scope, syntax, 2):
+        return None
+    first, second = syntax.args
+    value = build_value(scope, second)
+    if not isinstance(first, Apply) or first.name not in scope.tensors or first.name in scope.lets:
+        help = "write pad(A(i - 1), 0): a read, and the value outside of the tensor"
+        message = "the first argument of pad is not a tensor read"
+        scope.reporter.error("semantic-pad", message, first.span, help)
+        return None
+    typed = build_value(scope, first)
+    if typed is None or value is None:
+        return None
+    assert isinstance(typed.expr, Read)
+    if is_narrower(typed.dtype, value.dtype):
+        report_narrowing(scope, value.dtype, typed.dtype, second.span)
+        return None
+    return Typed(Pad(typed.expr, convert_expr(value.expr, value.dtype, typed.dtype), syntax.span), typed.dtype)
+
+
+def report_narrowing(scope: Scope, found: DType, target: DType, span: Span) -> None:
+    message = f"attempting to assign type {spell_type(found)} to narrower type {spell_type(target)} without an explicit cast"
+    scope.reporter.error("type-narrowing", message, span, f"convert explicitly: {spell_type(target)}(…)")
+
+
+def _check_arity(scope: Scope, syntax: Apply, arity: int) -> bool:
+    found = len(syntax.args)
+    if found == arity:
+        return True
+    message = f"{syntax.name}: expected {arity} argument{'s' * (arity != 1)} but found {found}"
+    if syntax.name in ("min", "max") and found == 1:
+        help = f"to reduce over indices write the assignment {syntax.name}=!"
+    else:
+        help = f"{syntax.name} takes {arity}"
+    scope.reporter.error("semantic-arity", message, syntax.span, help)
+    return False
+
+
+def _build_builtin(scope: Scope, syntax: Apply) -> Typed | None:
+    name = syntax.name
+    args = [build_value(scope, arg) for arg in syntax.args]
+    if not _check_arity(scope, syntax, BUILTIN_ARITY[name]):
+        return None
+    if name not in BUILTIN_OPERATORS:
+        expansion = EXPANSIONS.get(name)
+        help = f"write {expansion}" if expansion else "express it with the functions that the language reference lists"
+        message = f"the built-in function {name} is not available yet"
+        scope.reporter.error("unsupported-builtin", message, syntax.span, help)
+        return None
+    operands = _promote_operands(args, F32)
+    return None if operands is None else Typed(Call(BUILTIN_OPERATORS[name], operands[0], syntax.span), operands[1])
+
+
+def resolve_type(scope: Scope, name: str, span: Span) -> DType | None:
+    """The element type of a type keyword; the 16-bit floats are reported."""
+    dtype = TYPE_NAMES[name]
+    if dtype is None:
+        message = f"Half precision floating point not supported: {name}"
+        scope.reporter.error("unsupported-half-precision", message, span, "use float (32 bits)")
+    return dtype
+
+
+def _build_cast(scope: Scope, syntax: Convert) -> Typed | None:
+    dtype = resolve_type(scope, syntax.type_name, syntax.span)
+    literal, sign = syntax.value, 1
+    if isinstance(literal, Unary) and literal.op == "-":
+        literal, sign = literal.operand, -1
+    if isinstance(literal, Number) and dtype is not None and dtype != BOOL and (dtype.is_float or not literal.is_float):
+        # The literal itself in that type: double(0.1) is the double nearest to 0.1, int64(3000000000) needs 64 bits.
+        return _build_number(scope, literal, dtype, sign)
+    if dtype == I64 and subscripts.is_index_expression(scope, syntax.value):
+        wide = subscripts.build_subscript(scope, syntax.value)
+        return None if wide is None else Typed(wide, I64)
+    inner = build_value(scope, syntax.value)
+    if inner is None or dtype is None:
+        return None
+    return Typed(convert_expr(inner.expr, inner.dtype, dtype), dtype)
+
+
+def _build_unary(scope: Scope, syntax: Unary) -> Typed | None:
+    if syntax.op == "!":
+        condition = build_condition(scope, syntax.operand)
+        return None if condition is None else Typed(Call("not", (condition,), syntax.span), BOOL)
+    if isinstance(syntax.operand, Number):
+        return _build_number(scope, syntax.operand, F32 if syntax.operand.is_float else I32, -1)
+    inner = build_value(scope, syntax.operand)
+    if inner is None or not check_arithmetic(scope, inner.dtype, syntax.operand.span):
+        return None
+    return Typed(Call("neg", (inner.expr,), syntax.span), inner.dtype)
+
+
+def check_arithmetic(scope: Scope, dtype: DType, span: Span) -> bool:
+    """Bools have no arithmetic of their own: what ``true + true`` should be is the user's to say."""
+    if dtype != BOOL:
+        return True
+    help = "convert explicitly, as in int32(a < b), or use && || !"
+    scope.reporter.error("type-bool-arithmetic", "expected a number but found bool", span, help)
+    return False
+
+
+def _build_binary(scope: Scope, syntax: Binary) -> Typed | None:
+    op, left, right, span = syntax.op, syntax.left, syntax.right, syntax.span
+    if op in LOGICAL:
+        a, b = build_condition(scope, left), build_condition(scope, right)
+        return None if a is None or b is None else Typed(Call(LOGICAL[op], (a, b), span), BOOL)
+    if op in COMPARISONS and all(subscripts.is_index_expression(scope, side) for side in (left, right)):
+        x, y = subscripts.build_subscript(scope, left), subscripts.build_subscript(scope, right)
+        return None if x is None or y is None else Typed(Call(COMPARISONS[op], (x, y), span), BOOL)
+    operands = _promote_operands([build_value(scope, left), build_value(scope, right)])
+    if operands is None:
+        return None
+    args, dtype = operands
+    if op in COMPARISONS:
+        return Typed(Call(COMPARISONS[op], args, span), BOOL)
+    if not check_arithmetic(scope, dtype, span):
+        return None
+    name = "truediv" if op == "/" and dtype.is_float else ARITHMETIC[op]
+    return Typed(Call(name, args, span), dtype)

@@ -1,0 +1,126 @@
+"""Where-clauses: lets (inlined), ranges and exists."""
+
+from __future__ import annotations
+
+from polyc.diagnostics import Diagnostic
+from polyc.frontends.tc.scope import Let, Reporter, Scope, check_not_builtin
+from polyc.frontends.tc.subscripts import build_bound
+from polyc.frontends.tc.syntax import ClauseSyntax, ExistsSyntax, LetSyntax, RangeSyntax, SyntaxExpr
+from polyc.frontends.tc.values import build_value
+from polyc.ir.expr import Expr, Index, children, walk
+from polyc.ir.program import Exists, RangeClause
+
+MAX_NODES = 20_000
+MAX_HEIGHT = 250
+"""Limits of one expression after lets are inlined: n lets that each use the one before twice make 2^n nodes."""
+
+
+def measure_expr(expr: Expr) -> tuple[int, int]:
+    """Nodes and height of `expr` as a tree; time is linear in its distinct nodes."""
+    known: dict[int, tuple[int, int]] = {}
+    stack = [expr]
+    while stack:
+        node = stack[-1]
+        missing = [c for c in children(node) if id(c) not in known]
+        if missing:
+            stack.extend(missing)
+            continue
+        stack.pop()
+        parts = [known[id(c)] for c in children(node)]
+        known[id(node)] = 1 + sum(n for n, _ in parts), 1 + max((h for _, h in parts), default=0)
+    return known[id(expr)]
+
+
+def check_size(reporter: Reporter, expr: Expr, syntax: SyntaxExpr) -> bool:
+    """Report an expression that lets have blown up."""
+    nodes, height = measure_expr(expr)
+    if nodes <= MAX_NODES and height <= MAX_HEIGHT:
+        return True
+    what = f"{nodes} nodes" if nodes > MAX_NODES else f"a depth of {height}"
+    limit = MAX_NODES if nodes > MAX_NODES else MAX_HEIGHT
+    message = f"this expression has {what} after its lets are inlined; the limit is {limit}"
+    help = "compute the parts in temporaries: T(i) = …, then O(i) = T(i) * T(i)"
+    reporter.add(Diagnostic("budget-expression", message, syntax.span, help))
+    return False
+
+
+def define_lets(scope: Scope, clauses: tuple[ClauseSyntax, ...]) -> None:
+    """Enter the lets of `clauses` into `scope`, left to right; each sees those before it."""
+    lets = [c for c in clauses if isinstance(c, LetSyntax)]
+    for position, clause in enumerate(lets):
+        name, span = clause.name, clause.name_span
+        scope.later_lets = frozenset(c.name for c in lets[position:]) - scope.lets.keys()
+        if name in scope.left or name in scope.lets:
+            what = "an index on the left side" if name in scope.left else "a let of this statement"
+            message = f"{name} is already defined as {what}"
+            scope.reporter.error("semantic-already-defined", message, span, "choose another name")
+            continue
+        check_not_builtin(scope.reporter, name, span)
+        value = build_value(scope, clause.value)
+        if value is not None and not check_size(scope.reporter, value.expr, clause.value):
+            value = None
+        scope.lets[name] = Let(clause.value, value)
+    scope.later_lets = frozenset()
+
+
+def build_exists(scope: Scope, clauses: tuple[ClauseSyntax, ...], indices: frozenset[str] | None) -> list[Exists]:
+    """The exists clauses; an index that stands nowhere else has no meaning there.  `indices` None: unknown."""
+    result = []
+    for clause in clauses:
+        if not isinstance(clause, ExistsSyntax):
+            continue
+        value = build_value(scope, clause.value)
+        if value is None or not check_size(scope.reporter, value.expr, clause.value):
+            continue
+        for node in walk(value.expr):
+            if isinstance(node, Index) and indices is not None and node.name not in indices:
+                message = f"index {node.name} stands only in an exists clause"
+                help = "an exists clause gives ranges to the statement's own indices: use one of them"
+                scope.reporter.error("semantic-unused-index", message, node.span or clause.span, help)
+        result.append(Exists(value.expr, clause.span))
+    return result
+
+
+def build_ranges(scope: Scope, clauses: tuple[ClauseSyntax, ...], indices: frozenset[str] | None) -> list[RangeClause]:
+    """The range clauses, several for one index included.  `indices` None: unknown after an error."""
+    result = []
+    ranges = [c for c in clauses if isinstance(c, RangeSyntax)]
+    ranged = {c.index for c in ranges}
+    for clause in ranges:
+        _check_range_index(scope, clause, indices)
+        bounds = [build_bound(scope, syntax) for syntax in (clause.lower, clause.upper)]
+        lower, upper = bounds
+        if lower is None or upper is None:
+            continue
+        for bound in (lower, upper):
+            _check_bound_indices(scope, bound, clause, indices, ranged)
+        result.append(RangeClause(clause.index, lower, upper, clause.span))
+    return result
+
+
+def _check_range_index(scope: Scope, clause: RangeSyntax, indices: frozenset[str] | None) -> None:
+    name = clause.index
+    known = "let" if name in scope.lets else "size" if name in scope.sizes else "tensor" if name in scope.tensors else None
+    if name in scope.left or (known is None and (indices is None or name in indices)):
+        return
+    if known is not None:
+        help = f"{name} is a {known}; a range belongs to an index: give the range to the indices it is made of"
+    else:
+        help = f"{name} stands nowhere in the statement: use it, or remove the range"
+    scope.reporter.error("semantic-undefined", f"undefined variable {name} used here", clause.index_span, help)
+
+
+def _check_bound_indices(
+    scope: Scope, bound: Expr, clause: RangeSyntax, indices: frozenset[str] | None, ranged: set[str]
+) -> None:
+    """A bound may use sizes only; bounds over other indices (triangles) are understood but not compiled yet."""
+    for node in walk(bound):
+        if not isinstance(node, Index):
+            continue
+        span = node.span or clause.span
+        if node.name in scope.left or node.name in ranged or (indices is not None and node.name in indices):
+            message = f"the range of {clause.index} depends on index {node.name}"
+            help = f"ranges are boxes for now: give {clause.index} its whole range and mask with ?: on the right side"
+            scope.reporter.error("unsupported-triangular-range", message, span, help)
+        else:
+            scope.report_undefined(node.name, span)
