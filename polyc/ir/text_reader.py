@@ -1,0 +1,349 @@
+"""Reads the text of a `Program` back: a recursive-descent reader for exactly what `text.format_program` prints.
+
+White space and line breaks separate tokens and mean nothing else; ``//`` at the start of a line begins a comment.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import Literal, NoReturn
+
+from polyc.diagnostics import Diagnostic, Source, Span, SyntaxErrorInSource
+from polyc.ir.expr import OPERATORS, Call, Cast, Const, Expr, Index, Pad, Read, Select, Size
+from polyc.ir.program import (
+    Condition,
+    Exists,
+    Program,
+    RangeClause,
+    Reduction,
+    Return,
+    Role,
+    Statement,
+    Tensor,
+    Where,
+)
+from polyc.ir.types import BOOL, DTYPES, F32, I64, DType
+
+_ROLES: dict[str, Role] = {"input": "input", "accumulated": "accumulated", "output": "output", "temporary": "temporary"}
+RESERVED = (
+    frozenset("program sizes define where exists in init of from pad index size true false inf nan max min".split())
+    | _ROLES.keys()
+    | DTYPES.keys()
+)
+"""Words that cannot be bare names."""
+
+_DTYPE = "|".join(DTYPES)
+_TOKEN = re.compile(
+    rf"""(?P<space>\s+|(?:(?<=\n)|^)[ ]*//[^\n]*)
+    |(?P<number>(?:\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\d+|inf\b|nan\b)(?::(?:{_DTYPE})\b(?!\())?)
+    |(?P<assign>max=(?!=)|min=(?!=)|&&=|\|\|=|\+=|\*=)
+    |(?P<name>[A-Za-z_][A-Za-z0-9_.]*|`(?:[^`\\]|\\.)*`)
+    |(?P<symbol>->|//|<=|>=|==|!=|&&|\|\||[-+*/%<>!?:,=()\[\]])""",
+    re.VERBOSE,
+)
+_ASSIGNMENT = {"+=": "add", "*=": "mul", "max=": "max", "min=": "min", "&&=": "and", "||=": "or"}
+_BINARY: tuple[dict[str, str], ...] = (
+    {"||": "or"},
+    {"&&": "and"},
+    {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"},
+    {"+": "add", "-": "sub"},
+    {"*": "mul", "/": "truediv", "//": "floordiv", "%": "mod"},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    text: str
+    span: Span
+
+
+@dataclass(slots=True)
+class _Reader:
+    source: Source
+    tokens: list[_Token]
+    position: int = 0
+    indices: frozenset[str] = field(default=frozenset())
+    """Bare names that are indices in the statement being read."""
+
+    @property
+    def current(self) -> _Token:
+        return self.tokens[self.position]
+
+    def fail(self, expected: str) -> NoReturn:
+        found = f"'{self.current.text}'" if self.current.kind != "end" else "the end of the text"
+        message = f"expected {expected} but found {found}"
+        raise SyntaxErrorInSource(Diagnostic("syntax-program-text", message, self.current.span))
+
+    def at(self, *texts: str) -> bool:
+        return self.current.text in texts and self.current.kind != "end"
+
+    def accept(self, text: str) -> bool:
+        if self.at(text):
+            self.position += 1
+            return True
+        return False
+
+    def expect(self, text: str) -> None:
+        if not self.accept(text):
+            self.fail(f"'{text}'")
+
+    def name(self) -> str:
+        token = self.current
+        if token.kind != "name" or token.text in RESERVED:
+            self.fail("a name")
+        self.position += 1
+        return re.sub(r"\\(.)", r"\1", token.text[1:-1]) if token.text.startswith("`") else token.text
+
+
+def parse_program(text: str, name: str = "<program>") -> Program:
+    """The program that `text` describes, spans pointing into the text.
+
+    Raises SyntaxErrorInSource (code ``syntax-program-text``); what it means is judged by `verify.verify_program`."""
+    source = Source(text, name)
+    reader = _Reader(source, _split_tokens(source))
+    program = _read_program(reader)
+    if reader.current.kind != "end":
+        reader.fail("a statement")
+    return program
+
+
+def _split_tokens(source: Source) -> list[_Token]:
+    tokens = []
+    position = 0
+    while position < len(source.text):
+        match = _TOKEN.match(source.text, position)
+        if match is None:
+            span = Span(source, position, position + 1)
+            message = f"the character '{source.text[position]}' has no meaning here"
+            raise SyntaxErrorInSource(Diagnostic("syntax-program-text", message, span))
+        if match.lastgroup != "space":
+            assert match.lastgroup is not None
+            tokens.append(_Token(match.lastgroup, match.group(), Span(source, *match.span())))
+        position = match.end()
+    return [*tokens, _Token("end", "", Span(source, len(source.text), len(source.text)))]
+
+
+# --- Declarations ----------------------------------------------------------------------------------------------------
+
+
+def _read_program(r: _Reader) -> Program:
+    r.expect("program")
+    name = r.name()
+    parameters: list[str] = []
+    tensors: list[Tensor] = []
+    r.expect("(")
+    while not r.accept(")"):
+        start = r.current.span
+        parameters.append(r.name())
+        if r.accept(":"):
+            tensors.append(_read_type(r, parameters[-1], "input", start))
+        if not r.at(")"):
+            r.expect(",")
+    r.expect("->")
+    returns = _read_returns(r)
+    sizes: list[str] = []
+    if r.accept("sizes"):
+        sizes.append(r.name())
+        while r.accept(","):
+            sizes.append(r.name())
+    defined = []
+    while r.accept("define"):
+        symbol = r.name()
+        r.expect("=")
+        defined.append((symbol, _read_expr(r)))
+    while r.at(*_ROLES):
+        role = _ROLES[r.current.text]
+        r.position += 1
+        start = r.current.span
+        tensor = r.name()
+        r.expect(":")
+        tensors.append(_read_type(r, tensor, role, start))
+    statements = []
+    while r.current.kind == "name":
+        statements.append(_read_statement(r))
+    return Program(
+        name, tuple(sizes), tuple(tensors), tuple(parameters), tuple(returns), tuple(statements), tuple(defined), r.source
+    )
+
+
+def _read_returns(r: _Reader) -> list[Return]:
+    returns = []
+    r.expect("(")
+    while not r.accept(")"):
+        name = r.name()
+        version = r.name() if r.accept("=") else name
+        returns.append(Return(name, version, r.name() if r.accept("from") else None))
+        if not r.at(")"):
+            r.expect(",")
+    return returns
+
+
+def _read_type(r: _Reader, name: str, role: Role, start: Span) -> Tensor:
+    if r.current.text not in DTYPES:
+        r.fail("an element type")
+    dtype = DTYPES[r.current.text]
+    r.position += 1
+    r.expect("[")
+    rank = 0
+    extents: list[Expr] = []
+    while not r.accept("]"):
+        rank += 1
+        if not r.accept("?"):
+            extents.append(_read_expr(r))
+        if not r.at("]"):
+            r.expect(",")
+    inferred = r.accept("?") or len(extents) < rank
+    base = r.name() if r.accept("of") else name
+    return Tensor(name, dtype, rank, None if inferred else tuple(extents), role, base, start)
+
+
+def _read_statement(r: _Reader) -> Statement:
+    start = r.current.span
+    name = r.name()
+    r.expect("(")
+    indices: list[str] = []
+    while not r.accept(")"):
+        indices.append(r.name())
+        if not r.at(")"):
+            r.expect(",")
+    r.expect(":")
+    r.indices = frozenset(indices)
+    target = r.name()
+    r.expect("[")
+    subscripts = _read_list(r, "]")
+    op: str | None = None
+    if r.current.text in _ASSIGNMENT:
+        op = _ASSIGNMENT[r.current.text]
+        r.position += 1
+    else:
+        r.expect("=")
+    value = _read_expr(r)
+    reduction = None
+    if op is not None:
+        r.expect("init")
+        reduction = Reduction(op, _read_expr(r))
+    where: list[Where] = []
+    if r.accept("where"):
+        where.append(_read_where(r))
+        while r.accept(","):
+            where.append(_read_where(r))
+    span = start.join(r.tokens[r.position - 1].span)
+    r.indices = frozenset()
+    return Statement(name, target, subscripts, tuple(indices), value, reduction, tuple(where), span)
+
+
+def _read_where(r: _Reader) -> Where:
+    start = r.current.span
+    if r.accept("exists"):
+        value = _read_expr(r)
+        return Exists(value, start.join(r.tokens[r.position - 1].span))
+    if r.tokens[r.position + 1].text == "in":
+        index = r.name()
+        r.expect("in")
+        lower = _read_binary(r, 0)
+        r.expect(":")
+        return RangeClause(index, lower, _read_binary(r, 0), start.join(r.tokens[r.position - 1].span))
+    condition = _read_expr(r)
+    return Condition(condition, start.join(r.tokens[r.position - 1].span))
+
+
+# --- Expressions -----------------------------------------------------------------------------------------------------
+
+
+def _read_expr(r: _Reader) -> Expr:
+    start = r.current.span
+    condition = _read_binary(r, 0)
+    if not r.accept("?"):
+        return condition
+    then = _read_binary(r, 0)
+    r.expect(":")
+    other = _read_expr(r)
+    return Select(condition, then, other, start.join(r.tokens[r.position - 1].span))
+
+
+def _read_binary(r: _Reader, level: int) -> Expr:
+    if level == len(_BINARY):
+        return _read_unary(r)
+    start = r.current.span
+    left = _read_binary(r, level + 1)
+    while r.current.kind == "symbol" and r.current.text in _BINARY[level]:
+        op = _BINARY[level][r.current.text]
+        r.position += 1
+        right = _read_binary(r, level + 1)
+        left = Call(op, (left, right), start.join(r.tokens[r.position - 1].span))
+        if "<" in _BINARY[level]:
+            break  # comparisons do not chain
+    return left
+
+
+def _read_unary(r: _Reader) -> Expr:
+    start = r.current.span
+    if r.at("-") and r.tokens[r.position + 1].kind == "number":  # the sign belongs to the literal
+        r.position += 2
+        return _read_number(r.tokens[r.position - 1], -1, start)
+    for symbol, op in (("-", "neg"), ("!", "not")):
+        if r.accept(symbol):
+            return Call(op, (_read_unary(r),), start)
+    return _read_primary(r)
+
+
+def _read_number(token: _Token, sign: Literal[1, -1], start: Span) -> Const:
+    literal, _, suffix = token.text.partition(":")
+    dtype: DType = DTYPES[suffix] if suffix else I64 if literal.isdigit() else F32
+    if dtype.is_float:
+        value = math.nan if literal == "nan" else sign * float(literal)
+        return Const(value, dtype, start.join(token.span))
+    return Const(sign * int(literal), dtype, start.join(token.span))
+
+
+def _read_primary(r: _Reader) -> Expr:
+    token = r.current
+    word = token.text
+    if token.kind == "number":
+        r.position += 1
+        return _read_number(token, 1, token.span)
+    if r.accept("("):
+        inner = _read_expr(r)
+        r.expect(")")
+        return inner
+    if word in ("true", "false"):
+        r.position += 1
+        return Const(word == "true", BOOL, token.span)
+    if token.kind == "name" and r.tokens[r.position + 1].text == "(" and not word.startswith("`"):
+        return _read_call(r)
+    name = r.name()
+    if r.accept("["):
+        subscripts = _read_list(r, "]")
+        return Read(name, subscripts, token.span.join(r.tokens[r.position - 1].span))
+    return Index(name, token.span) if name in r.indices else Size(name, token.span)
+
+
+def _read_call(r: _Reader) -> Expr:
+    token = r.current
+    r.position += 2
+    if token.text in ("index", "size"):
+        name = r.name()
+        r.expect(")")
+        return Index(name, token.span) if token.text == "index" else Size(name, token.span)
+    args = _read_list(r, ")")
+    span = token.span.join(r.tokens[r.position - 1].span)
+    if token.text in DTYPES and len(args) == 1:
+        return Cast(args[0], DTYPES[token.text], span)
+    if token.text == "pad" and len(args) == 2 and isinstance(args[0], Read):
+        return Pad(args[0], args[1], span)
+    if token.text not in OPERATORS or len(args) != OPERATORS[token.text].arity:
+        message = f"'{token.text}' is no operator with {len(args)} operands"
+        raise SyntaxErrorInSource(Diagnostic("syntax-program-text", message, token.span))
+    return Call(token.text, args, span)
+
+
+def _read_list(r: _Reader, end: str) -> tuple[Expr, ...]:
+    items = []
+    while not r.accept(end):
+        items.append(_read_expr(r))
+        if not r.at(end):
+            r.expect(",")
+    return tuple(items)
