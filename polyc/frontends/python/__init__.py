@@ -1,0 +1,17 @@
+"""The decorator's front end: an einsum-style Python function, read from its source, to a Program."""
+
+from polyc.frontends.python.names import Index, indices
+from polyc.frontends.python.reader import ReadResult, read_function, read_signature
+from polyc.frontends.python.signature import Annotation, Constant, Parameter, PythonSignature
+
+__all__ = [
+    "Annotation",
+    "Constant",
+    "Index",
+    "Parameter",
+    "PythonSignature",
+    "ReadResult",
+    "indices",
+    "read_function",
+    "read_signature",
+]

@@ -1,0 +1,308 @@
+"""Python expressions to typed IR expressions."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import math
+
+from polyc.frontends.python.functions import REDUCERS, apply_function, invert
+from polyc.frontends.python.scope import Scope, Version
+from polyc.frontends.python.source import make_nesting_error
+from polyc.frontends.python.values import (
+    POISON,
+    Fault,
+    Value,
+    binary,
+    check_size,
+    common_type,
+    convert,
+    logical,
+    make_literal,
+    negate,
+    require_integer,
+    select,
+)
+from polyc.ir.expr import Const, Expr, Index, Pad, Read, Size
+from polyc.ir.types import I64
+
+MAX_DEPTH = 120
+"""Levels of nesting of one expression; everything after the front ends is recursive."""
+
+_ARITHMETIC: dict[type[ast.operator], str] = {
+    ast.Add: "add",
+    ast.Sub: "sub",
+    ast.Mult: "mul",
+    ast.Div: "truediv",
+    ast.FloorDiv: "floordiv",
+    ast.Mod: "mod",
+    ast.Pow: "pow",
+    ast.BitAnd: "bitand",
+    ast.BitOr: "bitor",
+    ast.BitXor: "bitxor",
+}
+_COMPARISON: dict[type[ast.cmpop], str] = {
+    ast.Lt: "lt",
+    ast.LtE: "le",
+    ast.Gt: "gt",
+    ast.GtE: "ge",
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+}
+_NUMBERS = {"pi": math.pi, "e": math.e, "inf": math.inf, "nan": math.nan, "tau": math.tau}
+_ALLOWED = (
+    "an expression may hold numbers, names, X[i, j], operators, comparisons, and/or/not, 'a if c else b' and calls of functions"
+)
+
+
+def read_expression(node: ast.expr, scope: Scope, depth: int = 0) -> Value:
+    """The value of an expression.  Errors are reported to the scope, and POISON stands in their place."""
+    if depth > MAX_DEPTH:
+        diagnostic = make_nesting_error(scope.text.span(node))
+        scope.report(diagnostic.code, diagnostic.message, node, diagnostic.help or "")
+        return POISON
+    try:
+        return _read_node(node, scope, depth + 1)
+    except Fault as fault:
+        scope.report(fault.code, fault.message, node, fault.help)
+        return POISON
+
+
+def _read_node(node: ast.expr, scope: Scope, depth: int) -> Value:
+    span = scope.text.span(node)
+    match node:
+        case ast.Constant(bool() | int() | float() as number):
+            return make_literal(number, span)
+        case ast.Name():
+            return _read_name(node, scope)
+        case ast.Subscript():
+            return _read_subscript(node, scope, depth)
+        case ast.BinOp(left, op, right):
+            a, b = read_expression(left, scope, depth), read_expression(right, scope, depth)
+            if type(op) not in _ARITHMETIC:
+                help = (
+                    "write the sum: T[i, j] += A[i, k] * B[k, j]"
+                    if isinstance(op, ast.MatMult)
+                    else "multiply or divide by 2**n"
+                )
+                raise Fault("semantic-expression", "this operator is not available on elements", help)
+            return binary(_ARITHMETIC[type(op)], a, b, span)
+        case ast.UnaryOp(op, operand):
+            return _read_unary(op, read_expression(operand, scope, depth), span)
+        case ast.BoolOp(op, values):
+            operands = tuple(read_expression(v, scope, depth) for v in values)
+            return logical("and" if isinstance(op, ast.And) else "or", operands, span)
+        case ast.Compare():
+            return _read_comparison(node, scope, depth)
+        case ast.IfExp(test, body, orelse):
+            condition, then, other = (read_expression(n, scope, depth) for n in (test, body, orelse))
+            return select(condition, then, other, span)
+        case ast.Call():
+            return _read_call(node, scope, depth)
+        case ast.Attribute(ast.Name(module), name):
+            return _read_attribute(module, name, node, scope)
+        case _:
+            raise Fault("semantic-expression", "this Python expression has no meaning here", _ALLOWED)
+
+
+def _read_unary(op: ast.unaryop, value: Value, span: object) -> Value:
+    match op:
+        case ast.USub():
+            return negate(value, span)  # type: ignore[arg-type]
+        case ast.Not():
+            return logical("not", (value,), span)  # type: ignore[arg-type]
+        case ast.Invert():
+            return invert(value, span)  # type: ignore[arg-type]
+        case _:
+            return value
+
+
+def _read_comparison(node: ast.Compare, scope: Scope, depth: int) -> Value:
+    operands = [read_expression(n, scope, depth) for n in (node.left, *node.comparators)]
+    span = scope.text.span(node)
+    parts = []
+    for op, left, right in zip(node.ops, operands, operands[1:], strict=False):
+        if type(op) not in _COMPARISON:
+            raise Fault(
+                "semantic-expression", "'is' and 'in' have no meaning on elements", "use == or <, and combine with and/or"
+            )
+        parts.append(binary(_COMPARISON[type(op)], left, right, span))
+    return parts[0] if len(parts) == 1 else logical("and", tuple(parts), span)
+
+
+def _read_name(node: ast.Name, scope: Scope) -> Value:
+    name, span = node.id, scope.text.span(node)
+    if name in scope.tensors:
+        version = scope.tensors[name]
+        if version.rank:
+            subscripts = ", ".join("ijklmnpq"[: version.rank]) if version.rank <= 8 else "..."
+            message = f"{name} is a tensor with {count_dimensions(version.rank)}"
+            raise Fault("semantic-rank", message, f"read one element of it: {name}[{subscripts}]")
+        return read_element(version, (), name, node, scope)
+    if name in scope.assigned_names:
+        raise Fault("semantic-undefined-tensor", f"{name} is read before it is assigned", "move its assignment up")
+    if name in scope.sizes:
+        return Value(Size(name, span), I64, weak=True)
+    if scope.is_index(name):
+        index = scope.index_name(node)
+        return POISON if index is None else Value(Index(index, span), I64)
+    number = scope.constants[name]
+    return POISON if number is None else make_literal(number, span)
+
+
+def count_dimensions(rank: int) -> str:
+    return f"{rank} dimension{'' if rank == 1 else 's'}"
+
+
+def read_element(version: Version, subscripts: tuple[Expr, ...], name: str, node: ast.expr, scope: Scope) -> Value:
+    """The read of one element of the current version of a tensor."""
+    if version.dtype is None:
+        return POISON
+    if len(subscripts) != version.rank:
+        wanted = count_dimensions(version.rank or 0)
+        message = f"{name} has {wanted}, but is read with {len(subscripts)} subscript{'' if len(subscripts) == 1 else 's'}"
+        raise Fault("semantic-rank", message, f"give one subscript for each dimension of {name}")
+    read = Read(version.name, subscripts, scope.text.span(node))
+    return Value(read, version.dtype, version.is_weak, 1 + len(subscripts))
+
+
+def _read_subscript(node: ast.Subscript, scope: Scope, depth: int) -> Value:
+    match node.value:
+        case ast.Name(name):
+            return _read_tensor(name, node, scope, depth)
+        case ast.Attribute(ast.Name(name), "shape"):
+            return _read_extent(name, node, scope)
+    raise Fault("semantic-expression", "only a tensor has subscripts", "assign the value to a name of its own first")
+
+
+def _read_tensor(name: str, node: ast.Subscript, scope: Scope, depth: int) -> Value:
+    subscripts = read_subscripts(node.slice, scope, depth)
+    version = scope.tensors.get(name)
+    if version is None:
+        if name in scope.assigned_names:
+            raise Fault("semantic-undefined-tensor", f"{name} is read before it is assigned", "move its assignment up")
+        if name in scope.sizes or name in scope.constants:
+            raise Fault("semantic-undefined-tensor", f"{name} is a number, not a tensor", "read it without subscripts")
+        near = difflib.get_close_matches(name, scope.tensors, 1)
+        hint = f"did you mean {near[0]}?" if near else f"make {name} a parameter, or assign it above"
+        raise Fault("semantic-undefined-tensor", f"there is no tensor {name}", hint)
+    return POISON if subscripts is None else read_element(version, subscripts, name, node, scope)
+
+
+def read_subscripts(node: ast.expr, scope: Scope, depth: int = 0) -> tuple[Expr, ...] | None:
+    """The i64 expressions between brackets (``[()]`` has none); None after a report."""
+    parts = node.elts if isinstance(node, ast.Tuple) else [node]
+    result = []
+    for part in parts:
+        if isinstance(part, (ast.Slice, ast.Starred)) or (isinstance(part, ast.Constant) and part.value in (None, ...)):
+            help = "write an index for every dimension: X[i, j] stands for all elements, and absent indices are summed"
+            scope.report("semantic-subscript", "slices, ... and None are not subscripts here", part, help)
+            continue
+        value = read_expression(part, scope, depth)
+        if value is POISON:
+            continue
+        try:
+            result.append(require_integer(value, "a subscript"))
+        except Fault as fault:
+            scope.report(fault.code, fault.message, part, fault.help)
+    return tuple(result) if len(result) == len(parts) else None
+
+
+def _read_extent(name: str, node: ast.Subscript, scope: Scope) -> Value:
+    version = _tensor_with_shape(name, scope)
+    if version is None:
+        return POISON
+    dimension = read_expression(node.slice, scope).constant
+    if not isinstance(dimension, int) or version.shape is None or not -len(version.shape) <= dimension < len(version.shape):
+        message = f"{name} has {count_dimensions(version.rank or 0)}; the dimension must be a number among them"
+        raise Fault("semantic-rank", message, f"write {name}.shape[0] for the first extent")
+    return _extent_value(version.shape[dimension])
+
+
+def _extent_value(extent: Expr) -> Value:
+    return make_literal(int(extent.value)) if isinstance(extent, Const) else Value(extent, I64, weak=True)
+
+
+def _tensor_with_shape(name: str, scope: Scope) -> Version | None:
+    version = scope.tensors.get(name)
+    if version is None:
+        raise Fault("semantic-undefined-tensor", f"there is no tensor {name}", "only tensors have a shape")
+    if version.dtype is not None and version.shape is None:
+        message = f"the extents of {name} are found after the function is read"
+        raise Fault("unsupported-extent", message, "use the shape of a parameter")
+    return version if version.dtype is not None else None
+
+
+def _read_attribute(module: str, name: str, node: ast.Attribute, scope: Scope) -> Value:
+    if module in scope.tensors or module in scope.assigned_names:
+        if name == "ndim" and module in scope.tensors and scope.tensors[module].rank is not None:
+            return make_literal(scope.tensors[module].rank or 0)
+        raise Fault("semantic-expression", f"{module}.{name} has no meaning here", f"write {module}.shape[0] for an extent")
+    if name in _NUMBERS:
+        return make_literal(_NUMBERS[name], scope.text.span(node))
+    raise Fault("semantic-expression", f"{module}.{name} is no number that polyc knows", "known are pi, e, tau, inf and nan")
+
+
+def call_name(node: ast.expr) -> tuple[str | None, str] | None:
+    """``(module, name)`` of ``module.name(...)`` or ``name(...)``: functions are known by name, whatever the module."""
+    match node:
+        case ast.Name(name):
+            return None, name
+        case ast.Attribute(ast.Name(module), name):
+            return module, name
+        case ast.Attribute(ast.Attribute(ast.Name()), name):
+            return None, name
+    return None
+
+
+def _read_call(node: ast.Call, scope: Scope, depth: int) -> Value:
+    found = call_name(node.func)
+    if found is None:
+        raise Fault("semantic-function", "only functions with a name can be called", _ALLOWED)
+    module, name = found
+    if module in scope.tensors or module in scope.assigned_names:
+        raise Fault(
+            "semantic-function", f"tensors have no method {name}", f"write {name}({module}[...]) as a function of elements"
+        )
+    if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
+        place = node.keywords[0].value if node.keywords else node.args[0]
+        help = "give the operands by position; reductions run over the indices that are absent on the left"
+        scope.report("semantic-function", f"{name} takes positional operands only", place, help)
+        return POISON
+    if name == "len" and len(node.args) == 1 and isinstance(node.args[0], ast.Name):
+        version = _tensor_with_shape(node.args[0].id, scope)
+        if version is not None and not version.shape:
+            raise Fault("semantic-rank", f"{node.args[0].id} has no dimension", "len is the first extent of a tensor")
+        return POISON if version is None or not version.shape else _extent_value(version.shape[0])
+    if name == "float" and len(node.args) == 1 and isinstance(node.args[0], ast.Constant):
+        text = node.args[0].value
+        if isinstance(text, str):
+            try:
+                return make_literal(float(text), scope.text.span(node))
+            except ValueError:
+                raise Fault("type-literal", f"{text!r} is no number", "write float('inf') or float('nan')") from None
+    args = tuple(read_expression(a, scope, depth) for a in node.args)
+    if name == "pad":
+        return _apply_pad(args, node, scope)
+    if name in REDUCERS and len(args) == 1:
+        message = f"{name} of one operand is a reduction, and must be the whole right side"
+        raise Fault("unsupported-nested-reduction", message, f"assign it to a name of its own first: t[i] = {name}(...)")
+    return apply_function(module, name, args, scope.text.span(node))
+
+
+def _apply_pad(args: tuple[Value, ...], node: ast.Call, scope: Scope) -> Value:
+    if len(args) != 2:
+        raise Fault("semantic-arity", f"pad takes 2 arguments, not {len(args)}", "write pad(X[i - 1], 0)")
+    read, value = args
+    if read is POISON or value is POISON:
+        return POISON
+    if not isinstance(read.expr, Read):
+        raise Fault("semantic-pad", "the first argument of pad must be an element of a tensor", "write pad(X[i - 1], 0)")
+    dtype, _ = common_type((read, value))
+    if dtype != read.dtype:
+        message = f"the padding is {value.dtype}, but the tensor holds {read.dtype}"
+        raise Fault("type-pad", message, f"cast the padding: pad(X[i], {read.dtype}(...))")
+    filling = convert(value, dtype)
+    n_nodes = 1 + read.n_nodes + filling.n_nodes
+    check_size(n_nodes)
+    return Value(Pad(read.expr, filling.expr, scope.text.span(node)), dtype, read.weak, n_nodes)

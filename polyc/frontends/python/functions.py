@@ -1,0 +1,271 @@
+"""Functions a decorated body may call, by their NumPy (or math, or bare) names."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable
+from functools import reduce
+
+import numpy as np
+
+from polyc.diagnostics import Span
+from polyc.frontends.python.values import (
+    POISON,
+    Fault,
+    Value,
+    binary,
+    call,
+    common_type,
+    convert,
+    convert_weakly,
+    float_type,
+    logical,
+    make_literal,
+    negate,
+    select,
+    unify,
+)
+from polyc.ir.types import BOOL, DTYPES, F64, I64, DType
+
+TYPE_NAMES: dict[str, DType] = {
+    **DTYPES,
+    **{f"float{b}": DTYPES[f"f{b}"] for b in (32, 64)},
+    **{f"int{b}": DTYPES[f"i{b}"] for b in (8, 16, 32, 64)},
+    **{f"uint{b}": DTYPES[f"u{b}"] for b in (8, 16, 32, 64)},
+    "bool_": BOOL,
+}
+"""Element types by name, in annotations and as casts."""
+
+UNSUPPORTED_TYPES = frozenset("f16 float16 half bf16 bfloat16 complex64 complex128 c64 c128 longdouble f128 float128".split())
+
+CAST_NAMES: dict[str, DType] = {**TYPE_NAMES, "int": I64, "float": F64}
+
+REDUCERS = {"sum": "add", "prod": "mul", "max": "max", "min": "min", "any": "or", "all": "and"}
+"""Functions that reduce when called with one argument, with their monoids."""
+
+_FLOAT_1: dict[str, str] = {
+    **{
+        name: name
+        for name in (
+            "exp exp2 exp10 expm1 log log2 log10 log1p logb sqrt rsqrt cbrt sin cos tan asin acos atan sinh cosh tanh "
+            "asinh acosh atanh sinpi cospi erf erfc lgamma tgamma sigmoid rint"
+        ).split()
+    },
+    **{f"arc{name}": f"a{name}" for name in "sin cos tan sinh cosh tanh".split()},
+    "gammaln": "lgamma",
+    "gamma": "tgamma",
+    "expit": "sigmoid",
+}
+_FLOAT_2 = {name: name for name in "atan2 copysign fdim hypot rhypot nextafter".split()} | {"arctan2": "atan2"}
+_ROUNDING = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "fix": "trunc", "round": "rint", "around": "rint"}
+_BINARY = {
+    "maximum": "max",
+    "minimum": "min",
+    "fmax": "fmax",
+    "fmin": "fmin",
+    "power": "pow",
+    "pow": "pow",
+    "add": "add",
+    "subtract": "sub",
+    "multiply": "mul",
+    "divide": "truediv",
+    "true_divide": "truediv",
+    "floor_divide": "floordiv",
+    "mod": "mod",
+    "remainder": "mod",
+    "bitwise_and": "bitand",
+    "bitwise_or": "bitor",
+    "bitwise_xor": "bitxor",
+    "less": "lt",
+    "less_equal": "le",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "equal": "eq",
+    "not_equal": "ne",
+    "logical_xor": "ne",
+}
+_FOLD_MATH: dict[str, Callable[[float], float]] = {
+    **{n: getattr(np, n) for n in "exp exp2 expm1 log log2 log10 log1p sqrt cbrt sin cos tan sinh cosh tanh rint".split()},
+    **{n: getattr(np, f"arc{n[1:]}") for n in "asin acos atan asinh acosh atanh".split()},
+    **{n: getattr(np, n) for n in ("floor", "ceil", "trunc")},
+    "erf": math.erf,
+    "erfc": math.erfc,
+}
+
+
+def _unary_float(op: str, x: Value, span: Span | None) -> Value:
+    if x.constant is not None and op in _FOLD_MATH:
+        try:
+            with np.errstate(all="ignore"):
+                return make_literal(float(_FOLD_MATH[op](float(x.constant))), span)
+        except OverflowError:
+            raise Fault("type-literal", "this integer is too large", "write a smaller number") from None
+    y = convert_weakly(x, F64) if x.weak else convert(x, float_type(x.dtype))
+    return call(op, (y,), span)
+
+
+def _rounding(op: str, x: Value, span: Span | None) -> Value:
+    return _unary_float(op, x, span) if x.dtype.is_float else x  # integers are what they are, as in NumPy 2
+
+
+def _absolute(x: Value, span: Span | None) -> Value:
+    if x.constant is not None:
+        return make_literal(x.constant if isinstance(x.constant, bool) else abs(x.constant), span)
+    return call("abs", (x,), span) if x.dtype.is_signed else x
+
+
+def _sign(x: Value, span: Span | None) -> Value:
+    if x.dtype == BOOL:
+        raise Fault("type-operands", "a boolean has no sign", "cast it with i32(...)")
+    zero, one = make_literal(0), make_literal(1)
+    negative = select(binary("lt", x, zero), negate(one), x if x.dtype.is_float else zero, span)
+    if x.dtype.is_float:  # NaN stays NaN, and -0.0 gives 0.0
+        negative = select(binary("eq", x, zero), zero, negative, span)
+    return unify((select(binary("gt", x, zero), one, negative, span), x))[0]
+
+
+def _reciprocal(x: Value, span: Span | None) -> Value:
+    if not x.dtype.is_float:
+        raise Fault("type-operands", f"reciprocal of {x.dtype} would round to zero", "write 1 / x")
+    return binary("truediv", make_literal(1), x, span)
+
+
+def _infinite(op: str, x: Value, span: Span | None) -> Value:
+    if not x.dtype.is_float:
+        return make_literal(op == "lt", span)
+    return binary(op, _absolute(x, span), make_literal(math.inf), span)
+
+
+def _float_pair(op: str, args: tuple[Value, ...], span: Span | None) -> Value:
+    dtype, weak = common_type(args)
+    return call(op, unify(args, float_type(dtype), weak), span)
+
+
+def _truth(x: Value, span: Span | None) -> Value:
+    return x if x.dtype == BOOL else binary("ne", x, make_literal(0), span)
+
+
+_UNARY: dict[str, Callable[[Value, Span | None], Value]] = {
+    "abs": _absolute,
+    "absolute": _absolute,
+    "fabs": lambda x, s: _absolute(convert_weakly(x, F64) if x.weak else convert(x, float_type(x.dtype)), s),
+    "square": lambda x, s: binary("mul", x, x, s),
+    "sign": _sign,
+    "reciprocal": _reciprocal,
+    "negative": negate,
+    "positive": lambda x, s: x,
+    "isnan": lambda x, s: binary("ne", x, x, s),
+    "isinf": lambda x, s: _infinite("eq", x, s),
+    "isfinite": lambda x, s: _infinite("lt", x, s),
+    "logical_not": lambda x, s: logical("not", (_truth(x, s),), s),
+    "deg2rad": lambda x, s: binary("mul", x, make_literal(math.pi / 180), s),
+    "radians": lambda x, s: binary("mul", x, make_literal(math.pi / 180), s),
+    "rad2deg": lambda x, s: binary("mul", x, make_literal(180 / math.pi), s),
+    "degrees": lambda x, s: binary("mul", x, make_literal(180 / math.pi), s),
+    "invert": lambda x, s: invert(x, s),
+    "bitwise_not": lambda x, s: invert(x, s),
+}
+
+KNOWN = sorted(
+    {*_FLOAT_1, *_FLOAT_2, *_ROUNDING, *_BINARY, *_UNARY, *CAST_NAMES, *REDUCERS}
+    | {"where", "clip", "fma", "fmod", "logical_and", "logical_or", "pad", "len", "float_power"}
+)
+
+
+def invert(x: Value, span: Span | None = None) -> Value:
+    """``~x``: the bits of an integer, the opposite of a boolean."""
+    if x is POISON:
+        return POISON
+    if x.dtype == BOOL:
+        return logical("not", (x,), span)
+    if x.constant is not None and isinstance(x.constant, int):
+        return make_literal(~x.constant, span)
+    ones = -1 if x.dtype.is_signed else (1 << x.dtype.bits) - 1
+    return binary("bitxor", x, make_literal(ones), span)
+
+
+def cast(x: Value, dtype: DType, span: Span | None) -> Value:
+    """``f32(x)``: a strong value.  A cast to bool tests against zero."""
+    if dtype == BOOL and x.dtype != BOOL:
+        return binary("ne", x, make_literal(0), span)
+    return convert(x, dtype, span)
+
+
+def apply_function(module: str | None, name: str, args: tuple[Value, ...], span: Span | None) -> Value:
+    """The value of ``module.name(*args)``; raises Fault for unknown names, wrong counts and wrong types."""
+    if any(a is POISON for a in args):
+        return POISON
+    if module == "math" and name == "remainder":  # IEEE's, not NumPy's
+        return _float_pair("remainder", _expect(name, args, 2), span)
+    if name in CAST_NAMES:
+        (x,) = _expect(name, args, 1)
+        if name in ("int", "float", "bool") and x.constant is not None:
+            return _cast_python(name, x.constant, span)
+        return cast(x, CAST_NAMES[name], span)
+    if name in UNSUPPORTED_TYPES:
+        raise Fault("unsupported-type", f"the element type {name} is not supported", f"use one of {', '.join(DTYPES)}")
+    if name in _FLOAT_1:
+        return _unary_float(_FLOAT_1[name], _expect(name, args, 1)[0], span)
+    if name in _ROUNDING:
+        return _rounding(_ROUNDING[name], _expect(name, args, 1)[0], span)
+    if name in _UNARY:
+        return _UNARY[name](_expect(name, args, 1)[0], span)
+    if name in _FLOAT_2:
+        return _float_pair(_FLOAT_2[name], _expect(name, args, 2), span)
+    if name == "logical_xor":
+        args = tuple(_truth(a, span) for a in args)
+    if name in _BINARY:
+        x, y = _expect(name, args, 2)
+        return binary(_BINARY[name], x, y, span)
+    return _apply_special(name, args, span)
+
+
+def _apply_special(name: str, args: tuple[Value, ...], span: Span | None) -> Value:
+    match name:
+        case "max" | "min":
+            if len(args) < 2:
+                _expect(name, args, 2)
+            return reduce(lambda x, y: binary(name, x, y, span), args)
+        case "logical_and" | "logical_or":
+            pair = tuple(_truth(a, span) for a in _expect(name, args, 2))
+            return logical(name.removeprefix("logical_"), pair, span)
+        case "fmod":
+            x, y = unify(_expect(name, args, 2))
+            if x.dtype.is_float:
+                return call("fmod", (x, y), span)
+            if x.dtype.kind == "u":
+                return binary("mod", x, y, span)
+            raise Fault("type-operands", "fmod needs floating-point operands", "cast with f64(...), or use %")
+        case "float_power":
+            x, y = _expect(name, args, 2)
+            return binary("pow", convert(x, F64), convert(y, F64), span)
+        case "fma":
+            return _float_pair("fma", _expect(name, args, 3), span)
+        case "clip":
+            x, low, high = _expect(name, args, 3)
+            return binary("min", binary("max", x, low, span), high, span)
+        case "where":
+            condition, then, other = _expect(name, args, 3)
+            return select(condition, then, other, span)
+        case "sum" | "prod" | "any" | "all":
+            _expect(name, args, 1)
+        case "mean" | "average":
+            raise Fault("semantic-function", f"{name} is not a function of polyc", "sum into a tensor, then divide by the size")
+    near = difflib.get_close_matches(name, KNOWN, 1)
+    hint = f"did you mean {near[0]}?" if near else "the language reference lists the functions"
+    raise Fault("semantic-function", f"unknown function {name!r}", hint)
+
+
+def _cast_python(name: str, number: int | float | bool, span: Span | None) -> Value:
+    try:
+        return make_literal(int(number) if name == "int" else float(number) if name == "float" else bool(number), span)
+    except (OverflowError, ValueError):
+        raise Fault("type-literal", f"{number} has no {name}", "write another number") from None
+
+
+def _expect(name: str, args: tuple[Value, ...], count: int) -> tuple[Value, ...]:
+    if len(args) != count:
+        wanted = f"{count} argument{'s' if count != 1 else ''}"
+        raise Fault("semantic-arity", f"{name} takes {wanted}, not {len(args)}", f"call {name} with {wanted}")
+    return args

@@ -1,0 +1,279 @@
+"""Read a decorated Python function into a Program.
+
+What a body may hold, and what it means, is the docstring of `read_function`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from polyc.diagnostics import (
+    ArgumentError,
+    ArgumentTypeError,
+    Diagnostic,
+    PolycError,
+    SemanticError,
+    Span,
+    SyntaxErrorInSource,
+    UnsupportedError,
+)
+from polyc.frontends.python.ranges import read_where
+from polyc.frontends.python.scope import Clause, Scope, Version
+from polyc.frontends.python.signature import Parameter, PythonSignature, read_parameters
+from polyc.frontends.python.source import FunctionText, load_function, make_nesting_error
+from polyc.frontends.python.statements import read_assignment
+from polyc.ir.expr import Expr, Size, walk
+from polyc.ir.program import Program, Return, Statement, Tensor
+from polyc.ir.types import DType
+
+_STATEMENTS = "a body may hold T[i] = e, T[i] += e, with polyc.where(...), a docstring and one return at the end"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """The program of a function, and warnings to show."""
+
+    program: Program
+    warnings: tuple[Diagnostic, ...] = ()
+
+
+def read_signature(
+    function_or_source: Callable[..., Any] | str, constants: Mapping[str, object] | None = None
+) -> PythonSignature:
+    """Name, parameters with their annotations, and compile-time constants of a function; needs no element types.
+
+    Raises SyntaxErrorInSource or SemanticError, with all errors of the signature at once.
+    """
+    text = load_function(function_or_source)
+    errors: list[Diagnostic] = []
+    signature = read_parameters(text, constants, errors.append, needs_values=False)
+    _raise_all(errors)
+    return signature
+
+
+def read_function(
+    function_or_source: Callable[..., Any] | str,
+    dtypes: Mapping[str, tuple[DType, int]] | None = None,
+    constants: Mapping[str, object] | None = None,
+) -> ReadResult:
+    """The Program of an einsum-style function, read from its source (the function is never called).
+
+    `dtypes` gives element type and rank of each parameter that has no annotation; its sizes are then fresh symbols
+    ``X_0, X_1, …``.  `constants` replace the defaults of keyword-only parameters.
+
+    ``T[i, j] += e`` sums over the indices that are absent on the left, from zero on where T is new, else onto T; ``*=``
+    multiplies; ``T[i] = max(e)`` (min, sum, prod, any, all) reduces with another operator.  Without absent indices ``=``
+    assigns.  ``s = e`` and ``s[()] += e`` write a tensor of rank 0.  The name ``T`` means the latest version above.
+
+    A name is, in this order: a parameter, an assigned tensor, a size of an annotation, a `polyc.Index` of the closure or
+    the globals, a keyword-only parameter (a compile-time constant), else an index.
+
+    Element types follow NumPy 2.  Literals, compile-time constants, sizes, and tensors assigned from such only, are weakly
+    typed as Python scalars are; indices used as values are i64 as those of ``np.arange``, so ``X[i] * i`` of an f32 X is
+    f64.  ``/`` of integers is f64.  A tensor has the type of its right side; it keeps it under ``+=``.  Sums and products
+    accumulate in the type of their operand (NumPy widens small integers), those of booleans in i64.
+
+    Raises SyntaxErrorInSource, SemanticError or UnsupportedError, with all errors of the function at once.
+    """
+    text = load_function(function_or_source)
+    errors: list[Diagnostic] = []
+    signature = read_parameters(text, constants, errors.append)
+    tensors, sizes = _declare_parameters(text, signature, dict(dtypes or {}), errors)
+    scope = Scope(text, sizes=sizes, constants={c.name: c.value for c in signature.constants}, errors=errors)
+    for tensor in tensors:
+        version = Version(tensor.name, tensor.dtype, tensor.rank, False, tensor.shape, True, tensor.span)
+        scope.tensors[tensor.name] = version
+    for parameter in signature.parameters:
+        scope.tensors.setdefault(parameter.name, Version(parameter.name, None, None, is_parameter=True))
+    scope.assigned_names = _find_assigned_names(text.definition)
+    statements: list[Statement] = []
+    try:
+        returns = _read_body(text.definition.body, scope, statements)
+    except RecursionError:
+        errors.append(make_nesting_error(Span(text.source, 0, 3)))
+        returns = ()
+    _raise_all(errors)
+    results = {r.version for r in returns}
+    versions = (replace(t, role="output") if t.name in results else t for t in scope.versions)
+    program = Program(
+        name=signature.name,
+        sizes=sizes,
+        tensors=(*tensors, *versions),
+        parameters=tuple(p.name for p in signature.parameters),
+        returns=returns,
+        statements=tuple(replace(s, name=f"S{n}") for n, s in enumerate(statements)),
+        source=text.source,
+    )
+    return ReadResult(program)
+
+
+def _raise_all(errors: list[Diagnostic]) -> None:
+    if not errors:
+        return
+    ordered = sorted(errors, key=lambda d: d.span.start if d.span else 0)
+    kinds = {d.code.split("-")[0] for d in ordered}
+    error: type[PolycError] = SemanticError
+    if kinds == {"unsupported"}:
+        error = UnsupportedError
+    elif kinds == {"syntax"}:
+        error = SyntaxErrorInSource
+    raise error(*ordered)
+
+
+def _declare_parameters(
+    text: FunctionText, signature: PythonSignature, dtypes: dict[str, tuple[DType, int]], errors: list[Diagnostic]
+) -> tuple[list[Tensor], tuple[str, ...]]:
+    taken = {n.id for n in ast.walk(text.definition) if isinstance(n, ast.Name)}
+    taken |= {n.arg for n in ast.walk(text.definition) if isinstance(n, ast.arg)}
+    taken |= set(signature.sizes)
+    sizes: list[str] = []
+    tensors: list[Tensor] = []
+    for parameter in signature.parameters:
+        given = dtypes.get(parameter.name)
+        if parameter.annotation is not None:
+            _check_given(parameter, given)
+            dtype, shape = parameter.annotation.dtype, parameter.annotation.shape
+            sizes += [s for s in signature.sizes if s not in sizes and any(s in _size_names(e) for e in shape)]
+        elif given is not None:
+            dtype = given[0]
+            fresh = [_make_fresh(f"{parameter.name}_{d}", taken) for d in range(given[1])]
+            sizes += fresh
+            shape = tuple(Size(s, parameter.span) for s in fresh)
+        else:
+            if _had_no_error(parameter, errors):
+                help = f'annotate it ({parameter.name}: "f32[M, N]"), or call the operator with arrays'
+                message = f"the element type and rank of {parameter.name} are not known"
+                errors.append(Diagnostic("semantic-annotation-missing", message, parameter.span, help))
+            continue
+        tensors.append(Tensor(parameter.name, dtype, len(shape), shape, "input", parameter.name, parameter.span))
+    return tensors, tuple(sizes)
+
+
+def _size_names(extent: Expr) -> set[str]:
+    return {n.name for n in walk(extent) if isinstance(n, Size)}
+
+
+def _had_no_error(parameter: Parameter, errors: list[Diagnostic]) -> bool:
+    """False where the annotation itself was wrong (its error stands right behind the name)."""
+    line = parameter.span.line_column()[0]
+    return not any(e.span and e.span.start >= parameter.span.end and e.span.line_column()[0] == line for e in errors)
+
+
+def _check_given(parameter: Parameter, given: tuple[DType, int] | None) -> None:
+    annotation = parameter.annotation
+    if given is None or annotation is None:
+        return
+    if given[0] != annotation.dtype:
+        message = f"{parameter.name} is {given[0]}, but its annotation says {annotation.dtype}"
+        help = f"convert the array to {annotation.dtype}, or drop the annotation"
+        raise ArgumentTypeError(Diagnostic("argument-type-dtype", message, annotation.span, help))
+    if given[1] != len(annotation.shape):
+        message = f"{parameter.name} has rank {given[1]}, but its annotation says {len(annotation.shape)}"
+        raise ArgumentError(Diagnostic("argument-rank", message, annotation.span, "reshape the array, or drop the annotation"))
+
+
+def _make_fresh(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _find_assigned_names(definition: ast.FunctionDef) -> frozenset[str]:
+    names = set()
+    for node in ast.walk(definition):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AugAssign) else []
+        for target in targets:
+            match target:
+                case ast.Name(name) | ast.Subscript(ast.Name(name)):
+                    names.add(name)
+    return frozenset(names)
+
+
+def _read_body(body: list[ast.stmt], scope: Scope, statements: list[Statement]) -> tuple[Return, ...]:
+    returns: tuple[Return, ...] | None = None
+    for node in body:
+        if returns is not None:
+            scope.report("semantic-statement", "nothing can follow the return", node, "move the return to the end")
+            break
+        if isinstance(node, ast.Return):
+            returns = _read_return(node, scope)
+        else:
+            _read_statement(node, {}, scope, statements)
+    if returns is None:
+        header = scope.text.span(scope.text.definition)
+        place = Span(header.source, header.start, header.start + 3)
+        scope.report(
+            "semantic-return", "the function returns nothing", place, "end it with 'return Y', naming assigned tensors"
+        )
+    return returns or ()
+
+
+def _read_statement(node: ast.stmt, clauses: dict[str, Clause], scope: Scope, statements: list[Statement]) -> None:
+    match node:
+        case ast.Assign(targets):
+            if len(targets) != 1:
+                scope.report(
+                    "semantic-statement", "one assignment per statement", node, "write the assignments below each other"
+                )
+                return
+            statement = read_assignment(node, targets[0], clauses, scope)
+            statements += [statement] if statement is not None else []
+        case ast.AugAssign(target):
+            statement = read_assignment(node, target, clauses, scope)
+            statements += [statement] if statement is not None else []
+        case ast.With(items, body):
+            inner = read_where(items, clauses, scope)
+            n_errors, n_statements = len(scope.errors), len(statements)
+            for child in body:
+                _read_statement(child, inner, scope, statements)
+            if len(scope.errors) == n_errors:
+                _check_ranges_used(inner, clauses, statements[n_statements:], scope)
+        case ast.Expr(ast.Constant(str())) | ast.Pass():
+            pass
+        case ast.For() | ast.While() | ast.If():
+            word = type(node).__name__.lower()
+            help = "indices stand for loops; for a condition write 'a if c else b', for a range 'with polyc.where(...)'"
+            place = Span(scope.text.source, scope.text.span(node).start, scope.text.span(node).start + len(word))
+            scope.report("unsupported-control-flow", f"'{word}' is not possible yet", place, help)
+        case ast.Return():
+            scope.report("semantic-statement", "return cannot stand inside a block", node, "move it to the end of the function")
+        case _:
+            scope.report("semantic-statement", "this Python statement has no meaning here", node, _STATEMENTS)
+
+
+def _check_ranges_used(inner: dict[str, Clause], outer: dict[str, Clause], statements: list[Statement], scope: Scope) -> None:
+    used = {index for s in statements for index in s.indices}
+    for index, clause in inner.items():
+        if outer.get(index) is not clause and index not in used:
+            help = "use the index inside, or drop the condition"
+            scope.report("semantic-range-unused", f"no statement of this block uses the index {index}", clause.span, help)
+
+
+def _read_return(node: ast.Return, scope: Scope) -> tuple[Return, ...]:
+    parts = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value] if node.value is not None else []
+    if not parts:
+        scope.report("semantic-return", "the function returns nothing", node, "end it with 'return Y', naming assigned tensors")
+    result: list[Return] = []
+    for part in parts:
+        name = part.id if isinstance(part, ast.Name) else None
+        version = scope.tensors.get(name) if name is not None else None
+        if name is None:
+            scope.report(
+                "semantic-return", "only names of tensors can be returned", part, "assign the expression to a tensor first"
+            )
+        elif version is None:
+            later = "is not assigned" if name not in scope.assigned_names else "is no tensor here"
+            scope.report("semantic-return", f"{name} {later}", part, f"assign {name}[...] above, or return another tensor")
+        elif version.is_parameter:
+            indices = ", ".join("ijklmnpq"[: version.rank or 0])
+            help = f"copy it: Y[{indices}] = {name}[{indices}]" if version.rank else f"copy it: Y = {name}"
+            scope.report("semantic-return", f"{name} is a parameter, and results are new arrays", part, help)
+        elif any(r.name == name for r in result):
+            scope.report("semantic-return", f"{name} is returned twice", part, "return it once")
+        else:
+            result.append(Return(name, version.name))
+    return tuple(result)

@@ -1,0 +1,99 @@
+"""What names mean while a function is read: parameters, tensor versions, sizes, constants, indices."""
+
+from __future__ import annotations
+
+import ast
+import numbers
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from polyc.diagnostics import Diagnostic, Span
+from polyc.frontends.python.names import Index as IndexObject
+from polyc.frontends.python.signature import Number
+from polyc.frontends.python.source import FunctionText
+from polyc.ir.expr import Expr
+from polyc.ir.program import RangeClause, Tensor
+from polyc.ir.types import DType
+
+
+@dataclass(slots=True)
+class Version:
+    """The latest version of a tensor name.  `dtype` None: its statement had an error, reads of it stay silent."""
+
+    name: str
+    dtype: DType | None
+    rank: int | None
+    is_weak: bool = False
+    """Assigned from literals only: it takes the element type of what it meets, like the literals."""
+    shape: tuple[Expr, ...] | None = None
+    is_parameter: bool = False
+    span: Span | None = None
+    ranges: tuple[tuple[Expr, Expr] | None, ...] = ()
+    """Per dimension the bounds that a where block gave it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """A range of a where block, before it is attached to statements."""
+
+    index: str
+    lower: Expr
+    upper: Expr
+    span: Span
+
+    def as_range(self) -> RangeClause:
+        return RangeClause(self.index, self.lower, self.upper, self.span)
+
+
+@dataclass(slots=True, eq=False)
+class Scope:
+    """The state of one reading.  Names resolve as `resolve` says."""
+
+    text: FunctionText
+    tensors: dict[str, Version] = field(default_factory=dict)
+    sizes: tuple[str, ...] = ()
+    constants: dict[str, Number | None] = field(default_factory=dict)
+    assigned_names: frozenset[str] = frozenset()
+    """All names that the body assigns anywhere: reading one above its assignment is an error, not an index."""
+    versions: list[Tensor] = field(default_factory=list)
+    n_versions: dict[str, int] = field(default_factory=dict)
+    used_indices: dict[str, Span] = field(default_factory=dict)
+    errors: list[Diagnostic] = field(default_factory=list)
+    ambiguous: set[str] = field(default_factory=set)
+
+    def report(self, code: str, message: str, node: ast.AST | Span, help: str) -> None:
+        span = node if isinstance(node, Span) else self.text.span(node)
+        diagnostic = Diagnostic(code, message, span, help)
+        if diagnostic not in self.errors:
+            self.errors.append(diagnostic)
+
+    def index_name(self, node: ast.Name) -> str | None:
+        """The index that a name stands for, None (after a report) where Python would find a number there.
+
+        Only for names that are no parameter, tensor, size or constant.
+        """
+        found = self.text.lookup(node.id)
+        name = node.id
+        if isinstance(found, IndexObject):
+            name = found.name
+            if name in self.tensors or name in self.sizes or name in self.constants or name in self.assigned_names:
+                message = f"{node.id} is the index {name!r}, but {name} also names something else here"
+                self.report("semantic-name-clash", message, node, "rename the index or the other")
+                return None
+        elif isinstance(found, (numbers.Number, np.generic, np.ndarray)):
+            if name not in self.ambiguous:
+                self.ambiguous.add(name)
+                shown = "an array" if isinstance(found, np.ndarray) else repr(found)
+                message = f"{name} could be an index, but Python would read {shown}, which {name} is outside the function"
+                help = f"make it a compile-time constant (*, {name}=...), or rename the index, or use polyc.indices({name!r})"
+                self.report("semantic-ambiguous-name", message, node, help)
+            return None
+        self.used_indices.setdefault(name, self.text.span(node))
+        return name
+
+    def is_index(self, name: str) -> bool:
+        """May `name` be read as an index (by the order of resolution)?"""
+        if name in self.tensors or name in self.assigned_names or name in self.sizes:
+            return False
+        return isinstance(self.text.lookup(name), IndexObject) or name not in self.constants

@@ -1,0 +1,229 @@
+"""Parameters, annotations and compile-time constants of a decorated function."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from polyc.diagnostics import Diagnostic, Span
+from polyc.frontends.python.functions import TYPE_NAMES, UNSUPPORTED_TYPES
+from polyc.frontends.python.source import FunctionText
+from polyc.ir.expr import Call, Const, Expr, Size, int_const, simplify_int, walk
+from polyc.ir.types import DTYPES, DType
+
+Number = int | float | bool
+Report = Callable[[Diagnostic], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """What ``"f32[M, K]"`` says: the element type, and one extent per dimension over constants and size symbols."""
+
+    dtype: DType
+    shape: tuple[Expr, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """An array (or scalar) that a call gives by position or name."""
+
+    name: str
+    annotation: Annotation | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A keyword-only parameter: a number known when the function is read.  `value` is None where it has no default."""
+
+    name: str
+    value: Number | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class PythonSignature:
+    """What a function says about its arguments; `sizes` are the symbols of the annotations by first appearance."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    constants: tuple[Constant, ...]
+    sizes: tuple[str, ...]
+
+    @property
+    def is_fully_annotated(self) -> bool:
+        """True where one Program serves every call: all parameters state their element type and rank."""
+        return all(p.annotation is not None for p in self.parameters)
+
+
+def read_parameters(
+    text: FunctionText, constants: Mapping[str, object] | None, report: Report, needs_values: bool = True
+) -> PythonSignature:
+    """The signature of a definition; `constants` replace the defaults of keyword-only parameters.
+
+    Without `needs_values` a constant may have no value yet; an extent that uses it then holds it as a `Size`, which is not
+    among `sizes`.
+    """
+    arguments = text.definition.args
+    for variadic in (arguments.vararg, arguments.kwarg):
+        if variadic is not None:
+            _complain(report, text, variadic, "*args and **kwargs are not possible", "name every array")
+    for default in arguments.defaults:
+        help = "put compile-time constants behind a bare *: def f(X, *, stride=2)"
+        _complain(report, text, default, "an array parameter has no default", help)
+    known = _read_constants(text, dict(constants or {}), report, needs_values)
+    values = {c.name: c.value for c in known if c.value is not None}
+    parameters = []
+    for argument in (*arguments.posonlyargs, *arguments.args):
+        annotation = _read_annotation(text, argument.annotation, values, report)
+        parameters.append(Parameter(argument.arg, annotation, _name_span(text, argument)))
+    sizes = _collect_sizes(parameters, {c.name for c in known}, report)
+    return PythonSignature(text.definition.name, tuple(parameters), known, sizes)
+
+
+def _collect_sizes(parameters: list[Parameter], constants: set[str], report: Report) -> tuple[str, ...]:
+    """Symbols by first appearance; each must be a whole extent somewhere, or no call could tell its value."""
+    names = {p.name for p in parameters}
+    sizes: dict[str, Span] = {}
+    whole: set[str] = set()
+    for parameter in parameters:
+        if parameter.annotation is None:
+            continue
+        for extent in parameter.annotation.shape:
+            whole |= {extent.name} if isinstance(extent, Size) else set()
+            for node in walk(extent):
+                if isinstance(node, Size) and node.name not in constants:
+                    sizes.setdefault(node.name, parameter.annotation.span)
+    for size, span in sizes.items():
+        if size in names:
+            message = f"{size} is a parameter and a size at once"
+            report(Diagnostic("semantic-name-clash", message, span, "rename one of them"))
+        elif size not in whole:
+            message = f"no call can tell the size {size}: it stands only inside expressions"
+            report(Diagnostic("semantic-annotation", message, span, f"use {size} alone as one dimension of a parameter"))
+    return tuple(sizes)
+
+
+def _read_constants(text: FunctionText, given: dict[str, object], report: Report, needs_values: bool) -> tuple[Constant, ...]:
+    arguments = text.definition.args
+    live: Mapping[str, Any] = (text.function.__kwdefaults__ or {}) if text.function else {}
+    result = []
+    for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+        name, span = argument.arg, _name_span(text, argument)
+        if name in given:
+            value: object = given.pop(name)
+        elif name in live:
+            value = live[name]
+        elif default is not None:
+            value = _literal(default)
+        else:
+            value = None
+        if value is None and needs_values:
+            message = f"the compile-time constant {name} has no value"
+            report(Diagnostic("semantic-constant", message, span, f"give it a default ({name}=1), or a value at the call"))
+        number = _as_number(value)
+        if value is not None and number is None:
+            message = f"the compile-time constant {name} is {value!r}, not a number"
+            report(Diagnostic("semantic-constant", message, span, "use an int, a float or a bool; arrays go before the *"))
+        result.append(Constant(name, number, span))
+    for name in given:
+        place = text.span(text.definition)
+        names = ", ".join(a.arg for a in arguments.kwonlyargs) or "none"
+        message = f"{text.definition.name} has no compile-time constant {name!r}"
+        header = Span(place.source, place.start, place.start + 3)
+        report(Diagnostic("semantic-constant", message, header, f"its keyword-only parameters are: {names}"))
+    return tuple(result)
+
+
+def _literal(node: ast.expr) -> object:
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return ast.unparse(node)
+
+
+def _as_number(value: object) -> Number | None:
+    if isinstance(value, np.generic):
+        value = value.item()
+    return value if isinstance(value, (bool, int, float)) else None
+
+
+_TYPE = re.compile(r"\s*(?:\w+\.)*(\w+)\s*(?:\[(.*)\])?\s*", re.DOTALL)
+
+
+def _read_annotation(
+    text: FunctionText, node: ast.expr | None, constants: Mapping[str, Number], report: Report
+) -> Annotation | None:
+    """`None` for a parameter without one, and for a Python type that says nothing about elements (``np.ndarray``)."""
+    if node is None:
+        return None
+    written: object = node.value if isinstance(node, ast.Constant) else None
+    if isinstance(node, ast.Name):
+        written = text.lookup(node.id)
+    if not isinstance(written, str):
+        written = ast.unparse(node)
+        found = _TYPE.fullmatch(written)
+        if found is None or (found[1] not in TYPE_NAMES and found[1] not in UNSUPPORTED_TYPES):
+            return None
+    return parse_annotation(written, text.span(node), constants, report)
+
+
+def parse_annotation(written: str, span: Span, constants: Mapping[str, Number], report: Report) -> Annotation | None:
+    """Read ``f32[M, K]``, ``int64[N, 3]``, ``f32`` (rank 0); reports and returns None where it is something else."""
+    found = _TYPE.fullmatch(written)
+    if found is None:
+        report(Diagnostic("semantic-annotation", f"{written!r} is no array type", span, _EXAMPLE))
+        return None
+    name, inside = found[1], found[2] or ""
+    if name in UNSUPPORTED_TYPES:
+        report(Diagnostic("unsupported-type", f"the element type {name} is not supported", span, f"use one of {_NAMES}"))
+        return None
+    if name not in TYPE_NAMES:
+        report(Diagnostic("semantic-annotation", f"{name!r} is no element type", span, f"use one of {_NAMES}"))
+        return None
+    try:
+        tree = ast.parse(f"({inside},)" if inside.strip() else "()", mode="eval").body
+        nodes = tree.elts if isinstance(tree, ast.Tuple) else None
+        shape = None if nodes is None else tuple(simplify_int(_read_extent(n, constants)) for n in nodes)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        shape = None
+    if shape is None or any(isinstance(e, Const) and e.value < 0 for e in shape):
+        report(Diagnostic("semantic-annotation", f"the extents in {written!r} cannot be read", span, _EXAMPLE))
+        return None
+    return Annotation(TYPE_NAMES[name], shape, span)
+
+
+_NAMES = ", ".join(DTYPES)
+_EXAMPLE = 'write for example "f32[M, K]": an element type, then sizes that are names, numbers >= 0 or sums and products'
+_EXTENT_OPS: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.FloorDiv: "floordiv"}
+
+
+def _read_extent(node: ast.expr, constants: Mapping[str, Number]) -> Expr:
+    match node:
+        case ast.Constant(int() as number) if not isinstance(number, bool) and number < 1 << 63:
+            return int_const(number)
+        case ast.Name(name):
+            value = constants.get(name)
+            if value is None:
+                return Size(name)
+            if isinstance(value, float):
+                raise ValueError("an extent is an integer")
+            return int_const(value)
+        case ast.BinOp(left, op, right) if type(op) in _EXTENT_OPS:
+            return Call(_EXTENT_OPS[type(op)], (_read_extent(left, constants), _read_extent(right, constants)))
+    raise ValueError("not an extent")
+
+
+def _name_span(text: FunctionText, argument: ast.arg) -> Span:
+    whole = text.span(argument)
+    return Span(whole.source, whole.start, whole.start + len(argument.arg))
+
+
+def _complain(report: Report, text: FunctionText, node: ast.AST, message: str, help: str) -> None:
+    report(Diagnostic("semantic-parameter", message, text.span(node), help))

@@ -1,0 +1,214 @@
+"""From a function object or a source string to its syntax tree, with spans in the real file."""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import inspect
+import types
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from polyc.diagnostics import Diagnostic, SemanticError, Source, Span, SyntaxErrorInSource
+
+_FUTURE_FLAGS = 0
+for _feature in __future__.all_feature_names:
+    _FUTURE_FLAGS |= getattr(__future__, _feature).compiler_flag
+
+_ABSENT = object()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FunctionText:
+    """A function definition, its text, and the live function it belongs to (None for a source string)."""
+
+    source: Source
+    definition: ast.FunctionDef
+    line_shift: int
+    """Lines that stand before the text in what was parsed (1 where an indented text was put below an ``if``)."""
+    function: Any = None
+
+    def span(self, node: ast.AST) -> Span:
+        """The characters of an expression, statement or argument node."""
+        return _span_of(self.source, self.line_shift, node)
+
+    def lookup(self, name: str) -> object | None:
+        """What Python would find for a free `name` in the closure or the globals of the function; None if nothing."""
+        if self.function is None:
+            return None
+        if name in self.function.__code__.co_freevars:
+            cell = (self.function.__closure__ or ())[self.function.__code__.co_freevars.index(name)]
+            try:
+                content: object = cell.cell_contents
+                return content
+            except ValueError:
+                return None
+        found: object = self.function.__globals__.get(name)
+        return found
+
+
+def load_function(function_or_source: Callable[..., Any] | str) -> FunctionText:
+    """The definition behind a function or inside a source string (one ``def``; decorators are ignored).
+
+    Raises SyntaxErrorInSource for text that is no Python, SemanticError where the source is missing or stale.
+    """
+    if isinstance(function_or_source, str):
+        return parse_definition(Source(_unify_newlines(function_or_source)))
+    function: Any = inspect.unwrap(function_or_source)
+    if not isinstance(function, types.FunctionType) or function.__name__ == "<lambda>":
+        raise _error(
+            "semantic-not-a-function",
+            f"polyc reads functions written with def, not {function!r}",
+            "write a def, or pass its text",
+        )
+    code = function.__code__
+    place = f"{code.co_filename}:{code.co_firstlineno}"
+    try:
+        lines, first_line = inspect.getsourcelines(function)
+        file_text = "".join(inspect.findsource(function)[0])
+    except (OSError, TypeError, IndexError, SyntaxError):
+        raise _error(
+            "semantic-source-missing",
+            f"the source of {function.__name__} is not available ({place})",
+            "define the function in a file, or pass its source as a string",
+        ) from None
+    try:
+        text = parse_definition(Source(_unify_newlines("".join(lines)), code.co_filename, max(first_line, 1)), function)
+    except SyntaxErrorInSource:
+        raise _stale(function, place) from None
+    if not _is_same_code(text.definition, function, file_text):
+        raise _stale(function, place)
+    return text
+
+
+def parse_definition(source: Source, function: types.FunctionType | None = None) -> FunctionText:
+    """The only function definition in `source`, whose text may be indented.  Imports and strings beside it are skipped."""
+    first = next((line for line in source.text.split("\n") if line.strip() and not line.lstrip().startswith("#")), "")
+    shift = 1 if first[:1].isspace() else 0
+    tree = _parse(source, shift)
+    body: list[ast.stmt] = tree.body
+    if shift and len(body) == 1 and isinstance(body[0], ast.If):
+        body = body[0].body
+    found = []
+    for node in body:
+        match node:
+            case ast.FunctionDef():
+                found.append(node)
+            case ast.Import() | ast.ImportFrom() | ast.Expr(ast.Constant(str())):
+                pass
+            case _:
+                place = _span_of(source, shift, node)
+                raise _error("semantic-not-a-function", "the source must hold one function definition only", _ONE_DEF, place)
+    if len(found) != 1:
+        place = Span(source, 0, 0)
+        if len(found) > 1:
+            place = _span_of(source, shift, found[1])
+        message = f"the source holds {len(found)} function definitions, not one"
+        raise _error("semantic-not-a-function", message, _ONE_DEF, place)
+    return FunctionText(source, found[0], shift, function)
+
+
+_ONE_DEF = "pass the text of one def, such as 'def f(X): Y[i] = 2 * X[i]; return Y' on lines of its own"
+
+
+def _parse(source: Source, shift: int) -> ast.Module:
+    text = "if True:\n" + source.text if shift else source.text
+    try:
+        return ast.parse(text)
+    except SyntaxError as error:
+        lines = source.text.split("\n")
+        line = min(max((error.lineno or 1) - 1 - shift, 0), len(lines) - 1)
+        start = sum(len(x) + 1 for x in lines[:line]) + min(max((error.offset or 1) - 1, 0), len(lines[line]))
+        message = f"this is not Python: {error.msg}"
+        diagnostic = Diagnostic("syntax-python", message, Span(source, start, start + 1), "correct the syntax of the function")
+        raise SyntaxErrorInSource(diagnostic) from None
+    except (RecursionError, MemoryError):
+        raise SyntaxErrorInSource(make_nesting_error(Span(source, 0, 0))) from None
+    except (ValueError, OverflowError) as error:  # null bytes, lone surrogates, literals of thousands of digits
+        diagnostic = Diagnostic("syntax-python", f"this is not Python: {error}", Span(source, 0, 0), "correct the text")
+        raise SyntaxErrorInSource(diagnostic) from None
+
+
+def make_nesting_error(span: Span | None) -> Diagnostic:
+    return Diagnostic(
+        "syntax-nesting", "an expression is nested too deeply", span, "assign parts of it to names of their own first"
+    )
+
+
+def _unify_newlines(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _span_of(source: Source, shift: int, node: ast.AST) -> Span:
+    lines = source.text.split("\n")
+    start = _offset(lines, node.lineno - 1 - shift, node.col_offset)  # type: ignore[attr-defined]
+    end_line, end_column = node.end_lineno, node.end_col_offset  # type: ignore[attr-defined]
+    return Span(source, start, _offset(lines, end_line - 1 - shift, end_column))
+
+
+def _offset(lines: list[str], line: int, byte_column: int) -> int:
+    """Character offset of a position that `ast` gives as line and UTF-8 byte column."""
+    before = lines[line].encode("utf-8", "replace")[:byte_column].decode("utf-8", "ignore")
+    return sum(len(x) + 1 for x in lines[:line]) + len(before)
+
+
+def _is_same_code(definition: ast.FunctionDef, function: types.FunctionType, file_text: str) -> bool:
+    """Does the text still compile to what runs?  The file may have changed since it was imported."""
+    code = function.__code__
+    compiled = _find_compiled(code, file_text)
+    if compiled is None or _fingerprint(compiled) != _fingerprint(code):
+        return False
+    for argument in (*definition.args.posonlyargs, *definition.args.args):
+        live = function.__annotations__.get(argument.arg, _ABSENT)
+        if isinstance(argument.annotation, ast.Constant) and isinstance(live, str):
+            # Under `from __future__ import annotations` the live value is the text of the annotation, quotes included.
+            if live not in (argument.annotation.value, ast.unparse(argument.annotation)):
+                return False
+        elif (argument.annotation is None) != (live is _ABSENT):
+            return False
+    return True
+
+
+@lru_cache(maxsize=4)
+def _compile_file(text: str, flags: int) -> types.CodeType | None:
+    try:
+        compiled: types.CodeType = compile(text, "<check>", "exec", flags=flags, dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    return compiled
+
+
+def _find_compiled(code: types.CodeType, file_text: str) -> types.CodeType | None:
+    """The code that the file now holds at the place of `code`.
+
+    The whole file is compiled, not the function alone: what surrounds a function (free variables, imports) shows in it.
+    """
+    module = _compile_file(file_text, code.co_flags & _FUTURE_FLAGS)
+    waiting = [module] if module is not None else []
+    while waiting:
+        found = waiting.pop()
+        if found.co_name == code.co_name and found.co_firstlineno == code.co_firstlineno:
+            return found
+        waiting += [c for c in found.co_consts if isinstance(c, types.CodeType)]
+    return None
+
+
+def _fingerprint(code: types.CodeType) -> tuple[object, ...]:
+    constants = tuple(_fingerprint(c) if isinstance(c, types.CodeType) else (type(c), repr(c)) for c in code.co_consts)
+    counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount)
+    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+    return (code.co_code, counts, names, constants)
+
+
+def _stale(function: types.FunctionType, place: str) -> SemanticError:
+    return _error(
+        "semantic-source-stale",
+        f"the source of {function.__name__} at {place} changed after the function was defined",
+        "reload the module, or pass the source as a string",
+    )
+
+
+def _error(code: str, message: str, help: str, span: Span | None = None) -> SemanticError:
+    return SemanticError(Diagnostic(code, message, span, help))

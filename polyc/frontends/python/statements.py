@@ -1,0 +1,275 @@
+"""Assignments of a decorated function to statements and tensor versions."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+import numpy as np
+
+from polyc.diagnostics import Span
+from polyc.frontends.python.expressions import call_name, count_dimensions, read_expression
+from polyc.frontends.python.functions import REDUCERS
+from polyc.frontends.python.scope import Clause, Scope, Version
+from polyc.frontends.python.values import (
+    POISON,
+    Fault,
+    Value,
+    binary,
+    common_type,
+    convert,
+    make_literal,
+    negate,
+    promote,
+    require_bool,
+)
+from polyc.ir.expr import Expr, Index, Read, identity_of, reads, walk
+from polyc.ir.program import Reduction, Statement, Tensor
+from polyc.ir.types import BOOL, I64, DType
+
+_MONOIDS: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "add", ast.Mult: "mul", ast.BitOr: "or", ast.BitAnd: "and"}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The left side ``T[i, j]`` (or ``s``): the tensor's name and distinct indices."""
+
+    name: str
+    subscripts: tuple[Index, ...]
+    span: Span
+
+
+def read_assignment(
+    node: ast.Assign | ast.AugAssign, left: ast.expr, clauses: dict[str, Clause], scope: Scope
+) -> Statement | None:
+    """The statement of ``T[i] = e`` or ``T[i] += e``; None after reports.  Adds the new version of T to the scope."""
+    target = _read_target(left, scope)
+    op = _MONOIDS.get(type(node.op)) if isinstance(node, ast.AugAssign) else None
+    if isinstance(node, ast.AugAssign) and op is None:
+        scope.report(
+            "semantic-statement", "this operator cannot accumulate", node, "use += -= *= |= &=, or write T[i] = T[i] / x"
+        )
+    value_node, reducer = node.value, None
+    if isinstance(node, ast.Assign) and (reducer := _find_reducer(node.value)) is not None:
+        assert isinstance(node.value, ast.Call)
+        op, value_node = REDUCERS[reducer], node.value.args[0]
+    value = read_expression(value_node, scope)
+    statement = None
+    if target is not None and value is not POISON and not (isinstance(node, ast.AugAssign) and op is None):
+        try:
+            statement = _make_statement(node, target, op, reducer, value, clauses, scope)
+        except Fault as fault:
+            scope.report(fault.code, fault.message, node, fault.help)
+    if statement is None and (name := _target_name(left)) is not None and not _is_taken(name, scope):
+        scope.tensors[name] = Version(name, None, None)
+    return statement
+
+
+def _target_name(left: ast.expr) -> str | None:
+    match left:
+        case ast.Name(name) | ast.Subscript(ast.Name(name)):
+            return name
+    return None
+
+
+def _is_taken(name: str, scope: Scope) -> bool:
+    version = scope.tensors.get(name)
+    return name in scope.sizes or name in scope.constants or (version is not None and version.is_parameter)
+
+
+def _find_reducer(node: ast.expr) -> str | None:
+    """The name of the reduction that a whole right side ``max(e)`` is."""
+    if isinstance(node, ast.Call) and len(node.args) == 1 and not node.keywords and not isinstance(node.args[0], ast.Starred):
+        found = call_name(node.func)
+        if found is not None and found[1] in REDUCERS:
+            return found[1]
+    return None
+
+
+def _read_target(left: ast.expr, scope: Scope) -> Target | None:
+    name = _target_name(left)
+    if name is None:
+        scope.report("semantic-left-side", "only T[i, j] or a name can be assigned", left, "assign one tensor per statement")
+        return None
+    span = scope.text.span(left)
+    version = scope.tensors.get(name)
+    if version is not None and version.is_parameter:
+        help = "inputs are never changed: give the result a name of its own"
+        scope.report("semantic-parameter-assigned", f"{name} is a parameter and cannot be assigned", left, help)
+        return None
+    if _is_taken(name, scope) or name in scope.used_indices:
+        kind = "size" if name in scope.sizes else "compile-time constant" if name in scope.constants else "index"
+        scope.report("semantic-name-clash", f"{name} is a {kind} and cannot be assigned", left, "give the tensor another name")
+        return None
+    parts: list[ast.expr] = []
+    if isinstance(left, ast.Subscript):
+        parts = left.slice.elts if isinstance(left.slice, ast.Tuple) else [left.slice]
+    subscripts: list[Index] = []
+    for part in parts:
+        index = _read_left_subscript(part, scope)
+        if index is not None and any(s.name == index.name for s in subscripts):
+            help = "read a diagonal on the right side, and give every dimension on the left its own index"
+            scope.report("semantic-left-repeated", f"the index {index.name} stands twice on the left", part, help)
+            index = None
+        if index is not None:
+            subscripts.append(index)
+    return Target(name, tuple(subscripts), span) if len(subscripts) == len(parts) else None
+
+
+def _read_left_subscript(part: ast.expr, scope: Scope) -> Index | None:
+    if isinstance(part, ast.Name) and scope.is_index(part.id):
+        name = scope.index_name(part)
+        return None if name is None else Index(name, scope.text.span(part))
+    if isinstance(part, ast.Name):
+        scope.report("semantic-left-side", f"{part.id} is no index", part, "left of the assignment stand indices: T[i, j]")
+    elif isinstance(part, (ast.Slice, ast.Starred)) or (isinstance(part, ast.Constant) and not isinstance(part.value, int)):
+        scope.report("semantic-left-side", "slices, ... and None are not subscripts here", part, "write an index: T[i, j]")
+    else:
+        help = "write T[i] and move the expression to the right side"
+        scope.report("unsupported-left-side", "only plain indices can stand on the left for now", part, help)
+    return None
+
+
+def _make_statement(
+    node: ast.Assign | ast.AugAssign,
+    target: Target,
+    op: str | None,
+    reducer: str | None,
+    value: Value,
+    clauses: dict[str, Clause],
+    scope: Scope,
+) -> Statement | None:
+    previous = scope.tensors.get(target.name)
+    if previous is not None and previous.dtype is None and isinstance(node, ast.AugAssign):
+        return None  # what it accumulates onto has an error of its own
+    if not _check_own_reads(value, target, previous, scope):
+        return None
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Sub):
+        value = negate(value, value.expr.span)
+    left = tuple(s.name for s in target.subscripts)
+    seen = (n.name for n in walk(value.expr) if isinstance(n, Index))
+    indices = tuple(dict.fromkeys((*left, *seen)))
+    if op is None and len(indices) > len(left):
+        _report_reduction_missing(value, left, indices, target, scope)
+        return None
+    accumulates = isinstance(node, ast.AugAssign) and previous is not None
+    if op in ("or", "and"):
+        value = _as_logic(value, reducer)
+    elif op is not None and value.dtype == BOOL:  # NumPy's sum counts, its max is 'any'
+        value, op = (value, "or" if op == "max" else "and") if op in ("max", "min") else (_count(value), op)
+    init: Expr | None = None
+    if accumulates:
+        assert previous is not None
+        assert isinstance(node, ast.AugAssign)
+        value, init = _accumulate(value, previous, target, node.op)
+    ranges = tuple((c.lower, c.upper) if (c := clauses.get(i)) else None for i in left)
+    _check_partial_update(previous, ranges, left, scope, target)
+    is_weak, dtype = value.weak, value.dtype
+    expr = convert(value, dtype).expr
+    reduction = None
+    if op is not None and (accumulates or len(indices) > len(left)):
+        reduction = Reduction(op, init if init is not None else identity_of(op, dtype))
+    version = _add_version(target, dtype, is_weak, ranges, scope)
+    where = tuple(clauses[i].as_range() for i in indices if i in clauses)
+    span = scope.text.span(node)
+    return Statement("", version, target.subscripts, indices, expr, reduction, where, span)
+
+
+def _report_reduction_missing(
+    value: Value, left: tuple[str, ...], indices: tuple[str, ...], target: Target, scope: Scope
+) -> None:
+    for name in indices[len(left) :]:
+        place = next((n.span for n in walk(value.expr) if isinstance(n, Index) and n.name == name), None)
+        written = scope.text.source.text[target.span.start : target.span.end]
+        help = f"to sum over {name} write {written} += ..., or {written} = max(...) for another reduction"
+        message = f"the index {name} is not on the left side, and = does not say how to reduce over it"
+        scope.report("semantic-reduction-missing", message, place or target.span, help)
+
+
+def _count(value: Value) -> Value:
+    """Sums and products of booleans count in i64, as NumPy's do."""
+    number = value.constant
+    return make_literal(int(number), value.expr.span) if number is not None else convert(value, I64)
+
+
+def _as_logic(value: Value, reducer: str | None) -> Value:
+    if reducer is None:
+        require_bool(value)
+    elif value.dtype != BOOL:  # any and all take the truth of numbers
+        value = binary("ne", value, make_literal(0), value.expr.span)
+    return value
+
+
+def _accumulate(value: Value, previous: Version, target: Target, op: ast.operator) -> tuple[Value, Expr]:
+    """The value in the element type of the tensor it accumulates onto, and the read of the previous version.
+
+    As NumPy's ``+=`` the tensor keeps its type, and a value of a higher kind is an error; a tensor assigned from literals
+    only has no type yet and takes the value's.
+    """
+    assert previous.dtype is not None
+    if previous.rank != len(target.subscripts):
+        message = f"{target.name} has {count_dimensions(previous.rank or 0)} here"
+        raise Fault("semantic-rank", message, "accumulate with one index per dimension, or use a new name")
+    if isinstance(op, (ast.BitOr, ast.BitAnd)) and previous.dtype != BOOL:
+        message = f"{target.name} holds {previous.dtype}, and |= and &= combine booleans"
+        raise Fault("type-accumulate", message, "compare with a number first, as in x != 0")
+    old = Value(Read(previous.name, target.subscripts, target.span), previous.dtype, previous.is_weak)
+    if previous.is_weak:
+        dtype, weak = common_type((old, value))
+    else:
+        dtype, weak = previous.dtype, False
+        if value.weak:
+            needed, _ = common_type((old, value))
+        else:
+            needed = promote(dtype, value.dtype)
+        if not np.can_cast(needed.numpy, dtype.numpy, "same_kind"):
+            message = f"{target.name} holds {dtype}, and cannot accumulate {value.dtype}"
+            raise Fault("type-accumulate", message, f"cast one of them: {target.name}[...] += {dtype}(...)")
+    if weak:
+        return Value(convert(value, dtype).expr, dtype, True), convert(old, dtype).expr
+    return convert(value, dtype), convert(old, dtype).expr
+
+
+def _check_own_reads(value: Value, target: Target, previous: Version | None, scope: Scope) -> bool:
+    """A statement may read its own target at the element it writes (the previous version), not at others."""
+    if previous is None or previous.rank != len(target.subscripts):
+        return True
+    good = True
+    for read in reads(value.expr):
+        if read.tensor == previous.name and read.subscripts != target.subscripts:
+            message = f"{target.name} is read at another element than the one that is written"
+            help = "recurrences are not possible yet; to read the values from before, assign to a new name"
+            scope.report("unsupported-recurrence", message, read.span or target.span, help)
+            good = False
+    return good
+
+
+def _check_partial_update(
+    previous: Version | None,
+    ranges: tuple[tuple[Expr, Expr] | None, ...],
+    left: tuple[str, ...],
+    scope: Scope,
+    target: Target,
+) -> None:
+    """Refuse to assign a part of a tensor that exists: the other elements would silently be gone."""
+    if previous is None or previous.dtype is None or previous.rank != len(ranges):
+        return
+    for index, new, old in zip(left, ranges, previous.ranges, strict=True):
+        if new is not None and new != old:
+            message = f"this assigns a part of {target.name} only (the range of {index}), which is not possible yet"
+            help = (
+                f"assign all of it: {target.name}[{', '.join(left)}] = new if condition else {target.name}[{', '.join(left)}]"
+            )
+            raise Fault("unsupported-partial-update", message, help)
+
+
+def _add_version(
+    target: Target, dtype: DType, is_weak: bool, ranges: tuple[tuple[Expr, Expr] | None, ...], scope: Scope
+) -> str:
+    count = scope.n_versions.get(target.name, 0)
+    scope.n_versions[target.name] = count + 1
+    name = target.name if count == 0 else f"{target.name}.{count}"
+    rank = len(target.subscripts)
+    scope.versions.append(Tensor(name, dtype, rank, None, "temporary", target.name, target.span))
+    scope.tensors[target.name] = Version(name, dtype, rank, is_weak, None, False, target.span, ranges)
+    return name
