@@ -10,8 +10,8 @@ from lark.lexer import Lexer, Token
 
 from polyc.frontends.tc.types import TYPE_NAMES
 
-MAX_NESTING = 200
-"""Parentheses and braces inside each other; also the height of an expression (parser.py)."""
+MAX_NESTING = 64
+"""Parentheses inside each other."""
 
 _MAX_NUMBER = 400
 
@@ -100,7 +100,7 @@ def read_tokens(text: str) -> Iterator[Token]:
             _check_number(text, position, end)
         if kind != "skip":
             name = _TERMINALS[kind](value) if kind in _TERMINALS else KEYWORDS.get(value, "NAME")
-            nesting += (name in ("LPAR", "LBRACE")) - (name in ("RPAR", "RBRACE"))
+            nesting += (name == "LPAR") - (name == "RPAR")
             if nesting > MAX_NESTING:
                 message = f"parentheses are nested more than {MAX_NESTING} deep"
                 help = "name parts of the expression in temporaries or `where x = …` clauses"

@@ -19,6 +19,9 @@ from polyc.frontends.tc.syntax import (
     syntax_children,
 )
 
+MAX_HEIGHT = 160
+"""Operators inside each other in one expression: ``a + b + c`` counts two."""
+
 
 @functools.cache
 def _load_parser() -> Any:
@@ -64,18 +67,16 @@ def _expressions(statement: SyntaxStatement) -> Iterator[SyntaxExpr]:
 
 def _check_height(definitions: tuple[SyntaxDef, ...]) -> None:
     """Everything behind the parser recurses over expressions: refuse those that are too high, by name."""
-    from polyc.frontends.tc.lexer import MAX_NESTING
-
     for definition in definitions:
         for statement in definition.statements:
             stack = [(expr, 1) for expr in _expressions(statement)]
             while stack:
                 node, height = stack.pop()
-                if height > MAX_NESTING:
+                if height > MAX_HEIGHT:
                     raise SyntaxErrorInSource(
                         Diagnostic(
                             "syntax-nesting",
-                            f"an expression is more than {MAX_NESTING} operators deep",
+                            f"an expression is more than {MAX_HEIGHT} operators deep",
                             node.span,
                             "split the statement: `T(i) = …`, then `O(i) = T(i) + …`",
                         )
@@ -127,7 +128,7 @@ def _describe_unexpected(error: Any, source: Source) -> Diagnostic:
         found, span = "the end of the text", Span(source, max(0, end - 1), max(1, end))
     else:
         assert token is not None
-        found, span = f"'{token}'", Span(source, token.start_pos, token.end_pos)
+        found, span = f"'{token[:40]}'", Span(source, token.start_pos, token.end_pos)
     expected = _describe_terminals(names) if names else "something else"
     return Diagnostic("syntax-unexpected", f"expected {expected} but found {found} here", span, _help(kind, token, names))
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from polyc.diagnostics import Diagnostic, Span
 from polyc.frontends.tc.builtins import BUILTIN_ARITY
-from polyc.frontends.tc.syntax import SyntaxExpr
 from polyc.frontends.tc.types import TYPE_NAMES
 from polyc.ir.expr import Expr
 from polyc.ir.types import DType
@@ -57,14 +56,18 @@ class TensorEntry:
     shape: tuple[Expr, ...] | None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Let:
-    """A ``where name = syntax`` clause, inlined where it is used; both forms are None after an error in it."""
+    """A ``where name = …`` clause, inlined where it is used: as an element value and, for integers, as a subscript.
 
-    syntax: SyntaxExpr
-    value: Typed | None = None
-    subscript: Expr | None = None
-    has_subscript: bool = False
+    Both are None after an error in it."""
+
+    value: Typed | None
+    subscript: Expr | None
+    is_index: bool
+    """Arithmetic over indices, sizes and literals alone."""
+    has_access: bool
+    """Holds a tensor read or a builtin call."""
 
 
 @dataclass(slots=True)
@@ -88,7 +91,7 @@ class Scope:
         elif name in self.definition_tensors:
             help = f"statements run in textual order: assign {name} above this statement"
         else:
-            close = suggest_name(name, [*self.tensors, *BUILTIN_ARITY, *TYPE_NAMES, "pad", "min", "max"])
+            close = suggest_name(name, [*self.tensors, *self.sizes, *BUILTIN_ARITY, *TYPE_NAMES, "pad", "min", "max"])
             help = close or "declare it as a parameter, or assign it above this statement"
         self.reporter.error("semantic-undefined", f"undefined variable {name} used here", span, help)
 

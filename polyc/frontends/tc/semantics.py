@@ -49,6 +49,9 @@ def check_definition(syntax: SyntaxDef) -> tuple[Program | None, list[Diagnostic
     check_not_builtin(d.reporter, syntax.name, syntax.name_span)
     _declare_parameters(d, syntax)
     _declare_returns(d, syntax)
+    if not syntax.returns:
+        message = f"{syntax.name} returns nothing"
+        d.reporter.error("semantic-no-result", message, syntax.name_span, "name a result: def f(float(N) A) -> (B) { … }")
     d.names = frozenset([*d.parameters, *d.returns, *(s.target for s in syntax.statements)])
     for statement in syntax.statements:
         _check_statement(d, statement)

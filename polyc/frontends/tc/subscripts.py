@@ -88,9 +88,6 @@ def _build_let(scope: Scope, let: Let, use: Span) -> Expr | None:
     if not let.value.dtype.is_integer:
         report_not_integral(scope, spell_type(let.value.dtype), use)
         return None
-    if not let.has_subscript:
-        let.has_subscript = True
-        let.subscript = build_subscript(scope, let.syntax)
     return let.subscript
 
 
@@ -138,7 +135,8 @@ def is_index_expression(scope: Scope, syntax: SyntaxExpr) -> bool:
                 if node.name in scope.left:
                     continue
                 if node.name in scope.lets:
-                    stack.append(scope.lets[node.name].syntax)
+                    if not scope.lets[node.name].is_index:
+                        return False
                 elif node.name in scope.tensors or node.name in scope.definition_tensors:
                     return False
             case Extent() | Unary("-"):
@@ -155,7 +153,7 @@ def is_index_expression(scope: Scope, syntax: SyntaxExpr) -> bool:
 
 def build_bound(scope: Scope, syntax: SyntaxExpr) -> Expr | None:
     """A range bound: like a subscript, without any access to data."""
-    access = _find_access(scope, syntax)
+    access = find_access(scope, syntax)
     if access is not None:
         help = "the size of a loop must be known from the sizes alone: pass it as a size, or mask with ?:"
         message = "tensor accesses cannot be used in this context"
@@ -164,17 +162,16 @@ def build_bound(scope: Scope, syntax: SyntaxExpr) -> Expr | None:
     return build_subscript(scope, syntax)
 
 
-def _find_access(scope: Scope, syntax: SyntaxExpr) -> SyntaxExpr | None:
+def find_access(scope: Scope, syntax: SyntaxExpr) -> SyntaxExpr | None:
     """The first tensor read or builtin call in `syntax`, or the use of a let that holds one."""
-    stack: list[tuple[SyntaxExpr, SyntaxExpr | None]] = [(syntax, None)]
+    stack = [syntax]
     while stack:
-        node, use = stack.pop()
+        node = stack.pop()
         if isinstance(node, Apply) and node.name not in ("min", "max"):
-            return use or node
+            return node
         if isinstance(node, Name) and node.name not in scope.left:
-            if node.name in scope.lets:
-                stack.append((scope.lets[node.name].syntax, use or node))
-            elif node.name in scope.tensors:
-                return use or node
-        stack.extend((child, use) for child in reversed(syntax_children(node)))
+            let = scope.lets.get(node.name)
+            if let.has_access if let is not None else node.name in scope.tensors:
+                return node
+        stack.extend(reversed(syntax_children(node)))
     return None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from polyc.diagnostics import Diagnostic
 from polyc.frontends.tc.scope import Let, Reporter, Scope, check_not_builtin
-from polyc.frontends.tc.subscripts import build_bound
+from polyc.frontends.tc.subscripts import build_bound, build_subscript, find_access, is_index_expression
 from polyc.frontends.tc.syntax import ClauseSyntax, ExistsSyntax, LetSyntax, RangeSyntax, SyntaxExpr
 from polyc.frontends.tc.values import build_value
 from polyc.ir.expr import Expr, Index, children, walk
 from polyc.ir.program import Exists, RangeClause
 
 MAX_NODES = 20_000
-MAX_HEIGHT = 250
+MAX_HEIGHT = 220
 """Limits of one expression after lets are inlined: n lets that each use the one before twice make 2^n nodes."""
 
 
@@ -56,11 +56,18 @@ def define_lets(scope: Scope, clauses: tuple[ClauseSyntax, ...]) -> None:
             scope.reporter.error("semantic-already-defined", message, span, "choose another name")
             continue
         check_not_builtin(scope.reporter, name, span)
-        value = build_value(scope, clause.value)
-        if value is not None and not check_size(scope.reporter, value.expr, clause.value):
-            value = None
-        scope.lets[name] = Let(clause.value, value)
+        scope.lets[name] = _build_let(scope, clause.value)
     scope.later_lets = frozenset()
+
+
+def _build_let(scope: Scope, syntax: SyntaxExpr) -> Let:
+    """Both forms at once: a chain of lets must not become a chain of recursive calls later."""
+    value, subscript = build_value(scope, syntax), None
+    if value is not None and not check_size(scope.reporter, value.expr, syntax):
+        value = None
+    if value is not None and value.dtype.is_integer:
+        subscript = build_subscript(scope, syntax)
+    return Let(value, subscript, is_index_expression(scope, syntax), find_access(scope, syntax) is not None)
 
 
 def build_exists(scope: Scope, clauses: tuple[ClauseSyntax, ...], indices: frozenset[str] | None) -> list[Exists]:
