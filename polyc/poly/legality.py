@@ -130,7 +130,8 @@ def _empty_like(theta: Theta, domain: islpy.Set) -> islpy.Map:
 def _check_filters(schedule: islpy.Schedule) -> Violation | None:
     """Children of a sequence or set must not share instances: the schedule map of a set cannot show that they do."""
     for node in walk_tree(schedule.get_root()):
-        if node.get_type() not in (islpy.schedule_node_type.sequence, islpy.schedule_node_type.set):
+        kind: object = node.get_type()
+        if kind not in (islpy.schedule_node_type.sequence, islpy.schedule_node_type.set):
             continue
         seen: dict[str, islpy.Set] = {}
         for n in range(node.n_children()):

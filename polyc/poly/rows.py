@@ -7,8 +7,11 @@ reductions.  The text form is that of the golden files: ``[P:i]{ [R:j] M ; [R:j]
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Sequence as Sequence_
 from dataclasses import dataclass
 from typing import Literal, assert_never
+
+from polyc.poly.scop import Scop
 
 Kind = Literal["P", "R", "S"]
 """P: truly coincident (parallel).  R: parallel but for the statement's own reduction.  S: carries dependences."""
@@ -69,3 +72,47 @@ def statements_of(node: Node) -> Iterator[str]:
             yield from statements_of(node.child)
         case _:
             assert_never(node)
+
+
+def format_row(row: Row, indices: Sequence_[str]) -> str:
+    """``2t+i+1``."""
+    text = ""
+    for coefficient, index in zip(row.coefficients, indices, strict=True):
+        if coefficient:
+            factor = "" if abs(coefficient) == 1 else str(abs(coefficient))
+            text += ("-" if coefficient < 0 else "+" if text else "") + factor + index
+    if row.constant or not text:
+        text += f"{row.constant:+d}" if text else str(row.constant)
+    return text
+
+
+def format_rows(node: Node, scop: Scop) -> str:
+    """The text form: ``[P:i]{ [R:j] M ; [R:j]{ E ; Z } ; [P:j] O }``.
+
+    A member whose rows have different texts lists them by statement: ``S:{S0: 2t+i, S1/S2: 2t+i+1}``.
+    """
+    indices = {s.name: s.indices for s in scop.statements}
+
+    def member_text(member: Member) -> str:
+        by_text: dict[str, list[str]] = {}
+        for name, row in member.rows.items():
+            by_text.setdefault(format_row(row, indices[name]), []).append(name)
+        if len(by_text) == 1:
+            return f"{member.kind}:{next(iter(by_text))}"
+        parts = (f"{'/'.join(names)}: {text}" for text, names in by_text.items())
+        return f"{member.kind}:{{{', '.join(parts)}}}"
+
+    def visit(node: Node) -> str:
+        match node:
+            case Leaf():
+                return node.statement
+            case Sequence():
+                return " ; ".join(visit(child) for child in node.children)
+            case Band():
+                members = ", ".join(member_text(m) for m in node.members)
+                inner = visit(node.child)
+                return f"[{members}] {inner}" if isinstance(node.child, Leaf) else f"[{members}]{{ {inner} }}"
+            case _:
+                assert_never(node)
+
+    return visit(node)

@@ -1,0 +1,308 @@
+"""What the scheduler needs to know of a Scop, as plain numbers: dimensions, footprints, and when two rows coincide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import lcm, prod
+
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, evaluate, walk
+from polyc.poly.dependences import Dependences
+from polyc.poly.scop import Access, Scop, ScopStatement
+
+UNKNOWN_EXTENT = 64
+"""Extent of a dimension of unknown size, for footprints."""
+
+Equation = tuple[tuple[tuple[int, int], int], ...]
+"""Terms ((side, dimension), coefficient) whose sum over row coefficients must vanish; side 0 is the source, 1 the sink."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccessShape:
+    """One access for the cost model: which dimensions move each subscript, and how many elements it touches in all."""
+
+    tensor: str
+    is_write: bool
+    moves: tuple[frozenset[int], ...]
+    footprint: int
+
+
+@dataclass(frozen=True, slots=True)
+class StatementModel:
+    """`fixed`: dimensions in which two instances of one element never differ (all, if it is no reduction)."""
+
+    name: str
+    position: int
+    n_dims: int
+    extents: tuple[int, ...]
+    accesses: tuple[AccessShape, ...]
+    fixed: frozenset[int]
+    own_equations: tuple[Equation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A dependence between two statements: its rows coincide where all `equations` hold.
+
+    `unit_pairs`: the pairs (dimension of source, dimension of sink) that coincide as rows of one index each.
+    """
+
+    source: str
+    sink: str
+    equations: tuple[Equation, ...]
+    unit_pairs: frozenset[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Two statements that read the same elements at the same indices; no dependence, but a reason to share a pass."""
+
+    first: str
+    second: str
+    unit_pairs: frozenset[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    statements: dict[str, StatementModel]
+    edges: tuple[Edge, ...]
+    links: tuple[Link, ...]
+    readers: dict[str, frozenset[str]]
+    writers: dict[str, frozenset[str]]
+    outputs: frozenset[str]
+    """Tensors that live beyond the program: never internal to a group of statements."""
+
+
+class _Sizes(dict[str, int]):
+    def __missing__(self, key: str) -> int:
+        return UNKNOWN_EXTENT
+
+
+def build_model(scop: Scop, dependences: Dependences, sizes: Mapping[str, int]) -> Model:
+    """Scop → Model.  `sizes` gives footprints their numbers; sizes that are not in it count as `UNKNOWN_EXTENT`."""
+    known = _Sizes(sizes)
+    shapes = {t.name: tuple(max(1, evaluate(e, known)) for e in t.shape) for t in scop.tensors.values()}
+    statements = {s.name: _statement_model(n, s, shapes, known) for n, s in enumerate(scop.statements)}
+    by_name = {s.name: s for s in scop.statements}
+    pairs: dict[tuple[str, str], list[Equation]] = {}
+    for flow in dependences.flows:
+        source, sink = by_name[flow.source], by_name[flow.sink]
+        found = pairs.setdefault((flow.source, flow.sink), [])
+        for access in (*sink.accesses, *sink.init_accesses):
+            if access.tensor == flow.tensor:
+                for equation in coincidence_equations(source, source.subscripts, sink, access.read.subscripts):
+                    if equation not in found:
+                        found.append(equation)
+    edges = tuple(
+        Edge(a, b, tuple(equations), _unit_pairs(equations, len(by_name[a].indices), len(by_name[b].indices)))
+        for (a, b), equations in pairs.items()
+    )
+    readers: dict[str, set[str]] = {}
+    writers: dict[str, set[str]] = {}
+    for s in scop.statements:
+        writers.setdefault(s.target, set()).add(s.name)
+        for access in (*s.accesses, *s.init_accesses):
+            readers.setdefault(access.tensor, set()).add(s.name)
+    return Model(
+        statements,
+        edges,
+        _find_links(scop),
+        {t: frozenset(names) for t, names in readers.items()},
+        {t: frozenset(names) for t, names in writers.items()},
+        frozenset(t.name for t in scop.tensors.values() if t.role != "temporary"),
+    )
+
+
+def _statement_model(position: int, s: ScopStatement, shapes: Mapping[str, tuple[int, ...]], known: _Sizes) -> StatementModel:
+    extents = tuple(max(1, evaluate(s.extents[i], known)) for i in s.indices)
+    accesses = [_access_shape(s, s.target, s.subscripts, True, extents, shapes)]
+    for access in (*s.accesses, *s.init_accesses):
+        shape = _access_shape(s, access.tensor, access.read.subscripts, False, extents, shapes)
+        if shape not in accesses:
+            accesses.append(shape)
+    own: tuple[Equation, ...] = ()
+    fixed = frozenset(range(len(s.indices)))
+    if s.is_reduction:
+        own = tuple(coincidence_equations(s, s.subscripts, s, s.subscripts))
+        same = _unit_pairs(own, len(s.indices), len(s.indices))
+        fixed = frozenset(d for d in fixed if (d, d) in same)
+    return StatementModel(s.name, position, len(s.indices), extents, tuple(accesses), fixed, own)
+
+
+def _access_shape(
+    s: ScopStatement,
+    tensor: str,
+    subscripts: tuple[Expr, ...],
+    is_write: bool,
+    extents: tuple[int, ...],
+    shapes: Mapping[str, tuple[int, ...]],
+) -> AccessShape:
+    position = {i: n for n, i in enumerate(s.indices)}
+    moves, size = [], []
+    for sub, extent in zip(subscripts, shapes[tensor], strict=True):
+        nodes = list(walk(sub))
+        moved = frozenset(position[node.name] for node in nodes if isinstance(node, Index))
+        moves.append(moved)
+        # An index h + r touches about as many elements as both extents together, not their product.
+        reach = extent if any(isinstance(node, Read) for node in nodes) else sum(extents[d] for d in moved)
+        size.append(max(1, min(reach, extent)))
+    return AccessShape(tensor, is_write, tuple(moves), prod(size))
+
+
+@dataclass(frozen=True, slots=True)
+class LinearForm:
+    """``sum coefficients[d] * index_d + sum sizes[p] * p + constant``."""
+
+    coefficients: tuple[int, ...]
+    sizes: tuple[tuple[str, int], ...]
+    constant: int
+
+    def unit(self) -> int | None:
+        """The index that is the whole form, or None."""
+        if self.constant or self.sizes or sum(map(abs, self.coefficients)) != 1 or 1 not in self.coefficients:
+            return None
+        return self.coefficients.index(1)
+
+
+def linear_form(expr: Expr, indices: tuple[str, ...]) -> LinearForm | None:
+    """`expr` as a linear form over `indices` and sizes; None where it is not linear."""
+    coefficients = [0] * len(indices)
+    sizes: dict[str, int] = {}
+    constant = 0
+
+    def add(node: Expr, factor: int) -> bool:
+        nonlocal constant
+        match node:
+            case Const() if not node.dtype.is_float:
+                constant += factor * int(node.value)
+            case Index():
+                coefficients[indices.index(node.name)] += factor
+            case Size():
+                sizes[node.name] = sizes.get(node.name, 0) + factor
+            case Cast() if node.dtype.is_integer and node.dtype.bits >= 32:
+                return add(node.value, factor)
+            case Call("add", (a, b)):
+                return add(a, factor) and add(b, factor)
+            case Call("sub", (a, b)):
+                return add(a, factor) and add(b, -factor)
+            case Call("neg", (a,)):
+                return add(a, -factor)
+            case Call("mul", (Const() as a, b)) | Call("mul", (b, Const() as a)) if not a.dtype.is_float:
+                return add(b, factor * int(a.value))
+            case _:
+                return False
+        return True
+
+    if not add(expr, 1):
+        return None
+    return LinearForm(tuple(coefficients), tuple(sorted((k, v) for k, v in sizes.items() if v)), constant)
+
+
+def coincidence_equations(
+    source: ScopStatement, written: tuple[Expr, ...], sink: ScopStatement, read: tuple[Expr, ...]
+) -> list[Equation]:
+    """When a row of `source` and a row of `sink` are equal on all pairs that touch the same element.
+
+    phi_sink - phi_source vanishes on the pairs iff it is a combination of the equalities ``written_d(i) = read_d(j)``, that is,
+    orthogonal to their null space (the affine hull of the dependence).  Bounds of the domains play no part, so that a size
+    of 1 gives the same schedule as any other; subscripts that are not linear give no equality, which only hides coincidence.
+    """
+    n, m = len(source.indices), len(sink.indices)
+    rows: list[tuple[LinearForm, LinearForm]] = []
+    for a, b in zip(written, read, strict=True):
+        left, right = linear_form(a, source.indices), linear_form(b, sink.indices)
+        if left is not None and right is not None:
+            rows.append((left, right))
+    units = [(left.unit(), right.unit()) for left, right in rows]
+    lefts, rights = [a for a, _ in units], [b for _, b in units]
+    if None not in lefts and None not in rights and len(set(lefts)) == len(lefts) and len(set(rights)) == len(rights):
+        # Every equality is "this index = that index": those coincide, and all other indices are free.
+        equations: list[Equation] = [(((0, a or 0), -1), ((1, b or 0), 1)) for a, b in units]
+        equations += [(((0, d), 1),) for d in range(n) if d not in lefts]
+        equations += [(((1, d), 1),) for d in range(m) if d not in rights]
+        return equations
+    sizes = sorted({name for left, right in rows for name, _ in (*left.sizes, *right.sizes)})
+    matrix = []
+    for left, right in rows:
+        shift = dict(left.sizes)
+        for name, value in right.sizes:
+            shift[name] = shift.get(name, 0) - value
+        tail = [shift.get(name, 0) for name in sizes]
+        matrix.append([*left.coefficients, *(-c for c in right.coefficients), *tail, left.constant - right.constant])
+    equations = []
+    for vector in null_space(matrix, n + m + len(sizes) + 1):
+        terms = [((0, d), -vector[d]) for d in range(n) if vector[d]]
+        terms += [((1, d), vector[n + d]) for d in range(m) if vector[n + d]]
+        if terms:
+            equations.append(tuple(terms))
+    return equations
+
+
+def null_space(matrix: list[list[int]], width: int) -> list[list[int]]:
+    """A basis, in integers, of the vectors orthogonal to every row."""
+    rows = [[Fraction(x) for x in row] for row in matrix]
+    pivots: list[int] = []
+    for column in range(width):
+        found = next((r for r in range(len(pivots), len(rows)) if rows[r][column]), None)
+        if found is None:
+            continue
+        top = len(pivots)
+        rows[top], rows[found] = rows[found], rows[top]
+        rows[top] = [x / rows[top][column] for x in rows[top]]
+        for r in range(len(rows)):
+            if r != top and rows[r][column]:
+                factor = rows[r][column]
+                rows[r] = [x - factor * y for x, y in zip(rows[r], rows[top], strict=True)]
+        pivots.append(column)
+    basis = []
+    for free in (c for c in range(width) if c not in pivots):
+        vector = [Fraction(0)] * width
+        vector[free] = Fraction(1)
+        for r, pivot in enumerate(pivots):
+            vector[pivot] = -rows[r][free]
+        scale = lcm(*(x.denominator for x in vector))
+        basis.append([int(x * scale) for x in vector])
+    return basis
+
+
+def _unit_pairs(equations: list[Equation] | tuple[Equation, ...], n: int, m: int) -> frozenset[tuple[int, int]]:
+    """Pairs of single indices that satisfy all equations."""
+
+    def holds(equation: Equation, a: int, b: int) -> bool:
+        return sum(factor for (side, d), factor in equation if d == (b if side else a)) == 0
+
+    return frozenset((a, b) for a in range(n) for b in range(m) if all(holds(e, a, b) for e in equations))
+
+
+def _find_links(scop: Scop) -> tuple[Link, ...]:
+    """Statements that read one tensor with identical full-rank subscripts: neighbours in source order only."""
+    seen: dict[tuple[str, tuple[tuple[int, int], ...]], tuple[str, tuple[int, ...]]] = {}
+    links: dict[tuple[str, str], Link] = {}
+    for s in scop.statements:
+        found: set[tuple[str, tuple[tuple[int, int], ...]]] = set()
+        for access in s.accesses:
+            units = _shifted_units(access, s.indices)
+            if units is None or {d for d, _ in units} != set(range(len(s.indices))) or not units:
+                continue
+            key = (access.tensor, tuple((n, shift) for n, (_, shift) in enumerate(units)))
+            if key in found:
+                continue
+            found.add(key)
+            mine = tuple(d for d, _ in units)
+            if key in seen:
+                other, theirs = seen[key]
+                links.setdefault((other, s.name), Link(other, s.name, frozenset(zip(theirs, mine, strict=True))))
+            seen[key] = (s.name, mine)
+    return tuple(links.values())
+
+
+def _shifted_units(access: Access, indices: tuple[str, ...]) -> list[tuple[int, int]] | None:
+    """Subscripts as (dimension, constant shift), each dimension once; None where they are anything else."""
+    units: list[tuple[int, int]] = []
+    for sub in access.read.subscripts:
+        form = linear_form(sub, indices)
+        if form is None or form.sizes or sum(map(abs, form.coefficients)) != 1 or 1 not in form.coefficients:
+            return None
+        units.append((form.coefficients.index(1), form.constant))
+    return units if len({d for d, _ in units}) == len(units) else None
