@@ -1,0 +1,277 @@
+"""Proofs that every read stays inside its tensor; what depends on sizes or data becomes a check.
+
+For each read and dimension the violating instances are projected on the sizes.  None: proved.  All sizes for which the
+read is made at all: an error.  Otherwise a condition on sizes, tested when the kernel is called.  Subscripts that depend on
+data are proved by interval arithmetic or guarded in the generated code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import islpy
+
+from polyc.diagnostics import Diagnostic
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, simplify_int, walk
+from polyc.ir.program import Program
+from polyc.ir.signature import HostCheck
+from polyc.poly import isl
+from polyc.poly.describe import describe_expr, escape_format, print_expr
+from polyc.poly.intervals import value_interval
+from polyc.poly.isl import Affine, NotAffine
+from polyc.poly.linear import Linear, linear_form, scale_form, subscript_inequalities, substitute_solved
+from polyc.poly.ranges import GuardedSubscript
+from polyc.poly.reads import ReadSite, is_data_dependent, join_conditions
+from polyc.poly.sizes import Bounds, Sizes
+from polyc.poly.solve import StatementSolution
+
+
+@dataclass(eq=False, slots=True)
+class BoundsReport:
+    """`guards` by statement name; `diagnostics` are errors, and a warning for every check."""
+
+    checks: list[HostCheck] = field(default_factory=list)
+    guards: dict[str, tuple[GuardedSubscript, ...]] = field(default_factory=dict)
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Frame:
+    """Where a read is made: the instances of the statement, or the elements of its target for an initial value."""
+
+    statement: StatementSolution
+    affine: Affine
+    indices: dict[str, Bounds]
+    conditions: tuple[islpy.Set, ...]
+    live: islpy.Set  # [sizes] -> { : }, the sizes of the context with at least one instance; exact for boxes
+
+
+def statement_domain(solution: StatementSolution) -> islpy.Set:
+    """``[sizes] -> { S[indices] }``, exact: the box of the ranges and the affine conditions."""
+    return _box(solution.affine, solution.indices, solution.conditions)
+
+
+def _box(affine: Affine, indices: Mapping[str, Bounds], conditions: Sequence[islpy.Set]) -> islpy.Set:
+    domain = islpy.Set.universe(affine.space)
+    for name, bounds in indices.items():
+        index = affine.pw_aff(Index(name))
+        for low in bounds.lowers:
+            domain = domain.intersect(index.ge_set(low.insert_domain(affine.space)))
+        for up in bounds.uppers:
+            domain = domain.intersect(index.le_set(up.insert_domain(affine.space)))
+    for condition in conditions:
+        domain = domain.intersect(condition)
+    return domain
+
+
+def prove_bounds(
+    program: Program, solutions: Sequence[StatementSolution], tensors: Mapping[str, tuple[Bounds, ...]], sizes: Sizes
+) -> BoundsReport:
+    """Prove, check or refuse every read of the solved statements; `sizes.context` is narrowed by what is checked."""
+    report = BoundsReport()
+    for solution in solutions:
+        _prove_statement(program, solution, tensors, sizes, report)
+    return report
+
+
+def _prove_statement(
+    program: Program,
+    solution: StatementSolution,
+    tensors: Mapping[str, tuple[Bounds, ...]],
+    sizes: Sizes,
+    report: BoundsReport,
+) -> None:
+    s = solution.statement
+    frames: dict[str, _Frame] = {}
+    guarded: dict[tuple[Read, int], list[Expr | None]] = {}
+    seen: dict[tuple[Read, int, str], list[set[tuple[Expr, bool]]]] = {}
+    for site in solution.sites:
+        if site.place == "exists" or site.is_padded or site.read.tensor not in tensors:
+            continue
+        # An initial value is also read for elements that no instance writes, so its reads are proved for the whole target.
+        by_ranges = site.place == "value" or program.tensor(s.target).shape is None
+        for d, bounds in enumerate(tensors[site.read.tensor]):
+            if by_ranges and (site.read, d) in solution.implied:
+                continue
+            # What holds under fewer conditions holds here: a read in an arm needs no guard if the condition made it before.
+            settled = seen.setdefault((site.read, d, site.place), [])
+            if any(earlier <= set(site.conditions) for earlier in settled):
+                continue
+            if site.place not in frames:
+                frames[site.place] = _make_frame(solution, site.place, tensors[s.target], sizes)
+            outcome = _prove_subscript(program, frames[site.place], site, d, bounds, sizes, report)
+            if outcome != "guard":
+                settled.append(set(site.conditions))
+            else:
+                if site.place == "init":
+                    message = f"the initial value of {program.tensor(s.target).base} has a subscript that depends on data"
+                    report.diagnostics.append(Diagnostic("unsupported-init-subscript", message, site.read.span or s.span))
+                    continue
+                guarded.setdefault((site.read, d), []).append(join_conditions(site.conditions))
+    if guarded:
+        report.guards[s.name] = tuple(GuardedSubscript(r, d, _any_of(conditions)) for (r, d), conditions in guarded.items())
+
+
+def _any_of(conditions: list[Expr | None]) -> Expr | None:
+    result: Expr | None = None
+    for condition in dict.fromkeys(conditions):
+        if condition is None:
+            return None
+        result = condition if result is None else Call("or", (result, condition))
+    return result
+
+
+def _make_frame(solution: StatementSolution, place: str, target: tuple[Bounds, ...], sizes: Sizes) -> _Frame:
+    affine, indices, conditions = solution.affine, solution.indices, solution.conditions
+    if place == "init":
+        left = solution.statement.left_indices
+        affine = Affine(
+            isl.set_space(sizes.parameters, f"init_{solution.statement.name}", left), {i: n for n, i in enumerate(left)}
+        )
+        indices, conditions = dict(zip(left, target, strict=True)), ()
+    live = sizes.context
+    for bounds in indices.values():
+        live = live.intersect(sizes.extent_set(bounds, 1))
+    return _Frame(solution, affine, indices, conditions, live)
+
+
+def _prove_subscript(
+    program: Program, frame: _Frame, site: ReadSite, d: int, bounds: Bounds, sizes: Sizes, report: BoundsReport
+) -> str:
+    sub = site.read.subscripts[d]
+    try:
+        if is_data_dependent(sub):
+            raise NotAffine
+        form = linear_form(sub, sizes)
+    except NotAffine:
+        return _prove_value(program, frame, sub, bounds, sizes)
+    affine_conditions: list[islpy.Set] = []
+    depends_on_data = False
+    for condition, holds in site.conditions:
+        try:
+            where = frame.affine.condition(condition)
+            affine_conditions.append(where if holds else where.complement())
+        except NotAffine:
+            depends_on_data = True
+    if form.atom is None and not affine_conditions and not frame.conditions:
+        live = frame.live.intersect(sizes.context)
+        violated = live.subtract(_box_condition(form, bounds, frame, sizes))
+    else:
+        instances = _box(frame.affine, frame.indices, (*frame.conditions, *affine_conditions)).intersect_params(sizes.context)
+        value = frame.affine.pw_aff(sub)
+        outside = islpy.Set.empty(frame.affine.space)
+        for low in bounds.lowers:
+            outside = outside.union(value.lt_set(low.insert_domain(frame.affine.space)))
+        for up in bounds.uppers:
+            outside = outside.union(value.gt_set(up.insert_domain(frame.affine.space)))
+        violated = instances.intersect(outside).params()
+        if violated.is_empty():
+            return "proved"
+        live = instances.params()
+    if violated.is_empty():
+        return "proved"
+    if depends_on_data:
+        return "guard"
+    _report_violation(program, frame, site, d, bounds, form, violated, live, sizes, report)
+    return "checked"
+
+
+def _box_condition(form: Linear, bounds: Bounds, frame: _Frame, sizes: Sizes) -> islpy.Set:
+    """Sizes for which a linear subscript is inside over the whole box: its extremes are at corners."""
+    result: islpy.Set | None = None
+    for inequality in subscript_inequalities(form, bounds):
+        for corner in substitute_solved(inequality, frame.indices, sizes):
+            inside = corner.rest.ge_set(sizes.constant(0))
+            result = inside if result is None else result.intersect(inside)
+    assert result is not None
+    return result
+
+
+def _prove_value(program: Program, frame: _Frame, sub: Expr, bounds: Bounds, sizes: Sizes) -> str:
+    interval = value_interval(sub, program.types, frame.indices, sizes)
+    if interval.lower is None or interval.upper is None:
+        return "guard"
+    inside = sizes.at_least(interval.lower, bounds.lower) and sizes.at_least(bounds.upper, interval.upper)
+    if not inside:  # an empty extent may be what is in the way: where no instance is, nothing is read
+        fits = interval.lower.ge_set(bounds.lower).intersect(interval.upper.le_set(bounds.upper))
+        inside = frame.live.is_subset(fits)
+    return "proved" if inside else "guard"
+
+
+def _report_violation(
+    program: Program,
+    frame: _Frame,
+    site: ReadSite,
+    d: int,
+    bounds: Bounds,
+    form: Linear,
+    violated: islpy.Set,
+    live: islpy.Set,
+    sizes: Sizes,
+    report: BoundsReport,
+) -> None:
+    s = frame.statement.statement
+    names = {t.name: t.base for t in program.tensors}
+    read = f"{names[site.read.tensor]}({', '.join(describe_expr(e, names) for e in site.read.subscripts)})"
+    reach = ""
+    if form.atom is None:
+        low, up = (substitute_solved(scale_form(form, f), frame.indices, sizes)[0].rest for f in (1, -1))
+        reach = f" runs from {print_expr(sizes.expr(low))} to {print_expr(sizes.expr(up.neg()))}"
+    used = {n.name for n in walk(site.read.subscripts[d]) if isinstance(n, Index)}
+    ranges = "; ".join(f"{i} in {_range_text(b, sizes)}" for i, b in frame.indices.items() if i in used)
+    sub = describe_expr(site.read.subscripts[d], names)
+    text = (
+        f"{read}: subscript {sub} of dimension {d}{reach or ' leaves the tensor'}, but must be in {_range_text(bounds, sizes)}"
+    )
+    text += f" (with {ranges})" if ranges else ""
+    span = site.read.subscripts[d].span or site.read.span or s.span
+    if live.is_subset(violated):
+        help_text = "restrict the indices in a where clause, or read with pad(..., value)"
+        report.diagnostics.append(Diagnostic("range-out-of-bounds", text, span, help_text))
+        return
+    condition = negate_condition(sizes.condition_expr(violated))
+    warning = f"Required precondition {print_expr(condition)} is checked when the kernel is called: {text}"
+    help_text = "restrict the indices in a where clause to make the read safe for all sizes"
+    report.diagnostics.append(Diagnostic("range-precondition", warning, span, help_text, "warning"))
+    message = escape_format(text) + size_values(program, sizes.sizes_in(violated))
+    report.checks.append(HostCheck(condition, "range-precondition", message, span))
+    sizes.assume(violated.complement())
+
+
+def _range_text(bounds: Bounds, sizes: Sizes) -> str:
+    return f"{print_expr(sizes.lower_expr(bounds))}:{print_expr(sizes.upper_expr(bounds))}"
+
+
+_NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq", "and": "or", "or": "and"}
+
+
+def negate_condition(condition: Expr) -> Expr:
+    """The negation with `not` pushed inwards; it reads better than isl's disjoint pieces of a complement."""
+    if isinstance(condition, Call) and condition.op in _NEGATED:
+        inner = condition.op in ("and", "or")
+        args = tuple(negate_condition(a) for a in condition.args) if inner else condition.args
+        return _tighten(Call(_NEGATED[condition.op], args))
+    if isinstance(condition, Call) and condition.op == "not":
+        return condition.args[0]
+    return Call("not", (condition,))
+
+
+def _tighten(condition: Call) -> Call:
+    """``a < b + 1`` as ``a <= b``."""
+    match condition:
+        case Call("lt", (a, Const() as bound)):
+            return Call("le", (a, int_const(int(bound.value) - 1)))
+        case Call("lt", (a, Call("add", (b, Const() as bound)))) if int(bound.value) > 0:
+            return Call("le", (a, simplify_int(Call("add", (b, int_const(int(bound.value) - 1))))))
+    return condition
+
+
+def size_values(program: Program, names: list[str]) -> str:
+    """`` (N = {N}, M = {M})``: the sizes behind a check, filled in at the call."""
+    defined = dict(program.defined_sizes)
+    plain: list[str] = []
+    for name in names:
+        sources = [n.name for n in walk(defined[name]) if isinstance(n, Size)] if name in defined else [name]
+        plain += [n for n in sources if n in program.sizes and n not in plain]
+    return f" ({', '.join(f'{n} = {{{n}}}' for n in plain)})" if plain else ""

@@ -1,0 +1,264 @@
+"""Range inference: the ranges of all indices and the extents of all tensors, from what is read (or every error at once).
+
+The method is that of Tensor Comprehensions (Vasilache et al. 2018, section 5.2) with symbolic sizes: `poly.solve` has the
+rounds of one statement, `poly.bounds` proves afterwards that every read stays inside its tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from polyc.diagnostics import Diagnostic, RangeError, UnsupportedError
+from polyc.ir.expr import Call, Expr, Index, Size, evaluate, int_const, walk
+from polyc.ir.program import Program, Statement, Tensor
+from polyc.ir.signature import HostCheck
+from polyc.poly import isl
+from polyc.poly.bounds import prove_bounds, size_values, statement_domain
+from polyc.poly.describe import describe_expr, escape_format, print_expr
+from polyc.poly.isl import NotAffine
+from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.poly.reads import collect_reads, index_names, is_data_dependent
+from polyc.poly.sizes import Bounds, Sizes
+from polyc.poly.solve import BadRange, StatementSolution, solve_statement
+
+OPERATIONS_PER_STATEMENT = 5_000_000
+
+
+@dataclass(eq=False, slots=True)
+class _State:
+    program: Program
+    sizes: Sizes
+    tensors: dict[str, tuple[Bounds, ...]] = field(default_factory=dict)
+    solutions: dict[str, StatementSolution] = field(default_factory=dict)
+    checks: list[HostCheck] = field(default_factory=list)
+    errors: list[Diagnostic] = field(default_factory=list)
+    unknown: set[str] = field(default_factory=set)
+    """Tensor versions whose ranges an error keeps from being known: their readers report nothing of their own."""
+
+
+def infer_ranges(program: Program) -> Ranges:
+    """Program → Ranges; raises RangeError (or UnsupportedError) with all errors of the program."""
+    with isl.operation_quota(OPERATIONS_PER_STATEMENT * (1 + len(program.statements)), f"range inference of {program.name}"):
+        return _infer(program)
+
+
+def concrete_shapes(ranges: Ranges, sizes: Mapping[str, int]) -> dict[str, tuple[tuple[int, int], ...]]:
+    """(lower, extent) of every dimension of every tensor version; `sizes` has a value for each of `ranges.parameters`."""
+    return {
+        name: tuple((evaluate(i.lower, sizes), evaluate(i.extent, sizes)) for i in dims)
+        for name, dims in ranges.tensors.items()
+    }
+
+
+def _infer(program: Program) -> Ranges:
+    parameters = (*program.sizes, *(name for name, _ in program.defined_sizes))
+    state = _State(program, Sizes(parameters))
+    _assume_sizes(state)
+    for tensor in program.tensors:
+        if tensor.shape is not None:
+            _declare_tensor(state, tensor, tensor.shape)
+    for s in order_statements(program):
+        _infer_statement(state, s)
+    solutions = list(state.solutions.values())
+    report = prove_bounds(program, solutions, state.tensors, state.sizes)
+    errors = sorted([*state.errors, *(d for d in report.diagnostics if d.severity == "error")], key=_position)
+    if errors:
+        only_unsupported = all(d.code.startswith("unsupported-") for d in errors)
+        raise (UnsupportedError if only_unsupported else RangeError)(*errors)
+    warnings = tuple(d for d in report.diagnostics if d.severity == "warning")
+    sizes = state.sizes
+    statements = {
+        s.name: StatementRanges(
+            {i: _interval(sizes, b) for i, b in state.solutions[s.name].indices.items()},
+            statement_domain(state.solutions[s.name]),
+            report.guards.get(s.name, ()),
+        )
+        for s in program.statements
+    }
+    tensors = {t.name: _tensor_intervals(state, t) for t in program.tensors if t.name in state.tensors}
+    return Ranges(parameters, sizes.context, statements, tensors, (*state.checks, *report.checks), warnings)
+
+
+def _position(d: Diagnostic) -> tuple[bool, int]:
+    return (d.span is None, d.span.start if d.span is not None else 0)
+
+
+def _interval(sizes: Sizes, bounds: Bounds) -> Interval:
+    return Interval(sizes.lower_expr(bounds), sizes.extent_expr(bounds))
+
+
+def _tensor_intervals(state: _State, tensor: Tensor) -> tuple[Interval, ...]:
+    if tensor.shape is not None:
+        return tuple(Interval(int_const(0), extent) for extent in tensor.shape)
+    return tuple(_interval(state.sizes, b) for b in state.tensors[tensor.name])
+
+
+def _assume_sizes(state: _State) -> None:
+    """Sizes are not negative; nor are defined symbols that are sums, products and the like of sizes."""
+    sizes, program = state.sizes, state.program
+    known = set(program.sizes)
+    for name, expr in program.defined_sizes:
+        operators = {node.op for node in walk(expr) if isinstance(node, Call)}
+        names = {node.name for node in walk(expr) if isinstance(node, Size)}
+        literals = [node for node in walk(expr) if not isinstance(node, Call | Size)]
+        positive = all(getattr(node, "value", -1) >= 0 for node in literals)
+        if operators <= {"add", "mul", "max", "min", "floordiv", "mod"} and names <= known and positive:
+            known.add(name)
+    for name in sizes.parameters:
+        if name in known:
+            sizes.assume(sizes.value(Size(name)).ge_set(sizes.constant(0)))
+
+
+def _declare_tensor(state: _State, tensor: Tensor, shape: tuple[Expr, ...]) -> None:
+    try:
+        state.tensors[tensor.name] = tuple(state.sizes.declared(extent) for extent in shape)
+    except NotAffine:
+        message = f"an extent of {tensor.base} is no affine function of sizes"
+        state.errors.append(Diagnostic("range-not-affine", message, tensor.span, "use sums and differences of sizes"))
+        state.unknown.add(tensor.name)
+        return
+    for bounds in state.tensors[tensor.name]:
+        fits = state.sizes.extent_set(bounds, 0)
+        if tensor.role in ("input", "accumulated"):
+            state.sizes.assume(fits)  # the array that the caller gives has this shape, so no extent is negative
+
+
+def order_statements(program: Program) -> list[Statement]:
+    """Statements after those whose tensors they read; source order breaks ties, and cycles where they begin."""
+    writers = {s.target: s.name for s in program.statements}
+    for s in program.statements:
+        if s.reduction is not None:  # the caller's content has the range of the statement that accumulates into it
+            for node in walk(s.reduction.init):
+                tensor = getattr(node, "tensor", None)
+                if tensor is not None and program.tensor(tensor).role == "accumulated":
+                    writers.setdefault(tensor, s.name)
+    waiting = {
+        s.name: {writers[site.read.tensor] for site in collect_reads(s) if site.read.tensor in writers} - {s.name}
+        for s in program.statements
+    }
+    done: set[str] = set()
+    remaining = list(program.statements)
+    ordered: list[Statement] = []
+    while remaining:
+        s = next((s for s in remaining if waiting[s.name] <= done), remaining[0])
+        ordered.append(s)
+        done.add(s.name)
+        remaining.remove(s)
+    return ordered
+
+
+def _infer_statement(state: _State, s: Statement) -> None:
+    program, sizes = state.program, state.sizes
+    base = program.tensor(s.target).base
+    if not all(isinstance(sub, Index) for sub in s.subscripts) or len(set(s.subscripts)) != len(s.subscripts):
+        message = f"the left side of {base} has subscripts that are not distinct indices"
+        state.errors.append(Diagnostic("unsupported-left-side", message, s.span, "write one index name per dimension"))
+        state.unknown.add(s.target)
+        return
+    try:
+        solution = solve_statement(s, state.tensors, sizes)
+    except BadRange as bad:
+        message = f"the range of {bad.clause.index} is no affine function of sizes"
+        state.errors.append(Diagnostic("range-not-affine", message, bad.clause.span, "use sums and differences of sizes"))
+        state.unknown.add(s.target)
+        return
+    for clause in solution.non_affine:
+        message = "this condition on the iteration space is not affine in indices and sizes"
+        state.errors.append(Diagnostic("unsupported-condition", message, clause.span, "select with ?: in the value instead"))
+    unsolved = [i for i in s.indices if i not in solution.indices]
+    if unsolved:
+        if not any(site.read.tensor in state.unknown for site in solution.sites):
+            state.errors += [_unsolved_error(program, s, i) for i in unsolved]
+        state.unknown.add(s.target)
+        return
+    if not _check_extents(state, s, solution):
+        state.unknown.add(s.target)
+        return
+    state.solutions[s.name] = solution
+    written = tuple(solution.indices[sub.name] for sub in s.subscripts if isinstance(sub, Index))
+    if s.target in state.tensors:
+        for d, (bounds, declared) in enumerate(zip(written, state.tensors[s.target], strict=True)):
+            _check_declared(state, s, d, bounds, declared)
+    else:
+        state.tensors[s.target] = written
+    for site in solution.sites:
+        tensor = site.read.tensor
+        if site.place == "init" and tensor not in state.tensors and program.tensor(tensor).role == "accumulated":
+            state.tensors[tensor] = state.tensors[s.target]
+
+
+def _unsolved_error(program: Program, s: Statement, index: str) -> Diagnostic:
+    base = program.tensor(s.target).base
+    where: Index | None = None
+    partners: set[str] = set()
+    data = padded = plain = False
+    for site in collect_reads(s):
+        for sub in site.read.subscripts:
+            if index not in index_names(sub):
+                continue
+            if is_data_dependent(sub) and not plain:
+                data = data or not any(index in index_names(r) for r in walk(sub) if r is not sub and hasattr(r, "tensor"))
+            elif site.is_padded:
+                padded = True
+            else:
+                plain = True
+                partners |= index_names(sub) - {index}
+    for node in [n for root in (*s.subscripts, s.value) for n in walk(root)]:
+        if isinstance(node, Index) and node.name == index and where is None:
+            where = node
+    if plain and partners:
+        reason = f"it is only bounded together with {', '.join(sorted(partners))}"
+    elif plain:
+        reason = "what is read does not bound it on both sides"
+    elif data:
+        reason = "it only stands in subscripts that depend on run-time data"
+    elif padded:
+        reason = "it only stands in padded reads, which do not bound it"
+    else:
+        reason = "it stands in no subscript on the right side"
+    message = f"the range of index {index} of {base} was not solved in range inference: {reason}"
+    span = where.span if where is not None and where.span is not None else s.span
+    return Diagnostic("range-unsolved", message, span, f"use a where clause, such as: where {index} in 0:N")
+
+
+def _check_extents(state: _State, s: Statement, solution: StatementSolution) -> bool:
+    """No range may have a negative extent: proved, checked at the call, or (False) an error."""
+    sizes, base = state.sizes, state.program.tensor(s.target).base
+    for index, bounds in solution.indices.items():
+        fits = sizes.extent_set(bounds, 0)
+        if sizes.always(fits):
+            continue
+        lower, upper = print_expr(sizes.lower_expr(bounds)), print_expr(sizes.upper_expr(bounds))
+        text = f"the range of index {index} of {base} is negative: it starts at {lower} and ends before {upper}"
+        if sizes.never(fits):
+            help_text = "the end of a range may not lie before its start"
+            state.errors.append(Diagnostic("range-negative", text, s.span, help_text))
+            return False
+        condition = Call("ge", (sizes.extent_expr(bounds), int_const(0)))
+        message = escape_format(text) + size_values(state.program, sizes.sizes_in(fits))
+        state.checks.append(HostCheck(condition, "range-negative", message, s.span))
+        sizes.assume(fits)
+    return True
+
+
+def _check_declared(state: _State, s: Statement, d: int, written: Bounds, declared: Bounds) -> None:
+    """A declared shape must be what is computed; a reduction may leave elements, which keep its initial value."""
+    sizes, base = state.sizes, state.program.tensor(s.target).base
+    if s.reduction is None:
+        fits = written.lower.eq_set(declared.lower).intersect(written.upper.eq_set(declared.upper))
+    else:
+        fits = written.lower.ge_set(declared.lower).intersect(written.upper.le_set(declared.upper))
+    if sizes.always(fits):
+        return
+    extent = print_expr(sizes.extent_expr(declared))
+    lower, upper = print_expr(sizes.lower_expr(written)), print_expr(sizes.upper_expr(written))
+    index = describe_expr(s.subscripts[d])
+    text = f"dimension {d} of {base} is declared as {extent}, but index {index} runs from {lower} to before {upper}"
+    help_text = "declare the extent that is computed, or give the index that range in a where clause"
+    if sizes.never(fits):
+        state.errors.append(Diagnostic("range-declared-shape", text, s.span, help_text))
+        return
+    message = escape_format(text) + size_values(state.program, sizes.sizes_in(fits))
+    state.checks.append(HostCheck(sizes.condition_expr(fits), "range-declared-shape", message, s.span))
+    sizes.assume(fits)

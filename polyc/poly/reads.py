@@ -1,0 +1,71 @@
+"""The reads of a statement and the conditions under which each is made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from polyc.ir.expr import Call, Expr, Index, Pad, Read, Select, children, walk
+from polyc.ir.program import Exists, Statement
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSite:
+    """One occurrence of a read.
+
+    `conditions`: conditions of the enclosing selections with the arm the read stands in (True: `then`).
+    `place`: in the value, in the initial value of the reduction (over the left indices), or in an `exists` clause.
+    `is_padded`: directly under `Pad`, which makes it where it is inside the tensor only.
+    """
+
+    read: Read
+    conditions: tuple[tuple[Expr, bool], ...]
+    place: Literal["value", "init", "exists"]
+    is_padded: bool
+
+
+def collect_reads(statement: Statement) -> list[ReadSite]:
+    """All reads of a statement in source order, those in subscripts and conditions included."""
+    sites: list[ReadSite] = []
+
+    def visit(expr: Expr, conditions: tuple[tuple[Expr, bool], ...], place: Literal["value", "init", "exists"]) -> None:
+        match expr:
+            case Select():
+                visit(expr.condition, conditions, place)
+                visit(expr.then, (*conditions, (expr.condition, True)), place)
+                visit(expr.other, (*conditions, (expr.condition, False)), place)
+            case Pad():
+                sites.append(ReadSite(expr.read, conditions, place, True))
+                for child in (*expr.read.subscripts, expr.value):
+                    visit(child, conditions, place)
+            case _:
+                if isinstance(expr, Read):
+                    sites.append(ReadSite(expr, conditions, place, False))
+                for child in children(expr):
+                    visit(child, conditions, place)
+
+    visit(statement.value, (), "value")
+    if statement.reduction is not None:
+        visit(statement.reduction.init, (), "init")
+    for clause in statement.where:
+        if isinstance(clause, Exists):
+            visit(clause.value, (), "exists")
+    return sites
+
+
+def is_data_dependent(expr: Expr) -> bool:
+    """The value depends on elements of tensors."""
+    return any(isinstance(node, Read) for node in walk(expr))
+
+
+def index_names(expr: Expr) -> set[str]:
+    return {node.name for node in walk(expr) if isinstance(node, Index)}
+
+
+def join_conditions(conditions: tuple[tuple[Expr, bool], ...]) -> Expr | None:
+    """The conjunction of the conditions of a site; None: the read is always made."""
+    result: Expr | None = None
+    for condition, holds in conditions:
+        literal = condition if holds else Call("not", (condition,))
+        result = literal if result is None else Call("and", (result, literal))
+    return result

@@ -1,0 +1,171 @@
+"""Ranges of the indices of one statement: rounds over the inequalities of its reads, as Tensor Comprehensions does.
+
+Ranges that the user gives are fixed first.  Every read gives ``lower <= subscript <= upper`` for each dimension.  In a round,
+each unsolved index is bounded by the inequalities in which it is the only free one; all indices solved in a round are
+substituted, for all their values, at its end.  So the result depends on no order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import islpy
+
+from polyc.ir.expr import Call, Expr, Index, Read
+from polyc.ir.program import Condition, RangeClause, Statement
+from polyc.poly import isl
+from polyc.poly.isl import Affine, NotAffine
+from polyc.poly.linear import Linear, index_candidates, linear_form, subscript_inequalities, substitute_solved
+from polyc.poly.reads import ReadSite, collect_reads, index_names, is_data_dependent
+from polyc.poly.sizes import Bounds, Sizes, Value
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class StatementSolution:
+    """`indices` holds the solved ones.  `implied`: subscripts that the ranges keep inside by construction."""
+
+    statement: Statement
+    indices: dict[str, Bounds]
+    sites: list[ReadSite]
+    affine: Affine  # on [sizes] -> { S[indices] }
+    conditions: tuple[islpy.Set, ...]  # affine `where` conditions, [sizes] -> { S[indices] }
+    implied: frozenset[tuple[Read, int]]
+    non_affine: tuple[Condition, ...] = ()
+
+    @property
+    def is_box(self) -> bool:
+        return not self.conditions
+
+
+@dataclass(eq=False, slots=True)
+class _Inequality:
+    forms: list[Linear]
+    keys: list[tuple[Read, int]]
+    is_conditional: bool
+    is_exact: bool = True
+
+
+class BadRange(Exception):
+    """A range clause whose bounds are no affine functions of sizes and indices."""
+
+    def __init__(self, clause: RangeClause) -> None:
+        self.clause = clause
+
+
+def solve_statement(s: Statement, tensors: Mapping[str, tuple[Bounds, ...]], sizes: Sizes) -> StatementSolution:
+    """Ranges of the indices of `s` from those of the tensors it reads; raises `BadRange`."""
+    affine = Affine(isl.set_space(sizes.parameters, s.name, s.indices), {i: n for n, i in enumerate(s.indices)})
+    sites = collect_reads(s)
+    solved, given, conditions = _given_ranges(s, affine, sizes)
+    non_affine: list[Condition] = []
+    for clause in s.where:
+        if isinstance(clause, Condition):
+            try:
+                conditions.append(affine.condition(clause.condition))
+            except NotAffine:
+                non_affine.append(clause)
+    pool = _collect_inequalities(sites, affine, tensors, sizes)
+    _substitute(pool, solved, sizes)
+    used: set[int] = set()
+    admitted = [q for q in pool if not q.is_conditional]
+    unsolved = [i for i in s.indices if i not in solved]
+    while unsolved:
+        found: dict[str, Bounds] = {}
+        for index in unsolved:
+            lowers, uppers = list(given.get(index, ([], []))[0]), list(given.get(index, ([], []))[1])
+            sources: list[_Inequality] = []
+            for q in admitted:
+                low, up, forms = index_candidates(index, q.forms)
+                lowers += low
+                uppers += up
+                if forms:
+                    sources.append(q)
+            if lowers and uppers:
+                found[index] = sizes.combine(lowers, uppers)
+                used.update(id(q) for q in sources)
+        if not found:
+            if len(admitted) == len(pool):
+                break
+            # Reads that a condition guards bound an index only where no other read does.
+            admitted = pool
+            continue
+        solved |= found
+        _substitute(pool, found, sizes)
+        unsolved = [i for i in unsolved if i not in found]
+    open_keys = {key for q in pool if id(q) not in used or not q.is_exact for key in q.keys}
+    implied = frozenset(key for q in pool for key in q.keys if key not in open_keys)
+    ordered = {i: solved[i] for i in s.indices if i in solved}
+    return StatementSolution(s, ordered, sites, affine, tuple(conditions), implied, tuple(non_affine))
+
+
+Given = dict[str, tuple[list[Value], list[Value]]]
+
+
+def _given_ranges(s: Statement, affine: Affine, sizes: Sizes) -> tuple[dict[str, Bounds], Given, list[islpy.Set]]:
+    """Fixed ranges, indices with one side given, and conditions from bounds that mention other indices."""
+    given: Given = {}
+    conditions: list[islpy.Set] = []
+    for clause in s.where:
+        if not isinstance(clause, RangeClause):
+            continue
+        lowers, uppers = given.setdefault(clause.index, ([], []))
+        try:
+            if index_names(clause.lower):
+                conditions.append(affine.condition(Call("ge", (Index(clause.index), clause.lower))))
+            if index_names(clause.upper):
+                conditions.append(affine.condition(Call("lt", (Index(clause.index), clause.upper))))
+            if not index_names(clause.lower):
+                lowers += sizes.lower_candidates(clause.lower)
+            if not index_names(clause.upper):
+                uppers += sizes.upper_candidates(clause.upper)
+        except NotAffine:
+            raise BadRange(clause) from None
+    fixed = {i: sizes.combine(low, up) for i, (low, up) in given.items() if low and up}
+    return fixed, {i: pair for i, pair in given.items() if i not in fixed}, conditions
+
+
+def _collect_inequalities(
+    sites: list[ReadSite], affine: Affine, tensors: Mapping[str, tuple[Bounds, ...]], sizes: Sizes
+) -> list[_Inequality]:
+    """One entry per distinct subscript and interval; equal subscripts of several reads share it."""
+    pool: list[_Inequality] = []
+    groups: dict[tuple[Expr, int], _Inequality] = {}
+    affine_conditions: dict[Expr, bool] = {}
+    for site in sites:
+        if site.is_padded or site.read.tensor not in tensors:
+            continue
+        conditional = any(_is_affine(c, affine, affine_conditions) for c, _ in site.conditions)
+        for d, (sub, bounds) in enumerate(zip(site.read.subscripts, tensors[site.read.tensor], strict=True)):
+            known = groups.get((sub, id(bounds)))
+            if known is not None:
+                known.keys.append((site.read, d))
+                known.is_conditional &= conditional
+                continue
+            if is_data_dependent(sub):
+                continue
+            try:
+                form = linear_form(sub, sizes)
+            except NotAffine:
+                continue
+            entry = groups[(sub, id(bounds))] = _Inequality([], [(site.read, d)], conditional)
+            entry.forms = subscript_inequalities(form, bounds)
+            entry.is_exact = form.atom is None
+            pool.append(entry)
+    return pool
+
+
+def _is_affine(condition: Expr, affine: Affine, known: dict[Expr, bool]) -> bool:
+    if condition not in known:
+        try:
+            affine.condition(condition)
+            known[condition] = True
+        except NotAffine:
+            known[condition] = False
+    return known[condition]
+
+
+def _substitute(pool: list[_Inequality], solved: Mapping[str, Bounds], sizes: Sizes) -> None:
+    for q in pool:
+        if any(f.atom is not None or f.coefficients.keys() & solved.keys() for f in q.forms):
+            q.forms = [g for f in q.forms for g in substitute_solved(f, solved, sizes)]
