@@ -42,7 +42,7 @@ demo: $(STAMP)   ## compile and run the operators under examples/ on inputs of r
 	$(BIN)/python -m examples.run_all $(ARGS)
 
 docs: $(STAMP)   ## assemble docs/errors.md and run every example of README and docs
-	$(BIN)/python -m docs.assemble
+	$(BIN)/python docs/assemble.py
 	$(BIN)/python -m pytest -n 0 tests/test_docs.py
 
 loc:             ## lines of code per folder

@@ -1,0 +1,69 @@
+"""Assemble docs/errors.md from the sections that each part of polyc keeps in docs/errors.d/.
+
+``python docs/assemble.py`` rewrites it; ``--check`` only says (exit code 1) that it is out of date.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).parent
+PREFIXES = {
+    "syntax": "The text is not in the language",
+    "semantic": "Names and indices",
+    "type": "Element types",
+    "range": "Ranges of indices",
+    "argument": "Arrays and sizes given at a call",
+    "bounds": "Subscripts that are data",
+    "unsupported": "Understood, but not possible in this version",
+    "budget": "Compile-time budgets",
+    "threads": "Threads",
+    "internal": "Bugs in polyc",
+}
+"""First word of the codes, in the order of the page, and what they have in common."""
+
+INTRODUCTION = """# Errors and warnings
+
+Every error is a `polyc.PolycError` and also the Python built-in that fits (`ValueError`, `TypeError`, `IndexError`, …). Its
+`.code` is one of the headings below; its text shows the place in your source, where there is one, and a way out.
+"""
+
+
+def read_sections() -> dict[str, str]:
+    """Text of each code's section; raises ValueError where two files claim a code."""
+    sections: dict[str, str] = {}
+    for path in sorted((DOCS / "errors.d").glob("*.md")):
+        for code, body in re.findall(r"^## +`?([a-z0-9-]+)`? *\n(.*?)(?=^## |\Z)", path.read_text(), re.S | re.M):
+            if code in sections:
+                raise ValueError(f"{path.name}: {code} is described twice")
+            sections[code] = body.strip()
+    return sections
+
+
+def assemble() -> str:
+    """The whole page; codes by area, then by name."""
+    sections = read_sections()
+    parts = [INTRODUCTION]
+    known = list(PREFIXES)
+    other = sorted({c.split("-")[0] for c in sections} - set(known))
+    for prefix in [*known, *other]:
+        codes = sorted(c for c in sections if c.split("-")[0] == prefix)
+        if codes:
+            parts.append(f"# {PREFIXES.get(prefix, prefix.capitalize())}\n")
+            parts += [f"## {code}\n\n{sections[code]}\n" for code in codes]
+    return "\n".join(parts)
+
+
+def main() -> int:
+    page = DOCS / "errors.md"
+    text = assemble()
+    if "--check" in sys.argv:
+        return int(not page.exists() or page.read_text() != text)
+    page.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

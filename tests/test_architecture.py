@@ -1,0 +1,134 @@
+"""The rules that keep the house in order: layers, who may import what, error codes and options against their pages."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from polyc.config import ENVIRONMENT, Options
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "polyc"
+OWNERS = {
+    "islpy": ("polyc/poly/",),
+    "llvmlite": ("polyc/codegen/",),
+    "highspy": ("polyc/scheduler/",),
+    "lark": ("polyc/frontends/tc/",),
+    "opt_einsum": ("polyc/frontends/",),
+    "rich": ("polyc/cli/",),
+    "click": ("polyc/cli/",),
+    "onnx": ("polyc/frontends/onnx/", "polyc/onnx.py"),
+    "threadpoolctl": ("polyc/runtime/",),
+}
+"""External packages and the only places that may import them."""
+CODE = re.compile(r"(syntax|semantic|type|range|argument|bounds|unsupported|budget|internal|threads)(-[a-z0-9]+)+")
+
+
+def sources() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def imported_packages(path: Path) -> Iterator[str]:
+    """Top-level names of everything a file imports, at any depth of it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.split(".")[0]
+
+
+def error_codes() -> dict[str, Path]:
+    """Codes in the package: whole string literals of the form of a code, except docstrings."""
+    codes = {}
+    for path in sources():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and CODE.fullmatch(node.value):
+                codes[node.value] = path.relative_to(ROOT)
+    return codes
+
+
+def documented_codes() -> set[str]:
+    return set(re.findall(r"^## ([a-z0-9-]+)$", (ROOT / "docs/errors.md").read_text(), re.M))
+
+
+def table_rows(heading: str) -> dict[str, list[str]]:
+    """Rows of the first table under a heading of docs/configuration.md, by the name in their first cell."""
+    page = (ROOT / "docs/configuration.md").read_text()
+    section = page.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    rows = {}
+    for line in section.splitlines():
+        cells = [c.strip() for c in line.strip().strip("|").split("|")]
+        if line.startswith("| `"):
+            rows[cells[0].strip("`")] = cells[1:]
+    return rows
+
+
+def test_layers() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()", "--no-cache"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("package", OWNERS)
+def test_external_package_is_imported_by_its_owner_only(package: str) -> None:
+    strangers = [
+        str(path.relative_to(ROOT))
+        for path in sources()
+        if package in imported_packages(path) and not str(path.relative_to(ROOT)).startswith(OWNERS[package])
+    ]
+    assert not strangers
+
+
+def test_every_error_code_is_documented() -> None:
+    missing = {c: str(p) for c, p in error_codes().items() if c not in documented_codes()}
+    assert not missing, "add sections to docs/errors.d/ and run python docs/assemble.py"
+
+
+def test_every_documented_code_exists() -> None:
+    assert documented_codes() <= error_codes().keys()
+
+
+def test_error_page_is_assembled() -> None:
+    spec = importlib.util.spec_from_file_location("assemble", ROOT / "docs/assemble.py")
+    assert spec is not None and spec.loader is not None
+    assemble = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(assemble)
+    assert (ROOT / "docs/errors.md").read_text() == assemble.assemble(), "run python docs/assemble.py"
+
+
+def test_options_are_documented() -> None:
+    rows = table_rows("Options")
+    assert set(rows) == {f.name for f in fields(Options)}
+    defaults = {name: ast.literal_eval(cells[0].strip("`")) for name, cells in rows.items()}
+    assert defaults == {f.name: f.default for f in fields(Options)}
+
+
+def test_environment_variables_are_documented() -> None:
+    assert set(table_rows("Environment variables")) == set(ENVIRONMENT)
+
+
+def test_environment_variables_are_all_declared() -> None:
+    used = {name for path in sources() for name in re.findall(r"[\"'](POLYC_[A-Z_]+)[\"']", path.read_text())}
+    assert used <= set(ENVIRONMENT)
+
+
+def test_every_subpackage_is_a_layer() -> None:
+    names = {
+        p.parent.name if p.name == "__init__.py" else p.stem for p in (*PACKAGE.glob("*.py"), *PACKAGE.glob("*/__init__.py"))
+    }
+    contract = (ROOT / "pyproject.toml").read_text().split("[[tool.importlinter.contracts]]", 1)[1]
+    unlisted = {n for n in names - {"polyc", "__main__"} if not re.search(rf"polyc\.{n}\b", contract)}
+    assert not unlisted
