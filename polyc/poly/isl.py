@@ -16,6 +16,7 @@ from polyc.ir.types import BOOL
 
 Set, Map, UnionSet, UnionMap = isl.Set, isl.Map, isl.UnionSet, isl.UnionMap
 PwAff, Aff, MultiUnionPwAff, Schedule = isl.PwAff, isl.Aff, isl.MultiUnionPwAff, isl.Schedule
+AstBuild, AstNode, ast_node_type = isl.AstBuild, isl.AstNode, isl.ast_node_type
 dim_type = isl.dim_type
 
 
@@ -165,8 +166,8 @@ _OPERATORS: dict[object, str] = {
     isl.ast_expr_op_type.le: "le",
     isl.ast_expr_op_type.gt: "gt",
     isl.ast_expr_op_type.ge: "ge",
-    getattr(isl.ast_expr_op_type, "and_", getattr(isl.ast_expr_op_type, "and", None)): "and",
-    getattr(isl.ast_expr_op_type, "or_", getattr(isl.ast_expr_op_type, "or", None)): "or",
+    isl.ast_expr_op_type.__members__["and_"]: "and",
+    isl.ast_expr_op_type.__members__["or_"]: "or",
     isl.ast_expr_op_type.and_then: "and",
     isl.ast_expr_op_type.or_else: "or",
 }

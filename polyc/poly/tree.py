@@ -119,7 +119,7 @@ def build_schedule(scop: Scop, plan: Plan) -> islpy.Schedule:
                 band = schedule.get_root().child(0).band_set_permutable(1)
                 band = band.band_member_set_coincident(0, 1 if node.kind == "P" else 0)
                 if node.mark is not None:
-                    band = band.insert_mark(islpy.Id.alloc(islpy.DEFAULT_CONTEXT, node.mark.text(f"c{depth}"), None))
+                    band = band.insert_mark(islpy.Id(node.mark.text(f"c{depth}")))
                 return band.get_schedule()
             case _:
                 assert_never(node)

@@ -1,0 +1,49 @@
+"""Decisions: from a Scop to a schedule tree and the storage of every tensor version.
+
+The mid-end, top to bottom: rewrite the program (`inline`, `split`), decide rows (`ilp`, or a rung of `fallback`), then
+`REFINEMENTS` turn rows into planned loops; `poly.tree` makes the isl schedule tree, which is proved before it is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from polyc.config import Options
+from polyc.diagnostics import Remark
+from polyc.poly.rows import Node
+from polyc.poly.scop import Scop
+from polyc.poly.storage import Folding
+from polyc.poly.tree import Plan
+from polyc.scheduler.distribute import distribute_bands
+from polyc.scheduler.initial import place_initial_values
+from polyc.scheduler.parallel import mark_parallel_loops
+from polyc.scheduler.plan import Planner, merge_bands
+from polyc.scheduler.storage import fold_storage
+from polyc.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Refined:
+    """Planned loops and storage, not proved yet."""
+
+    plan: Plan
+    storage: dict[str, Folding]
+    remarks: tuple[Remark, ...] = field(default=())
+
+
+def refine_rows(rows: Node, scop: Scop, target: Target, options: Options) -> Refined:
+    """Rows → planned loops: distribute, place initial values, tile and vectorise, parallelise, fold storage."""
+    # Contractions that share only rows would each stream their operands once per row: separate them first.
+    node = distribute_bands(rows, scop, target)
+    # Bands directly inside bands are one band: tiling sees all members at once.
+    node = merge_bands(node)
+    # Initial values go directly above the outermost reduction member, before loops are cut into tiles and points.
+    node = place_initial_values(node, scop)
+    planner = Planner(scop, target, options)
+    plan = planner.plan(node)
+    remarks = list(planner.remarks)
+    if options.parallel:
+        plan, found = mark_parallel_loops(plan, scop)
+        remarks += found
+    # Storage last: what is alive together depends on tiles, vectors and threads.
+    return Refined(plan, fold_storage(plan, scop), tuple(remarks))

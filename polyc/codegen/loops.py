@@ -1,0 +1,261 @@
+"""isl AST → LoopNest: instantiate statements, fold storage, give loops the kinds that the marks say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from polyc.codegen.scalars import hold_accumulators
+from polyc.codegen.tiles import split_partial_tiles
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, rewrite, simplify_int, substitute
+from polyc.ir.linear import index_coefficients
+from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Store, Update
+from polyc.ir.signature import Signature
+from polyc.poly import isl
+from polyc.poly.isl import AstNode, Schedule, expr_of_ast
+from polyc.poly.scop import Scop, ScopStatement
+from polyc.poly.storage import Folding
+from polyc.poly.tree import Mark, parse_mark
+
+MAX_EXPANSION = 8
+"""Vectors into which a short vector loop is expanded instead of becoming a loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LoopRange:
+    """What is known of an enclosing loop variable: constant lower bound (or None), step, constant trip bound (or None)."""
+
+    lower: int | None
+    step: int
+    max_value: int | None
+
+
+def build_loop_nest(
+    scop: Scop,
+    schedule: Schedule,
+    storage: Mapping[str, Folding],
+    signature: Signature,
+    aliases: tuple[tuple[str, str], ...],
+) -> LoopNest:
+    """Schedule tree → LoopNest.  `aliases`: pairs (output, input) of user's names that share memory."""
+    translator = _Translator(scop, storage)
+    build = isl.AstBuild.from_context(scop.context)
+    ast = build.node_from_schedule(schedule)
+    body = translator.translate(ast, {}, {})
+    buffers = _make_buffers(scop, storage, signature, aliases)
+    parameters = [*signature.sizes, *(name for name, _ in signature.defined_sizes)]
+    for array in signature.arrays:
+        parameters += [f"{array.name}.stride{d}" for d in range(len(array.shape))]
+    tiled = split_partial_tiles(tuple(body))
+    return LoopNest(signature.name, tuple(parameters), buffers, hold_accumulators(tiled), tuple(translator.guards))
+
+
+class _Translator:
+    def __init__(self, scop: Scop, storage: Mapping[str, Folding]) -> None:
+        self.scop, self.storage = scop, storage
+        self.guards: list[str] = []
+        for s in scop.statements:
+            self.guards += [g.message for g in s.guards]
+
+    def translate(self, node: AstNode, ranges: dict[str, _LoopRange], marks: dict[str, Mark]) -> list[Node]:
+        kind: object = node.get_type()
+        if kind == isl.ast_node_type.mark:
+            parsed = parse_mark(node.mark_get_id().get_name())
+            if parsed is not None:
+                marks = {**marks, parsed[0]: parsed[1]}
+            return self.translate(node.mark_get_node(), ranges, marks)
+        if kind == isl.ast_node_type.block:
+            children = node.block_get_children()
+            return [n for c in range(children.n_ast_node()) for n in self.translate(children.get_at(c), ranges, marks)]
+        if kind == isl.ast_node_type.if_:
+            condition = expr_of_ast(node.if_get_cond(), set(ranges))
+            body = self.translate(node.if_get_then_node(), ranges, marks)
+            orelse = self.translate(node.if_get_else_node(), ranges, marks) if node.if_has_else() else []
+            return [If(condition, tuple(body), tuple(orelse))]
+        if kind == isl.ast_node_type.for_:
+            return self._loop(node, ranges, marks)
+        if kind == isl.ast_node_type.user:
+            return self._instance(node, ranges)
+        raise AssertionError(f"AST node {kind}")
+
+    def _loop(self, node: AstNode, ranges: dict[str, _LoopRange], marks: dict[str, Mark]) -> list[Node]:
+        var = node.for_get_iterator().get_id().get_name()
+        variables = set(ranges)
+        lower = simplify_int(expr_of_ast(node.for_get_init(), variables))
+        step = int(node.for_get_inc().get_val().to_python()) if not node.for_is_degenerate() else 1
+        if node.for_is_degenerate():
+            upper = simplify_int(Call("add", (lower, int_const(1))))
+        else:
+            upper = _exclusive_bound(expr_of_ast(node.for_get_cond(), variables | {var}))
+        known = _LoopRange(_constant(lower), step, _largest(upper))
+        body = tuple(self.translate(node.for_get_body(), {**ranges, var: known}, {k: v for k, v in marks.items() if k != var}))
+        mark = marks.get(var)
+        loop = Loop(var, lower, upper, step, "serial", body)
+        if mark is None:
+            return [loop]
+        trip = known.max_value if known.lower == 0 and step == 1 else None
+        match mark.kind:
+            case "parallel":
+                return [replace(loop, kind="parallel")]
+            case "unroll":
+                return [replace(loop, kind="unroll", max_trip=trip) if trip is not None and trip <= 32 else loop]
+            case "vector":
+                if step != 1:
+                    return [loop]
+                short = trip is not None and trip <= MAX_EXPANSION * mark.lanes
+                return [
+                    replace(
+                        loop,
+                        kind="vector",
+                        lanes=mark.lanes,
+                        interleave=1 if short else mark.interleave,
+                        max_trip=trip if short else None,
+                    )
+                ]
+
+    def _instance(self, node: AstNode, ranges: dict[str, _LoopRange]) -> list[Node]:
+        call = node.user_get_expr()
+        name = call.get_op_arg(0).get_id().get_name()
+        args = [expr_of_ast(call.get_op_arg(i), set(ranges)) for i in range(1, call.get_op_n_arg())]
+        s = self.scop.statement(name.removeprefix("init_"))
+        is_init = name.startswith("init_")
+        values = dict(zip(s.left if is_init else s.indices, map(simplify_int, args), strict=True))
+        buffer, subscripts = self._fold(s.target, tuple(substitute(e, values) for e in s.subscripts), ranges)
+        value = self._expression(s.init if is_init else s.value, values, ranges)
+        if is_init:
+            return [] if _is_same_cell(value, buffer, subscripts) else [Store(buffer, subscripts, value, name)]
+        nodes: list[Node] = list(self._guard_nodes(s, values, ranges))
+        if s.op is None:
+            return [*nodes, Store(buffer, subscripts, value, name)]
+        return [*nodes, Update(buffer, subscripts, s.op, value, name)]
+
+    def _guard_nodes(self, s: ScopStatement, values: dict[str, Expr], ranges: dict[str, _LoopRange]) -> list[Node]:
+        first = 0
+        for other in self.scop.statements:
+            if other.name == s.name:
+                break
+            first += len(other.guards)
+        return [
+            Guard(
+                first + n,
+                self._expression(g.value, values, ranges),
+                g.bound,
+                None if g.condition is None else self._expression(g.condition, values, ranges),
+            )
+            for n, g in enumerate(s.guards)
+        ]
+
+    def _expression(self, expr: Expr | None, values: dict[str, Expr], ranges: dict[str, _LoopRange]) -> Expr:
+        assert expr is not None
+
+        def rule(node: Expr) -> Expr | None:
+            if isinstance(node, Read):
+                buffer, subscripts = self._fold(node.tensor, node.subscripts, ranges)
+                return Read(buffer, subscripts)
+            return None
+
+        return rewrite(substitute(expr, values), rule)
+
+    def _fold(self, tensor: str, subscripts: tuple[Expr, ...], ranges: dict[str, _LoopRange]) -> tuple[str, tuple[Expr, ...]]:
+        folding = self.storage[tensor]
+        return folding.buffer, tuple(
+            simplify_int(e) if m is None else fold_index(simplify_int(e), m, ranges)
+            for e, m in zip(subscripts, folding.moduli, strict=True)
+        )
+
+
+def _is_same_cell(value: Expr, buffer: str, subscripts: tuple[Expr, ...]) -> bool:
+    """An initial value that is already in place (accumulation into the caller's own array)."""
+    return isinstance(value, Read) and value.tensor == buffer and value.subscripts == subscripts
+
+
+def fold_index(expr: Expr, modulus: int, ranges: Mapping[str, _LoopRange]) -> Expr:
+    """``expr mod modulus``, without the division where tile loops only add multiples of `modulus`."""
+    if modulus == 1:
+        return int_const(0)
+    coefficients = index_coefficients(expr)
+    if coefficients is not None:
+        dropped: dict[str, Expr] = {}
+        rest: list[str] = []
+        for var, c in coefficients.items():
+            known = ranges.get(var)
+            if known and known.lower is not None and c * known.lower % modulus == 0 and c * known.step % modulus == 0:
+                dropped[var] = int_const(0)
+            else:
+                rest.append(var)
+        reduced = simplify_int(substitute(expr, dropped))
+        if isinstance(reduced, Const):
+            return int_const(int(reduced.value) % modulus)
+        if reduced == Index(rest[0]) if len(rest) == 1 else False:
+            known = ranges.get(rest[0])
+            if known and known.lower is not None and known.lower >= 0 and (known.max_value or modulus + 1) <= modulus:
+                return reduced
+        expr = reduced
+    return Call("mod", (expr, int_const(modulus)))
+
+
+def _constant(expr: Expr) -> int | None:
+    return int(expr.value) if isinstance(expr, Const) else None
+
+
+def _exclusive_bound(condition: Expr) -> Expr:
+    """``c <= e`` → ``e + 1``, ``c < e`` → ``e``."""
+    assert isinstance(condition, Call) and condition.op in ("le", "lt")
+    bound = condition.args[1]
+    return simplify_int(bound) if condition.op == "lt" else _plus_one(bound)
+
+
+def _plus_one(expr: Expr) -> Expr:
+    if isinstance(expr, Call) and expr.op in ("min", "max"):
+        return simplify_int(Call(expr.op, tuple(_plus_one(a) for a in expr.args)))
+    if isinstance(expr, Call) and expr.op == "sub" and expr.args[1] == int_const(1):
+        return simplify_int(expr.args[0])
+    return simplify_int(Call("add", (expr, int_const(1))))
+
+
+def _largest(expr: Expr) -> int | None:
+    """A constant that `expr` never exceeds, if one is in sight."""
+    if isinstance(expr, Const):
+        return int(expr.value)
+    if isinstance(expr, Call) and expr.op == "min":
+        known = [v for v in map(_largest, expr.args) if v is not None]
+        return min(known) if known else None
+    return None
+
+
+def _make_buffers(
+    scop: Scop, storage: Mapping[str, Folding], signature: Signature, aliases: tuple[tuple[str, str], ...]
+) -> tuple[Buffer, ...]:
+    buffers: list[Buffer] = []
+    versions = {r.name: r.version for r in scop.program.returns}
+    names = {a.name: (versions[a.name] if a.role != "input" else a.name) for a in signature.arrays}
+    shared: dict[str, tuple[str, ...]] = {}
+    for out, source in aliases:
+        shared[names[out]] = (*shared.get(names[out], ()), names[source])
+        shared[names[source]] = (*shared.get(names[source], ()), names[out])
+    for position, array in enumerate(signature.arrays):
+        name = names[array.name]
+        if array.strides is not None:
+            strides: tuple[Expr, ...] = tuple(int_const(v) for v in array.strides)
+        else:
+            strides = tuple(Size(f"{array.name}.stride{d}") for d in range(len(array.shape)))
+        buffers.append(Buffer(name, array.dtype, array.shape, strides, "argument", position, shared.get(name, ())))
+    present = {b.name for b in buffers}
+    for version, folding in storage.items():
+        if folding.buffer in present or folding.space == "argument":
+            continue
+        present.add(folding.buffer)
+        t = scop.tensors[version]
+        shape = tuple(e if m is None else int_const(m) for e, m in zip(t.shape, folding.moduli, strict=True))
+        buffers.append(Buffer(folding.buffer, t.dtype, shape, row_major_strides(shape, t.dtype.itemsize), folding.space))
+    return tuple(buffers)
+
+
+def row_major_strides(shape: tuple[Expr, ...], itemsize: int) -> tuple[Expr, ...]:
+    """Byte strides of a C-ordered array."""
+    strides: list[Expr] = []
+    step: Expr = int_const(itemsize)
+    for extent in reversed(shape):
+        strides.append(step)
+        step = simplify_int(Call("mul", (step, extent)))
+    return tuple(reversed(strides))

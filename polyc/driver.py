@@ -1,0 +1,332 @@
+"""The one table of stages, and the ladder of schedules: who knows all layers is here.
+
+`lower` takes a Program down to a LoopNest; `Lowered` holds every stage's value and makes code on demand.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from polyc.config import Options, default_options
+from polyc.diagnostics import CompileBudgetError, Diagnostic, InternalError, PolycError, Remark
+from polyc.ir.expr import int_const
+from polyc.ir.loops import LoopNest
+from polyc.ir.program import Program, specialize_sizes
+from polyc.ir.signature import ArraySpec, RuntimeGuard, Signature
+from polyc.ir.simplify import define_sizes
+from polyc.ir.text import format_loops, format_program
+from polyc.ir.verify import verify_program
+from polyc.target import PINNED, Target, restrict
+
+STAGES = ("program", "scop", "sched", "loops", "ll", "s")
+"""Names of the stages, which are also file extensions."""
+
+compile_lock = threading.RLock()
+"""isl's context is not thread-safe: one compilation at a time."""
+
+Strides = tuple[tuple[int, ...] | None, ...]
+
+
+@dataclass(eq=False)
+class Lowered:
+    """All stages of one specialisation.  `program` is as written, `scop.program` what was scheduled."""
+
+    program: Program
+    signature: Signature
+    options: Options
+    target: Target
+    ranges: Any
+    scop: Any
+    schedule: Any
+    storage: dict[str, Any]
+    nest: LoopNest
+    remarks: tuple[Remark, ...]
+    rows: Any = None
+    alias_is_safe: Callable[[str, str], bool] = field(default=lambda out, source: False)
+    fixed_sizes: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def llvm_ir(self) -> str:
+        from polyc.codegen.llvm import emit_llvm
+
+        return emit_llvm(self.nest, self.target)
+
+    @cached_property
+    def _object(self) -> bytes:
+        from polyc.codegen.jit import compile_object
+
+        return compile_object(self.llvm_ir, self.target)
+
+    def as_text(self, stage: str) -> str:
+        """The text of one of `STAGES`."""
+        from polyc import explain
+
+        match stage:
+            case "program":
+                return format_program(self.program)
+            case "scop":
+                return explain.format_scop(self.scop)
+            case "sched":
+                return explain.format_schedule(self.schedule)
+            case "loops":
+                return format_loops(self.nest)
+            case "ll":
+                return self.llvm_ir
+            case "s":
+                from polyc.codegen.jit import assembly
+
+                return assembly(self.llvm_ir, self.target)
+        raise ValueError(f"no stage {stage!r}; stages are: {', '.join(STAGES)}")
+
+    def explain(self) -> str:
+        """Domains, dependences, schedule and tiles with reasons, pseudo-C."""
+        from polyc import explain
+
+        with compile_lock:
+            return explain.explain(self)
+
+    def summary(self) -> str:
+        """What the scheduler did, in one line."""
+        from polyc import explain
+
+        return explain.summarize(self)
+
+    def object_code(self) -> bytes:
+        """Object code for the target, with the C entry point of `ir.signature`."""
+        with compile_lock:
+            return self._object
+
+    def compile(self) -> Any:
+        """A loaded `Kernel`."""
+        from polyc.codegen.jit import load_object
+        from polyc.runtime import threads
+        from polyc.runtime.kernel import Kernel
+
+        with compile_lock:
+            loaded = load_object(self._object, self.signature.name, threads.symbols())
+        return Kernel(
+            self.signature,
+            loaded.entry_address,
+            loaded.workspace_address,
+            (loaded, self),
+            fixed_sizes=self.fixed_sizes,
+            remarks=self.remarks,
+            alias_is_safe=self.alias_is_safe,
+        )
+
+
+def select_target(options: Options) -> Target:
+    """The machine model that `options.target` names."""
+    from polyc.codegen.host import host_target
+
+    if options.target == "host":
+        return host_target()
+    if options.target not in PINNED:
+        names = ", ".join(("host", *PINNED))
+        raise InternalError(Diagnostic("argument-target", f"no target {options.target!r}", help=f"targets are: {names}"))
+    return restrict(host_target(), options.target)
+
+
+def lower(
+    program: Program,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    strides: Strides | None = None,
+    aliases: tuple[tuple[str, str], ...] = (),
+    options: Options | None = None,
+    target: Target | None = None,
+) -> Lowered:
+    """Program → LoopNest.
+
+    `sizes`: values baked into the code (None or partial: the others stay symbolic).  `strides`: byte strides per array
+    argument in ABI order (None: any).  `aliases`: pairs (result, input) that are exactly the same memory.
+    """
+    with compile_lock:
+        return _lower(program, dict(sizes or {}), strides, aliases, options or default_options(), target)
+
+
+def _lower(
+    program: Program,
+    sizes: dict[str, int],
+    strides: Strides | None,
+    aliases: tuple[tuple[str, str], ...],
+    options: Options,
+    target: Target | None,
+) -> Lowered:
+    from polyc.poly.infer import infer_ranges
+    from polyc.poly.scop import extract_scop
+
+    verify_program(program)
+    target = target or select_target(options)
+    sized = define_sizes(specialize_sizes(program, {name: int_const(value) for name, value in sizes.items()}))
+    ranges = infer_ranges(sized)
+    rewritten, new_ranges, remarks = _rewrite_program(sized, ranges, target, options)
+    scop = extract_scop(rewritten, new_ranges)
+    signature = _make_signature(sized, ranges, scop, strides)
+    lowered = _climb_down(program, signature, scop, ranges, target, options, remarks, aliases)
+    lowered.fixed_sizes = sizes
+    return lowered
+
+
+def _rewrite_program(program: Program, ranges: Any, target: Target, options: Options) -> tuple[Program, Any, list[Remark]]:
+    """Rewritings of the program that come before the polyhedral model."""
+    from polyc.scheduler.inline import inline_producers
+    from polyc.scheduler.split import split_reductions
+
+    remarks: list[Remark] = []
+    if options.inline:
+        program, ranges, found = inline_producers(program, ranges)
+        remarks += found
+    if options.reassociate and options.parallel:
+        program, ranges, found = split_reductions(program, ranges)
+        remarks += found
+    return program, ranges, remarks
+
+
+def _rungs(options: Options) -> Iterator[tuple[str, Options]]:
+    """The ladder: each rung is tried when the one above could not be found or proved."""
+    order = ["ilp", "isl", "source"]
+    first = order.index(options.scheduler) if options.scheduler in order else 0
+    for name in order[first:]:
+        yield name, options
+        if options.tile and name == "ilp":
+            yield name, options.replace(tile=False)
+    yield "source", options.replace(tile=False, vectorize=False, parallel=False)
+
+
+def _climb_down(
+    program: Program,
+    signature: Signature,
+    scop: Any,
+    ranges: Any,
+    target: Target,
+    options: Options,
+    remarks: list[Remark],
+    aliases: tuple[tuple[str, str], ...],
+) -> Lowered:
+    from polyc.codegen.loops import build_loop_nest
+    from polyc.poly.dependences import compute_dependences
+    from polyc.poly.legality import prove_storage, prove_values
+    from polyc.poly.tree import build_schedule
+    from polyc.scheduler import refine_rows
+
+    dependences = compute_dependences(scop)
+    for name, rung in _rungs(options):
+        try:
+            rows = _find_rows(name, scop, dependences)
+            if rows is None:
+                remarks.append(Remark("missed", "schedule", f"{name} found no schedule"))
+                continue
+            refined = refine_rows(rows, scop, target, rung)
+            schedule = build_schedule(scop, refined.plan)
+            violation = prove_values(scop, dependences, schedule)
+            storage = refined.storage
+            if violation is None:
+                violation = prove_storage(scop, dependences, schedule, storage)
+            if violation is None:
+                nest = build_loop_nest(scop, schedule, storage, signature, aliases)
+                label = name if rung is options else f"{name}, simplified"
+                remarks = [*remarks, Remark("passed", "schedule", f"{label}: proved by value and by storage"), *refined.remarks]
+                returned = {r.name: r.version for r in scop.program.returns}
+                return Lowered(
+                    program,
+                    signature,
+                    options,
+                    target,
+                    ranges,
+                    scop,
+                    schedule,
+                    storage,
+                    nest,
+                    tuple(remarks),
+                    rows,
+                    _alias_test(scop, schedule, returned),
+                )
+            remarks.append(Remark("missed", "schedule", f"{name} is not proved: {violation}"))
+        except CompileBudgetError as error:
+            remarks.append(Remark("missed", "schedule", f"{name}: {error.diagnostics[0].message}"))
+    details = "; ".join(r.message for r in remarks if r.pass_name == "schedule")
+    raise InternalError(Diagnostic("internal-schedule", f"no schedule of {program.name} could be proved ({details})"))
+
+
+def _alias_test(scop: Any, schedule: Any, returned: Mapping[str, str]) -> Callable[[str, str], bool]:
+    from polyc.poly.legality import alias_is_safe
+
+    return lambda out, source: alias_is_safe(scop, schedule, returned[out], source)
+
+
+def _find_rows(name: str, scop: Any, dependences: Any) -> Any:
+    from polyc.scheduler import fallback
+
+    if name == "ilp":
+        from polyc.scheduler.ilp import schedule_statements
+
+        return schedule_statements(scop, dependences)
+    if name == "isl":
+        return fallback.schedule_with_isl(scop, dependences)
+    return fallback.schedule_source_order(scop, dependences)
+
+
+def _make_signature(program: Program, ranges: Any, scop: Any, strides: Strides | None) -> Signature:
+    """The entry point's description: parameters in source order, then returns."""
+    arrays: list[ArraySpec] = []
+    for name in program.parameters:
+        t = program.tensor(name)
+        intervals = ranges.tensors[name]
+        arrays.append(
+            ArraySpec(t.base, t.dtype, tuple(i.extent for i in intervals), tuple(i.lower for i in intervals), "input")
+        )
+    for r in program.returns:
+        t = program.tensor(r.version)
+        intervals = ranges.tensors[r.version]
+        role = "output" if r.initial is None else "inout"
+        arrays.append(
+            ArraySpec(r.name, t.dtype, tuple(i.extent for i in intervals), tuple(i.lower for i in intervals), role)  # type: ignore[arg-type]
+        )
+    if strides is not None:
+        arrays = [ArraySpec(a.name, a.dtype, a.shape, a.lower, a.role, s) for a, s in zip(arrays, strides, strict=True)]
+    guards = tuple(RuntimeGuard(g.message, s.origin.span) for s in scop.statements for g in s.guards)
+    return Signature(_entry_name(program.name), program.sizes, program.defined_sizes, tuple(arrays), ranges.checks, guards)
+
+
+def _entry_name(name: str) -> str:
+    cleaned = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
+    return cleaned if cleaned and not cleaned[0].isdigit() else f"op_{cleaned}"
+
+
+def infer_shapes(program: Program, sizes: Mapping[str, int]) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Lower bounds and extents of every return at concrete sizes."""
+    from polyc.poly.infer import concrete_shapes, infer_ranges
+
+    with compile_lock:
+        sized = define_sizes(specialize_sizes(program, {name: int_const(value) for name, value in sizes.items()}))
+        shapes = concrete_shapes(infer_ranges(sized), sizes)
+    result = {}
+    for r in program.returns:
+        intervals = shapes[r.version]
+        result[r.name] = (tuple(low for low, _ in intervals), tuple(extent for _, extent in intervals))
+    return result
+
+
+def __getattr__(name: str) -> Any:
+    """Front ends, loaded when first asked for (their parsers are slow to import)."""
+    if name in ("read_tc", "read_tc_with_warnings"):
+        from polyc.frontends import tc
+
+        return getattr(tc, name)
+    if name in ("read_function", "read_signature", "Index", "indices"):
+        from polyc.frontends import python
+
+        return getattr(python, name)
+    if name in ("read_einsum", "read_einsum_symbolic"):
+        from polyc.frontends import einsum
+
+        return getattr(einsum, name)
+    raise AttributeError(name)
+
+
+__all__ = ["STAGES", "Lowered", "PolycError", "infer_shapes", "lower", "select_target"]

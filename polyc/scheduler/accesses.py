@@ -1,0 +1,96 @@
+"""How each access of a statement moves with each index: what vectorisation and register tiling look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from polyc.ir.expr import Call, Const, Expr, Size, reads, walk
+from polyc.ir.linear import index_coefficients
+from polyc.poly.scop import Scop, ScopStatement
+
+Motion = Literal["invariant", "unit", "strided"]
+
+UNKNOWN_EXTENT = 512
+"""Trip count assumed for a symbolic extent."""
+
+MATH_WEIGHT = 12
+"""Arithmetic operations that one call of a transcendental function counts for."""
+
+_CHEAP_CALLS = frozenset(
+    "add sub mul neg abs max min fmax fmin lt le gt ge eq ne and or not floordiv mod "
+    "bitand bitor bitxor floor ceil rint trunc".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessMotion:
+    """One access: coefficient of every index per dimension (None: not linear), is it the write."""
+
+    tensor: str
+    coefficients: tuple[dict[str, int] | None, ...]
+    is_write: bool
+
+    def motion(self, index: str) -> Motion:
+        """How the address moves when `index` grows by one."""
+        for d, c in enumerate(self.coefficients):
+            last = d == len(self.coefficients) - 1
+            if c is None:
+                # A data-dependent subscript may move with anything that stands in it; the last dimension gathers.
+                return "strided"
+            if c.get(index, 0) and not (last and abs(c[index]) == 1):
+                return "strided"
+        if self.coefficients and self.coefficients[-1] and self.coefficients[-1].get(index, 0):
+            return "unit"
+        return "invariant"
+
+
+def access_motions(s: ScopStatement) -> list[AccessMotion]:
+    """The write and all distinct reads of a statement (those inside subscripts included)."""
+    result = [AccessMotion(s.target, tuple(index_coefficients(e) for e in s.subscripts), True)]
+    for read in dict.fromkeys(reads(s.value)):
+        result.append(AccessMotion(read.tensor, tuple(_coefficients(e) for e in read.subscripts), False))
+    return result
+
+
+def _coefficients(expr: Expr) -> dict[str, int] | None:
+    linear = index_coefficients(expr)
+    if linear is not None:
+        return linear
+    return None
+
+
+def trip_count(extent: Expr) -> int:
+    """The extent if it is constant, else an assumed one."""
+    return int(extent.value) if isinstance(extent, Const) else UNKNOWN_EXTENT
+
+
+def index_trips(s: ScopStatement) -> dict[str, int]:
+    return {i: trip_count(s.extents[i]) for i in s.indices}
+
+
+def is_constant(extent: Expr) -> bool:
+    return not any(isinstance(node, Size) for node in walk(extent))
+
+
+def operation_weight(expr: Expr) -> int:
+    """Arithmetic work of one evaluation, a transcendental counting `MATH_WEIGHT`."""
+    total = 0
+    for node in walk(expr):
+        if isinstance(node, Call):
+            total += 1 if node.op in _CHEAP_CALLS else (4 if node.op in ("truediv", "sqrt", "rsqrt", "fma") else MATH_WEIGHT)
+    return total
+
+
+def statement_work(s: ScopStatement) -> int:
+    """Estimated work of all instances."""
+    volume = 1
+    for trip in index_trips(s).values():
+        volume *= trip
+    return volume * (1 + operation_weight(s.value))
+
+
+def vector_itemsize(scop: Scop, statements: list[ScopStatement]) -> int:
+    """Bytes of the widest element that these statements read or write."""
+    sizes = [scop.tensors[m.tensor].dtype.itemsize for s in statements for m in access_motions(s) if m.tensor in scop.tensors]
+    return max(sizes, default=4)

@@ -1,0 +1,132 @@
+"""Inline injective producers into their readers, at statement level, before anything is scheduled.
+
+Before: ``T[i] = X[i] * 2 ; Y[i] = T[i] + 1``.  After: ``Y[i] = X[i] * 2 + 1``.  A producer is inlined where computing it
+again costs less than storing and loading it: no reduction, no transcendental computed twice, nothing inside a loop that
+would repeat it many times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from polyc.diagnostics import Remark
+from polyc.ir.expr import Cast, Expr, Index, Pad, Read, reads, rewrite, substitute, walk
+from polyc.ir.linear import index_coefficients
+from polyc.ir.program import Program, Statement
+from polyc.poly.ranges import GuardedSubscript, Ranges
+from polyc.scheduler.accesses import operation_weight, trip_count
+
+MAX_NODES = 160
+"""Expression nodes beyond which a statement takes no more inlined code."""
+
+MAX_REPEATED_WEIGHT = 8
+"""Arithmetic operations per element that may be computed again to save a store and a load."""
+
+
+def inline_producers(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
+    """Remove temporaries that are cheaper to compute where they are read."""
+    statements = {s.name: s for s in program.statements}
+    remarks: list[Remark] = []
+    own = dict(ranges.statements)
+    readers: dict[str, list[str]] = {}
+    for s in program.statements:
+        for tensor in dict.fromkeys(r.tensor for r in _all_reads(s)):
+            readers.setdefault(tensor, []).append(s.name)
+    writers = program.writers()
+    removed: set[str] = set()
+    for producer in program.statements:
+        producer = statements[producer.name]
+        tensor = program.tensor(producer.target)
+        if tensor.role != "temporary" or producer.reduction is not None or len(writers[tensor.name]) != 1:
+            continue
+        names = readers.get(tensor.name, [])
+        reason = _reason_against(producer, [statements[n] for n in names], own, ranges)
+        if reason is not None:
+            remarks.append(Remark("missed", "inline", f"{tensor.base} is stored: {reason}", producer.name, producer.span))
+            continue
+        for name in names:
+            statements[name] = _inline_into(statements[name], producer)
+            guards = tuple(_inline_guard(g, producer) for g in own[name].guards)
+            own[name] = replace(own[name], guards=guards)
+        for read in _all_reads(producer):
+            known = readers[read.tensor]
+            readers[read.tensor] = [n for n in known if n != producer.name] + [n for n in names if n not in known]
+        removed.add(producer.name)
+        remarks.append(Remark("passed", "inline", f"{tensor.base} is computed where it is read", producer.name, producer.span))
+    if not removed:
+        return program, ranges, remarks
+    gone = {statements[name].target for name in removed}
+    new = replace(
+        program,
+        statements=tuple(statements[s.name] for s in program.statements if s.name not in removed),
+        tensors=tuple(t for t in program.tensors if t.name not in gone),
+    )
+    kept = {name: r for name, r in own.items() if name not in removed}
+    tensors = {name: i for name, i in ranges.tensors.items() if name not in gone}
+    return new, replace(ranges, statements=kept, tensors=tensors), remarks
+
+
+def _all_reads(s: Statement) -> list[Read]:
+    return reads(s.value) + ([] if s.reduction is None else reads(s.reduction.init))
+
+
+def _reason_against(producer: Statement, consumers: list[Statement], own: dict, ranges: Ranges) -> str | None:  # type: ignore[type-arg]
+    """Why the producer is not inlined; None if it should be."""
+    if own[producer.name].guards:
+        return "it has run-time guards"
+    weight = operation_weight(producer.value)
+    is_copy = weight == 0 and not any(isinstance(n, Cast) for n in walk(producer.value))
+    size = sum(1 for _ in walk(producer.value))
+    uses = 0.0
+    for consumer in consumers:
+        expressions = [consumer.value] + ([] if consumer.reduction is None else [consumer.reduction.init])
+        if any(isinstance(n, Pad) and n.read.tensor == producer.target for e in expressions for n in walk(e)):
+            return "it is read with padding"
+        found = dict.fromkeys(r for e in expressions for r in reads(e) if r.tensor == producer.target)
+        total = sum(1 for e in expressions for _ in walk(e)) + size * sum(
+            1 for e in expressions for r in reads(e) if r.tensor == producer.target
+        )
+        if total > MAX_NODES:
+            return f"{consumer.name} would grow to {total} nodes"
+        for read in found:
+            moving: set[str] = set()
+            for sub in read.subscripts:
+                linear = index_coefficients(sub)
+                if linear is None:
+                    return f"{consumer.name} reads it at data-dependent places"
+                moving |= set(linear)
+            repeats = 1.0
+            for i in consumer.indices:
+                if i not in moving:
+                    repeats *= trip_count(ranges.statements[consumer.name].indices[i].extent)
+            uses += repeats
+    if is_copy or (uses <= 1 and weight > 0) or uses == 1:
+        return None
+    if weight * (uses - 1) > MAX_REPEATED_WEIGHT:
+        return f"{weight} operations would be computed {uses:.0f} times"
+    return None
+
+
+def _inline_read(expr: Expr, producer: Statement) -> Expr:
+    left = [sub.name for sub in producer.subscripts if isinstance(sub, Index)]
+
+    def rule(node: Expr) -> Expr | None:
+        if isinstance(node, Read) and node.tensor == producer.target:
+            return substitute(producer.value, dict(zip(left, node.subscripts, strict=True)))
+        return None
+
+    return rewrite(expr, rule)
+
+
+def _inline_into(s: Statement, producer: Statement) -> Statement:
+    reduction = s.reduction
+    if reduction is not None:
+        reduction = replace(reduction, init=_inline_read(reduction.init, producer))
+    return replace(s, value=_inline_read(s.value, producer), reduction=reduction)
+
+
+def _inline_guard(guard: GuardedSubscript, producer: Statement) -> GuardedSubscript:
+    read = _inline_read(guard.read, producer)
+    assert isinstance(read, Read)
+    condition = None if guard.condition is None else _inline_read(guard.condition, producer)
+    return replace(guard, read=read, condition=condition)

@@ -1,0 +1,75 @@
+"""Choose the parallel loop of each top-level nest: the outermost coincident loop with enough iterations and work."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from polyc.diagnostics import Remark
+from polyc.poly.scop import Scop
+from polyc.poly.tree import Mark, Plan, PlanLoop, PlanSequence, plan_statements
+from polyc.scheduler.accesses import index_trips, statement_work
+
+MINIMUM_WORK = 1 << 16
+"""Operations below which a nest stays on one thread (a fork and join costs about a microsecond)."""
+
+MINIMUM_ITERATIONS = 8
+"""Iterations that balance well over a few threads; a later loop is preferred to one with fewer."""
+
+CHUNK = 4096
+"""Elements per iteration when the only parallel loop is the vector loop itself."""
+
+
+def mark_parallel_loops(plan: Plan, scop: Scop) -> tuple[Plan, list[Remark]]:
+    """Mark one loop ``parallel`` in every top-level nest that is worth it, and move it outermost."""
+    remarks: list[Remark] = []
+    children = plan.children if isinstance(plan, PlanSequence) else (plan,)
+    result = tuple(_mark(child, scop, remarks) for child in children)
+    return (PlanSequence(result) if isinstance(plan, PlanSequence) else result[0]), remarks
+
+
+def _mark(plan: Plan, scop: Scop, remarks: list[Remark]) -> Plan:
+    names = [n for n in plan_statements(plan) if not n.startswith("init_")]
+    label = names[0] if names else None
+    work = sum(statement_work(scop.statement(n)) for n in names)
+    if not isinstance(plan, PlanLoop) or work < MINIMUM_WORK:
+        remarks.append(Remark("missed", "parallel", f"one thread: {work} operations, parallel from {MINIMUM_WORK}", label))
+        return plan
+    chain: list[PlanLoop] = []
+    node: Plan = plan
+    while isinstance(node, PlanLoop) and node.kind == "P":
+        chain.append(node)
+        node = node.child
+    free = [n for n, loop in enumerate(chain) if loop.mark is None and loop.part != "point"]
+    if not free:
+        if chain and chain[0].mark is not None and chain[0].mark.kind == "vector" and chain[0].part == "whole":
+            vector = chain[0]
+            inner = replace(vector, part="point", size=CHUNK)
+            remarks.append(Remark("passed", "parallel", f"chunks of {CHUNK} elements of the vector loop", label))
+            return replace(vector, part="tile", size=CHUNK, mark=Mark("parallel"), child=inner)
+        remarks.append(Remark("missed", "parallel", "the outermost loop carries a dependence", label))
+        return plan
+    trips = {n: _trip(chain[n], scop) for n in free}
+    best = next((n for n in free if trips[n] >= MINIMUM_ITERATIONS), max(free, key=lambda n: trips[n]))
+    if trips[best] <= 1:
+        remarks.append(Remark("missed", "parallel", "every coincident loop has one iteration", label))
+        return plan
+    remarks.append(Remark("passed", "parallel", f"a loop of {trips[best]} iterations, {work} operations", label))
+    chosen = replace(chain[best], mark=Mark("parallel"))
+    rest = [loop for n, loop in enumerate(chain) if n != best]
+    result: Plan = node
+    for loop in reversed(rest):
+        result = replace(loop, child=result)
+    return replace(chosen, child=result)
+
+
+def _trip(loop: PlanLoop, scop: Scop) -> int:
+    """Iterations of a loop, from the statement that makes it longest."""
+    longest = 1
+    for name, row in loop.rows.items():
+        if name.startswith("init_"):
+            continue
+        s = scop.statement(name)
+        trips = index_trips(s)
+        extent = sum(abs(c) * trips[s.indices[n]] for n, c in enumerate(row.coefficients) if c)
+        longest = max(longest, extent)
+    return -(-longest // loop.size) if loop.part == "tile" else longest

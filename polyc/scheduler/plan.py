@@ -1,0 +1,259 @@
+"""Turn the rows of a scheduler into planned loops: tile bands, sink point loops, choose vector loops.
+
+Below the tile loops each statement (or group of statements that share one innermost band) keeps point loops of its own:
+point loops of outer bands are sunk below the statement's own loops, so that a reduction runs outside of its register tile.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from polyc.config import Options
+from polyc.diagnostics import Remark
+from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, statements_of
+from polyc.poly.scop import Scop, ScopStatement
+from polyc.poly.tree import Mark, Plan, PlanLeaf, PlanLoop, make_sequence
+from polyc.scheduler.accesses import access_motions, operation_weight, statement_work, vector_itemsize
+from polyc.scheduler.tiling import RegisterTile, choose_register_tile, choose_vector_index
+from polyc.target import Target
+
+TRANSPOSE_TILE = 32
+"""Side of the square tile for groups whose accesses want different indices innermost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The point loop of a tiled member, waiting to be sunk to the leaves."""
+
+    member: Member
+    size: int
+
+
+class Planner:
+    """Carries what every step reads; the result is a plain `Plan` and remarks."""
+
+    def __init__(self, scop: Scop, target: Target, options: Options) -> None:
+        self.scop, self.target, self.options = scop, target, options
+        self.remarks: list[Remark] = []
+
+    # -- names ---------------------------------------------------------------------------------------------------
+    def _statement(self, name: str) -> ScopStatement:
+        return self.scop.statement(name.removeprefix("init_"))
+
+    def _index(self, member: Member, name: str) -> str | None:
+        """The index of statement `name` that `member` runs over, if it is one."""
+        position = member.rows[name].unit_index()
+        if position is None:
+            return None
+        s = self._statement(name)
+        return s.left[position] if name.startswith("init_") else s.indices[position]
+
+    # -- bands ---------------------------------------------------------------------------------------------------
+    def plan(self, node: Node, points: tuple[Point, ...] = ()) -> Plan:
+        match node:
+            case Leaf():
+                return self._plan_nest([node.statement], (), points)
+            case Sequence():
+                if not points and _all_leaves(node):
+                    return make_sequence([PlanLeaf(n) for n in statements_of(node)])
+                return make_sequence([self.plan(child, points) for child in node.children])
+            case Band():
+                return self._plan_band(node, points)
+
+    def _plan_band(self, band: Band, points: tuple[Point, ...]) -> Plan:
+        if isinstance(band.child, Leaf) or _all_leaves(band.child):
+            return self._plan_nest(list(statements_of(band.child)), band.members, points)
+        sizes = self._wanted_points(band) if self.options.tile else {}
+        outer = [m for n, m in enumerate(band.members) if n not in sizes]
+        tiled = [n for n in range(len(band.members)) if n in sizes]
+        tiled.sort(key=lambda n: -sizes[n])  # the widest tile outermost: its panel is reused by the tiles inside
+        new_points = points + tuple(Point(band.members[n], sizes[n]) for n in tiled)
+        plan = self.plan(band.child, new_points)
+        for n in reversed(tiled):
+            plan = self._loop(band.members[n], plan, "tile", sizes[n])
+        for m in reversed(outer):
+            plan = self._loop(m, plan)
+        return plan
+
+    def _wanted_points(self, band: Band) -> dict[int, int]:
+        """Tile sizes by member position: what the heaviest reduction below wants of this band."""
+        best: tuple[int, dict[int, int]] = (0, {})
+        for group in _innermost_groups(band.child):
+            statements = [self._statement(n) for n in group if not n.startswith("init_")]
+            reductions = [s for s in statements if s.is_reduction]
+            if not reductions:
+                continue
+            tile = self._group_tile(statements, reductions)
+            sizes: dict[int, int] = {}
+            for n, member in enumerate(band.members):
+                index = self._index(member, reductions[0].name)
+                if index is not None and tile.sizes.get(index, 0) > 1:
+                    sizes[n] = tile.sizes[index]
+            work = sum(statement_work(s) for s in statements)
+            if sizes and work > best[0]:
+                best = (work, sizes)
+        return best[1]
+
+    def _group_tile(self, statements: list[ScopStatement], reductions: list[ScopStatement]) -> RegisterTile:
+        lanes = self._lanes(statements)
+        tile = choose_register_tile(reductions[0], self.target, lanes, self.options.reassociate)
+        if len(statements) == 1:
+            return tile
+        # Statements that share a pass: only the vector index is worth a tile, and only if it is a left index of all.
+        if tile.vector is None or any(tile.vector not in s.left for s in statements):
+            return RegisterTile(tile.vector, lanes, {})
+        return RegisterTile(tile.vector, lanes, {tile.vector: tile.sizes[tile.vector]})
+
+    def _lanes(self, statements: list[ScopStatement]) -> int:
+        if not self.options.vectorize:
+            return 1
+        return min(self.target.lanes(vector_itemsize(self.scop, statements)), 64)
+
+    def _loop(self, member: Member, child: Plan, part: str = "whole", size: int = 0, mark: Mark | None = None) -> PlanLoop:
+        return PlanLoop(member.rows, member.kind, child, part, size, mark)  # type: ignore[arg-type]
+
+    # -- innermost loops -----------------------------------------------------------------------------------------
+    def _plan_nest(self, names: list[str], own: tuple[Member, ...], points: tuple[Point, ...]) -> Plan:
+        """Loops of one group of statements: its own members, the sunk point loops, one of them a vector."""
+        body = make_sequence([PlanLeaf(n) for n in names])
+        candidates = [*((m, 0) for m in own), *((p.member, p.size) for p in points)]
+        candidates = [c for c in candidates if all(n in c[0].rows for n in names)]
+        if not candidates:
+            return body
+        real = [self._statement(n) for n in names if not n.startswith("init_")]
+        lanes = self._lanes(real or [self._statement(n) for n in names])
+        vector = self._choose_vector(names, [c[0] for c in candidates], lanes) if lanes > 1 else None
+        reductions = [s for s in real if s.is_reduction]
+        is_tile = len(real) == 1 and bool(reductions) and bool(points)
+        order = self._order(names, candidates, vector)
+        plan = body
+        for member, size in reversed(order):
+            mark = None
+            is_vector = vector is not None and member is candidates[vector][0]
+            if is_vector:
+                mark = Mark("vector", lanes, self._interleave(real, member, points))
+            elif size and (is_tile or (size <= 8 and not real)):
+                mark = Mark("unroll")
+            plan = self._loop(member, plan, "point" if size else "whole", size, mark)
+        return self._tile_for_locality(plan, names, order, vector, candidates) if not points else plan
+
+    def _choose_vector(self, names: list[str], members: list[Member], lanes: int) -> int | None:
+        maps: list[dict[str, str]] = []
+        for member in members:
+            entry = {}
+            for n in names:
+                index = self._index(member, n)
+                if index is not None:
+                    entry[self._statement(n).name] = index
+            maps.append(entry)
+        statements = list(dict.fromkeys(self._statement(n) for n in names))
+        only_init = all(n.startswith("init_") for n in names)
+        if only_init:  # the write alone decides
+            for position, entry in enumerate(maps):
+                motions = [access_motions(s)[0].motion(entry[s.name]) for s in statements if s.name in entry]
+                if motions and all(m == "unit" for m in motions):
+                    return position
+            return None
+        return choose_vector_index(statements, maps, lanes, self.options.reassociate)
+
+    def _order(self, names: list[str], candidates: list[tuple[Member, int]], vector: int | None) -> list[tuple[Member, int]]:
+        """Own loops outside, then unrolled points; the vector innermost unless it is a reduction over unrolled points."""
+        whole = [c for n, c in enumerate(candidates) if n != vector and not c[1]]
+        point = [c for n, c in enumerate(candidates) if n != vector and c[1]]
+        if vector is None:
+            return whole + point
+        chosen = candidates[vector]
+        reduces = any(
+            self._index(chosen[0], n) in self._statement(n).reduction_indices for n in names if not n.startswith("init_")
+        )
+        return [*whole, chosen, *point] if reduces else [*whole, *point, chosen]
+
+    def _interleave(self, statements: list[ScopStatement], member: Member, points: tuple[Point, ...]) -> int:
+        """Vectors in flight: several accumulators hide the latency of a reduction along the vector."""
+        reducing = [s for s in statements if self._index(member, s.name) in s.reduction_indices]
+        if not reducing:
+            return 1
+        unrolled = 1
+        for p in points:
+            unrolled *= p.size
+        weight = sum(operation_weight(s.value) for s in statements)
+        if unrolled >= 8 or weight > 60:
+            return 1
+        return 2 if unrolled >= 4 or weight > 12 else 4
+
+    def _tile_for_locality(
+        self,
+        plan: Plan,
+        names: list[str],
+        order: list[tuple[Member, int]],
+        vector: int | None,
+        candidates: list[tuple[Member, int]],
+    ) -> Plan:
+        """Tile two members by a square where some access runs along another index than the vector's."""
+        if vector is None or not self.options.tile or len(order) < 2:
+            return plan
+        chosen = candidates[vector][0]
+        crossing: Member | None = None
+        for name in names:
+            if name.startswith("init_"):
+                return plan
+            s, index = self._statement(name), self._index(chosen, name)
+            if index is None or index in s.reduction_indices:
+                return plan
+            for m in access_motions(s):
+                if m.motion(index) != "strided":
+                    continue
+                for member, _ in order:
+                    other = self._index(member, name)
+                    if member is not chosen and other is not None and m.motion(other) == "unit" and member.kind == "P":
+                        crossing = member
+        if crossing is None or chosen.kind != "P":
+            return plan
+        loops: list[PlanLoop] = []
+        inner: Plan = plan
+        while isinstance(inner, PlanLoop):
+            loops.append(inner)
+            inner = inner.child
+        result: Plan = inner
+        tiles: list[PlanLoop] = []
+        for loop in reversed(loops):
+            if loop.rows is chosen.rows or loop.rows is crossing.rows:
+                result = replace(loop, child=result, part="point", size=TRANSPOSE_TILE)
+                tiles.append(replace(loop, part="tile", size=TRANSPOSE_TILE, mark=None))
+            else:
+                tiles.append(loop)
+        # Point loops of the square innermost (in their order); everything else outside.
+        for loop in tiles:
+            result = replace(loop, child=result)
+        return result
+
+
+def _all_leaves(node: Node) -> bool:
+    return isinstance(node, Leaf) or (isinstance(node, Sequence) and all(isinstance(c, Leaf) for c in node.children))
+
+
+def _innermost_groups(node: Node) -> list[list[str]]:
+    """Groups of statements that will share a nest: a leaf, or the leaves of one innermost band."""
+    match node:
+        case Leaf():
+            return [[node.statement]]
+        case Band() if _all_leaves(node.child):
+            return [list(statements_of(node.child))]
+        case Band():
+            return _innermost_groups(node.child)
+        case Sequence():
+            return [g for child in node.children for g in _innermost_groups(child)]
+
+
+def merge_bands(node: Node) -> Node:
+    """Before: a band directly inside a band.  After: one band (all rows have distance zero, so it is permutable)."""
+    match node:
+        case Leaf():
+            return node
+        case Sequence():
+            return Sequence(tuple(merge_bands(c) for c in node.children))
+        case Band():
+            child = merge_bands(node.child)
+            if isinstance(child, Band) and all(m.kind != "S" for m in node.members + child.members):
+                return Band(node.members + child.members, child.child)
+            return Band(node.members, child)

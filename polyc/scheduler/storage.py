@@ -1,0 +1,122 @@
+"""Array contraction: fold each temporary to the part of it that is alive inside the loops around all its accesses.
+
+Before: ``T[i, j]`` of full size.  After: ``T[i mod 1, j mod 32]`` in a buffer of each thread, where all accesses sit under
+the same iteration of loop i and the same tile of j.  The proof by storage decides whether the folding stands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from polyc.ir.expr import Const, Index
+from polyc.poly.scop import Scop, ScopStatement
+from polyc.poly.storage import Folding
+from polyc.poly.tree import Plan, PlanLoop, PlanSequence, plan_statements
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """The loops around all accesses of a tensor."""
+
+    loops: tuple[PlanLoop, ...]
+
+    @property
+    def is_parallel(self) -> bool:
+        return any(loop.mark is not None and loop.mark.kind == "parallel" for loop in self.loops)
+
+
+def fold_storage(plan: Plan, scop: Scop) -> dict[str, Folding]:
+    """A folding for every tensor version: arguments as they are, temporaries as small as their scope allows."""
+    storage: dict[str, Folding] = {}
+    for t in scop.tensors.values():
+        whole = (None,) * len(t.shape)
+        if t.role == "accumulated":
+            storage[t.name] = Folding(_returned_version(t.base, scop), whole, "argument")
+        elif t.role in ("input", "output"):
+            storage[t.name] = Folding(t.name, whole, "argument")
+        else:
+            scope = _common_scope(plan, t.name, scop)
+            moduli = tuple(_modulus(d, t.name, scope, scop) for d in range(len(t.shape)))
+            moduli = tuple(_shrink(m, t.shape[d]) for d, m in enumerate(moduli))
+            storage[t.name] = Folding(t.name, moduli, "thread" if scope.is_parallel else "shared")
+    return storage
+
+
+def _returned_version(base: str, scop: Scop) -> str:
+    return next(r.version for r in scop.program.returns if r.name == base)
+
+
+def _shrink(modulus: int | None, extent: object) -> int | None:
+    if modulus is not None and isinstance(extent, Const) and int(extent.value) <= modulus and modulus > 1:
+        return None
+    return modulus
+
+
+def _users(version: str, scop: Scop) -> set[str]:
+    """Names of plan leaves that touch a version."""
+    names: set[str] = set()
+    for s in scop.statements:
+        if s.target == version:
+            names.add(s.name)
+            if s.is_reduction:
+                names.add(f"init_{s.name}")
+        if any(a.tensor == version for a in s.accesses):
+            names.add(s.name)
+        if any(a.tensor == version for a in s.init_accesses):
+            names.add(f"init_{s.name}")
+    return names
+
+
+def _common_scope(plan: Plan, version: str, scop: Scop) -> _Scope:
+    users, loops = _users(version, scop), []
+    node = plan
+    while True:
+        if isinstance(node, PlanLoop):
+            loops.append(node)
+            node = node.child
+        elif isinstance(node, PlanSequence):
+            inside = [c for c in node.children if users & set(plan_statements(c))]
+            if len(inside) != 1:
+                break
+            node = inside[0]
+        else:
+            break
+    # Loops between the last branching and a single leaf hold one access only; any prefix is a valid scope.
+    return _Scope(tuple(loops))
+
+
+def _modulus(dimension: int, version: str, scope: _Scope, scop: Scop) -> int | None:
+    """The period of element coordinate `dimension` inside one iteration of the scope's loops; None: the whole extent."""
+    best: int | None = None
+    for loop in scope.loops:
+        # Lanes of a vector loop are alive together, and so are the points of a tile.
+        if loop.part == "point" or (loop.mark is not None and loop.mark.kind == "vector"):
+            continue
+        if not all(_runs_over(loop, name, dimension, version, scop) for name in loop.rows):
+            continue
+        period = 1 if loop.part == "whole" else loop.size
+        best = period if best is None else min(best, period)
+    return best
+
+
+def _runs_over(loop: PlanLoop, name: str, dimension: int, version: str, scop: Scop) -> bool:
+    """Whether every access of plan leaf `name` to `version` has exactly the loop's row as coordinate `dimension`."""
+    s = scop.statement(name.removeprefix("init_"))
+    is_init = name.startswith("init_")
+    row = loop.rows[name]
+    for subscripts in _subscripts(s, is_init, version):
+        position = row.unit_index()
+        names = s.left if is_init else s.indices
+        if position is None or subscripts[dimension] != Index(names[position]):
+            return False
+    return True
+
+
+def _subscripts(s: ScopStatement, is_init: bool, version: str) -> list[tuple[object, ...]]:
+    found: list[tuple[object, ...]] = []
+    if s.target == version:
+        found.append(s.subscripts)
+    for access in s.init_accesses if is_init else s.accesses:
+        if access.tensor == version:
+            found.append(access.read.subscripts)
+    return found

@@ -1,0 +1,112 @@
+"""Register tiles: which indices of a statement to carry as a vector and which to unroll, and how far.
+
+A tile of MR rows by n vectors needs ``MR*n + n + 1`` registers (accumulators, vectors of one operand, a broadcast);
+loads per fused multiply-add fall with ``MR*n / (MR + n)``.  Nothing here knows what the statement computes: an operand is
+broadcast if it does not move with the vector index, reused if it does not move with an unrolled one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from polyc.poly.scop import ScopStatement
+from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
+from polyc.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterTile:
+    """`vector` index in steps of `lanes`; `sizes`: tile size by left index (the vector index in elements)."""
+
+    vector: str | None
+    lanes: int
+    sizes: dict[str, int]
+
+
+def vector_cost(motions: list[AccessMotion], index: str, trip: int, lanes: int, reduction_trip: int) -> float:
+    """Memory operations per vector of `lanes` elements along `index`, scaled by the share of useful lanes."""
+    cost = 0.5
+    for m in motions:
+        weight = 1.0 / reduction_trip if m.is_write else 1.0
+        match m.motion(index):
+            case "unit":
+                cost += weight
+            case "invariant":
+                cost += 0.5 * weight
+            case "strided":
+                cost += weight * lanes
+    return cost * (-(-trip // lanes) * lanes / trip) if trip else cost
+
+
+def choose_vector_index(
+    statements: list[ScopStatement], candidates: list[dict[str, str]], lanes: int, allow_reduction: bool
+) -> int | None:
+    """Position of the cheapest candidate; each candidate maps statement name to its index.  None: no vector pays."""
+    best: tuple[float, int] | None = None
+    for n, candidate in enumerate(candidates):
+        cost, scalar, legal = 0.0, 0.0, True
+        for s in statements:
+            index = candidate.get(s.name)
+            if index is None:
+                legal = False
+                break
+            motions, trips = access_motions(s), index_trips(s)
+            is_reduction = index in s.reduction_indices
+            legal = legal and (allow_reduction or not is_reduction)
+            depth = _product(trips[r] for r in s.reduction_indices) if s.is_reduction else 1
+            cost += vector_cost(motions, index, trips[index], lanes, depth)
+            cost += 4.0 * lanes / max(trips[index], 1) if is_reduction else 0.0
+            scalar += (len(motions) + 0.5) * lanes
+        if legal and cost < 0.9 * scalar and (best is None or cost <= best[0]):
+            best = (cost, n)
+    return None if best is None else best[1]
+
+
+def choose_register_tile(s: ScopStatement, target: Target, lanes: int, allow_reduction: bool) -> RegisterTile:
+    """The register tile of one reduction statement, over all its indices."""
+    motions, trips = access_motions(s), index_trips(s)
+    operands = [m for m in motions if not m.is_write]
+    candidates = [{s.name: i} for i in s.indices]
+    chosen = choose_vector_index([s], candidates, lanes, allow_reduction)
+    vector = None if chosen is None else s.indices[chosen]
+    if vector is None:
+        return RegisterTile(None, 1, {})
+    reusing = [i for i in s.left if i != vector and any(m.motion(i) == "invariant" for m in operands)]
+    reusing.sort(key=lambda i: (-min(trips[i], 64), s.left.index(i)))
+    if vector in s.left:
+        # Rows share the loads of operands that move with the vector index.
+        rows = [i for i in reusing if any(m.motion(i) == "invariant" and m.motion(vector) == "unit" for m in operands)]
+        columns = -(-trips[vector] // lanes)
+        mr, n = _tile_shape(target.n_registers, trips[rows[0]] if rows else 1, columns)
+        sizes = {vector: n * lanes}
+        if rows and mr > 1:
+            sizes[rows[0]] = mr
+        return RegisterTile(vector, lanes, sizes)
+    if len(reusing) >= 2:
+        side = 4 if target.n_registers >= 32 else 3
+        return RegisterTile(vector, lanes, {i: min(side, trips[i]) for i in reusing[:2] if trips[i] > 1})
+    return RegisterTile(vector, lanes, {i: min(4, trips[i]) for i in reusing[:1] if trips[i] > 1})
+
+
+def _tile_shape(registers: int, max_rows: int, max_columns: int) -> tuple[int, int]:
+    """Rows and vectors per row with the fewest loads per multiply-add that fit into the registers."""
+    widest = 4 if registers >= 32 else 2
+    best = (0.0, 1, 1)
+    for n in range(1, min(widest, max_columns) + 1):
+        rows = min(max_rows, (registers - n - 2) // n, 14)
+        if rows >= 1:
+            score = rows * n / (rows + n) if rows > 1 else n / (n + 1)
+            best = max(best, (score, rows, n))
+    _, rows, n = best
+    if rows == 1:  # no reuse: several vectors in flight hide the latency of the accumulators
+        return 1, max(1, min(widest, max_columns))
+    if max_rows > rows:  # balance the row tiles instead of leaving a short one
+        rows = -(-max_rows // -(-max_rows // rows))
+    return rows, n
+
+
+def _product(values) -> int:  # type: ignore[no-untyped-def]
+    result = 1
+    for v in values:
+        result *= v
+    return max(result, 1)
