@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from polyc import driver
 from polyc.api.operator import Operator
 from polyc.api.sources import EinsumSource, FixedSource, issue_warnings, make_function_source
 from polyc.config import Options, default_options
@@ -15,13 +16,23 @@ from polyc.diagnostics import ArgumentError, Diagnostic, PolycError, SemanticErr
 from polyc.ir.program import Program
 from polyc.runtime.arrays import argument_error
 from polyc.runtime.sizes import check_size
+from polyc.target import PINNED
 
 if TYPE_CHECKING:
     from polyc.frontends.python import Index
 
 
-def _options(changes: Mapping[str, Any]) -> Options:
-    return default_options().replace(**changes)
+def make_options(changes: Mapping[str, Any]) -> Options:
+    """The options of the environment with `changes`; unknown names and values are `ArgumentError`s."""
+    try:
+        options = default_options().replace(**changes)
+    except TypeError as problem:
+        raise argument_error("argument-type-option", str(problem), None, "see help(polyc.Options)") from problem
+    for name, known in (("target", ("host", *PINNED)), ("scheduler", ("ilp", "isl", "source"))):
+        if getattr(options, name) not in known:
+            message = f"option {name} cannot be {getattr(options, name)!r}"
+            raise argument_error("argument-option", message, None, f"it is one of: {', '.join(known)}")
+    return options
 
 
 @overload
@@ -47,7 +58,7 @@ def op(function: Callable[..., Any] | str | None = None, /, **options: Any) -> O
     """
     if function is None:
         return functools.partial(op, **options)
-    chosen = _options(options)
+    chosen = make_options(options)
     source = make_function_source(function)
     return Operator(source, source.signature.name, chosen, function=None if isinstance(function, str) else function)
 
@@ -68,7 +79,7 @@ def compile(
         mm = polyc.compile("def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }")
         c = mm(a, b)
     """
-    chosen = _options(options)
+    chosen = make_options(options)
     fixed = {name: check_size(name, value) for name, value in (sizes or {}).items()}
     if callable(source):
         made = make_function_source(source)
@@ -105,11 +116,9 @@ def _file_error(message: str, help: str) -> PolycError:
 
 def select_program(text: str, filename: str, entry: str | None) -> Program:
     """The def called `entry`, or the only one."""
-    from polyc import driver
-
     result = driver.read_tc_with_warnings(text, filename)
     issue_warnings(result.warnings)
-    programs = result.programs
+    programs: tuple[Program, ...] = result.programs
     names = [p.name for p in programs]
     if entry is not None:
         chosen = [p for p in programs if p.name == entry]
@@ -141,7 +150,7 @@ def einsum_operator(subscripts: str, **options: Any) -> Operator:
     if not isinstance(subscripts, str):
         message = f"the first argument of einsum is a {type(subscripts).__name__}, not a subscript string"
         raise argument_error("argument-type-subscripts", message, None, "write for example einsum('ik,kj->ij', a, b)")
-    return _einsum_operator(subscripts, _options(options))
+    return _einsum_operator(subscripts, make_options(options))
 
 
 def einsum(subscripts: str, *arrays: Any, out: Any = None) -> Any:
@@ -160,10 +169,9 @@ def einsum(subscripts: str, *arrays: Any, out: Any = None) -> Any:
 
 def indices(names: str) -> tuple[Index, ...]:
     """Index objects that linters accept as names: ``i, j = polyc.indices("i j")``."""
-    from polyc import driver
-
     try:
-        return driver.indices(names)
+        found: tuple[Index, ...] = driver.indices(names)
+        return found
     except ValueError as problem:
         if isinstance(problem, PolycError):
             raise

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from polyc import driver
 from polyc.api.layouts import Layout, array_layout, contiguous_layout, declared_layouts, describe_argument
 from polyc.api.sources import ProgramSource, program_formals
 from polyc.config import Options
@@ -24,12 +24,6 @@ from polyc.runtime.arguments import (
 from polyc.runtime.arrays import argument_error, check_element_type, check_output, data_address
 from polyc.runtime.kernel import Kernel, Plan, layout_key
 from polyc.runtime.sizes import Formal, missing_sizes, solve_sizes
-
-if TYPE_CHECKING:
-    from polyc.driver import Lowered
-
-_compile_lock = threading.RLock()
-"""Around everything from Program to Kernel, in the whole process: isl and LLVM contexts are not thread-safe."""
 
 _MAX_PLANS = 4096
 """Layouts remembered per operator; beyond it all are forgotten, the kernels are kept."""
@@ -125,7 +119,7 @@ class Operator:
         program, sizes, layouts = self._describe(arrays, named)
         return self._find_kernel(program, sizes, layouts, self._result_layouts(program, sizes, layouts), ())
 
-    def lower(self, *arrays: Any, **named: Any) -> Lowered:
+    def lower(self, *arrays: Any, **named: Any) -> driver.Lowered:
         """The stages of the compilation for arguments as in `specialize`: ``.as_text("loops")``, ``.explain()``."""
         program, sizes, layouts = self._describe(arrays, named)
         return self._lower(program, sizes, layouts, self._result_layouts(program, sizes, layouts), ())
@@ -158,7 +152,7 @@ class Operator:
         call = self._sort(inputs, named)
         arrays = convert_inputs(source.formals, call.inputs)
         types = [check_element_type(a, f.name, f.dtype, f.span) for a, f in zip(arrays, source.formals, strict=True)]
-        with _compile_lock:
+        with driver.compile_lock:
             program = source.program_for([(t, a.shape) for t, a in zip(types, arrays, strict=True)], call.constants)
         formals = program_formals(program)
         arrays = convert_inputs(formals, arrays)
@@ -215,12 +209,10 @@ class Operator:
         )
 
     def _result_shapes(self, program: Program, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        from polyc import driver
-
         key = (id(program), tuple(sizes.items()))
         shapes = self._shapes.get(key)
         if shapes is None:
-            with _compile_lock:
+            with driver.compile_lock:
                 found = driver.infer_shapes(program, sizes)
             shapes = self._shapes[key] = {name: tuple(extents) for name, (_, extents) in found.items()}
         return shapes
@@ -256,7 +248,7 @@ class Operator:
         key = (id(program), tuple(sorted(sizes.items())), strides, aliases)
         kernel = self._kernels.get(key)
         if kernel is None:
-            with _compile_lock:
+            with driver.compile_lock:
                 kernel = self._kernels.get(key)
                 if kernel is None:
                     kernel = self._lower(program, sizes, inputs, results, aliases).compile()
@@ -270,11 +262,9 @@ class Operator:
         inputs: Sequence[Layout] | None,
         results: Sequence[Layout] | None,
         aliases: tuple[Alias, ...],
-    ) -> Lowered:
-        from polyc import driver
-
+    ) -> driver.Lowered:
         strides = None if inputs is None or results is None else tuple(a.known_strides for a in (*inputs, *results))
-        with _compile_lock:
+        with driver.compile_lock:
             return driver.lower(program, sizes=dict(sizes) or None, strides=strides, aliases=aliases, options=self._options)
 
     def _remember(self, plan: Plan, inputs: Sequence[Any], out: Any, named: Mapping[str, Any]) -> None:

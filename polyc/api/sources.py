@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from polyc import driver
 from polyc.diagnostics import Diagnostic, PolycWarning
 from polyc.ir.expr import Expr
 from polyc.ir.program import Program
@@ -102,17 +103,14 @@ class FunctionSource:
         return program
 
     def _read(self, dtypes: Mapping[str, tuple[DType, int]], constants: Mapping[str, Any]) -> Program:
-        from polyc import driver
-
         result = driver.read_function(self.function, dtypes or None, constants or None)
         issue_warnings(result.warnings)
-        return result.program
+        program: Program = result.program
+        return program
 
 
 def make_function_source(function: Callable[..., Any] | str) -> FunctionSource:
     """Read a function's signature, and its body too where no argument types are needed for it."""
-    from polyc import driver
-
     signature = driver.read_signature(function)
     formals = []
     for p in signature.parameters:
@@ -142,11 +140,10 @@ class EinsumSource:
         self.formals = tuple(Formal(f"operand{i}", None, None) for i in range(n))
 
     def program_for(self, types: Sequence[ArrayType], constants: Mapping[str, Any]) -> Program:
-        from polyc import driver
-
         key = tuple(types)
         program = self._programs.get(key)
         if program is None:
             shapes, dtypes = [shape for _, shape in types], [dtype for dtype, _ in types]
-            program = self._programs[key] = driver.read_einsum(self.subscripts, shapes, dtypes)
+            found: Program = driver.read_einsum(self.subscripts, shapes, dtypes)
+            self._programs[key] = program = found
         return program

@@ -32,7 +32,7 @@ def allocate_result(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 class _Workspace(threading.local):
     block: np.ndarray | None = None
     address: int = 0
-    size: int = 0
+    size: int = -1
 
 
 _workspace = _Workspace()
@@ -40,9 +40,9 @@ _workspace = _Workspace()
 
 def workspace_address(size: int) -> int:
     """Address of at least `size` bytes, 64-byte aligned, that belong to this thread until its next call."""
-    if size > _workspace.size or not _workspace.address:
+    if size > _workspace.size:
         # The old block is dropped first: two big ones at once could exceed the memory.
-        _workspace.block, _workspace.size, _workspace.address = None, 0, 0
+        _workspace.block, _workspace.size, _workspace.address = None, -1, 0
         block = np.empty(size + ALIGNMENT, np.uint8)
         address = data_address(block)
         _workspace.block, _workspace.size = block, size
@@ -52,4 +52,4 @@ def workspace_address(size: int) -> int:
 
 def release_workspace() -> None:
     """Give this thread's workspace back to the system."""
-    _workspace.block, _workspace.size, _workspace.address = None, 0, 0
+    _workspace.block, _workspace.size, _workspace.address = None, -1, 0

@@ -13,6 +13,7 @@ import ctypes.util
 import os
 import threading
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from polyc.diagnostics import Diagnostic, PolycWarning
@@ -31,9 +32,11 @@ class OpenMP:
     library: ctypes.CDLL
     addresses: dict[str, int]
 
+    max_threads_function: Callable[[], int]
+
     def max_threads(self) -> int:
         """OpenMP's own limit in this thread (`OMP_NUM_THREADS`, `threadpool_limits`, `omp_set_num_threads`)."""
-        return int(self.library.omp_get_max_threads())
+        return self.max_threads_function()
 
 
 class _State:
@@ -43,7 +46,8 @@ class _State:
         self.searched = False
         self.openmp: OpenMP | None = None
         self.requested: int | None = None
-        self.baseline: int | None = None  # omp_get_max_threads() when `requested` was set; None: the default of OpenMP
+        self.default = 0  # default_num_threads() when it was last read; 0: to be read
+        self.baseline = 0  # omp_get_max_threads() when `requested` was set; else its default
         self.forked_after_use = False
         self.used = False
         self.warned: set[str] = set()
@@ -59,10 +63,10 @@ def _open(path: str, loaded_before: bool) -> OpenMP | None:
     try:
         library = ctypes.CDLL(path)
         addresses = {s: _address(library, s) for s in SYMBOLS}
-        _address(library, "omp_get_max_threads")
+        limit = ctypes.PYFUNCTYPE(ctypes.c_int)(("omp_get_max_threads", library))  # too short to release the GIL for
     except (OSError, AttributeError):
         return None
-    return OpenMP(path, loaded_before, library, addresses)
+    return OpenMP(path, loaded_before, library, addresses, limit)
 
 
 def _address(library: ctypes.CDLL, symbol: str) -> int:
@@ -170,22 +174,31 @@ def set_num_threads(n: int | None) -> None:
     if n is not None and n < 1:
         raise argument_error("argument-threads", f"the number of threads must be positive, but is {n}", None, None)
     with _lock:
+        _read_defaults()
         _state.requested = n
-        _state.baseline = _state.openmp.max_threads() if n is not None and _state.openmp is not None else None
+        if n is not None and _state.openmp is not None:
+            _state.baseline = _state.openmp.max_threads()
+
+
+def _read_defaults() -> None:
+    """Environment and affinity cost microseconds to read: they are looked at once, and at each `set_num_threads`."""
+    _state.default, _state.baseline = default_num_threads(), _openmp_default()
 
 
 def get_num_threads() -> int:
     """Threads that a call made now from this Python thread may use (at least 1)."""
-    requested = _state.requested or default_num_threads()
     if _state.forked_after_use:
         return 1
+    if not _state.default:
+        _read_defaults()
+    requested = _state.requested or _state.default
     openmp = _state.openmp
     if openmp is None:
         return 1 if _state.searched else requested
     # OpenMP's limit counts where somebody lowered it: `threadpool_limits`, torch.set_num_threads.  Its unchanged default
     # does not, so that POLYC_NUM_THREADS may exceed OMP_NUM_THREADS.
     limit = openmp.max_threads()
-    return min(requested, limit) if limit < (_state.baseline or _openmp_default()) else requested
+    return min(requested, limit) if limit < _state.baseline else requested
 
 
 def team_size() -> int:

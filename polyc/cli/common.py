@@ -1,0 +1,152 @@
+"""What the verbs share: options, sizes, and turning errors and warnings into diagnostics on standard error."""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO, TypeVar
+
+import click
+
+from polyc.diagnostics import ArgumentError, Diagnostic, InternalError, PolycError, PolycWarning
+from polyc.target import PINNED
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+SIZE_HELP = "Value of a size symbol; several with commas, or the option again."
+_SIZE = re.compile(r"\s*([A-Za-z_][A-Za-z_0-9]*)\s*=\s*(\d+)\s*")
+
+
+def parse_sizes(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
+    """``("M=128,K=64", "N=3")`` as a dictionary; anything else is a usage error."""
+    sizes: dict[str, int] = {}
+    for part in ",".join(values).split(",") if values else ():
+        match = _SIZE.fullmatch(part)
+        if match is None:
+            raise click.BadParameter(f"{part!r} is not of the form NAME=NUMBER", context, parameter)
+        name, number = match[1], int(match[2])
+        if sizes.setdefault(name, number) != number:
+            raise click.BadParameter(f"{name} is given as {sizes[name]} and as {number}", context, parameter)
+    return sizes
+
+
+def source_options(function: F) -> F:
+    """The argument and options of every verb that reads an operator."""
+    function = click.option(
+        "--target", type=click.Choice(sorted(PINNED)), help="Restrict the instruction set (default: this machine)."
+    )(function)
+    function = click.option("--size", "sizes", multiple=True, metavar="NAME=N[,NAME=N…]", callback=parse_sizes, help=SIZE_HELP)(
+        function
+    )
+    function = click.option("--entry", metavar="NAME", help="The def to take where the file has several.")(function)
+    return click.argument("source", metavar="FILE.tc")(function)
+
+
+def load_operator(source: str, entry: str | None, target: str | None, **options: Any) -> Any:
+    """The operator in the file `source`; its text is read whatever the file is called."""
+    from pathlib import Path
+
+    import polyc
+
+    if target is not None:
+        options["target"] = target
+    return polyc.compile(Path(source), entry, **options)
+
+
+def guard_errors(function: F) -> F:
+    """Show errors as diagnostics and leave with exit code 1; warnings as diagnostics too."""
+
+    @functools.wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        with show_warnings():
+            try:
+                return function(*args, **kwargs)
+            except PolycError as error:
+                show_diagnostics(error.diagnostics)
+            except (click.ClickException, click.exceptions.Exit, click.Abort):
+                raise
+            except BrokenPipeError:
+                raise  # click leaves quietly: the reader of our output has gone
+            except (MemoryError, RecursionError) as error:
+                message = (
+                    "there is not enough memory for these sizes" if isinstance(error, MemoryError) else "nested too deeply"
+                )
+                show_diagnostics([Diagnostic("argument-too-large", message, None, "try smaller sizes")])
+            except OSError as error:
+                show_diagnostics(file_error(error.filename or "file", error).diagnostics)
+            except Exception as error:
+                show_diagnostics(describe_crash(error).diagnostics)
+        sys.exit(1)
+
+    return guarded  # type: ignore[return-value]
+
+
+def file_error(path: object, error: Exception) -> PolycError:
+    reason = getattr(error, "strerror", None) or str(error)
+    return ArgumentError(
+        Diagnostic("argument-file", f"cannot use {path}: {reason}", None, "check the path and its permissions")
+    )
+
+
+def describe_crash(error: Exception) -> InternalError:
+    """A fault of polyc's own, in one line, with the place where it happened."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return InternalError(
+        Diagnostic(
+            "internal-crash",
+            f"{type(error).__name__}: {error}{place}",
+            None,
+            "this is a bug in polyc; please report it with the command and the file",
+        )
+    )
+
+
+@contextmanager
+def show_warnings() -> Iterator[None]:
+    """Show `PolycWarning`s as diagnostics, once each."""
+    shown: set[str] = set()
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if isinstance(message, PolycWarning):
+            if str(message) not in shown:
+                shown.add(str(message))
+                show_diagnostics([message.diagnostic])
+        else:
+            original(message, category, filename, lineno, file, line)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", PolycWarning)
+        original = warnings.showwarning
+        warnings.showwarning = show
+        yield
+
+
+def show_diagnostics(diagnostics: tuple[Diagnostic, ...] | list[Diagnostic]) -> None:
+    """On standard error; coloured where that is a terminal."""
+    for diagnostic in diagnostics:
+        text = diagnostic.render()
+        if not sys.stderr.isatty():
+            click.echo(text, err=True)
+            continue
+        from rich.console import Console
+        from rich.text import Text
+
+        head, _, rest = text.partition("\n")
+        styled = Text(head, style="bold red" if diagnostic.severity == "error" else "bold yellow")
+        styled.append(f"\n{rest}" if rest else "", style="default")
+        styled.highlight_regex(r"(?m)^ *\| +(\^+)", style="bold red")
+        styled.highlight_regex(r"(?m)^ +help:", style="bold cyan")
+        Console(stderr=True, soft_wrap=True).print(styled, highlight=False)

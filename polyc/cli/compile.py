@@ -1,0 +1,56 @@
+"""``polyc compile``: object code and header, or any stage as text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from polyc.cli.common import file_error, guard_errors, load_operator, source_options
+
+STAGES = ("program", "scop", "sched", "loops", "ll", "s")
+
+
+@click.command("compile")
+@source_options
+@click.option("--emit", type=click.Choice(STAGES), help="Write this stage as text instead of an object file.")
+@click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Where to write.")
+@guard_errors
+def compile_command(
+    source: str, entry: str | None, sizes: dict[str, int], target: str | None, emit: str | None, output: str | None
+) -> None:
+    """Compile an operator to an object file and a C header beside it.
+
+    Sizes that are not given stay symbolic: they are arguments of the compiled function.  With --emit, one stage of the
+    compilation is written as text, to standard output unless -o says otherwise.
+
+    \b
+    Examples:
+      polyc compile op.tc                                  op.o and op.h, for any sizes
+      polyc compile op.tc --size M=128,K=64 -o op128.o     op128.o and op128.h
+      polyc compile op.tc --emit loops                     the loop nest, to read
+      polyc compile op.tc --emit s --target x86-64-v3      assembly for AVX2
+    """
+    lowered = load_operator(source, entry, target).lower(**sizes)
+    if emit is not None:
+        text = lowered.as_text(emit)
+        text = text if text.endswith("\n") else text + "\n"
+        if output is None:
+            click.echo(text, nl=False)
+        else:
+            write_file(Path(output), text.encode())
+        return
+    path = Path(output) if output is not None else Path(source).with_suffix(".o")
+    if path.suffix == ".h":
+        raise click.BadParameter(f"{path} is where the header goes; name the object file", param_hint="--output")
+    code, header = lowered.object_code(), lowered.c_header()
+    write_file(path, code)
+    write_file(path.with_suffix(".h"), header.encode())
+    click.echo(f"{path}\n{path.with_suffix('.h')}")
+
+
+def write_file(path: Path, content: bytes) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise file_error(path, error) from error

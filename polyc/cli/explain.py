@@ -1,0 +1,22 @@
+"""``polyc explain``: what the compiler understood, decided, and why."""
+
+from __future__ import annotations
+
+import click
+
+from polyc.cli.common import guard_errors, load_operator, source_options
+
+
+@click.command("explain")
+@source_options
+@guard_errors
+def explain_command(source: str, entry: str | None, sizes: dict[str, int], target: str | None) -> None:
+    """Show domains, dependences, schedule and tiles with their reasons, and the loops as pseudo-C.
+
+    \b
+    Examples:
+      polyc explain softmax.tc
+      polyc explain softmax.tc --size N=64,D=1000 --target x86-64-v4
+    """
+    text = load_operator(source, entry, target).lower(**sizes).explain()
+    click.echo(text.rstrip("\n"))

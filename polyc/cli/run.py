@@ -1,0 +1,201 @@
+"""``polyc run``: compile, run on given or random inputs, and say what came out."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from polyc.cli.common import file_error, guard_errors, load_operator, source_options
+from polyc.diagnostics import ArgumentError, Diagnostic
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from polyc.ir.program import Program
+
+_ENOUGH_SECONDS = 0.5
+_ENOUGH_RUNS = 20
+
+
+@click.command("run")
+@source_options
+@click.option("--input", "inputs", multiple=True, metavar="[NAME=]X.npy", help="An input, by name or in order; repeatable.")
+@click.option("--seed", type=int, default=0, show_default=True, help="For the inputs that are not given.")
+@click.option("--verify", is_flag=True, help="Compare every element with the reference interpreter (slow).")
+@click.option("--output", metavar="DIR", type=click.Path(file_okay=False), help="Write each result to DIR/NAME.npy.")
+@guard_errors
+def run_command(
+    source: str,
+    entry: str | None,
+    sizes: dict[str, int],
+    target: str | None,
+    inputs: tuple[str, ...],
+    seed: int,
+    verify: bool,
+    output: str | None,
+) -> None:
+    """Run an operator; inputs that are not given are random (the same for the same seed).
+
+    Prints shape, range, sum and a checksum of each result; times go to standard error.
+
+    \b
+    Examples:
+      polyc run softmax.tc --size N=64,D=1000 --verify
+      polyc run mm.tc --input a.npy --input B=b.npy --output results
+    """
+    if seed < 0:
+        raise click.BadParameter("must not be negative", param_hint="--seed")
+    operator = load_operator(source, entry, target, verify=False)
+    program = operator.program
+    arrays, values = make_inputs(program, read_inputs(program, inputs), sizes, seed)
+    start = time.perf_counter()
+    out = make_accumulated(program, arrays, values, seed)
+    results = _as_tuple(operator(*arrays, out=dict(out) or None, **values))
+    first = time.perf_counter() - start
+    if verify:
+        checked = load_operator(source, entry, target, verify=True)
+        checked(*arrays, out=make_accumulated(program, arrays, values, seed) or None, **values)
+    shown = [array.copy() for array in results]
+    best = time_calls(lambda: operator(*arrays, out=out or None, **values))
+    for result, array in zip(program.returns, shown, strict=True):
+        click.echo(describe_array(result.name, array))
+    if output is not None:
+        write_results(Path(output), [r.name for r in program.returns], shown)
+    if verify:
+        click.echo("verified: every element agrees with the reference interpreter")
+    click.echo(f"first call {first:.3f} s with compilation, then {format_time(best)}", err=True)
+
+
+def read_inputs(program: Program, texts: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """Arrays by the name of the parameter; those without a name fill the parameters in order."""
+    names = list(program.parameters)
+    arrays: dict[str, Any] = {}
+    for text in texts:
+        name, equals, path = text.partition("=")
+        if not equals or (name not in names and Path(text).exists()):
+            free = [n for n in names if n not in arrays]
+            if not free:
+                raise click.BadParameter(f"there are only {len(names)} inputs: {', '.join(names)}", param_hint="--input")
+            name, path = free[0], text
+        elif name not in names:
+            raise click.BadParameter(f"no input is named {name}; inputs are: {', '.join(names)}", param_hint="--input")
+        elif name in arrays:
+            raise click.BadParameter(f"{name} is given twice", param_hint="--input")
+        arrays[name] = read_array(path)
+    return arrays
+
+
+def read_array(path: str) -> np.ndarray:
+    """The array in a ``.npy`` file."""
+    import numpy as np
+
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        if isinstance(error, OSError) and error.strerror:
+            raise file_error(path, error) from error
+        raise ArgumentError(
+            Diagnostic("argument-file", f"{path} is not a NumPy .npy file", None, "write it with numpy.save")
+        ) from error
+    if not isinstance(array, np.ndarray):
+        raise ArgumentError(Diagnostic("argument-file", f"{path} holds several arrays", None, "give one .npy file per input"))
+    return array
+
+
+def make_inputs(
+    program: Program, given: dict[str, np.ndarray], sizes: dict[str, int], seed: int
+) -> tuple[list[np.ndarray], dict[str, int]]:
+    """All inputs in order, random ones where none was given, and the sizes that the call must be given."""
+    from polyc.api.samples import declared_extents, draw_array, index_limits
+    from polyc.api.sources import program_formals
+    from polyc.runtime.arguments import check_rank, unknown_name
+    from polyc.runtime.sizes import missing_sizes, solve_sizes
+
+    for name in sizes:
+        if name not in program.sizes:
+            raise unknown_name(program.name, name, program.sizes)
+    formals = program_formals(program)
+    for formal in formals:
+        if formal.name in given:
+            check_rank(formal, given[formal.name])
+    shapes = {n: a.shape for n, a in given.items()}
+    values = solve_sizes(formals, shapes, sizes, {}, program.defined_sizes)
+    problem = missing_sizes(program.sizes, values)
+    if problem is not None:
+        missing = [n for n in program.sizes if n not in values]
+        help = "give them: --size " + ",".join(f"{n}=…" for n in missing)
+        raise ArgumentError(Diagnostic(problem.code, f"no value for {', '.join(missing)}", None, help))
+    extents = declared_extents(program, values)
+    limits = index_limits(program, {**extents, **{n: a.shape for n, a in given.items()}})
+    arrays = []
+    for name in program.parameters:
+        if name in given:
+            arrays.append(given[name])
+        else:
+            shape = extents[name]
+            assert shape is not None  # every size has a value
+            arrays.append(draw_array(name, program.tensor(name).dtype, shape, seed, limits.get(name)))
+    return arrays, {n: values[n] for n in program.sizes}
+
+
+def make_accumulated(program: Program, arrays: list[np.ndarray], sizes: dict[str, int], seed: int) -> dict[str, np.ndarray]:
+    """Random content for the outputs that are accumulated into, by name."""
+    from polyc import driver
+    from polyc.api.samples import draw_array
+
+    accumulated = [r for r in program.returns if r.initial is not None]
+    if not accumulated:
+        return {}
+    shapes = driver.infer_shapes(program, sizes)
+    return {r.name: draw_array(r.name, program.tensor(r.version).dtype, shapes[r.name][1], seed) for r in accumulated}
+
+
+def time_calls(call: Any) -> float:
+    """Seconds of the fastest of several calls."""
+    best, total, runs = float("inf"), 0.0, 0
+    while runs < _ENOUGH_RUNS and total < _ENOUGH_SECONDS:
+        start = time.perf_counter()
+        call()
+        taken = time.perf_counter() - start
+        best, total, runs = min(best, taken), total + taken, runs + 1
+    return best
+
+
+def format_time(seconds: float) -> str:
+    return f"{seconds * 1e6:.1f} µs" if seconds < 1e-3 else f"{seconds * 1e3:.3f} ms"
+
+
+def describe_array(name: str, array: np.ndarray) -> str:
+    """``O: float32[3, 4] min -1.2 max 3.4 sum 5.6 sha256 0123456789ab``."""
+    import numpy as np
+
+    head = f"{name}: {array.dtype}[{', '.join(map(str, array.shape))}]"
+    digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:12]
+    if array.size == 0:
+        return f"{head} empty"
+    wide = array.astype(np.float64) if array.dtype.kind == "f" else array.astype(object)
+    with np.errstate(all="ignore"):
+        return f"{head} min {array.min()!s} max {array.max()!s} sum {_number(wide.sum())} sha256 {digest}"
+
+
+def _number(value: Any) -> str:
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+def write_results(directory: Path, names: list[str], arrays: list[np.ndarray]) -> None:
+    import numpy as np
+
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, array in zip(names, arrays, strict=True):
+            np.save(directory / f"{name}.npy", array)
+    except OSError as error:
+        raise file_error(directory, error) from error
+
+
+def _as_tuple(results: Any) -> tuple[Any, ...]:
+    return results if isinstance(results, tuple) else (results,)
