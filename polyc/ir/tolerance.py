@@ -1,0 +1,217 @@
+"""How far a correct kernel may be from the reference, and the comparison itself.
+
+A sum of n terms in any order has an error of at most ``(n - 1) u sum|x|``, u being half the distance from 1 to the next number
+(Higham, Accuracy and Stability of Numerical Algorithms, 4.2); with random rounding errors it stays below ``8 sqrt(n) u
+sum|x|`` except with a probability below 1e-13 (Higham and Mary, A New Approach to Probabilistic Rounding Error Analysis,
+2019).  `tolerance` uses the smaller of both with n = `operation_count`, the roundings on the longest path to one element,
+twice (kernel and reference round apart), relative to the element and to the largest element of the result.
+
+That says nothing about cancellation inside a program (a variance from two moments).  `expect_results` measures it: the same
+program is interpreted with f32 and with f64 arithmetic, and the difference widens the tolerance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod, sqrt
+
+import numpy as np
+
+from polyc.ir.expr import OPERATORS, Call, Cast, Expr, Read, type_of, walk
+from polyc.ir.interpret import bind_sizes, interpret
+from polyc.ir.interpret_ranges import ConcreteRanges, order_statements, solve_ranges
+from polyc.ir.program import Program
+from polyc.ir.types import DType
+
+_EXACT = frozenset("max min fmax fmin neg abs ceil floor round rint trunc copysign".split())
+_FUNCTION_ULPS = 8
+"""Roundings that a mathematical function counts for: the stated error bounds of inline polynomials are below it."""
+_POWER_ULPS = 32
+_MEASURED_FACTOR = 32
+"""The error seen between f32 and f64 arithmetic is one sample; a kernel with another order may be this much further."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What a kernel should give: `values` (in f64 where the results are floating point), `plain` (in the element types),
+    the tolerances per result name, and the index of each result's element 0 in the user's coordinates."""
+
+    values: dict[str, np.ndarray]
+    plain: dict[str, np.ndarray]
+    rtol: float
+    atol: dict[str, float]
+    origins: dict[str, tuple[int, ...]]
+    integer_slack: int
+    """1 where integers are made from rounded numbers, else 0."""
+
+
+def operation_count(program: Program, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Roundings on the longest path to one element of each tensor version, at the given sizes (all symbols)."""
+    return _count(program, solve_ranges(program, sizes))
+
+
+def _count(program: Program, ranges: ConcreteRanges) -> dict[str, int]:
+    counts = {t.name: 0 for t in program.tensors}
+    for s in order_statements(program):
+        total = _roundings(s.value, program.types, counts)
+        if s.reduction is not None:
+            box = ranges.statements[s.name]
+            terms = prod(box[i][1] - box[i][0] for i in s.reduction_indices)
+            if any(not hasattr(e, "name") for e in s.subscripts):  # scattered: any instance may meet any element
+                terms = prod(upper - lower for lower, upper in box.values())
+            initial = _roundings(s.reduction.init, program.types, counts)
+            total = max(total, initial)
+            if s.reduction.op in ("add", "mul"):
+                total += max(terms, 1)
+            if s.reduction.op == "mul":
+                total += max(terms, 1) * _roundings(s.value, program.types, counts)
+        counts[s.target] = total
+    return counts
+
+
+def _roundings(expr: Expr, types: Mapping[str, DType], counts: Mapping[str, int]) -> int:
+    """Roundings on all paths of one evaluation: a bound for the longest one of any shape of tree."""
+    total = 0
+    deepest = 0
+    for node in walk(expr):
+        match node:
+            case Read():
+                deepest = max(deepest, counts[node.tensor])
+            case Call() if OPERATORS[node.op].result != "bool" and node.op not in _EXACT and type_of(node, types).is_float:
+                infix = OPERATORS[node.op].infix or node.op == "fma"
+                total += 1 if infix else _POWER_ULPS if node.op == "pow" else _FUNCTION_ULPS
+            case Cast() if node.dtype.is_float:
+                total += 1
+    return deepest + total
+
+
+def tolerance(program: Program, sizes: Mapping[str, int], dtype: DType) -> tuple[float, float]:
+    """``(rtol, scale)``: an element x of a result whose largest element is m may be off by ``rtol*|x| + scale*m``.
+
+    `dtype` is the element type of the arithmetic; integers give ``(0, 0)``."""
+    if not dtype.is_float:
+        return 0.0, 0.0
+    bound = _bound(max((operation_count(program, sizes)[r.version] for r in program.returns), default=0), dtype)
+    return bound, bound
+
+
+def _bound(n: int, dtype: DType) -> float:
+    return float(np.finfo(dtype.numpy).eps) * (4 + min(n, 8 * sqrt(n)))
+
+
+def compare_results(
+    got: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
+    tolerance: tuple[float, float],
+    origins: Mapping[str, tuple[int, ...]] | None = None,
+) -> str | None:
+    """None where all results agree, else a message naming result, element (shifted by its origin) and both values.
+
+    NaN agrees with NaN, an infinity with itself; integers and bools must be equal."""
+    rtol, scale = tolerance
+    for name, reference in expected.items():
+        finite = np.abs(reference[np.isfinite(reference)]) if reference.dtype.kind == "f" else reference[:0]
+        atol = scale * float(finite.max()) if finite.size else 0.0
+        message = _compare_one(name, got.get(name), reference, rtol, atol, (origins or {}).get(name), 0, None)
+        if message is not None:
+            return message
+    return None
+
+
+def _compare_one(
+    name: str,
+    got: np.ndarray | None,
+    expected: np.ndarray,
+    rtol: float,
+    atol: float,
+    origin: tuple[int, ...] | None,
+    integer_slack: int,
+    unsure: np.ndarray | None,
+) -> str | None:
+    if got is None:
+        return f"there is no result {name}"
+    if got.shape != expected.shape:
+        return f"{name} has the shape {got.shape}, expected {expected.shape}"
+    with np.errstate(all="ignore"):
+        if expected.dtype.kind == "f":
+            reference = expected.astype(got.dtype)  # what overflows the element type is an infinity there
+            difference = np.abs(got.astype(np.float64) - expected.astype(np.float64))
+            close = (difference <= rtol * np.abs(expected) + atol) & np.isfinite(got) & np.isfinite(reference)
+            good = (got == reference) | (np.isnan(got) & np.isnan(reference)) | close
+        elif integer_slack and expected.dtype.kind in "iu":
+            good = (got == expected) | (np.abs(got.astype(np.float64) - expected.astype(np.float64)) <= integer_slack)
+        else:
+            good = got == expected
+    if unsure is not None:
+        good = good | unsure
+    bad = np.logical_not(good)
+    if not bad.any():
+        return None
+    first = np.unravel_index(int(np.argmax(bad)), bad.shape)
+    place = ", ".join(str(int(p) + o) for p, o in zip(first, origin or (0,) * got.ndim, strict=True))
+    count = int(bad.sum())
+    more = f" ({count} of {bad.size} elements differ)" if count > 1 else ""
+    return f"{name}[{place}] is {got[first]}, expected {expected[first]}{more}"
+
+
+def expect_results(
+    program: Program,
+    arrays: Mapping[str, np.ndarray],
+    sizes: Mapping[str, int] | None = None,
+    out: Mapping[str, np.ndarray] | None = None,
+) -> Expectation:
+    """Interpret `program` twice, with f32 and with f64 arithmetic, and derive what a kernel may give."""
+    plain = interpret(program, arrays, sizes, out)
+    wide = interpret(program, arrays, sizes, out, float_as=np.float64)
+    values = bind_sizes(program, arrays, sizes or {}, out)
+    ranges = solve_ranges(program, values)
+    counts = _count(program, ranges)
+    rtol = 0.0
+    atol = {}
+    for result in program.returns:
+        expected, sample = wide[result.name], plain[result.name].astype(np.float64)
+        if expected.dtype.kind != "f":
+            atol[result.name] = 0.0
+            continue
+        lowest = min((t.dtype for t in program.tensors if t.dtype.is_float), key=lambda d: d.bits)
+        bound = _bound(counts[result.version], lowest)
+        rtol = max(rtol, bound)
+        with np.errstate(all="ignore"):
+            error = np.abs(expected - sample)
+            finite = np.isfinite(error)
+            size = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
+        atol[result.name] = bound * float(size) + _MEASURED_FACTOR * float(error[finite].max(initial=0.0))
+    makes_integers = any(
+        isinstance(node, Cast) and node.dtype.is_integer and type_of(node.value, program.types).is_float
+        for s in program.statements
+        for node in walk(s.value)
+    )
+    origins = {r.name: tuple(lower for lower, _ in ranges.tensors[r.version]) for r in program.returns}
+    return Expectation(wide, plain, rtol, atol, origins, int(makes_integers))
+
+
+def check_results(got: Mapping[str, np.ndarray], expected: Expectation) -> str | None:
+    """As `compare_results`, with the measured tolerances.  Elements that one precision overflows and the other does not are
+    unsure and pass."""
+    for name, reference in expected.values.items():
+        plain = expected.plain[name]
+        unsure = None
+        if reference.dtype.kind == "f":
+            with np.errstate(all="ignore"):
+                unsure = np.isfinite(reference.astype(plain.dtype)) != np.isfinite(plain)
+        elif expected.integer_slack:
+            unsure = reference != plain
+        message = _compare_one(
+            name,
+            got.get(name),
+            reference,
+            expected.rtol,
+            expected.atol[name],
+            expected.origins[name],
+            expected.integer_slack,
+            unsure,
+        )
+        if message is not None:
+            return message
+    return None
