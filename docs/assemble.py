@@ -32,13 +32,11 @@ Every error is a `polyc.PolycError` and also the Python built-in that fits (`Val
 
 
 def read_sections() -> dict[str, str]:
-    """Text of each code's section; raises ValueError where two files claim a code."""
+    """Text of each code's section.  Where two parts of polyc raise the same code, the fuller description stands."""
     sections: dict[str, str] = {}
     for path in sorted((DOCS / "errors.d").glob("*.md")):
         for code, body in re.findall(r"^## +`?([a-z0-9-]+)`? *\n(.*?)(?=^## |\Z)", path.read_text(), re.S | re.M):
-            if code in sections:
-                raise ValueError(f"{path.name}: {code} is described twice")
-            sections[code] = body.strip()
+            sections[code] = max(sections.get(code, ""), body.strip(), key=len)
     return sections
 
 

@@ -1,7 +1,7 @@
 """Every example of README and docs runs: Python blocks in order, ``.tc`` blocks compile, console lines succeed.
 
-````` ```tc error=range- ````` marks text that is refused with a code of that beginning; ````` ```tc file=op.tc ````` also writes the text
-for the console lines of the page.
+A ``.tc`` block marked ``error=range-`` is refused with a code of that beginning; one marked ``file=op.tc`` is also written to a
+file for the console lines of the page.
 """
 
 from __future__ import annotations
@@ -41,11 +41,8 @@ def blocks(page: Path) -> list[Block]:
 
 
 def pages_with(language: str) -> list[object]:
-    return [
-        pytest.param(page, id=str(page.relative_to(ROOT)))
-        for page in PAGES
-        if any(b.language == language for b in blocks(page))
-    ]
+    chosen = [page for page in PAGES if any(b.language == language for b in blocks(page))]
+    return [pytest.param(page, id=str(page.relative_to(ROOT))) for page in chosen]
 
 
 @pytest.mark.parametrize("page", pages_with("python"))
