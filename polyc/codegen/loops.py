@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 from polyc.codegen.scalars import hold_accumulators
 from polyc.codegen.tiles import split_partial_tiles
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, rewrite, simplify_int, substitute
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, rewrite, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Store, Update
 from polyc.ir.signature import Signature
+from polyc.ir.simplify import simplify
 from polyc.poly import isl
 from polyc.poly.isl import AstNode, Schedule, expr_of_ast
 from polyc.poly.scop import Scop, ScopStatement
@@ -81,10 +82,10 @@ class _Translator:
     def _loop(self, node: AstNode, ranges: dict[str, _LoopRange], marks: dict[str, Mark]) -> list[Node]:
         var = node.for_get_iterator().get_id().get_name()
         variables = set(ranges)
-        lower = simplify_int(expr_of_ast(node.for_get_init(), variables))
+        lower = simplify(expr_of_ast(node.for_get_init(), variables))
         step = int(node.for_get_inc().get_val().to_python()) if not node.for_is_degenerate() else 1
         if node.for_is_degenerate():
-            upper = simplify_int(Call("add", (lower, int_const(1))))
+            upper = simplify(Call("add", (lower, int_const(1))))
         else:
             upper = _exclusive_bound(expr_of_ast(node.for_get_cond(), variables | {var}))
         known = _LoopRange(_constant(lower), step, _largest(upper))
@@ -119,7 +120,7 @@ class _Translator:
         args = [expr_of_ast(call.get_op_arg(i), set(ranges)) for i in range(1, call.get_op_n_arg())]
         s = self.scop.statement(name.removeprefix("init_"))
         is_init = name.startswith("init_")
-        values = dict(zip(s.left if is_init else s.indices, map(simplify_int, args), strict=True))
+        values = dict(zip(s.left if is_init else s.indices, map(simplify, args), strict=True))
         buffer, subscripts = self._fold(s.target, tuple(substitute(e, values) for e in s.subscripts), ranges)
         value = self._expression(s.init if is_init else s.value, values, ranges)
         if is_init:
@@ -159,7 +160,7 @@ class _Translator:
     def _fold(self, tensor: str, subscripts: tuple[Expr, ...], ranges: dict[str, _LoopRange]) -> tuple[str, tuple[Expr, ...]]:
         folding = self.storage[tensor]
         return folding.buffer, tuple(
-            simplify_int(e) if m is None else fold_index(simplify_int(e), m, ranges)
+            simplify(e) if m is None else fold_index(simplify(e), m, ranges)
             for e, m in zip(subscripts, folding.moduli, strict=True)
         )
 
@@ -183,7 +184,7 @@ def fold_index(expr: Expr, modulus: int, ranges: Mapping[str, _LoopRange]) -> Ex
                 dropped[var] = int_const(0)
             else:
                 rest.append(var)
-        reduced = simplify_int(substitute(expr, dropped))
+        reduced = simplify(substitute(expr, dropped))
         if isinstance(reduced, Const):
             return int_const(int(reduced.value) % modulus)
         if reduced == Index(rest[0]) if len(rest) == 1 else False:
@@ -202,15 +203,15 @@ def _exclusive_bound(condition: Expr) -> Expr:
     """``c <= e`` → ``e + 1``, ``c < e`` → ``e``."""
     assert isinstance(condition, Call) and condition.op in ("le", "lt")
     bound = condition.args[1]
-    return simplify_int(bound) if condition.op == "lt" else _plus_one(bound)
+    return simplify(bound) if condition.op == "lt" else _plus_one(bound)
 
 
 def _plus_one(expr: Expr) -> Expr:
     if isinstance(expr, Call) and expr.op in ("min", "max"):
-        return simplify_int(Call(expr.op, tuple(_plus_one(a) for a in expr.args)))
+        return simplify(Call(expr.op, tuple(_plus_one(a) for a in expr.args)))
     if isinstance(expr, Call) and expr.op == "sub" and expr.args[1] == int_const(1):
-        return simplify_int(expr.args[0])
-    return simplify_int(Call("add", (expr, int_const(1))))
+        return simplify(expr.args[0])
+    return simplify(Call("add", (expr, int_const(1))))
 
 
 def _largest(expr: Expr) -> int | None:
@@ -257,5 +258,5 @@ def row_major_strides(shape: tuple[Expr, ...], itemsize: int) -> tuple[Expr, ...
     step: Expr = int_const(itemsize)
     for extent in reversed(shape):
         strides.append(step)
-        step = simplify_int(Call("mul", (step, extent)))
+        step = simplify(Call("mul", (step, extent)))
     return tuple(reversed(strides))

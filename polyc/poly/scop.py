@@ -18,11 +18,11 @@ from polyc.ir.expr import (
     children,
     int_const,
     rewrite,
-    simplify_int,
     substitute,
     with_children,
 )
 from polyc.ir.program import Program, Statement
+from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
 from polyc.poly import isl
 from polyc.poly.isl import Affine, NotAffine
@@ -119,8 +119,8 @@ def extract_scop(program: Program, ranges: Ranges) -> Scop:
         t.name: ScopTensor(
             t.name,
             t.dtype,
-            tuple(simplify_int(i.extent) for i in ranges.tensors[t.name]),
-            tuple(simplify_int(i.lower) for i in ranges.tensors[t.name]),
+            tuple(simplify(i.extent) for i in ranges.tensors[t.name]),
+            tuple(simplify(i.lower) for i in ranges.tensors[t.name]),
             t.role,
             t.base,
         )
@@ -136,7 +136,7 @@ def _is_zero(expr: Expr) -> bool:
 
 
 def _minus(a: Expr, b: Expr) -> Expr:
-    return a if _is_zero(b) else simplify_int(Call("sub", (a, b)))
+    return a if _is_zero(b) else simplify(Call("sub", (a, b)))
 
 
 def _extract_statement(s: Statement, tensors: dict[str, ScopTensor], ranges: Ranges) -> ScopStatement:
@@ -164,7 +164,7 @@ def _extract_statement(s: Statement, tensors: dict[str, ScopTensor], ranges: Ran
     guards, clamp = _build_guards(own.guards, tensors, zero_based)
     value = _expand_pads(clamp(zero_based(s.value)), tensors)
     init = None if s.reduction is None else zero_based(s.reduction.init)
-    extents = {i: simplify_int(own.indices[i].extent) for i in s.indices}
+    extents = {i: simplify(own.indices[i].extent) for i in s.indices}
 
     space = isl.set_space(ranges.parameters, s.name, s.indices)
     names = {i: n for n, i in enumerate(s.indices)}
@@ -224,7 +224,7 @@ def _clamp_guarded(expr: Expr, dimensions: dict[Expr, set[int]], tensors: dict[s
     if isinstance(expr, Read) and expr in dimensions:
         shape = tensors[expr.tensor].shape
         new = tuple(
-            Call("min", (Call("max", (sub, int_const(0))), simplify_int(Call("sub", (shape[d], int_const(1))))))
+            Call("min", (Call("max", (sub, int_const(0))), simplify(Call("sub", (shape[d], int_const(1))))))
             if d in dimensions[expr]
             else sub
             for d, sub in enumerate(new)
