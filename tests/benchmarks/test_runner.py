@@ -1,0 +1,108 @@
+"""The benchmark runner itself; no time is asserted."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from benchmarks import coordinator, report, roofline, statistics
+from benchmarks.__main__ import main
+from benchmarks.coordinator import Measurement, Side
+from benchmarks.worker import relative_error
+from benchmarks.workload import Workload
+from benchmarks.workloads import WORKLOADS
+
+
+def measurement(**sides: list[float]) -> Measurement:
+    return Measurement(WORKLOADS["tmm"], 1, False, {n: Side(n, list(s), error=0.0) for n, s in sides.items()})
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "mix"),
+    [(1, 1, (1, 1)), (2, 1, (2, 1)), (5, 0, (1, 0)), (0, 8, (0, 1)), (1000, 1, (1, 0)), (4, 1, (4, 1))],
+)
+def test_mix_is_the_closest_ratio(read: float, written: float, mix: tuple[int, int]) -> None:
+    assert roofline.mix_of(read, written) == mix
+
+
+@pytest.mark.parametrize("nontemporal", [False, True])
+def test_stream_kernel_adds_what_it_reads(nontemporal: bool) -> None:
+    lanes, _ = roofline.host()
+    kernel = roofline.load(roofline.stream_ir(2, 1, lanes, nontemporal), "stream", ctypes.c_void_p, *[ctypes.c_int64] * 3)
+    a, b, c = (roofline.aligned_array(1024) for _ in range(3))
+    a[:] = np.arange(1024)
+    c[:] = -1
+    kernel((ctypes.c_void_p * 3)(*(x.ctypes.data for x in (a, b, c))), 256, 768, 1)
+    np.testing.assert_array_equal(c[256:768], a[256:768] + 1)
+    assert (c[:256] == -1).all() and (c[768:] == -1).all()
+
+
+def test_read_only_stream_sums() -> None:
+    lanes, _ = roofline.host()
+    kernel = roofline.load(roofline.stream_ir(1, 0, lanes, False), "stream", ctypes.c_void_p, *[ctypes.c_int64] * 3)
+    a = roofline.aligned_array(1024)
+    assert kernel((ctypes.c_void_p * 1)(a.ctypes.data), 0, 1024, 2) == 2 * 1024 / lanes
+
+
+def test_relative_error() -> None:
+    exact = np.array([1.0, -4.0])
+    assert relative_error(np.array([1.0, -4.0], np.float32), exact) == 0
+    assert relative_error(np.array([1.0, -3.0], np.float32), exact) == 0.25
+    assert relative_error(np.array([1.0, np.nan], np.float32), exact) == np.inf
+    assert relative_error(np.zeros(3, np.float32), exact) == np.inf
+
+
+def test_ratio_is_paired_by_round() -> None:
+    summary = statistics.summarise(measurement(polyc=[1, 2, 4], numpy=[2, 4, 8], torch=[9, 9, 9]), "polyc")
+    assert summary.best_peer == "numpy"
+    assert summary.ratio == statistics.Quartiles(2, 2, 2)
+
+
+def test_roofline_is_the_slower_bound() -> None:
+    summary = statistics.summarise(measurement(polyc=[4.0], stream=[1.0], fma=[3.0]), "polyc")
+    assert (summary.bound, summary.roof) == ("fma", 0.75)
+
+
+def test_failed_side_is_a_note() -> None:
+    m = measurement(polyc=[1.0])
+    m.sides["torch"] = Side("torch", failure="no such thing")
+    assert report.notes([m], "polyc") == ["tmm, 1 thread(s): torch left out: no such thing"]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS.values(), ids=lambda w: w.name)
+def test_workloads_are_well_formed(workload: Workload) -> None:
+    assert workload.flops > 0 and workload.bytes_read > 0 and workload.tolerance < 1e-3
+    assert "numpy" in workload.peers
+    assert workload.source.strip()
+
+
+def test_one_run_end_to_end(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    arguments = ["tmm", "--subject", "numpy", "--peers", "numpy,no_such_package", "--rounds", "2", "--json", str(path)]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    assert "no_such_package is not installed" in result.output
+    (row,) = json.loads(path.read_text())["results"]
+    assert len(row["sides"]["numpy"]["seconds"]) == 2
+    assert row["sides"]["numpy"]["error"] <= WORKLOADS["tmm"].tolerance
+    assert row["sides"]["stream"]["seconds"] and row["sides"]["fma"]["seconds"]
+
+
+def test_worker_reports_its_failure(tmp_path: Path) -> None:
+    workload = WORKLOADS["tmm"]
+    with coordinator.reference_file(workload) as exact:
+        worker = coordinator.Worker(workload, "no_such_package", 1, False, exact)
+        with pytest.raises(coordinator.WorkerFailed, match="no_such_package"):
+            worker.receive()
+        worker.close()
+
+
+def test_unknown_workload_is_a_usage_error() -> None:
+    result = CliRunner().invoke(main, ["no_such_workload"])
+    assert result.exit_code == 2
+    assert "no_such_workload" in result.output
