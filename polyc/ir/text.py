@@ -138,8 +138,8 @@ def _where(clause: Where, names: _Names) -> str:
 
 def _type(t: Tensor) -> str:
     extents = ", ".join("?" for _ in range(t.rank)) if t.shape is None else _list(t.shape, _Names(frozenset()))
-    # a tensor of rank 0 whose shape is left to inference and one that is declared as a scalar are told apart by the "?"
-    inferred = "?" if t.shape is None and t.rank == 0 else ""
+    # scalars: a parameter is declared as one, any other is left to inference, unless a mark says the opposite
+    inferred = "" if t.rank or (t.shape is None) == (t.role != "input") else "?" if t.shape is None else "!"
     return f"{t.dtype}[{extents}]{inferred}" + (f" of {format_name(t.base)}" if t.base != t.name else "")
 
 

@@ -195,9 +195,9 @@ def _read_type(r: _Reader, name: str, role: Role, start: Span) -> Tensor:
             extents.append(_read_expr(r))
         if not r.at("]"):
             r.expect(",")
-    inferred = r.accept("?") or len(extents) < rank
+    is_declared = len(extents) == rank if rank else not r.accept("?") if role == "input" else r.accept("!")
     base = r.name() if r.accept("of") else name
-    return Tensor(name, dtype, rank, None if inferred else tuple(extents), role, base, start)
+    return Tensor(name, dtype, rank, tuple(extents) if is_declared else None, role, base, start)
 
 
 def _read_statement(r: _Reader) -> Statement:
