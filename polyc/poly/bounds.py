@@ -217,7 +217,8 @@ def _report_violation(
     reach = ""
     if form.atom is None:
         low, up = (substitute_solved(scale_form(form, f), frame.indices, sizes)[0].rest for f in (1, -1))
-        reach = f" runs from {print_expr(sizes.expr(low))} to {print_expr(sizes.expr(up.neg()))}"
+        if low.n_piece() + up.n_piece() <= 4:
+            reach = f" runs from {print_expr(sizes.expr(low))} to {print_expr(sizes.expr(up.neg()))}"
     used = {n.name for n in walk(site.read.subscripts[d]) if isinstance(n, Index)}
     ranges = "; ".join(f"{i} in {_range_text(b, sizes)}" for i, b in frame.indices.items() if i in used)
     sub = describe_expr(site.read.subscripts[d], names)

@@ -128,7 +128,7 @@ class Sizes:
         if len(pieces) == 1:
             aff = pieces[0]
             return _aff_expr(aff, self.parameters) or self._ast_expr(value)
-        for op in ("min", "max"):
+        for op in ("min", "max") if len(pieces) <= 4 else ():
             whole = islpy.PwAff.from_aff(pieces[0])
             for aff in pieces[1:]:
                 whole = getattr(whole, op)(islpy.PwAff.from_aff(aff))
@@ -168,7 +168,7 @@ def _fold_exprs(op: str, exprs: list[Expr]) -> Expr:
 def _aff_expr(aff: islpy.Aff, parameters: tuple[str, ...]) -> Expr | None:
     """A function of one piece with at most one floor division; None: leave it to isl."""
     n_divisions = aff.dim(islpy.dim_type.div)
-    if n_divisions > 1:
+    if n_divisions > 1 or int(aff.get_denominator_val().to_python()) != 1:  # halves of sizes known to be even, say
         return None
     outer, constant = _coefficients(aff, parameters, 1)
     if n_divisions == 0:
