@@ -1,0 +1,92 @@
+"""What the walker over a loop nest carries: the state of the function being written and the context of a node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from polyc.codegen.builder import Function, Module, Val
+from polyc.codegen.linear import Binding
+from polyc.ir.expr import Expr, Read
+from polyc.ir.loops import Buffer, LoopNest
+from polyc.ir.types import DType
+from polyc.target import Target
+
+if TYPE_CHECKING:
+    from polyc.codegen.accumulators import Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """A condition under which the code at hand runs.
+
+    `condition` is an expression over the variables of the context, or a value where it reads memory.  `variable`: the
+    unrolled or vector loop variable whose bound this is; an access that does not depend on it is made by the loop's first
+    iteration too, so for such an access the condition is taken at `first` (None: that iteration is known to run).
+    `branched`: control flow sees to it already; only code moved out of the branch (register accumulators) needs it.
+    """
+
+    condition: Expr | Val
+    variable: str | None = None
+    first: Expr | None = None
+    branched: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Bindings of loop variables (outermost first), the vector loop around (its variable, lanes, copy), predicates."""
+
+    env: Mapping[str, Binding] = field(default_factory=dict)
+    lane: str | None = None
+    lanes: int = 1
+    copy: int = 0
+    predicates: tuple[Predicate, ...] = ()
+
+    def bind(self, name: str, value: Binding) -> Context:
+        return replace(self, env={**self.env, name: value})
+
+    def bind_lanes(self, name: str, base: Binding, lanes: int, copy: int = 0) -> Context:
+        return replace(self, env={**self.env, name: base}, lane=name, lanes=lanes, copy=copy)
+
+    def under(self, *predicates: Predicate) -> Context:
+        return replace(self, predicates=self.predicates + predicates)
+
+    def branched(self) -> Context:
+        return replace(self, predicates=tuple(replace(p, branched=True) for p in self.predicates))
+
+
+@dataclass(slots=True)
+class State:
+    """The function being written and what its names stand for."""
+
+    nest: LoopNest
+    target: Target
+    module: Module
+    fn: Function
+    params: dict[str, Val]
+    buffers: dict[str, Val]
+    """Base addresses; those of register buffers are stack slots, made when first used."""
+    hidden: dict[str, Val]
+    """``error``, ``threads`` and ``per_thread`` (bytes of the thread buffers of one thread)."""
+    types: dict[str, DType]
+    by_name: dict[str, Buffer]
+    in_parallel: bool = False
+    epochs: dict[str, int] = field(default_factory=dict)
+    """Per buffer a number that changes with every store: equal loads of one epoch are one load."""
+    held: dict[str, Frame] = field(default_factory=dict)
+    """Buffers whose updates go to register accumulators, with the frame of the loop that holds them."""
+    memo: list[dict[Read, Val]] = field(default_factory=lambda: [{}])
+    certain: frozenset[Read] = frozenset()
+    statement_context: Context = field(default_factory=Context)
+    functions: dict[str, int] = field(default_factory=dict)
+    """Counters for the names of outlined functions."""
+
+    def invalidate(self, buffer: str) -> None:
+        """A store to `buffer`: what was loaded from it, or from memory it may share, is not to be used again."""
+        for name in (buffer, *self.by_name[buffer].may_alias):
+            self.epochs[name] = self.epochs.get(name, 0) + 1
+
+    def invalidate_all(self) -> None:
+        for name in self.by_name:
+            self.epochs[name] = self.epochs.get(name, 0) + 1

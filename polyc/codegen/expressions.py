@@ -1,0 +1,378 @@
+"""Values of expressions in a context: scalars where they do not depend on the lane, vectors where they do.
+
+Reads are made under the predicates of the context; an arm of a `Select` is read under its condition, so nothing that the
+program does not read is touched.  Reads that are made whatever the conditions say are not masked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import assert_never
+
+from polyc.codegen import vectors
+from polyc.codegen.arithmetic import emit_cast, emit_operator
+from polyc.codegen.builder import Val, float_val, int_val, llvm_type
+from polyc.codegen.context import Context, Predicate, State
+from polyc.codegen.linear import (
+    LANE,
+    Linear,
+    add_linear,
+    as_linear,
+    constant_of,
+    index_names,
+    multiply_linear,
+    scale_linear,
+    split_lane,
+)
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, evaluate, type_of
+from polyc.ir.loops import Buffer
+from polyc.ir.types import I64
+
+_AFFINE = frozenset(("add", "sub", "mul", "neg"))
+_ORDER = frozenset(("lt", "le", "gt", "ge"))
+
+
+def eval_expr(state: State, ctx: Context, expr: Expr) -> Val:
+    """The value of `expr`: one lane, or `ctx.lanes`."""
+    match expr:
+        case Const(value, dtype):
+            return float_val(float(value), llvm_type(dtype)) if dtype.is_float else int_val(int(value), llvm_type(dtype))
+        case Index() | Size():
+            return _eval_linear(state, ctx, as_linear(expr, ctx.env, ctx.lane))
+        case Read():
+            return eval_read(state, ctx, expr)
+        case Pad():
+            return _eval_pad(state, ctx, expr)
+        case Select():
+            return _eval_select(state, ctx, expr)
+        case Cast(value, dtype):
+            source = type_of(value, state.types)
+            return emit_cast(state.fn, eval_expr(state, ctx, value), source, dtype)
+        case Call(op, args):
+            if _is_index_arithmetic(expr):
+                return _eval_linear(state, ctx, as_linear(expr, ctx.env, ctx.lane))
+            if op in _ORDER and all(_is_index_arithmetic(a) for a in args):
+                return _eval_order(state, ctx, op, args[0], args[1])
+            dtype = type_of(args[0], state.types)
+            return emit_operator(state.fn, state.target, op, [eval_expr(state, ctx, a) for a in args], dtype)
+        case _:
+            assert_never(expr)
+
+
+def _is_index_arithmetic(expr: Expr) -> bool:
+    match expr:
+        case Index() | Size():
+            return True
+        case Const(_, dtype):
+            return dtype == I64
+        case Call(op, args):
+            return op in _AFFINE and all(_is_index_arithmetic(a) for a in args)
+        case _:
+            return False
+
+
+def _eval_linear(state: State, ctx: Context, linear: Linear) -> Val:
+    """The i64 value of a linear form."""
+    split = split_lane(linear, ctx.lane)
+    if split is None:
+        return _sum_terms(state, ctx, linear)
+    uniform, coefficient = split
+    if not coefficient:
+        return _uniform_value(state, ctx, uniform)
+    step = state.fn.splat(_uniform_value(state, ctx, coefficient), ctx.lanes)
+    lanes = vectors.lane_numbers(ctx.lanes)
+    spread = lanes if constant_of(coefficient) == 1 else state.fn.binary("mul", lanes, step)
+    return state.fn.binary("add", _uniform_value(state, ctx, uniform), spread)
+
+
+def _uniform_value(state: State, ctx: Context, linear: Linear) -> Val:
+    total: Val | None = None
+    for part in _by_depth(ctx, linear):
+        value = _sum_terms(state, ctx, part)
+        total = value if total is None else state.fn.binary("add", total, value)
+    return int_val(0) if total is None else total
+
+
+def _by_depth(ctx: Context, linear: Linear) -> list[Linear]:
+    """Terms by the innermost variable they depend on, outermost first, the constant last.
+
+    Added up in this order, what does not change in a loop is one value that LLVM hoists out of it."""
+    depth = {name: number for number, name in enumerate(ctx.env)}
+    groups: dict[int, Linear] = {}
+    for atoms, c in linear.items():
+        inner = max((depth[n] for atom in atoms for n in index_names(atom)), default=-1) if atoms else len(depth)
+        groups.setdefault(inner, {})[atoms] = c
+    return [groups[key] for key in sorted(groups)]
+
+
+def _sum_terms(state: State, ctx: Context, linear: Linear) -> Val:
+    total: Val | None = None
+    for atoms, c in linear.items():
+        value: Val | None = None
+        for atom in atoms:
+            one = _atom_value(state, ctx, atom)
+            value = one if value is None else state.fn.binary("mul", value, one)
+        if value is None:
+            value = int_val(c)
+        elif c != 1:
+            value = state.fn.binary("mul", value, int_val(c))
+        total = value if total is None else state.fn.binary("add", total, value)
+    assert total is not None
+    return total
+
+
+def _atom_value(state: State, ctx: Context, atom: Expr) -> Val:
+    if isinstance(atom, Index):
+        if atom is LANE:
+            return vectors.lane_numbers(ctx.lanes)
+        bound = ctx.env[atom.name]
+        assert isinstance(bound, Val)
+        return bound
+    if isinstance(atom, Size):
+        return state.params[atom.name]
+    return eval_expr(state, ctx, atom)
+
+
+def _eval_order(state: State, ctx: Context, op: str, a: Expr, b: Expr) -> Val:
+    """A comparison of index arithmetic; along the lanes it is a prefix or a suffix, one compare of narrow lane numbers."""
+    fn = state.fn
+    left, right = as_linear(a, ctx.env, ctx.lane), as_linear(b, ctx.env, ctx.lane)
+    if op in ("gt", "ge"):
+        left, right = right, left
+    difference = add_linear(left, scale_linear(right, -1))  # a < b is: difference < 0
+    if op in ("le", "ge"):
+        difference = add_linear(difference, {(): -1})
+    split = split_lane(difference, ctx.lane)
+    if split is None:
+        return fn.compare("icmp slt", _eval_linear(state, ctx, difference), int_val(0))
+    uniform, coefficient = split
+    slope = constant_of(coefficient)
+    known = constant_of(uniform)
+    if slope == 0:
+        if known is not None:
+            return int_val(known < 0, "i1")
+        negative = {atoms: -c for atoms, c in uniform.items() if c < 0 and atoms}
+        positive = {atoms: c for atoms, c in uniform.items() if c >= 0 or not atoms}
+        return fn.compare("icmp slt", _uniform_value(state, ctx, positive), _uniform_value(state, ctx, negative))
+    if slope == 1:  # lane < -uniform
+        if known is not None and -known >= ctx.lanes:
+            return int_val(1, "i1")
+        count = _uniform_value(state, ctx, scale_linear(uniform, -1))
+        return vectors.first_lanes(fn, state.target, count, ctx.lanes)
+    if slope == -1:  # lane > uniform, that is, not lane < uniform + 1
+        count = _uniform_value(state, ctx, add_linear(uniform, {(): 1}))
+        return fn.not_(vectors.first_lanes(fn, state.target, count, ctx.lanes))
+    return fn.compare("icmp slt", _eval_linear(state, ctx, difference), int_val(0))
+
+
+# -- predicates
+
+
+def eval_predicates(state: State, ctx: Context, names: set[str] | None = None) -> tuple[Val | None, Val | None]:
+    """What an access that depends on the variables `names` must be guarded with: a scalar condition and a mask."""
+    scalar: Val | None = None
+    mask: Val | None = None
+    outer = replace(ctx, predicates=())
+    for p in ctx.predicates:
+        if p.branched:
+            continue
+        if isinstance(p.condition, Val):
+            value = p.condition
+        elif names is not None and p.variable is not None and p.variable not in names:
+            if p.first is None:
+                continue
+            value = eval_expr(state, _at_first(outer, p.variable, p.first), p.condition)
+        else:
+            value = eval_expr(state, outer, p.condition)
+        if value.ref == "true":
+            continue
+        if value.lanes == 1:
+            scalar = state.fn.and_(scalar, value)
+        else:
+            mask = state.fn.and_(mask, value)
+    return scalar, mask
+
+
+def _at_first(ctx: Context, variable: str, first: Expr) -> Context:
+    inner = replace(ctx, env={**ctx.env, variable: evaluate(first, {}) if isinstance(first, Const) else first})
+    return replace(inner, lane=None, lanes=1) if ctx.lane == variable else inner
+
+
+def as_scalar(state: State, guard: tuple[Val | None, Val | None]) -> Val | None:
+    """The guard of something that is the same in all lanes: some lane wants it."""
+    scalar, mask = guard
+    return state.fn.and_(scalar, None if mask is None else vectors.is_any(state.fn, mask))
+
+
+def as_mask(state: State, ctx: Context, guard: tuple[Val | None, Val | None]) -> Val | None:
+    both = state.fn.and_(*guard)
+    return None if both is None else state.fn.splat(both, ctx.lanes)
+
+
+# -- memory
+
+
+def certain_reads(expr: Expr) -> frozenset[Read]:
+    """Reads made whatever the conditions in `expr` say."""
+    match expr:
+        case Read():
+            inner = frozenset().union(*(certain_reads(s) for s in expr.subscripts)) if expr.subscripts else frozenset()
+            return inner | {expr}
+        case Pad():
+            return frozenset().union(*(certain_reads(s) for s in expr.read.subscripts), frozenset())
+        case Select():
+            both = certain_reads(expr.then) & certain_reads(expr.other)
+            return certain_reads(expr.condition) | both
+        case _:
+            return frozenset().union(*(certain_reads(c) for c in children(expr)), frozenset())
+
+
+def eval_value(state: State, ctx: Context, expr: Expr) -> Val:
+    """The value of a statement's expression: reads are shared within it."""
+    state.memo = [{}]
+    state.certain = certain_reads(expr)
+    state.statement_context = ctx
+    value = eval_expr(state, ctx, expr)
+    state.certain = frozenset()
+    state.memo = [{}]
+    return value
+
+
+def eval_read(state: State, ctx: Context, read: Read, other: Val | None = None) -> Val:
+    if read in state.certain:
+        ctx = replace(ctx, predicates=state.statement_context.predicates)
+        other = None
+    for known in state.memo:
+        if read in known:
+            return known[read]
+    value = load_element(state, ctx, state.by_name[read.tensor], read.subscripts, other)
+    (state.memo[0] if read in state.certain else state.memo[-1])[read] = value
+    return value
+
+
+def byte_offset(ctx: Context, buffer: Buffer, subscripts: tuple[Expr, ...]) -> Linear:
+    total: Linear = {}
+    for subscript, stride in zip(subscripts, buffer.strides, strict=True):
+        total = add_linear(total, multiply_linear(as_linear(subscript, ctx.env, ctx.lane), as_linear(stride, ctx.env, None)))
+    return total
+
+
+def buffer_base(state: State, buffer: Buffer) -> Val:
+    if buffer.name not in state.buffers:
+        assert buffer.space == "register"
+        size = buffer.dtype.itemsize
+        for extent, stride in zip(buffer.shape, buffer.strides, strict=True):
+            size += max(0, evaluate(extent, {}) - 1) * evaluate(stride, {})
+        # Room for a last vector that sticks out; LLVM splits the slot into registers, so it costs nothing.
+        state.buffers[buffer.name] = state.fn.alloca(f"[{size + 512} x i8]", 64)
+    return state.buffers[buffer.name]
+
+
+def element_pointer(state: State, ctx: Context, buffer: Buffer, uniform: Linear) -> Val:
+    pointer = buffer_base(state, buffer)
+    for part in _by_depth(ctx, uniform):
+        pointer = vectors.offset_pointer(state.fn, pointer, _sum_terms(state, ctx, part))
+    return pointer
+
+
+def lane_pointers(state: State, ctx: Context, buffer: Buffer, offset: Linear) -> Val:
+    """Addresses of the lanes, whatever the subscripts are."""
+    lane = ctx.lane
+    assert lane is not None
+    varying = {t: c for t, c in offset.items() if any(a is LANE or lane in index_names(a) - _own_name(a) for a in t)}
+    base = element_pointer(state, ctx, buffer, {t: c for t, c in offset.items() if t not in varying})
+    return vectors.offset_pointer(state.fn, base, state.fn.splat(_sum_terms(state, ctx, varying), ctx.lanes))
+
+
+def _own_name(atom: Expr) -> set[str]:
+    return {atom.name} if isinstance(atom, Index) else set()
+
+
+def load_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[Expr, ...], other: Val | None = None) -> Val:
+    """The element under the predicates of `ctx`; where they fail nothing is read and the value is `other` or 0."""
+    fn, dtype = state.fn, buffer.dtype
+    names = set().union(*(index_names(s) for s in subscripts)) if subscripts else set()
+    guard = eval_predicates(state, ctx, names)
+    if buffer.space == "register":
+        guard = (None, None)  # the whole slot exists
+    offset = byte_offset(ctx, buffer, subscripts)
+    split = split_lane(offset, ctx.lane)
+    epoch = f"; {state.epochs.get(buffer.name, 0)}"
+    if split is not None:
+        uniform, coefficient = split
+        step = constant_of(coefficient)
+        if step == 0:
+            pointer = element_pointer(state, ctx, buffer, uniform)
+            condition = as_scalar(state, guard)
+            if other is not None and other.lanes > 1:
+                value = vectors.load_scalar(fn, dtype, pointer, condition, epoch)
+                mask = as_mask(state, ctx, guard)
+                return value if mask is None else fn.select(mask, value, other)
+            return vectors.load_scalar(fn, dtype, pointer, condition, epoch, other)
+        if step is not None and abs(step) == dtype.itemsize:
+            pointer = element_pointer(state, ctx, buffer, uniform)
+            load = vectors.load_contiguous if step > 0 else vectors.load_reversed
+            return load(fn, dtype, pointer, ctx.lanes, as_mask(state, ctx, guard), epoch, other)
+    pointers = lane_pointers(state, ctx, buffer, offset)
+    return vectors.load_lanes(fn, state.target, dtype, pointers, as_mask(state, ctx, guard), epoch, other)
+
+
+def store_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[Expr, ...], value: Val) -> None:
+    """Store under the predicates of `ctx`."""
+    fn, dtype = state.fn, buffer.dtype
+    guard = eval_predicates(state, ctx)
+    offset = byte_offset(ctx, buffer, subscripts)
+    split = split_lane(offset, ctx.lane)
+    step = None if split is None else constant_of(split[1])
+    if buffer.space == "register" and (guard[0] is not None or guard[1] is not None):
+        # A blend instead of a masked store keeps the slot in registers.
+        both = fn.and_(*guard)
+        assert both is not None
+        old = load_element(state, replace(ctx, predicates=()), buffer, subscripts)
+        value, guard = fn.select(both, value, old), (None, None)
+    state.invalidate(buffer.name)
+    if split is not None and step == 0:
+        assert value.lanes == 1, "a store of lane-varying values to one element is not vectorised"
+        vectors.store_scalar(fn, dtype, element_pointer(state, ctx, buffer, split[0]), value, as_scalar(state, guard))
+        return
+    value, mask = fn.splat(value, ctx.lanes), as_mask(state, ctx, guard)
+    if split is not None and step == dtype.itemsize:
+        vectors.store_contiguous(fn, dtype, element_pointer(state, ctx, buffer, split[0]), value, mask)
+    else:
+        vectors.store_lanes(fn, state.target, dtype, lane_pointers(state, ctx, buffer, offset), value, mask)
+
+
+# -- conditional values
+
+
+def _arm(state: State, ctx: Context, expr: Expr, condition: Val) -> Val:
+    state.memo.append({})
+    value = eval_expr(state, ctx.under(Predicate(condition)), expr)
+    state.memo.pop()
+    return value
+
+
+def _eval_select(state: State, ctx: Context, expr: Select) -> Val:
+    condition = eval_expr(state, ctx, expr.condition)
+    then = _arm(state, ctx, expr.then, condition)
+    other = _arm(state, ctx, expr.other, state.fn.not_(condition))
+    return state.fn.select(condition, then, other)
+
+
+def _eval_pad(state: State, ctx: Context, expr: Pad) -> Val:
+    buffer = state.by_name[expr.read.tensor]
+    inside: Val | None = None
+    for subscript, extent in zip(expr.read.subscripts, buffer.shape, strict=True):
+        for test in (Call("le", (Const(0), subscript)), Call("lt", (subscript, extent))):
+            value = eval_expr(state, ctx, test)
+            if value.ref != "true":
+                inside = state.fn.and_(inside, value)
+    if inside is None:
+        return eval_read(state, ctx, expr.read)
+    other = _arm(state, ctx, expr.value, state.fn.not_(inside))
+    if expr.read in state.certain or any(expr.read in known for known in state.memo):
+        return state.fn.select(inside, eval_read(state, ctx, expr.read), other)
+    value = load_element(state, ctx.under(Predicate(inside)), buffer, expr.read.subscripts, other)
+    if buffer.space == "register" or value.lanes < inside.lanes:
+        return state.fn.select(inside, value, other)
+    return value

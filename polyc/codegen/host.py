@@ -1,0 +1,66 @@
+"""The machine that runs this process, as a `Target`: features from LLVM's feature map, caches and cores from the system.
+
+The CPU name is never trusted (virtual machines report wrong ones): the instruction set is what the feature map says.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import llvmlite.binding as llvm
+
+from polyc.target import BASELINE, PINNED, Target
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_L1_RANGE, _L2_RANGE, _L3_RANGE = (16 << 10, 128 << 10), (256 << 10, 4 << 20), (2 << 20, 64 << 20)
+"""Sizes outside are not believed: virtual machines report the last-level cache of the whole host, or nothing."""
+
+
+def host_target() -> Target:
+    """The model of this machine.  `cpu` is the highest x86-64 level that the features cover, or "generic"."""
+    features = llvm.get_host_cpu_features()
+    triple = llvm.get_process_triple()
+    base = BASELINE
+    for pinned in PINNED.values():
+        if triple.startswith("x86_64") and all(features.get(f.lstrip("+"), False) for f in pinned.features.split(",")):
+            base = pinned
+    sizes = read_cache_sizes()
+    text = ",".join(f"+{name}" for name in sorted(features) if features[name] and name not in _HARMFUL)
+    return Target(
+        name="host",
+        triple=triple,
+        cpu=base.cpu,
+        features=text,
+        vector_bits=base.vector_bits,
+        n_registers=base.n_registers,
+        has_fma=base.has_fma,
+        has_masks=base.has_masks,
+        has_gather=base.has_gather,
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        l1=sizes.get(1, base.l1),
+        l2=sizes.get(2, base.l2),
+        l3=sizes.get(3, base.l3),
+        cache_line=64,
+    )
+
+
+_HARMFUL = ("prefer-256-bit", "64bit", "shstk", "prefer-128-bit")
+"""Features that say nothing about instructions we use, or that keep LLVM from the widest registers."""
+
+
+def read_cache_sizes(root: Path = _CACHES) -> dict[int, int]:
+    """Bytes by level of the data and unified caches of core 0, clamped to what a core can sensibly count on."""
+    sizes: dict[int, int] = {}
+    for entry in sorted(root.glob("index*")):
+        try:
+            level = int((entry / "level").read_text())
+            kind = (entry / "type").read_text().strip()
+            text = (entry / "size").read_text().strip()
+            size = int(text.rstrip("KMG")) << {"K": 10, "M": 20, "G": 30}.get(text[-1:], 0)
+        except (OSError, ValueError):
+            continue
+        limits = {1: _L1_RANGE, 2: _L2_RANGE, 3: _L3_RANGE}.get(level)
+        if kind != "Instruction" and limits is not None and size > 0:
+            sizes[level] = min(max(size, limits[0]), limits[1])
+    return sizes

@@ -1,0 +1,89 @@
+"""Mathematical functions: inline polynomials for the frequent ones, the C library lane by lane for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from polyc.codegen.builder import Function, Val, float_val, int_val
+from polyc.target import Target
+
+Emit = Callable[[Function, Target, Val], Val]
+
+_LIBM_NAMES = {"abs": "fabs", "sinpi": "sin", "cospi": "cos"}
+
+
+def emit_function(fn: Function, target: Target, op: str, args: list[Val]) -> Val:
+    """`op` on floating-point operands of one type."""
+    match op:
+        case "sigmoid":
+            one = float_val(1.0, args[0].type)
+            e = emit_function(fn, target, "exp", [fn.pure(f"fneg {args[0]}", args[0].type, args[0].lanes)])
+            return fn.binary("fdiv", one, fn.binary("fadd", one, e))
+        case "rhypot":
+            return fn.binary("fdiv", float_val(1.0, args[0].type), call_libm(fn, "hypot", args))
+        case "sinpi" | "cospi":
+            return _circular_pi(fn, op, args[0])
+        case _:
+            return call_libm(fn, op, args)
+
+
+def call_libm(fn: Function, op: str, args: list[Val]) -> Val:
+    """The C library's function, one call per lane; float uses the ``f`` functions."""
+    type = args[0].type
+    name = _LIBM_NAMES.get(op, op) + ("f" if type == "float" else "")
+    callee = fn.module.declare(name, type, [type] * len(args), "nounwind memory(none)")
+    return fn.map_lanes(lambda a: fn.pure(f"call {type} {callee}({', '.join(map(str, a))})", type), *args)
+
+
+def _circular_pi(fn: Function, op: str, x: Val) -> Val:
+    """sin(pi x), cos(pi x): the period is taken off exactly before pi is multiplied."""
+    two = float_val(2.0, x.type)
+    turns = fn.intrinsic("rint", fn.binary("fmul", x, float_val(0.5, x.type)))
+    rest = fn.binary("fsub", x, fn.binary("fmul", two, turns))
+    return call_libm(fn, op, [fn.binary("fmul", rest, float_val(3.141592653589793, x.type))])
+
+
+def emit_int_power(fn: Function, a: Val, b: Val, signed: bool) -> Val:
+    """a to the power b by squaring, wrapping around; a negative exponent gives what NumPy refuses: here 1, -1 or 0."""
+    if b.lanes == 1 and b.is_const and 0 <= int(b.ref) <= 64:
+        return _constant_power(fn, a, int(b.ref))
+    name = f"polyc.power.{'s' if signed else 'u'}{a.type}"
+    if name not in fn.module.extra:
+        fn.module.extra[name] = _POWER.format(
+            name=name, t=a.type, one=int_val(1, a.type).ref, shift="ashr" if signed else "lshr"
+        )
+    return fn.map_lanes(lambda v: fn.pure(f'call {a.type} @"{name}"({v[0]}, {v[1]})', a.type), a, b)
+
+
+def _constant_power(fn: Function, a: Val, exponent: int) -> Val:
+    result: Val | None = None
+    square = a
+    while exponent:
+        if exponent & 1:
+            result = square if result is None else fn.binary("mul", result, square)
+        exponent >>= 1
+        if exponent:
+            square = fn.binary("mul", square, square)
+    return result if result is not None else int_val(1, a.type, a.lanes)
+
+
+_POWER = """
+define internal {t} @"{name}"({t} %base, {t} %exponent) noinline nounwind memory(none) {{
+entry:
+  br label %loop
+loop:
+  %e = phi {t} [ %exponent, %entry ], [ %half, %step ]
+  %b = phi {t} [ %base, %entry ], [ %square, %step ]
+  %r = phi {t} [ {one}, %entry ], [ %next, %step ]
+  %stop = icmp eq {t} %e, 0
+  br i1 %stop, label %done, label %step
+step:
+  %odd = trunc {t} %e to i1
+  %product = mul {t} %r, %b
+  %next = select i1 %odd, {t} %product, {t} %r
+  %square = mul {t} %b, %b
+  %half = lshr {t} %e, 1
+  br label %loop
+done:
+  ret {t} %r
+}}"""

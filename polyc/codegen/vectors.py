@@ -1,0 +1,166 @@
+"""Memory access in scalar and vector form, lane masks, and reductions over lanes.
+
+Everything is element-aligned: NumPy promises no more.  Inactive lanes never touch memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from polyc.codegen.builder import Function, Val, int_val, llvm_type, memory_type, vector_const, zero_val
+from polyc.ir.types import DType
+from polyc.target import Target
+
+_ZEROS = '@".zeros" = internal constant [64 x i8] zeroinitializer, align 64'
+
+
+def offset_pointer(fn: Function, base: Val, offset: Val | int) -> Val:
+    """`base` plus bytes; a vector of offsets gives a vector of pointers."""
+    value = int_val(offset) if isinstance(offset, int) else offset
+    if value.ref == "0":
+        return base
+    return fn.pure(f"getelementptr i8, {base}, {value}", "ptr", value.lanes)
+
+
+def to_memory(fn: Function, value: Val) -> Val:
+    return fn.convert("zext", value, "i8") if value.type == "i1" else value
+
+
+def from_memory(fn: Function, value: Val, dtype: DType) -> Val:
+    return fn.compare("icmp ne", value, zero_val("i8", value.lanes)) if dtype.kind == "b" else value
+
+
+def load_scalar(fn: Function, dtype: DType, pointer: Val, condition: Val | None, epoch: str, other: Val | None = None) -> Val:
+    """One element; where `condition` fails, `other` (or 0) and no access outside: a block of zeros is read instead."""
+    type = memory_type(dtype)
+    if condition is not None:
+        fn.module.extra["zeros"] = _ZEROS
+        pointer = fn.select(condition, pointer, Val('@".zeros"', "ptr"))
+    text = f"load {type}, {pointer}, align {dtype.itemsize}"
+    value = from_memory(fn, fn.pure(text, type, key=text + epoch), dtype)
+    if condition is not None and other is not None and other != zero_val(value.type):
+        value = fn.select(condition, value, other)
+    return value
+
+
+def load_contiguous(
+    fn: Function, dtype: DType, pointer: Val, lanes: int, mask: Val | None, epoch: str, other: Val | None = None
+) -> Val:
+    """`lanes` consecutive elements from `pointer`; inactive lanes give `other` (or 0)."""
+    type = memory_type(dtype)
+    if mask is None:
+        text = f"load <{lanes} x {type}>, {pointer}, align {dtype.itemsize}"
+    else:
+        full = f"<{lanes} x {type}>"
+        name = f"llvm.masked.load.v{lanes}{_suffix(type)}.p0"
+        callee = fn.module.declare(name, full, ["ptr", f"<{lanes} x i1>", full])
+        through = fn.splat(to_memory(fn, other), lanes) if other is not None else zero_val(type, lanes)
+        text = f"call {full} {callee}(ptr align {dtype.itemsize} {pointer.ref}, {mask}, {through})"
+    return from_memory(fn, fn.pure(text, type, lanes, key=text + epoch), dtype)
+
+
+def load_reversed(fn: Function, dtype: DType, pointer: Val, lanes: int, mask: Val | None, epoch: str, other: Val | None) -> Val:
+    """Elements from `pointer` downwards: a contiguous load that ends there, turned round."""
+    backwards = range(lanes - 1, -1, -1)
+    turned = None if mask is None else fn.shuffle(mask, None, backwards)
+    through = fn.shuffle(other, None, backwards) if other is not None and other.lanes > 1 else other
+    first = offset_pointer(fn, pointer, -(lanes - 1) * dtype.itemsize)
+    return fn.shuffle(load_contiguous(fn, dtype, first, lanes, turned, epoch, through), None, backwards)
+
+
+def load_lanes(
+    fn: Function, target: Target, dtype: DType, pointers: Val, mask: Val | None, epoch: str, other: Val | None = None
+) -> Val:
+    """One element per pointer: a gather where the target has it for this width, else one load per lane."""
+    lanes, type = pointers.lanes, memory_type(dtype)
+    if target.has_gather and dtype.itemsize >= 4:
+        full = f"<{lanes} x {type}>"
+        callee = fn.module.declare(
+            f"llvm.masked.gather.v{lanes}{_suffix(type)}.v{lanes}p0", full, [f"<{lanes} x ptr>", f"<{lanes} x i1>", full]
+        )
+        active = mask if mask is not None else int_val(1, "i1", lanes)
+        through = fn.splat(other, lanes) if other is not None else zero_val(type, lanes)
+        text = f"call {full} {callee}(<{lanes} x ptr> align {dtype.itemsize} {pointers.ref}, {active}, {through})"
+        return from_memory(fn, fn.pure(text, type, lanes, key=text + epoch), dtype)
+    result = Val("poison", llvm_type(dtype), lanes)
+    for lane in range(lanes):
+        condition = None if mask is None else fn.extract(mask, lane)
+        default = None if other is None else fn.extract(other, lane)
+        one = load_scalar(fn, dtype, fn.extract(pointers, lane), condition, epoch, default)
+        result = fn.insert(result, one, lane)
+    return result
+
+
+def store_scalar(fn: Function, dtype: DType, pointer: Val, value: Val, condition: Val | None = None) -> None:
+    with fn.when(condition):
+        fn.effect(f"store {to_memory(fn, value)}, {pointer}, align {dtype.itemsize}")
+
+
+def store_contiguous(fn: Function, dtype: DType, pointer: Val, value: Val, mask: Val | None) -> None:
+    value = to_memory(fn, value)
+    if mask is None:
+        fn.effect(f"store {value}, {pointer}, align {dtype.itemsize}")
+        return
+    name = f"llvm.masked.store.v{value.lanes}{_suffix(value.type)}.p0"
+    callee = fn.module.declare(name, "void", [value.full_type, "ptr", f"<{value.lanes} x i1>"])
+    fn.effect(f"call void {callee}({value}, ptr align {dtype.itemsize} {pointer.ref}, {mask})")
+
+
+def store_lanes(fn: Function, target: Target, dtype: DType, pointers: Val, value: Val, mask: Val | None) -> None:
+    """One element per pointer, in the order of the lanes."""
+    value = to_memory(fn, value)
+    lanes = value.lanes
+    if target.has_masks and target.has_gather and dtype.itemsize >= 4:
+        name = f"llvm.masked.scatter.v{lanes}{_suffix(value.type)}.v{lanes}p0"
+        callee = fn.module.declare(name, "void", [value.full_type, f"<{lanes} x ptr>", f"<{lanes} x i1>"])
+        active = mask if mask is not None else int_val(1, "i1", lanes)
+        fn.effect(f"call void {callee}({value}, <{lanes} x ptr> align {dtype.itemsize} {pointers.ref}, {active})")
+        return
+    for lane in range(lanes):
+        with fn.when(None if mask is None else fn.extract(mask, lane)):
+            fn.effect(f"store {fn.extract(value, lane)}, {fn.extract(pointers, lane)}, align {dtype.itemsize}")
+
+
+def lane_numbers(lanes: int, type: str = "i64") -> Val:
+    return vector_const(range(lanes), type)
+
+
+def first_lanes(fn: Function, target: Target, count: Val, lanes: int) -> Val:
+    """The mask of lanes below `count` (an i64, any value), as one compare of lane numbers as narrow as a register allows."""
+    if count.is_const:
+        return vector_const([int(lane < int(count.ref)) for lane in range(lanes)], "i1")
+    type = f"i{min(64, max(8, target.vector_bits // lanes))}"
+    clamped = fn.intrinsic("smin", fn.intrinsic("smax", count, int_val(0)), int_val(lanes))
+    narrow = fn.splat(fn.convert("trunc", clamped, type), lanes)
+    return fn.compare("icmp ult", lane_numbers(lanes, type), narrow)
+
+
+def is_any(fn: Function, mask: Val) -> Val:
+    """Whether a lane is active."""
+    if mask.lanes == 1:
+        return mask
+    callee = fn.module.declare(f"llvm.vector.reduce.or.v{mask.lanes}i1", "i1", [mask.full_type])
+    return fn.pure(f"call i1 {callee}({mask})", "i1")
+
+
+def reduce_lanes(fn: Function, value: Val, combine: Callable[[Val, Val], Val]) -> Val:
+    """Lanes combined pairwise, upper half with lower half, down to one: a tree that depends on the lane count only."""
+    while value.lanes > 1:
+        if value.lanes % 2:
+            rest = fn.extract(value, value.lanes - 1)
+            return combine(reduce_lanes(fn, fn.shuffle(value, None, range(value.lanes - 1)), combine), rest)
+        half = value.lanes // 2
+        value = combine(fn.shuffle(value, None, range(half)), fn.shuffle(value, None, range(half, value.lanes)))
+    return value
+
+
+def reduce_pairwise(values: list[Val], combine: Callable[[Val, Val], Val]) -> Val:
+    """Neighbours combined, level by level: a tree that depends on the count only."""
+    while len(values) > 1:
+        pairs = [combine(a, b) for a, b in zip(values[::2], values[1::2], strict=False)]
+        values = pairs + ([values[-1]] if len(values) % 2 else [])
+    return values[0]
+
+
+def _suffix(type: str) -> str:
+    return {"float": "f32", "double": "f64"}.get(type, type)
