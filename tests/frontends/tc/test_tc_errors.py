@@ -1,0 +1,265 @@
+"""Every error class: code, the words of the message, the caret and a way out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from polyc.diagnostics import (
+    CompileBudgetError,
+    PolycError,
+    SemanticError,
+    SyntaxErrorInSource,
+    UnsupportedError,
+)
+from polyc.frontends.tc import read_tc
+from tests.frontends.tc.rendering import PARAMETERS, conformance
+
+# text, code, words of the message, what the caret marks
+SYNTAX = [
+    ("", "syntax-unexpected", "expected 'def' but found the end of the text", None),
+    ("def f{} {}", "syntax-unexpected", "expected '(' but found '{'", "{"),
+    ("def f(float(N) A) -> (O) { O(i) = }", "syntax-unexpected", "expected an expression but found '}'", "}"),
+    ("def f(float(N) A) -> (O) { O(i) = A(i)", "syntax-unexpected", "but found the end of the text", ")"),
+    ("def f(float(N) A) -> (O) { O(i) max = A(i, j) }", "syntax-unexpected", "but found 'max'", "max"),
+    ("def f(float(N) A) -> (O) { O(i) = A[i] }", "syntax-unexpected", "but found '['", "["),
+    ("def f(float(N) A) -> (O) { O(i) -= A(i) }", "syntax-unexpected", "expected '=' or an assignment", "-"),
+    ("def f(float(N) A) -> (max) { }", "syntax-unexpected", "but found 'max'", "max"),
+    ("def f(float(N) A) -> (O) { O(i) = A(i) and A(i) }", "syntax-unexpected", "expected '(', '='", "A"),
+    ("def f(float(N) A) -> (O) { O(i) = A(i where i in 0:3 }", "syntax-unexpected", "expected ')'", "where"),
+    ("def f(float(N) A) -> (O) { O(i) = A(i); }", "syntax-character", "unexpected character ';'", ";"),
+    ("def f(float(N) Ä) -> (O) { O(i) = Ä(i) }", "syntax-character", "unexpected character 'Ä'", "Ä"),
+    ("def f(float(N) A) -> (O) { O(i) = A(i) & A(i) }", "syntax-character", "unexpected character '&'", "&"),
+    ("def f(float(N) A) -> (O) { O(i) = 1 where i in 0..2 }", "syntax-number", "malformed number '0..2'", "0..2"),
+    ("def f(float(N) A) -> (O) { O(i) = 3x }", "syntax-number", "malformed number '3x'", "3x"),
+    ("def f(float(N) A) -> (O) { O(i) = 0x1p3 }", "syntax-number", "malformed number '0x1p3'", "0x1p3"),
+    ("def f(float(N) A) -> (O) { O(i) = " + "1" * 500 + " }", "syntax-number", "500 characters", "1" * 500),
+]
+
+# statements, code, words of the message, what the caret marks
+STATEMENTS = [
+    ("O(i, i) = a(i)", "semantic-already-defined", "i is already defined", "i"),
+    ("O(N) = a(N)", "semantic-already-defined", "N is already defined as a size", "N"),
+    ("O(i) = x where x = 1, x = 2, i in 0:3", "semantic-already-defined", "x is already defined", "x"),
+    ("O(i) = i where i = 1", "semantic-already-defined", "i is already defined", "i"),
+    ("N(i) = a(i) O(i) = a(i)", "semantic-already-defined", "N is already defined as a size", "N"),
+    ("O(exp) = a(exp)", "semantic-builtin-name", "exp is a built-in function and cannot be redefined", "exp"),
+    ("O(i) = a(i) + exp", "semantic-builtin-name", "exp is a built-in function", "exp"),
+    ("O(i) = y0 where y0 = a(i)", "semantic-builtin-name", "y0 is a built-in function", "y0"),
+    ("a(i) = a(i) + 42 O(i) = a(i)", "semantic-immutable-input", "TC inputs are immutable", "a"),
+    ("O(i) = T(i) T(i) = a(i)", "semantic-undefined", "undefined variable T used here", "T"),
+    ("O(i) = O(i) + 1", "semantic-undefined", "undefined variable O used here", "O"),
+    ("O(i) = Q(i)", "semantic-undefined", "undefined variable Q used here", "Q"),
+    ("T(i) = a(i)", "semantic-undefined", "undefined variable O used here: it is returned", "O"),
+    ("T(i) += a(i) O(i) = T(i)", "semantic-undefined", "undefined variable T used here", "T"),
+    ("O(i) = v v = s", "semantic-undefined", "undefined variable v used here", "v"),
+    ("O(i) = x where x = x + 1", "semantic-undefined", "undefined variable x used here", "x"),
+    ("O(i) = x where x = y, y = a(i)", "semantic-undefined", "undefined variable y used here", "y"),
+    ("O(i) = a(i) where i in 0:NN", "semantic-undefined", "undefined variable NN used here", "NN"),
+    ("O(i) = 2 * foo where foo = a(i), foo in 1:2", "semantic-undefined", "undefined variable foo used here", "foo"),
+    ("O(i) = a(i) where j in 0:3", "semantic-undefined", "undefined variable j used here", "j"),
+    ("O(i) = a(i) where N in 0:3", "semantic-undefined", "undefined variable N used here", "N"),
+    ("O(i) = A(i, j)", "semantic-missing-reduction", "includes reduction variable j but does not specify", "j"),
+    ("O(i) = A(j, k)", "semantic-missing-reduction", "includes reduction variables j, k", "j"),
+    ("O(i) = A(i)", "semantic-rank", "expected 2 dimensions but found 1 dimensions", "A(i)"),
+    ("O(i) = A()", "semantic-rank", "expected 2 dimensions but found 0 dimensions", "A()"),
+    ("O(i) = a(i) O += a(i)", "semantic-rank", "expected 1 dimensions but found 0 dimensions", "O"),
+    ("O(i) = s(i)", "semantic-tensor-expected", "expected a tensor but found a scalar", "s(i)"),
+    ("O(i) = i(0)", "semantic-tensor-expected", "expected a tensor but found a scalar", "i(0)"),
+    ("O(i) = N(0) where i in 0:3", "semantic-tensor-expected", "expected a tensor but found a scalar", "N(0)"),
+    ("O(i) = x(0) where x = a(i)", "semantic-tensor-expected", "expected a tensor but found a scalar", "x(0)"),
+    ("O(i) = a + a(i)", "semantic-scalar-expected", "expected a scalar but found a tensor expression", "a"),
+    ("O(i) = exp(a(i), 2)", "semantic-arity", "expected 1 argument but found 2", "exp(a(i), 2)"),
+    ("O(i) = atan2(a(i))", "semantic-arity", "expected 2 arguments but found 1", "atan2(a(i))"),
+    ("O(i) = max(a(i))", "semantic-arity", "expected 2 arguments but found 1", "max(a(i))"),
+    ("O(i) = pad(a(i))", "semantic-arity", "expected 2 arguments but found 1", "pad(a(i))"),
+    ("O(i) = 1 where i in 0:I(0)", "semantic-read-in-bound", "tensor accesses cannot be used in this context", "I(0)"),
+    ("O(i) = 1 where i in 0:n", "semantic-read-in-bound", "tensor accesses cannot be used in this context", "n"),
+    ("O(i) = 1 where i in 0:ceil(N)", "semantic-read-in-bound", "cannot be used in this context", "ceil(N)"),
+    ("O(i) = 1 where x = n + 1, i in 0:x", "semantic-read-in-bound", "cannot be used in this context", "x"),
+    ("O(i) = a(i) * A.2", "semantic-extent", "A has no dimension 2", "A.2"),
+    ("O(i) = pad(3, 0)", "semantic-pad", "is not a tensor read", "3"),
+    ("O(i) = a(i) where exists a(j)", "semantic-unused-index", "index j stands only in an exists clause", "j"),
+    ("O(i) = a(i + .5)", "type-not-integral", "expected integral type but found float32", ".5"),
+    ("O(i) = a(D(i))", "type-not-integral", "expected integral type but found float64", "D(i)"),
+    ("O(i) = a(i < 3)", "type-not-integral", "expected integral type but found bool", "i < 3"),
+    ("O(i) = a(floor(i))", "type-not-integral", "expected integral type but found float32", "floor(i)"),
+    ("O(i) = a(x) where x = s + i", "type-not-integral", "expected integral type but found float32", "x"),
+    ("O(i) = 1 where i in 0:2.5", "type-not-integral", "expected integral type but found float32", "2.5"),
+    ("O(i) = a(i) ? 1 : 2", "type-not-boolean", "expected boolean but found float32", "a(i)"),
+    ("O(i) = P(i) && I(i)", "type-not-boolean", "expected boolean but found int32", "I(i)"),
+    ("O(i) = !U(i)", "type-not-boolean", "expected boolean but found uint8", "U(i)"),
+    ("O(i) = I(i) O(i) += a(i)", "type-narrowing", "type float32 to narrower type int32", "a(i)"),
+    ("O(i) = pad(I(i), 0.5)", "type-narrowing", "type float32 to narrower type int32", "0.5"),
+    ("O(i) = P(i) + P(i)", "type-bool-arithmetic", "expected a number but found bool", "P(i) + P(i)"),
+    ("O +=! P(i)", "type-bool-arithmetic", "expected a number but found bool", "P(i)"),
+    ("O(i) = -P(i)", "type-bool-arithmetic", "expected a number but found bool", "P(i)"),
+    ("O(i) = 3000000000 + I(i)", "type-literal", "3000000000 does not fit int32", "3000000000"),
+    ("O(i) = a(i) * 1e39", "type-literal", "1e39 does not fit float32", "1e39"),
+    ("O(i) = uint8(256) + U(i)", "type-literal", "256 does not fit uint8", "256"),
+    ("O(i) = float16(a(i))", "unsupported-half-precision", "Half precision floating point not supported", "float16(a(i))"),
+    ("O(i) = j1(a(i))", "unsupported-builtin", "j1 is not available", "j1(a(i))"),
+    ("O(i) = norm3d(a(i), a(i), a(i))", "unsupported-builtin", "norm3d is not available", "norm3d(a(i), a(i), a(i))"),
+    ("O(0) = s", "unsupported-left-subscript", "only plain indices", "0"),
+    ("O(2 * i) = a(i)", "unsupported-left-subscript", "only plain indices", "2 * i"),
+    ("O(I(i)) +=! a(i)", "unsupported-left-subscript", "only plain indices", "I(i)"),
+    ("O(i) +=! A(i, j) where j in i:N", "unsupported-triangular-range", "the range of j depends on index i", "i"),
+    ("T(i) = a(i) O(i) = T(i) * T.0", "unsupported-extent", "is inferred later", "T.0"),
+]
+
+# a whole definition, code, words of the message, what the caret marks
+DEFINITIONS = [
+    ("def f(float A, float A) -> (O) { O = A }", "semantic-already-defined", "A is already defined as a parameter", "A"),
+    ("def f(float(N) A, int32 N) -> (O) { O(i) = A(i) }", "semantic-already-defined", "N is already defined", "N"),
+    ("def f(float A) -> (O, O) { O = A }", "semantic-already-defined", "O is already defined as a result", "O"),
+    ("def f(float A) -> (A) { A = 1 }", "semantic-already-defined", "A is already defined as a parameter", "A"),
+    ("def f(float A) -> (O) { O = A } def f(float A) -> (O) { O = A }", "semantic-already-defined", "f is already", "f"),
+    ("def f(float(sin) A) -> (O) { O(i) = A(i) }", "semantic-builtin-name", "sin is a built-in function", "sin"),
+    ("def f(A) -> (O) { O = A }", "semantic-parameter-type", "the parameter A has no type", "A"),
+    ("def f(float(2.5) A) -> (O) { O(i) = A(i) }", "semantic-dimension", "must be an integer but found 2.5", "2.5"),
+    ("def f(float(N) A) -> () { O(i) = A(i) }", "semantic-no-result", "f returns nothing", "f"),
+    ("def f(float(N) A) -> (float(Q) O) { O(i) = A(i) }", "semantic-undefined", "undefined variable Q used here", "Q"),
+    ("def f(float(N) A) -> (int32(N) O) { O(i) = A(i) }", "type-narrowing", "type float32 to narrower type int32", "A(i)"),
+    (
+        "def f(float(N) A) -> (float(N, N) O) { O(i) = A(i) }",
+        "semantic-rank",
+        "tensor defined with 1 dimensions but declared as an output with 2 dimensions",
+        "O",
+    ),
+    ("def f(float16(N) A) -> (O) { O(i) = A(i) }", "unsupported-half-precision", "Half precision", "float16(N)"),
+    ("def f(float(N) A) -> (bfloat16(N) O) { O(i) = A(i) }", "unsupported-half-precision", "Half precision", "bfloat16(N)"),
+]
+
+
+def check(text: str, code: str, words: str, marked: str | None) -> PolycError:
+    with pytest.raises(PolycError) as caught:
+        read_tc(text, "x.tc")
+    error = caught.value
+    assert [d.code for d in error.diagnostics][:1] == [code] or code in [d.code for d in error.diagnostics]
+    found = next(d for d in error.diagnostics if d.code == code)
+    assert words in found.message
+    assert found.help and found.span is not None
+    if marked is not None:
+        assert text[found.span.start : found.span.end] == marked
+    shown = str(error)
+    assert "x.tc:" in shown and "^" in shown and "help: " in shown
+    return error
+
+
+@pytest.mark.parametrize(("text", "code", "words", "marked"), SYNTAX)
+def test_syntax_errors(text: str, code: str, words: str, marked: str | None) -> None:
+    assert isinstance(check(text, code, words, marked), SyntaxErrorInSource)
+
+
+@pytest.mark.parametrize(("body", "code", "words", "marked"), STATEMENTS)
+def test_statement_errors(body: str, code: str, words: str, marked: str) -> None:
+    error = check(f"def f({PARAMETERS}) -> (O) {{ {body} }}", code, words, marked)
+    assert isinstance(error, UnsupportedError if code.startswith("unsupported") else SemanticError)
+    # One mistake, one message.
+    assert len({(d.code, d.message) for d in error.diagnostics}) == 1 or body.startswith(("N(i)", "O(i) = a(i) + exp"))
+
+
+@pytest.mark.parametrize(("text", "code", "words", "marked"), DEFINITIONS)
+def test_definition_errors(text: str, code: str, words: str, marked: str) -> None:
+    error = check(text, code, words, marked)
+    assert isinstance(error, UnsupportedError if code.startswith("unsupported") else SemanticError)
+
+
+def test_all_errors_of_a_text_come_at_once() -> None:
+    text = "def f(float(N) A) -> (O) {\n O(i) = A(i, j) + B(i)\n}\ndef g(float(N) A) -> (P) {\n P(i) = A(j)\n P(i) = !A(i)\n}"
+    with pytest.raises(SemanticError) as caught:
+        read_tc(text)
+    lines = [d.span.line_column()[0] for d in caught.value.diagnostics]
+    codes = [d.code for d in caught.value.diagnostics]
+    assert lines == [2, 2, 5, 6]
+    assert codes == ["semantic-rank", "semantic-undefined", "semantic-missing-reduction", "type-not-boolean"]
+
+
+def test_an_error_does_not_cascade() -> None:
+    text = f"def f({PARAMETERS}) -> (O) {{ T(i) = a(i, i) V(i) = T(i) + 1 O(i) = V(i) && P(i) O(i) += T(i) }}"
+    with pytest.raises(SemanticError) as caught:
+        read_tc(text)
+    assert [d.code for d in caught.value.diagnostics] == ["semantic-rank"]
+
+
+def test_the_help_suggests_a_near_name() -> None:
+    for body, name in (("O(i) = sqtr(a(i))", "sqrt"), ("O(i) = a(i) where i in 0:NM", "N")):
+        error = check(f"def f({PARAMETERS}) -> (O) {{ {body} }}", "semantic-undefined", "undefined variable", None)
+        assert f"did you mean {name}?" in str(error)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "(" * 10_000 + "a(i)" + ")" * 10_000,
+        "-" * 10_000 + "a(i)",
+        "a(i) + " * 10_000 + "a(i)",
+        "a(i) > 0 ? 0 : " * 10_000 + "a(i)",
+        "exp(" * 10_000 + "a(i)" + ")" * 10_000,
+        "a(" * 10_000 + "i" + ")" * 10_000,
+        "(" * 10_000,
+    ],
+)
+def test_deep_nesting_is_a_named_error(value: str) -> None:
+    for text in (f"O(i) = {value}", f"O(i) = a(i) where i in 0:{value}", f"O({value}) = a(i)"):
+        with pytest.raises(SyntaxErrorInSource) as caught:
+            read_tc(f"def f({PARAMETERS}) -> (O) {{ {text} }}")
+        assert caught.value.code in ("syntax-nesting", "syntax-unexpected")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "exp(" * 62 + "a(i)" + ")" * 62,
+        "a(int32(" * 30 + "a(i)" + "))" * 30,
+        "I(" * 62 + "i" + ")" * 62,
+        "(" * 60 + "a(i)" + " + 1) * 2" * 60,
+        "1 + " * 150 + "a(i)",
+        "a(" + "1 + " * 150 + "i)",
+        "a(i) > 0 ? 0 : " * 150 + "a(i)",
+    ],
+)
+def test_what_is_below_the_limit_is_read(value: str) -> None:
+    read_tc(f"def f({PARAMETERS}) -> (O) {{ O(i) = {value} }}")
+
+
+def test_lets_that_blow_up_are_a_named_error() -> None:
+    doubling = "".join(f", x{k + 1} = x{k} + x{k}" for k in range(60))
+    chain = "".join(f", x{k + 1} = x{k} + 1" for k in range(1000))
+    for start, lets, use in (("a(i)", doubling, "x60"), ("i", doubling, "a(x60)"), ("i", chain, "a(x1000) + x1000")):
+        with pytest.raises(CompileBudgetError) as caught:
+            read_tc(f"def f({PARAMETERS}) -> (O) {{ O(i) = a(i) + {use} where x0 = {start}{lets} }}")
+        assert {d.code for d in caught.value.diagnostics} == {"budget-expression"}
+
+
+def test_conformance_programs_that_are_wrong_by_their_text() -> None:
+    expected = {
+        "bad_indirect_where": "semantic-read-in-bound",
+        "bad_indirect_where_circular": "semantic-read-in-bound",
+        "bad_mutable_input": "semantic-immutable-input",
+        "bad_no_reduction": "semantic-missing-reduction",
+        "bad_syntax_braces": "syntax-unexpected",
+        "bad_float_index": "type-not-integral",
+        "bad_tensor_bound_both": "semantic-read-in-bound",
+        "bad_tensor_bound": "semantic-read-in-bound",
+        "bad_let_and_range": "semantic-undefined",
+        "bad_constant_left": "unsupported-left-subscript",
+        "bad_triangular": "unsupported-triangular-range",
+    }
+    for entry in conformance()["reject"]:
+        if entry["id"] in expected:
+            with pytest.raises(PolycError) as caught:
+                read_tc(entry["text"])
+            assert caught.value.code == expected[entry["id"]]
+        else:
+            read_tc(entry["text"])
+
+
+def test_every_code_is_tested_and_has_its_paragraph() -> None:
+    root = Path(__file__).parents[3]
+    page = root / "docs/errors.d/tc.md"
+    page = page if page.exists() else root / "docs/errors.md"
+    headings = {line[3:].strip() for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("## ")}
+    tested = {entry[1] for entry in (*SYNTAX, *STATEMENTS, *DEFINITIONS)}
+    assert tested | {"syntax-nesting", "budget-expression", "semantic-accumulate"} <= headings
