@@ -76,7 +76,7 @@ class Operator:
         """The Program; an error where it depends on the types of the arguments (then use ``op.lower(...).program``)."""
         if self._source.fixed is None:
             raise argument_error(
-                "argument-types-open",
+                "argument-program-open",
                 f"the program of {self.name} depends on its arguments, whose types are not declared",
                 None,
                 "use op.lower(*arrays).program, or annotate every parameter",
@@ -171,7 +171,8 @@ class Operator:
             results: tuple[Any, ...] = run_verified(program, plan, arrays, outputs, sizes)
         else:
             results = plan.run(arrays, checked)
-            self._remember(plan, inputs, out, named)
+            if not aliases:  # code for aliased arrays would serve others too, but more slowly
+                self._remember(plan, inputs, out, named)
         return tuple(r if value is None else value for r, value in zip(results, given, strict=True))
 
     def _solve(

@@ -94,7 +94,9 @@ class FunctionSource:
     def program_for(self, types: Sequence[ArrayType], constants: Mapping[str, Any]) -> Program:
         if not constants and self.fixed is not None:
             return self.fixed
-        opened = {f.name: (dtype, len(shape)) for f, (dtype, shape) in zip(self.formals, types, strict=True) if f.dtype is None}
+        opened = {
+            f.name: (dtype, len(shape)) for f, (dtype, shape) in zip(self.formals, types, strict=False) if f.dtype is None
+        }
         # 1, 1.0 and True are equal but give different programs.
         key = (tuple(opened.values()), tuple(sorted((n, type(v).__name__, v) for n, v in constants.items())))
         program = self._programs.get(key)

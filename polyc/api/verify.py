@@ -23,25 +23,24 @@ def run_verified(
     The interpreter goes first, since the kernel may overwrite what it reads.  Its errors (ranges, subscripts) are the
     user's, and stand.
     """
-    from polyc.ir.interpret import interpret
-    from polyc.ir.numeric import compare_results, tolerance
+    from polyc.ir.tolerance import check_results, expect_results
 
     arrays = dict(zip(program.parameters, inputs, strict=True))
-    initial = {r.name: o for r, o in zip(program.returns, outputs, strict=True) if o is not None and r.initial is not None}
-    expected = interpret(program, arrays, dict(sizes), initial or None)
+    given = zip(program.returns, outputs, strict=True)
+    initial = {r.name: o for r, o in given if o is not None and r.initial is not None}
+    expected = expect_results(program, arrays, dict(sizes), initial)
     results = plan.run(inputs, [o for o in outputs if o is not None])
-    for result, got in zip(program.returns, results, strict=True):
-        allowed = tolerance(program, sizes, program.tensor(result.version).dtype)
-        difference = compare_results({result.name: got}, {result.name: expected[result.name]}, allowed)
-        if difference is not None:
-            raise InternalError(
-                Diagnostic(
-                    "internal-verify",
-                    f"{program.name} at {_label(sizes)}: the kernel and the reference interpreter differ: {difference}",
-                    None,
-                    "this is a bug in polyc; please report it with the operator and these sizes",
-                )
+    got = {r.name: array for r, array in zip(program.returns, results, strict=True)}
+    difference = check_results(got, expected)
+    if difference is not None:
+        raise InternalError(
+            Diagnostic(
+                "internal-verify",
+                f"{program.name} at {_label(sizes)}: the kernel and the reference interpreter differ: {difference}",
+                None,
+                "this is a bug in polyc; please report it with the operator and these sizes",
             )
+        )
     return results
 
 
