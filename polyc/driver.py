@@ -28,7 +28,7 @@ STAGES = ("program", "scop", "sched", "loops", "ll", "s")
 compile_lock = threading.RLock()
 """isl's context is not thread-safe: one compilation at a time."""
 
-Strides = tuple[tuple[int, ...] | None, ...]
+Strides = tuple[tuple[int | None, ...] | None, ...]
 
 
 @dataclass(eq=False)

@@ -237,7 +237,9 @@ def _make_buffers(
     for position, array in enumerate(signature.arrays):
         name = names[array.name]
         if array.strides is not None:
-            strides: tuple[Expr, ...] = tuple(int_const(v) for v in array.strides)
+            strides: tuple[Expr, ...] = tuple(
+                Size(f"{array.name}.stride{d}") if v is None else int_const(v) for d, v in enumerate(array.strides)
+            )
         else:
             strides = tuple(Size(f"{array.name}.stride{d}") for d in range(len(array.shape)))
         buffers.append(Buffer(name, array.dtype, array.shape, strides, "argument", position, shared.get(name, ())))

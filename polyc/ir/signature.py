@@ -27,8 +27,8 @@ class ArraySpec:
     shape: tuple[Expr, ...]
     lower: tuple[Expr, ...]
     role: Literal["input", "output", "inout"]
-    strides: tuple[int, ...] | None = None
-    """Byte strides the code was specialised for; None: any (read from the argument block)."""
+    strides: tuple[int | None, ...] | None = None
+    """Byte strides the code was specialised for; None (in one place, or for all): any, read from the argument block."""
 
 
 @dataclass(frozen=True, slots=True)

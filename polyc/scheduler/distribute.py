@@ -7,23 +7,32 @@ the statements of a band, so running all of one part first keeps each source bef
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement
-from polyc.scheduler.accesses import access_motions, index_trips
+from polyc.scheduler.accesses import access_motions, index_trips, statement_work
+from polyc.scheduler.parallel import MINIMUM_WORK
 from polyc.target import Target
 
 
-def distribute_bands(node: Node, scop: Scop, target: Target) -> Node:
-    """Separate the parts of a sequence under a band that each reread an operand beyond half of the second-level cache."""
+def distribute_bands(node: Node, scop: Scop, target: Target, is_inside: bool = False) -> Node:
+    """Separate the parts of a sequence under a band that each reread an operand beyond half of the second-level cache.
+
+    An outermost band that reduces in some parts only is separated as well: the other parts are parallel on their own."""
     match node:
         case Leaf():
             return node
         case Sequence():
             return Sequence(tuple(distribute_bands(c, scop, target) for c in node.children))
         case Band():
-            child = distribute_bands(node.child, scop, target)
+            child = distribute_bands(node.child, scop, target, True)
             if not isinstance(child, Sequence) or any(m.kind == "S" for m in node.members):
                 return Band(node.members, child)
+            if not is_inside and all(m.kind == "R" for m in node.members):
+                parallel = _free_parallel_parts(node.members, child, scop)
+                if parallel is not None:
+                    return parallel
             groups: list[list[Node]] = [[]]
             streams = False
             for part in child.children:
@@ -38,6 +47,29 @@ def distribute_bands(node: Node, scop: Scop, target: Target) -> Node:
             if len(groups) == 1:
                 return Band(node.members, child)
             return Sequence(tuple(_band_over(node.members, g) for g in groups))
+
+
+def _free_parallel_parts(members: tuple[Member, ...], child: Sequence, scop: Scop) -> Node | None:
+    """Runs of parts that reduce along the band, and runs that do not; None if all are alike or there is little work."""
+    work = sum(statement_work(scop.statement(n)) for n in statements_of(child))
+    reduces = [any(_reduces(m, scop.statement(n)) for m in members for n in statements_of(part)) for part in child.children]
+    if all(reduces) or work < MINIMUM_WORK:
+        return None
+    runs: list[tuple[bool, list[Node]]] = []
+    for part, reducing in zip(child.children, reduces, strict=True):
+        if not runs or runs[-1][0] != reducing:
+            runs.append((reducing, []))
+        runs[-1][1].append(part)
+    bands = []
+    for reducing, parts in runs:
+        band = _band_over(members, parts)
+        bands.append(band if reducing else Band(tuple(replace(m, kind="P") for m in band.members), band.child))
+    return Sequence(tuple(bands))
+
+
+def _reduces(member: Member, s: ScopStatement) -> bool:
+    row = member.rows[s.name]
+    return any(c and s.indices[n] in s.reduction_indices for n, c in enumerate(row.coefficients))
 
 
 def _band_over(members: tuple[Member, ...], parts: list[Node]) -> Band:
