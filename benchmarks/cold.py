@@ -14,17 +14,51 @@ from typing import Any
 RUNS = 5
 
 
+def chain_of_statements(n: int = 100) -> str:
+    """A def whose n statements each read the one before, every tenth a reduction that is broadcast again."""
+    lines = ["def chain(float(N, M) T0) -> (T%d) {" % n]
+    for i in range(1, n + 1):
+        if i % 10 == 0:
+            lines += [f"  R{i}(n) +=! T{i - 1}(n, m)", f"  T{i}(n, m) = T{i - 1}(n, m) - R{i}(n)"]
+        else:
+            lines.append(f"  T{i}(n, m) = fmax(T{i - 1}(n, m) * {i % 7 + 1}.0, T{max(0, i - 3)}(n, m))")
+    return "\n".join([*lines, "}"])
+
+
+def wide_statements(n: int = 20, rank: int = 8) -> str:
+    """A def of n statements over `rank` dimensions each, with shifted and permuted reads."""
+    indices = [f"i{d}" for d in range(rank)]
+    sizes = ", ".join(f"N{d}" for d in range(rank))
+    lines = [f"def wide(float({sizes}) T0) -> (T{n}) {{"]
+    for s in range(1, n + 1):
+        turned = indices[s % rank :] + indices[: s % rank]
+        read = ", ".join(turned if s % 4 == 0 else indices)
+        lines.append(f"  T{s}({', '.join(indices)}) = T{s - 1}({read}) * 0.5 + 1.0")
+    return "\n".join([*lines, "}"])
+
+
+SYNTHETIC = {"(chain of 100 statements)": chain_of_statements, "(20 statements, 8 dimensions)": wide_statements}
+"""Programs that exist to be compiled."""
+
+
 def compile_once(name: str) -> dict[str, float]:
     """CPU and wall seconds of importing polyc and of making the workload's kernel, in this (fresh) process."""
+    import numpy as np
+
     from benchmarks import sides
     from benchmarks.workloads import WORKLOADS
 
-    arrays = WORKLOADS[name].inputs()
+    if name in SYNTHETIC:
+        text = SYNTHETIC[name]()
+        arrays = {"T0": np.ones((64, 64) if "chain" in text else (4,) * 8, np.float32)}
+    else:
+        text, arrays = "", WORKLOADS[name].inputs()
     wall_0, cpu_0 = time.perf_counter(), time.process_time()
-    import polyc  # noqa: F401
+    import polyc
 
     wall_1, cpu_1 = time.perf_counter(), time.process_time()
-    sides.make_operator(WORKLOADS[name]).specialize(*arrays.values())
+    operator = polyc.compile(text) if text else sides.make_operator(WORKLOADS[name])
+    operator.specialize(*arrays.values())
     return {
         "import": cpu_1 - cpu_0,
         "import_wall": wall_1 - wall_0,
@@ -67,11 +101,11 @@ def in_fresh_process(argument: str) -> dict[str, float]:
 
 
 def measure_compile(names: list[str]) -> dict[str, Any]:
-    """Per workload the median of five fresh processes (or the reason there is none), and the warm call."""
+    """Per workload the median of five fresh processes (or the reason there is none), large programs once, and the warm call."""
     report: dict[str, Any] = {}
-    for name in names:
+    for name in (*names, *SYNTHETIC):
         try:
-            runs = [in_fresh_process(name) for _ in range(RUNS)]
+            runs = [in_fresh_process(name) for _ in range(1 if name in SYNTHETIC else RUNS)]
             report[name] = {key: median(r[key] for r in runs) for key in runs[0]}
         except RuntimeError as error:
             report[name] = {"failure": str(error)}
