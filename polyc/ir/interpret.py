@@ -23,9 +23,17 @@ from polyc.diagnostics import (
     UnsupportedError,
 )
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, evaluate, walk
-from polyc.ir.interpret_ranges import Box, ConcreteRanges, Interval, complete_sizes, order_statements, solve_ranges
+from polyc.ir.interpret_ranges import (
+    Box,
+    ConcreteRanges,
+    Interval,
+    complete_sizes,
+    execution_conditions,
+    order_statements,
+    solve_ranges,
+)
 from polyc.ir.numeric import APPLY, REDUCE, quiet
-from polyc.ir.program import Condition, Program, Statement
+from polyc.ir.program import Program, Statement
 from polyc.ir.types import DType
 
 _POINTS_AT_ONCE = 1 << 21
@@ -173,7 +181,7 @@ def _last_uses(program: Program) -> dict[str, int]:
     last: dict[str, int] = {}
     for position, s in enumerate(order_statements(program)):
         roots = [s.value, *s.subscripts] + ([s.reduction.init] if s.reduction else [])
-        roots += [w.condition for w in s.where if isinstance(w, Condition)]
+        roots += execution_conditions(s)
         for root in roots:
             last |= {node.tensor: position for node in walk(root) if isinstance(node, Read)}
         last.setdefault(s.target, position)
@@ -191,7 +199,7 @@ def _run_statement(s: Statement, scope: _Scope, box: Box) -> Array:
     plain = [e.name for e in s.subscripts if isinstance(e, Index)]
     is_plain = len(plain) == len(s.subscripts) and len(set(plain)) == len(plain)
     if s.reduction is None:
-        if any(isinstance(w, Condition) for w in s.where):
+        if execution_conditions(s):
             message = f"a condition leaves elements of {scope.names[s.target]} without a value"
             raise UnsupportedError(Diagnostic("unsupported-partial-assignment", message, s.span))
         target = np.zeros(shape, dtype)
@@ -221,9 +229,8 @@ def _accumulator_type(dtype: np.dtype, op: str) -> np.dtype:
 def _combine_piece(s: Statement, scope: _Scope, piece: Box, target: Array, is_plain: bool) -> None:
     local = _enter(scope, piece)
     extents = tuple(upper - lower for lower, upper in piece.values())
-    for clause in s.where:
-        if isinstance(clause, Condition):
-            local = _under(local, _evaluate(clause.condition, local))
+    for condition in execution_conditions(s):
+        local = _under(local, _evaluate(condition, local))
     value = np.broadcast_to(_evaluate(s.value, local), extents)
     interval = scope.ranges[s.target]
     if not is_plain:

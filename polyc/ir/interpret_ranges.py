@@ -2,7 +2,8 @@
 
 The rules are those of Tensor Comprehensions' range inference, applied to plain integers: ranges given by the user are fixed
 first; every read gives ``lower <= subscript < upper``; rounds solve the indices that stand alone in an inequality once the
-solved ones are substituted *for all their values*; a whole round is solved before anything is substituted.  The symbolic
+solved ones are substituted *for all their values*; a whole round is solved before anything is substituted.  Reads in an arm
+of a selection whose condition is over indices and sizes bound an index only where no other read does.  The symbolic
 inference of the compiler lives elsewhere and shares no code with this file: each is a check on the other.
 
 Beyond affine subscripts, an index inside one floor division, minimum or maximum is bounded by peeling that operator off where
@@ -19,14 +20,17 @@ from math import prod
 import numpy as np
 
 from polyc.diagnostics import Diagnostic, RangeError, UnsupportedError
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Size, children, evaluate, walk
-from polyc.ir.program import Exists, Program, RangeClause, Statement
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, evaluate, walk
+from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement
+from polyc.ir.types import BOOL
 
 Interval = tuple[int, int]
 """Half open: ``lower <= x < upper``."""
 Box = dict[str, Interval]
 Form = dict[Expr | int, int]
 """A sum of coefficient * term; terms are `Index` nodes or expressions that are not affine; the key 1 holds the constant."""
+
+Inequality = tuple[Form, frozenset[str]]
 
 _MAX_POINTS = 1 << 22
 
@@ -115,18 +119,64 @@ def _all_reads(statement: Statement) -> Iterator[Read]:
         yield from (node for node in walk(root) if isinstance(node, Read))
 
 
-def _constraining_reads(expr: Expr) -> Iterator[Read]:
-    """Reads that must lie inside their tensor: all but those directly under `Pad`."""
+def _constraining_reads(expr: Expr, is_guarded: bool) -> Iterator[tuple[Read, bool]]:
+    """Reads that must lie inside their tensor (all but those directly under `Pad`), and whether a condition on indices
+    and sizes guards them."""
     match expr:
         case Pad():
-            for sub in expr.read.subscripts:
-                yield from _constraining_reads(sub)
-            yield from _constraining_reads(expr.value)
+            for child in (*expr.read.subscripts, expr.value):
+                yield from _constraining_reads(child, is_guarded)
+        case Select():
+            yield from _constraining_reads(expr.condition, is_guarded)
+            for arm in (expr.then, expr.other):
+                yield from _constraining_reads(arm, is_guarded or _is_affine_condition(expr.condition))
         case _:
             if isinstance(expr, Read):
-                yield expr
+                yield expr, is_guarded
             for child in children(expr):
-                yield from _constraining_reads(child)
+                yield from _constraining_reads(child, is_guarded)
+
+
+def _is_affine_condition(expr: Expr) -> bool:
+    """Affine at any sizes: made of indices, sizes and constants, an index being multiplied by constants only."""
+    match expr:
+        case Read() | Pad():
+            return False
+        case Const() | Cast():
+            if not (expr.dtype.is_integer or expr.dtype == BOOL):
+                return False
+        case Call("mul", (a, b)):
+            for x, y in ((a, b), (b, a)):
+                if _indices_of(x) and any(isinstance(node, Index | Size) for node in walk(y)):
+                    return False
+        case Call("floordiv" | "mod", (a, b)):
+            if any(isinstance(node, Index) for node in walk(b)) or (_indices_of(a) and not _is_literal(b)):
+                return False
+        case Call() if expr.op not in _AFFINE:
+            return False
+    return all(_is_affine_condition(child) for child in children(expr))
+
+
+_AFFINE = frozenset("add sub neg max min lt le gt ge eq ne and or not".split())
+
+
+def _is_literal(expr: Expr) -> bool:
+    return not any(isinstance(node, Index | Size | Read) for node in walk(expr))
+
+
+def execution_conditions(s: Statement) -> list[Expr]:
+    """What restricts the iteration space inside the box of the ranges: conditions, and bounds that depend on other indices."""
+    found: list[Expr] = []
+    for clause in s.where:
+        match clause:
+            case Condition():
+                found.append(clause.condition)
+            case RangeClause():
+                if _indices_of(clause.lower):
+                    found.append(Call("le", (clause.lower, Index(clause.index))))
+                if _indices_of(clause.upper):
+                    found.append(Call("lt", (Index(clause.index), clause.upper)))
+    return found
 
 
 def _check_declared(program: Program, s: Statement, written: tuple[Interval, ...], declared: tuple[Interval, ...]) -> None:
@@ -143,16 +193,28 @@ def _check_declared(program: Program, s: Statement, written: tuple[Interval, ...
 # --- One statement ---------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Inequality:
+    form: Form
+    """Is >= 0."""
+    indices: frozenset[str]
+    is_guarded: bool
+
+
 def _solve_statement(s: Statement, sizes: Mapping[str, int], tensors: Mapping[str, tuple[Interval, ...]]) -> Box:
-    box = _fixed_ranges(s, sizes)
-    inequalities = _collect_inequalities(s, sizes, tensors)
+    box, inequalities = _given_ranges(s, sizes)
+    inequalities += _collect_inequalities(s, sizes, tensors)
+    # a read that a condition guards bounds an index only where no other read does
+    admitted = [q for q in inequalities if not q.is_guarded]
     while unsolved := [i for i in s.indices if i not in box]:
         found: Box = {}
         for index in unsolved:
-            lower, upper = _bound_index(index, inequalities, unsolved, box)
+            lower, upper = _bound_index(index, admitted, unsolved, box)
             if lower is not None and upper is not None:
                 found[index] = (lower, upper)
-        if not found:
+        if not found and len(admitted) < len(inequalities):
+            admitted = inequalities
+        elif not found:
             names = ", ".join(unsolved)
             message = f"the range of {names} does not follow from what is read"
             help_text = "give it in a where clause, such as: where " + unsolved[0] + " in 0:N"
@@ -166,49 +228,48 @@ def _solve_statement(s: Statement, sizes: Mapping[str, int], tensors: Mapping[st
     return {index: box[index] for index in s.indices}
 
 
-def _fixed_ranges(s: Statement, sizes: Mapping[str, int]) -> Box:
-    box: Box = {}
+def _given_ranges(s: Statement, sizes: Mapping[str, int]) -> tuple[Box, list[_Inequality]]:
+    """Ranges that the user fixed; where a bound depends on another index, the other bound as an inequality."""
+    lowers: dict[str, list[int]] = {}
+    uppers: dict[str, list[int]] = {}
     for clause in s.where:
-        if not isinstance(clause, RangeClause):
-            continue
-        if any(isinstance(node, Index) for bound in (clause.lower, clause.upper) for node in walk(bound)):
-            message = f"the range of {clause.index} depends on another index"
-            raise UnsupportedError(Diagnostic("unsupported-triangular-range", message, clause.span))
-        lower, upper = evaluate(clause.lower, sizes), evaluate(clause.upper, sizes)
-        if clause.index in box:
-            lower, upper = max(lower, box[clause.index][0]), min(upper, box[clause.index][1])
-        box[clause.index] = (lower, upper)
-    return box
+        if isinstance(clause, RangeClause):
+            if not _indices_of(clause.lower):
+                lowers.setdefault(clause.index, []).append(evaluate(clause.lower, sizes))
+            if not _indices_of(clause.upper):
+                uppers.setdefault(clause.index, []).append(evaluate(clause.upper, sizes))
+    box = {i: (max(lowers[i]), min(uppers[i])) for i in lowers if i in uppers}
+    rest = [_Inequality({Index(i): 1, 1: -max(v)}, frozenset({i}), False) for i, v in lowers.items() if i not in box]
+    rest += [_Inequality({Index(i): -1, 1: min(v) - 1}, frozenset({i}), False) for i, v in uppers.items() if i not in box]
+    return box, rest
 
 
 def _collect_inequalities(
     s: Statement, sizes: Mapping[str, int], tensors: Mapping[str, tuple[Interval, ...]]
-) -> list[tuple[Form, frozenset[str]]]:
-    """Forms that must be >= 0, each with its indices.  Data-dependent subscripts give none."""
+) -> list[_Inequality]:
+    """What the reads ask for.  Data-dependent subscripts ask for nothing here."""
     roots = [s.value] + [clause.value for clause in s.where if isinstance(clause, Exists)]
     if s.reduction is not None:
         roots.append(s.reduction.init)
     result = []
     for root in roots:
-        for read in _constraining_reads(root):
+        for read, is_guarded in _constraining_reads(root, False):
             for sub, (lower, upper) in zip(read.subscripts, tensors.get(read.tensor, ()), strict=False):
                 if any(isinstance(node, Read) for node in walk(sub)):
                     continue
                 form = _form(sub, sizes)
                 for inequality in (_add(form, {1: -lower}), _add({1: upper - 1}, form, -1)):
-                    result.append((inequality, _indices(inequality)))
+                    result.append(_Inequality(inequality, _indices(inequality), is_guarded))
     return result
 
 
-def _bound_index(
-    index: str, inequalities: list[tuple[Form, frozenset[str]]], unsolved: list[str], box: Box
-) -> tuple[int | None, int | None]:
+def _bound_index(index: str, inequalities: list[Inequality], unsolved: list[str], box: Box) -> tuple[int | None, int | None]:
     lower: int | None = None
     upper: int | None = None
-    for form, names in inequalities:
-        if index not in names or len(names.intersection(unsolved)) != 1:
+    for q in inequalities:
+        if index not in q.indices or len(q.indices.intersection(unsolved)) != 1:
             continue
-        low, up = _solve_nonnegative(form, index, box) or (None, None)
+        low, up = _solve_nonnegative(q.form, index, box) or (None, None)
         lower = low if lower is None else lower if low is None else max(lower, low)
         upper = up if upper is None else upper if up is None else min(upper, up)
     return lower, upper
