@@ -65,7 +65,7 @@ def solve_statement(s: Statement, tensors: Mapping[str, tuple[Bounds, ...]], siz
                 conditions.append(affine.condition(clause.condition))
             except NotAffine:
                 non_affine.append(clause)
-    pool = _collect_inequalities(sites, affine, tensors, sizes)
+    pool = _collect_inequalities(sites, tensors, sizes)
     _substitute(pool, solved, sizes)
     used: set[int] = set()
     admitted = [q for q in pool if not q.is_conditional]
@@ -87,7 +87,7 @@ def solve_statement(s: Statement, tensors: Mapping[str, tuple[Bounds, ...]], siz
         if not found:
             if len(admitted) == len(pool):
                 break
-            # Reads that a condition guards bound an index only where no other read does.
+            # Reads that a condition on indices and sizes guards bound an index only where no other read does.
             admitted = pool
             continue
         solved |= found
@@ -125,17 +125,14 @@ def _given_ranges(s: Statement, affine: Affine, sizes: Sizes) -> tuple[dict[str,
     return fixed, {i: pair for i, pair in given.items() if i not in fixed}, conditions
 
 
-def _collect_inequalities(
-    sites: list[ReadSite], affine: Affine, tensors: Mapping[str, tuple[Bounds, ...]], sizes: Sizes
-) -> list[_Inequality]:
+def _collect_inequalities(sites: list[ReadSite], tensors: Mapping[str, tuple[Bounds, ...]], sizes: Sizes) -> list[_Inequality]:
     """One entry per distinct subscript and interval; equal subscripts of several reads share it."""
     pool: list[_Inequality] = []
     groups: dict[tuple[Expr, int], _Inequality] = {}
-    affine_conditions: dict[Expr, bool] = {}
     for site in sites:
         if site.is_padded or site.read.tensor not in tensors:
             continue
-        conditional = any(_is_affine(c, affine, affine_conditions) for c, _ in site.conditions)
+        conditional = any(not is_data_dependent(c) for c, _ in site.conditions)
         for d, (sub, bounds) in enumerate(zip(site.read.subscripts, tensors[site.read.tensor], strict=True)):
             known = groups.get((sub, id(bounds)))
             if known is not None:
@@ -153,16 +150,6 @@ def _collect_inequalities(
             entry.is_exact = form.atom is None
             pool.append(entry)
     return pool
-
-
-def _is_affine(condition: Expr, affine: Affine, known: dict[Expr, bool]) -> bool:
-    if condition not in known:
-        try:
-            affine.condition(condition)
-            known[condition] = True
-        except NotAffine:
-            known[condition] = False
-    return known[condition]
 
 
 def _substitute(pool: list[_Inequality], solved: Mapping[str, Bounds], sizes: Sizes) -> None:
