@@ -62,14 +62,14 @@ def compile_object(ir_text: str, target: Target) -> bytes:
     """Object code at O3 for `target`.  Raises RuntimeError on malformed IR, which is a bug in the emitter."""
     with _LOCK:
         module, machine = _optimize(ir_text, target)
-        return machine.emit_object(module)
+        return bytes(machine.emit_object(module))
 
 
 def assembly(ir_text: str, target: Target) -> str:
     """The same code as assembly text."""
     with _LOCK:
         module, machine = _optimize(ir_text, target)
-        return machine.emit_assembly(module)
+        return str(machine.emit_assembly(module))
 
 
 def optimized_ir(ir_text: str, target: Target) -> str:

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from polyc.codegen.accumulators import as_scalar
 from polyc.codegen.builder import Function, Val, int_val
 from polyc.codegen.context import Context, State
-from polyc.codegen.expressions import eval_expr, eval_predicates
+from polyc.codegen.expressions import as_scalar, eval_expr, eval_predicates
 from polyc.ir.loops import Loop
 
 SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 """What generated code with parallel loops needs from an OpenMP library."""
 
-EmitBody = Callable[[State, Context, tuple[str, ...]], None]
+EmitBody = Callable[[State, Context, Val, Val], None]
+"""Writes the serial loop from a lower to an upper bound."""
 
 
 def argument_text(state: State, name: str, value: Val) -> str:
@@ -29,7 +29,7 @@ def argument_text(state: State, name: str, value: Val) -> str:
     return f"ptr {'' if others or state.by_name[name].may_alias else 'noalias '}{value.ref}"
 
 
-def emit_parallel(state: State, ctx: Context, loop: Loop, emit_body: Callable[[State, Context, Val, Val], None]) -> None:
+def emit_parallel(state: State, ctx: Context, loop: Loop, emit_body: EmitBody) -> None:
     """Emit ``parallel for`` of `loop`; `emit_body` writes the serial loop from a lower to an upper bound."""
     fn = state.fn
     with fn.when(as_scalar(state, eval_predicates(state, ctx))):
@@ -58,7 +58,7 @@ def _emit_body_function(
     ctx: Context,
     name: str,
     captured: dict[str, Val],
-    emit_body: Callable[[State, Context, Val, Val], None],
+    emit_body: EmitBody,
 ) -> None:
     arguments = {key: Val(f"%a{n}", value.type) for n, (key, value) in enumerate(captured.items())}
     lower, upper = Val("%lower", "i64"), Val("%upper", "i64")

@@ -11,6 +11,7 @@ from polyc.codegen.host import host_target
 from polyc.codegen.jit import compile_object, load_object
 from polyc.codegen.llvm import emit_llvm
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size
+from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.loops import Buffer, LoopNest
 from polyc.ir.types import I64, DType, from_numpy
 from polyc.target import PINNED, Target, restrict
@@ -67,6 +68,36 @@ class Compiled:
 
 def compiled(nest: LoopNest, level: str = "host") -> Compiled:
     return Compiled(nest, target(level))
+
+
+def check_with_interpreter(
+    nest: LoopNest,
+    arrays: dict[str, np.ndarray],
+    sizes: dict[str, int],
+    level: str = "host",
+    code: Compiled | None = None,
+    rtol: float = 1e-5,
+    threads: int = 1,
+) -> None:
+    """Run compiled and interpreted on copies of `arrays`; all arrays must agree afterwards."""
+    code = code or compiled(nest, level)
+    ours = {name: _copy(a) for name, a in arrays.items()}
+    theirs = {name: _copy(a) for name, a in arrays.items()}
+    code.run(ours, sizes, threads)
+    order = [b.name for b in nest.buffers if b.space == "argument"]
+    interpret_loops(nest, [theirs[name] for name in order], sizes)
+    for name in order:
+        if ours[name].dtype.kind == "f":
+            np.testing.assert_allclose(ours[name], theirs[name], rtol=rtol, atol=rtol, err_msg=f"{name} {sizes}")
+        else:
+            np.testing.assert_array_equal(ours[name], theirs[name], err_msg=f"{name} {sizes}")
+
+
+def _copy(array: np.ndarray) -> np.ndarray:
+    """A copy with the same strides, so that nests specialised for them see the same layout."""
+    copy = np.empty_like(array)
+    copy[...] = array
+    return copy
 
 
 # -- short forms for writing nests

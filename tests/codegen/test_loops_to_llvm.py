@@ -177,26 +177,12 @@ def test_thread_and_shared_buffers_do_not_overlap(threads, rng):
     y = argument("Y", F32, (n("M"), n("N")), 1)
     s = Buffer("S", F32, (n("M"),), (c(4),), "shared")
     b = Buffer("B", F32, (n("N"),), (c(4),), "thread")
+    double = op("mul", rd("X", i("m"), i("j")), Const(2.0, F32))
+    turned = rd("B", op("sub", op("sub", n("N"), c(1)), i("j")))
     rows = (
         Store("S", (i("m"),), Const(1.0, F32)),
-        Loop(
-            "j",
-            c(0),
-            n("N"),
-            1,
-            "vector",
-            (Store("B", (i("j"),), op("mul", rd("X", i("m"), i("j")), Const(2.0, F32))),),
-            lanes=8,
-        ),
-        Loop(
-            "j",
-            c(0),
-            n("N"),
-            1,
-            "vector",
-            (Store("Y", (i("m"), i("j")), rd("B", op("sub", op("sub", n("N"), c(1)), i("j")))),),
-            lanes=8,
-        ),
+        Loop("j", c(0), n("N"), 1, "vector", (Store("B", (i("j"),), double),), lanes=8),
+        Loop("j", c(0), n("N"), 1, "vector", (Store("Y", (i("m"), i("j")), turned),), lanes=8),
     )
     last = (Loop("j", c(0), n("N"), 1, "serial", (Update("Y", (i("m"), i("j")), "add", rd("S", i("m"))),)),)
     body = (Loop("m", c(0), n("M"), 1, "parallel", rows), Loop("m", c(0), n("M"), 1, "parallel", last))
