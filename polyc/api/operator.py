@@ -21,12 +21,10 @@ from polyc.runtime.arguments import (
     sort_arguments,
     sort_outputs,
 )
-from polyc.runtime.arrays import argument_error, check_element_type, check_output, data_address
-from polyc.runtime.kernel import Kernel, Plan, layout_key
+from polyc.runtime.arrays import argument_error, check_element_type, check_output
+from polyc.runtime.kernel import Kernel
+from polyc.runtime.plan import PlanTable
 from polyc.runtime.sizes import Formal, missing_sizes, solve_sizes
-
-_MAX_PLANS = 4096
-"""Layouts remembered per operator; beyond it all are forgotten, the kernels are kept."""
 
 
 class Operator:
@@ -51,8 +49,7 @@ class Operator:
         self._fixed_sizes = dict(sizes or {})
         self._kernels: dict[Any, Kernel] = {}
         self._shapes: dict[Any, dict[str, tuple[int, ...]]] = {}
-        self._plans: dict[Any, Plan] = {}
-        self._out_plans: dict[Any, Plan] = {}
+        self._plans = PlanTable()
         self._input_names = tuple(f.name for f in source.formals)
         self.__name__ = name
         self.__doc__ = Operator.__doc__
@@ -92,22 +89,14 @@ class Operator:
     def __call__(self, *inputs: Any, out: Any = None, **named: Any) -> Any:
         """Run on `inputs`; see the class."""
         # The fast path: plain arrays in a layout that was seen before.  Anything else goes through `_execute`.
+        results = None
         if not named:
             if out is None:
-                key = layout_key(inputs)
-                plan = self._plans.get(key) if key is not None else None
-                if plan is not None:
-                    addresses = [data_address(a) for a in inputs]
-                    if plan.is_aligned(addresses):
-                        results = plan.run_at(addresses, (), [])
-                        return results[0] if len(results) == 1 else results
+                results = self._plans.run(inputs)
             elif type(out) is np.ndarray:
-                plan = self._out_plans.get(layout_key((*inputs, out)))
-                if plan is not None and out.flags.writeable:
-                    addresses, given = [data_address(a) for a in inputs], [data_address(out)]
-                    if plan.is_aligned(addresses + given) and plan.is_clear(addresses, given):
-                        return plan.run_at(addresses, (out,), given)[0]
-        results = self._execute(inputs, out, named)
+                results = self._plans.run(inputs, (out,))
+        if results is None:
+            results = self._execute(inputs, out, named)
         return results[0] if len(results) == 1 else results
 
     def specialize(self, *arrays: Any, **named: Any) -> Kernel:
@@ -151,6 +140,12 @@ class Operator:
         source = self._source
         call = self._sort(inputs, named)
         arrays = convert_inputs(source.formals, call.inputs)
+        if not call.sizes and not call.constants:
+            # Again, now that names are sorted out and numbers, lists and tensors have become arrays.
+            plain = self._plain_outputs(out)
+            planned = self._plans.run(arrays, plain) if plain is not None else None
+            if planned is not None:
+                return planned
         types = [check_element_type(a, f.name, f.dtype, f.span) for a, f in zip(arrays, source.formals, strict=True)]
         with driver.compile_lock:
             program = source.program_for([(t, a.shape) for t, a in zip(types, arrays, strict=True)], call.constants)
@@ -171,8 +166,8 @@ class Operator:
             results: tuple[Any, ...] = run_verified(program, plan, arrays, outputs, sizes)
         else:
             results = plan.run(arrays, checked)
-            if not aliases:  # code for aliased arrays would serve others too, but more slowly
-                self._remember(plan, inputs, out, named)
+            if not call.sizes and not call.constants and len(checked) in (0, len(names)):
+                self._plans.remember(plan, arrays, checked)
         return tuple(r if value is None else value for r, value in zip(results, given, strict=True))
 
     def _solve(
@@ -268,16 +263,15 @@ class Operator:
         with driver.compile_lock:
             return driver.lower(program, sizes=dict(sizes) or None, strides=strides, aliases=aliases, options=self._options)
 
-    def _remember(self, plan: Plan, inputs: Sequence[Any], out: Any, named: Mapping[str, Any]) -> None:
-        """Let the next call of the same layout take the fast path."""
-        if named:
-            return
-        table = self._plans if out is None else self._out_plans
-        key = layout_key(inputs) if out is None else layout_key((*inputs, out))
-        if key is not None:
-            if len(table) >= _MAX_PLANS:
-                table.clear()
-            table[key] = plan
+    def _plain_outputs(self, out: Any) -> tuple[np.ndarray, ...] | None:
+        """`out` as a complete tuple of plain arrays; None where it is anything else."""
+        if out is None:
+            return ()
+        program = self._source.fixed
+        if isinstance(out, dict) and program is not None and len(out) == len(program.returns):
+            out = tuple(out.get(r.name) for r in program.returns)
+        values = tuple(out) if isinstance(out, (tuple, list)) else (out,)
+        return values if values and all(type(v) is np.ndarray for v in values) else None
 
 
 def _describe_formal(formal: Formal) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from polyc.diagnostics import Diagnostic, InternalError
 from polyc.ir.program import Program
-from polyc.runtime.kernel import Plan
+from polyc.runtime.plan import Plan
 
 
 def run_verified(
