@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,3 +18,7 @@ class Folding:
     buffer: str
     moduli: tuple[int | None, ...]
     space: Literal["argument", "shared", "thread"]
+
+
+Storage = Mapping[str, Folding]
+"""A folding for every tensor version by name."""

@@ -55,7 +55,10 @@ class PlanSequence:
 
 @dataclass(frozen=True, slots=True)
 class PlanLoop:
-    """One loop: `rows` by statement; part "tile" is ``row - row mod size``, "point" is ``row mod size``."""
+    """One loop: `rows` by statement; part "tile" is ``row - row mod size``, "point" is ``row mod size``.
+
+    With a `period` (a multiple of `size`), the loop runs inside a tile of that size: ``row mod period`` takes the row's place.
+    """
 
     rows: Mapping[str, Row]
     kind: Kind
@@ -63,6 +66,7 @@ class PlanLoop:
     part: Part = "whole"
     size: int = 0
     mark: Mark | None = None
+    period: int = 0
 
 
 Plan = PlanLoop | PlanSequence | PlanLeaf
@@ -131,6 +135,8 @@ def _partial_schedule(node: PlanLoop, names: list[str], domains: dict[str, islpy
     union: islpy.UnionPwAff | None = None
     for name in names:
         value = row_function(node.rows[name], domains[name])
+        if node.period:
+            value = value.mod_val(islpy.Val(node.period))
         if node.part != "whole":
             rest = value.mod_val(islpy.Val(node.size))
             value = rest if node.part == "point" else value.sub(rest)

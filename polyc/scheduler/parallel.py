@@ -39,7 +39,7 @@ def _mark(plan: Plan, scop: Scop, remarks: list[Remark]) -> Plan:
     while isinstance(node, PlanLoop) and node.kind == "P":
         chain.append(node)
         node = node.child
-    free = [n for n, loop in enumerate(chain) if loop.mark is None and loop.part != "point"]
+    free = [n for n, loop in enumerate(chain) if loop.mark is None and loop.part != "point" and not loop.period]
     if not free:
         if chain and chain[0].mark is not None and chain[0].mark.kind == "vector" and chain[0].part == "whole":
             vector = chain[0]

@@ -13,7 +13,7 @@ from polyc.diagnostics import Remark
 from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Mark, Plan, PlanLeaf, PlanLoop, make_sequence
-from polyc.scheduler.accesses import access_motions, operation_weight, statement_work, vector_itemsize
+from polyc.scheduler.accesses import access_motions, index_trips, operation_weight, statement_work, vector_itemsize
 from polyc.scheduler.tiling import RegisterTile, choose_register_tile, choose_vector_index
 from polyc.target import Target
 
@@ -69,11 +69,52 @@ class Planner:
         tiled.sort(key=lambda n: -sizes[n])  # the widest tile outermost: its panel is reused by the tiles inside
         new_points = points + tuple(Point(band.members[n], sizes[n]) for n in tiled)
         plan = self.plan(band.child, new_points)
+        block = self._block_size(band, sizes, tiled)
         for n in reversed(tiled):
-            plan = self._loop(band.members[n], plan, "tile", sizes[n])
+            loop = self._loop(band.members[n], plan, "tile", sizes[n])
+            if n == tiled[0] and block > sizes[n]:
+                # The block's tiles innermost: its panel stays in the cache while the other tiles pass.
+                continue
+            plan = loop
+        if tiled and block > sizes[tiled[0]]:
+            n = tiled[0]
+            plan = self._insert_below(
+                plan, len(tiled) - 1, replace(self._loop(band.members[n], plan, "tile", sizes[n]), period=block)
+            )
+            plan = self._loop(band.members[n], plan, "tile", block)
         for m in reversed(outer):
             plan = self._loop(m, plan)
         return plan
+
+    def _insert_below(self, plan: Plan, depth: int, loop: PlanLoop) -> Plan:
+        """Put `loop` under the outermost `depth` loops of `plan`."""
+        if depth == 0:
+            return replace(loop, child=plan)
+        assert isinstance(plan, PlanLoop)
+        return replace(plan, child=self._insert_below(plan.child, depth - 1, loop))
+
+    def _block_size(self, band: Band, sizes: dict[int, int], tiled: list[int]) -> int:
+        """How many iterations of the outermost tiled member keep the operands they read in half of the L2 cache."""
+        if len(tiled) < 2:
+            return 0
+        member, largest = band.members[tiled[0]], 0
+        for name in member.rows:
+            if name.startswith("init_") or not self._statement(name).is_reduction:
+                continue
+            s, index = self._statement(name), self._index(member, name)
+            trips = index_trips(s)
+            for m in access_motions(s):
+                if index is None or m.is_write or m.motion(index) == "invariant":
+                    continue
+                per_step = self.scop.tensors[m.tensor].dtype.itemsize
+                for i in s.reduction_indices:
+                    if m.motion(i) != "invariant":
+                        per_step *= trips[i]
+                largest = max(largest, per_step)
+        if not largest:
+            return 0
+        size = sizes[tiled[0]]
+        return max(1, self.target.l2 // 2 // largest // size) * size
 
     def _wanted_points(self, band: Band) -> dict[int, int]:
         """Tile sizes by member position: what the heaviest reduction below wants of this band."""
