@@ -16,7 +16,7 @@ RUNS = 5
 
 def chain_of_statements(n: int = 100) -> str:
     """A def whose n statements each read the one before, every tenth a reduction that is broadcast again."""
-    lines = ["def chain(float(N, M) T0) -> (T%d) {" % n]
+    lines = [f"def chain(float(N, M) T0) -> (T{n}) {{"]
     for i in range(1, n + 1):
         if i % 10 == 0:
             lines += [f"  R{i}(n) +=! T{i - 1}(n, m)", f"  T{i}(n, m) = T{i - 1}(n, m) - R{i}(n)"]

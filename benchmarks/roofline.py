@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -162,22 +163,22 @@ def mix_of(bytes_read: float, bytes_written: float) -> tuple[int, int]:
     return min(options, key=lambda o: (round(abs(o[0] / (o[0] + o[1]) - share), 6), o[0] + o[1]))
 
 
-def in_team(threads: int, task: Callable[[int], object]) -> Callable[[], None]:
-    """A callable that runs ``task(0) … task(threads - 1)`` at the same time."""
+def in_team(threads: int, task: Callable[[int, int], object]) -> Callable[[int], None]:
+    """``run(repetitions)`` calls ``task(0, repetitions) … task(threads - 1, repetitions)`` at the same time.
+
+    Repeating is the task's, so that starting the threads costs once per round and not once per repetition."""
     if threads == 1:
-        return lambda: void(task(0))
+        return lambda repetitions: void(task(0, repetitions))
     pool = ThreadPoolExecutor(threads)
-    return lambda: void(list(pool.map(task, range(threads))))
+    return lambda repetitions: void(list(pool.map(task, range(threads), [repetitions] * threads)))
 
 
 def void(_: object) -> None:
     return None
 
 
-def build_stream(bytes_read: float, bytes_written: float, threads: int) -> Callable[[], None]:
+def build_stream(bytes_read: float, bytes_written: float, threads: int) -> Callable[[int], None]:
     """One repetition streams the given bytes: the faster of plain and non-temporal stores."""
-    import time
-
     n_reads, n_writes = mix_of(bytes_read, bytes_written)
     lanes, _ = host()
     grain = UNROLL * lanes * threads
@@ -189,22 +190,22 @@ def build_stream(bytes_read: float, bytes_written: float, threads: int) -> Calla
         ir = stream_ir(n_reads, n_writes, lanes, nontemporal)
         kernel = load(ir, "stream", ctypes.c_void_p, *[ctypes.c_int64] * 3)
 
-        def part(t: int, kernel: Callable[..., float] = kernel) -> object:
-            return arrays, kernel(table, n // threads * t, n // threads * (t + 1), 1)
+        def part(t: int, passes: int, kernel: Callable[..., float] = kernel) -> object:
+            return arrays, kernel(table, n // threads * t, n // threads * (t + 1), passes)
 
         run = in_team(threads, part)
         times = []
         for _ in range(5):
             start = time.perf_counter()
-            run()
+            run(4)
             times.append(time.perf_counter() - start)
         candidates.append((min(times), run))
     return min(candidates, key=lambda c: c[0])[1]
 
 
-def build_fma(flops: float, threads: int) -> Callable[[], None]:
+def build_fma(flops: float, threads: int) -> Callable[[int], None]:
     """One repetition does (at least) `flops` floating point operations at full rate, spread over the team."""
     text, per_iteration = fma_ir(*host())
     kernel = load(text, "peak", ctypes.c_float, ctypes.c_int64)
     iterations = max(1, round(flops / per_iteration / threads))
-    return in_team(threads, lambda t: kernel(0.5, iterations))
+    return in_team(threads, lambda t, passes: kernel(0.5, iterations * passes))

@@ -12,8 +12,8 @@ import numpy as np
 from benchmarks import roofline
 from benchmarks.workload import Arrays, Workload
 
-Run = Callable[[], Any]
-"""One repetition; returns the result (or, for a roofline, None)."""
+Run = Callable[[int], Any]
+"""Runs that many repetitions; returns the last result (for a roofline, None)."""
 
 ROOFS = ("stream", "fma")
 """Sides that measure the machine: bytes of the workload streamed in the same read:write mix, its flops at full FMA rate."""
@@ -36,7 +36,7 @@ def is_available(side: str) -> bool:
 
 
 def build(side: str, workload: Workload, arrays: Arrays, out: np.ndarray | None, threads: int) -> Run:
-    """A callable for one repetition on `side`; `out` is reused by every repetition, or None for a fresh result each time."""
+    """A callable for repetitions on `side`; `out` is reused by every repetition, or None for a fresh result each time."""
     match side:
         case "polyc":
             return _build_polyc(workload, arrays, out, threads)
@@ -57,7 +57,18 @@ def build(side: str, workload: Workload, arrays: Arrays, out: np.ndarray | None,
 
 
 def _bind(peer: Callable[..., Any], module: Any, out: Any, arrays: dict[str, Any]) -> Run:
-    return lambda: peer(module, out, **arrays)
+    return repeat(lambda: peer(module, out, **arrays))
+
+
+def repeat(once: Callable[[], Any]) -> Run:
+    """Repetitions one after the other, each result given up before the next begins."""
+
+    def run(repetitions: int) -> Any:
+        for _ in range(repetitions - 1):
+            once()
+        return once()
+
+    return run
 
 
 def make_operator(workload: Workload) -> Any:
@@ -75,5 +86,5 @@ def _build_polyc(workload: Workload, arrays: Arrays, out: np.ndarray | None, thr
     polyc.set_num_threads(threads)
     operator, inputs = make_operator(workload), tuple(arrays.values())
     if out is None:
-        return lambda: operator(*inputs)
-    return lambda: operator(*inputs, out=out)
+        return repeat(lambda: operator(*inputs))
+    return repeat(lambda: operator(*inputs, out=out))

@@ -52,7 +52,7 @@ def prepare(workload: Workload, job: dict[str, Any]) -> tuple[sides.Run, dict[st
         exact = np.load(job["exact"])
         out = None if job["fresh"] else prefaulted(exact.shape)
         run = sides.build(side, workload, workload.inputs(), out, job["threads"])
-        result = np.asarray(run())
+        result = np.asarray(run(1))
         ready = {
             "error": relative_error(result, exact),
             "digest": hashlib.sha256(np.ascontiguousarray(result).tobytes()).hexdigest(),
@@ -82,7 +82,7 @@ def settle(run: sides.Run) -> float:
     begin = previous = time.perf_counter()
     last = float("inf")
     while True:
-        run()
+        run(1)
         now = time.perf_counter()
         seconds, previous = now - previous, now
         if (abs(seconds - last) < 0.1 * seconds and now - begin > 0.02) or now - begin > 1:
@@ -96,10 +96,9 @@ def serve(run: sides.Run, repetitions: int, seconds: float, replies: TextIO) -> 
         if line.strip() != "run":
             return
         if seconds < LONG_SECONDS:
-            run()
+            run(1)
         start = time.perf_counter()
-        for _ in range(repetitions):
-            run()
+        run(repetitions)
         reply(replies, {"seconds": (time.perf_counter() - start) / repetitions})
 
 
