@@ -30,7 +30,6 @@ Box = dict[str, Interval]
 Form = dict[Expr | int, int]
 """A sum of coefficient * term; terms are `Index` nodes or expressions that are not affine; the key 1 holds the constant."""
 
-Inequality = tuple[Form, frozenset[str]]
 
 _MAX_POINTS = 1 << 22
 
@@ -263,7 +262,7 @@ def _collect_inequalities(
     return result
 
 
-def _bound_index(index: str, inequalities: list[Inequality], unsolved: list[str], box: Box) -> tuple[int | None, int | None]:
+def _bound_index(index: str, inequalities: list[_Inequality], unsolved: list[str], box: Box) -> tuple[int | None, int | None]:
     lower: int | None = None
     upper: int | None = None
     for q in inequalities:
