@@ -145,7 +145,15 @@ def _prove_subscript(
             raise NotAffine
         form = linear_form(sub, sizes)
     except NotAffine:
-        return _prove_value(program, frame, sub, bounds, sizes)
+        live = frame.live.intersect(sizes.context)
+        possible = live.subtract(_values_inside(program, frame, sub, bounds, sizes))
+        if possible.is_empty():
+            return "proved"
+        if not possible.is_subset(sizes.extent_set(bounds, 1).complement()) or frame.conditions or site.conditions:
+            return "guard"
+        # Only where the dimension is empty, and there every value is outside: a condition on sizes after all.
+        _report_violation(program, frame, site, d, bounds, None, possible, live, sizes, report)
+        return "checked"
     affine_conditions: list[islpy.Set] = []
     depends_on_data = False
     for condition, holds in site.conditions:
@@ -188,15 +196,12 @@ def _box_condition(form: Linear, bounds: Bounds, frame: _Frame, sizes: Sizes) ->
     return result
 
 
-def _prove_value(program: Program, frame: _Frame, sub: Expr, bounds: Bounds, sizes: Sizes) -> str:
+def _values_inside(program: Program, frame: _Frame, sub: Expr, bounds: Bounds, sizes: Sizes) -> islpy.Set:
+    """Sizes for which interval arithmetic shows the subscript inside, whatever the data is."""
     interval = value_interval(sub, program.types, frame.indices, sizes)
     if interval.lower is None or interval.upper is None:
-        return "guard"
-    inside = sizes.at_least(interval.lower, bounds.lower) and sizes.at_least(bounds.upper, interval.upper)
-    if not inside:  # an empty extent may be what is in the way: where no instance is, nothing is read
-        fits = interval.lower.ge_set(bounds.lower).intersect(interval.upper.le_set(bounds.upper))
-        inside = frame.live.is_subset(fits)
-    return "proved" if inside else "guard"
+        return islpy.Set.empty(sizes.context.get_space())
+    return interval.lower.ge_set(bounds.lower).intersect(interval.upper.le_set(bounds.upper))
 
 
 def _report_violation(
@@ -205,7 +210,7 @@ def _report_violation(
     site: ReadSite,
     d: int,
     bounds: Bounds,
-    form: Linear,
+    form: Linear | None,
     violated: islpy.Set,
     live: islpy.Set,
     sizes: Sizes,
@@ -215,7 +220,7 @@ def _report_violation(
     names = {t.name: t.base for t in program.tensors}
     read = f"{names[site.read.tensor]}({', '.join(describe_expr(e, names) for e in site.read.subscripts)})"
     reach = ""
-    if form.atom is None:
+    if form is not None and form.atom is None:
         low, up = (substitute_solved(scale_form(form, f), frame.indices, sizes)[0].rest for f in (1, -1))
         if low.n_piece() + up.n_piece() <= 4:
             reach = f" runs from {print_expr(sizes.expr(low))} to {print_expr(sizes.expr(up.neg()))}"
@@ -232,9 +237,10 @@ def _report_violation(
         report.diagnostics.append(Diagnostic("range-out-of-bounds", text, span, help_text))
         return
     condition = negate_condition(sizes.condition_expr(violated))
-    warning = f"Required precondition {print_expr(condition)} is checked when the kernel is called: {text}"
-    help_text = "restrict the indices in a where clause to make the read safe for all sizes"
-    report.diagnostics.append(Diagnostic("range-precondition", warning, span, help_text, "warning"))
+    if not violated.is_subset(sizes.extent_set(bounds, 1).complement()):  # reading an empty tensor is not worth a warning
+        warning = f"Required precondition {print_expr(condition)} is checked when the kernel is called: {text}"
+        help_text = "restrict the indices in a where clause to make the read safe for all sizes"
+        report.diagnostics.append(Diagnostic("range-precondition", warning, span, help_text, "warning"))
     message = escape_format(text) + size_values(program, sizes.sizes_in(violated))
     report.checks.append(HostCheck(condition, "range-precondition", message, span))
     sizes.assume(violated.complement())
