@@ -1,9 +1,9 @@
 """Proof by storage: no two values that live at once share a cell, under the final, parallel and vectorised schedule.
 
 A write w destroys element e if it hits the cell of e after e was first written and not after its last read.  Elements of
-inputs live from the start to the end, those of returned versions to the end; a reduction's partial sums live from the initial value
-on.  Iterations of a parallel loop run in any order at the same time, so they must not meet in a cell of memory that
-threads share, nor pass values through memory that each thread has for itself; the lanes of a vector must not meet at all.
+inputs live from the start to the end, those of returned versions to the end; partial sums live from the initial value on.
+Iterations of a parallel loop run in any order at the same time, so they must not meet in a cell of memory that threads
+share, nor pass values through memory that each thread has for itself; the lanes of a vector must not meet at all.
 """
 
 from __future__ import annotations

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from polyc.ir.expr import Index
 from polyc.poly.dependences import Dependences
+from polyc.poly.isl_scheduler import compute_isl_schedule
 from polyc.poly.rows import Band, Kind, Leaf, Member, Node, Row, Sequence
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.components import find_components
+
+
+def schedule_with_isl(scop: Scop, dependences: Dependences) -> Node | None:
+    """isl's own scheduler; None where it finds no rows that are integer affine functions of indices.
+
+    Best with constant sizes: with symbolic ones isl shifts by whole extents.  Raises `CompileBudgetError` over its quota."""
+    return compute_isl_schedule(scop, dependences)
 
 
 def schedule_source_order(scop: Scop, dependences: Dependences) -> Node:
