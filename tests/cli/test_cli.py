@@ -1,0 +1,176 @@
+"""The command line: results on standard output only, diagnostics on standard error, exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from polyc.cli import main
+
+SUM = "def total(float(M, N) X) -> (s) {\n  s(m) +=! X(m, n)\n}\n"
+GATHER = "def look(float(V, D) T, int32(B) I) -> (O) {\n  O(b, d) = T(I(b), d)\n}\n"
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "total.tc"
+    path.write_text(SUM)
+    return str(path)
+
+
+def invoke(*arguments: str):
+    return CliRunner().invoke(main, list(arguments))
+
+
+def test_run_prints_results_on_stdout_and_times_on_stderr(source):
+    first = invoke("run", source, "--size", "M=3,N=5", "--verify")
+    assert first.exit_code == 0, first.stderr
+    assert first.stdout.startswith("s: float32[3] min ")
+    assert "verified" in first.stdout and "first call" in first.stderr and "first call" not in first.stdout
+    assert invoke("run", source, "--size", "M=3", "--size", "N=5", "--verify").stdout == first.stdout
+    other = invoke("run", source, "--size", "M=3,N=5", "--seed", "1")
+    assert other.stdout != first.stdout
+
+
+def test_run_takes_inputs_and_writes_results(source, tmp_path):
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.save(tmp_path / "x.npy", x)
+    for form in (str(tmp_path / "x.npy"), f"X={tmp_path / 'x.npy'}"):
+        done = invoke("run", source, "--input", form, "--output", str(tmp_path / "out"))
+        assert done.exit_code == 0, done.stderr
+        np.testing.assert_array_equal(np.load(tmp_path / "out" / "s.npy"), x.sum(axis=1))
+
+
+def test_random_index_values_fit_the_table(tmp_path):
+    path = tmp_path / "look.tc"
+    path.write_text(GATHER)
+    done = invoke("run", str(path), "--size", "V=3,D=4,B=50", "--verify")
+    assert done.exit_code == 0, done.stderr
+
+
+def test_accumulated_outputs_start_the_same_way_every_time(tmp_path):
+    path = tmp_path / "acc.tc"
+    path.write_text(SUM.replace("+=!", "+="))
+    done = invoke("run", str(path), "--size", "M=3,N=5", "--verify")
+    assert done.exit_code == 0, done.stderr
+    assert "warning[" in done.stderr and "warning" not in done.stdout
+    assert done.stdout == invoke("run", str(path), "--size", "M=3,N=5", "--verify").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "fragment"),
+    [
+        (["run", "{source}"], 1, "no value for M, N"),
+        (["run", "{source}", "--size", "M=3,N=5,Q=1"], 1, "named Q"),
+        (["run", "{source}", "--size", "M=three"], 2, "NAME=NUMBER"),
+        (["run", "{source}", "--size", "M=1", "--size", "M=2"], 2, "given as 1 and as 2"),
+        (["run", "{source}", "--entry", "other"], 1, "defs are: total"),
+        (["run", "{source}", "--input", "{dir}/none.npy"], 1, "No such file"),
+        (["run", "{source}", "--input", "{source}"], 1, "not a NumPy .npy file"),
+        (["run", "{source}", "--input", "Q={source}"], 2, "no input is named Q"),
+        (["run", "{source}", "--seed", "-1"], 2, "negative"),
+        (["run", "{dir}/none.tc"], 1, "argument-file"),
+        (["run", "{dir}"], 1, "argument-file"),
+        (["run", "{dir}/binary.tc"], 1, "not a text file"),
+        (["run", "{dir}/broken.tc"], 1, "syntax-"),
+        (["explain", "{dir}/broken.tc"], 1, "syntax-"),
+        (["compile", "{dir}/broken.tc"], 1, "syntax-"),
+        (["compile", "{source}", "--emit", "poetry"], 2, "poetry"),
+        (["compile", "{source}", "--size", "Q=3"], 1, "named Q"),
+        (["compile", "{source}", "--target", "z80"], 2, "z80"),
+        (["compile", "{source}", "--emit", "program", "-o", "{dir}/none/x"], 1, "argument-file"),
+        (["frobnicate"], 2, "No such command"),
+    ],
+)
+def test_errors(source, tmp_path, arguments, code, fragment):
+    (tmp_path / "binary.tc").write_bytes(bytes(range(256)))
+    (tmp_path / "broken.tc").write_text("def f(float(N) X -> (Y) {")
+    done = invoke(*(a.format(source=source, dir=tmp_path) for a in arguments))
+    assert done.exit_code == code, done.output
+    assert fragment in done.stderr
+    assert done.stdout == "" and "Traceback" not in done.stderr
+    if code == 1:
+        assert "error[" in done.stderr and "help:" in done.stderr
+
+
+def test_wrong_input_shape_is_in_the_users_words(source, tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros(3, np.float32))
+    done = invoke("run", source, "--input", str(tmp_path / "x.npy"))
+    assert done.exit_code == 1
+    assert "X: expected 2 dimensions but found tensor with 1 dimension" in done.stderr
+
+
+@pytest.mark.parametrize("stage", ["program", "scop", "sched", "loops", "ll", "s"])
+def test_emit_every_stage(source, tmp_path, stage):
+    done = invoke("compile", source, "--emit", stage, "--target", "x86-64-v3")
+    assert done.exit_code == 0, done.stderr
+    assert len(done.stdout) > 20
+    path = tmp_path / "stage.txt"
+    assert invoke("compile", source, "--emit", stage, "--target", "x86-64-v3", "-o", str(path)).stdout == ""
+    assert path.read_text() == done.stdout
+
+
+def test_compile_writes_object_and_header(source, tmp_path):
+    done = invoke("compile", source, "--size", "M=8,N=16", "-o", str(tmp_path / "t8.o"))
+    assert done.exit_code == 0, done.stderr
+    assert (tmp_path / "t8.o").read_bytes().startswith(b"\x7fELF")
+    assert "total" in (tmp_path / "t8.h").read_text()
+    assert done.stdout.split() == [str(tmp_path / "t8.o"), str(tmp_path / "t8.h")]
+    assert invoke("compile", source).exit_code == 0
+    assert (tmp_path / "total.o").exists() and (tmp_path / "total.h").exists()
+    refused = invoke("compile", source, "-o", str(tmp_path / "x.h"))
+    assert refused.exit_code == 2
+
+
+def test_explain(source):
+    done = invoke("explain", source, "--size", "M=8,N=16")
+    assert done.exit_code == 0, done.stderr
+    assert "total" in done.stdout and done.stdout == invoke("explain", source, "--size", "M=8,N=16").stdout
+
+
+def test_doctor():
+    done = invoke("doctor")
+    assert done.exit_code == 0, done.output
+    for word in ("versions:", "machine:", "threads:", "POLYC_NUM_THREADS", "self test:", "what to do:"):
+        assert word in done.stdout
+
+
+@pytest.mark.parametrize("verb", ["compile", "run", "explain", "doctor"])
+def test_help_has_examples(verb):
+    done = invoke(verb, "--help")
+    assert done.exit_code == 0 and f"polyc {verb}" in done.stdout and "Example" in done.stdout
+
+
+def test_module_is_runnable(source):
+    done = subprocess.run([sys.executable, "-m", "polyc", "--version"], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith("polyc")
+    missing = subprocess.run([sys.executable, "-m", "polyc", "run", "nothing.tc"], capture_output=True, text=True)
+    assert missing.returncode == 1 and missing.stderr.startswith("error[argument-file]") and missing.stdout == ""
+
+
+def test_a_crash_is_reported_in_one_line(source, monkeypatch):
+    from polyc import driver
+
+    def crash(*arguments, **options):
+        raise KeyError("lost")
+
+    monkeypatch.setattr(driver, "lower", crash)
+    done = invoke("explain", source)
+    assert done.exit_code == 1 and "error[internal-crash]: KeyError: 'lost'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_diagnostics_are_coloured_on_a_terminal(monkeypatch, capsys):
+    from polyc.cli.common import show_diagnostics
+    from polyc.diagnostics import Diagnostic, Source, Span
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    span = Span(Source("O(i) = [red]X(i)\n", "a.tc"), 7, 12)
+    show_diagnostics([Diagnostic("syntax-unexpected", "expected a name", span, "write a name")])
+    shown = capsys.readouterr().err
+    assert "\x1b[" in shown and "[red]X(i)" in shown
