@@ -27,7 +27,7 @@ from polyc.ir.expr import Const, Expr, Index, Pad, Read, Size
 from polyc.ir.types import I64
 
 MAX_DEPTH = 120
-"""Levels of nesting of one expression; everything after the front ends is recursive."""
+"""Levels of nesting of one expression as written."""
 
 _ARITHMETIC: dict[type[ast.operator], str] = {
     ast.Add: "add",
@@ -140,9 +140,9 @@ def _read_name(node: ast.Name, scope: Scope) -> Value:
             raise Fault("semantic-rank", message, f"read one element of it: {name}[{subscripts}]")
         return read_element(version, (), name, node, scope)
     if name in scope.assigned_names:
-        raise Fault("semantic-undefined-tensor", f"{name} is read before it is assigned", "move its assignment up")
+        raise Fault("semantic-undefined", f"{name} is read before it is assigned", "move its assignment up")
     if name in scope.sizes:
-        return Value(Size(name, span), I64, weak=True)
+        return Value(Size(name, span), I64)
     if scope.is_index(name):
         index = scope.index_name(node)
         return POISON if index is None else Value(Index(index, span), I64)
@@ -180,12 +180,12 @@ def _read_tensor(name: str, node: ast.Subscript, scope: Scope, depth: int) -> Va
     version = scope.tensors.get(name)
     if version is None:
         if name in scope.assigned_names:
-            raise Fault("semantic-undefined-tensor", f"{name} is read before it is assigned", "move its assignment up")
+            raise Fault("semantic-undefined", f"{name} is read before it is assigned", "move its assignment up")
         if name in scope.sizes or name in scope.constants:
-            raise Fault("semantic-undefined-tensor", f"{name} is a number, not a tensor", "read it without subscripts")
+            raise Fault("semantic-undefined", f"{name} is a number, not a tensor", "read it without subscripts")
         near = difflib.get_close_matches(name, scope.tensors, 1)
         hint = f"did you mean {near[0]}?" if near else f"make {name} a parameter, or assign it above"
-        raise Fault("semantic-undefined-tensor", f"there is no tensor {name}", hint)
+        raise Fault("semantic-undefined", f"there is no tensor {name}", hint)
     return POISON if subscripts is None else read_element(version, subscripts, name, node, scope)
 
 
@@ -226,7 +226,7 @@ def _extent_value(extent: Expr) -> Value:
 def _tensor_with_shape(name: str, scope: Scope) -> Version | None:
     version = scope.tensors.get(name)
     if version is None:
-        raise Fault("semantic-undefined-tensor", f"there is no tensor {name}", "only tensors have a shape")
+        raise Fault("semantic-undefined", f"there is no tensor {name}", "only tensors have a shape")
     if version.dtype is not None and version.shape is None:
         message = f"the extents of {name} are found after the function is read"
         raise Fault("unsupported-extent", message, "use the shape of a parameter")

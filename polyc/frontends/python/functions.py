@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import math
 from collections.abc import Callable
-from functools import reduce
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from polyc.frontends.python.values import (
     Value,
     binary,
     call,
+    combine,
     common_type,
     convert,
     convert_weakly,
@@ -226,7 +226,7 @@ def _apply_special(name: str, args: tuple[Value, ...], span: Span | None) -> Val
         case "max" | "min":
             if len(args) < 2:
                 _expect(name, args, 2)
-            return reduce(lambda x, y: binary(name, x, y, span), args)
+            return combine(lambda x, y: binary(name, x, y, span), args)
         case "logical_and" | "logical_or":
             pair = tuple(_truth(a, span) for a in _expect(name, args, 2))
             return logical(name.removeprefix("logical_"), pair, span)

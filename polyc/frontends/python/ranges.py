@@ -96,7 +96,9 @@ def _read_comparison(
     left, right = (isinstance(x, ast.Name) and scope.is_index(x.id) for x in (a, b))
     if left and right:
         raise Fault(
-            "unsupported-range", "a condition that relates two indices is not possible yet", "use 'a if c else b' instead"
+            "unsupported-triangular-range",
+            "a condition that relates two indices is not possible yet",
+            "use 'a if c else b' instead",
         )
     if left:
         assert isinstance(a, ast.Name)
@@ -119,11 +121,15 @@ def _bound(op: ast.cmpop, name: ast.Name, limit: ast.expr, node: ast.expr, lower
     kinds = {type(n) for n in walk(bound)}
     if Read in kinds or Pad in kinds:
         raise Fault(
-            "semantic-range-data", "a range cannot depend on the elements of a tensor", "bound it by a size, and select inside"
+            "semantic-read-in-bound",
+            "a range cannot depend on the elements of a tensor",
+            "bound it by a size, and select inside",
         )
     if Index in kinds:
         raise Fault(
-            "unsupported-range", "a condition that relates two indices is not possible yet", "use 'a if c else b' instead"
+            "unsupported-triangular-range",
+            "a condition that relates two indices is not possible yet",
+            "use 'a if c else b' instead",
         )
     after = simplify_int(Call("add", (bound, int_const(1))))
     match op:

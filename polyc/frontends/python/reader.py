@@ -71,9 +71,10 @@ def read_function(
     A name is, in this order: a parameter, an assigned tensor, a size of an annotation, a `polyc.Index` of the closure or
     the globals, a keyword-only parameter (a compile-time constant), else an index.
 
-    Element types follow NumPy 2.  Literals, compile-time constants, sizes, and tensors assigned from such only, are weakly
-    typed as Python scalars are; indices used as values are i64 as those of ``np.arange``, so ``X[i] * i`` of an f32 X is
-    f64.  ``/`` of integers is f64.  A tensor has the type of its right side; it keeps it under ``+=``.  Sums and products
+    Element types follow NumPy 2.  Literals, compile-time constants, extents (``X.shape[0]``, ``len(X)``), and tensors assigned
+    from such only, are weakly typed as Python scalars are.  Indices and size symbols used as values are i64 arrays as
+    ``np.arange`` gives: with an f32 X, ``X[i] * i`` and ``X[i] / N`` are f64, ``X[i] / f32(N)`` and ``X[i] / X.shape[0]`` f32.
+    ``/`` of integers is f64.  A tensor has the type of its right side, and keeps it under ``+=``.  Sums and products
     accumulate in the type of their operand (NumPy widens small integers), those of booleans in i64.
 
     Raises SyntaxErrorInSource, SemanticError or UnsupportedError, with all errors of the function at once.
@@ -250,7 +251,7 @@ def _check_ranges_used(inner: dict[str, Clause], outer: dict[str, Clause], state
     for index, clause in inner.items():
         if outer.get(index) is not clause and index not in used:
             help = "use the index inside, or drop the condition"
-            scope.report("semantic-range-unused", f"no statement of this block uses the index {index}", clause.span, help)
+            scope.report("semantic-unused-index", f"no statement of this block uses the index {index}", clause.span, help)
 
 
 def _read_return(node: ast.Return, scope: Scope) -> tuple[Return, ...]:

@@ -79,7 +79,7 @@ class Scope:
             name = found.name
             if name in self.tensors or name in self.sizes or name in self.constants or name in self.assigned_names:
                 message = f"{node.id} is the index {name!r}, but {name} also names something else here"
-                self.report("semantic-name-clash", message, node, "rename the index or the other")
+                self.report("semantic-already-defined", message, node, "rename the index or the other")
                 return None
         elif isinstance(found, (numbers.Number, np.generic, np.ndarray)):
             if name not in self.ambiguous:

@@ -12,7 +12,7 @@ import numpy as np
 
 from polyc.diagnostics import Diagnostic, Span
 from polyc.frontends.python.functions import TYPE_NAMES, UNSUPPORTED_TYPES
-from polyc.frontends.python.source import FunctionText
+from polyc.frontends.python.source import FunctionText, quiet_parser
 from polyc.ir.expr import Call, Const, Expr, Size, int_const, simplify_int, walk
 from polyc.ir.types import DTYPES, DType
 
@@ -103,7 +103,7 @@ def _collect_sizes(parameters: list[Parameter], constants: set[str], report: Rep
     for size, span in sizes.items():
         if size in names:
             message = f"{size} is a parameter and a size at once"
-            report(Diagnostic("semantic-name-clash", message, span, "rename one of them"))
+            report(Diagnostic("semantic-already-defined", message, span, "rename one of them"))
         elif size not in whole:
             message = f"no call can tell the size {size}: it stands only inside expressions"
             report(Diagnostic("semantic-annotation", message, span, f"use {size} alone as one dimension of a parameter"))
@@ -188,7 +188,8 @@ def parse_annotation(written: str, span: Span, constants: Mapping[str, Number], 
         report(Diagnostic("semantic-annotation", f"{name!r} is no element type", span, f"use one of {_NAMES}"))
         return None
     try:
-        tree = ast.parse(f"({inside},)" if inside.strip() else "()", mode="eval").body
+        with quiet_parser():
+            tree = ast.parse(f"({inside},)" if inside.strip() else "()", mode="eval").body
         nodes = tree.elts if isinstance(tree, ast.Tuple) else None
         shape = None if nodes is None else tuple(simplify_int(_read_extent(n, constants)) for n in nodes)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

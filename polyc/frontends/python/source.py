@@ -5,10 +5,13 @@ import __future__
 
 import ast
 import inspect
+import tokenize
 import types
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 from polyc.diagnostics import Diagnostic, SemanticError, Source, Span, SyntaxErrorInSource
@@ -68,7 +71,9 @@ def load_function(function_or_source: Callable[..., Any] | str) -> FunctionText:
     try:
         lines, first_line = inspect.getsourcelines(function)
         file_text = "".join(inspect.findsource(function)[0])
-    except (OSError, TypeError, IndexError, SyntaxError):
+    except (SyntaxError, tokenize.TokenError, IndexError):  # the file no longer reads as Python there
+        raise _stale(function, place) from None
+    except (OSError, TypeError):
         raise _error(
             "semantic-source-missing",
             f"the source of {function.__name__} is not available ({place})",
@@ -113,10 +118,16 @@ def parse_definition(source: Source, function: types.FunctionType | None = None)
 _ONE_DEF = "pass the text of one def, such as 'def f(X): Y[i] = 2 * X[i]; return Y' on lines of its own"
 
 
+def quiet_parser() -> warnings.catch_warnings[None]:
+    """Python's own warnings on a text (``1if x``) have no place in what polyc says."""
+    return warnings.catch_warnings(action="ignore")
+
+
 def _parse(source: Source, shift: int) -> ast.Module:
     text = "if True:\n" + source.text if shift else source.text
     try:
-        return ast.parse(text)
+        with quiet_parser():
+            return ast.parse(text)
     except SyntaxError as error:
         lines = source.text.split("\n")
         line = min(max((error.lineno or 1) - 1 - shift, 0), len(lines) - 1)
@@ -142,16 +153,23 @@ def _unify_newlines(text: str) -> str:
 
 
 def _span_of(source: Source, shift: int, node: ast.AST) -> Span:
-    lines = source.text.split("\n")
-    start = _offset(lines, node.lineno - 1 - shift, node.col_offset)  # type: ignore[attr-defined]
+    start = _offset(source.text, node.lineno - 1 - shift, node.col_offset)  # type: ignore[attr-defined]
     end_line, end_column = node.end_lineno, node.end_col_offset  # type: ignore[attr-defined]
-    return Span(source, start, _offset(lines, end_line - 1 - shift, end_column))
+    return Span(source, start, _offset(source.text, end_line - 1 - shift, end_column))
 
 
-def _offset(lines: list[str], line: int, byte_column: int) -> int:
+@lru_cache(maxsize=4)
+def _line_table(text: str) -> tuple[tuple[int, bytes], ...]:
+    """Offset and UTF-8 bytes of each line."""
+    lines = text.split("\n")
+    starts = accumulate((len(line) + 1 for line in lines), initial=0)
+    return tuple((start, line.encode("utf-8", "replace")) for start, line in zip(starts, lines, strict=False))
+
+
+def _offset(text: str, line: int, byte_column: int) -> int:
     """Character offset of a position that `ast` gives as line and UTF-8 byte column."""
-    before = lines[line].encode("utf-8", "replace")[:byte_column].decode("utf-8", "ignore")
-    return sum(len(x) + 1 for x in lines[:line]) + len(before)
+    start, content = _line_table(text)[line]
+    return start + len(content[:byte_column].decode("utf-8", "ignore"))
 
 
 def _is_same_code(definition: ast.FunctionDef, function: types.FunctionType, file_text: str) -> bool:
@@ -174,7 +192,8 @@ def _is_same_code(definition: ast.FunctionDef, function: types.FunctionType, fil
 @lru_cache(maxsize=4)
 def _compile_file(text: str, flags: int) -> types.CodeType | None:
     try:
-        compiled: types.CodeType = compile(text, "<check>", "exec", flags=flags, dont_inherit=True)
+        with quiet_parser():
+            compiled: types.CodeType = compile(text, "<check>", "exec", flags=flags, dont_inherit=True)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     return compiled

@@ -11,6 +11,7 @@ from polyc.diagnostics import Span
 from polyc.frontends.python.expressions import call_name, count_dimensions, read_expression
 from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.scope import Clause, Scope, Version
+from polyc.frontends.python.source import make_nesting_error
 from polyc.frontends.python.values import (
     POISON,
     Fault,
@@ -23,11 +24,15 @@ from polyc.frontends.python.values import (
     promote,
     require_bool,
 )
-from polyc.ir.expr import Expr, Index, Read, identity_of, reads, walk
+from polyc.ir.expr import Expr, Index, Read, children, identity_of, reads, walk
 from polyc.ir.program import Reduction, Statement, Tensor
 from polyc.ir.types import BOOL, I64, DType
 
 _MONOIDS: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "add", ast.Mult: "mul", ast.BitOr: "or", ast.BitAnd: "and"}
+
+
+_MAX_DEPTH = 200
+"""Levels of a finished expression: everything after the front ends is recursive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,10 @@ def read_assignment(
         assert isinstance(node.value, ast.Call)
         op, value_node = REDUCERS[reducer], node.value.args[0]
     value = read_expression(value_node, scope)
+    if _measure_depth(value.expr) > _MAX_DEPTH:
+        nesting = make_nesting_error(scope.text.span(value_node))
+        scope.report(nesting.code, nesting.message, value_node, nesting.help or "")
+        value = POISON
     statement = None
     if target is not None and value is not POISON and not (isinstance(node, ast.AugAssign) and op is None):
         try:
@@ -63,6 +72,14 @@ def read_assignment(
     if statement is None and (name := _target_name(left)) is not None and not _is_taken(name, scope):
         scope.tensors[name] = Version(name, None, None)
     return statement
+
+
+def _measure_depth(expr: Expr) -> int:
+    level, depth = [expr], 0
+    while level:
+        level = [child for node in level for child in children(node)]
+        depth += 1
+    return depth
 
 
 def _target_name(left: ast.expr) -> str | None:
@@ -95,11 +112,13 @@ def _read_target(left: ast.expr, scope: Scope) -> Target | None:
     version = scope.tensors.get(name)
     if version is not None and version.is_parameter:
         help = "inputs are never changed: give the result a name of its own"
-        scope.report("semantic-parameter-assigned", f"{name} is a parameter and cannot be assigned", left, help)
+        scope.report("semantic-immutable-input", f"{name} is a parameter and cannot be assigned", left, help)
         return None
     if _is_taken(name, scope) or name in scope.used_indices:
         kind = "size" if name in scope.sizes else "compile-time constant" if name in scope.constants else "index"
-        scope.report("semantic-name-clash", f"{name} is a {kind} and cannot be assigned", left, "give the tensor another name")
+        scope.report(
+            "semantic-already-defined", f"{name} is a {kind} and cannot be assigned", left, "give the tensor another name"
+        )
         return None
     parts: list[ast.expr] = []
     if isinstance(left, ast.Subscript):
@@ -109,7 +128,7 @@ def _read_target(left: ast.expr, scope: Scope) -> Target | None:
         index = _read_left_subscript(part, scope)
         if index is not None and any(s.name == index.name for s in subscripts):
             help = "read a diagonal on the right side, and give every dimension on the left its own index"
-            scope.report("semantic-left-repeated", f"the index {index.name} stands twice on the left", part, help)
+            scope.report("semantic-already-defined", f"the index {index.name} stands twice on the left", part, help)
             index = None
         if index is not None:
             subscripts.append(index)
@@ -121,12 +140,19 @@ def _read_left_subscript(part: ast.expr, scope: Scope) -> Index | None:
         name = scope.index_name(part)
         return None if name is None else Index(name, scope.text.span(part))
     if isinstance(part, ast.Name):
-        scope.report("semantic-left-side", f"{part.id} is no index", part, "left of the assignment stand indices: T[i, j]")
+        is_tensor = part.id in scope.tensors or part.id in scope.assigned_names
+        kind = "a tensor" if is_tensor else "a size" if part.id in scope.sizes else "a compile-time constant"
+        scope.report(
+            "semantic-left-side",
+            f"{part.id} is {kind} here, not an index",
+            part,
+            "left of the assignment stand indices: T[i, j]",
+        )
     elif isinstance(part, (ast.Slice, ast.Starred)) or (isinstance(part, ast.Constant) and not isinstance(part.value, int)):
         scope.report("semantic-left-side", "slices, ... and None are not subscripts here", part, "write an index: T[i, j]")
     else:
         help = "write T[i] and move the expression to the right side"
-        scope.report("unsupported-left-side", "only plain indices can stand on the left for now", part, help)
+        scope.report("unsupported-left-subscript", "only plain indices can stand on the left for now", part, help)
     return None
 
 
@@ -183,7 +209,7 @@ def _report_reduction_missing(
         written = scope.text.source.text[target.span.start : target.span.end]
         help = f"to sum over {name} write {written} += ..., or {written} = max(...) for another reduction"
         message = f"the index {name} is not on the left side, and = does not say how to reduce over it"
-        scope.report("semantic-reduction-missing", message, place or target.span, help)
+        scope.report("semantic-missing-reduction", message, place or target.span, help)
 
 
 def _count(value: Value) -> Value:
@@ -260,7 +286,7 @@ def _check_partial_update(
             help = (
                 f"assign all of it: {target.name}[{', '.join(left)}] = new if condition else {target.name}[{', '.join(left)}]"
             )
-            raise Fault("unsupported-partial-update", message, help)
+            raise Fault("unsupported-partial-assignment", message, help)
 
 
 def _add_version(

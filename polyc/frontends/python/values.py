@@ -1,9 +1,9 @@
 """Typed values and NumPy's promotion rules: what an operator does to operands of two element types.
 
-A value is *weak* where NumPy would see a Python scalar: literals, compile-time constants, and sizes (``X.shape[0]`` is a
-Python int).  A weak value takes the element type of what it meets, unless its kind is higher (a float literal makes an
-integer array f64).  Iteration indices are i64 arrays, as ``np.arange`` gives.  Where NumPy would give float16 (functions of
-8-bit integers and booleans), the result is f32.
+A value is *weak* where NumPy would see a Python scalar: literals, compile-time constants, and extents (``X.shape[0]``,
+``len(X)``).  A weak value takes the element type of what it meets, unless its kind is higher (a float literal makes an
+integer array f64).  Indices and size symbols are i64 arrays, as ``np.arange`` gives.  Where NumPy would give float16
+(functions of 8-bit integers and booleans), the result is f32.
 """
 
 from __future__ import annotations
@@ -266,12 +266,20 @@ def logical(op: str, values: tuple[Value, ...], span: Span | None = None) -> Val
     strong = tuple(convert(v, BOOL) for v in values)
     if op == "not":
         return call("not", strong, span)
-    return reduce(lambda x, y: call(op, (x, y), span), strong)
+    return combine(lambda x, y: call(op, (x, y), span), strong)
+
+
+def combine(operator: Callable[[Value, Value], Value], values: tuple[Value, ...]) -> Value:
+    """A balanced tree of an associative operator: a chain of hundreds would be too deep for what follows."""
+    if len(values) == 1:
+        return values[0]
+    half = len(values) // 2
+    return operator(combine(operator, values[:half]), combine(operator, values[half:]))
 
 
 def require_bool(value: Value) -> None:
     if value.dtype != BOOL:
-        raise Fault("type-boolean", f"a boolean is needed here, not {value.dtype}", "compare with a number, as in x != 0")
+        raise Fault("type-not-boolean", f"a boolean is needed here, not {value.dtype}", "compare with a number, as in x != 0")
 
 
 def select(condition: Value, then: Value, other: Value, span: Span | None = None) -> Value:
@@ -292,5 +300,5 @@ def select(condition: Value, then: Value, other: Value, span: Span | None = None
 def require_integer(value: Value, what: str) -> Expr:
     """The i64 expression of a subscript, bound or extent."""
     if not value.dtype.is_integer:
-        raise Fault("type-subscript", f"{what} must be an integer, not {value.dtype}", "cast it with i64(...)")
+        raise Fault("type-not-integral", f"{what} must be an integer, not {value.dtype}", "cast it with i64(...)")
     return convert(value, I64).expr

@@ -1,0 +1,253 @@
+# ruff: noqa: F821
+"""What decorated functions compute, against NumPy."""
+
+import numpy as np
+import pytest
+
+from tests.frontends.python.evaluate import run, run_body
+
+RNG = np.random.default_rng(3)
+
+
+def draw(*shape, dtype=np.float64):
+    return np.asarray(RNG.integers(-4, 5, shape)).astype(dtype)
+
+
+def test_matmul_bias_relu():
+    def linear_relu(X: "f64[M, K]", W: "f64[N, K]", b: "f64[N]"):
+        """Three statements' worth in two."""
+        H[m, n] += X[m, k] * W[n, k]
+        Y[m, n] = max(H[m, n] + b[n], 0)
+        return Y
+
+    x, w, b = draw(3, 4), draw(5, 4), draw(5)
+    np.testing.assert_array_equal(run(linear_relu, x, w, b), np.maximum(x @ w.T + b, 0))
+
+
+def test_softmax_with_several_returns():
+    source = """
+def softmax(X: "f64[N, D]"):
+    M[n] = max(X[n, d])
+    E[n, d] = np.exp(X[n, d] - M[n])
+    S[n] += E[n, d]
+    Y[n, d] = E[n, d] / S[n]
+    return Y, S
+"""
+    x = draw(3, 5)
+    y, s = run(source, x)
+    e = np.exp(x - x.max(1, keepdims=True))
+    np.testing.assert_allclose(s, e.sum(1))
+    np.testing.assert_allclose(y, e / e.sum(1, keepdims=True))
+
+
+@pytest.mark.parametrize(
+    "call, expected",
+    [
+        ("max(X[i, j])", lambda x: x.max(1)),
+        ("min(X[i, j])", lambda x: x.min(1)),
+        ("sum(X[i, j])", lambda x: x.sum(1)),
+        ("np.prod(X[i, j])", lambda x: x.prod(1)),
+        ("any(X[i, j] > 3)", lambda x: (x > 3).any(1)),
+        ("all(X[i, j] < 4)", lambda x: (x < 4).all(1)),
+        ("any(X[i, j])", lambda x: x.any(1)),
+        ("sum(X[i, j] > 0)", lambda x: (x > 0).sum(1)),
+        ("max(X[i, j] > 3)", lambda x: (x > 3).max(1)),
+        ("max(X[i, 0], X[i, 1], 0)", lambda x: np.maximum(x[:, :2].max(1), 0)),
+    ],
+)
+def test_reductions(call, expected):
+    x = draw(4, 3)
+    got = run_body(f"R[i] = {call}", x)
+    assert got.dtype == expected(x).dtype
+    np.testing.assert_array_equal(got, expected(x))
+
+
+def test_accumulation_starts_at_zero_or_goes_on():
+    x = draw(4, 3)
+    np.testing.assert_array_equal(run_body("R[i] += X[i, j]", x), x.sum(1))
+    np.testing.assert_array_equal(run_body("R[i] += X[i, j]\nR[i] += 2 * X[i, j]", x), 3 * x.sum(1))
+    np.testing.assert_array_equal(run_body("R[i] = X[i, 0]\nR[i] += X[i, j]", x), x[:, 0] + x.sum(1))
+    np.testing.assert_array_equal(run_body("R[i] = X[i, 0]\nR[i] += X[i, 1]", x), x[:, 0] + x[:, 1])
+    np.testing.assert_array_equal(run_body("R[i] *= X[i, j]", x), x.prod(1))
+    np.testing.assert_array_equal(run_body("R[i] += X[i, j]\nR[i] *= X[i, j]", x), x.sum(1) * x.prod(1))
+    np.testing.assert_array_equal(run_body("with where(i < 4): R[i] = 1.0\nR[i] -= X[i, j]", x), 1 - x.sum(1))
+    np.testing.assert_array_equal(run_body("R[i] |= X[i, j] > 3", x), (x > 3).any(1))
+    np.testing.assert_array_equal(run_body("R[i] &= X[i, j] < 4", x), (x < 4).all(1))
+
+
+def test_a_second_assignment_is_a_new_version():
+    x = draw(4)
+    np.testing.assert_array_equal(run_body("R[i] = X[i] + 1\nT[i] = R[i]\nR[i] = R[i] * T[i]", x), (x + 1) ** 2)
+    np.testing.assert_array_equal(run_body("R[i, j] = X[i] * X[j]\nR[i] = sum(R[i, j])", x), x * x.sum())
+
+
+def test_scalars_have_rank_zero():
+    x = draw(4)
+    for body in ("R += X[i]", "R[()] += X[i]", "R = sum(X[i])", "R = 0\nR += X[i]", "s[()] = sum(X[i])\nR = s"):
+        got = run_body(body, x)
+        assert got.shape == () and got == x.sum()
+    assert run_body("R[i] = X[i] * Y", x, np.float64(2))[1] == 2 * x[1]
+    assert run_body("R[i] = X[i] * Y[()]", x, np.float64(2))[1] == 2 * x[1]
+
+
+def test_where_gives_ranges():
+    x = draw(9)
+    np.testing.assert_array_equal(run_body("with polyc.where(0 <= k < 3): R[i] += X[i + k]", x), x[:-2] + x[1:-1] + x[2:])
+    np.testing.assert_array_equal(run_body("with where(k < 3): R[i] += X[i + k]", x), x[:-2] + x[1:-1] + x[2:])
+    # i starts at -1: every element that the two reads can give is there
+    np.testing.assert_array_equal(run_body("with where(k in range(1, 3)): R[i] += X[i + k]", x), x[:-1] + x[1:])
+    nested = "with where(k <= 4):\n  with where(1 <= k and k < 2, i < X.shape[0] - 6):\n    R[i] += X[i + k]"
+    np.testing.assert_array_equal(run_body(nested, x), x[1:4])
+    np.testing.assert_array_equal(run_body("with where(k == 2, 5 > i): R[i] += X[i + k]", x), x[2:7])
+    np.testing.assert_array_equal(run_body("with where(i < len(X)): R[i] = 2.5", x), np.full(9, 2.5))
+
+
+def test_sizes_and_constants_in_ranges():
+    source = """
+def pool(X: "f64[H, W]", *, size=2, stride=2, relu: bool = True):
+    with polyc.where(0 <= p < size, 0 <= q < size):
+        Y[h, w] = max(X[stride * h + p, stride * w + q])
+    Z[h, w] = maximum(Y[h, w], 0) if relu else Y[h, w]
+    return Z
+"""
+    x = draw(6, 4)
+    expected = x.reshape(3, 2, 2, 2).max((1, 3))
+    np.testing.assert_array_equal(run(source, x), np.maximum(expected, 0))
+    np.testing.assert_array_equal(run(source, x, relu=False), expected)
+    np.testing.assert_array_equal(run(source, x, size=1, stride=1, relu=False), x)
+
+
+def test_select_guards_and_pad():
+    x = draw(6)
+    guarded = "with where(i < X.shape[0]): R[i] = X[i - 1] if i > 0 else 0"
+    expected = np.concatenate([[0], x[:-1]])
+    np.testing.assert_array_equal(run_body(guarded, x), expected)
+    np.testing.assert_array_equal(run_body("R[i] = np.where(X[i] > 0, X[i], -1)", x), np.where(x > 0, x, -1))
+    np.testing.assert_array_equal(run_body("with where(i < X.shape[0]): R[i] = pad(X[i - 1], 0)", x), expected)
+
+
+def test_gather():
+    x, table = np.array([2, 0, 1], np.int32), draw(3, 4)
+    np.testing.assert_array_equal(run_body("R[i, j] = Y[X[i], j]", x, table), table[x])
+    np.testing.assert_array_equal(run_body("R[i] = Y[min(max(X[i] + 1, 0), 2), 0]", x, table), table[[2, 1, 2], 0])
+
+
+BINARY = "X[i] + Y[i]|X[i] - Y[i]|X[i] * Y[i]|X[i] / Y[i]|X[i] // Y[i]|X[i] % Y[i]|X[i] ** Y[i]|np.maximum(X[i], Y[i])".split(
+    "|"
+)
+BINARY += ["np.fmin(X[i], Y[i])", "X[i] < Y[i]", "X[i] == Y[i]", "np.power(X[i], Y[i])", "np.where(X[i] > 2, X[i], Y[i])"]
+BINARY += ["np.hypot(X[i], Y[i])", "np.arctan2(X[i], Y[i])", "np.subtract(X[i], Y[i])", "np.logical_and(X[i], Y[i])"]
+BINARY += [
+    "X[i] + 3",
+    "3 - X[i]",
+    "X[i] * 2.5",
+    "1 / X[i]",
+    "X[i] ** 2",
+    "X[i] ** 0.5",
+    "True + X[i]",
+    "X[i] // 2",
+    "Y[i] > 300",
+]
+BINARY += [
+    "np.clip(X[i], 2, 3)",
+    "np.square(X[i])",
+    "np.sqrt(X[i])",
+    "abs(X[i])",
+    "np.sign(X[i])",
+    "np.floor(X[i])",
+    "np.rint(X[i])",
+]
+
+
+@pytest.mark.parametrize("expression", BINARY)
+@pytest.mark.parametrize(
+    "left, right", [("f4", "f4"), ("f4", "f8"), ("i4", "f4"), ("i2", "i8"), ("u1", "i1"), ("u2", "u8"), ("i8", "f4")]
+)
+def test_element_types_are_numpys(expression, left, right):
+    x, y = np.arange(1, 6).astype(left), np.arange(2, 7).astype(right)
+    with np.errstate(all="ignore"):
+        expected = np.asarray(eval(expression.replace("[i]", ""), {"np": np, "X": x, "Y": y}))
+    got = run_body(f"R[i] = {expression}", x, y) if "Y" in expression else run_body(f"R[i] = {expression}", x)
+    if expected.dtype == np.float16:  # polyc has no 16-bit floats: functions of 8-bit integers give f32
+        expected = expected.astype(np.float32)
+        np.testing.assert_allclose(got, expected, rtol=1e-3)
+    else:
+        np.testing.assert_allclose(got, expected, rtol=1e-6)
+    assert got.dtype == expected.dtype
+
+
+@pytest.mark.parametrize(
+    "expression, dtype",
+    [
+        ("X[i] * i", "f8"),
+        ("f32(i) * X[i]", "f4"),
+        ("X[i] / X.shape[0]", "f4"),
+        ("X[i] + polyc.f64(1)", "f8"),
+        ("np.float32(1) + X[i]", "f4"),
+        ("X[i] * (1 / 3)", "f4"),
+        ("X[i] * np.sqrt(2)", "f4"),
+        ("X[i] * math.pi", "f4"),
+        ("i32(X[i])", "i4"),
+        ("int(X[i])", "i8"),
+        ("bool(X[i])", "?"),
+        ("X[i] > 0 and not X[i] == 2 or i < 1", "?"),
+        ("0 < X[i] <= 2", "?"),
+        ("7", "i8"),
+        ("2.0 if i > 1 else 1", "f8"),
+        ("X[i] if i > 1 else 1", "f4"),
+        ("max(X[i], 0.5, 1)", "f4"),
+        ("-X[i] + +X[i]", "f4"),
+        ("float('inf')", "f8"),
+    ],
+)
+def test_weak_and_strong_values(expression, dtype):
+    x = np.arange(4, dtype=np.float32)
+    got = run_body(f"with where(i < X.shape[0]): R[i] = {expression}", x)
+    assert got.dtype == np.dtype(dtype)
+
+
+def test_a_tensor_of_literals_stays_weak():
+    x = np.arange(4, dtype=np.float32)
+    assert run_body("a = 0.5\nR[i] = a * X[i]", x).dtype == np.float32
+    assert run_body("with where(i < 4): R[i] = 0\nR[i] += X[i]", x).dtype == np.float32
+    assert run_body("R = 0.0\nR += X[i]", x).dtype == np.float32
+    assert run_body("R[i] = X[i]\nR[i] += polyc.f64(1)", x).dtype == np.float32
+
+
+def test_functions_by_their_names():
+    x = np.linspace(0.25, 0.75, 5)
+    for call in "exp log log1p expm1 sqrt cbrt sin cos tan arcsin arctan sinh tanh arctanh exp2 log10 floor ceil trunc".split():
+        expected = getattr(np, call)(x)
+        for prefix in ("np.", "polyc.", ""):
+            np.testing.assert_allclose(run_body(f"R[i] = {prefix}{call}(X[i])", x), expected, rtol=1e-12)
+    np.testing.assert_allclose(run_body("R[i] = sigmoid(X[i])", x), 1 / (1 + np.exp(-x)))
+    np.testing.assert_allclose(run_body("R[i] = rsqrt(X[i])", x), 1 / np.sqrt(x))
+    np.testing.assert_array_equal(run_body("R[i] = round(X[i])", np.array([0.5, 1.5, -2.5])), [0, 2, -2])
+    nan = np.array([np.nan, -0.0, np.inf, -3.0])
+    np.testing.assert_array_equal(run_body("R[i] = np.sign(X[i])", nan), np.sign(nan))
+    np.testing.assert_array_equal(run_body("R[i] = np.isnan(X[i])", nan), np.isnan(nan))
+    np.testing.assert_array_equal(run_body("R[i] = np.isfinite(X[i])", nan), np.isfinite(nan))
+    np.testing.assert_array_equal(run_body("R[i] = np.isinf(X[i])", nan), np.isinf(nan))
+    np.testing.assert_array_equal(run_body("R[i] = np.fmax(X[i], 0)", nan), np.fmax(nan, 0))
+    np.testing.assert_array_equal(run_body("R[i] = max(X[i], 0)", nan), np.maximum(nan, 0))
+
+
+def test_bits_and_booleans():
+    a, b = np.array([5, 6], np.uint8), np.array([3, 1], np.uint8)
+    np.testing.assert_array_equal(run_body("R[i] = (X[i] & Y[i]) | ~X[i] ^ 1", a, b), (a & b) | ~a ^ 1)
+    p, q = np.array([True, False, True]), np.array([True, True, False])
+    for expression in (
+        "X[i] + Y[i]",
+        "X[i] * Y[i]",
+        "X[i] & Y[i]",
+        "X[i] | Y[i]",
+        "X[i] ^ Y[i]",
+        "X[i] == Y[i]",
+        "~X[i]",
+        "X[i] / Y[i]",
+    ):
+        with np.errstate(all="ignore"):
+            expected = eval(expression.replace("[i]", ""), {"X": p, "Y": q})
+        got = run_body(f"R[i] = {expression}", p, q) if "Y" in expression else run_body(f"R[i] = {expression}", p)
+        assert got.dtype == expected.dtype
+        np.testing.assert_array_equal(got, expected)
