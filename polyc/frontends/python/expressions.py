@@ -140,7 +140,7 @@ def _read_name(node: ast.Name, scope: Scope) -> Value:
             raise Fault("semantic-rank", message, f"read one element of it: {name}[{subscripts}]")
         return read_element(version, (), name, node, scope)
     if name in scope.assigned_names:
-        raise Fault("semantic-undefined", f"{name} is read before it is assigned", "move its assignment up")
+        raise _undefined(name, scope)
     if name in scope.sizes:
         return Value(Size(name, span), I64)
     if scope.is_index(name):
@@ -148,6 +148,13 @@ def _read_name(node: ast.Name, scope: Scope) -> Value:
         return POISON if index is None else Value(Index(index, span), I64)
     number = scope.constants[name]
     return POISON if number is None else make_literal(number, span)
+
+
+def _undefined(name: str, scope: Scope) -> Fault:
+    if name == scope.target:
+        message = f"{name} is defined by its own elements, which is not possible yet"
+        return Fault("unsupported-recurrence", message, "write one tensor per step, or start it from values assigned above")
+    return Fault("semantic-undefined", f"{name} is read before it is assigned", "move its assignment up")
 
 
 def count_dimensions(rank: int) -> str:
@@ -180,7 +187,7 @@ def _read_tensor(name: str, node: ast.Subscript, scope: Scope, depth: int) -> Va
     version = scope.tensors.get(name)
     if version is None:
         if name in scope.assigned_names:
-            raise Fault("semantic-undefined", f"{name} is read before it is assigned", "move its assignment up")
+            raise _undefined(name, scope)
         if name in scope.sizes or name in scope.constants:
             raise Fault("semantic-undefined", f"{name} is a number, not a tensor", "read it without subscripts")
         near = difflib.get_close_matches(name, scope.tensors, 1)

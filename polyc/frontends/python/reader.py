@@ -20,9 +20,10 @@ from polyc.diagnostics import (
     SyntaxErrorInSource,
     UnsupportedError,
 )
+from polyc.frontends.python.expressions import count_dimensions
 from polyc.frontends.python.ranges import read_where
 from polyc.frontends.python.scope import Clause, Scope, Version
-from polyc.frontends.python.signature import Parameter, PythonSignature, read_parameters
+from polyc.frontends.python.signature import Parameter, PythonSignature, parse_annotation, read_parameters
 from polyc.frontends.python.source import FunctionText, load_function, make_nesting_error
 from polyc.frontends.python.statements import read_assignment
 from polyc.ir.expr import Expr, Size, walk
@@ -71,6 +72,9 @@ def read_function(
     A name is, in this order: a parameter, an assigned tensor, a size of an annotation, a `polyc.Index` of the closure or
     the globals, a keyword-only parameter (a compile-time constant), else an index.
 
+    A return annotation (``-> "f32[M, N]"``, or a tuple of them) declares the extents of the results, which the statements must
+    then cover exactly.
+
     Element types follow NumPy 2.  Literals, compile-time constants, extents (``X.shape[0]``, ``len(X)``), and tensors assigned
     from such only, are weakly typed as Python scalars are.  Indices and size symbols used as values are i64 arrays as
     ``np.arange`` gives: with an f32 X, ``X[i] * i`` and ``X[i] / N`` are f64, ``X[i] / f32(N)`` and ``X[i] / X.shape[0]`` f32.
@@ -96,9 +100,9 @@ def read_function(
     except RecursionError:
         errors.append(make_nesting_error(Span(text.source, 0, 3)))
         returns = ()
+    outputs = _declare_results(scope, returns)
     _raise_all(errors)
-    results = {r.version for r in returns}
-    versions = (replace(t, role="output") if t.name in results else t for t in scope.versions)
+    versions = (outputs.get(t.name, t) for t in scope.versions)
     program = Program(
         name=signature.name,
         sizes=sizes,
@@ -151,6 +155,42 @@ def _declare_parameters(
             continue
         tensors.append(Tensor(parameter.name, dtype, len(shape), shape, "input", parameter.name, parameter.span))
     return tensors, tuple(sizes)
+
+
+def _declare_results(scope: Scope, returns: tuple[Return, ...]) -> dict[str, Tensor]:
+    """The output tensors; a return annotation such as ``-> "f32[M, N]"`` (or a tuple of them) declares extents and types.
+
+    Any other annotation (``-> np.ndarray``) says nothing.
+    """
+    outputs = {t.name: replace(t, role="output") for t in scope.versions if any(t.name == r.version for r in returns)}
+    node = scope.text.definition.returns
+    parts = node.elts if isinstance(node, ast.Tuple) else [node]
+    strings = [p for p in parts if isinstance(p, ast.Constant) and isinstance(p.value, str)]
+    if not strings or not returns:
+        return outputs
+    if len(strings) != len(returns):
+        help = 'annotate as -> "f32[M]" or -> ("f32[M]", "f32[N]")'
+        scope.report("semantic-return", f"{len(returns)} results are returned, {len(strings)} annotated", strings[0], help)
+        return outputs
+    constants = {name: value for name, value in scope.constants.items() if value is not None}
+    for result, part in zip(returns, strings, strict=True):
+        annotation = parse_annotation(str(part.value), scope.text.span(part), constants, scope.errors.append)
+        tensor = outputs[result.version]
+        if annotation is None:
+            continue
+        unknown = sorted({s for e in annotation.shape for s in _size_names(e)} - set(scope.sizes))
+        if unknown:
+            help = "use the sizes of the parameters"
+            scope.report("semantic-annotation", f"no parameter has the size {unknown[0]}", part, help)
+        elif len(annotation.shape) != tensor.rank:
+            message = f"{result.name} has {count_dimensions(tensor.rank)}, its annotation {len(annotation.shape)}"
+            scope.report("semantic-rank", message, part, "give one extent for each dimension")
+        elif annotation.dtype != tensor.dtype:
+            message = f"{result.name} is {tensor.dtype}, but its annotation says {annotation.dtype}"
+            scope.report("type-return", message, part, f"cast its right side with {annotation.dtype}(...)")
+        else:
+            outputs[result.version] = replace(tensor, shape=annotation.shape)
+    return outputs
 
 
 def _size_names(extent: Expr) -> set[str]:

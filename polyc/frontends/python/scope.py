@@ -56,6 +56,8 @@ class Scope:
     constants: dict[str, Number | None] = field(default_factory=dict)
     assigned_names: frozenset[str] = frozenset()
     """All names that the body assigns anywhere: reading one above its assignment is an error, not an index."""
+    target: str | None = None
+    """The name that the statement at hand assigns."""
     versions: list[Tensor] = field(default_factory=list)
     n_versions: dict[str, int] = field(default_factory=dict)
     used_indices: dict[str, Span] = field(default_factory=dict)

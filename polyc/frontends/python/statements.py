@@ -58,7 +58,9 @@ def read_assignment(
     if isinstance(node, ast.Assign) and (reducer := _find_reducer(node.value)) is not None:
         assert isinstance(node.value, ast.Call)
         op, value_node = REDUCERS[reducer], node.value.args[0]
+    scope.target = _target_name(left)
     value = read_expression(value_node, scope)
+    scope.target = None
     if _measure_depth(value.expr) > _MAX_DEPTH:
         nesting = make_nesting_error(scope.text.span(value_node))
         scope.report(nesting.code, nesting.message, value_node, nesting.help or "")

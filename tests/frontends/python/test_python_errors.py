@@ -54,6 +54,7 @@ BODIES = [
     # versions
     ("Y[i] = b[i]\n    Y[i] = Y[i - 1] + b[i]", "unsupported-recurrence", "Y[i - 1]"),
     ("Y[i] = b[i]\n    with polyc.where(1 <= i < N):\n        Y[i] = 0", "unsupported-partial-assignment", "Y[i] = 0"),
+    ("Y[i] = Y[i - 1] + b[i]", "unsupported-recurrence", "Y[i - 1]"),
     ("Y[i] = n[i]\n    Y[i] += b[i]", "type-accumulate", "Y[i] += b[i]"),
     ("Y[i] = n[i]\n    Y[i] += 0.5", "type-accumulate", "Y[i] += 0.5"),
     ("Y[i] = b[i]\n    Y[i, j] += X[i, j]", "semantic-rank", "Y[i, j] += X[i, j]"),
@@ -309,3 +310,18 @@ def test_a_signature_is_refused_with_all_its_errors():
     with pytest.raises(SemanticError) as caught:
         read_signature("def f(X: 'f31[N]', Y: 'f32[', *args): pass")
     assert len(caught.value.diagnostics) == 3
+
+
+@pytest.mark.parametrize(
+    "annotation, code",
+    [
+        ('"f32[M]"', "semantic-annotation"),
+        ('"f32[N, N]"', "semantic-rank"),
+        ('"f64[N]"', "type-return"),
+        ('"f32[N"', "semantic-annotation"),
+        ('("f32[N]", "f32[N]")', "semantic-return"),
+    ],
+)
+def test_a_return_annotation_is_refused(annotation, code):
+    found = errors_of(f"def f(X: 'f32[N]') -> {annotation}:\n    Y[i] = X[i]\n    return Y\n")
+    assert [d.code for d in found] == [code]

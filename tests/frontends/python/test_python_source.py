@@ -216,3 +216,10 @@ def test_sizes_of_parameters_without_annotation_are_fresh():
     program = read_function(source.replace("Y[i]", "Y[i, X_1]"), {"X": (F32, 2), "X_0": (F32, 0)}).program
     assert program.sizes == ("X_0_", "X_1_")
     assert program.tensor("X").shape == (Size("X_0_"), Size("X_1_"))
+
+
+def test_a_return_annotation_declares_extents():
+    source = "def f(X: 'f32[N]') -> ('f32[N]', 'f32'):\n    Y[i] = X[i]\n    s += X[i]\n    return Y, s"
+    program = read_function(source).program
+    assert program.tensor("Y").shape == (Size("N"),) and program.tensor("s").shape == ()
+    assert read_function(source.replace("('f32[N]', 'f32')", "np.ndarray")).program.tensor("Y").shape is None
