@@ -21,7 +21,7 @@ from polyc.runtime.arguments import (
     sort_arguments,
     sort_outputs,
 )
-from polyc.runtime.arrays import argument_error, check_element_type, check_output
+from polyc.runtime.arrays import argument_error, check_element_type, check_output, unsupported_alias
 from polyc.runtime.kernel import Kernel
 from polyc.runtime.plan import PlanTable
 from polyc.runtime.sizes import Formal, missing_sizes, solve_sizes
@@ -247,8 +247,11 @@ class Operator:
             with driver.compile_lock:
                 kernel = self._kernels.get(key)
                 if kernel is None:
-                    kernel = self._lower(program, sizes, inputs, results, aliases).compile()
-                    self._kernels[key] = kernel
+                    lowered = self._lower(program, sizes, inputs, results, aliases)
+                    for output, source in aliases:
+                        if not lowered.alias_is_safe(output, source):
+                            raise unsupported_alias(output, source)
+                    kernel = self._kernels[key] = lowered.compile()
         return kernel
 
     def _lower(

@@ -45,6 +45,9 @@ class InterpretedLowering:
     wrong: bool = False
     keep: list[object] = field(default_factory=list)
 
+    def alias_is_safe(self, output: str, source: str) -> bool:
+        return self.program.name != "reverse"
+
     def compile(self) -> Kernel:
         program, sizes, wrong = self.program, self.sizes, self.wrong
         ranges = solve_ranges(program, sizes)

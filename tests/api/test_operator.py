@@ -162,6 +162,17 @@ def test_exact_alias_reaches_the_driver(lowered):
     assert len(lowered) == 2
 
 
+def test_unsafe_alias_is_refused_every_time():
+    reverse = polyc.compile("def reverse(float(N) X) -> (Y) { Y(i) = X(N - 1 - i) }")
+    x = np.arange(3, dtype=np.float32)
+    for _ in range(2):
+        reverse(x)
+        reverse(x, out=np.empty_like(x))
+        with pytest.raises(polyc.UnsupportedError, match="out for Y is the same memory as X"):
+            reverse(x, out=x)
+    np.testing.assert_array_equal(x, [0, 1, 2])
+
+
 def test_fast_path_is_not_taken_for_an_unfit_array():
     relu = polyc.compile("def relu(float(N) X) -> (Y) { Y(i) = fmax(X(i), 0.0) }")
     x, y = np.ones(3, np.float32), np.zeros(3, np.float32)
