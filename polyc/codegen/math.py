@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from polyc.codegen import polynomials
 from polyc.codegen.builder import Function, Val, float_val, int_val
 from polyc.target import Target
-
-Emit = Callable[[Function, Target, Val], Val]
 
 _LIBM_NAMES = {"abs": "fabs", "sinpi": "sin", "cospi": "cos"}
 
 
 def emit_function(fn: Function, target: Target, op: str, args: list[Val]) -> Val:
     """`op` on floating-point operands of one type."""
+    if polynomials.has_inline(op, args[0].type):
+        return polynomials.emit_inline(fn, target, op, args[0])
     match op:
-        case "sigmoid":
-            one = float_val(1.0, args[0].type)
-            e = emit_function(fn, target, "exp", [fn.pure(f"fneg {args[0]}", args[0].type, args[0].lanes)])
-            return fn.binary("fdiv", one, fn.binary("fadd", one, e))
         case "rhypot":
             return fn.binary("fdiv", float_val(1.0, args[0].type), call_libm(fn, "hypot", args))
         case "sinpi" | "cospi":

@@ -1,0 +1,159 @@
+"""Errors of the inline functions in units in the last place, over all exponents, and NumPy's special values."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from polyc.codegen.polynomials import INLINE
+from polyc.ir.expr import OPERATORS
+from polyc.ir.loops import Loop, LoopNest, Store
+from polyc.ir.types import F32, F64
+
+from .support import LEVELS, argument, c, compiled, i, n, op, rd, strides_of
+
+BOUNDS = {"exp": 2, "exp2": 2, "log": 2, "sqrt": 2, "rsqrt": 2, "log2": 3, "log10": 3, "tanh": 4, "sigmoid": 4, "erf": 4}
+
+EXACT = {
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "erf": lambda x: np.array([math.erf(v) for v in x.tolist()], np.longdouble),
+}
+
+
+def function_nest(name, dtype, kind="vector", arity=1):
+    names = ["X", "Z"][:arity]
+    arguments = [argument(a, dtype, (n("N"),), k) for k, a in enumerate(names)]
+    y = argument("Y", dtype, (n("N"),), arity)
+    value = op(name, *(rd(a, i("i")) for a in names))
+    loop = Loop("i", c(0), n("N"), 1, kind, (Store("Y", (i("i"),), value),), lanes=16, interleave=1)
+    return LoopNest("f", ("N", *strides_of(*arguments, y)), (*arguments, y), (loop,))
+
+
+def apply(name, x, dtype, level="host", kind="vector", *more):
+    y = np.empty_like(x)
+    code = compiled(function_nest(name, dtype, kind, 1 + len(more)), level)
+    code.run({"X": x, "Y": y, **dict(zip("Z", more, strict=False))}, {"N": x.size})
+    return y
+
+
+def sample32():
+    """Every 4099th float of either sign, and the neighbourhoods where forms change."""
+    bits = np.arange(0, 1 << 32, 4099, dtype=np.uint64).astype(np.uint32)
+    edges = [0.0, 1.0, 2**-126, 88.72284, 89, -87.33655, -103.97, -104, 0.9277344, 0.35, 9.01, 10, 4, math.sqrt(0.5), 128, -149]
+    near = [(np.float32(e).view(np.uint32).astype(np.int64) + np.arange(-3000, 3000)) & 0xFFFFFFFF for e in edges]
+    values = np.concatenate([bits, *(v.astype(np.uint32) for v in near)]).view(np.float32)
+    return values[~np.isnan(values)]
+
+
+def sample64(rng):
+    spread = rng.standard_normal(20000) * 10.0 ** rng.uniform(-300, 300, 20000)
+    near = np.concatenate([rng.uniform(-1, 1, 20000), rng.uniform(-745, 710, 20000), rng.uniform(0.5, 2, 20000)])
+    return np.concatenate([spread, near, np.exp(rng.uniform(-744, -700, 2000))])
+
+
+def ulp_error(got, exact):
+    """|got - exact| in units of the last place of `exact` in the type of `got`, denormals included."""
+    info = np.finfo(got.dtype)
+    with np.errstate(all="ignore"):
+        rounded = exact.astype(got.dtype)
+        overflow = np.isinf(rounded)
+        exponent = np.floor(np.log2(np.abs(exact)))
+        exponent = np.maximum(np.where(np.isfinite(exponent), exponent, -1e5), info.minexp)
+        unit = np.ldexp(np.longdouble(1), (exponent - info.nmant).astype(int))
+        error = np.abs(got.astype(np.longdouble) - exact) / unit
+        top = np.abs(got) >= np.nextafter(info.max, 0)
+    same = (got == rounded) | (np.isnan(got) & np.isnan(rounded)) | (overflow & top)
+    return np.where(same, 0, error)
+
+
+def exact_of(name, x):
+    with np.errstate(all="ignore"):
+        wide = x.astype(np.longdouble)
+        return EXACT.get(name, getattr(np, name, None))(wide)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", sorted(BOUNDS))
+def test_float32_bound(name, level):
+    x = sample32()
+    error = ulp_error(apply(name, x, F32, level), exact_of(name, x))
+    worst = np.nanargmax(np.where(np.isnan(error), np.inf, error))
+    assert error[worst] <= BOUNDS[name], (name, x[worst], error[worst])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", sorted(BOUNDS))
+def test_float64_bound(name, level):
+    x = sample64(np.random.default_rng(3))
+    error = ulp_error(apply(name, x, F64, level), exact_of(name, x))
+    worst = np.nanargmax(np.where(np.isnan(error), np.inf, error))
+    assert error[worst] <= 4, (name, x[worst], error[worst])
+
+
+SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -2.5, 1e-40, -1e-40, 3e38]
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("name", [*INLINE, "sqrt", "floor", "ceil", "trunc", "rint", "sin", "cbrt", "expm1", "log1p"])
+def test_special_values_are_those_of_numpy(name, dtype):
+    x = np.array(SPECIAL, dtype.numpy)
+    want = exact_of(name, x).astype(dtype.numpy)
+    got = apply(name, x, dtype)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+    zero = want == 0
+    np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", sorted(BOUNDS))
+def test_scalar_and_vector_code_give_the_same_bits(name, level):
+    x = sample32()[::97]
+    vector, scalar = apply(name, x, F32, level), apply(name, x, F32, level, "serial")
+    np.testing.assert_array_equal(vector, scalar)
+
+
+ONE_ARGUMENT = [k for k, v in OPERATORS.items() if v.result == "float" and v.arity == 1]
+TWO_ARGUMENTS = ["atan2", "copysign", "fdim", "fmod", "hypot", "rhypot", "nextafter", "remainder", "pow", "truediv"]
+REFERENCE = {
+    "exp10": lambda x: 10.0**x,
+    "logb": lambda x: np.floor(np.log2(np.abs(x))),
+    "rsqrt": lambda x: 1 / np.sqrt(x),
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "sinpi": lambda x: np.sin(np.pi * x),
+    "cospi": lambda x: np.cos(np.pi * x),
+    "erf": np.vectorize(math.erf),
+    "erfc": np.vectorize(math.erfc),
+    "lgamma": np.vectorize(math.lgamma),
+    "tgamma": np.vectorize(math.gamma),
+    "round": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x),
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "atan2": np.arctan2,
+    "fdim": lambda a, b: np.maximum(a - b, 0),
+    "rhypot": lambda a, b: 1 / np.hypot(a, b),
+    "remainder": np.vectorize(math.remainder),
+    "pow": np.power,
+    "truediv": np.divide,
+}
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("name", ONE_ARGUMENT + TWO_ARGUMENTS)
+def test_every_function_links_and_computes(name, dtype):
+    rng = np.random.default_rng(5)
+    x, z = (rng.uniform(0.05, 0.95, 21).astype(dtype.numpy) for _ in range(2))
+    if name == "acosh":
+        x += 1
+    arguments = [x] if name in ONE_ARGUMENT else [x, z]
+    got = apply(name, x, dtype, "host", "vector", *arguments[1:])
+    function = REFERENCE.get(name) or getattr(np, name)
+    want = function(*(a if name == "nextafter" else a.astype(float) for a in arguments)).astype(dtype.numpy)
+    np.testing.assert_allclose(got, want, rtol=2e-6 if dtype == F32 else 1e-13)
