@@ -154,5 +154,6 @@ WORKLOADS = (
         nbytes((1 << 24,), (1 << 24,)),
         0.0,
         {"numpy": numpy_dot, "torch": torch_dot},
+        3e-4,  # some peers sum in few accumulators
     ),
 )

@@ -65,7 +65,7 @@ def test_kernel_matches_float64_at_timed_sizes(entry: dict[str, Any], sizes: dic
     n = tc_cases.points(case)
     if n > TIMED_POINTS:
         pytest.skip(f"{n} points; POLYC_CONFORMANCE=full runs them")
-    tc_cases.check_results(tc_cases.run(operator, case, **case.free_sizes()), tc_cases.expected_of(case), n)
+    tc_cases.check_results(tc_cases.run(operator, case, **case.free_sizes()), tc_cases.expected_of(case), tc_cases.terms(case))
 
 
 def size_value(text: str | int, sizes: dict[str, int]) -> int:
@@ -130,7 +130,7 @@ def test_upstream_refusals(entry: dict[str, Any]) -> None:
         assert entry["id"] not in TAKEN, error
         assert error.diagnostics
         return
-    tc_cases.check_results(got, tc_cases.expected_of(case), tc_cases.points(case))
+    tc_cases.check_results(got, tc_cases.expected_of(case), tc_cases.terms(case))
 
 
 @pytest.mark.parametrize("entry", entries("warn"))
@@ -153,4 +153,4 @@ def test_interpreter_agrees_with_itself_in_float64(entry: dict[str, Any]) -> Non
     operator = compile_entry(entry)
     case = tc_cases.make_case(entry, operator.program, entry["sizes"])
     own = interpret(case.program, case.arrays, case.sizes, case.out)
-    tc_cases.check_results(own, tc_cases.expected_of(case), tc_cases.points(case))
+    tc_cases.check_results(own, tc_cases.expected_of(case), tc_cases.terms(case))
