@@ -285,7 +285,9 @@ def _is_host(expr: Expr) -> bool:
         case Index() | Size():
             return True
         case Call():
-            return expr.op in _PYTHON and all(_is_host(a) for a in expr.args)
+            is_host = expr.op in _PYTHON and all(_is_host(a) for a in expr.args)
+            # Python's own bools would add up to 2
+            return is_host and not (expr.op in ("add", "mul") and type_of(expr.args[0], {}) == BOOL)
         case Select():
             return _is_host(expr.condition) and _is_host(expr.then) and _is_host(expr.other)
         case _:
@@ -376,7 +378,7 @@ def _read(w: _Writer, read: Read) -> str:
 
 
 def _apply(w: _Writer, op: str, operands: list[str], is_bool: bool) -> str:
-    if op in _DIRECT and not (is_bool and op in ("add", "mul")):  # Python's own bools would add up to 2
+    if op in _DIRECT and not (is_bool and op in ("add", "mul")):
         return _PYTHON[op].format(*operands)
     return f"{w.constant(_make_scalar(op))}({', '.join(operands)})"
 
