@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import reduce
 
 import islpy
 
@@ -14,17 +14,32 @@ from polyc.poly.isl import Affine
 Value = islpy.PwAff  # [sizes] -> { [v] }, total
 
 
-@dataclass(frozen=True, eq=False, slots=True)
 class Bounds:
     """``max(lowers) <= x <= min(uppers)``: the bounds as they were found, and each side's strongest in one function.
 
-    The lists keep domains convex and texts short: ``min(N, M)`` is two uppers, not one function of two pieces.
+    The lists keep domains convex and texts short: ``min(N, M)`` is two uppers, not one function of two pieces.  The functions
+    are made when they are asked for, as the minimum of many sizes has many pieces.
     """
 
-    lowers: tuple[Value, ...]
-    uppers: tuple[Value, ...]
-    lower: Value
-    upper: Value
+    __slots__ = ("_lower", "_upper", "lowers", "uppers")
+
+    def __init__(self, lowers: Sequence[Value], uppers: Sequence[Value]) -> None:
+        self.lowers = tuple(lowers)
+        self.uppers = tuple(uppers)
+        self._lower: Value | None = None
+        self._upper: Value | None = None
+
+    @property
+    def lower(self) -> Value:
+        if self._lower is None:
+            self._lower = reduce(lambda a, b: a.max(b), self.lowers)
+        return self._lower
+
+    @property
+    def upper(self) -> Value:
+        if self._upper is None:
+            self._upper = reduce(lambda a, b: a.min(b), self.uppers)
+        return self._upper
 
 
 class Sizes:
@@ -64,13 +79,7 @@ class Sizes:
 
     def combine(self, lowers: Sequence[Value], uppers: Sequence[Value]) -> Bounds:
         """Bounds from candidates, without those that others imply."""
-        low, up = self._strongest(lowers, True), self._strongest(uppers, False)
-        lower, upper = low[0], up[0]
-        for value in low[1:]:
-            lower = lower.max(value)
-        for value in up[1:]:
-            upper = upper.min(value)
-        return Bounds(tuple(low), tuple(up), lower, upper)
+        return Bounds(self._strongest(lowers, True), self._strongest(uppers, False))
 
     def _strongest(self, values: Sequence[Value], largest: bool) -> list[Value]:
         kept: list[Value] = []

@@ -153,6 +153,8 @@ def _collect_inequalities(sites: list[ReadSite], tensors: Mapping[str, tuple[Bou
 
 
 def _substitute(pool: list[_Inequality], solved: Mapping[str, Bounds], sizes: Sizes) -> None:
+    """Replace the solved indices; inequalities without an unsolved one bound nothing any more and are dropped."""
     for q in pool:
         if any(f.atom is not None or f.coefficients.keys() & solved.keys() for f in q.forms):
-            q.forms = [g for f in q.forms for g in substitute_solved(f, solved, sizes)]
+            open_forms = [f for f in q.forms if f.atom is not None or not f.coefficients.keys() <= solved.keys()]
+            q.forms = [g for f in open_forms for g in substitute_solved(f, solved, sizes)]
