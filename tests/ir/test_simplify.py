@@ -63,9 +63,7 @@ def _grow(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
         st.builds(lambda op, a, b: Call(op, (a, b)), two, inner, inner)
         | st.builds(lambda op, a: Call(op, (a,)), st.sampled_from(["neg", "abs"]), inner)
         | st.builds(lambda op, a, b, c, d: Select(Call(op, (a, b)), c, d), compare, inner, inner, inner, inner)
-        | st.builds(
-            lambda op, a, k: Call(op, (a, int_const(k))), st.sampled_from(["floordiv", "mod"]), inner, st.integers(-4, 6)
-        )
+        | st.builds(lambda op, a, k: Call(op, (a, int_const(k))), divide, inner, st.integers(-4, 6))
     )
 
 
