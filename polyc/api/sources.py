@@ -97,8 +97,8 @@ class FunctionSource:
         opened = {
             f.name: (dtype, len(shape)) for f, (dtype, shape) in zip(self.formals, types, strict=False) if f.dtype is None
         }
-        # 1, 1.0 and True are equal but give different programs.
-        key = (tuple(opened.values()), tuple(sorted((n, type(v).__name__, v) for n, v in constants.items())))
+        # By type and text: 1, 1.0 and True are equal but give different programs, and a list has no hash.
+        key = (tuple(opened.values()), tuple(sorted((n, type(v).__name__, repr(v)) for n, v in constants.items())))
         program = self._programs.get(key)
         if program is None:
             program = self._programs[key] = self._read(opened, constants)

@@ -63,7 +63,7 @@ def convert_input(value: Any, name: str, dtype: DType | None, span: Span | None 
     elif isinstance(value, (bool, int, float, list, tuple)):
         array = _convert_numbers(value, name, dtype, span)
     elif hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
-        array = np.asarray(value)
+        array = _export_array(value, name, span)
     else:
         raise argument_error(
             "argument-type-array",
@@ -104,6 +104,15 @@ def _import_dlpack(value: Any, name: str, span: Span | None) -> np.ndarray:
         raise argument_error(
             "argument-type-dlpack", f"{name} cannot be read through DLPack: {problem}", span, help
         ) from problem
+
+
+def _export_array(value: Any, name: str, span: Span | None) -> np.ndarray:
+    """What an object's own conversion to an array gives; it may fail in any way."""
+    try:
+        return np.asarray(value)
+    except Exception as problem:
+        message = f"{name} is a {type(value).__name__} that makes no array: {problem}"
+        raise argument_error("argument-type-array", message, span, "pass a NumPy array") from problem
 
 
 def _convert_numbers(value: Any, name: str, dtype: DType | None, span: Span | None) -> np.ndarray:

@@ -122,7 +122,7 @@ def check_size(name: str, value: Any) -> int:
     """A size given by keyword: a non-negative integer."""
     try:
         number = operator.index(value) if not isinstance(value, bool) else None
-    except TypeError:
+    except (TypeError, OverflowError):
         number = None
     if number is None:
         raise argument_error("argument-type-size", f"size {name} must be an integer, not {value!r}", None, None)

@@ -23,6 +23,10 @@ SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 """What compiled code calls."""
 
 
+_MAX_THREADS = 4096
+"""More than any machine has; OpenMP runtimes abort the process where they cannot start a thread."""
+
+
 @dataclass(frozen=True, slots=True)
 class OpenMP:
     """A loaded OpenMP runtime.  `loaded_before`: someone else in the process had loaded it."""
@@ -152,7 +156,7 @@ def count_cores() -> int:
 def _environment_threads(name: str) -> int | None:
     """A positive number of threads from an environment variable (OMP_NUM_THREADS may be a list by nesting level)."""
     text = os.environ.get(name, "").split(",")[0].strip()
-    return int(text) if text.isdecimal() and int(text) > 0 else None
+    return min(int(text), _MAX_THREADS) if text.isdecimal() and int(text) > 0 else None
 
 
 def _openmp_default() -> int:
@@ -171,8 +175,9 @@ def set_num_threads(n: int | None) -> None:
     """
     if n is not None and (isinstance(n, bool) or not isinstance(n, int)):
         raise argument_error("argument-type-threads", f"the number of threads must be an integer, not {n!r}", None, None)
-    if n is not None and n < 1:
-        raise argument_error("argument-threads", f"the number of threads must be positive, but is {n}", None, None)
+    if n is not None and not 1 <= n <= _MAX_THREADS:
+        message = f"the number of threads must be between 1 and {_MAX_THREADS}, but is {n}"
+        raise argument_error("argument-threads", message, None, f"this machine has {count_cores()} cores")
     with _lock:
         _read_defaults()
         _state.requested = n

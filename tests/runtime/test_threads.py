@@ -41,7 +41,14 @@ def test_set_num_threads_and_back():
 
 
 @pytest.mark.parametrize(
-    ("n", "error"), [(0, ArgumentError), (-1, ArgumentError), (True, ArgumentTypeError), ("2", ArgumentTypeError)]
+    ("n", "error"),
+    [
+        (0, ArgumentError),
+        (-1, ArgumentError),
+        (2**40, ArgumentError),
+        (True, ArgumentTypeError),
+        ("2", ArgumentTypeError),
+    ],
 )
 def test_set_num_threads_refuses(n, error):
     with pytest.raises(error):
