@@ -17,6 +17,7 @@ from polyc.frontends.python.values import (
     check_size,
     common_type,
     convert,
+    keep,
     logical,
     make_literal,
     negate,
@@ -114,7 +115,7 @@ def _read_unary(op: ast.unaryop, value: Value, span: object) -> Value:
         case ast.Invert():
             return invert(value, span)  # type: ignore[arg-type]
         case _:
-            return value
+            return keep(value)
 
 
 def _read_comparison(node: ast.Compare, scope: Scope, depth: int) -> Value:

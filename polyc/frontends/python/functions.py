@@ -20,6 +20,7 @@ from polyc.frontends.python.values import (
     convert,
     convert_weakly,
     float_type,
+    keep,
     logical,
     make_literal,
     negate,
@@ -133,7 +134,7 @@ def _reciprocal(x: Value, span: Span | None) -> Value:
 
 def _infinite(op: str, x: Value, span: Span | None) -> Value:
     if not x.dtype.is_float:
-        return make_literal(op == "lt", span)
+        return convert(make_literal(op == "lt", span), BOOL)
     return binary(op, _absolute(x, span), make_literal(math.inf), span)
 
 
@@ -150,11 +151,11 @@ _UNARY: dict[str, Callable[[Value, Span | None], Value]] = {
     "abs": _absolute,
     "absolute": _absolute,
     "fabs": lambda x, s: _absolute(convert_weakly(x, F64) if x.weak else convert(x, float_type(x.dtype)), s),
-    "square": lambda x, s: binary("mul", x, x, s),
+    "square": lambda x, s: binary("pow", x, make_literal(2), s),
     "sign": _sign,
     "reciprocal": _reciprocal,
     "negative": negate,
-    "positive": lambda x, s: x,
+    "positive": lambda x, s: keep(x),
     "isnan": lambda x, s: binary("ne", x, x, s),
     "isinf": lambda x, s: _infinite("eq", x, s),
     "isfinite": lambda x, s: _infinite("lt", x, s),
@@ -247,6 +248,7 @@ def _apply_special(name: str, args: tuple[Value, ...], span: Span | None) -> Val
             return binary("min", binary("max", x, low, span), high, span)
         case "where":
             condition, then, other = _expect(name, args, 3)
+            then, other = unify((then, other))  # also where the condition is known: the type depends on both
             return select(condition, then, other, span)
         case "sum" | "prod" | "any" | "all":
             _expect(name, args, 1)

@@ -218,19 +218,36 @@ def binary(op: str, a: Value, b: Value, span: Span | None = None) -> Value:
 
 
 def _compare(op: str, a: Value, b: Value, dtype: DType, weak: bool, span: Span | None) -> Value:
-    for literal, other in ((a, b), (b, a)):
-        number = literal.constant
-        if isinstance(number, int) and not other.weak and other.dtype.is_integer and other.dtype.bits < 64:
-            info = np.iinfo(other.dtype.numpy)
-            if not info.min <= number <= info.max:
-                dtype = I64  # NumPy compares with a literal outside the type exactly; so does 64 bits
+    """As NumPy, compare exactly with a literal outside the range of an integer type."""
+    if _is_outside(a, b):
+        op, a, b = _FLIPPED[op], b, a
+    if _is_outside(b, a):
+        info = np.iinfo(a.dtype.numpy)
+        is_below = bool(b.constant < info.min)  # type: ignore[operator]
+        holds = op == "ne" or (op in ("gt", "ge") if is_below else op in ("lt", "le"))
+        limit = int(info.min if is_below else info.max)
+        op = {(True, True): "ge", (True, False): "lt", (False, True): "le", (False, False): "gt"}[is_below, holds]
+        b = make_literal(limit, b.expr.span)
     return call(op, unify((a, b), dtype, weak), span)
+
+
+_FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+def _is_outside(literal: Value, other: Value) -> bool:
+    number = literal.constant
+    if not isinstance(number, int) or other.weak or not other.dtype.is_integer:
+        return False
+    info = np.iinfo(other.dtype.numpy)
+    return not info.min <= number <= info.max
 
 
 def _power(a: Value, b: Value, dtype: DType, weak: bool, span: Span | None) -> Value:
     exponent = b.constant
     if dtype.is_integer and isinstance(exponent, int) and exponent < 0:
         raise Fault("type-operands", "integers have no negative integer powers", "cast the base with f64(...), or write 1 / x")
+    if exponent == 2 and a.dtype == BOOL and not a.weak:
+        a, dtype = convert(a, I8), I8  # np.square of booleans
     base, power = unify((a, b), dtype, weak)
     if exponent == 1:
         return base
@@ -252,6 +269,13 @@ def negate(a: Value, span: Span | None = None) -> Value:
     if a.dtype == BOOL:
         raise Fault("type-operands", "a boolean has no negative", "write 'not' for the opposite")
     return call("neg", (a,), span)
+
+
+def keep(a: Value) -> Value:
+    """Unary plus."""
+    if a.dtype == BOOL and a is not POISON and not a.weak:
+        raise Fault("type-operands", "a boolean has no sign", "leave out the +, or cast with i32(...)")
+    return make_literal(int(a.constant)) if isinstance(a.constant, bool) else a
 
 
 def logical(op: str, values: tuple[Value, ...], span: Span | None = None) -> Value:

@@ -251,3 +251,21 @@ def test_bits_and_booleans():
         got = run_body(f"R[i] = {expression}", p, q) if "Y" in expression else run_body(f"R[i] = {expression}", p)
         assert got.dtype == expected.dtype
         np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize(
+    "dtype, literal", [("u1", -1), ("u1", 256), ("i1", 200), ("u8", -1), ("i8", 1 << 70), ("i4", -(1 << 40))]
+)
+def test_comparisons_with_literals_outside_the_type_are_exact(dtype, literal):
+    x = np.array([0, 1, 100], dtype)
+    for op in ("<", "<=", ">", ">=", "==", "!="):
+        for expression in (f"X[i] {op} {literal}", f"{literal} {op} X[i]"):
+            expected = eval(expression.replace("[i]", ""), {"X": x})
+            np.testing.assert_array_equal(run_body(f"R[i] = {expression}", x), expected)
+
+
+def test_a_known_condition_chooses_one_arm():
+    x = np.arange(4, dtype=np.float32)
+    assert run_body("R[i] = X[i] if True else f64(X[i])", x).dtype == np.float32
+    assert run_body("R[i] = np.where(True, X[i], f64(X[i]))", x).dtype == np.float64
+    assert run_body("R[i] = np.square(X[i] > 1)", x).dtype == np.int8
