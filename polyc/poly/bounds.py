@@ -140,11 +140,8 @@ def _prove_subscript(
     program: Program, frame: _Frame, site: ReadSite, d: int, bounds: Bounds, sizes: Sizes, report: BoundsReport
 ) -> str:
     sub = site.read.subscripts[d]
-    try:
-        if is_data_dependent(sub):
-            raise NotAffine
-        form = linear_form(sub, sizes)
-    except NotAffine:
+    form = _form_of(sub, frame, sizes)
+    if form is None:
         live = frame.live.intersect(sizes.context)
         possible = live.subtract(_values_inside(program, frame, sub, bounds, sizes))
         if possible.is_empty():
@@ -162,12 +159,12 @@ def _prove_subscript(
             affine_conditions.append(where if holds else where.complement())
         except NotAffine:
             depends_on_data = True
-    if form.atom is None and not affine_conditions and not frame.conditions:
+    if isinstance(form, Linear) and form.atom is None and not affine_conditions and not frame.conditions:
         live = frame.live.intersect(sizes.context)
         violated = live.subtract(_box_condition(form, bounds, frame, sizes))
     else:
         instances = _box(frame.affine, frame.indices, (*frame.conditions, *affine_conditions)).intersect_params(sizes.context)
-        value = frame.affine.pw_aff(sub)
+        value = frame.affine.pw_aff(sub) if isinstance(form, Linear) else form
         outside = islpy.Set.empty(frame.affine.space)
         for low in bounds.lowers:
             outside = outside.union(value.lt_set(low.insert_domain(frame.affine.space)))
@@ -181,8 +178,23 @@ def _prove_subscript(
         return "proved"
     if depends_on_data:
         return "guard"
-    _report_violation(program, frame, site, d, bounds, form, violated, live, sizes, report)
+    linear = form if isinstance(form, Linear) and form.atom is None else None
+    _report_violation(program, frame, site, d, bounds, linear, violated, live, sizes, report)
     return "checked"
+
+
+def _form_of(sub: Expr, frame: _Frame, sizes: Sizes) -> Linear | islpy.PwAff | None:
+    """A subscript as a linear form, else as a quasi-affine function of the indices, else (it depends on data) None."""
+    if is_data_dependent(sub):
+        return None
+    try:
+        return linear_form(sub, sizes)
+    except NotAffine:
+        pass
+    try:
+        return frame.affine.pw_aff(sub)
+    except NotAffine:
+        return None
 
 
 def _box_condition(form: Linear, bounds: Bounds, frame: _Frame, sizes: Sizes) -> islpy.Set:
@@ -220,7 +232,7 @@ def _report_violation(
     names = {t.name: t.base for t in program.tensors}
     read = f"{names[site.read.tensor]}({', '.join(describe_expr(e, names) for e in site.read.subscripts)})"
     reach = ""
-    if form is not None and form.atom is None:
+    if form is not None:
         low, up = (substitute_solved(scale_form(form, f), frame.indices, sizes)[0].rest for f in (1, -1))
         if low.n_piece() + up.n_piece() <= 4:
             reach = f" runs from {print_expr(sizes.expr(low))} to {print_expr(sizes.expr(up.neg()))}"
