@@ -123,11 +123,12 @@ def _arrays(draw: st.DrawFn, tensor: Tensor, shape: tuple[int, ...]) -> np.ndarr
     """Small values, floats with few bits; seeded by one drawn integer so that shrinking stays fast."""
     generator = np.random.default_rng(draw(st.integers(0, 1 << 16)))
     if tensor.dtype == BOOL:
-        return generator.integers(0, 2, shape).astype(bool)
-    if tensor.dtype.is_float:
-        return (generator.integers(-16, 17, shape) / 8).astype(tensor.dtype.numpy)
-    low = -9 if tensor.dtype.is_signed else 0
-    return generator.integers(low, 10, shape).astype(tensor.dtype.numpy)
+        values = generator.integers(0, 2, shape)
+    elif tensor.dtype.is_float:
+        values = generator.integers(-16, 17, shape) / 8
+    else:
+        values = generator.integers(-9 if tensor.dtype.is_signed else 0, 10, shape)
+    return np.asarray(values).astype(tensor.dtype.numpy)
 
 
 # --- Statements ------------------------------------------------------------------------------------------------------
