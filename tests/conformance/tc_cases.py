@@ -75,6 +75,16 @@ def default_sizes(program: Program) -> dict[str, int]:
     return {n: FALLBACK[i % len(FALLBACK)] for i, n in enumerate(program.sizes)}
 
 
+def timed_sizes(entry: Mapping[str, Any], program: Program, timed: Mapping[str, int]) -> dict[str, int]:
+    """Sizes of a timed run.  Where the entry times a size under another name, the one left over is meant."""
+    sizes = {**entry["sizes"], **timed}
+    unnamed = [n for n in program.sizes if n not in timed]
+    strangers = [n for n in timed if n not in program.sizes]
+    if len(unnamed) == len(strangers) == 1:
+        sizes[unnamed[0]] = timed[strangers[0]]
+    return sizes
+
+
 def make_case(entry: Mapping[str, Any], program: Program, sizes: Mapping[str, int]) -> Case:
     """Draw inputs: deterministic for an entry and its sizes."""
     sizes = {n: sizes[n] for n in program.sizes}

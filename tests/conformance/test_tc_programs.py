@@ -2,7 +2,7 @@
 
 The programs are data outside this repository; where they are absent the tests skip and say so.  By default each program runs
 at its own sizes through a specialised kernel, and with each size symbol in turn at 1, 7 and 33 through one kernel with symbolic
-sizes.  ``POLYC_CONFORMANCE=full`` specialises for every variant and takes all timed sizes.
+sizes.  ``POLYC_CONFORMANCE=full`` specialises for every variant instead.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from tests.conformance.tc_cases import entries
 
 RUNNABLE = ("core", "gather", "inplace")
 IS_FULL = os.environ.get("POLYC_CONFORMANCE") == "full"
-TIMED_POINTS = 1 << (34 if IS_FULL else 28)
-"""Largest iteration space of a timed program: the interpreter needs seconds for more."""
 
 
 def compile_entry(entry: dict[str, Any]) -> Any:
@@ -48,23 +46,19 @@ def test_kernel_matches_interpreter_at_other_sizes(entry: dict[str, Any]) -> Non
 
 
 def timed() -> list[Any]:
-    """Programs with timed sizes; the larger ones only on request."""
+    """Programs with their timed sizes."""
     parameters = []
     for parameter in entries("kernels", RUNNABLE):
         (entry,) = parameter.values
         for number, sizes in enumerate(entry.get("bench_sizes", ())):
-            if number == 0 or IS_FULL:
-                parameters.append(pytest.param(entry, sizes, id=f"{entry['id']}-{number}"))
+            parameters.append(pytest.param(entry, sizes, id=f"{entry['id']}-{number}"))
     return parameters or [pytest.param({}, {}, id="absent", marks=parameter.marks)]
 
 
 @pytest.mark.parametrize(("entry", "sizes"), timed())
 def test_kernel_matches_float64_at_timed_sizes(entry: dict[str, Any], sizes: dict[str, int]) -> None:
     operator = compile_entry(entry)
-    case = tc_cases.make_case(entry, operator.program, {**entry["sizes"], **sizes})
-    n = tc_cases.points(case)
-    if n > TIMED_POINTS:
-        pytest.skip(f"{n} points; POLYC_CONFORMANCE=full runs them")
+    case = tc_cases.make_case(entry, operator.program, tc_cases.timed_sizes(entry, operator.program, sizes))
     tc_cases.check_results(tc_cases.run(operator, case, **case.free_sizes()), tc_cases.expected_of(case), tc_cases.terms(case))
 
 
