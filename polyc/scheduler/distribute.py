@@ -12,7 +12,7 @@ from dataclasses import replace
 from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import access_motions, index_trips, statement_work
-from polyc.scheduler.parallel import MINIMUM_WORK
+from polyc.scheduler.parallel import MINIMUM_ITERATIONS, MINIMUM_WORK
 from polyc.target import Target
 
 
@@ -33,6 +33,8 @@ def distribute_bands(node: Node, scop: Scop, target: Target, is_inside: bool = F
                 parallel = _free_parallel_parts(node.members, child, scop)
                 if parallel is not None:
                     return parallel
+            if not is_inside and _starves(node.members, child, scop, target):
+                return Sequence(tuple(_band_over(node.members, [part]) for part in child.children))
             groups: list[list[Node]] = [[]]
             streams = False
             for part in child.children:
@@ -47,6 +49,27 @@ def distribute_bands(node: Node, scop: Scop, target: Target, is_inside: bool = F
             if len(groups) == 1:
                 return Band(node.members, child)
             return Sequence(tuple(_band_over(node.members, g) for g in groups))
+
+
+def _starves(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Target) -> bool:
+    """Whether the band has too few iterations for threads while what its parts pass on does not fit the cache anyway."""
+    iterations, passed = 1, 0
+    names = list(statements_of(child))
+    first = scop.statement(names[0])
+    fixed = [first.indices[p] for m in members if (p := m.rows[first.name].unit_index()) is not None]
+    for i in fixed:
+        iterations *= index_trips(first)[i]
+    if iterations >= MINIMUM_ITERATIONS or any(isinstance(part, Leaf) for part in child.children):
+        return False
+    read = {m.tensor for n in names for m in access_motions(scop.statement(n)) if not m.is_write}
+    for name in names:
+        s = scop.statement(name)
+        if s.target in read:
+            volume = scop.tensors[s.target].dtype.itemsize
+            for i in s.left:
+                volume *= index_trips(s)[i]
+            passed += volume // iterations
+    return passed > target.l2
 
 
 def _free_parallel_parts(members: tuple[Member, ...], child: Sequence, scop: Scop) -> Node | None:

@@ -213,7 +213,7 @@ class Planner:
         """Vectors in flight: several accumulators hide the latency of a reduction along the vector."""
         reducing = [s for s in statements if self._index(member, s.name) in s.reduction_indices]
         if not reducing:
-            return 1
+            return 2 if sum(operation_weight(s.value) for s in statements) <= 12 else 1
         unrolled = 1
         for p in points:
             unrolled *= p.size
