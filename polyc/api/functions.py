@@ -28,6 +28,11 @@ def make_options(changes: Mapping[str, Any]) -> Options:
         options = default_options().replace(**changes)
     except TypeError as problem:
         raise argument_error("argument-type-option", str(problem), None, "see help(polyc.Options)") from problem
+    return check_options(options)
+
+
+def check_options(options: Options) -> Options:
+    """`options` where their values are known ones, else an `ArgumentError`."""
     for name, known in (("target", ("host", *PINNED)), ("scheduler", ("ilp", "isl", "source"))):
         if getattr(options, name) not in known:
             message = f"option {name} cannot be {getattr(options, name)!r}"
@@ -93,7 +98,7 @@ def compile(
 
 def read_text(source: str | os.PathLike[str]) -> tuple[str, str]:
     """The text of a source and its name for diagnostics.  Unreadable files are `ArgumentError`s ``argument-file``."""
-    if isinstance(source, str) and not source.endswith(".tc"):
+    if isinstance(source, str) and ("\n" in source or not source.endswith(".tc")):
         return source, "<string>"
     if not isinstance(source, (str, os.PathLike)):
         raise argument_error(
@@ -142,7 +147,7 @@ def _no_entry(entry: str, names: list[str]) -> PolycError:
 
 @functools.lru_cache(maxsize=1024)
 def _einsum_operator(subscripts: str, options: Options) -> Operator:
-    return Operator(EinsumSource(subscripts), "einsum", options)
+    return Operator(EinsumSource(subscripts), "einsum", check_options(options))
 
 
 def einsum_operator(subscripts: str, **options: Any) -> Operator:
@@ -150,7 +155,8 @@ def einsum_operator(subscripts: str, **options: Any) -> Operator:
     if not isinstance(subscripts, str):
         message = f"the first argument of einsum is a {type(subscripts).__name__}, not a subscript string"
         raise argument_error("argument-type-subscripts", message, None, "write for example einsum('ik,kj->ij', a, b)")
-    return _einsum_operator(subscripts, make_options(options))
+    # The options are a part of the key since the environment may change them between calls.
+    return _einsum_operator(subscripts, make_options(options) if options else default_options())
 
 
 def einsum(subscripts: str, *arrays: Any, out: Any = None) -> Any:

@@ -11,7 +11,8 @@ import threading
 
 import numpy as np
 
-from polyc.runtime.arrays import data_address
+from polyc.diagnostics import PolycError
+from polyc.runtime.arrays import argument_error, data_address, shape_label
 
 ALIGNMENT = 64
 """Bytes; one cache line of every machine model, and what the ABI promises for the workspace."""
@@ -23,10 +24,13 @@ _ALIGN_FROM = 4096
 def allocate_result(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """An uninitialised C-order array; its elements may be none."""
     size = math.prod(shape) * dtype.itemsize
-    if size < _ALIGN_FROM:
-        return np.empty(shape, dtype)
-    block = np.empty(size + ALIGNMENT, np.uint8)
-    return np.ndarray(shape, dtype, block, -data_address(block) % ALIGNMENT)
+    try:
+        if size < _ALIGN_FROM:
+            return np.empty(shape, dtype)
+        block = np.empty(size + ALIGNMENT, np.uint8)
+        return np.ndarray(shape, dtype, block, -data_address(block) % ALIGNMENT)
+    except (MemoryError, ValueError, OverflowError) as problem:
+        raise _too_large(f"a result of shape {shape_label(shape)}", size) from problem
 
 
 class _Workspace(threading.local):
@@ -43,13 +47,16 @@ def workspace_address(size: int) -> int:
     if size > _workspace.size:
         # The old block is dropped first: two big ones at once could exceed the memory.
         _workspace.block, _workspace.size, _workspace.address = None, -1, 0
-        block = np.empty(size + ALIGNMENT, np.uint8)
+        try:
+            block = np.empty(size + ALIGNMENT, np.uint8)
+        except (MemoryError, ValueError, OverflowError) as problem:
+            raise _too_large("the workspace for temporaries", size) from problem
         address = data_address(block)
         _workspace.block, _workspace.size = block, size
         _workspace.address = address + -address % ALIGNMENT
     return _workspace.address
 
 
-def release_workspace() -> None:
-    """Give this thread's workspace back to the system."""
-    _workspace.block, _workspace.size, _workspace.address = None, -1, 0
+def _too_large(what: str, size: int) -> PolycError:
+    message = f"{what} ({size / 2**30:.3g} GiB) does not fit into memory"
+    return argument_error("argument-too-large", message, None, "try smaller sizes")

@@ -155,6 +155,13 @@ def test_einsum_of_two(subscripts):
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_a_result_that_fits_in_no_memory():
+    huge = polyc.compile("def huge(float(N) X) -> (Y) { Y(i, j) = X(i) where j in 0:1000000000000 }")
+    for _ in range(2):
+        with pytest.raises(polyc.ArgumentError, match=r"a result of shape \(1000, 1000000000000\) .* does not fit into memory"):
+            huge(make(1000))
+
+
 def test_verify_passes_on_a_chain():
     softmax = polyc.compile(
         "def softmax(float(N, D) X) -> (O) {"
