@@ -100,6 +100,12 @@ class Lowered:
         with compile_lock:
             return self._object
 
+    def c_header(self) -> str:
+        """The C header that documents the entry point of `object_code`."""
+        from polyc.codegen.aot import c_header
+
+        return c_header(self.signature, self.nest.parameters)
+
     def compile(self) -> Any:
         """A loaded `Kernel`."""
         from polyc.codegen.jit import load_object
@@ -256,7 +262,11 @@ def _climb_down(
 def _alias_test(scop: Any, schedule: Any, returned: Mapping[str, str]) -> Callable[[str, str], bool]:
     from polyc.poly.legality import alias_is_safe
 
-    return lambda out, source: alias_is_safe(scop, schedule, returned[out], source)
+    def is_safe(out: str, source: str) -> bool:
+        with compile_lock:  # kernels ask at calls, from any thread
+            return alias_is_safe(scop, schedule, returned[out], source)
+
+    return is_safe
 
 
 def _find_rows(name: str, scop: Any, dependences: Any) -> Any:
