@@ -22,7 +22,8 @@ from polyc.poly.reads import collect_reads, index_names, is_data_dependent
 from polyc.poly.sizes import Bounds, Sizes
 from polyc.poly.solve import BadRange, StatementSolution, solve_statement
 
-OPERATIONS_PER_STATEMENT = 5_000_000
+OPERATIONS_PER_STATEMENT = 500_000
+"""Usual statements take a few thousand isl operations; twenty different sizes in one minimum take a hundred thousand."""
 
 
 @dataclass(eq=False, slots=True)

@@ -35,9 +35,22 @@ def operation_quota(limit: int, what: str) -> Iterator[None]:
         if "operations" in str(error):
             raise CompileBudgetError(Diagnostic("budget-isl", f"{what} needs more than {limit} isl operations")) from error
         raise
+    except TypeError as error:  # what islpy makes of a failed conversion to text, as in `Val.to_python`
+        if _is_exhausted():
+            raise CompileBudgetError(Diagnostic("budget-isl", f"{what} needs more than {limit} isl operations")) from error
+        raise
     finally:
         context.set_max_operations(0)
         context.reset_operations()
+
+
+def _is_exhausted() -> bool:
+    """Every operation fails once the quota is used up."""
+    try:
+        isl.Set.universe(isl.Space.params_alloc(isl.DEFAULT_CONTEXT, 1)).complement().is_empty()
+    except isl.Error:
+        return True
+    return False
 
 
 def set_space(parameters: Sequence[str], name: str | None, dims: Sequence[str]) -> isl.Space:

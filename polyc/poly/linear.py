@@ -52,7 +52,7 @@ def linear_form(expr: Expr, sizes: Sizes) -> Linear:
             x, y = linear_form(a, sizes), linear_form(b, sizes)
             for p, q in ((x, y), (y, x)):
                 if not p.coefficients and p.atom is None and p.rest.is_cst():
-                    return scale_form(q, int(p.rest.max_val().to_python()))
+                    return scale_form(q, int(p.rest.max_val().get_num_si()))
             raise NotAffine
     if not index_names(expr):
         return Linear({}, sizes.value(expr))
@@ -156,7 +156,7 @@ def peel_atom(atom: Expr, factor: int, rest: Value, sizes: Sizes) -> list[Linear
 
     match atom:
         case Call("floordiv", (a, divisor)):
-            d = linear_form(divisor, sizes).rest.max_val().to_python()
+            d = int(linear_form(divisor, sizes).rest.max_val().get_num_si())
             limit = bound.scale_val(islpy.Val(d))
             return toward(a, limit if upward else limit.add_constant_val(islpy.Val(d - 1)))
         case Call("max" | "min" | "fmax" | "fmin" as op, (a, b)):

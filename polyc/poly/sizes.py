@@ -177,14 +177,14 @@ def _fold_exprs(op: str, exprs: list[Expr]) -> Expr:
 def _aff_expr(aff: islpy.Aff, parameters: tuple[str, ...]) -> Expr | None:
     """A function of one piece with at most one floor division; None: leave it to isl."""
     n_divisions = aff.dim(islpy.dim_type.div)
-    if n_divisions > 1 or int(aff.get_denominator_val().to_python()) != 1:  # halves of sizes known to be even, say
+    if n_divisions > 1 or int(aff.get_denominator_val().get_num_si()) != 1:  # halves of sizes known to be even, say
         return None
     outer, constant = _coefficients(aff, parameters, 1)
     if n_divisions == 0:
         return _linear_expr(outer, constant, parameters, None)
-    factor = int(aff.get_coefficient_val(islpy.dim_type.div, 0).to_python())
+    factor = int(aff.get_coefficient_val(islpy.dim_type.div, 0).get_num_si())
     division = aff.get_div(0)
-    d = int(division.get_denominator_val().to_python())
+    d = int(division.get_denominator_val().get_num_si())
     if abs(factor) != 1:
         inner, inner_constant = _coefficients(division, parameters, d)
         quotient = Call("floordiv", (_linear_expr(inner, inner_constant, parameters, None), int_const(d)))
@@ -206,7 +206,7 @@ def _coefficients(aff: islpy.Aff, parameters: tuple[str, ...], denominator: int)
     """Numerators over `denominator` of the parameters' coefficients and of the constant."""
     scale = islpy.Val(denominator)
     values = [aff.get_coefficient_val(islpy.dim_type.param, n) for n in range(len(parameters))]
-    return [int(v.mul(scale).to_python()) for v in values], int(aff.get_constant_val().mul(scale).to_python())
+    return [int(v.mul(scale).get_num_si()) for v in values], int(aff.get_constant_val().mul(scale).get_num_si())
 
 
 def _linear_expr(coefficients: list[int], constant: int, parameters: tuple[str, ...], extra: tuple[int, Expr] | None) -> Expr:
