@@ -1,7 +1,7 @@
 """isl schedule trees for tests, from a text: ``[i]{ init_M ; [j] M ; [j]{ E ; Z } }``.
 
 A member is an affine row over the indices of each statement below (``i``, ``2t+i``, ``i//4``), the same text for all of
-them, or ``{S0: 2t+i, S1: 2t+i+1}``.  ``parallel`` before a band puts the mark above it.
+them, or ``{S0: 2t+i, S1: 2t+i+1}``.  ``parallel`` or ``vector`` before a band puts the mark above it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def parse_tree(text: str) -> object:
         token = tokens[at]
         at += 1
         mark = None
-        if token == "parallel":
+        if token in ("parallel", "vector"):
             mark, token = token, tokens[at]
             at += 1
         if token == "{":
@@ -81,15 +81,22 @@ def leaves(node: object) -> list[str]:
     raise TypeError(node)
 
 
-def build_tree(scop: Scop, text: str, domains: dict[str, isl.Set] | None = None) -> isl.Schedule:
-    """The schedule tree; `domains` replaces some instance sets."""
+def build_tree(
+    scop: Scop, text: str, domains: dict[str, isl.Set] | None = None, mark_text: dict[str, str] | None = None
+) -> isl.Schedule:
+    """The schedule tree; `domains` replaces some instance sets, `mark_text` the texts of marks."""
+    return build_tree_of(scop, parse_tree(text), domains, mark_text)
+
+
+def build_tree_of(
+    scop: Scop, tree: object, domains: dict[str, isl.Set] | None = None, mark_text: dict[str, str] | None = None
+) -> isl.Schedule:
     sets = instance_domains(scop) | (domains or {})
-    tree = parse_tree(text)
     union = isl.UnionSet.empty(isl.Space.params_alloc(isl.DEFAULT_CONTEXT, 0))
     for name in leaves(tree):
         union = union.union(isl.UnionSet.from_set(sets[name]))
     root = isl.Schedule.from_domain(union).get_root()
-    return _insert(root.child(0), tree, sets).get_schedule()
+    return _insert(root.child(0), tree, sets, mark_text or {}).get_schedule()
 
 
 def _row(name: str, domain: isl.Set, row: str) -> str:
@@ -98,7 +105,7 @@ def _row(name: str, domain: isl.Set, row: str) -> str:
     return f"{name}[{', '.join(indices)}] -> [({row})]"
 
 
-def _insert(node: isl.ScheduleNode, tree: object, sets: dict[str, isl.Set]) -> isl.ScheduleNode:
+def _insert(node: isl.ScheduleNode, tree: object, sets: dict[str, isl.Set], marks: dict[str, str]) -> isl.ScheduleNode:
     """Insert `tree` at a leaf; returns the node at its top."""
     match tree:
         case str():
@@ -112,7 +119,7 @@ def _insert(node: isl.ScheduleNode, tree: object, sets: dict[str, isl.Set]) -> i
                 filters = filters.add(part)
             node = node.insert_sequence(filters)
             for n, child in enumerate(tree.children):
-                node = _insert(node.child(n).child(0), child, sets)
+                node = _insert(node.child(n).child(0), child, sets, marks)
                 node = node.ancestor(2)
             return node
         case TBand():
@@ -123,8 +130,8 @@ def _insert(node: isl.ScheduleNode, tree: object, sets: dict[str, isl.Set]) -> i
                 rows.append("{ " + "; ".join(pieces) + " }")
             partial = isl.MultiUnionPwAff("[" + ", ".join(rows) + "]")
             node = node.insert_partial_schedule(partial)
-            node = _insert(node.child(0), tree.child, sets).parent()
+            node = _insert(node.child(0), tree.child, sets, marks).parent()
             if tree.mark:
-                node = node.insert_mark(isl.Id(tree.mark))
+                node = node.insert_mark(isl.Id(marks.get(tree.mark, tree.mark)))
             return node
     raise TypeError(tree)
