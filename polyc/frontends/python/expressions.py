@@ -7,23 +7,10 @@ import difflib
 import math
 
 from polyc.frontends.python.functions import REDUCERS, apply_function, invert
+from polyc.frontends.python.operators import binary, keep, logical, negate, select
 from polyc.frontends.python.scope import Scope, Version
 from polyc.frontends.python.source import make_nesting_error
-from polyc.frontends.python.values import (
-    POISON,
-    Fault,
-    Value,
-    binary,
-    check_size,
-    common_type,
-    convert,
-    keep,
-    logical,
-    make_literal,
-    negate,
-    require_integer,
-    select,
-)
+from polyc.frontends.python.values import POISON, Fault, Value, check_size, common_type, convert, make_literal, require_integer
 from polyc.ir.expr import Const, Expr, Index, Pad, Read, Size
 from polyc.ir.types import I64
 

@@ -9,22 +9,17 @@ from collections.abc import Callable
 import numpy as np
 
 from polyc.diagnostics import Span
+from polyc.frontends.python.operators import binary, combine, keep, logical, negate, select
 from polyc.frontends.python.values import (
     POISON,
     Fault,
     Value,
-    binary,
     call,
-    combine,
     common_type,
     convert,
     convert_weakly,
     float_type,
-    keep,
-    logical,
     make_literal,
-    negate,
-    select,
     unify,
 )
 from polyc.ir.types import BOOL, DTYPES, F64, I64, DType

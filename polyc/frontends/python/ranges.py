@@ -95,6 +95,8 @@ def _read_comparison(
         raise Fault("unsupported-range", "a range needs <, <=, >, >= or ==", _EXAMPLE)
     left, right = (isinstance(x, ast.Name) and scope.is_index(x.id) for x in (a, b))
     if left and right:
+        if any(scope.index_name(x) is None for x in (a, b) if isinstance(x, ast.Name)):
+            return  # one of them is a number outside the function: reported as ambiguous
         raise Fault(
             "unsupported-triangular-range",
             "a condition that relates two indices is not possible yet",

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from polyc.diagnostics import (
-    ArgumentError,
-    ArgumentTypeError,
     Diagnostic,
     PolycError,
     SemanticError,
@@ -20,14 +18,13 @@ from polyc.diagnostics import (
     SyntaxErrorInSource,
     UnsupportedError,
 )
-from polyc.frontends.python.expressions import count_dimensions
+from polyc.frontends.python.declarations import declare_parameters, declare_results
 from polyc.frontends.python.ranges import read_where
 from polyc.frontends.python.scope import Clause, Scope, Version
-from polyc.frontends.python.signature import Parameter, PythonSignature, parse_annotation, read_parameters
-from polyc.frontends.python.source import FunctionText, load_function, make_nesting_error
+from polyc.frontends.python.signature import PythonSignature, read_parameters
+from polyc.frontends.python.source import load_function, make_nesting_error
 from polyc.frontends.python.statements import read_assignment
-from polyc.ir.expr import Expr, Size, walk
-from polyc.ir.program import Program, Return, Statement, Tensor
+from polyc.ir.program import Program, Return, Statement
 from polyc.ir.types import DType
 
 _STATEMENTS = "a body may hold T[i] = e, T[i] += e, with polyc.where(...), a docstring and one return at the end"
@@ -86,7 +83,7 @@ def read_function(
     text = load_function(function_or_source)
     errors: list[Diagnostic] = []
     signature = read_parameters(text, constants, errors.append)
-    tensors, sizes = _declare_parameters(text, signature, dict(dtypes or {}), errors)
+    tensors, sizes = declare_parameters(text, signature, dict(dtypes or {}), errors)
     scope = Scope(text, sizes=sizes, constants={c.name: c.value for c in signature.constants}, errors=errors)
     for tensor in tensors:
         version = Version(tensor.name, tensor.dtype, tensor.rank, False, tensor.shape, True, tensor.span)
@@ -100,7 +97,7 @@ def read_function(
     except RecursionError:
         errors.append(make_nesting_error(Span(text.source, 0, 3)))
         returns = ()
-    outputs = _declare_results(scope, returns)
+    outputs = declare_results(scope, returns)
     _raise_all(errors)
     versions = (outputs.get(t.name, t) for t in scope.versions)
     program = Program(
@@ -126,101 +123,6 @@ def _raise_all(errors: list[Diagnostic]) -> None:
     elif kinds == {"syntax"}:
         error = SyntaxErrorInSource
     raise error(*ordered)
-
-
-def _declare_parameters(
-    text: FunctionText, signature: PythonSignature, dtypes: dict[str, tuple[DType, int]], errors: list[Diagnostic]
-) -> tuple[list[Tensor], tuple[str, ...]]:
-    taken = {n.id for n in ast.walk(text.definition) if isinstance(n, ast.Name)}
-    taken |= {n.arg for n in ast.walk(text.definition) if isinstance(n, ast.arg)}
-    taken |= set(signature.sizes)
-    sizes: list[str] = []
-    tensors: list[Tensor] = []
-    for parameter in signature.parameters:
-        given = dtypes.get(parameter.name)
-        if parameter.annotation is not None:
-            _check_given(parameter, given)
-            dtype, shape = parameter.annotation.dtype, parameter.annotation.shape
-            sizes += [s for s in signature.sizes if s not in sizes and any(s in _size_names(e) for e in shape)]
-        elif given is not None:
-            dtype = given[0]
-            fresh = [_make_fresh(f"{parameter.name}_{d}", taken) for d in range(given[1])]
-            sizes += fresh
-            shape = tuple(Size(s, parameter.span) for s in fresh)
-        else:
-            if _had_no_error(parameter, errors):
-                help = f'annotate it ({parameter.name}: "f32[M, N]"), or call the operator with arrays'
-                message = f"the element type and rank of {parameter.name} are not known"
-                errors.append(Diagnostic("semantic-annotation-missing", message, parameter.span, help))
-            continue
-        tensors.append(Tensor(parameter.name, dtype, len(shape), shape, "input", parameter.name, parameter.span))
-    return tensors, tuple(sizes)
-
-
-def _declare_results(scope: Scope, returns: tuple[Return, ...]) -> dict[str, Tensor]:
-    """The output tensors; a return annotation such as ``-> "f32[M, N]"`` (or a tuple of them) declares extents and types.
-
-    Any other annotation (``-> np.ndarray``) says nothing.
-    """
-    outputs = {t.name: replace(t, role="output") for t in scope.versions if any(t.name == r.version for r in returns)}
-    node = scope.text.definition.returns
-    parts = node.elts if isinstance(node, ast.Tuple) else [node]
-    strings = [p for p in parts if isinstance(p, ast.Constant) and isinstance(p.value, str)]
-    if not strings or not returns:
-        return outputs
-    if len(strings) != len(returns):
-        help = 'annotate as -> "f32[M]" or -> ("f32[M]", "f32[N]")'
-        scope.report("semantic-return", f"{len(returns)} results are returned, {len(strings)} annotated", strings[0], help)
-        return outputs
-    constants = {name: value for name, value in scope.constants.items() if value is not None}
-    for result, part in zip(returns, strings, strict=True):
-        annotation = parse_annotation(str(part.value), scope.text.span(part), constants, scope.errors.append)
-        tensor = outputs[result.version]
-        if annotation is None:
-            continue
-        unknown = sorted({s for e in annotation.shape for s in _size_names(e)} - set(scope.sizes))
-        if unknown:
-            help = "use the sizes of the parameters"
-            scope.report("semantic-annotation", f"no parameter has the size {unknown[0]}", part, help)
-        elif len(annotation.shape) != tensor.rank:
-            message = f"{result.name} has {count_dimensions(tensor.rank)}, its annotation {len(annotation.shape)}"
-            scope.report("semantic-rank", message, part, "give one extent for each dimension")
-        elif annotation.dtype != tensor.dtype:
-            message = f"{result.name} is {tensor.dtype}, but its annotation says {annotation.dtype}"
-            scope.report("type-return", message, part, f"cast its right side with {annotation.dtype}(...)")
-        else:
-            outputs[result.version] = replace(tensor, shape=annotation.shape)
-    return outputs
-
-
-def _size_names(extent: Expr) -> set[str]:
-    return {n.name for n in walk(extent) if isinstance(n, Size)}
-
-
-def _had_no_error(parameter: Parameter, errors: list[Diagnostic]) -> bool:
-    """False where the annotation itself was wrong (its error stands right behind the name)."""
-    line = parameter.span.line_column()[0]
-    return not any(e.span and e.span.start >= parameter.span.end and e.span.line_column()[0] == line for e in errors)
-
-
-def _check_given(parameter: Parameter, given: tuple[DType, int] | None) -> None:
-    annotation = parameter.annotation
-    if given is None or annotation is None:
-        return
-    if given[0] != annotation.dtype:
-        message = f"{parameter.name} is {given[0]}, but its annotation says {annotation.dtype}"
-        help = f"convert the array to {annotation.dtype}, or drop the annotation"
-        raise ArgumentTypeError(Diagnostic("argument-type-dtype", message, annotation.span, help))
-    if given[1] != len(annotation.shape):
-        message = f"{parameter.name} has rank {given[1]}, but its annotation says {len(annotation.shape)}"
-        raise ArgumentError(Diagnostic("argument-rank", message, annotation.span, "reshape the array, or drop the annotation"))
-
-
-def _make_fresh(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
 
 
 def _find_assigned_names(definition: ast.FunctionDef) -> frozenset[str]:

@@ -127,7 +127,9 @@ def _parse(source: Source, shift: int) -> ast.Module:
     text = "if True:\n" + source.text if shift else source.text
     try:
         with quiet_parser():
-            return ast.parse(text)
+            tree = ast.parse(text)
+            compile(tree, "<check>", "exec", dont_inherit=True)  # finds what only the compiler refuses: two parameters X
+            return tree
     except SyntaxError as error:
         lines = source.text.split("\n")
         line = min(max((error.lineno or 1) - 1 - shift, 0), len(lines) - 1)

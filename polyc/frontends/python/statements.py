@@ -10,20 +10,10 @@ import numpy as np
 from polyc.diagnostics import Span
 from polyc.frontends.python.expressions import call_name, count_dimensions, read_expression
 from polyc.frontends.python.functions import REDUCERS
+from polyc.frontends.python.operators import binary, negate, require_bool
 from polyc.frontends.python.scope import Clause, Scope, Version
 from polyc.frontends.python.source import make_nesting_error
-from polyc.frontends.python.values import (
-    POISON,
-    Fault,
-    Value,
-    binary,
-    common_type,
-    convert,
-    make_literal,
-    negate,
-    promote,
-    require_bool,
-)
+from polyc.frontends.python.values import POISON, Fault, Value, common_type, convert, make_literal, promote
 from polyc.ir.expr import Expr, Index, Read, children, identity_of, reads, walk
 from polyc.ir.program import Reduction, Statement, Tensor
 from polyc.ir.types import BOOL, I64, DType

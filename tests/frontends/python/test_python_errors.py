@@ -207,6 +207,7 @@ def test_an_unknown_constant_lists_the_known_ones():
         "def f(): pass\ndef g(): pass",
         "async def f(X): pass",
         "class A: pass",
+        "def f(X, X): pass",
         "def f(X):",
         "\0",
         "def f(\ud800): pass",

@@ -158,6 +158,15 @@ def test_a_name_that_is_a_number_outside_is_never_guessed():
     assert [d.code for d in caught.value.diagnostics] == ["semantic-ambiguous-name"] * 3
     assert "3.5" in str(caught.value) and "7" in str(caught.value) and "index" in str(caught.value)
 
+    def in_range(X: "f32[N]"):
+        with where(k < STEPS):
+            Y[i] += X[i + k]
+        return Y
+
+    with pytest.raises(SemanticError) as caught:
+        read_function(in_range)
+    assert [d.code for d in caught.value.diagnostics] == ["semantic-ambiguous-name"]
+
     def g(X: "f32[STEPS]", *, width=2):
         Y[i] = X[i] * width
         return Y
