@@ -10,8 +10,8 @@ import pytest
 
 from polyc.diagnostics import RangeError, UnsupportedError
 from polyc.frontends.tc import read_tc
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, evaluate, int_const, reads, type_of
-from polyc.ir.program import Condition, Program, specialize_sizes
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, Size, evaluate, int_const, reads, type_of
+from polyc.ir.program import Condition, Program, RangeClause, specialize_sizes
 from polyc.ir.simplify import define_sizes
 from polyc.ir.types import BOOL
 from polyc.poly.bounds import negate_condition
@@ -242,3 +242,22 @@ def test_checks_hold_exactly_where_all_instances_are_inside() -> None:
             assert inside == (not failed), (program, sizes)
             decided[inside] += 1
     assert min(decided.values()) > 5, decided
+
+
+def test_ranges_that_depend_on_other_indices_become_conditions() -> None:
+    program = read_program("def lu(float(M,M) L, float(M,M) U) -> (LU) { LU(a,b) +=! L(a,k) * U(k,b) }")
+    (s,) = program.statements
+    above = RangeClause("k", Index("a"), Size("M"))
+    below = RangeClause("k", int_const(0), Call("add", (Index("b"), int_const(1))))
+    ranges = infer_ranges(replace(program, statements=(replace(s, where=(above, below)),)))
+    assert not ranges.checks
+    domain = ranges.statements["S0"].domain.remove_redundancies()
+    assert str(domain) == "[M] -> { S0[a, b, k] : a >= 0 and b < M and a <= k <= b }"
+
+
+def test_messages_hold_for_any_format() -> None:
+    ranges = infer_text("def f(float(N) A, float(K) B) -> (O) { O(i) = A(i+1) where i in 0:K }")
+    for check in ranges.checks:
+        assert check.message.format(N=3, K=4).count("{") == 0
+    (warning,) = ranges.warnings
+    assert "N >= K + 1" in warning.message or "K < N" in warning.message
