@@ -205,6 +205,20 @@ class Function:
         assert result is not None
         return result
 
+    def map_registers(self, function: Callable[[list[Val]], Val], width: int, *values: Val) -> Val:
+        """`function` on `width` lanes at a time (instructions of one register size); lanes / width is a power of two."""
+        vectors = self.unify(*values)
+        lanes = vectors[0].lanes
+        if lanes == width:
+            return function(vectors)
+        parts = [
+            function([self.shuffle(v, None, range(first, first + width)) for v in vectors]) for first in range(0, lanes, width)
+        ]
+        while len(parts) > 1:
+            both = 2 * parts[0].lanes
+            parts = [self.shuffle(a, b, range(both)) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+        return parts[0]
+
     # -- shorthands
 
     def binary(self, op: str, a: Val, b: Val) -> Val:

@@ -7,17 +7,34 @@ every outside symbol (libm, OpenMP) by its plain name.
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import llvmlite.binding as llvm
 
+from polyc.codegen.openmp import SYMBOLS
+from polyc.diagnostics import Diagnostic, InternalError, UnsupportedError
 from polyc.target import Target
+
+_TEAM_OF_ONE = """
+define void @GOMP_parallel(ptr %function, ptr %data, i32 %threads, i32 %flags) {
+  call void %function(ptr %data)
+  ret void
+}
+define i32 @omp_get_thread_num() {
+  ret i32 0
+}
+define i32 @omp_get_num_threads() {
+  ret i32 1
+}
+"""
 
 _LOCK = threading.RLock()
 _NUMBERS = itertools.count()
-_STATE: dict[str, llvm.LLJIT] = {}
+_STATE: dict[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +51,7 @@ def _initialize() -> None:
         llvm.initialize_all_targets()
         llvm.initialize_all_asmprinters()
         llvm.initialize_native_asmparser()
-        _STATE["ready"] = None
+        _STATE["ready"] = True
 
 
 def _machine(target: Target) -> llvm.TargetMachine:
@@ -45,8 +62,12 @@ def _machine(target: Target) -> llvm.TargetMachine:
 def _optimize(ir_text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
     _initialize()
     machine = _machine(target)
-    module = llvm.parse_assembly(ir_text)
-    module.verify()
+    try:
+        module = llvm.parse_assembly(ir_text)
+        module.verify()
+    except RuntimeError as error:
+        help = "please report it with the text of the stage before, `--emit loops`"
+        raise InternalError(Diagnostic("internal-llvm", f"LLVM refuses the generated code: {error}", help=help)) from error
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     # Ours have decided about vectors, interleaving and unrolling.
     options.loop_vectorization = False
@@ -59,7 +80,7 @@ def _optimize(ir_text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.Target
 
 
 def compile_object(ir_text: str, target: Target) -> bytes:
-    """Object code at O3 for `target`.  Raises RuntimeError on malformed IR, which is a bug in the emitter."""
+    """Object code at O3 for `target`.  Raises InternalError (``internal-llvm``) on malformed IR."""
     with _LOCK:
         module, machine = _optimize(ir_text, target)
         return bytes(machine.emit_object(module))
@@ -81,15 +102,33 @@ def optimized_ir(ir_text: str, target: Target) -> str:
 def load_object(obj: bytes, name: str, symbols: Mapping[str, int] | None = None) -> LoadedCode:
     """Link `obj` into the process.  `symbols` gives addresses by name (OpenMP); the rest (libm) is found in the process.
 
-    Raises RuntimeError, naming the symbols, where one cannot be found."""
+    Without OpenMP parallel loops run as a team of one.  Raises UnsupportedError (``unsupported-symbol``), naming the symbols,
+    where the C library lacks a function."""
     with _LOCK:
         _initialize()
         lljit = _STATE.get("lljit")
         if lljit is None:
-            lljit = _STATE["lljit"] = llvm.create_lljit_compiler(use_jit_link=True)
+            lljit = _STATE["lljit"] = llvm.create_lljit_compiler(use_jit_link=True, suppress_errors=True)
         builder = llvm.JITLibraryBuilder().add_object_img(obj).add_current_process()
-        for symbol, address in (symbols or {}).items():
-            builder.import_symbol(symbol, address)
+        if all(symbol in (symbols or {}) for symbol in SYMBOLS):
+            for symbol in SYMBOLS:
+                builder.import_symbol(symbol, (symbols or {})[symbol])
+        else:
+            builder.add_ir(_TEAM_OF_ONE)
         builder.export_symbol(name).export_symbol(f"{name}_workspace")
-        tracker = builder.link(lljit, f"{name}.{next(_NUMBERS)}")
+        try:
+            tracker = builder.link(lljit, f"{name}.{next(_NUMBERS)}")
+        except RuntimeError as error:
+            help = "write the function with others, or run on a system whose C library has it"
+            missing = ", ".join(_unknown_names(obj, name)) or str(error)
+            raise UnsupportedError(
+                Diagnostic("unsupported-symbol", f"this process has no function {missing}", help=help)
+            ) from error
         return LoadedCode(tracker[name], tracker[f"{name}_workspace"], tracker)
+
+
+def _unknown_names(obj: bytes, name: str) -> list[str]:
+    """Strings of the object's symbol table that the process does not define, for the message."""
+    found = {match.decode() for match in re.findall(rb"(?<=\x00)([A-Za-z_]\w*)(?=\x00)", obj)}
+    known = {name, f"{name}_workspace", *SYMBOLS}
+    return sorted(n for n in found - known if len(n) > 2 and not llvm.address_of_symbol(n))

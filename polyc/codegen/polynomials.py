@@ -262,7 +262,7 @@ def _exp2(m: _Math, x: Val) -> Val:
 def _scale(m: _Math, p: Val, shifted: Val, n: Val) -> Val:
     """p * 2^n, rounded once, over the whole range: overflow to infinity, gradual underflow."""
     total = p.lanes * m.format.bits
-    if m.target.has_masks and total % 128 == 0 and (total in (128, 256) or total % 512 == 0):
+    if m.target.has_masks and total in (128, 256, 512, 1024, 2048, 4096):
         return _scalef(m, p, n)
     integer = m.fn.binary("sub", m.ints(shifted), int_val(m.magic_bits(), m.format.int_type))
     # Two factors of half the exponent each; the first product is exact, the second rounds.  The offset keeps the shift logical.
@@ -276,21 +276,17 @@ def _scale(m: _Math, p: Val, shifted: Val, n: Val) -> Val:
 def _scalef(m: _Math, p: Val, n: Val) -> Val:
     """AVX-512's scalef, 512 bits at a time."""
     width = min(512, p.lanes * m.format.bits) // m.format.bits
-    if p.lanes > width:
-        parts = [
-            _scalef(m, m.fn.shuffle(p, None, range(k, k + width)), m.fn.shuffle(n, None, range(k, k + width)))
-            for k in range(0, p.lanes, width)
-        ]
-        while len(parts) > 1:
-            lanes = 2 * parts[0].lanes
-            parts = [m.fn.shuffle(a, b, range(lanes)) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-        return parts[0]
     bits = width * m.format.bits
-    full, mask = p.full_type, f"i{max(8, width)}"
+    full, mask = f"<{width} x {p.type}>", f"i{max(8, width)}"
     name = f"llvm.x86.avx512.mask.scalef.p{'s' if m.format.bits == 32 else 'd'}.{bits}"
     rounding = (["i32"], ", i32 4") if bits == 512 else ([], "")
     callee = m.fn.module.declare(name, full, [full, full, full, mask, *rounding[0]])
-    return m.fn.pure(f"call {full} {callee}({p}, {n}, {full} zeroinitializer, {mask} -1{rounding[1]})", p.type, p.lanes)
+
+    def scale(v: list[Val]) -> Val:
+        text = f"call {full} {callee}({v[0]}, {v[1]}, {full} zeroinitializer, {mask} -1{rounding[1]})"
+        return m.fn.pure(text, p.type, width)
+
+    return m.fn.map_registers(scale, width, p, n)
 
 
 def _sigmoid(m: _Math, x: Val) -> Val:

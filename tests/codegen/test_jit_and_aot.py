@@ -1,0 +1,148 @@
+"""Objects: loading, missing OpenMP, missing symbols, malformed IR, the C header, the host's model."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+from polyc.codegen.aot import c_header, write_object
+from polyc.codegen.host import host_target, read_cache_sizes
+from polyc.codegen.jit import assembly, compile_object, load_object, optimized_ir
+from polyc.codegen.llvm import emit_llvm
+from polyc.diagnostics import InternalError, UnsupportedError
+from polyc.ir.expr import int_const
+from polyc.ir.loops import Loop, LoopNest, Store
+from polyc.ir.signature import ArraySpec, HostCheck, RuntimeGuard, Signature
+from polyc.ir.types import F32
+from polyc.target import BASELINE, PINNED
+
+from .support import ENTRY, HOST, LEVELS, argument, c, i, n, op, rd, strides_of
+
+
+def scale_nest(kind="parallel", name="scale"):
+    x, y = argument("X", F32, (n("N"),), 0), argument("Y", F32, (n("N"),), 1)
+    value = op("add", rd("X", i("i")), rd("X", i("i")))
+    return LoopNest(
+        name, ("N", *strides_of(x, y)), (x, y), (Loop("i", c(0), n("N"), 1, kind, (Store("Y", (i("i"),), value),), lanes=8),)
+    )
+
+
+def call(entry, x, y, threads=2):
+    data = (ctypes.c_void_p * 2)(x.ctypes.data, y.ctypes.data)
+    return entry(data, (ctypes.c_int64 * 3)(x.size, 4, 4), None, None, threads)
+
+
+def test_without_openmp_a_parallel_loop_is_a_team_of_one():
+    code = load_object(compile_object(emit_llvm(scale_nest(), HOST), HOST), "scale")
+    x, y = np.arange(9, dtype="f4"), np.zeros(9, "f4")
+    assert call(ENTRY(code.entry_address), x, y) == 0
+    np.testing.assert_array_equal(y, 2 * x)
+
+
+def test_two_objects_of_one_name_live_side_by_side():
+    obj = compile_object(emit_llvm(scale_nest("vector"), HOST), HOST)
+    first, second = load_object(obj, "scale"), load_object(obj, "scale")
+    assert first.entry_address != second.entry_address
+    del first
+    x, y = np.arange(9, dtype="f4"), np.zeros(9, "f4")
+    call(ENTRY(second.entry_address), x, y)
+    np.testing.assert_array_equal(y, 2 * x)
+
+
+def test_malformed_ir_is_an_internal_error():
+    with pytest.raises(InternalError) as error:
+        compile_object("define i32 @f() { ret i64 0 }", HOST)
+    assert error.value.code == "internal-llvm"
+
+
+def test_a_symbol_that_nobody_has_is_named():
+    text = emit_llvm(scale_nest("serial"), HOST).replace(
+        "ret i32 0\n}", "call void @no_such_function()\n  ret i32 0\n}\ndeclare void @no_such_function()", 1
+    )
+    with pytest.raises(UnsupportedError, match="no_such_function"):
+        load_object(compile_object(text, HOST), "scale")
+
+
+def test_every_level_gives_text_of_its_own_instruction_set():
+    for level in PINNED:
+        target = PINNED[level]
+        text = assembly(emit_llvm(scale_nest("vector"), target), target)
+        assert ("ymm" in text) == (level != "x86-64-v2")  # eight floats
+    assert "define" in optimized_ir(emit_llvm(scale_nest(), BASELINE), BASELINE)
+
+
+SIGNATURE = Signature(
+    "scale",
+    ("N",),
+    (("N2", op("mul", n("N"), n("N"))),),
+    (
+        ArraySpec("X", F32, (n("N"),), (int_const(0),), "input"),
+        ArraySpec("Y", F32, (op("floordiv", n("N"), c(2)),), (int_const(1),), "output", (4,)),
+    ),
+    (HostCheck(op("ge", n("N"), c(3)), "range-x", "N is {N}"),),
+    (RuntimeGuard("index {value} is outside 0 to {bound}"),),
+)
+
+
+def test_header_documents_every_slot():
+    text = c_header(SIGNATURE, ("N", "N2", "X.stride0", "Y.stride0"))
+    for part in (
+        "[0] const float X[N]: read",
+        "[1] float Y[floor(N / 2)]: written; element 0 of dimension 0 is index 1",
+        "[1] N2 = (N * N)",
+        "[3] Y.stride0",
+        "(N >= 3)",
+        "1: index {value} is outside 0 to {bound}",
+        "Y must have the strides 4",
+    ):
+        assert part in text
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_object_and_header_serve_a_c_program(tmp_path):
+    write_object(compile_object(emit_llvm(scale_nest(), HOST), HOST), tmp_path / "scale.o")
+    (tmp_path / "scale.h").write_text(c_header(SIGNATURE, ("N", "X.stride0", "Y.stride0")))
+    (tmp_path / "main.c").write_text(
+        """
+        #include <stdio.h>
+        #include "scale.h"
+        int main(void) {
+            float x[5] = {1, 2, 3, 4, 5}, y[5];
+            void *data[2] = {x, y};
+            int64_t sizes[3] = {5, 4, 4}, error[3];
+            if (scale_workspace(sizes, 2) != 0 || scale(data, sizes, 0, error, 2) != 0) return 1;
+            printf("%g %g\\n", y[0], y[4]);
+            return 0;
+        }
+        """
+    )
+    program = tmp_path / "main"
+    command = ["cc", "-Wall", "-Werror", "-o", program, tmp_path / "main.c", tmp_path / "scale.o", "-lm", "-fopenmp"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode and "omp" in done.stderr:
+        pytest.skip("this C compiler has no OpenMP")
+    assert done.returncode == 0, done.stderr
+    assert subprocess.run([program], capture_output=True, text=True, check=True).stdout == "2 10\n"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["main", "main.c", "scale.h", "scale.o"]
+
+
+def test_host_model_is_consistent():
+    host = host_target()
+    assert host.vector_bits in (128, 256, 512) and host.cores >= 1
+    assert host.has_masks == (host.vector_bits == 512)
+    assert 16 << 10 <= host.l1 <= host.l2 <= host.l3 <= 64 << 20
+    assert LEVELS or host.cpu == "generic"
+
+
+def test_absurd_cache_sizes_are_clamped(tmp_path):
+    for k, (level, kind, size) in enumerate((("1", "Data", "48K"), ("1", "Instruction", "1K"), ("3", "Unified", "480M"))):
+        entry = tmp_path / f"index{k}"
+        entry.mkdir()
+        for name, value in (("level", level), ("type", kind), ("size", size)):
+            (entry / name).write_text(value + "\n")
+    (tmp_path / "index9").mkdir()
+    assert read_cache_sizes(tmp_path) == {1: 48 << 10, 3: 64 << 20}
