@@ -2,67 +2,73 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from polyc.ir.expr import Cast, Const, Expr, Read, evaluate, reads, walk
-from polyc.ir.program import Condition, Exists, Program, Statement
+from polyc.ir.expr import Expr, Index, Read, evaluate, int_const, reads, rewrite, walk
+from polyc.ir.interpret_ranges import solve_ranges
+from polyc.ir.program import Exists, Program, Statement
 from polyc.ir.types import DType
-from polyc.runtime.sizes import size_names
+
+Limits = tuple[int, int]
+"""Half-open range of the values that an array of index values may hold."""
+
+_MAX_CORNERS = 1 << 10
 
 
-def draw_array(name: str, dtype: DType, shape: Sequence[int], seed: int, upper: int | None = None) -> np.ndarray:
+def draw_array(name: str, dtype: DType, shape: Sequence[int], seed: int, limits: Limits | None = None) -> np.ndarray:
     """The same numbers for the same name, type, shape and seed, whatever else is drawn.
 
-    Floats are standard normal, integers small; with `upper`, integers lie in ``[0, upper)``, as index values must."""
+    Floats are standard normal, integers small; with `limits` all are whole numbers within."""
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     shape = tuple(shape)
-    if dtype.is_float:
+    if dtype.is_float and limits is None:
         return rng.standard_normal(shape).astype(dtype.numpy)
     if dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(bool)
-    limit = 1 << (dtype.bits - 1)
-    low, high = (0, upper) if upper is not None else (0 if dtype.kind == "u" else -8, 9)
-    return rng.integers(low, max(low + 1, min(high, limit)), shape).astype(dtype.numpy)
+    low, high = limits or (0 if dtype.kind == "u" else -8, 9)
+    if dtype.is_integer:
+        high = min(high, 1 << (dtype.bits - (1 if dtype.kind == "i" else 0)))
+    return rng.integers(low, max(low + 1, high), shape).astype(dtype.numpy)
 
 
-def index_limits(program: Program, extents: Mapping[str, Sequence[int] | None]) -> dict[str, int]:
-    """Exclusive upper limits for inputs whose elements serve as subscripts, from the `extents` of what they index."""
-    limits: dict[str, int] = {}
+def find_index_limits(program: Program, sizes: Mapping[str, int]) -> dict[str, Limits]:
+    """The values that inputs may hold whose elements serve as subscripts, so that every subscript stays inside.
+
+    Exact where one such element, times a positive factor, is added to index expressions."""
+    ranges = solve_ranges(program, sizes)
+    limits: dict[str, Limits] = {}
     for statement in program.statements:
-        for root in _expressions(statement):
-            for outer in reads(root):
-                shape = extents.get(outer.tensor)
-                for dimension, subscript in enumerate(outer.subscripts):
-                    for inner in reads(subscript):
-                        if shape is not None:
-                            limit = max(1, shape[dimension] - _reserve(subscript))
-                            limits[inner.tensor] = min(limits.get(inner.tensor, limit), limit)
+        box = ranges.statements[statement.name]
+        for outer in _all_reads(statement):
+            for subscript, (start, stop) in zip(outer.subscripts, ranges.tensors[outer.tensor], strict=True):
+                for inner in reads(subscript):
+                    if inner.tensor in program.parameters:
+                        low, high = _fit(subscript, start, stop, {**sizes}, box)
+                        before = limits.get(inner.tensor, (low, high))
+                        limits[inner.tensor] = max(low, before[0]), min(high, before[1])
     return limits
 
 
-def _reserve(subscript: Expr) -> int:
-    """Room to leave for what is added to an index value: all, for a plain one; the literals in it otherwise."""
-    plain = subscript
-    while isinstance(plain, Cast):
-        plain = plain.value
-    if isinstance(plain, Read):
-        return 0
-    return sum(abs(int(node.value)) for node in walk(subscript) if isinstance(node, Const))
+def _all_reads(statement: Statement) -> list[Read]:
+    roots = [statement.value, *statement.subscripts]
+    roots += [w.value for w in statement.where if isinstance(w, Exists)]
+    return [node for root in roots for node in reads(root)]
 
 
-def _expressions(statement: Statement) -> list[Expr]:
-    conditions = [w.condition for w in statement.where if isinstance(w, Condition)]
-    return [statement.value, *statement.subscripts, *conditions, *(w.value for w in statement.where if isinstance(w, Exists))]
+def _fit(subscript: Expr, start: int, stop: int, sizes: dict[str, int], box: Mapping[str, Limits]) -> Limits:
+    """Values of the reads in `subscript` that keep it in ``[start, stop)`` at every corner of `box`."""
 
+    def at(value: int, corner: dict[str, int]) -> int:
+        plain = rewrite(subscript, lambda node: int_const(value) if isinstance(node, Read) else None)
+        return evaluate(plain, {**sizes, **corner})
 
-def declared_extents(program: Program, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...] | None]:
-    """Extents of the inputs at `sizes`; None where they are not declared or a size is open."""
-    table: dict[str, tuple[int, ...] | None] = {}
-    for name in program.parameters:
-        shape = program.tensor(name).shape
-        known = shape is not None and all(n in sizes for e in shape for n in size_names(e))
-        table[name] = tuple(evaluate(e, sizes) for e in shape) if shape is not None and known else None
-    return table
+    used = list(dict.fromkeys(n.name for n in walk(subscript) if isinstance(n, Index) and n.name in box))
+    ends = [sorted({box[name][0], max(box[name][0], box[name][1] - 1)}) for name in used]
+    corners = [dict(zip(used, c, strict=True)) for c in itertools.islice(itertools.product(*ends), _MAX_CORNERS)]
+    offsets = [at(0, corner) for corner in corners]
+    factor = max(1, at(1, corners[0]) - offsets[0])
+    return -((min(offsets) - start) // factor), (stop - 1 - max(offsets)) // factor + 1

@@ -110,8 +110,9 @@ def make_inputs(
     program: Program, given: dict[str, np.ndarray], sizes: dict[str, int], seed: int
 ) -> tuple[list[np.ndarray], dict[str, int]]:
     """All inputs in order, random ones where none was given, and the sizes that the call must be given."""
-    from polyc.api.samples import declared_extents, draw_array, index_limits
+    from polyc.api.samples import draw_array, find_index_limits
     from polyc.api.sources import program_formals
+    from polyc.ir.expr import evaluate
     from polyc.runtime.arguments import check_rank, unknown_name
     from polyc.runtime.sizes import missing_sizes, solve_sizes
 
@@ -129,16 +130,15 @@ def make_inputs(
         missing = [n for n in program.sizes if n not in values]
         help = "give them: --size " + ",".join(f"{n}=…" for n in missing)
         raise ArgumentError(Diagnostic(problem.code, f"no value for {', '.join(missing)}", None, help))
-    extents = declared_extents(program, values)
-    limits = index_limits(program, {**extents, **{n: a.shape for n, a in given.items()}})
+    limits = find_index_limits(program, values) if len(given) < len(program.parameters) else {}
     arrays = []
-    for name in program.parameters:
+    for formal, name in zip(formals, program.parameters, strict=True):
         if name in given:
             arrays.append(given[name])
         else:
-            shape = extents[name]
-            assert shape is not None  # every size has a value
-            arrays.append(draw_array(name, program.tensor(name).dtype, shape, seed, limits.get(name)))
+            assert formal.dtype is not None and formal.shape is not None  # the text declares both
+            shape = [evaluate(e, values) for e in formal.shape]
+            arrays.append(draw_array(name, formal.dtype, shape, seed, limits.get(name)))
     return arrays, {n: values[n] for n in program.sizes}
 
 
