@@ -70,7 +70,7 @@ def _allocate(buffer: Buffer, values: Mapping[str, int]) -> np.ndarray:
     strides = tuple(evaluate(e, values) for e in buffer.strides)
     reach = buffer.dtype.itemsize
     for stride, extent in sorted(zip(map(abs, strides), shape, strict=True)):
-        if extent > 1:
+        if extent > 1 and min(shape) > 0:  # an array without elements has nothing to keep apart
             if stride < reach:
                 _fail(f"the strides {list(strides)} of {buffer.name} let elements of the shape {list(shape)} overlap")
             reach = stride * (extent - 1) + reach
