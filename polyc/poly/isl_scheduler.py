@@ -22,9 +22,11 @@ QUOTA = 60_000_000
 
 
 def compute_isl_schedule(scop: Scop, dependences: Dependences) -> Node | None:
-    """Rows of isl's schedule; None where one is no integer affine function of indices.
+    """Rows of isl's schedule; None where one is no integer affine function of indices, or a statement has no instances.
 
     Raises `CompileBudgetError` where isl needs more than `QUOTA` operations."""
+    if any(s.domain.is_empty() for s in scop.statements):
+        return None  # isl drops such a statement from its tree, but its initial values have to be placed
     validity = islpy.UnionMap.empty(islpy.Space.params_alloc(islpy.DEFAULT_CONTEXT, 0))
     for flow in dependences.flows:
         validity = validity.union(islpy.UnionMap.from_map(flow.relation))
