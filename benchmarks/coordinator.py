@@ -47,6 +47,8 @@ class Measurement:
     threads: int
     fresh: bool
     sides: dict[str, Side]
+    busy_elsewhere: float = 0.0
+    """Cores that other processes kept busy during the rounds, on average."""
 
 
 class Worker:
@@ -112,6 +114,22 @@ class Worker:
                 stream.close()
 
 
+class _Elsewhere:
+    """CPU time since now that neither this process nor the workers used."""
+
+    def __init__(self, pids: list[int]) -> None:
+        self.pids = pids
+        self.start = time.monotonic(), self._others()
+
+    def _others(self) -> float:
+        return busy_seconds() - time.process_time() - sum(map(cpu_nanoseconds, self.pids)) * 1e-9
+
+    def cores(self) -> float:
+        """Cores kept busy by others, on average; 0 where the time was too short to tell."""
+        elapsed = time.monotonic() - self.start[0]
+        return max(0.0, (self._others() - self.start[1]) / elapsed) if elapsed > 0.1 else 0.0
+
+
 def cpu_nanoseconds(pid: int) -> int:
     """CPU time of all threads of a process so far; 0 where the system does not tell."""
     total = 0
@@ -126,6 +144,15 @@ def exact_result(workload: Workload) -> np.ndarray:
     inputs = workload.inputs()
     wide = {n: a.astype(np.float64) if a.dtype.kind == "f" else a for n, a in inputs.items()}
     return np.asarray(workload.exact(**wide))
+
+
+def busy_seconds() -> float:
+    """CPU time of the whole machine so far, without idling; 0 where the system does not tell."""
+    try:
+        user, nice, system, _, _, irq, softirq, steal = map(int, Path("/proc/stat").read_text().split()[1:9])
+    except (OSError, ValueError):
+        return 0.0
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
@@ -155,6 +182,7 @@ def measure(workload: Workload, side_names: list[str], threads: int, rounds: int
             side.repetitions = ready["repetitions"]
             worker.wait_until_idle()
         order = list(workers)
+        elsewhere = _Elsewhere([w.process.pid for w in workers.values()])
         for number in range(rounds):
             turn = number % max(1, len(order))
             for name in order[turn:] + order[:turn]:
@@ -165,6 +193,7 @@ def measure(workload: Workload, side_names: list[str], threads: int, rounds: int
                     except (WorkerFailed, OSError) as failure:
                         side.failure = str(failure)
                         side.seconds.clear()
+        result.busy_elsewhere = elsewhere.cores()
     finally:
         for worker in workers.values():
             worker.close()

@@ -16,6 +16,8 @@ from benchmarks.coordinator import Measurement
 from benchmarks.sides import ROOFS
 from benchmarks.statistics import Summary, summarise
 
+BUSY_CORES = 0.1
+"""Load by other processes above which the report says so."""
 _UNIT = {"fma": "GFLOP/s", "stream": "GB/s", None: "GB/s"}
 
 
@@ -89,6 +91,9 @@ def notes(measurements: list[Measurement], subject: str) -> list[str]:
         for s in m.sides.values()
         if s.failure
     ]
+    busy = max((m.busy_elsewhere for m in measurements), default=0.0)
+    if busy > BUSY_CORES:
+        lines.append(f"other processes kept up to {busy:.1f} cores busy: read ratios, not times, and mistrust several threads")
     groups: dict[str, list[Measurement]] = {}
     for m in measurements:
         if m.sides[subject].seconds:
@@ -131,6 +136,7 @@ def as_json(measurements: list[Measurement], subject: str, compile_times: dict[s
                 "what": m.workload.what,
                 "threads": m.threads,
                 "fresh": m.fresh,
+                "busy_elsewhere": m.busy_elsewhere,
                 "flops": m.workload.flops,
                 "bytes_read": m.workload.bytes_read,
                 "bytes_written": m.workload.bytes_written,
