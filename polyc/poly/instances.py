@@ -108,7 +108,7 @@ def pairs_not_before(pairs: islpy.Map, source: Time, sink: Time) -> islpy.Map | 
 
 def pairs_in_order(pairs: islpy.Map, first: Time, second: Time) -> islpy.Map:
     """Pairs whose first instance runs no later than the second (at the same time counts)."""
-    found = pairs.subtract(pairs)
+    found = islpy.Map.empty(pairs.get_space())
     for t_first, t_second, a, b in zip(first.levels, second.levels, first.constants, second.constants, strict=True):
         if a is not None and b is not None:
             if a != b:

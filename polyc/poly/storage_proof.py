@@ -15,7 +15,7 @@ import islpy
 
 from polyc.diagnostics import CompileBudgetError
 from polyc.poly.dependences import Dependences, init_name, init_write, reads_by_tensor
-from polyc.poly.instances import QUOTA, Theta, Violation, describe_pair, maps_of, pairs_in_order, schedule_maps, walk_tree
+from polyc.poly.instances import QUOTA, Theta, Time, Violation, describe_pair, pairs_in_order, schedule_maps
 from polyc.poly.isl import operation_quota
 from polyc.poly.scop import Scop
 from polyc.poly.storage import Folding, Storage
@@ -41,8 +41,9 @@ class ConcurrentLoop:
     """A loop whose iterations overlap.  `window`: iterations at a distance below it do; None: all (a parallel loop)."""
 
     window: int | None
-    outer: dict[str, islpy.Map]  # by instance set, those below the loop: [sizes] -> { I[i] -> [times of outer loops] }
-    iteration: dict[str, islpy.Map]  # by instance set: [sizes] -> { I[i] -> [t] }
+    level: int
+    """Position of the loop in the flattened schedule: the levels before it are those of the loops outside."""
+    reach: dict[str, islpy.Set]  # by instance set, those below the loop only: [sizes] -> { I[i] }
 
 
 def prove_storage(
@@ -84,19 +85,18 @@ def _check_storage(
     for use in uses:
         by_buffer.setdefault(use.buffer, []).append(use)
     loops = list(concurrent_loops(schedule, with_vectors))
-    theta: Theta | None = None
+    theta = schedule_maps(schedule)
     for buffer, group in by_buffer.items():
         if any(use.to_cell.dim(islpy.dim_type.out) != group[0].to_cell.dim(islpy.dim_type.out) for use in group):
             return Violation(f"versions of different rank share the buffer {buffer}")
         if len({use.space for use in group}) != 1:
             return Violation(f"versions of different kinds of memory share the buffer {buffer}")
         if _may_overwrite(group):
-            theta = schedule_maps(schedule) if theta is None else theta
             violation = _check_lifetimes(scop, theta, group, inputs_survive)
             if violation is not None:
                 return violation
         for loop in loops:
-            violation = _check_concurrent(loop, group)
+            violation = _check_concurrent(loop, theta, group)
             if violation is not None:
                 return violation
     return None
@@ -153,6 +153,11 @@ def _check_lifetimes(scop: Scop, theta: Theta, group: list[Use], inputs_survive:
         to_the_end |= {t.name for t in tensors if t.role == "input"}
     at_entry = {t.name for t in tensors if t.role in ("input", "accumulated")}
     versions = list(dict.fromkeys(use.version for use in group))
+    prefixes = {
+        version: _common_prefix([use for use in group if use.version == version], theta)
+        for version in versions
+        if version not in at_entry | to_the_end
+    }
     for w in (use for use in group if use.is_write):
         for version in versions:
             of_version = [use for use in group if use.version == version]
@@ -161,6 +166,7 @@ def _check_lifetimes(scop: Scop, theta: Theta, group: list[Use], inputs_survive:
             hit = w.to_cell.apply_range(of_version[0].cells.reverse())  # { w[i] -> T[e] }: elements that w overwrites
             if version == w.version:
                 hit = hit.subtract(w.to_element)
+            hit = _within_prefix(hit, theta[w.instances], prefixes.get(version, []))
             if version not in at_entry:
                 hit = _touched(hit, w, writes, theta, earlier=True)
             if version not in to_the_end:
@@ -171,10 +177,35 @@ def _check_lifetimes(scop: Scop, theta: Theta, group: list[Use], inputs_survive:
     return None
 
 
+def _common_prefix(uses: list[Use], theta: Theta) -> list[islpy.Map]:
+    """Outer levels as functions of the element, ``{ T[e] -> [t_l] }``, as far as all uses of an element agree on the time.
+
+    A write at another time of these levels is before all uses of the element or after all of them: most writes to the same
+    cell are ruled out by that alone, at a fraction of the cost of comparing whole schedules."""
+    prefix: list[islpy.Map] = []
+    for level in range(len(theta[uses[0].instances].levels)):
+        whole: islpy.Map | None = None
+        for use in uses:
+            time = use.to_element.reverse().apply_range(theta[use.instances].levels[level])
+            whole = time if whole is None else whole.union(time)
+        if whole is None or not whole.is_single_valued():
+            break
+        prefix.append(whole)
+    return prefix
+
+
+def _within_prefix(hit: islpy.Map, time: Time, prefix: list[islpy.Map]) -> islpy.Map:
+    for own, of_element in zip(time.levels, prefix, strict=False):
+        if hit.is_empty():
+            break
+        hit = hit.intersect(own.apply_range(of_element.reverse()))
+    return hit
+
+
 def _touched(hit: islpy.Map, w: Use, others: list[Use], theta: Theta, earlier: bool) -> islpy.Map:
     """The part of ``{ w[i] -> T[e] }`` where some of `others` touches e no later (or no earlier) than w runs."""
-    kept = hit.subtract(hit)
-    for other in others:
+    kept = islpy.Map.empty(hit.get_space())
+    for other in () if hit.is_empty() else others:
         pairs = hit.apply_range(other.to_element.reverse())
         if other.instances == w.instances:
             # An instance reads before it writes, so it cannot destroy what it reads itself.
@@ -199,38 +230,38 @@ def _describe_overwrite(reason: str, hit: islpy.Map, others: list[Use], w: Use) 
 
 def concurrent_loops(schedule: islpy.Schedule, with_vectors: bool) -> Iterator[ConcurrentLoop]:
     """The loops below ``parallel`` and ``vector`` marks.  Raises `ValueError` for a mark that is not above a band."""
-    for node in walk_tree(schedule.get_root()):
+
+    def visit(node: islpy.ScheduleNode, level: int) -> Iterator[ConcurrentLoop]:
         kind: object = node.get_type()
-        if kind != islpy.schedule_node_type.mark:
-            continue
-        words = node.mark_get_id().get_name().split()
-        if not words or words[0] not in ("parallel", "vector") or (words[0] == "vector" and not with_vectors):
-            continue
-        window = None
-        if words[0] == "vector":
-            window = int(words[2]) * int(words[3]) if len(words) > 3 else 1 << 30
-        band = node.child(0)
-        below: object = band.get_type()
-        if below != islpy.schedule_node_type.band:
-            raise ValueError(f"the mark {words[0]} is not above a band")
-        member = islpy.UnionMap.from_union_pw_aff(band.band_get_partial_schedule().get_at(0))
-        yield ConcurrentLoop(
-            window,
-            _by_name(band.get_prefix_schedule_relation()),
-            _by_name(member.intersect_domain(band.get_domain())),
-        )
+        if kind == islpy.schedule_node_type.mark:
+            words = node.mark_get_id().get_name().split()
+            band = node.child(0)
+            if words and (words[0] == "parallel" or (words[0] == "vector" and with_vectors)):
+                below: object = band.get_type()
+                if below != islpy.schedule_node_type.band:
+                    raise ValueError(f"the mark {words[0]} is not above a band")
+                window = None
+                if words[0] == "vector":
+                    window = int(words[2]) * int(words[3]) if len(words) > 3 else 1 << 30
+                sets = band.get_domain().get_set_list()
+                reach = {str(s.get_tuple_name()): s for s in (sets.get_at(n) for n in range(sets.n_set()))}
+                yield ConcurrentLoop(window, level, reach)
+        elif kind == islpy.schedule_node_type.band:
+            level += node.band_n_member()
+        elif kind == islpy.schedule_node_type.sequence:
+            level += 1  # a set orders nothing and has no level
+        for n in range(node.n_children()):
+            yield from visit(node.child(n), level)
+
+    yield from visit(schedule.get_root(), 0)
 
 
-def _by_name(union: islpy.UnionMap) -> dict[str, islpy.Map]:
-    return {str(m.get_tuple_name(islpy.dim_type.in_)): m for m in maps_of(union)}
-
-
-def _check_concurrent(loop: ConcurrentLoop, group: list[Use]) -> Violation | None:
-    if not any(use.instances in loop.iteration for use in group):
+def _check_concurrent(loop: ConcurrentLoop, theta: Theta, group: list[Use]) -> Violation | None:
+    if not any(use.instances in loop.reach for use in group):
         return None
     if loop.window is None and group[0].space == "thread":
-        return _check_private(loop, group)
-    inside = [use for use in group if use.instances in loop.iteration]
+        return _check_private(loop, theta, group)
+    inside = [use for use in group if use.instances in loop.reach]
     for n, w in enumerate(inside):
         if not w.is_write:
             continue
@@ -241,47 +272,49 @@ def _check_concurrent(loop: ConcurrentLoop, group: list[Use]) -> Violation | Non
             if loop.window is not None and use is w and w.reduces:
                 # Lanes of a vectorised reduction have accumulators of their own.
                 pairs = pairs.subtract(w.to_element.apply_range(use.to_element.reverse()))
-            clash = _overlapping(loop, pairs, w.instances, use.instances)
+            clash = _overlapping(loop, theta, pairs, w.instances, use.instances)
             if not clash.is_empty():
                 what = "iterations of a parallel loop" if loop.window is None else "lanes of a vector"
                 return describe_pair(f"two {what} meet in one cell of {w.buffer}", clash)
     return None
 
 
-def _overlapping(loop: ConcurrentLoop, pairs: islpy.Map, a: str, b: str) -> islpy.Map:
+def _overlapping(loop: ConcurrentLoop, theta: Theta, pairs: islpy.Map, a: str, b: str) -> islpy.Map:
     """Pairs in different iterations of the loop that may run at the same time."""
-    ta, tb = loop.iteration[a], loop.iteration[b]
-    pairs = pairs.intersect_domain(ta.domain()).intersect_range(tb.domain())
-    pairs = pairs.intersect(loop.outer[a].apply_range(loop.outer[b].reverse()))
+    pairs = pairs.intersect_domain(loop.reach[a]).intersect_range(loop.reach[b])
+    ta, tb = theta[a].levels[loop.level], theta[b].levels[loop.level]
     pairs = pairs.subtract(ta.apply_range(tb.reverse()))
+    for level in range(loop.level):
+        if pairs.is_empty():
+            return pairs
+        if theta[a].constants[level] is None or theta[a].constants[level] != theta[b].constants[level]:
+            pairs = pairs.intersect(theta[a].levels[level].apply_range(theta[b].levels[level].reverse()))
     if loop.window is None or pairs.is_empty():
         return pairs
     distance = islpy.Map(f"{{ [t] -> [u] : -{loop.window} < t - u < {loop.window} }}")
     return pairs.intersect(ta.apply_range(distance).apply_range(tb.reverse()))
 
 
-def _check_private(loop: ConcurrentLoop, group: list[Use]) -> Violation | None:
+def _check_private(loop: ConcurrentLoop, theta: Theta, group: list[Use]) -> Violation | None:
     """Values in memory of one thread must stay inside one iteration of the loop."""
-    for w in group:
-        if not w.is_write:
-            continue
+    for w in (use for use in group if use.is_write):
         for use in group:
             if use.version != w.version or (use is w and not w.reduces):
                 continue
-            flow = w.to_element.apply_range(use.to_element.reverse())
-            inside = [name in loop.iteration for name in (w.instances, use.instances)]
-            if inside == [True, True]:
-                ta, tb = loop.iteration[w.instances], loop.iteration[use.instances]
-                within = flow.intersect(loop.outer[w.instances].apply_range(loop.outer[use.instances].reverse()))
-                within = within.intersect(ta.apply_range(tb.reverse()))
-                touched = flow.intersect_domain(ta.domain()).union(flow.intersect_range(tb.domain()))
-                flow = touched.subtract(within)
-            elif inside == [True, False]:
-                flow = flow.intersect_domain(loop.iteration[w.instances].domain())
-            elif inside == [False, True]:
-                flow = flow.intersect_range(loop.iteration[use.instances].domain())
-            else:
+            made, needed = loop.reach.get(w.instances), loop.reach.get(use.instances)
+            if made is None and needed is None:
                 continue
-            if not flow.is_empty():
-                return describe_pair(f"a value passes between iterations of a parallel loop in private {w.buffer}", flow)
+            flow = w.to_element.apply_range(use.to_element.reverse())
+            if made is not None and needed is not None:
+                touched = flow.intersect_domain(made).union(flow.intersect_range(needed))
+                leaving = touched.subtract(flow.intersect_domain(made).intersect_range(needed))
+                for ta, tb in zip(theta[w.instances].levels, theta[use.instances].levels[: loop.level + 1], strict=False):
+                    leaving = leaving.union(touched.subtract(ta.apply_range(tb.reverse())))
+            elif made is not None:
+                leaving = flow.intersect_domain(made)
+            else:
+                assert needed is not None
+                leaving = flow.intersect_range(needed)
+            if not leaving.is_empty():
+                return describe_pair(f"a value passes between iterations of a parallel loop in private {w.buffer}", leaving)
     return None
