@@ -117,18 +117,29 @@ def _parse_term(source: Source, start: int, text: str, operand: int | None, erro
         position += 1
         if character == ".":
             message = "a '.' here is not part of one '...'"
-            errors.append(_error("dots", message, source, place, 1, "write ... once per operand, for all its other dimensions"))
+            errors.append(
+                _error(
+                    "semantic-einsum-dots",
+                    message,
+                    source,
+                    place,
+                    1,
+                    "write ... once per operand, for all its other dimensions",
+                )
+            )
             break
         if character.isascii() and character.isalpha():
             letters.append(character)
         elif character != " ":
             message = f"{character!r} is no subscript"
-            errors.append(_error("letter", message, source, place, 1, "subscripts are the letters a to z and A to Z"))
+            errors.append(
+                _error("semantic-einsum-letter", message, source, place, 1, "subscripts are the letters a to z and A to Z")
+            )
     return Term(tuple(letters), Span(source, start, start + max(1, len(text))), operand)
 
 
-def _error(kind: str, message: str, source: Source, start: int, length: int, help: str) -> Diagnostic:
-    return Diagnostic(f"semantic-einsum-{kind}", message, Span(source, start, start + length), help)
+def _error(code: str, message: str, source: Source, start: int, length: int, help: str) -> Diagnostic:
+    return Diagnostic(code, message, Span(source, start, start + length), help)
 
 
 def _check_output(inputs: list[Term], output: Term, errors: list[Diagnostic]) -> None:

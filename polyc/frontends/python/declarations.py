@@ -8,7 +8,7 @@ from dataclasses import replace
 from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic
 from polyc.frontends.python.expressions import count_dimensions
 from polyc.frontends.python.scope import Scope
-from polyc.frontends.python.signature import Parameter, PythonSignature, parse_annotation
+from polyc.frontends.python.signature import Parameter, PythonSignature, find_word, parse_annotation
 from polyc.frontends.python.source import FunctionText
 from polyc.ir.expr import Expr, Size, walk
 from polyc.ir.program import Return, Tensor
@@ -68,7 +68,8 @@ def declare_results(scope: Scope, returns: tuple[Return, ...]) -> dict[str, Tens
         unknown = sorted({s for e in annotation.shape for s in _size_names(e)} - set(scope.sizes))
         if unknown:
             help = "use the sizes of the parameters"
-            scope.report("semantic-annotation", f"no parameter has the size {unknown[0]}", part, help)
+            place = find_word(scope.text.span(part), unknown[0])
+            scope.report("semantic-annotation", f"no parameter has the size {unknown[0]}", place, help)
         elif len(annotation.shape) != tensor.rank:
             message = f"{result.name} has {count_dimensions(tensor.rank)}, its annotation {len(annotation.shape)}"
             scope.report("semantic-rank", message, part, "give one extent for each dimension")

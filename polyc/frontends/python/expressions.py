@@ -6,7 +6,7 @@ import ast
 import difflib
 import math
 
-from polyc.frontends.python.functions import REDUCERS, apply_function, invert
+from polyc.frontends.python.functions import KNOWN, REDUCERS, apply_function, invert
 from polyc.frontends.python.operators import binary, keep, logical, negate, select
 from polyc.frontends.python.scope import Scope, Version
 from polyc.frontends.python.source import make_nesting_error
@@ -277,6 +277,9 @@ def _read_call(node: ast.Call, scope: Scope, depth: int) -> Value:
             except ValueError:
                 raise Fault("type-literal", f"{text!r} is no number", "write float('inf') or float('nan')") from None
     args = tuple(read_expression(a, scope, depth) for a in node.args)
+    if name not in KNOWN and module is None and callable(scope.text.lookup(name)):
+        message = f"{name} is a function of the program around, which polyc cannot call yet"
+        raise Fault("unsupported-call", message, f"write out what {name} does, on elements")
     if name == "pad":
         return _apply_pad(args, node, scope)
     if name in REDUCERS and len(args) == 1:

@@ -247,11 +247,20 @@ def _apply_special(name: str, args: tuple[Value, ...], span: Span | None) -> Val
             return select(condition, then, other, span)
         case "sum" | "prod" | "any" | "all":
             _expect(name, args, 1)
-        case "mean" | "average":
-            raise Fault("semantic-function", f"{name} is not a function of polyc", "sum into a tensor, then divide by the size")
+    if name in _INSTEAD:
+        raise Fault("unsupported-call", f"{name} is not a function of elements that polyc has", _INSTEAD[name])
     near = difflib.get_close_matches(name, KNOWN, 1)
     hint = f"did you mean {near[0]}?" if near else "the language reference lists the functions"
     raise Fault("semantic-function", f"unknown function {name!r}", hint)
+
+
+_INSTEAD = {
+    **dict.fromkeys(("mean", "average"), "sum into a tensor, then divide: S[i] += X[i, j], M[i] = S[i] / X.shape[1]"),
+    **dict.fromkeys(("var", "std"), "write it with sums of the elements and of their squares"),
+    **dict.fromkeys(("dot", "matmul", "inner", "outer", "einsum", "tensordot"), "write the sum: T[i, j] += A[i, k] * B[k, j]"),
+    **dict.fromkeys(("argmax", "argmin"), "compare with the maximum: M[i] = max(X[i, j]), then select with X[i, j] == M[i]"),
+    **dict.fromkeys(("cumsum", "cumprod", "sort", "argsort", "median"), "compute it outside of the operator"),
+}
 
 
 def _cast_python(name: str, number: int | float | bool, span: Span | None) -> Value:

@@ -99,7 +99,7 @@ def _collect_sizes(parameters: list[Parameter], constants: set[str], report: Rep
             whole |= {extent.name} if isinstance(extent, Size) else set()
             for node in walk(extent):
                 if isinstance(node, Size) and node.name not in constants:
-                    sizes.setdefault(node.name, parameter.annotation.span)
+                    sizes.setdefault(node.name, find_word(parameter.annotation.span, node.name))
     for size, span in sizes.items():
         if size in names:
             message = f"{size} is a parameter and a size at once"
@@ -182,10 +182,12 @@ def parse_annotation(written: str, span: Span, constants: Mapping[str, Number], 
         return None
     name, inside = found[1], found[2] or ""
     if name in UNSUPPORTED_TYPES:
-        report(Diagnostic("unsupported-type", f"the element type {name} is not supported", span, f"use one of {_NAMES}"))
+        place = find_word(span, name)
+        report(Diagnostic("unsupported-type", f"the element type {name} is not supported", place, f"use one of {_NAMES}"))
         return None
     if name not in TYPE_NAMES:
-        report(Diagnostic("semantic-annotation", f"{name!r} is no element type", span, f"use one of {_NAMES}"))
+        place = find_word(span, name)
+        report(Diagnostic("semantic-annotation", f"{name!r} is no element type", place, f"use one of {_NAMES}"))
         return None
     try:
         with quiet_parser():
@@ -198,6 +200,12 @@ def parse_annotation(written: str, span: Span, constants: Mapping[str, Number], 
         report(Diagnostic("semantic-annotation", f"the extents in {written!r} cannot be read", span, _EXAMPLE))
         return None
     return Annotation(TYPE_NAMES[name], shape, span)
+
+
+def find_word(span: Span, word: str) -> Span:
+    """The place of a word inside an annotation (all of it where the text is written otherwise: escapes, an alias)."""
+    found = re.search(rf"\b{re.escape(word)}\b", span.source.text[span.start : span.end])
+    return span if found is None else Span(span.source, span.start + found.start(), span.start + found.end())
 
 
 _NAMES = ", ".join(DTYPES)

@@ -9,7 +9,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from polyc.diagnostics import SemanticError
+from polyc.diagnostics import SemanticError, UnsupportedError
 from polyc.frontends.python import Index, indices, read_function, read_signature
 from polyc.ir.expr import Call, Const, Size, int_const
 from polyc.ir.types import BOOL, F32, I64
@@ -232,3 +232,19 @@ def test_a_return_annotation_declares_extents():
     program = read_function(source).program
     assert program.tensor("Y").shape == (Size("N"),) and program.tensor("s").shape == ()
     assert read_function(source.replace("('f32[N]', 'f32')", "np.ndarray")).program.tensor("Y").shape is None
+
+
+def test_functions_of_the_program_around_cannot_be_called():
+    def f(X: "f32[N]"):
+        Y[i] = run(X[i])
+        return Y
+
+    with pytest.raises(UnsupportedError, match="run is a function of the program around"):
+        read_function(f)
+
+
+@pytest.mark.parametrize("annotation, marked", [("f33[N]", "f33"), ("f32[2 * QQ]", "QQ"), ("bf16[N]", "bf16")])
+def test_carets_point_into_annotations(annotation, marked):
+    found = errors_of(f"def f(X: '{annotation}'):\n    Y[i] = X[i]\n    return Y")
+    span = found[0].span
+    assert span.source.text[span.start : span.end] == marked
