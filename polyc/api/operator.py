@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from polyc import driver
 from polyc.api.layouts import Layout, array_layout, contiguous_layout, declared_layouts, describe_argument
-from polyc.api.sources import ProgramSource, program_formals
+from polyc.api.sources import ProgramSource, constants_key, program_formals
 from polyc.config import Options
 from polyc.ir.program import Program
 from polyc.runtime.arguments import (
@@ -140,12 +140,12 @@ class Operator:
         source = self._source
         call = self._sort(inputs, named)
         arrays = convert_inputs(source.formals, call.inputs)
-        if not call.sizes and not call.constants:
-            # Again, now that names are sorted out and numbers, lists and tensors have become arrays.
-            plain = self._plain_outputs(out)
-            planned = self._plans.run(arrays, plain) if plain is not None else None
-            if planned is not None:
-                return planned
+        # Again, now that names are sorted out and numbers, lists and tensors have become arrays.
+        extra = call_key(call)
+        plain = self._plain_outputs(out)
+        planned = self._plans.run(arrays, plain, extra) if plain is not None else None
+        if planned is not None:
+            return planned
         types = [check_element_type(a, f.name, f.dtype, f.span) for a, f in zip(arrays, source.formals, strict=True)]
         with driver.compile_lock:
             program = source.program_for([(t, a.shape) for t, a in zip(types, arrays, strict=True)], call.constants)
@@ -166,8 +166,8 @@ class Operator:
             results: tuple[Any, ...] = run_verified(program, plan, arrays, outputs, sizes)
         else:
             results = plan.run(arrays, checked)
-            if not call.sizes and not call.constants and len(checked) in (0, len(names)):
-                self._plans.remember(plan, arrays, checked)
+            if len(checked) in (0, len(names)):
+                self._plans.remember(plan, arrays, checked, extra)
         return tuple(r if value is None else value for r, value in zip(results, given, strict=True))
 
     def _solve(
@@ -275,6 +275,13 @@ class Operator:
             out = tuple(out.get(r.name) for r in program.returns)
         values = tuple(out) if isinstance(out, (tuple, list)) else (out,)
         return values if values and all(type(v) is np.ndarray for v in values) else None
+
+
+def call_key(call: Call) -> Hashable:
+    """Sizes and constants given by keyword; None for none."""
+    if not call.sizes and not call.constants:
+        return None
+    return tuple(call.sizes.items()), constants_key(call.constants)
 
 
 def _describe_formal(formal: Formal) -> str:

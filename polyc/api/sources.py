@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -53,6 +53,11 @@ def program_formals(program: Program) -> tuple[Formal, ...]:
     return tuple(Formal(t.base, t.dtype, t.shape, t.span) for t in tensors)
 
 
+def constants_key(constants: Mapping[str, Any]) -> Hashable:
+    """Constants by type and text: 1, 1.0 and True are equal but give different programs, and a list has no hash."""
+    return tuple(sorted((n, type(v).__name__, repr(v)) for n, v in constants.items()))
+
+
 @dataclass(frozen=True, slots=True)
 class FixedSource:
     """One Program for all calls: a ``.tc`` def, or a ready Program."""
@@ -97,8 +102,7 @@ class FunctionSource:
         opened = {
             f.name: (dtype, len(shape)) for f, (dtype, shape) in zip(self.formals, types, strict=False) if f.dtype is None
         }
-        # By type and text: 1, 1.0 and True are equal but give different programs, and a list has no hash.
-        key = (tuple(opened.values()), tuple(sorted((n, type(v).__name__, repr(v)) for n, v in constants.items())))
+        key = (tuple(opened.values()), constants_key(constants))
         program = self._programs.get(key)
         if program is None:
             program = self._programs[key] = self._read(opened, constants)

@@ -6,7 +6,7 @@ A planned call collects addresses, allocates results and jumps; it costs a few m
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,10 +136,13 @@ class PlanTable:
     def __init__(self) -> None:
         self._plans: dict[Any, Plan] = {}
 
-    def run(self, inputs: Sequence[Any], outputs: Sequence[Any] = ()) -> tuple[np.ndarray, ...] | None:
-        """Execute as planned; None where there is no plan, or where this call needs the full checks after all."""
+    def run(self, inputs: Sequence[Any], outputs: Sequence[Any] = (), extra: Hashable = None) -> tuple[np.ndarray, ...] | None:
+        """Execute as planned; None where there is no plan, or where this call needs the full checks after all.
+
+        `extra` is what else the plan depends on: sizes and constants given by keyword."""
         if not outputs:
-            plan = self._plans.get(layout_key(inputs))
+            layout = layout_key(inputs)
+            plan = self._plans.get(layout if extra is None else (layout, extra))
             if plan is None:
                 return None
             addresses = [data_address(a) for a in inputs]
@@ -149,7 +152,7 @@ class PlanTable:
             return None
         addresses, given = [data_address(a) for a in inputs], [data_address(a) for a in outputs]
         pattern = alias_pattern(addresses, given)
-        plan = self._plans.get((len(inputs), layout, pattern))
+        plan = self._plans.get((len(inputs), layout, pattern, extra))
         if plan is None or not plan.is_aligned(addresses + given) or not plan.is_clear(addresses, given, pattern):
             return None
         for array in outputs:
@@ -157,15 +160,17 @@ class PlanTable:
                 return None
         return plan.run_at(addresses, outputs, given)
 
-    def remember(self, plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] = ()) -> None:
-        """Let calls of this layout, and this pattern of exact aliases, take `plan`."""
+    def remember(
+        self, plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] = (), extra: Hashable = None
+    ) -> None:
+        """Let calls of this layout, with this pattern of exact aliases and `extra`, take `plan`."""
         layout = layout_key((*inputs, *outputs))
         if layout is None:
             return
-        key: Any = layout
+        key: Any = layout if extra is None else (layout, extra)
         if outputs:
             pattern = alias_pattern([data_address(a) for a in inputs], [data_address(a) for a in outputs])
-            key = (len(inputs), layout, pattern)
+            key = (len(inputs), layout, pattern, extra)
         if len(self._plans) >= self._MAX_PLANS:
             self._plans.clear()
         self._plans[key] = plan

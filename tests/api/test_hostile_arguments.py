@@ -8,7 +8,7 @@ import pytest
 
 import polyc
 
-pytestmark = [pytest.mark.usefixtures("lowered"), pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")]
+pytestmark = pytest.mark.usefixtures("lowered")
 
 X = np.ones((2, 3), np.float32)
 
@@ -68,7 +68,6 @@ STRANGE = [
     np.zeros((2, 3), np.float16),
     np.zeros((2, 3), ">f4"),
     np.ma.masked_array(X),
-    np.asmatrix(X),
     np.zeros((2, 3, 4), np.float32)[..., 0],
     np.zeros((0, 3), np.float32),
     np.zeros((1,) * 20, np.float32),

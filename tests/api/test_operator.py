@@ -203,7 +203,8 @@ def test_decorator_keeps_name_and_doc():
     assert "scaled(X: f32[N])" in repr(scaled)
     x = B[0]
     np.testing.assert_array_equal(scaled(x), 2 * x)
-    np.testing.assert_array_equal(scaled(x, factor=3.0), 3 * x)
+    for factor in (3.0, 3, 2.0, 3.0):
+        np.testing.assert_array_equal(scaled(x, factor=factor), factor * x)
     assert scaled.program.name == "scaled"
     with pytest.raises(polyc.ArgumentError, match="named other"):
         scaled(x, other=1)
