@@ -83,10 +83,12 @@ def _never(theta: Theta, domain: islpy.Set) -> Time:
 
 
 def _check_filters(schedule: islpy.Schedule) -> Violation | None:
-    """Children of a sequence or set must not share instances: the schedule map of a set cannot show that they do."""
+    """Children of a sequence must not share instances.  Sets are refused: they order nothing, but their map says they do."""
     for node in walk_tree(schedule.get_root()):
         kind: object = node.get_type()
-        if kind not in (islpy.schedule_node_type.sequence, islpy.schedule_node_type.set):
+        if kind == islpy.schedule_node_type.set:
+            return Violation("the schedule has a set node, whose children run in no particular order")
+        if kind != islpy.schedule_node_type.sequence:
             continue
         seen: dict[str, islpy.Set] = {}
         for n in range(node.n_children()):

@@ -249,7 +249,7 @@ def concurrent_loops(schedule: islpy.Schedule, with_vectors: bool) -> Iterator[C
         elif kind == islpy.schedule_node_type.band:
             level += node.band_n_member()
         elif kind == islpy.schedule_node_type.sequence:
-            level += 1  # a set orders nothing and has no level
+            level += 1
         for n in range(node.n_children()):
             yield from visit(node.child(n), level)
 

@@ -7,7 +7,7 @@ import re
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from islpy import dim_type
+from islpy import DEFAULT_CONTEXT, Schedule, dim_type
 
 from polyc.poly.dependences import compute_dependences
 from polyc.poly.legality import Violation, alias_is_safe, prove_storage, prove_values
@@ -89,6 +89,14 @@ def test_missing_and_doubled_instances_are_refused() -> None:
     more = type(domain)("[N, K] -> { O[i, j] : 0 <= i < N and -1 <= j < K and N >= 4 and K >= 4 }")
     violation = prove_values(scop, dependences, build_tree(scop, SOFTMAX, {"O": more}))
     assert violation is not None and "no part of the program" in str(violation)
+
+
+def test_a_set_node_orders_nothing() -> None:
+    scop = scop_of("A: i:N -> a[i] = x[i]", "B: i:N -> b[i] = a[i]", N=8)
+    text = str(build_tree(scop, "A ; B")).replace("sequence", "set")
+    assert "set: [" in text
+    violation = prove_values(scop, compute_dependences(scop), Schedule.read_from_str(DEFAULT_CONTEXT, text))
+    assert violation is not None and "set node" in str(violation)
 
 
 @pytest.mark.parametrize(
