@@ -228,13 +228,12 @@ def _climb_down(
                 remarks.append(Remark("missed", "schedule", f"{name} found no schedule"))
                 continue
             refined = refine_rows(rows, scop, target, rung)
-            schedule = build_schedule(scop, refined.plan)
-            violation = prove_values(scop, dependences, schedule)
-            storage = refined.storage
+            final, storage = refined.scop, refined.storage
+            needed = dependences if final is scop else compute_dependences(final)
+            schedule = build_schedule(final, refined.plan)
+            violation = prove_values(final, needed, schedule) or prove_storage(final, needed, schedule, storage)
             if violation is None:
-                violation = prove_storage(scop, dependences, schedule, storage)
-            if violation is None:
-                nest = build_loop_nest(scop, schedule, storage, signature, aliases)
+                nest = build_loop_nest(final, schedule, storage, signature, aliases)
                 label = name if rung is options else f"{name}, simplified"
                 remarks = [*remarks, Remark("passed", "schedule", f"{label}: proved by value and by storage"), *refined.remarks]
                 returned = {r.name: r.version for r in scop.program.returns}
@@ -244,13 +243,13 @@ def _climb_down(
                     options,
                     target,
                     ranges,
-                    scop,
+                    final,
                     schedule,
                     storage,
                     nest,
                     tuple(remarks),
-                    rows,
-                    _alias_test(scop, schedule, returned),
+                    refined.rows,
+                    _alias_test(final, schedule, returned),
                 )
             remarks.append(Remark("missed", "schedule", f"{name} is not proved: {violation}"))
         except CompileBudgetError as error:

@@ -16,6 +16,7 @@ from polyc.poly.storage import Folding
 from polyc.poly.tree import Plan
 from polyc.scheduler.distribute import distribute_bands
 from polyc.scheduler.initial import place_initial_values
+from polyc.scheduler.packing import pack_operands
 from polyc.scheduler.parallel import mark_parallel_loops
 from polyc.scheduler.plan import Planner, merge_bands
 from polyc.scheduler.storage import fold_storage
@@ -24,8 +25,10 @@ from polyc.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Refined:
-    """Planned loops and storage, not proved yet."""
+    """Planned loops and storage, not proved yet.  `scop` holds the copy statements that packing added."""
 
+    scop: Scop
+    rows: Node
     plan: Plan
     storage: dict[str, Folding]
     remarks: tuple[Remark, ...] = field(default=())
@@ -37,13 +40,16 @@ def refine_rows(rows: Node, scop: Scop, target: Target, options: Options) -> Ref
     node = distribute_bands(rows, scop, target)
     # Bands directly inside bands are one band: tiling sees all members at once.
     node = merge_bands(node)
+    # Copies go under the loops that their elements move with, while bands are still whole.
+    scop, node, remarks = pack_operands(scop, node, target, options)
+    rows = node
     # Initial values go directly above the outermost reduction member, before loops are cut into tiles and points.
     node = place_initial_values(node, scop)
     planner = Planner(scop, target, options)
     plan = planner.plan(node)
-    remarks = list(planner.remarks)
+    remarks += planner.remarks
     if options.parallel:
         plan, found = mark_parallel_loops(plan, scop)
         remarks += found
     # Storage last: what is alive together depends on tiles, vectors and threads.
-    return Refined(plan, fold_storage(plan, scop), tuple(remarks))
+    return Refined(scop, rows, plan, fold_storage(plan, scop), tuple(remarks))

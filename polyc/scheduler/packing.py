@@ -1,0 +1,240 @@
+"""Packing as copy statements: a Scop → Scop rewrite that gives a reduction the layout its register tile wants.
+
+Before: ``[P:i, P:j]{ [R:k] S }`` where S reads ``B[j, k]`` along a strided vector index j.
+After:  ``[P:j]{ [P:k] pack ; [P:i]{ [R:k] S } }`` where ``pack: B.packed[k, j] = B[j, k]`` and S reads ``B.packed[k, j]``.
+
+The copy is an ordinary statement: its storage is folded to the panel of one tile of j like that of any other temporary, and
+the proofs see it.  What is packed is the operand that moves with the vector index; the other one is broadcast from its
+place (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS 2008; here with one pack).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import islpy
+
+from polyc.config import Options
+from polyc.diagnostics import Remark
+from polyc.ir.expr import Index, Read, reads, rewrite
+from polyc.ir.program import Statement, Tensor
+from polyc.poly import isl
+from polyc.poly.ranges import Ranges, StatementRanges
+from polyc.poly.rows import Band, Leaf, Member, Node, Row, Sequence, statements_of
+from polyc.poly.scop import Scop, ScopStatement, extract_scop
+from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
+from polyc.target import Target
+
+MINIMUM_REUSE = 24
+"""Rows that must share a packed element before the copy of a strided operand pays."""
+
+MINIMUM_UNIT_REUSE = 96
+"""The same for an operand that could be read in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    """Pack `read` of statement `s` so that `order` (original indices, the vector index last) is its layout."""
+
+    s: ScopStatement
+    read: Read
+    vector: str
+    order: tuple[str, ...]
+    reason: str
+
+
+def pack_operands(scop: Scop, rows: Node, target: Target, options: Options) -> tuple[Scop, Node, list[Remark]]:
+    """Add a copy statement for each operand that is worth packing, under the loops that its elements move with."""
+    remarks: list[Remark] = []
+    for leaf, bands in list(_leaves(rows, ())):
+        s = scop.statement(leaf)
+        choice = _choose(s, bands, scop, target, options)
+        if choice is None:
+            continue
+        packed = _add_copy(scop, choice)
+        if packed is None:
+            continue
+        copy, new_scop = packed
+        placed = _place_copy(rows, choice, copy, new_scop)
+        if placed is None:
+            continue
+        scop, rows = new_scop, placed
+        remarks.append(Remark("passed", "pack", f"{choice.read.tensor} by {choice.vector}: {choice.reason}", s.name))
+    return scop, rows, remarks
+
+
+def _leaves(node: Node, path: tuple[Band, ...]) -> list[tuple[str, tuple[Band, ...]]]:
+    """Every leaf alone in its innermost band, with the bands around it."""
+    match node:
+        case Leaf():
+            return [(node.statement, path)]
+        case Sequence():
+            return [leaf for child in node.children if not isinstance(child, Leaf) for leaf in _leaves(child, path)]
+        case Band():
+            return _leaves(node.child, (*path, node))
+
+
+def _choose(s: ScopStatement, bands: tuple[Band, ...], scop: Scop, target: Target, options: Options) -> _Choice | None:
+    """The operand to pack, if one moves with the index that should be the vector and is read often enough."""
+    if s.op != "add" or not s.left or not options.tile or not options.vectorize:
+        return None
+    motions, trips = access_motions(s), index_trips(s)
+    operands = [m for m in motions if not m.is_write]
+    if len(operands) != 2 or any(_plain_indices(m) is None and _has_none(m) for m in operands):
+        return None
+    best: tuple[float, _Choice] | None = None
+    lanes = max(1, target.lanes(scop.tensors[s.target].dtype.itemsize))
+    for vector in s.left:
+        moving = [m for m in operands if m.motion(vector) != "invariant"]
+        if len(moving) != 1:
+            continue
+        layout = _plain_indices(moving[0])
+        if layout is None or vector not in layout:
+            continue
+        reuse = 1
+        for i in s.left:
+            if i not in layout:
+                reuse *= trips[i]
+        other = next(m for m in operands if m is not moving[0])
+        is_unit = moving[0].motion(vector) == "unit"
+        depth = 1
+        for i in s.reduction_indices:
+            depth *= trips[i] if i in layout else 1
+        if depth < 8 or trips[vector] < lanes // 2 or not _is_dense(other, s):
+            continue
+        if reuse < (MINIMUM_UNIT_REUSE if is_unit else MINIMUM_REUSE):
+            continue
+        if is_unit and depth * target.lanes(1) * 4 <= target.l1:
+            continue
+        # Stores along the vector index should be contiguous; wide vectors fill their lanes.
+        score = (2.0 if motions[0].motion(vector) == "unit" else 1.0) * min(trips[vector], 4 * lanes) / (4 * lanes)
+        kept = tuple(i for i in s.left if i in layout and i != vector)
+        order = (*kept, *_reduction_order(s, bands, layout), vector)
+        reason = f"read along a {'unit' if is_unit else 'longer'} stride, each element by {reuse} rows"
+        read = next(r for r in reads(s.value) if r.tensor == moving[0].tensor and _layout(r) == layout)
+        if best is None or score > best[0]:
+            best = (score, _Choice(s, read, vector, order, reason))
+    return None if best is None else best[1]
+
+
+def _has_none(m: AccessMotion) -> bool:
+    return any(c is None for c in m.coefficients)
+
+
+def _is_dense(m: AccessMotion, s: ScopStatement) -> bool:
+    """Whether the broadcast operand can be read in place: affine in every dimension."""
+    return not _has_none(m) and any(m.motion(i) != "invariant" for i in s.indices)
+
+
+def _plain_indices(m: AccessMotion) -> tuple[str, ...] | None:
+    """The index of each dimension if every subscript is one index alone, all different."""
+    names: list[str] = []
+    for c in m.coefficients:
+        if c is None or len(c) != 1 or set(c.values()) != {1}:
+            return None
+        names.append(next(iter(c)))
+    return tuple(names) if len(set(names)) == len(names) else None
+
+
+def _layout(read: Read) -> tuple[str, ...] | None:
+    names = [sub.name for sub in read.subscripts if isinstance(sub, Index)]
+    return tuple(names) if len(names) == len(read.subscripts) else None
+
+
+def _reduction_order(s: ScopStatement, bands: tuple[Band, ...], layout: tuple[str, ...]) -> list[str]:
+    """Reduction indices of the operand in the order of the loops."""
+    found = []
+    for band in bands:
+        for m in band.members:
+            position = m.rows[s.name].unit_index()
+            if position is not None and s.indices[position] in s.reduction_indices and s.indices[position] in layout:
+                found.append(s.indices[position])
+    return found
+
+
+def _add_copy(scop: Scop, choice: _Choice) -> tuple[str, Scop] | None:
+    """The program with the copy statement and the redirected read, extracted again."""
+    program, ranges, s = scop.program, scop.ranges, choice.s
+    original = next(st for st in program.statements if st.name == s.name)
+    # The program's own read (before shifting to zero): same tensor, same indices.
+    candidates = [r for r in reads(original.value) if r.tensor == choice.read.tensor and _layout(r) is not None]
+    match = next((r for r in candidates if set(_layout(r) or ()) == set(choice.order)), None)
+    if match is None:
+        return None
+    tensor = program.tensor(match.tensor)
+    name = f"{tensor.name}.packed.{s.name}"
+    copy_name = f"{s.name}_pack"
+    own = ranges.statements[s.name]
+    packed = Tensor(name, tensor.dtype, len(choice.order), None, "temporary", f"{tensor.base}.packed", tensor.span)
+    copy = Statement(copy_name, name, tuple(Index(i) for i in choice.order), choice.order, match, None, (), original.span)
+    new_read = Read(name, tuple(Index(i) for i in choice.order), match.span)
+    redirected = replace(original, value=rewrite(original.value, lambda e: new_read if e == match else None))
+    new_program = replace(
+        program,
+        statements=tuple(x for st in program.statements for x in ((copy, redirected) if st is original else (st,))),
+        tensors=(*program.tensors, packed),
+    )
+    intervals = {i: own.indices[i] for i in choice.order}
+    copy_ranges = StatementRanges(intervals, _copy_domain(copy, own, s, ranges))
+    new_ranges = replace(
+        ranges,
+        statements={**ranges.statements, copy_name: copy_ranges},
+        tensors={**ranges.tensors, name: tuple(intervals[i] for i in choice.order)},
+    )
+    return copy_name, extract_scop(new_program, new_ranges)
+
+
+def _copy_domain(copy: Statement, own: StatementRanges, s: ScopStatement, ranges: Ranges) -> islpy.Set:
+    """The projection of the statement's domain on the copied indices, in the copy's order."""
+    space = isl.set_space(ranges.parameters, copy.name, copy.indices)
+    projection = islpy.Map.universe(own.domain.get_space().map_from_domain_and_range(space))
+    for n, i in enumerate(copy.indices):
+        projection = projection.equate(islpy.dim_type.in_, s.indices.index(i), islpy.dim_type.out, n)
+    return own.domain.apply(projection)
+
+
+def _place_copy(node: Node, choice: _Choice, copy: str, scop: Scop) -> Node | None:
+    """Put the copy under the members that its elements move with and the statement runs coincidentally."""
+    match node:
+        case Leaf():
+            return None
+        case Sequence():
+            for n, child in enumerate(node.children):
+                if choice.s.name in statements_of(child):
+                    placed = _place_copy(child, choice, copy, scop)
+                    if placed is None:
+                        return None
+                    return Sequence((*node.children[:n], placed, *node.children[n + 1 :]))
+            return None
+        case Band():
+            return _place_in_band(node, choice, copy, scop)
+
+
+def _place_in_band(band: Band, choice: _Choice, copy: str, scop: Scop) -> Node | None:
+    s = choice.s
+    above: list[tuple[Member, str]] = []
+    rest: list[Member] = []
+    for m in band.members:
+        position = m.rows[s.name].unit_index()
+        index = None if position is None else s.indices[position]
+        if m.kind == "P" and index in choice.order:
+            above.append((m, index))
+        else:
+            rest.append(m)
+    vector_here = any(i == choice.vector for _, i in above)
+    if not vector_here:
+        inner = _place_copy(band.child, choice, copy, scop)
+        if inner is None or rest or not above:
+            # The vector loop sits deeper: the loops above it must carry the copy along.
+            return None
+        return Band(tuple(_with_row(m, i, choice, copy) for m, i in above), inner)
+    used = {i for _, i in above}
+    free = [i for i in choice.order if i not in used]
+    own = Band(tuple(Member("P", {copy: Row(tuple(int(i == j) for j in choice.order))}) for i in free), Leaf(copy))
+    below: Node = Band(tuple(rest), band.child) if rest else band.child
+    parts = (own, *(below.children if isinstance(below, Sequence) else (below,)))
+    return Band(tuple(_with_row(m, i, choice, copy) for m, i in above), Sequence(parts))
+
+
+def _with_row(member: Member, index: str, choice: _Choice, copy: str) -> Member:
+    return Member(member.kind, {**member.rows, copy: Row(tuple(int(index == j) for j in choice.order))})
