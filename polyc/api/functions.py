@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 from polyc import driver
 from polyc.api.operator import Operator
@@ -17,9 +17,6 @@ from polyc.ir.program import Program
 from polyc.runtime.arrays import argument_error
 from polyc.runtime.sizes import check_size
 from polyc.target import PINNED
-
-if TYPE_CHECKING:
-    from polyc.frontends.python import Index
 
 
 def make_options(changes: Mapping[str, Any]) -> Options:
@@ -173,10 +170,10 @@ def einsum(subscripts: str, *arrays: Any, out: Any = None) -> Any:
     return result[()] if out is None and result.ndim == 0 else result
 
 
-def indices(names: str) -> tuple[Index, ...]:
+def indices(names: str) -> tuple[Any, ...]:
     """Index objects that linters accept as names: ``i, j = polyc.indices("i j")``."""
     try:
-        found: tuple[Index, ...] = driver.indices(names)
+        found: tuple[Any, ...] = driver.indices(names)
         return found
     except ValueError as problem:
         if isinstance(problem, PolycError):

@@ -49,25 +49,24 @@ def run_command(
     """
     if seed < 0:
         raise click.BadParameter("must not be negative", param_hint="--seed")
-    operator = load_operator(source, entry, target, verify=False)
+    operator = load_operator(source, entry, target, verify=verify)
     program = operator.program
     arrays, values = make_inputs(program, read_inputs(program, inputs), sizes, seed)
     start = time.perf_counter()
+    kernel = operator.specialize(*arrays, **values)
+    compilation = time.perf_counter() - start
     out = make_accumulated(program, arrays, values, seed)
-    results = _as_tuple(operator(*arrays, out=dict(out) or None, **values))
-    first = time.perf_counter() - start
-    if verify:
-        checked = load_operator(source, entry, target, verify=True)
-        checked(*arrays, out=make_accumulated(program, arrays, values, seed) or None, **values)
-    shown = [array.copy() for array in results]
-    best = time_calls(lambda: operator(*arrays, out=out or None, **values))
+    results = operator(*arrays, out=out or None, **values)
+    shown = [array.copy() for array in (results if isinstance(results, tuple) else (results,))]
+    target_arrays = next(iter(out.values())) if len(out) == 1 == len(program.returns) else out or None
+    best = time_calls(lambda: kernel(*arrays, out=target_arrays))
     for result, array in zip(program.returns, shown, strict=True):
         click.echo(describe_array(result.name, array))
     if output is not None:
         write_results(Path(output), [r.name for r in program.returns], shown)
     if verify:
         click.echo("verified: every element agrees with the reference interpreter")
-    click.echo(f"first call {first:.3f} s with compilation, then {format_time(best)}", err=True)
+    click.echo(f"compiled in {compilation:.3f} s; a call takes {format_time(best)}", err=True)
 
 
 def read_inputs(program: Program, texts: tuple[str, ...]) -> dict[str, np.ndarray]:
@@ -195,7 +194,3 @@ def write_results(directory: Path, names: list[str], arrays: list[np.ndarray]) -
             np.save(directory / f"{name}.npy", array)
     except OSError as error:
         raise file_error(directory, error) from error
-
-
-def _as_tuple(results: Any) -> tuple[Any, ...]:
-    return results if isinstance(results, tuple) else (results,)

@@ -30,7 +30,7 @@ def test_run_prints_results_on_stdout_and_times_on_stderr(source):
     first = invoke("run", source, "--size", "M=3,N=5", "--verify")
     assert first.exit_code == 0, first.stderr
     assert first.stdout.startswith("s: float32[3] min ")
-    assert "verified" in first.stdout and "first call" in first.stderr and "first call" not in first.stdout
+    assert "verified" in first.stdout and "compiled in" in first.stderr and "compiled in" not in first.stdout
     assert invoke("run", source, "--size", "M=3", "--size", "N=5", "--verify").stdout == first.stdout
     other = invoke("run", source, "--size", "M=3,N=5", "--seed", "1")
     assert other.stdout != first.stdout
