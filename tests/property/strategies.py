@@ -18,7 +18,7 @@ from polyc.diagnostics import PolycError
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, evaluate, identity_of, int_const, reads
 from polyc.ir.interpret import interpret
 from polyc.ir.interpret_ranges import solve_ranges
-from polyc.ir.program import Program, RangeClause, Reduction, Return, Statement, Tensor, Where
+from polyc.ir.program import Exists, Program, RangeClause, Reduction, Return, Statement, Tensor, Where
 from polyc.ir.types import BOOL, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
 
 ALL_DTYPES: tuple[DType, ...] = (F32, F64, I32, I64, I8, I16, U8, U16, U32, U64, BOOL)
@@ -147,9 +147,12 @@ def _add_statement(draw: st.DrawFn, draft: _Draft, number: int, dtypes: Sequence
         other = draw(st.sampled_from(sources))
         if other.dtype.is_float and not dtype.is_float and other.role != "input":
             continue
-        read = _convert(draw(_secondary_read(other, indices)), other.dtype, dtype)
+        read = _convert(draw(_secondary_read(other, indices, sources)), other.dtype, dtype)
         value = draw(_combine(value, read, dtype))
     value = draw(_finish(value, dtype, indices, draft))
+    if indices and draw(st.integers(0, 7)) == 0:
+        witness = draw(st.sampled_from(sources))
+        where.append(Exists(Read(witness.name, tuple(Index(draw(st.sampled_from(indices))) for _ in range(witness.rank)))))
     left = draw(st.permutations(indices))
     n_left = draw(st.integers(0, len(left)))
     kept = tuple(left[:n_left])
@@ -176,20 +179,41 @@ def _try_statement(draft: _Draft, s: Statement, dtype: DType, initial: Tensor | 
     trial = replace(draft, tensors=[*draft.tensors, *([initial] if initial else []), target])
     trial.statements = [*draft.statements, s]
     trial.returns = [*draft.returns, Return(s.target, s.target, initial.name if initial else None)]
-    program = trial.finish()
+    result = _run_trial(trial, draft.sizes)
+    if result is None or (result.dtype.kind == "f" and not (np.abs(result) < 1e6).all()):
+        return
+    if not any(_has_points(trial, sizes) for sizes in _GENEROUS):
+        return  # valid only because nothing is ever computed: a compiler may refuse it
+    draft.tensors, draft.statements, draft.returns = trial.tensors, trial.statements, trial.returns
+
+
+_GENEROUS = tuple(dict(zip(SIZES, values, strict=True)) for values in ((9, 9, 9), (7, 8, 9), (9, 8, 7)))
+
+
+def _run_trial(draft: _Draft, sizes: dict[str, int]) -> np.ndarray | None:
+    """What the last statement computes on the draft's inputs (on zeros at other sizes), or None where it is refused."""
+    program = draft.finish()
+    arrays = draft.arrays
+    if sizes != draft.sizes:
+        shapes = {p: _bind(program.tensor(p).shape or (), sizes) for p in program.parameters}
+        arrays = {p: np.zeros(shape, program.tensor(p).dtype.numpy) for p, shape in shapes.items()}
     try:
         out = {
-            r.name: np.zeros(_interval_shape(program, draft.sizes, r.initial), program.tensor(r.initial).dtype.numpy)
+            r.name: np.zeros(_interval_shape(program, sizes, r.initial), program.tensor(r.initial).dtype.numpy)
             for r in program.returns
             if r.initial is not None
         }
-        results = interpret(program, trial.arrays, draft.sizes, out)
+        return interpret(program, arrays, sizes, out)[program.statements[-1].target]
     except PolycError:
-        return
-    result = results[s.target]
-    if result.dtype.kind == "f" and not (np.abs(result) < 1e6).all():
-        return
-    draft.tensors, draft.statements, draft.returns = trial.tensors, trial.statements, trial.returns
+        return None
+
+
+def _has_points(draft: _Draft, sizes: dict[str, int]) -> bool:
+    """Every statement runs and computes something at `sizes`."""
+    if _run_trial(draft, sizes) is None:
+        return False
+    boxes = solve_ranges(draft.finish(), sizes).statements.values()
+    return all(upper > lower for box in boxes for lower, upper in box.values())
 
 
 def _choose_returns(draw: st.DrawFn, draft: _Draft) -> Program:
@@ -212,7 +236,7 @@ def _reads_of(s: Statement) -> list[Read]:
 @st.composite
 def _subscripts(draw: st.DrawFn, indices: list[str], where: list[Where]) -> Expr:
     """A subscript over a new index (now and then over known ones): plain, shifted, strided, reversed, a window, a constant."""
-    kind = draw(st.sampled_from("plain plain plain plain shift stride reverse window repeat constant divide".split()))
+    kind = draw(st.sampled_from("plain plain plain plain shift stride reverse window repeat constant divide given".split()))
     if kind == "constant":
         return int_const(0)
     if kind == "repeat" and indices:
@@ -229,6 +253,9 @@ def _subscripts(draw: st.DrawFn, indices: list[str], where: list[Where]) -> Expr
             return Call("sub", (int_const(draw(st.integers(0, 5))), i))
         case "divide":
             return Call("floordiv", (i, int_const(2)))
+        case "given":
+            lower = draw(st.integers(0, 2))
+            where.append(RangeClause(name, int_const(lower), int_const(lower + draw(st.integers(1, 3)))))
         case "window":
             window = f"i{len(indices)}"
             indices.append(window)
@@ -238,9 +265,10 @@ def _subscripts(draw: st.DrawFn, indices: list[str], where: list[Where]) -> Expr
 
 
 @st.composite
-def _secondary_read(draw: st.DrawFn, tensor: Tensor, indices: list[str]) -> Expr:
-    """A read over known indices: direct, padded, or guarded by a condition; broadcast where a subscript is constant."""
-    subscripts = []
+def _secondary_read(draw: st.DrawFn, tensor: Tensor, indices: list[str], sources: Sequence[Tensor]) -> Expr:
+    """A read over known indices: direct, padded, guarded by a condition, clamped, or at places that another tensor holds;
+    broadcast where a subscript is constant."""
+    subscripts: list[Expr] = []
     for _ in range(tensor.rank):
         index = Index(draw(st.sampled_from(indices))) if indices else None
         shift = draw(st.sampled_from([0, 0, 0, 1, -1]))
@@ -250,7 +278,16 @@ def _secondary_read(draw: st.DrawFn, tensor: Tensor, indices: list[str]) -> Expr
             subscripts.append(Call("add", (index, int_const(shift))) if shift else index)
     read = Read(tensor.name, tuple(subscripts))
     zero = identity_of("add" if tensor.dtype != BOOL else "or", tensor.dtype)
-    match draw(st.sampled_from(["direct", "pad", "guard", "clamp"])):
+    # u64 tables have a test of their own: tests/property/test_symptoms.py
+    tables = [t for t in sources if t.dtype.is_integer and t.dtype != U64 and t.rank == 1]
+    match draw(st.sampled_from(["direct", "pad", "guard", "clamp", "gather"])):
+        case "gather" if tensor.shape is not None and tables and subscripts:
+            table = draw(st.sampled_from(tables))
+            found: Expr = Read(table.name, (subscripts[0],))
+            place = found if table.dtype == I64 else Cast(found, I64)
+            last = Call("sub", (tensor.shape[0], int_const(1)))
+            subscripts[0] = Call("max", (Call("min", (place, last)), int_const(0)))
+            return Read(tensor.name, tuple(subscripts))
         case "pad":
             return Pad(read, zero)
         case "guard" if tensor.shape is not None and subscripts:
