@@ -59,6 +59,11 @@ def set_space(parameters: Sequence[str], name: str | None, dims: Sequence[str]) 
     return space.set_tuple_name(isl.dim_type.set, name) if name else space
 
 
+def big_val(value: int) -> isl.Val:
+    """An isl integer of any size (islpy converts only what fits a C long)."""
+    return isl.Val(value if -(1 << 62) < value < 1 << 62 else str(value))
+
+
 class Affine:
     """Turns expressions into piecewise affine functions on one set space.
 
@@ -72,7 +77,7 @@ class Affine:
         self.parameters = {space.get_dim_name(isl.dim_type.param, p): p for p in range(space.dim(isl.dim_type.param))}
 
     def constant(self, value: int) -> isl.PwAff:
-        return isl.PwAff.from_aff(isl.Aff.zero_on_domain(self.local).set_constant_val(isl.Val(int(value))))
+        return isl.PwAff.from_aff(isl.Aff.zero_on_domain(self.local).set_constant_val(big_val(int(value))))
 
     def pw_aff(self, expr: Expr) -> isl.PwAff:
         """The value of an integer expression; raises `NotAffine`."""

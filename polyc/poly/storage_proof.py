@@ -103,7 +103,7 @@ def _check_storage(
 
 
 def collect_uses(scop: Scop, storage: Storage) -> list[Use]:
-    """Every access of every instance set, with the cells it touches."""
+    """Every access of every instance set that has instances, with the cells it touches."""
     uses: list[Use] = []
 
     def folding(version: str) -> Folding:
@@ -112,6 +112,8 @@ def collect_uses(scop: Scop, storage: Storage) -> list[Use]:
         return storage.get(version) or Folding(version, whole, "shared" if tensor.role == "temporary" else "argument")
 
     def add(instances: str, version: str, relation: islpy.Map, is_write: bool, reduces: bool = False) -> None:
+        if relation.is_empty():
+            return  # instances that never run have no place in the schedule
         place = folding(version)
         cells = element_to_cell(relation.range().get_space(), place)
         to_cell = relation.apply_range(cells)
