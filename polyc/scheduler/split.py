@@ -85,7 +85,7 @@ def _split(
     rest = 1
     for i in s.reduction_indices:
         if i != index:
-            rest *= trip_count(own.indices[i].extent)
+            rest *= max(1, trip_count(own.indices[i].extent))
     size = max(1, CHUNK_POINTS // rest)
     if size > 64:
         size -= size % 64
