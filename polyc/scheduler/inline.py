@@ -36,13 +36,13 @@ def inline_producers(program: Program, ranges: Ranges) -> tuple[Program, Ranges,
     removed: set[str] = set()
     for producer in program.statements:
         producer = statements[producer.name]
-        tensor = program.tensor(producer.target)
-        if tensor.role != "temporary" or producer.reduction is not None or len(writers[tensor.name]) != 1:
+        version = program.tensor(producer.target)
+        if version.role != "temporary" or producer.reduction is not None or len(writers[version.name]) != 1:
             continue
-        names = readers.get(tensor.name, [])
+        names = readers.get(version.name, [])
         reason = _reason_against(producer, [statements[n] for n in names], own, ranges)
         if reason is not None:
-            remarks.append(Remark("missed", "inline", f"{tensor.base} is stored: {reason}", producer.name, producer.span))
+            remarks.append(Remark("missed", "inline", f"{version.base} is stored: {reason}", producer.name, producer.span))
             continue
         for name in names:
             statements[name] = _inline_into(statements[name], producer)
@@ -52,7 +52,7 @@ def inline_producers(program: Program, ranges: Ranges) -> tuple[Program, Ranges,
             known = readers[read.tensor]
             readers[read.tensor] = [n for n in known if n != producer.name] + [n for n in names if n not in known]
         removed.add(producer.name)
-        remarks.append(Remark("passed", "inline", f"{tensor.base} is computed where it is read", producer.name, producer.span))
+        remarks.append(Remark("passed", "inline", f"{version.base} is computed where it is read", producer.name, producer.span))
     if not removed:
         return program, ranges, remarks
     gone = {statements[name].target for name in removed}

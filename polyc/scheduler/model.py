@@ -95,7 +95,7 @@ def build_model(scop: Scop, dependences: Dependences, sizes: Mapping[str, int]) 
                     if equation not in found:
                         found.append(equation)
     edges = tuple(
-        Edge(a, b, tuple(equations), _unit_pairs(equations, len(by_name[a].indices), len(by_name[b].indices)))
+        Edge(a, b, tuple(equations), unit_pairs_of(equations, len(by_name[a].indices), len(by_name[b].indices)))
         for (a, b), equations in pairs.items()
     )
     readers: dict[str, set[str]] = {}
@@ -125,7 +125,7 @@ def _statement_model(position: int, s: ScopStatement, shapes: Mapping[str, tuple
     fixed = frozenset(range(len(s.indices)))
     if s.is_reduction:
         own = tuple(coincidence_equations(s, s.subscripts, s, s.subscripts))
-        same = _unit_pairs(own, len(s.indices), len(s.indices))
+        same = unit_pairs_of(own, len(s.indices), len(s.indices))
         fixed = frozenset(d for d in fixed if (d, d) in same)
     return StatementModel(s.name, position, len(s.indices), extents, tuple(accesses), fixed, own)
 
@@ -230,8 +230,13 @@ def coincidence_equations(
             shift[name] = shift.get(name, 0) - value
         tail = [shift.get(name, 0) for name in sizes]
         matrix.append([*left.coefficients, *(-c for c in right.coefficients), *tail, left.constant - right.constant])
-    equations = []
-    for vector in null_space(matrix, n + m + len(sizes) + 1):
+    return equations_of_rows(matrix, n, m, n + m + len(sizes) + 1)
+
+
+def equations_of_rows(matrix: list[list[int]], n: int, m: int, width: int) -> list[Equation]:
+    """Coincidence equations from equalities over (n source dimensions, m sink dimensions, sizes and constant)."""
+    equations: list[Equation] = []
+    for vector in null_space(matrix, width):
         terms = [((0, d), -vector[d]) for d in range(n) if vector[d]]
         terms += [((1, d), vector[n + d]) for d in range(m) if vector[n + d]]
         if terms:
@@ -266,7 +271,7 @@ def null_space(matrix: list[list[int]], width: int) -> list[list[int]]:
     return basis
 
 
-def _unit_pairs(equations: list[Equation] | tuple[Equation, ...], n: int, m: int) -> frozenset[tuple[int, int]]:
+def unit_pairs_of(equations: list[Equation] | tuple[Equation, ...], n: int, m: int) -> frozenset[tuple[int, int]]:
     """Pairs of single indices that satisfy all equations."""
 
     def holds(equation: Equation, a: int, b: int) -> bool:

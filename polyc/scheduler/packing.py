@@ -23,6 +23,7 @@ from polyc.poly.ranges import Ranges, StatementRanges
 from polyc.poly.rows import Band, Leaf, Member, Node, Row, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement, extract_scop
 from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
+from polyc.scheduler.parallel import MINIMUM_ITERATIONS
 from polyc.target import Target
 
 MINIMUM_REUSE = 24
@@ -55,7 +56,7 @@ def pack_operands(scop: Scop, rows: Node, target: Target, options: Options) -> t
         if packed is None:
             continue
         copy, new_scop = packed
-        placed = _place_copy(rows, choice, copy, new_scop)
+        placed = _place_copy(rows, choice, copy, new_scop, target)
         if placed is None:
             continue
         scop, rows = new_scop, placed
@@ -75,46 +76,56 @@ def _leaves(node: Node, path: tuple[Band, ...]) -> list[tuple[str, tuple[Band, .
 
 
 def _choose(s: ScopStatement, bands: tuple[Band, ...], scop: Scop, target: Target, options: Options) -> _Choice | None:
-    """The operand to pack, if one moves with the index that should be the vector and is read often enough."""
+    """The operand to pack: the one that moves with the best vector index, unless it is read well from its place."""
     if s.op != "add" or not s.left or not options.tile or not options.vectorize:
         return None
     motions, trips = access_motions(s), index_trips(s)
     operands = [m for m in motions if not m.is_write]
-    if len(operands) != 2 or any(_plain_indices(m) is None and _has_none(m) for m in operands):
+    if len(operands) != 2 or any(_has_none(m) for m in operands):
         return None
-    best: tuple[float, _Choice] | None = None
+    best: tuple[float, _Choice | None] = (0.0, None)
     lanes = max(1, target.lanes(scop.tensors[s.target].dtype.itemsize))
     for vector in s.left:
         moving = [m for m in operands if m.motion(vector) != "invariant"]
-        if len(moving) != 1:
+        if len(moving) != 1 or trips[vector] < lanes // 2:
             continue
-        layout = _plain_indices(moving[0])
-        if layout is None or vector not in layout:
-            continue
-        reuse = 1
-        for i in s.left:
-            if i not in layout:
-                reuse *= trips[i]
         other = next(m for m in operands if m is not moving[0])
         is_unit = moving[0].motion(vector) == "unit"
-        depth = 1
-        for i in s.reduction_indices:
-            depth *= trips[i] if i in layout else 1
-        if depth < 8 or trips[vector] < lanes // 2 or not _is_dense(other, s):
+        layout = _plain_indices(moving[0])
+        if not _is_dense(other, s) or (not is_unit and (layout is None or vector not in layout)):
             continue
-        if reuse < (MINIMUM_UNIT_REUSE if is_unit else MINIMUM_REUSE):
+        # Stores along the vector index should be contiguous; wide vectors fill their lanes; a copy costs something.
+        score = min(trips[vector], 4 * lanes) / (4 * lanes)
+        score *= (2.0 if motions[0].motion(vector) == "unit" else 1.0) * (1.25 if is_unit else 1.0)
+        if score <= best[0]:
             continue
-        if is_unit and depth * target.lanes(1) * 4 <= target.l1:
+        choice = None if layout is None or vector not in layout else _make_choice(s, bands, moving[0], vector, layout, target)
+        if choice is None and not is_unit:
             continue
-        # Stores along the vector index should be contiguous; wide vectors fill their lanes.
-        score = (2.0 if motions[0].motion(vector) == "unit" else 1.0) * min(trips[vector], 4 * lanes) / (4 * lanes)
-        kept = tuple(i for i in s.left if i in layout and i != vector)
-        order = (*kept, *_reduction_order(s, bands, layout), vector)
-        reason = f"read along a {'unit' if is_unit else 'longer'} stride, each element by {reuse} rows"
-        read = next(r for r in reads(s.value) if r.tensor == moving[0].tensor and _layout(r) == layout)
-        if best is None or score > best[0]:
-            best = (score, _Choice(s, read, vector, order, reason))
-    return None if best is None else best[1]
+        best = (score, choice)
+    return best[1]
+
+
+def _make_choice(
+    s: ScopStatement, bands: tuple[Band, ...], operand: AccessMotion, vector: str, layout: tuple[str, ...], target: Target
+) -> _Choice | None:
+    """How to pack `operand` for `vector`; None if too few rows share its elements."""
+    trips = index_trips(s)
+    reuse, depth = 1, 1
+    for i in s.left:
+        reuse *= 1 if i in layout else trips[i]
+    for i in s.reduction_indices:
+        depth *= trips[i] if i in layout else 1
+    is_unit = operand.motion(vector) == "unit"
+    if depth < 8 or reuse < (MINIMUM_UNIT_REUSE if is_unit else MINIMUM_REUSE):
+        return None
+    if is_unit and depth * target.vector_bits // 8 * 4 <= target.l1:
+        return None
+    kept = tuple(i for i in s.left if i in layout and i != vector)
+    order = (*kept, *_reduction_order(s, bands, layout), vector)
+    reason = f"read along a {'unit' if is_unit else 'longer'} stride, each element by {reuse} rows"
+    read = next(r for r in reads(s.value) if r.tensor == operand.tensor and _layout(r) == layout)
+    return _Choice(s, read, vector, order, reason)
 
 
 def _has_none(m: AccessMotion) -> bool:
@@ -193,7 +204,7 @@ def _copy_domain(copy: Statement, own: StatementRanges, s: ScopStatement, ranges
     return own.domain.apply(projection)
 
 
-def _place_copy(node: Node, choice: _Choice, copy: str, scop: Scop) -> Node | None:
+def _place_copy(node: Node, choice: _Choice, copy: str, scop: Scop, target: Target) -> Node | None:
     """Put the copy under the members that its elements move with and the statement runs coincidentally."""
     match node:
         case Leaf():
@@ -201,16 +212,16 @@ def _place_copy(node: Node, choice: _Choice, copy: str, scop: Scop) -> Node | No
         case Sequence():
             for n, child in enumerate(node.children):
                 if choice.s.name in statements_of(child):
-                    placed = _place_copy(child, choice, copy, scop)
+                    placed = _place_copy(child, choice, copy, scop, target)
                     if placed is None:
                         return None
                     return Sequence((*node.children[:n], placed, *node.children[n + 1 :]))
             return None
         case Band():
-            return _place_in_band(node, choice, copy, scop)
+            return _place_in_band(node, choice, copy, scop, target)
 
 
-def _place_in_band(band: Band, choice: _Choice, copy: str, scop: Scop) -> Node | None:
+def _place_in_band(band: Band, choice: _Choice, copy: str, scop: Scop, target: Target) -> Node | None:
     s = choice.s
     above: list[tuple[Member, str]] = []
     rest: list[Member] = []
@@ -223,17 +234,35 @@ def _place_in_band(band: Band, choice: _Choice, copy: str, scop: Scop) -> Node |
             rest.append(m)
     vector_here = any(i == choice.vector for _, i in above)
     if not vector_here:
-        inner = _place_copy(band.child, choice, copy, scop)
+        inner = _place_copy(band.child, choice, copy, scop, target)
         if inner is None or rest or not above:
             # The vector loop sits deeper: the loops above it must carry the copy along.
             return None
         return Band(tuple(_with_row(m, i, choice, copy) for m, i in above), inner)
     used = {i for _, i in above}
-    free = [i for i in choice.order if i not in used]
-    own = Band(tuple(Member("P", {copy: Row(tuple(int(i == j) for j in choice.order))}) for i in free), Leaf(copy))
+    if rest and _is_small(choice, scop, target):
+        # The whole copy stays in the cache: make it once, and leave the loops below whole for threads.
+        own = Band(_copy_members(choice, copy, choice.order), Leaf(copy))
+        return Sequence((own, band))
+    free = tuple(i for i in choice.order if i not in used)
+    own = Band(_copy_members(choice, copy, free), Leaf(copy))
     below: Node = Band(tuple(rest), band.child) if rest else band.child
     parts = (own, *(below.children if isinstance(below, Sequence) else (below,)))
     return Band(tuple(_with_row(m, i, choice, copy) for m, i in above), Sequence(parts))
+
+
+def _copy_members(choice: _Choice, copy: str, indices: tuple[str, ...]) -> tuple[Member, ...]:
+    return tuple(Member("P", {copy: Row(tuple(int(i == j) for j in choice.order))}) for i in indices)
+
+
+def _is_small(choice: _Choice, scop: Scop, target: Target) -> bool:
+    """Whether the copy fits a quarter of the second-level cache and its tiles are too few to share among threads."""
+    trips = index_trips(choice.s)
+    size = scop.tensors[choice.read.tensor].dtype.itemsize
+    for i in choice.order:
+        size *= trips[i]
+    tiles = -(-trips[choice.vector] // (target.vector_bits // 8))
+    return size <= target.l2 // 4 and tiles < MINIMUM_ITERATIONS
 
 
 def _with_row(member: Member, index: str, choice: _Choice, copy: str) -> Member:

@@ -166,6 +166,10 @@ class Planner:
         vector = self._choose_vector(names, [c[0] for c in candidates], lanes) if lanes > 1 else None
         reductions = [s for s in real if s.is_reduction]
         is_tile = len(real) == 1 and bool(reductions) and bool(points)
+        if is_tile and vector is not None and len(real) == len(names):
+            streamed = self._plan_stream(real[0], candidates, candidates[vector][0], lanes, body)
+            if streamed is not None:
+                return streamed
         order = self._order(names, candidates, vector)
         plan = body
         for member, size in reversed(order):
@@ -177,6 +181,26 @@ class Planner:
                 mark = Mark("unroll")
             plan = self._loop(member, plan, "point" if size else "whole", size, mark)
         return self._tile_for_locality(plan, names, order, vector, candidates) if not points else plan
+
+    def _plan_stream(
+        self, s: ScopStatement, candidates: list[tuple[Member, int]], chosen: Member, lanes: int, body: Plan
+    ) -> Plan | None:
+        """``r by 8 { vector j { unroll 8 rows { S } } }`` for a reduction that streams an operand without reuse."""
+        tile = choose_register_tile(s, self.target, lanes, self.options.reassociate)
+        if not tile.streamed or self._index(chosen, s.name) != tile.vector:
+            return None
+        ((index, size),) = tile.streamed.items()
+        member = next((m for m, _ in candidates if self._index(m, s.name) == index), None)
+        if member is None:
+            return None
+        width = next(width for m, width in candidates if m is chosen)
+        plan = self._loop(member, body, "point", size, Mark("unroll"))
+        plan = self._loop(chosen, plan, "point" if width else "whole", width, Mark("vector", lanes, 1))
+        plan = self._loop(member, plan, "tile", size)
+        for m, width in reversed(candidates):
+            if m is not member and m is not chosen:
+                plan = self._loop(m, plan, "point" if width else "whole", width)
+        return plan
 
     def _choose_vector(self, names: list[str], members: list[Member], lanes: int) -> int | None:
         maps: list[dict[str, str]] = []

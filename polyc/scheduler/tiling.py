@@ -7,20 +7,34 @@ broadcast if it does not move with the vector index, reused if it does not move 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from polyc.poly.scop import ScopStatement
 from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
 from polyc.target import Target
 
+ROWS_WORTH = 6
+"""Iterations that an index needs to be worth unrolling for reuse before one that is nearer in memory."""
+
+STREAM_CHUNK = 512
+"""Elements of the accumulators that stay in the first-level cache while rows stream past."""
+
+STREAM_ROWS = 8
+"""Rows added to the accumulators at once: one load and one store of an accumulator for so many multiply-adds."""
+
 
 @dataclass(frozen=True, slots=True)
 class RegisterTile:
-    """`vector` index in steps of `lanes`; `sizes`: tile size by left index (the vector index in elements)."""
+    """`vector` index in steps of `lanes`; `sizes`: tile size by left index (the vector index in elements).
+
+    `streamed`: a reduction index to cut into few rows that run innermost, while the accumulators of a long vector stay in
+    the first-level cache: the way to read an operand without reuse in the order of memory.
+    """
 
     vector: str | None
     lanes: int
     sizes: dict[str, int]
+    streamed: dict[str, int] = field(default_factory=dict)
 
 
 def vector_cost(motions: list[AccessMotion], index: str, trip: int, lanes: int, reduction_trip: int) -> float:
@@ -72,11 +86,15 @@ def choose_register_tile(s: ScopStatement, target: Target, lanes: int, allow_red
     if vector is None:
         return RegisterTile(None, 1, {})
     reusing = [i for i in s.left if i != vector and any(m.motion(i) == "invariant" for m in operands)]
-    reusing.sort(key=lambda i: (-min(trips[i], 64), s.left.index(i)))
+    reusing.sort(key=lambda i: (trips[i] < ROWS_WORTH, _distance_from_unit(operands, i), s.left.index(i)))
     if vector in s.left:
         # Rows share the loads of operands that move with the vector index.
         rows = [i for i in reusing if any(m.motion(i) == "invariant" and m.motion(vector) == "unit" for m in operands)]
         columns = -(-trips[vector] // lanes)
+        if not any(trips[i] > 1 for i in rows):
+            streamed = _streamed_index(s, operands, vector, trips, 4 * lanes)
+            if streamed is not None:
+                return RegisterTile(vector, lanes, {vector: STREAM_CHUNK}, {streamed: STREAM_ROWS})
         mr, n = _tile_shape(target.n_registers, trips[rows[0]] if rows else 1, columns)
         sizes = {vector: n * lanes}
         if rows and mr > 1:
@@ -86,6 +104,27 @@ def choose_register_tile(s: ScopStatement, target: Target, lanes: int, allow_red
         side = 4 if target.n_registers >= 32 else 3
         return RegisterTile(vector, lanes, {i: min(side, trips[i]) for i in reusing[:2] if trips[i] > 1})
     return RegisterTile(vector, lanes, {i: min(4, trips[i]) for i in reusing[:1] if trips[i] > 1})
+
+
+def _distance_from_unit(operands: list[AccessMotion], index: str) -> int:
+    """Dimensions between `index` and the fastest one, in the operand where it is nearest."""
+    found = [len(m.coefficients) - 1 - d for m in operands for d, c in enumerate(m.coefficients) if c and c.get(index, 0)]
+    return min(found, default=0)
+
+
+def _streamed_index(
+    s: ScopStatement, operands: list[AccessMotion], vector: str, trips: dict[str, int], narrow: int
+) -> str | None:
+    """The reduction index that walks whole rows of an operand longer than a register tile; None if rows are short."""
+    if trips[vector] <= 2 * narrow:
+        return None
+    for m in operands:
+        if m.motion(vector) != "unit":
+            continue
+        strided = [i for i in s.reduction_indices if m.motion(i) == "strided" and trips[i] >= STREAM_ROWS]
+        if len(strided) == len(s.reduction_indices) and strided:
+            return strided[-1]
+    return None
 
 
 def _tile_shape(registers: int, max_rows: int, max_columns: int) -> tuple[int, int]:

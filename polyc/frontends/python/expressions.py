@@ -130,7 +130,7 @@ def _read_name(node: ast.Name, scope: Scope) -> Value:
     if name in scope.assigned_names:
         raise _undefined(name, scope)
     if name in scope.sizes:
-        return Value(Size(name, span), I64)
+        return Value(Size(name, span), I64, weak=True)
     if scope.is_index(name):
         index = scope.index_name(node)
         return POISON if index is None else Value(Index(index, span), I64)

@@ -1,0 +1,109 @@
+"""Rows for recurrences: a skewed, permutable band by integer linear programming.
+
+Reference: Feautrier's Farkas formulation as in Pluto, one row at a time: every dependence of the band must not go backwards,
+as few as possible should advance (coincidence first), and coefficients and shifts should be small (simplicity second).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+
+from polyc.poly import isl
+from polyc.poly.rows import Row
+from polyc.scheduler.farkas import ConeRow, Piece
+from polyc.scheduler.model import null_space
+from polyc.scheduler.solver import Budget, Problem, solve
+
+COST_ADVANCE, COST_COEFFICIENT, COST_SHIFT = 1000.0, 100.0, 1.0
+
+Rows = dict[str, Row]
+
+
+def find_sequential_row(
+    dims: Mapping[str, int],
+    band: Sequence[Piece],
+    remaining: Sequence[Piece],
+    earlier: Mapping[str, Sequence[Row]],
+    budget: Budget,
+) -> Rows | None:
+    """One row for statements with `dims` dimensions, linearly independent of their `earlier` rows; None where there is none.
+
+    `band`: dependences that must not go backwards.  `remaining`: those of them that no earlier row of the band carries.
+    Coefficients are at most (number of statements + 1): k statements in a time loop need ``k t + i + s``."""
+    cap = len(dims) + 1
+    problem = Problem()
+    coefficients = {
+        name: [problem.add_variable(COST_COEFFICIENT + 0.01 * d, 0, cap) for d in range(n)] for name, n in dims.items()
+    }
+    shifts = {name: problem.add_variable(COST_SHIFT, 0, 2 * cap) for name in dims}
+    for piece in band:
+        for row in piece.cone:
+            problem.add_row(0, 0 if row.is_equality else inf, _form(row, piece, coefficients, shifts))
+    for piece in remaining:
+        advances = problem.add_variable(COST_ADVANCE, 0, 1)
+        for row in piece.cone:
+            terms = _form(row, piece, coefficients, shifts)
+            big = sum(abs(f) for _, f in terms) * 2 * cap
+            problem.add_row(-inf, 0, [*terms, (advances, -big)])
+    for name, n in dims.items():
+        _require_independence(problem, coefficients[name], n, earlier[name], cap)
+    values = solve(problem, budget)
+    if values is None:
+        return None
+    found = {name: Row(tuple(values[v] for v in coefficients[name]), values[shifts[name]]) for name in dims}
+    return found if all(respects(found, piece) for piece in band) else None
+
+
+def _form(
+    row: ConeRow, piece: Piece, coefficients: Mapping[str, list[int]], shifts: Mapping[str, int]
+) -> list[tuple[int, float]]:
+    """A constraint of the cone on the difference of two rows, phi_sink - phi_source."""
+    source, sink = coefficients[piece.source], coefficients[piece.sink]
+    terms: list[tuple[int, float]] = [(shifts[piece.sink], row.factors[0]), (shifts[piece.source], -row.factors[0])]
+    terms += [(v, -f) for v, f in zip(source, row.factors[1 : 1 + len(source)], strict=True)]
+    terms += [(v, f) for v, f in zip(sink, row.factors[1 + len(source) :], strict=True)]
+    merged: dict[int, float] = {}
+    for variable, factor in terms:
+        merged[variable] = merged.get(variable, 0.0) + factor
+    return [(v, f) for v, f in merged.items() if f]
+
+
+def _require_independence(problem: Problem, variables: list[int], n: int, earlier: Sequence[Row], cap: int) -> None:
+    """The row must leave the span of earlier rows: some vector orthogonal to them must see it."""
+    orthogonal = null_space([list(r.coefficients) for r in earlier], n)
+    if not orthogonal:
+        return
+    if all(x >= 0 for vector in orthogonal for x in vector):
+        problem.add_row(1, inf, [(v, float(sum(column))) for v, column in zip(variables, zip(*orthogonal, strict=True), strict=True)])
+        return
+    signs: list[tuple[int, float]] = []
+    for vector in orthogonal:
+        big = 1 + cap * sum(map(abs, vector))
+        for sign in (1, -1):
+            chosen = problem.add_variable(0, 0, 1)
+            terms = [(v, float(sign * x)) for v, x in zip(variables, vector, strict=True)]
+            problem.add_row(1 - big, inf, [*terms, (chosen, -float(big))])
+            signs.append((chosen, 1.0))
+    problem.add_row(1, inf, signs)
+
+
+def row_map(relation: isl.Map, row: Row, is_source: bool) -> isl.Map:
+    """``{ S[i] -> [phi] }`` on the source (or sink) space of a dependence."""
+    space = (relation.domain() if is_source else relation.range()).get_space()
+    aff = isl.Aff.zero_on_domain_space(space).set_constant_val(isl.Val(row.constant))
+    for d, coefficient in enumerate(row.coefficients):
+        aff = aff.set_coefficient_val(isl.dim_type.in_, d, isl.Val(coefficient))
+    return isl.Map.from_aff(aff)
+
+
+def respects(rows: Rows, piece: Piece) -> bool:
+    """Whether no pair of the dependence goes backwards: exact, where the solver works with tolerances."""
+    source = row_map(piece.relation, rows[piece.source], True)
+    sink = row_map(piece.relation, rows[piece.sink], False)
+    return bool(piece.relation.intersect(source.lex_gt_map(sink)).is_empty())
+
+
+def same_time(rows: Rows, source: str, sink: str, relation: isl.Map) -> isl.Map:
+    """The pairs of a dependence that the row does not carry."""
+    return relation.intersect(row_map(relation, rows[source], True).apply_range(row_map(relation, rows[sink], False).reverse()))
