@@ -278,8 +278,7 @@ def _secondary_read(draw: st.DrawFn, tensor: Tensor, indices: list[str], sources
             subscripts.append(Call("add", (index, int_const(shift))) if shift else index)
     read = Read(tensor.name, tuple(subscripts))
     zero = identity_of("add" if tensor.dtype != BOOL else "or", tensor.dtype)
-    # u64 tables have a test of their own: tests/property/test_symptoms.py
-    tables = [t for t in sources if t.dtype.is_integer and t.dtype != U64 and t.rank == 1]
+    tables = [t for t in sources if t.dtype.is_integer and t.rank == 1]
     match draw(st.sampled_from(["direct", "pad", "guard", "clamp", "gather"])):
         case "gather" if tensor.shape is not None and tables and subscripts:
             table = draw(st.sampled_from(tables))
