@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from polyc import driver
+from polyc.api.crash import name_crashes
 from polyc.api.operator import Operator
 from polyc.api.sources import EinsumSource, FixedSource, issue_warnings, make_function_source
 from polyc.config import Options, default_options
@@ -118,7 +119,8 @@ def _file_error(message: str, help: str) -> PolycError:
 
 def select_program(text: str, filename: str, entry: str | None) -> Program:
     """The def called `entry`, or the only one."""
-    result = driver.read_tc_with_warnings(text, filename)
+    with name_crashes(f"reading {filename}"):
+        result = driver.read_tc_with_warnings(text, filename)
     issue_warnings(result.warnings)
     programs: tuple[Program, ...] = result.programs
     names = [p.name for p in programs]

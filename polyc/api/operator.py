@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from polyc import driver
+from polyc.api.crash import name_crashes
 from polyc.api.layouts import Layout, array_layout, contiguous_layout, declared_layouts, describe_argument
 from polyc.api.sources import ProgramSource, constants_key, program_formals
 from polyc.config import Options
@@ -208,7 +209,7 @@ class Operator:
         key = (id(program), tuple(sizes.items()))
         shapes = self._shapes.get(key)
         if shapes is None:
-            with driver.compile_lock:
+            with driver.compile_lock, name_crashes(f"finding the shapes of {self.name}"):
                 found = driver.infer_shapes(program, sizes)
             shapes = self._shapes[key] = {name: tuple(extents) for name, (_, extents) in found.items()}
         return shapes
@@ -244,7 +245,7 @@ class Operator:
         key = (id(program), tuple(sorted(sizes.items())), strides, aliases)
         kernel = self._kernels.get(key)
         if kernel is None:
-            with driver.compile_lock:
+            with driver.compile_lock, name_crashes(f"compiling {self.name}"):
                 kernel = self._kernels.get(key)
                 if kernel is None:
                     lowered = self._lower(program, sizes, inputs, results, aliases)
@@ -263,7 +264,7 @@ class Operator:
         aliases: tuple[Alias, ...],
     ) -> driver.Lowered:
         strides = None if inputs is None or results is None else tuple(a.known_strides for a in (*inputs, *results))
-        with driver.compile_lock:
+        with driver.compile_lock, name_crashes(f"compiling {self.name}"):
             return driver.lower(program, sizes=dict(sizes) or None, strides=strides, aliases=aliases, options=self._options)
 
     def _plain_outputs(self, out: Any) -> tuple[np.ndarray, ...] | None:

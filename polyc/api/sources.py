@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from polyc import driver
+from polyc.api.crash import name_crashes
 from polyc.diagnostics import Diagnostic, PolycWarning
 from polyc.ir.expr import Expr
 from polyc.ir.program import Program
@@ -109,7 +110,8 @@ class FunctionSource:
         return program
 
     def _read(self, dtypes: Mapping[str, tuple[DType, int]], constants: Mapping[str, Any]) -> Program:
-        result = driver.read_function(self.function, dtypes or None, constants or None)
+        with name_crashes("reading the function"):
+            result = driver.read_function(self.function, dtypes or None, constants or None)
         issue_warnings(result.warnings)
         program: Program = result.program
         return program
@@ -117,7 +119,8 @@ class FunctionSource:
 
 def make_function_source(function: Callable[..., Any] | str) -> FunctionSource:
     """Read a function's signature, and its body too where no argument types are needed for it."""
-    signature = driver.read_signature(function)
+    with name_crashes("reading the function"):
+        signature = driver.read_signature(function)
     formals = []
     for p in signature.parameters:
         known = p.annotation
@@ -150,6 +153,7 @@ class EinsumSource:
         program = self._programs.get(key)
         if program is None:
             shapes, dtypes = [shape for _, shape in types], [dtype for dtype, _ in types]
-            found: Program = driver.read_einsum(self.subscripts, shapes, dtypes)
+            with name_crashes("reading the subscripts"):
+                found: Program = driver.read_einsum(self.subscripts, shapes, dtypes)
             self._programs[key] = program = found
         return program

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 import sys
-import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +12,8 @@ from typing import Any, TextIO, TypeVar
 
 import click
 
-from polyc.diagnostics import ArgumentError, Diagnostic, InternalError, PolycError, PolycWarning
+from polyc.api.crash import describe_crash
+from polyc.diagnostics import ArgumentError, Diagnostic, PolycError, PolycWarning
 from polyc.target import PINNED
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -90,20 +90,6 @@ def file_error(path: object, error: Exception) -> PolycError:
     reason = getattr(error, "strerror", None) or str(error)
     return ArgumentError(
         Diagnostic("argument-file", f"cannot use {path}: {reason}", None, "check the path and its permissions")
-    )
-
-
-def describe_crash(error: Exception) -> InternalError:
-    """A fault of polyc's own, in one line, with the place where it happened."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-    return InternalError(
-        Diagnostic(
-            "internal-crash",
-            f"{type(error).__name__}: {error}{place}",
-            None,
-            "this is a bug in polyc; please report it with the command and the file",
-        )
     )
 
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import click
 
-from polyc.cli.common import describe_crash, guard_errors
+from polyc.api.crash import describe_crash
+from polyc.cli.common import guard_errors
 from polyc.config import ENVIRONMENT
 from polyc.diagnostics import PolycError
 

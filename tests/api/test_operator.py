@@ -285,6 +285,20 @@ def test_verify_names_the_element(lowered):
     assert caught.value.code == "internal-verify"
 
 
+def test_a_crash_of_the_compiler_is_a_named_error(monkeypatch):
+    def crash(*arguments, **options):
+        raise ZeroDivisionError("by zero")
+
+    mm = polyc.compile(MM)
+    monkeypatch.setattr(polyc.driver, "lower", crash)
+    for call in (lambda: mm(A, B), lambda: mm.specialize(), lambda: mm.lower()):
+        with pytest.raises(
+            polyc.InternalError, match="compiling mm: ZeroDivisionError: by zero at .*test_operator.py"
+        ) as caught:
+            call()
+        assert caught.value.code == "internal-crash" and isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
 def test_threads_share_one_compilation(lowered):
     mm = polyc.compile(MM)
     results = []

@@ -1,0 +1,34 @@
+"""Faults of polyc's own, as named errors."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from polyc.diagnostics import Diagnostic, InternalError, PolycError
+
+
+def describe_crash(error: Exception, what: str = "") -> InternalError:
+    """A fault of polyc's own, in one line, with the place where it happened; `what` is what was being done."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+    return InternalError(
+        Diagnostic(
+            "internal-crash",
+            f"{what}{': ' if what else ''}{type(error).__name__}: {error}{place}",
+            None,
+            "this is a bug in polyc; please report it with the operator and the sizes",
+        )
+    )
+
+
+@contextmanager
+def name_crashes(what: str) -> Iterator[None]:
+    """Turn any exception that is not a named error into an `InternalError`; its cause keeps the traceback."""
+    try:
+        yield
+    except (PolycError, MemoryError):
+        raise
+    except Exception as error:
+        raise describe_crash(error, what) from error
