@@ -3,7 +3,8 @@
 The rules are those of Tensor Comprehensions' range inference, applied to plain integers: ranges given by the user are fixed
 first; every read gives ``lower <= subscript < upper``; rounds solve the indices that stand alone in an inequality once the
 solved ones are substituted *for all their values*; a whole round is solved before anything is substituted.  Reads in an arm
-of a selection whose condition is over indices and sizes bound an index only where no other read does.  The symbolic
+of a selection whose condition is over indices and sizes, and subscripts of padded reads that are an index alone, bound
+an index only where no other read does.  The symbolic
 inference of the compiler lives elsewhere and shares no code with this file: each is a check on the other.
 
 Beyond affine subscripts, an index inside one floor division, minimum or maximum is bounded by peeling that operator off where
@@ -118,11 +119,12 @@ def _all_reads(statement: Statement) -> Iterator[Read]:
         yield from (node for node in walk(root) if isinstance(node, Read))
 
 
-def _constraining_reads(expr: Expr, is_guarded: bool) -> Iterator[tuple[Read, bool]]:
-    """Reads that must lie inside their tensor (all but those directly under `Pad`), and whether a condition on indices
-    and sizes guards them."""
+def _constraining_reads(expr: Expr, is_guarded: bool) -> Iterator[tuple[Read, bool, bool]]:
+    """Reads that bound indices, whether something guards them (a condition on indices and sizes, or padding), and whether
+    only their subscripts that are an index alone count (those of padded reads)."""
     match expr:
         case Pad():
+            yield expr.read, True, True
             for child in (*expr.read.subscripts, expr.value):
                 yield from _constraining_reads(child, is_guarded)
         case Select():
@@ -131,7 +133,7 @@ def _constraining_reads(expr: Expr, is_guarded: bool) -> Iterator[tuple[Read, bo
                 yield from _constraining_reads(arm, is_guarded or _is_affine_condition(expr.condition))
         case _:
             if isinstance(expr, Read):
-                yield expr, is_guarded
+                yield expr, is_guarded, False
             for child in children(expr):
                 yield from _constraining_reads(child, is_guarded)
 
@@ -252,9 +254,9 @@ def _collect_inequalities(
         roots.append(s.reduction.init)
     result = []
     for root in roots:
-        for read, is_guarded in _constraining_reads(root, False):
+        for read, is_guarded, is_padded in _constraining_reads(root, False):
             for sub, (lower, upper) in zip(read.subscripts, tensors.get(read.tensor, ()), strict=False):
-                if any(isinstance(node, Read) for node in walk(sub)):
+                if any(isinstance(node, Read) for node in walk(sub)) or (is_padded and not isinstance(sub, Index)):
                     continue
                 form = _form(sub, sizes)
                 for inequality in (_add(form, {1: -lower}), _add({1: upper - 1}, form, -1)):

@@ -130,10 +130,12 @@ def _collect_inequalities(sites: list[ReadSite], tensors: Mapping[str, tuple[Bou
     pool: list[_Inequality] = []
     groups: dict[tuple[Expr, int], _Inequality] = {}
     for site in sites:
-        if site.is_padded or site.read.tensor not in tensors:
+        if site.read.tensor not in tensors:
             continue
-        conditional = any(not is_data_dependent(c) for c, _ in site.conditions)
+        conditional = site.is_padded or any(not is_data_dependent(c) for c, _ in site.conditions)
         for d, (sub, bounds) in enumerate(zip(site.read.subscripts, tensors[site.read.tensor], strict=True)):
+            if site.is_padded and not isinstance(sub, Index):
+                continue  # a padded read bounds an index that stands alone, where nothing else does
             known = groups.get((sub, id(bounds)))
             if known is not None:
                 known.keys.append((site.read, d))
