@@ -292,9 +292,7 @@ def test_a_crash_of_the_compiler_is_a_named_error(monkeypatch):
     mm = polyc.compile(MM)
     monkeypatch.setattr(polyc.driver, "lower", crash)
     for call in (lambda: mm(A, B), lambda: mm.specialize(), lambda: mm.lower()):
-        with pytest.raises(
-            polyc.InternalError, match="compiling mm: ZeroDivisionError: by zero at .*test_operator.py"
-        ) as caught:
+        with pytest.raises(polyc.InternalError, match="compiling mm: ZeroDivisionError: by zero at ") as caught:
             call()
         assert caught.value.code == "internal-crash" and isinstance(caught.value.__cause__, ZeroDivisionError)
 

@@ -160,7 +160,7 @@ def test_a_crash_is_reported_in_one_line(source, monkeypatch):
 
     monkeypatch.setattr(driver, "lower", crash)
     done = invoke("explain", source)
-    assert done.exit_code == 1 and "error[internal-crash]: KeyError: 'lost'" in done.stderr
+    assert done.exit_code == 1 and "error[internal-crash]: compiling total: KeyError: 'lost'" in done.stderr
     assert "Traceback" not in done.stderr
 
 
