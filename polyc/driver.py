@@ -16,7 +16,7 @@ from polyc.diagnostics import CompileBudgetError, Diagnostic, InternalError, Pol
 from polyc.ir.expr import int_const
 from polyc.ir.loops import LoopNest
 from polyc.ir.program import Program, specialize_sizes
-from polyc.ir.signature import ArraySpec, RuntimeGuard, Signature
+from polyc.ir.signature import ArraySpec, RuntimeGuard, Signature, make_entry_name
 from polyc.ir.simplify import define_sizes
 from polyc.ir.text import format_loops, format_program
 from polyc.ir.verify import verify_program
@@ -299,12 +299,7 @@ def _make_signature(program: Program, ranges: Any, scop: Any, strides: Strides |
     if strides is not None:
         arrays = [ArraySpec(a.name, a.dtype, a.shape, a.lower, a.role, s) for a, s in zip(arrays, strides, strict=True)]
     guards = tuple(RuntimeGuard(g.message, s.origin.span) for s in scop.statements for g in s.guards)
-    return Signature(_entry_name(program.name), program.sizes, program.defined_sizes, tuple(arrays), ranges.checks, guards)
-
-
-def _entry_name(name: str) -> str:
-    cleaned = "".join(c if c.isalnum() or c == "_" else "_" for c in name)
-    return cleaned if cleaned and not cleaned[0].isdigit() else f"op_{cleaned}"
+    return Signature(make_entry_name(program.name), program.sizes, program.defined_sizes, tuple(arrays), ranges.checks, guards)
 
 
 def infer_shapes(program: Program, sizes: Mapping[str, int]) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:

@@ -14,8 +14,23 @@ from dataclasses import dataclass
 from typing import Literal
 
 from polyc.diagnostics import Span
-from polyc.ir.expr import Expr
+from polyc.ir.expr import OPERATORS, Expr
 from polyc.ir.types import DType
+
+
+_C_KEYWORDS = (
+    "auto break case char const continue default do double else enum extern float for goto if inline int long register "
+    "restrict return short signed sizeof static struct switch typedef union unsigned void volatile while bool true false "
+    "int32_t int64_t"
+).split()
+_LIBRARY = "main malloc calloc realloc free memcpy memmove memset bzero fabs GOMP_parallel omp_get_thread_num omp_get_num_threads"
+_RESERVED = frozenset((*_C_KEYWORDS, *_LIBRARY.split(), *OPERATORS, *(f"{name}f" for name in OPERATORS), "fabsf"))
+
+
+def make_entry_name(name: str) -> str:
+    """The symbol of an operator's entry point: a C identifier that is no keyword and no function compiled code may call."""
+    cleaned = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in name)
+    return cleaned if cleaned and not cleaned[0].isdigit() and cleaned not in _RESERVED else f"op_{cleaned}"
 
 
 @dataclass(frozen=True, slots=True)
