@@ -28,6 +28,7 @@ class NotAffine(Exception):
 def operation_quota(limit: int, what: str) -> Iterator[None]:
     """Bound the isl operations of a block; an overrun is a `CompileBudgetError`.  Always resets the context."""
     context = isl.DEFAULT_CONTEXT
+    context.reset_operations()  # isl counts outside quotas too
     context.set_max_operations(limit)
     try:
         yield
