@@ -7,10 +7,12 @@ same problem with HiGHS and a test holds both to the same schedules.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Literal
 
 from polyc.diagnostics import Diagnostic, UnsupportedError
 from polyc.poly.dependences import Dependences
+from polyc.poly.farkas import make_piece
 from polyc.poly.rows import Node
 from polyc.poly.scop import Scop
 from polyc.scheduler.merge import Choice, Group, Merger, NoRow, Used
@@ -31,13 +33,16 @@ def schedule_statements(
     """Rows for all statements of a Scop.
 
     `sizes`: numbers for footprints where sizes are symbolic (unknown ones count as 64).  `method`: "classes" finds rows by
-    union-find, "ilp" by HiGHS within `budget`; what is over budget is not fused.  Raises `UnsupportedError` for recurrences.
+    union-find, "ilp" by HiGHS within `budget`; what is over budget is not fused.  Recurrences get
+    skewed bands by HiGHS in either case; raises `UnsupportedError` where there is no legal row at all.
     """
     model = build_model(scop, dependences, sizes or {})
-    finder = ClassFinder(model) if method == "classes" else IlpFinder(model, budget or Budget())
+    budget = budget or Budget()
+    pieces = tuple(make_piece(flow) for flow in dependences.flows)
+    make_finder = ClassFinder if method == "classes" else partial(IlpFinder, budget=budget)
     used: dict[str, frozenset[int]] = {name: frozenset() for name in model.statements}
     try:
-        return Merger(model, finder).schedule(list(model.statements), used)
+        return Merger(model, make_finder, pieces, budget).schedule(list(model.statements), used)
     except NoRow as error:
         first = scop.statement(error.names[0])
         tensors = ", ".join(dict.fromkeys(scop.tensors[scop.statement(name).target].base for name in error.names))

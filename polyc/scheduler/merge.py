@@ -8,15 +8,18 @@ parallel dimension does not give it up to run inside another one's reduction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from polyc.poly.farkas import Piece, coincides, not_carried, with_cone
 from polyc.poly.rows import Band, Kind, Leaf, Member, Node, Row
 from polyc.poly.rows import Sequence as SequenceNode
 from polyc.scheduler.components import find_components
 from polyc.scheduler.model import Model
 from polyc.scheduler.objective import TOLERANCE, UnitRow, fusion_gain
+from polyc.scheduler.recurrence import edges_of_pieces, find_sequential_row
+from polyc.scheduler.solver import Budget
 
 Used = Mapping[str, frozenset[int]]
 """Dimensions that outer rows have used, by statement."""
@@ -36,11 +39,13 @@ class Choice:
 class Group:
     """Statements that share the row of `choice`; None where they have no more rows.
 
-    `candidates` are all rows they could share (fast path only)."""
+    `candidates` are all rows they could share (fast path only).  `is_recurrence`: they have dimensions left, but only a
+    row that carries dependences can come next."""
 
     names: tuple[str, ...]
     choice: Choice | None
     candidates: tuple[UnitRow, ...] = ()
+    is_recurrence: bool = False
 
 
 class RowFinder(Protocol):
@@ -52,7 +57,7 @@ class RowFinder(Protocol):
 
 
 class NoRow(Exception):
-    """A component of statements has no coincident row left: a recurrence."""
+    """A component of statements has no legal row at all."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
@@ -62,9 +67,14 @@ class NoRow(Exception):
 class Merger:
     """Schedules groups of statements over one model with one way of finding rows."""
 
-    def __init__(self, model: Model, finder: RowFinder) -> None:
+    def __init__(
+        self, model: Model, make_finder: Callable[[Model], RowFinder], pieces: tuple[Piece, ...], budget: Budget
+    ) -> None:
         self.model = model
-        self.finder = finder
+        self.make_finder = make_finder
+        self.finder = make_finder(model)
+        self.pieces = pieces
+        self.budget = budget
         self.successors: dict[str, set[str]] = {name: set() for name in model.statements}
         self.related: dict[str, set[str]] = {name: set() for name in model.statements}
         self.linked: dict[str, set[str]] = {name: set() for name in model.statements}
@@ -79,8 +89,7 @@ class Merger:
     def schedule(self, names: Sequence[str], used: Used, members: tuple[Member, ...] = ()) -> Node:
         """The tree below a band with `members` so far.  Raises `NoRow`."""
         if all(not self._has_rows_left(name, used) for name in names):
-            order = [name for part in self._components(names) for name in part]
-            return _close(members, [Leaf(name) for name in order])
+            return _close(members, [Leaf(name) for name in self._order_leaves(names)])
         components = self._components(names)
         singles = [self._single(tuple(part), used) for part in components]
         if len(singles) == 1:
@@ -92,6 +101,14 @@ class Merger:
         if len(groups) == 1:
             return self._descend(groups[0], used, members)
         return _close(members, [self.schedule(group.names, used) for group in groups])
+
+    def _order_leaves(self, names: Sequence[str]) -> list[str]:
+        """Statements without rows left run at the same time but for their order in the text: a cycle has none."""
+        components = self._components(names)
+        for part in components:
+            if len(part) > 1 or part[0] in self.successors[part[0]]:
+                raise NoRow(tuple(part))
+        return [name for part in components for name in part]
 
     def _has_rows_left(self, name: str, used: Used) -> bool:
         return len(used[name]) < self.model.statements[name].n_dims
@@ -110,19 +127,67 @@ class Merger:
         if not any(left):
             return Group(names, None)
         group = self.finder.find_whole(names, used, 2) if all(left) else None
-        if group is None:
-            raise NoRow(names)
-        return group
+        return group or Group(names, None, is_recurrence=True)
 
     def _descend(self, group: Group, used: Used, members: tuple[Member, ...]) -> Node:
         """Put the group's row into the current band (rows without dependences across them permute) and go on below."""
+        if group.is_recurrence:
+            return self._extend_recurrence(group.names, used, members)
         if group.choice is None:
             return self.schedule(group.names, used, members)
         row, statements = group.choice.row, self.model.statements
-        rows = {n: Row(tuple(int(e == row[n]) for e in range(statements[n].n_dims))) for n in group.names}
+        rows = {n: _unit_row(row[n], statements[n].n_dims) for n in group.names}
         kind: Kind = "P" if group.choice.tier == 1 else "R"
         inner = {**used, **{name: used[name] | {row[name]} for name in group.names}}
         return self.schedule(group.names, inner, (*members, Member(kind, rows)))
+
+    def _extend_recurrence(self, names: tuple[str, ...], used: Used, members: tuple[Member, ...]) -> Node:
+        """Sequential rows for one component: a permutable band down to the last dimension if there is one, else its first row
+        and, in a new band without the dependences that row carries, whatever is then possible."""
+        statements = self.model.statements
+        band = [with_cone(p) for p in self.pieces if p.source in names and p.sink in names]
+        dims = {name: statements[name].n_dims for name in names}
+        earlier = {name: [_unit_row(d, dims[name]) for d in sorted(used[name])] for name in names}
+        remaining: list[Piece] = band
+        found: list[Member] = []
+        inner: dict[str, frozenset[int]] = dict(used)
+        while all(len(inner[name]) < dims[name] for name in names):
+            rows = find_sequential_row(dims, band, remaining, earlier, self.budget)
+            if rows is None:
+                break
+            found.append(Member(self._kind(rows, band), rows))
+            for name, row in rows.items():
+                earlier[name].append(row)
+                # A row exchanges with any unused index it moves with, and the rest stays independent.
+                inner[name] |= {next(d for d, c in enumerate(row.coefficients) if c and d not in inner[name])}
+            remaining = [rest for piece in remaining if (rest := not_carried(rows, piece)) is not None]
+        if not found:
+            raise NoRow(names)
+        if len(names) > 1 and any(len(inner[name]) < dims[name] for name in names):
+            return self._below_first_row(names, used, band, members, found[0])
+        return _close((*members, *found), [self._with_pieces(names, remaining).schedule(names, inner)])
+
+    def _below_first_row(
+        self, names: tuple[str, ...], used: Used, band: list[Piece], members: tuple[Member, ...], first: Member
+    ) -> Node:
+        rest = [left for piece in band if (left := not_carried(first.rows, piece)) is not None]
+        inner = {**used}
+        for name, row in first.rows.items():
+            inner[name] = used[name] | {next(d for d, c in enumerate(row.coefficients) if c and d not in used[name])}
+        return _close((*members, first), [self._with_pieces(names, rest).schedule(names, inner)])
+
+    def _with_pieces(self, names: tuple[str, ...], pieces: list[Piece]) -> Merger:
+        """The same statements with what is left of their dependences."""
+        model = replace(self.model, edges=edges_of_pieces(pieces))
+        return Merger(model, self.make_finder, tuple(pieces), self.budget)
+
+    def _kind(self, rows: Mapping[str, Row], band: list[Piece]) -> Kind:
+        """Members of a band may change places, so what counts is all dependences of the band, carried by others or not."""
+        if not all(coincides(rows, piece) for piece in band):
+            return "S"
+        statements = self.model.statements
+        moved = {name: {d for d, c in enumerate(row.coefficients) if c} for name, row in rows.items()}
+        return "P" if all(dims <= statements[name].fixed for name, dims in moved.items()) else "R"
 
     def _try_whole(self, names: Sequence[str], singles: list[Group], used: Used) -> Group | None:
         choices = [group.choice for group in singles]
@@ -135,6 +200,8 @@ class Merger:
         return whole if whole.choice.contiguity <= apart + TOLERANCE * whole.choice.largest else None
 
     def _try_merge(self, a: Group, b: Group, used: Used) -> Group | None:
+        if a.is_recurrence or b.is_recurrence:
+            return self._try_merge_recurrence(a, b, used)
         if a.choice is None or b.choice is None:
             return None
         inside = set(b.names)
@@ -149,6 +216,24 @@ class Merger:
         if joined.choice.contiguity <= limit:
             return joined
         return joined if joined.choice.contiguity <= limit + fusion_gain(self.model, joined.names, (a.names, b.names)) else None
+
+    def _try_merge_recurrence(self, a: Group, b: Group, used: Used) -> Group | None:
+        """A scan takes in its elementwise neighbours below a parallel loop: it costs no parallelism then."""
+        names = tuple(sorted((*a.names, *b.names), key=self._position))
+        left: dict[str, int] = {}
+        for name in names:
+            s = self.model.statements[name]
+            free = [d for d in range(s.n_dims) if d not in used[name]]
+            if len(free) != 1 or not used[name] or len(s.fixed) != s.n_dims:
+                return None
+            left[name] = free[0]
+        first, second = set(a.names), set(b.names)
+        crossing = [
+            e for e in self.model.edges if (e.source in first and e.sink in second) or (e.source in second and e.sink in first)
+        ]
+        if not crossing or not all((left[e.source], left[e.sink]) in e.unit_pairs for e in crossing):
+            return None
+        return Group(names, None, is_recurrence=True)
 
     def _merge_greedily(self, singles: list[Group], used: Used) -> list[Group]:
         """Components in topological order, each into the earliest group that follows all it needs and accepts it."""
@@ -227,6 +312,10 @@ def _has_detour(following: list[set[int]], source: int, sink: int) -> bool:
                 seen.add(n)
                 stack.extend(following[n])
     return False
+
+
+def _unit_row(d: int, n_dims: int) -> Row:
+    return Row(tuple(int(e == d) for e in range(n_dims)))
 
 
 def _close(members: tuple[Member, ...], children: list[Node]) -> Node:

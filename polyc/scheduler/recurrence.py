@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from polyc.poly import isl
+from polyc.poly.farkas import ConeRow, Piece, hull_equalities, respects
 from polyc.poly.rows import Row
-from polyc.scheduler.farkas import ConeRow, Piece
-from polyc.scheduler.model import null_space
+from polyc.scheduler.model import Edge, Equation, equations_of_rows, null_space, unit_pairs_of
 from polyc.scheduler.solver import Budget, Problem, solve
 
 COST_ADVANCE, COST_COEFFICIENT, COST_SHIFT = 1000.0, 100.0, 1.0
@@ -75,7 +74,8 @@ def _require_independence(problem: Problem, variables: list[int], n: int, earlie
     if not orthogonal:
         return
     if all(x >= 0 for vector in orthogonal for x in vector):
-        problem.add_row(1, inf, [(v, float(sum(column))) for v, column in zip(variables, zip(*orthogonal, strict=True), strict=True)])
+        sums = [float(sum(column)) for column in zip(*orthogonal, strict=True)]
+        problem.add_row(1, inf, list(zip(variables, sums, strict=True)))
         return
     signs: list[tuple[int, float]] = []
     for vector in orthogonal:
@@ -88,22 +88,15 @@ def _require_independence(problem: Problem, variables: list[int], n: int, earlie
     problem.add_row(1, inf, signs)
 
 
-def row_map(relation: isl.Map, row: Row, is_source: bool) -> isl.Map:
-    """``{ S[i] -> [phi] }`` on the source (or sink) space of a dependence."""
-    space = (relation.domain() if is_source else relation.range()).get_space()
-    aff = isl.Aff.zero_on_domain_space(space).set_constant_val(isl.Val(row.constant))
-    for d, coefficient in enumerate(row.coefficients):
-        aff = aff.set_coefficient_val(isl.dim_type.in_, d, isl.Val(coefficient))
-    return isl.Map.from_aff(aff)
-
-
-def respects(rows: Rows, piece: Piece) -> bool:
-    """Whether no pair of the dependence goes backwards: exact, where the solver works with tolerances."""
-    source = row_map(piece.relation, rows[piece.source], True)
-    sink = row_map(piece.relation, rows[piece.sink], False)
-    return bool(piece.relation.intersect(source.lex_gt_map(sink)).is_empty())
-
-
-def same_time(rows: Rows, source: str, sink: str, relation: isl.Map) -> isl.Map:
-    """The pairs of a dependence that the row does not carry."""
-    return relation.intersect(row_map(relation, rows[source], True).apply_range(row_map(relation, rows[sink], False).reverse()))
+def edges_of_pieces(pieces: Sequence[Piece]) -> tuple[Edge, ...]:
+    """One edge per pair of statements for what is left of the dependences between them."""
+    pairs: dict[tuple[str, str], list[Equation]] = {}
+    n_dims: dict[tuple[str, str], tuple[int, int]] = {}
+    for piece in pieces:
+        key, (n, m) = (piece.source, piece.sink), piece.n_dims
+        rows = hull_equalities(piece.relation)
+        width = len(rows[0]) if rows else n + m
+        found = pairs.setdefault(key, [])
+        found += [e for e in equations_of_rows(rows, n, m, width) if e not in found]
+        n_dims[key] = (n, m)
+    return tuple(Edge(a, b, tuple(e), unit_pairs_of(e, *n_dims[a, b])) for (a, b), e in pairs.items())

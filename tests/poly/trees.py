@@ -53,14 +53,15 @@ def parse_tree(text: str) -> object:
             return inner
         if not token.startswith("["):
             return token
-        members = tuple(_member(m) for m in re.findall(r"\{[^}]*\}|[^,{}]+", token[1:-1]) if m.strip())
+        plain = re.sub(r"\b[PRS]:(?! )", "", token[1:-1])
+        members = tuple(_member(m) for m in re.findall(r"\{[^}]*\}|[^,{}]+", plain) if m.strip())
         return TBand(members, item(), mark)
 
     return sequence()
 
 
 def _member(text: str) -> dict[str, str] | str:
-    text = re.sub(r"^\s*[PRS]:", "", text).strip()
+    text = text.strip()
     if not text.startswith("{"):
         return text
     rows: dict[str, str] = {}

@@ -148,7 +148,15 @@ def test_twenty_statements_of_eight_dimensions() -> None:
     assert text_of(scop) == f"[{', '.join(f'P:{i}' for i in indices)}]{{ {' ; '.join(f'S{k}' for k in range(20))} }}"
 
 
-def test_a_scan_is_refused_by_name() -> None:
-    scop = scop_of("S: j:K -> s[j] = x[j] s[j-1]", K=16)
-    with pytest.raises(UnsupportedError, match="s is defined in terms of its own elements"):
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["A: i:N -> a[i] = b[i]", "B: i:N -> b[i] = a[i]"],
+        ["A: i:N -> a[i] = x[i] a[i]"],
+        ["A: i:N -> a[i] += x[i,j] a[j]".replace("i:N ->", "i:N j:N ->")],
+    ],
+)
+def test_values_that_need_themselves_are_refused_by_name(lines: list[str]) -> None:
+    scop = scop_of(*lines, N=16)
+    with pytest.raises(UnsupportedError, match=r"a.* is defined in terms of its own elements"):
         schedule_statements(scop, compute_dependences(scop))

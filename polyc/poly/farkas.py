@@ -1,0 +1,109 @@
+"""Farkas' lemma through isl: which rows respect a dependence, and which coincide on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import islpy
+
+from polyc.poly.dependences import Flow
+from polyc.poly.rows import Row
+
+
+@dataclass(frozen=True, slots=True)
+class ConeRow:
+    """``factors . form >= 0`` (or ``= 0``) for a form (constant, source dimensions, sink dimensions)."""
+
+    factors: tuple[int, ...]
+    is_equality: bool
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Piece:
+    """A dependence between statements; `cone` describes the forms without sizes that are not negative on it."""
+
+    source: str
+    sink: str
+    relation: islpy.Map  # [sizes] -> { source[i] -> sink[j] }
+    cone: tuple[ConeRow, ...]
+
+    @property
+    def n_dims(self) -> tuple[int, int]:
+        return self.relation.dim(islpy.dim_type.in_), self.relation.dim(islpy.dim_type.out)
+
+
+def make_piece(flow: Flow) -> Piece:
+    """A dependence whose cone is not computed yet: most programs never need one."""
+    return Piece(flow.source, flow.sink, flow.relation, ())
+
+
+def with_cone(piece: Piece) -> Piece:
+    return piece if piece.cone else replace(piece, cone=tuple(nonnegative_cone(piece.relation)))
+
+
+def nonnegative_cone(relation: islpy.Map) -> list[ConeRow]:
+    """Constraints on the forms without size coefficients that are not negative on all pairs.
+
+    `coefficients` wants no local variables: removing them enlarges the dependence, which is safe."""
+    rows: list[ConeRow] = []
+    n_sizes = relation.dim(islpy.dim_type.param)
+    pieces = relation.remove_divs().coalesce().wrap().get_basic_set_list()
+    for n in range(pieces.n_basic_set()):
+        constraints = pieces.get_at(n).coefficients().get_constraint_list()
+        for m in range(constraints.n_constraint()):
+            constraint = constraints.get_at(m)
+            width = constraint.dim(islpy.dim_type.set)
+            values = [int(constraint.get_coefficient_val(islpy.dim_type.set, d).to_python()) for d in range(width)]
+            row = ConeRow((values[0], *values[1 + n_sizes :]), bool(constraint.is_equality()))
+            if any(row.factors) and row not in rows:
+                rows.append(row)
+    return rows
+
+
+def hull_equalities(relation: islpy.Map) -> list[list[int]]:
+    """Equalities of the affine hull over (source dimensions, sink dimensions, sizes, constant)."""
+    kinds = (
+        islpy.dim_type.in_,
+        islpy.dim_type.out,
+        islpy.dim_type.param,
+        islpy.dim_type.cst,
+        islpy.dim_type.div,
+    )
+    matrix = relation.remove_divs().affine_hull().equalities_matrix(*kinds)
+    width = sum(relation.dim(kind) for kind in kinds[:3]) + 1
+    return [[int(matrix.get_element_val(r, c).to_python()) for c in range(width)] for r in range(matrix.rows())]
+
+
+def row_map(space: islpy.Space, row: Row) -> islpy.Map:
+    """``{ S[i] -> [phi] }`` on the set space of a statement."""
+    aff = islpy.Aff.zero_on_domain_space(space).set_constant_val(islpy.Val(row.constant))
+    for d, coefficient in enumerate(row.coefficients):
+        aff = aff.set_coefficient_val(islpy.dim_type.in_, d, islpy.Val(coefficient))
+    return islpy.Map.from_aff(aff)
+
+
+def _row_maps(rows: Mapping[str, Row], piece: Piece) -> tuple[islpy.Map, islpy.Map]:
+    space = piece.relation.get_space()
+    return row_map(space.domain(), rows[piece.source]), row_map(space.range(), rows[piece.sink])
+
+
+def respects(rows: Mapping[str, Row], piece: Piece) -> bool:
+    """Whether no pair of the dependence goes backwards: exact, where a solver works with tolerances."""
+    source, sink = _row_maps(rows, piece)
+    return bool(piece.relation.intersect(source.lex_gt_map(sink)).is_empty())
+
+
+def coincides(rows: Mapping[str, Row], piece: Piece) -> bool:
+    """Whether all pairs of the dependence are at distance 0."""
+    source, sink = _row_maps(rows, piece)
+    return bool(piece.relation.is_subset(source.apply_range(sink.reverse())))
+
+
+def not_carried(rows: Mapping[str, Row], piece: Piece) -> Piece | None:
+    """The part of a dependence at distance 0 under a row, or None if the row carries all of it."""
+    source, sink = _row_maps(rows, piece)
+    rest = piece.relation.intersect(source.apply_range(sink.reverse()))
+    if rest.is_empty():
+        return None
+    return with_cone(Piece(piece.source, piece.sink, rest, ()))

@@ -1,0 +1,105 @@
+"""Recurrences: skewed bands by integer programming, scans below parallel loops, and what stays outside a time loop."""
+
+from __future__ import annotations
+
+import islpy as isl
+import pytest
+
+from polyc.poly.dependences import compute_dependences
+from polyc.poly.farkas import make_piece, nonnegative_cone, respects, with_cone
+from polyc.poly.legality import prove_values
+from polyc.poly.rows import Row, format_rows
+from polyc.scheduler.ilp import schedule_statements
+from polyc.scheduler.solver import Budget, Problem, solve
+from tests.poly.trees import build_tree
+from tests.scheduler.corpus import parse_line
+from tests.scheduler.programs import make_scop
+
+GRID = "  where 1<=t<T and 1<=i<N-1"
+CUBE = "  where 1<=t<T and 1<=i<N-1 and 1<=j<N-1"
+CROSS = "{0}[{1},i-1,j] {0}[{1},i,j] {0}[{1},i+1,j] {0}[{1},i,j-1] {0}[{1},i,j+1]"
+
+CASES = {
+    "scan": (["S: j:N -> s[j] = x[j] s[j-1]"], "[S:j] S"),
+    "reversed scan": (["S: j:N -> s[j] = x[j] s[j-1]", "O: j:N -> o[j] = s[j]"], "[S:j] S ; [P:j] O"),
+    # Below a parallel loop the neighbours of a scan join its loop: no parallelism is lost.
+    "prefix sum": (
+        ["E: i:N j:T -> e[i,j] = x[i,j]", "S: i:N j:T -> s[i,j] = e[i,j] s[i,j-1]", "O: i:N j:T -> o[i,j] = s[i,j]"],
+        "[P:i, S:j]{ E ; S ; O }",
+    ),
+    "jacobi": (["S: t i -> a[t,i] = a[t-1,i-1] a[t-1,i] a[t-1,i+1]" + GRID], "[S:t, S:t+i] S"),
+    "gauss seidel": (["S: t i -> a[t,i] = a[t,i-1] a[t-1,i] a[t-1,i+1]" + GRID], "[S:t, S:t+i] S"),
+    "jacobi in two halves": (
+        [
+            "S0: t i -> b[t,i] = a[t-1,i-1] a[t-1,i] a[t-1,i+1]" + GRID,
+            "S1: t i -> a[t,i] = b[t,i-1] b[t,i] b[t,i+1]" + GRID,
+        ],
+        "[S:t, S:{S0: 2t+i, S1: 2t+i+1}]{ S0 ; S1 }",
+    ),
+    "jacobi in the plane": (
+        [
+            f"S0: t i j -> b[t,i,j] = {CROSS.format('a', 't-1')}" + CUBE,
+            f"S1: t i j -> a[t,i,j] = {CROSS.format('b', 't')}" + CUBE,
+        ],
+        "[S:t, S:{S0: 2t+i, S1: 2t+i+1}, S:{S0: 2t+i+j, S1: 2t+i+j+1}]{ S0 ; S1 }",
+    ),
+    "time loop of a column": (["S: t:T i:N -> a[t,i] = a[t-1,i] x[i]"], "[P:i, S:t] S"),
+}
+"""Single-assignment forms; the boundary values are never written and count as inputs."""
+
+
+@pytest.mark.parametrize("method", ["classes", "ilp"])
+@pytest.mark.parametrize("name", CASES)
+def test_bands_of_recurrences(name: str, method: str) -> None:
+    lines, expected = CASES[name]
+    scop = make_scop([parse_line(line) for line in lines], {"T": 20, "N": 100})
+    dependences = compute_dependences(scop)
+    node = schedule_statements(scop, dependences, method=method)  # type: ignore[arg-type]
+    assert format_rows(node, scop) == expected
+    assert prove_values(scop, dependences, build_tree(scop, expected)) is None
+
+
+def test_the_input_projection_stays_out_of_the_time_loop() -> None:
+    lines = [
+        "GX: t:T b:B g:4 n:N k:I -> gx[t,b,g,n] += x[t,b,k] w[g,n,k]",
+        "GH: t:T b:B g:4 n:N k:N -> gh[t,b,g,n] += h[t-1,b,k] u[g,n,k]",
+        "G: t:T b:B g:4 n:N -> ga[t,b,g,n] = gx[t,b,g,n] gh[t,b,g,n] bias[g,n]",
+        "Ce: t:T b:B n:N -> c[t,b,n] = c[t-1,b,n] ga[t,b,0,n] ga[t,b,1,n] ga[t,b,2,n]",
+        "Hh: t:T b:B n:N -> h[t,b,n] = c[t,b,n] ga[t,b,3,n]",
+    ]
+    scop = make_scop([parse_line(line) for line in lines], {"T": 32, "B": 16, "N": 256, "I": 256})
+    text = format_rows(schedule_statements(scop, compute_dependences(scop)), scop)
+    assert text.startswith("[P:b]{ [P:t, P:g, P:n, R:k] GX ; [S:t]{ ")
+    assert "[R:k] GH ; G }" in text
+
+
+def test_the_cone_of_a_dependence() -> None:
+    """Forms a + b i + c j that are not negative where j = i + 1 and i >= 0: b + c >= 0 and a + c >= 0."""
+    rows = nonnegative_cone(isl.Map("{ S[i] -> S[j] : j = i + 1 and i >= 0 }"))
+
+    def holds(a: int, b: int, c: int) -> bool:
+        values = [sum(f * x for f, x in zip(row.factors, (a, b, c), strict=True)) for row in rows]
+        return all(v == 0 if row.is_equality else v >= 0 for v, row in zip(values, rows, strict=True))
+
+    for a in range(-2, 3):
+        for b in range(-2, 3):
+            for c in range(-2, 3):
+                assert holds(a, b, c) == (b + c >= 0 and a + c >= 0)
+
+
+def test_rows_are_checked_exactly() -> None:
+    scop = make_scop([parse_line(CASES["jacobi"][0][0])], {"T": 20, "N": 100})
+    (piece,) = (with_cone(make_piece(flow)) for flow in compute_dependences(scop).flows)
+    assert respects({"S": Row((1, 1))}, piece)
+    assert not respects({"S": Row((0, 1))}, piece)
+
+
+def test_the_solver_rounds_and_keeps_its_budget() -> None:
+    problem = Problem()
+    x, y = problem.add_variable(-1, 0, 10), problem.add_variable(-1, 0, 10)
+    problem.add_row(-1e9, 7, [(x, 2), (y, 2)])  # the relaxation takes 3.5
+    values = solve(problem, Budget())
+    assert values is not None and sum(values) == 3
+    assert solve(problem, Budget(max_solves=0)) is None
+    problem.add_row(8, 1e9, [(x, 2), (y, 2)])
+    assert solve(problem, Budget()) is None
