@@ -33,7 +33,7 @@ def operation_quota(limit: int, what: str) -> Iterator[None]:
     try:
         yield
     except isl.Error as error:
-        if "operations" in str(error):
+        if "operations" in str(error) or _is_exhausted():  # isl's parser reports an overrun as a syntax error
             raise CompileBudgetError(Diagnostic("budget-isl", f"{what} needs more than {limit} isl operations")) from error
         raise
     except TypeError as error:  # what islpy makes of a failed conversion to text, as in `Val.to_python`
