@@ -91,11 +91,16 @@ class Operator:
         """Run on `inputs`; see the class."""
         # The fast path: plain arrays in a layout that was seen before.  Anything else goes through `_execute`.
         results = None
-        if not named:
+        arrays: tuple[Any, ...] | None = inputs
+        if named:
+            # Names that are the missing inputs and nothing else; `get` gives None, which has no layout, for any other.
+            is_complete = len(inputs) + len(named) == len(self._input_names)
+            arrays = (*inputs, *[named.get(n) for n in self._input_names[len(inputs) :]]) if is_complete else None
+        if arrays is not None:
             if out is None:
-                results = self._plans.run(inputs)
+                results = self._plans.run(arrays)
             elif type(out) is np.ndarray:
-                results = self._plans.run(inputs, (out,))
+                results = self._plans.run(arrays, (out,))
         if results is None:
             results = self._execute(inputs, out, named)
         return results[0] if len(results) == 1 else results

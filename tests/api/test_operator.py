@@ -32,6 +32,11 @@ def test_call_by_position_name_and_out(lowered):
         np.testing.assert_array_equal(out, A @ B)
     assert mm(A, B, out=(out,)) is out
     assert mm(A, B, out={"C": out}) is out
+    for wrong in ({"Q": B}, {"A": A}, {"N": 5}):
+        with pytest.raises(polyc.ArgumentError):
+            mm(A, **wrong)
+    with pytest.raises(polyc.ArgumentError):
+        mm(A, B, A=A)
     assert len(lowered) == 1
 
 
