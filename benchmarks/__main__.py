@@ -63,6 +63,10 @@ def main(
     for peer in peers:
         if peer not in available and peer != subject:
             console.print(f"{peer} is not installed: left out", style="yellow")
+    for peer in available:
+        lacking = [w.name for w in selected if peer not in w.peers]
+        if lacking:
+            console.print(f"{peer} has no version of {', '.join(lacking)}: left out there", style="yellow")
     cores = len(sides.cores())
     if max(threads) > cores:
         raise click.UsageError(f"{max(threads)} threads asked for, {cores} cores here")

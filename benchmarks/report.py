@@ -14,7 +14,7 @@ from rich.table import Table
 
 from benchmarks.coordinator import Measurement
 from benchmarks.sides import ROOFS
-from benchmarks.statistics import Summary, summarise
+from benchmarks.statistics import Quartiles, Summary, summarise
 
 BUSY_CORES = 0.1
 """Load by other processes above which the report says so."""
@@ -24,6 +24,12 @@ _UNIT = {"fma": "GFLOP/s", "stream": "GB/s", None: "GB/s"}
 def duration(seconds: float) -> str:
     """Three significant digits in ms or µs."""
     return f"{seconds * 1e6:.3g} µs" if seconds < 1e-4 else f"{seconds * 1e3:.3g} ms"
+
+
+def spread(times: Quartiles) -> str:
+    """Median with quartiles, all in the median's unit."""
+    unit = 1e6 if times.median < 1e-4 else 1e3
+    return f"{duration(times.median)} [{times.lower * unit:.3g}–{times.upper * unit:.3g}]"
 
 
 def machine() -> dict[str, Any]:
@@ -72,7 +78,7 @@ def row(m: Measurement, summary: Summary, subject: str, peers: list[str]) -> lis
         if times is None:
             cells.append("failed" if side is not None and side.failure else "–")
         elif name == subject:
-            cells.append(f"{duration(times.median)} [{times.lower * 1e3:.3g}–{times.upper * 1e3:.3g}]")
+            cells.append(spread(times))
         else:
             cells.append(duration(times.median) + (" (wrong)" if is_wrong(m, name) else ""))
     side = m.sides[subject]
