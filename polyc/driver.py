@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from polyc.config import Options, default_options
-from polyc.diagnostics import CompileBudgetError, Diagnostic, InternalError, PolycError, Remark
+from polyc.config import Options, debugging, default_options
+from polyc.diagnostics import ArgumentError, CompileBudgetError, Diagnostic, InternalError, PolycError, Remark
 from polyc.ir.expr import int_const
 from polyc.ir.loops import LoopNest
 from polyc.ir.program import Program, specialize_sizes
@@ -113,7 +113,8 @@ class Lowered:
         from polyc.runtime.kernel import Kernel
 
         with compile_lock:
-            loaded = load_object(self._object, self.signature.name, threads.symbols())
+            symbols = threads.symbols() if "GOMP_parallel" in self.llvm_ir else {}
+            loaded = load_object(self._object, self.signature.name, symbols)
         return Kernel(
             self.signature,
             loaded.entry_address,
@@ -133,7 +134,7 @@ def select_target(options: Options) -> Target:
         return host_target()
     if options.target not in PINNED:
         names = ", ".join(("host", *PINNED))
-        raise InternalError(Diagnostic("argument-target", f"no target {options.target!r}", help=f"targets are: {names}"))
+        raise ArgumentError(Diagnostic("argument-target", f"no target {options.target!r}", help=f"targets are: {names}"))
     return restrict(host_target(), options.target)
 
 
@@ -254,6 +255,11 @@ def _climb_down(
             remarks.append(Remark("missed", "schedule", f"{name} is not proved: {violation}"))
         except CompileBudgetError as error:
             remarks.append(Remark("missed", "schedule", f"{name}: {error.diagnostics[0].message}"))
+        except Exception as error:
+            # A fault of ours on one rung is no reason to refuse the program: the next rung is simpler, and proved as well.
+            if debugging():
+                raise
+            remarks.append(Remark("missed", "schedule", f"{name}: internal fault, {type(error).__name__}: {error}"))
     details = "; ".join(r.message for r in remarks if r.pass_name == "schedule")
     raise InternalError(Diagnostic("internal-schedule", f"no schedule of {program.name} could be proved ({details})"))
 

@@ -7,7 +7,7 @@ the slots of each element are combined, pairwise and in a fixed order, and store
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from polyc.codegen import vectors
@@ -52,6 +52,8 @@ class Frame:
     preheader: Block
     scopes: list[dict[str, Val]]
     buffers: frozenset[str]
+    initial: Mapping[str, Expr] = field(default_factory=dict)
+    """Values that accumulators start from instead of memory."""
     elements: dict[Key, Element] = field(default_factory=dict)
 
 
@@ -127,12 +129,10 @@ def _update_slot(state: State, ctx: Context, update: Update, frame: Frame) -> No
     access = f"{slot}, align {_slot_align(type, lanes, buffer.dtype.itemsize)}"
     # Copies and lanes that have an element of their own are dropped at its store; only those that share one need a blend.
     shared = tuple(p for p in ctx.predicates[len(frame.context.predicates) :] if not (p.variable and p.variable in names))
-    within = frame.context.predicates
     old = fn.effect_value(f"load {type}, {access}", _scalar(type), lanes)
     new = fn.splat(apply_update(state, ctx, update, lambda: old), lanes)
     scalar, mask = eval_predicates(state, replace(ctx, predicates=shared))
-    outside_mask = eval_predicates(state, replace(ctx, predicates=within))[1] if reduced else None
-    condition = fn.and_(fn.and_(scalar, mask), outside_mask)
+    condition = fn.and_(scalar, mask)
     if condition is not None:
         new = fn.select(condition, new, old)
     fn.effect(f"store {new}, {access}")
@@ -160,14 +160,6 @@ def _target_context(ctx: Context, frame: Frame, names: set[str], own_lane: bool)
     predicates = frame.context.predicates + kept
     if own_lane:
         return replace(ctx, env=env, predicates=predicates)
-    if ctx.lane is not None and ctx.lane == frame.context.lane:
-        # The lanes outside reduce into this element too; their masks are in the partial results.  What stays is read in lane 0.
-        outside = tuple(
-            p
-            for p in frame.context.predicates
-            if not isinstance(p.condition, Val) and (p.variable is not None or ctx.lane not in index_names(p.condition))
-        )
-        return replace(ctx, env=env, lane=None, lanes=1, predicates=outside + kept)
     return replace(ctx, env=env, lane=None, lanes=1, predicates=predicates)
 
 
@@ -178,9 +170,17 @@ def _direct_slot(state: State, element: Element, frame: Frame, lanes: int) -> Va
         align = _slot_align(type, lanes, buffer.dtype.itemsize)
         slot = element.direct = state.fn.alloca(type, align)
         with state.fn.at(frame.preheader, frame.scopes):
-            value = load_element(state, element.context, buffer, element.update.subscripts)
+            value = _start_value(state, element, frame)
             state.fn.effect(f"store {state.fn.splat(value, lanes)}, {slot}, align {align}")
     return element.direct
+
+
+def _start_value(state: State, element: Element, frame: Frame) -> Val:
+    """What an element is worth before the loop."""
+    initial = frame.initial.get(element.update.buffer)
+    if initial is not None:
+        return eval_value(state, element.context, initial)
+    return load_element(state, element.context, state.by_name[element.update.buffer], element.update.subscripts)
 
 
 def _part_slot(state: State, ctx: Context, element: Element, frame: Frame) -> Val:
@@ -212,7 +212,7 @@ def finish_frame(state: State, frame: Frame) -> None:
             partial.setdefault(lanes, []).append(_load_slot(state, update, slot, lanes))
         trees = [vectors.reduce_lanes(state.fn, vectors.reduce_pairwise(group, op), op) for group in partial.values()]
         if value is None:
-            value = load_element(state, ctx, buffer, update.subscripts)
+            value = _start_value(state, element, frame)
         for total in trees:
             value = op(total, value)
         store_element(state, ctx, buffer, update.subscripts, value)
@@ -238,27 +238,44 @@ class _Site:
     """Conditions on the way, with the arm taken and the identity of the branch."""
 
 
-def held_buffers(state: State, loop: Loop) -> frozenset[str]:
+def held_buffers(state: State, ctx: Context, loop: Loop) -> frozenset[str]:
     """Those of `loop.registers` that the code inside lets us keep out of memory while it runs; the others stay in memory."""
     wanted = [name for name in loop.registers if name not in state.held]
-    return frozenset(name for name in wanted if _is_holdable(state, loop, name))
+    return frozenset(name for name in wanted if _is_holdable(ctx, loop, name))
 
 
-def _is_holdable(state: State, loop: Loop, name: str) -> bool:
+def _is_holdable(ctx: Context, loop: Loop, name: str) -> bool:
     expanded = (loop,) if is_expanded(loop) else ()
     inner = frozenset() if is_expanded(loop) else frozenset((loop.var,))
+    if ctx.lane is not None and not all(_depends_on(s.subscripts, ctx.lane) for s in _updates_of(loop.body, name)):
+        return False  # the lanes outside share the element: each iteration adds their sum to memory
     sites: list[_Site] = []
     if not _collect(loop.body, name, inner, expanded, (), sites):
         return False
     shapes = set()
     for site in sites:
-        relevant = _relevant_loops(state, site)
+        relevant = _relevant_loops(site)
         if relevant is None:
             return False
         shapes.add((site.update.subscripts, site.update.op, relevant))
     if len(shapes) > 1 or not sites:
         return False
     return all(_same_or_exclusive(a, b) for i, a in enumerate(sites) for b in sites[:i])
+
+
+def _depends_on(subscripts: tuple[Expr, ...], variable: str) -> bool:
+    return any(variable in index_names(s) for s in subscripts)
+
+
+def _updates_of(body: tuple[Node, ...], name: str) -> Iterator[Update]:
+    for node in body:
+        match node:
+            case Update() if node.buffer == name:
+                yield node
+            case If():
+                yield from _updates_of(node.body + node.orelse, name)
+            case Loop():
+                yield from _updates_of(node.body, name)
 
 
 def is_expanded(loop: Loop) -> bool:
@@ -315,7 +332,7 @@ def node_expressions(node: Node) -> Iterator[Expr]:
             yield from (node.lower, node.upper)
 
 
-def _relevant_loops(state: State, site: _Site) -> tuple[object, ...] | None:
+def _relevant_loops(site: _Site) -> tuple[object, ...] | None:
     """The expanded loops whose copies have elements of their own, or None where the target cannot be held."""
     subscripts = site.update.subscripts
     names = set().union(*(index_names(s) for s in subscripts)) if subscripts else set()

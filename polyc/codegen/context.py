@@ -42,6 +42,8 @@ class Context:
     lanes: int = 1
     copy: int = 0
     predicates: tuple[Predicate, ...] = ()
+    is_remainder: bool = False
+    """In the scalar rest of a vector loop: loops inside run as they did under the vectors, one by one."""
 
     def bind(self, name: str, value: Binding) -> Context:
         return replace(self, env={**self.env, name: value})

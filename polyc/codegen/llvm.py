@@ -270,21 +270,33 @@ def emit_loop(state: State, ctx: Context, loop: Loop) -> None:
         return
     lower, upper = eval_expr(state, ctx, loop.lower), eval_expr(state, ctx, loop.upper)
     run: Callable[[], None]
-    if loop.kind == "vector" and loop.lanes > 1 and ctx.lane is None and is_vectorizable(state, ctx, loop):
+    if is_vectorizable(state, ctx, loop):
         run = lambda: _emit_vector(state, ctx, loop, lower, upper)  # noqa: E731
     else:
         run = lambda: _emit_serial(state, ctx, loop, lower, upper)  # noqa: E731
-    with state.fn.when(state.fn.compare("icmp slt", lower, upper)):
+    is_run = state.fn.compare("icmp slt", lower, upper)
+    if loop.initial and not _surely_runs(loop):
+        with state.fn.when(state.fn.compare("icmp sge", lower, upper)):
+            for start in loop.initial:
+                emit_body(state, ctx, start.nest)
+    with state.fn.when(is_run):
         _with_frame(state, ctx, loop, run)
 
 
+def _surely_runs(loop: Loop) -> bool:
+    return isinstance(loop.lower, Const) and isinstance(loop.upper, Const) and loop.lower.value < loop.upper.value
+
+
 def _with_frame(state: State, ctx: Context, loop: Loop, run: Callable[[], None]) -> None:
-    held = held_buffers(state, loop) if loop.registers else frozenset()
+    held = held_buffers(state, ctx, loop) if loop.registers else frozenset()
+    for start in loop.initial:
+        if start.buffer not in held:
+            emit_body(state, ctx, start.nest)
     if not held:
         run()
         return
     fn = state.fn
-    frame = Frame(ctx, fn.current, list(fn.scopes), held)
+    frame = Frame(ctx, fn.current, list(fn.scopes), held, {i.buffer: i.value for i in loop.initial})
     start = fn.new_block("start")
     fn.branch(start)
     fn.place(start)
@@ -306,7 +318,7 @@ def _emit_serial(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val)
 def _emit_expanded(state: State, ctx: Context, loop: Loop) -> None:
     """All copies of an unrolled loop, or all vectors of a short vector loop; those not surely inside are predicated."""
     assert loop.max_trip is not None
-    lanes = loop.lanes if loop.kind == "vector" and ctx.lane is None and is_vectorizable(state, ctx, loop) else 1
+    lanes = loop.lanes if is_vectorizable(state, ctx, loop) else 1
     trip = constant_trip(loop)
     copies = loop.max_trip if trip is None else min(trip, loop.max_trip)
     inside = Predicate(Call("lt", (Index(loop.var), loop.upper)), loop.var, loop.lower)
@@ -357,7 +369,7 @@ def _emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val)
             inside = Predicate(Call("lt", (Index(loop.var), loop.upper)), loop.var)
             emit_body(state, ctx.bind_lanes(loop.var, start, lanes).under(inside), loop.body)
         else:
-            _emit_serial(state, ctx, loop, start, upper)
+            _emit_serial(state, replace(ctx, is_remainder=True), loop, start, upper)
     state.invalidate_all()
 
 
@@ -368,7 +380,9 @@ def _modulo(fn: Function, trip: Val, width: int) -> Val:
 
 
 def is_vectorizable(state: State, ctx: Context, loop: Loop) -> bool:
-    """Whether the body can run for several values of the variable at once; if not, the loop runs one by one."""
+    """Whether the loop runs several values of its variable at once; if not, it runs one by one."""
+    if loop.kind != "vector" or loop.lanes == 1 or ctx.lane is not None or ctx.is_remainder:
+        return False
     inner = ctx.bind_lanes(loop.var, Val("%", "i64"), loop.lanes)
     return all(_is_vector_node(state, inner, node) for node in loop.body)
 

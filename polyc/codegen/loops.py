@@ -47,8 +47,8 @@ def build_loop_nest(
     parameters = [*signature.sizes, *(name for name, _ in signature.defined_sizes)]
     for array in signature.arrays:
         parameters += [f"{array.name}.stride{d}" for d in range(len(array.shape))]
-    tiled = split_partial_tiles(tuple(body))
-    return LoopNest(signature.name, tuple(parameters), buffers, hold_accumulators(tiled), tuple(translator.guards))
+    nodes = split_partial_tiles(hold_accumulators(tuple(body)))
+    return LoopNest(signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards))
 
 
 class _Translator:

@@ -7,17 +7,112 @@ with the loop, and the loops in between are expanded (unrolled or short vectors)
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 
-from polyc.ir.expr import Expr, Index, reads, walk
-from polyc.ir.loops import Guard, If, Loop, Node, Store, Update
+from polyc.ir.expr import Expr, Index, reads, substitute, walk
+from polyc.ir.loops import Guard, If, InitialValue, Loop, Node, Store, Update
+from polyc.ir.simplify import simplify
 
 MAX_ACCUMULATORS = 64
 """Vectors (or scalars) beyond which accumulators would only be spilled."""
 
 
 def hold_accumulators(body: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Mark the outermost loop of each reduction with the buffers it accumulates."""
-    return tuple(_hold(node) for node in body)
+    """Mark the outermost loop of each reduction with the buffers it accumulates, and let accumulators start from the
+    initial values that are stored just before."""
+    return _merge_initial(tuple(_hold(node) for node in body))
+
+
+def _merge_initial(body: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Before: ``for i: T[i] = 0 ; for k (registers T): …``.  After: ``for k (registers T from 0): …``."""
+    result: list[Node] = []
+    for node in body:
+        if isinstance(node, Loop) and node.registers:
+            for buffer in node.registers:
+                position = _initial_nest(result, buffer)
+                if position is None:
+                    continue
+                value = _match_initial(result[position], node, buffer)
+                if value is not None:
+                    start = InitialValue(buffer, value, (result[position],))
+                    node = replace(node, initial=(*node.initial, start))
+                    del result[position]
+        result.append(node)
+    return tuple(result)
+
+
+def _initial_nest(before: list[Node], buffer: str) -> int | None:
+    """Position of the nest that stores `buffer` last, if nothing behind it touches what it reads or writes."""
+    for position in reversed(range(len(before))):
+        store = _only_store(before[position])
+        if store is not None and store.buffer == buffer and store.statement.startswith("init_"):
+            used = {buffer, *(r.tensor for r in reads(store.value))}
+            clear = all(used.isdisjoint(_written(n)) and buffer not in _touched(n) for n in before[position + 1 :])
+            return position if clear else None
+    return None
+
+
+def _only_store(node: Node) -> Store | None:
+    while isinstance(node, Loop) and len(node.body) == 1 and node.kind != "parallel":
+        node = node.body[0]
+    return node if isinstance(node, Store) else None
+
+
+def _written(node: Node) -> set[str]:
+    match node:
+        case Store() | Update():
+            return {node.buffer}
+        case Guard():
+            return set()
+        case If():
+            return {b for n in node.body + node.orelse for b in _written(n)}
+        case Loop():
+            return {b for n in node.body for b in _written(n)} | {i.buffer for i in node.initial}
+
+
+def _touched(node: Node) -> set[str]:
+    found = _written(node)
+    match node:
+        case Store() | Update():
+            found |= {r.tensor for e in (node.value, *node.subscripts) for r in reads(e)}
+        case Guard():
+            found |= {r.tensor for e in (node.value, node.bound, node.condition) if e is not None for r in reads(e)}
+        case If():
+            found |= {r.tensor for r in reads(node.condition)} | {b for n in node.body + node.orelse for b in _touched(n)}
+        case Loop():
+            found |= {b for n in node.body for b in _touched(n)}
+            found |= {b for i in node.initial for n in i.nest for b in _touched(n)}
+    return found
+
+
+def _match_initial(nest: Node, loop: Loop, buffer: str) -> Expr | None:
+    """The initial value over the expanded loops of `loop`, if the nest covers exactly the elements that these hold."""
+    own: list[Loop] = []
+    node = nest
+    while isinstance(node, Loop):
+        own.append(node)
+        node = node.body[0]
+    assert isinstance(node, Store)
+    updates: list[tuple[Update, tuple[Loop, ...]]] = []
+    _collect(loop, buffer, (), updates)
+    update, path = updates[0]
+    moving = {e.name for s in update.subscripts for e in walk(s) if isinstance(e, Index)}
+    expanded = [inner for inner in path if inner.var in moving]
+    if len(expanded) != len(own) or buffer in _reads_of(node.value):
+        return None
+    for order in permutations(expanded):
+        pairs = list(zip(own, order, strict=True))
+        if any((a.lower, a.upper, a.step) != (b.lower, b.upper, b.step) for a, b in pairs):
+            continue
+        names: dict[str, Expr] = {a.var: Index(b.var) for a, b in pairs}
+        if tuple(simplify(substitute(s, names)) for s in node.subscripts) == tuple(map(simplify, update.subscripts)):
+            # What the loop writes must not be what the initial value reads.
+            return substitute(node.value, names) if _written(loop).isdisjoint(_reads_of(node.value)) else None
+    return None
+
+
+def _reads_of(expr: Expr) -> set[str]:
+    return {r.tensor for r in reads(expr)}
 
 
 def _hold(node: Node) -> Node:

@@ -1,15 +1,20 @@
-"""Full and partial tiles: one version with constant trip counts, one with predicates.
+"""Full and partial tiles: one version with constant trip counts and without border tests, one with predicates.
 
 Before: ``for k { unroll i < min(6, M - c0) { vector j < min(64, N - c1) { … } } }``.
 After: ``if (M - c0 >= 6 and N - c1 >= 64) for k { unroll i < 6 { vector j < 64 … } } else <before>``.
+
+Tests of a selection (the border of a padded read, a mask) that the position of the tile decides for all points inside join the
+condition of the full version, where the selection is gone: the interior has no test in it.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from polyc.ir.expr import Call, Const, Expr, Index, int_const, walk
-from polyc.ir.loops import If, Loop, Node
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, rewrite, substitute, walk
+from polyc.ir.linear import index_coefficients
+from polyc.ir.loops import If, Loop, Node, Store, Update
+from polyc.ir.simplify import simplify
 
 
 def split_partial_tiles(body: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -23,11 +28,13 @@ def _split(node: Node) -> Node:
             return replace(node, body=split_partial_tiles(node.body), orelse=split_partial_tiles(node.orelse))
         case Loop():
             conditions = _full_conditions(node)
-            if conditions is not None and conditions:
+            tests = {} if conditions is None else _interior_tests(node)
+            if conditions is not None and (conditions or tests):
+                conditions = [*conditions, *dict.fromkeys(tests.values())]
                 condition: Expr = conditions[0]
                 for c in conditions[1:]:
                     condition = Call("and", (condition, c))
-                return If(condition, (_make_full(node),), (node,))
+                return If(condition, (_drop_tests(_make_full(node), set(tests)),), (node,))
             return replace(node, body=split_partial_tiles(node.body))
     return node
 
@@ -79,7 +86,94 @@ def _make_full(node: Node) -> Node:
             return replace(node, body=tuple(map(_make_full, node.body)), orelse=tuple(map(_make_full, node.orelse)))
         case Loop():
             body = tuple(map(_make_full, node.body))
+            node = replace(node, initial=tuple(replace(i, nest=tuple(map(_make_full, i.nest))) for i in node.initial))
             if _is_expanded(node) and not isinstance(node.upper, Const):
                 return replace(node, upper=int_const(node.max_trip or 0), body=body)
             return replace(node, body=body)
+    return node
+
+
+# -- border tests
+
+
+def _interior_tests(loop: Loop) -> dict[Expr, Expr]:
+    """Tests inside selections, each with a condition on outer variables under which it holds for every point of the nest."""
+    found: dict[Expr, Expr] = {}
+
+    def visit(node: Node, ranges: dict[str, tuple[Expr, Expr]]) -> None:
+        match node:
+            case If():
+                for n in node.body + node.orelse:
+                    visit(n, ranges)
+            case Loop():
+                last = simplify(Call("sub", (_widest(node), int_const(1))))
+                inner = {**ranges, node.var: (node.lower, last)}
+                for n in node.body:
+                    visit(n, inner)
+            case Store() | Update():
+                for select in (e for e in walk(node.value) if isinstance(e, Select)):
+                    for test in _conjuncts(select.condition):
+                        outer = _holds_for_all(test, ranges)
+                        if outer is not None:
+                            found[test] = outer
+
+    visit(loop, {})
+    return found
+
+
+def _widest(loop: Loop) -> Expr:
+    """The upper bound of the full version."""
+    return int_const(loop.max_trip) if _is_expanded(loop) and loop.max_trip is not None else loop.upper
+
+
+def _conjuncts(condition: Expr) -> list[Expr]:
+    if isinstance(condition, Call) and condition.op == "and":
+        return [c for a in condition.args for c in _conjuncts(a)]
+    return [condition]
+
+
+def _holds_for_all(test: Expr, ranges: dict[str, tuple[Expr, Expr]]) -> Expr | None:
+    """The test at the point of the nest where it is hardest; None if it does not move inside, or not monotonously."""
+    if not isinstance(test, Call) or test.op not in ("lt", "le", "gt", "ge") or any(isinstance(e, Read) for e in walk(test)):
+        return None
+    low, high = test.args if test.op in ("lt", "le") else (test.args[1], test.args[0])
+    slack = index_coefficients(Call("sub", (high, low)))
+    if slack is None:
+        return None
+    corner = {v: ranges[v][0] if c > 0 else ranges[v][1] for v, c in slack.items() if v in ranges}
+    if not corner:
+        return None
+    result: Expr = test
+    while any(isinstance(e, Index) and e.name in ranges for e in walk(result)):
+        result = substitute(result, {v: ranges[v][0] if slack.get(v, 1) > 0 else ranges[v][1] for v in ranges})
+    return simplify(result)
+
+
+def _drop_tests(node: Node, tests: set[Expr]) -> Node:
+    """The nest without the tests that hold."""
+
+    def rule(e: Expr) -> Expr | None:
+        if not isinstance(e, Select):
+            return None
+        left = [c for c in _conjuncts(e.condition) if c not in tests]
+        if len(left) == len(_conjuncts(e.condition)):
+            return None
+        if not left:
+            return e.then
+        condition = left[0]
+        for c in left[1:]:
+            condition = Call("and", (condition, c))
+        return replace(e, condition=condition)
+
+    match node:
+        case Store() | Update():
+            return replace(node, value=rewrite(node.value, rule)) if tests else node
+        case If():
+            return replace(
+                node,
+                body=tuple(_drop_tests(n, tests) for n in node.body),
+                orelse=tuple(_drop_tests(n, tests) for n in node.orelse),
+            )
+        case Loop():
+            return replace(node, body=tuple(_drop_tests(n, tests) for n in node.body))
     return node

@@ -156,7 +156,7 @@ def _buffers_in(node: Node) -> Iterator[str]:
                 yield from _buffers_in(child)
         case Loop():
             exprs = [node.lower, node.upper]
-            for child in node.body:
+            for child in (*(n for i in node.initial for n in i.nest), *node.body):
                 yield from _buffers_in(child)
     for expr in exprs:
         yield from (n.tensor for n in walk(expr) if isinstance(n, Read))
@@ -173,7 +173,7 @@ def _find_thread_only(nest: LoopNest) -> dict[int, tuple[str, ...]]:
                 inside = id(node) if node.kind == "parallel" and not around else around
                 if inside != around:
                     loops.append(inside)
-                for child in node.body:
+                for child in (*(n for i in node.initial for n in i.nest), *node.body):
                     visit(child, inside)
             case If():
                 for child in (*node.body, *node.orelse):
@@ -213,6 +213,8 @@ def _write_node(w: _Writer, node: Node, depth: int) -> None:
                 w.emit(depth, "else:")
                 _write_body(w, node.orelse, depth + 1)
         case Loop():
+            for start in node.initial:
+                _write_body(w, start.nest, depth)
             outer = w.variables.get("i " + node.var)
             lower, upper = _expr(w, node.lower), _expr(w, node.upper)
             variable = w.fresh("i")

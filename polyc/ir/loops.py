@@ -76,6 +76,16 @@ class If:
     orelse: tuple[Node, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class InitialValue:
+    """What the accumulators of `buffer` start from: `value`, over the variables of the expanded loops inside the loop that
+    holds them.  `nest` stores it to memory: its meaning, and what runs where the buffer cannot be held."""
+
+    buffer: str
+    value: Expr
+    nest: tuple[Node, ...]
+
+
 LoopKind = Literal["serial", "parallel", "vector", "unroll"]
 
 
@@ -108,6 +118,8 @@ class Loop:
     lanes: int = 1
     interleave: int = 1
     registers: tuple[str, ...] = ()
+    initial: tuple[InitialValue, ...] = ()
+    """Before the first iteration (also where there is none) these elements get their initial values."""
     parallel_if: Expr | None = None
 
 

@@ -117,6 +117,8 @@ def _check_node(node: Node, context: _Context) -> Iterator[str]:
                 yield from _check_node(child, context)
         case Loop():
             yield from _check_loop(node, context)
+            for child in (n for start in node.initial for n in start.nest):
+                yield from _check_node(child, context)
             for child in node.body:
                 yield from _check_node(child, context.inside(node))
         case _:

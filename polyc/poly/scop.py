@@ -162,13 +162,14 @@ def _extract_statement(s: Statement, tensors: dict[str, ScopTensor], ranges: Ran
     target = tensors[s.target]
     subscripts = tuple(_minus(substitute(e, shift), l) for e, l in zip(s.subscripts, target.lower, strict=True))
     guards, clamp = _build_guards(own.guards, tensors, zero_based)
-    value = _expand_pads(clamp(zero_based(s.value)), tensors)
+    value = clamp(zero_based(s.value))
     init = None if s.reduction is None else zero_based(s.reduction.init)
     extents = {i: simplify(own.indices[i].extent) for i in s.indices}
 
     space = isl.set_space(ranges.parameters, s.name, s.indices)
     names = {i: n for n, i in enumerate(s.indices)}
     domain = _shift_domain(own.domain, s, own.indices, ranges).intersect_params(ranges.context)
+    value = _expand_pads(value, tensors, Affine(space, names), domain)
     write, exact = _relation(Affine(space, names), domain, subscripts, target, ranges)
     assert exact, "left sides are affine"
     accesses = tuple(_accesses(value, Affine(space, names), domain, tensors, ranges))
@@ -254,20 +255,21 @@ def _build_guards(
     return tuple(guards), clamp
 
 
-def _expand_pads(expr: Expr, tensors: dict[str, ScopTensor]) -> Expr:
-    """``pad(read, value)`` → ``inside ? read : value``."""
+def _expand_pads(expr: Expr, tensors: dict[str, ScopTensor], affine: Affine, domain: islpy.Set) -> Expr:
+    """``pad(read, value)`` → ``inside ? read : value``, without the tests that the domain decides."""
 
     def rule(node: Expr) -> Expr | None:
         if not isinstance(node, Pad):
             return None
         condition: Expr | None = None
         for sub, extent in zip(node.read.subscripts, tensors[node.read.tensor].shape, strict=True):
-            if isinstance(sub, Index | Const):
-                bounds = [Call("lt", (sub, extent)), Call("ge", (sub, int_const(0)))]
-            else:
-                bounds = [Call("ge", (sub, int_const(0))), Call("lt", (sub, extent))]
-            for b in bounds:
-                condition = b if condition is None else Call("and", (condition, b))
+            for test in (Call("ge", (sub, int_const(0))), Call("lt", (sub, extent))):
+                try:
+                    if domain.is_subset(affine.condition(test)):
+                        continue
+                except NotAffine:
+                    pass
+                condition = test if condition is None else Call("and", (condition, test))
         return node.read if condition is None else Select(condition, node.read, node.value, node.span)
 
     return rewrite(expr, rule)

@@ -68,7 +68,7 @@ def _starves(members: tuple[Member, ...], child: Sequence, scop: Scop, target: T
             volume = scop.tensors[s.target].dtype.itemsize
             for i in s.left:
                 volume *= index_trips(s)[i]
-            passed += volume // iterations
+            passed += volume // max(iterations, 1)
     return passed > target.l2
 
 

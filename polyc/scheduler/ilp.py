@@ -15,7 +15,8 @@ from polyc.poly.dependences import Dependences
 from polyc.poly.farkas import make_piece
 from polyc.poly.rows import Node
 from polyc.poly.scop import Scop
-from polyc.scheduler.merge import Choice, Group, Merger, NoRow, Used
+from polyc.scheduler.groups import Choice, Group, NoRow, Used
+from polyc.scheduler.merge import Merger
 from polyc.scheduler.model import Edge, Equation, Link, Model, build_model
 from polyc.scheduler.objective import group_costs
 from polyc.scheduler.solver import Budget, Problem, solve
@@ -57,7 +58,7 @@ def schedule_statements(
 
 
 class IlpFinder:
-    """Finds rows of tier 1 and 2 with HiGHS; see `merge.RowFinder`.  One binary per statement and unused dimension."""
+    """Finds rows of tier 1 and 2 with HiGHS; see `groups.RowFinder`.  One binary per statement and unused dimension."""
 
     def __init__(self, model: Model, budget: Budget) -> None:
         self.model = model

@@ -9,59 +9,17 @@ parallel dimension does not give it up to run inside another one's reduction.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import replace
 
 from polyc.poly.farkas import Piece, coincides, not_carried, with_cone
 from polyc.poly.rows import Band, Kind, Leaf, Member, Node, Row
 from polyc.poly.rows import Sequence as SequenceNode
 from polyc.scheduler.components import find_components
+from polyc.scheduler.groups import Group, NoRow, RowFinder, Used, group_graph, has_detour, sort_groups
 from polyc.scheduler.model import Model
-from polyc.scheduler.objective import TOLERANCE, UnitRow, fusion_gain
+from polyc.scheduler.objective import TOLERANCE, fusion_gain
 from polyc.scheduler.recurrence import edges_of_pieces, find_sequential_row
 from polyc.scheduler.solver import Budget
-
-Used = Mapping[str, frozenset[int]]
-"""Dimensions that outer rows have used, by statement."""
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A row with its tier (1 truly coincident, 2 but for reductions) and its contiguity cost in elements."""
-
-    row: UnitRow
-    tier: int
-    contiguity: int
-    largest: int
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Statements that share the row of `choice`; None where they have no more rows.
-
-    `candidates` are all rows they could share (fast path only).  `is_recurrence`: they have dimensions left, but only a
-    row that carries dependences can come next."""
-
-    names: tuple[str, ...]
-    choice: Choice | None
-    candidates: tuple[UnitRow, ...] = ()
-    is_recurrence: bool = False
-
-
-class RowFinder(Protocol):
-    """Finds the cheapest row of the lowest tier that statements can share; None where there is none up to `max_tier`."""
-
-    def find_whole(self, names: Sequence[str], used: Used, max_tier: int) -> Group | None: ...
-
-    def join(self, a: Group, b: Group, used: Used, max_tier: int) -> Group | None: ...
-
-
-class NoRow(Exception):
-    """A component of statements has no legal row at all."""
-
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self.names = names
-        super().__init__(", ".join(names))
 
 
 class Merger:
@@ -262,56 +220,29 @@ class Merger:
     def _merge_pairs(self, groups: list[Group], used: Used) -> list[Group]:
         """Merge whole groups while some pair accepts and no dependence leads from one to the other through a third."""
         refused: set[tuple[tuple[str, ...], tuple[str, ...]]] = set()
-        groups = self._sort_groups(groups)
+        groups = sort_groups(groups, self.successors, self._position)
         changed = True
         while changed and len(groups) > 1:
             changed = False
             place = {name: n for n, group in enumerate(groups) for name in group.names}
-            following = self._group_graph(groups, place)
+            following = group_graph(groups, place, self.successors)
             for i, group in enumerate(groups):
                 near = {place[p] for name in group.names for p in self.related[name] | self.linked[name] if p in place}
                 for j in sorted(n for n in near if n > i):
                     key = (group.names, groups[j].names)
-                    if key in refused or _has_detour(following, i, j):
+                    if key in refused or has_detour(following, i, j):
                         continue
                     joined = self._try_merge(group, groups[j], used)
                     if joined is None:
                         refused.add(key)
                         continue
-                    groups = self._sort_groups([*(g for n, g in enumerate(groups) if n not in (i, j)), joined])
+                    rest = [*(g for n, g in enumerate(groups) if n not in (i, j)), joined]
+                    groups = sort_groups(rest, self.successors, self._position)
                     changed = True
                     break
                 if changed:
                     break
         return groups
-
-    def _group_graph(self, groups: list[Group], place: Mapping[str, int]) -> list[set[int]]:
-        return [
-            {place[t] for name in group.names for t in self.successors[name] if t in place} - {n}
-            for n, group in enumerate(groups)
-        ]
-
-    def _sort_groups(self, groups: list[Group]) -> list[Group]:
-        place = {name: n for n, group in enumerate(groups) for name in group.names}
-        graph = self._group_graph(groups, place)
-        order = sorted(range(len(groups)), key=lambda n: min(self._position(name) for name in groups[n].names))
-        edges = [(str(a), str(b)) for a, sinks in enumerate(graph) for b in sorted(sinks)]
-        parts = find_components([str(n) for n in order], edges)
-        return [groups[int(n)] for part in parts for n in part]
-
-
-def _has_detour(following: list[set[int]], source: int, sink: int) -> bool:
-    """Whether `sink` can be reached from `source` through another group, in either direction."""
-    for a, b in ((source, sink), (sink, source)):
-        stack, seen = [n for n in following[a] if n != b], set()
-        while stack:
-            n = stack.pop()
-            if n == b:
-                return True
-            if n not in seen:
-                seen.add(n)
-                stack.extend(following[n])
-    return False
 
 
 def _unit_row(d: int, n_dims: int) -> Row:

@@ -124,7 +124,9 @@ def _make_choice(
     kept = tuple(i for i in s.left if i in layout and i != vector)
     order = (*kept, *_reduction_order(s, bands, layout), vector)
     reason = f"read along a {'unit' if is_unit else 'longer'} stride, each element by {reuse} rows"
-    read = next(r for r in reads(s.value) if r.tensor == operand.tensor and _layout(r) == layout)
+    read = next((r for r in reads(s.value) if r.tensor == operand.tensor and _layout(r) == layout), None)
+    if read is None:  # a constant is added to a subscript
+        return None
     return _Choice(s, read, vector, order, reason)
 
 

@@ -30,11 +30,28 @@ def find_sequential_row(
 
     `band`: dependences that must not go backwards.  `remaining`: those of them that no earlier row of the band carries.
     Coefficients are at most (number of statements + 1): k statements in a time loop need ``k t + i + s``."""
+    row = _solve(dims, band, remaining, earlier, budget, is_signed=False)
+    # Only a loop that must run backwards needs negative coefficients.
+    return row or _solve(dims, band, remaining, earlier, budget, is_signed=True)
+
+
+def _solve(
+    dims: Mapping[str, int],
+    band: Sequence[Piece],
+    remaining: Sequence[Piece],
+    earlier: Mapping[str, Sequence[Row]],
+    budget: Budget,
+    is_signed: bool,
+) -> Rows | None:
     cap = len(dims) + 1
     problem = Problem()
-    coefficients = {
-        name: [problem.add_variable(COST_COEFFICIENT + 0.01 * d, 0, cap) for d in range(n)] for name, n in dims.items()
-    }
+    coefficients: dict[str, list[int]] = {}
+    for name, n in dims.items():
+        costs = [COST_COEFFICIENT + 0.01 * d for d in range(n)]
+        if is_signed:
+            coefficients[name] = [_add_signed(problem, cost, cap) for cost in costs]
+        else:
+            coefficients[name] = [problem.add_variable(cost, 0, cap) for cost in costs]
     shifts = {name: problem.add_variable(COST_SHIFT, 0, 2 * cap) for name in dims}
     for piece in band:
         for row in piece.cone:
@@ -45,8 +62,8 @@ def find_sequential_row(
             terms = _form(row, piece, coefficients, shifts)
             big = sum(abs(f) for _, f in terms) * 2 * cap
             problem.add_row(-inf, 0, [*terms, (advances, -big)])
-    for name, n in dims.items():
-        _require_independence(problem, coefficients[name], n, earlier[name], cap)
+    for name in dims:
+        _require_independence(problem, coefficients[name], earlier[name], cap, is_signed)
     values = solve(problem, budget)
     if values is None:
         return None
@@ -68,12 +85,20 @@ def _form(
     return [(v, f) for v, f in merged.items() if f]
 
 
-def _require_independence(problem: Problem, variables: list[int], n: int, earlier: Sequence[Row], cap: int) -> None:
+def _add_signed(problem: Problem, cost: float, cap: int) -> int:
+    """A variable in -cap .. cap whose absolute value costs; forwards where both ways are as good."""
+    variable, size = problem.add_variable(-0.001, -cap, cap), problem.add_variable(cost, 0, cap)
+    problem.add_row(0, inf, [(size, 1), (variable, -1)])
+    problem.add_row(0, inf, [(size, 1), (variable, 1)])
+    return variable
+
+
+def _require_independence(problem: Problem, variables: list[int], earlier: Sequence[Row], cap: int, is_signed: bool) -> None:
     """The row must leave the span of earlier rows: some vector orthogonal to them must see it."""
-    orthogonal = null_space([list(r.coefficients) for r in earlier], n)
+    orthogonal = null_space([list(r.coefficients) for r in earlier], len(variables))
     if not orthogonal:
         return
-    if all(x >= 0 for vector in orthogonal for x in vector):
+    if not is_signed and all(x >= 0 for vector in orthogonal for x in vector):
         sums = [float(sum(column)) for column in zip(*orthogonal, strict=True)]
         problem.add_row(1, inf, list(zip(variables, sums, strict=True)))
         return

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from polyc.scheduler.merge import Choice, Group, Used
+from polyc.scheduler.groups import Choice, Group, Used
 from polyc.scheduler.model import Model
 from polyc.scheduler.objective import UnitRow, group_costs
 
@@ -17,7 +17,7 @@ MAX_CANDIDATES = 64
 
 
 class ClassFinder:
-    """Finds rows of tier 1 and 2; see `merge.RowFinder`."""
+    """Finds rows of tier 1 and 2; see `groups.RowFinder`."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
