@@ -21,7 +21,9 @@ CROSS = "{0}[{1},i-1,j] {0}[{1},i,j] {0}[{1},i+1,j] {0}[{1},i,j-1] {0}[{1},i,j+1
 
 CASES = {
     "scan": (["S: j:N -> s[j] = x[j] s[j-1]"], "[S:j] S"),
-    "reversed scan": (["S: j:N -> s[j] = x[j] s[j-1]", "O: j:N -> o[j] = s[j]"], "[S:j] S ; [P:j] O"),
+    "scan and reader": (["S: j:N -> s[j] = x[j] s[j-1]", "O: j:N -> o[j] = s[j]"], "[S:j] S ; [P:j] O"),
+    "reversed scan": (["S: j:N -> s[j] = x[j] s[j+1]"], "[S:-j] S"),
+    "reversed in one dimension": (["S: t i -> a[t,i] = a[t+1,i-1] a[t+1,i+1]" + GRID], "[S:-t, S:-t+i] S"),
     # Below a parallel loop the neighbours of a scan join its loop: no parallelism is lost.
     "prefix sum": (
         ["E: i:N j:T -> e[i,j] = x[i,j]", "S: i:N j:T -> s[i,j] = e[i,j] s[i,j-1]", "O: i:N j:T -> o[i,j] = s[i,j]"],
