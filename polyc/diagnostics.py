@@ -6,6 +6,10 @@ Every value that a user wrote carries a `Span`; every error carries a code whose
 
 from __future__ import annotations
 
+import difflib
+import re
+import unicodedata
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -52,27 +56,63 @@ class Diagnostic:
 
     def render(self) -> str:
         """Message, ``--> file:line:column``, the excerpt with a caret, and one ``help:`` line."""
-        lines = [f"{self.severity}[{self.code}]: {self.message}"]
+        lines = [f"{self.severity}[{self.code}]: {_shorten_words(self.message)}"]
         if self.span is not None:
             lines += _render_excerpt(self.span)
         if self.help:
-            lines.append(f"  help: {self.help}")
+            lines.append(f"  help: {_shorten_words(self.help)}")
         return "\n".join(lines)
+
+
+_EXCERPT_WIDTH = 120
+"""Characters of a source line that are shown; longer lines are cut around what is marked."""
+_CONTEXT = 40
+"""Characters before the mark that a cut line keeps."""
 
 
 def _render_excerpt(span: Span) -> list[str]:
     line_number, column = span.line_column()
     all_lines = span.source.text.split("\n")
     index = min(line_number - span.source.first_line, len(all_lines) - 1)
-    line = all_lines[index].expandtabs(1)
-    width = max(1, min(span.end - span.start, len(line) - column + 1))
+    before, line, start = "", all_lines[index], column - 1
+    width = max(1, min(span.end - span.start, len(line) - start))
+    if len(line) > _EXCERPT_WIDTH:
+        cut = max(0, min(start - _CONTEXT, len(line) - _EXCERPT_WIDTH))
+        before, after = "…" if cut else "", "…" if cut + _EXCERPT_WIDTH < len(line) else ""
+        line, start = line[cut : cut + _EXCERPT_WIDTH], start - cut
+        width = max(1, min(width, len(line) - start))
+    else:
+        after = ""
+    shown = "".join(c if c.isprintable() else " " for c in line)  # tabs, and what would move a terminal's cursor
+    gap = " " * _display_width(before + shown[:start])
     gutter = len(str(line_number))
     return [
         f"{' ' * gutter}--> {span.source.name}:{line_number}:{column}",
         f"{' ' * gutter} |",
-        f"{line_number} | {line}",
-        f"{' ' * gutter} | {' ' * (column - 1)}{'^' * width}",
+        f"{line_number} | {before}{shown}{after}".rstrip(),
+        f"{' ' * gutter} | {gap}{'^' * max(1, _display_width(shown[start : start + width]))}",
     ]
+
+
+def _display_width(text: str) -> int:
+    """Columns of a terminal: letters of East Asian scripts take two, combining marks none."""
+    if text.isascii():
+        return len(text)
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def _shorten_words(text: str) -> str:
+    """`text` fit for one line of a terminal: words beyond any name's length lose their middle."""
+    return re.sub(r"\S{121,}", lambda m: f"{m[0][:60]}…{m[0][-40:]}", text)
+
+
+def suggest_name(name: str, known: Iterable[str]) -> str | None:
+    """``did you mean …?`` for a near miss (other case, swapped or missing letters), else None."""
+    folded, by_fold = str(name)[:80].casefold(), {k.casefold(): k for k in known}
+    if folded in by_fold:
+        return f"did you mean {by_fold[folded]}?"
+    close = difflib.get_close_matches(folded, by_fold, n=1) if len(folded) > 1 else []  # every letter is near every other
+    return f"did you mean {by_fold[close[0]]}?" if close else None
 
 
 class PolycError(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, overload
 
@@ -13,8 +14,9 @@ from polyc.api.crash import name_crashes
 from polyc.api.operator import Operator
 from polyc.api.sources import EinsumSource, FixedSource, issue_warnings, make_function_source
 from polyc.config import Options, default_options
-from polyc.diagnostics import ArgumentError, Diagnostic, PolycError, SemanticError
+from polyc.diagnostics import ArgumentError, Diagnostic, PolycError, SemanticError, suggest_name
 from polyc.ir.program import Program
+from polyc.runtime.arguments import with_suggestion
 from polyc.runtime.arrays import argument_error
 from polyc.runtime.sizes import check_size
 from polyc.target import PINNED
@@ -25,7 +27,9 @@ def make_options(changes: Mapping[str, Any]) -> Options:
     try:
         options = default_options().replace(**changes)
     except TypeError as problem:
-        raise argument_error("argument-type-option", str(problem), None, "see help(polyc.Options)") from problem
+        unknown = sorted(set(changes) - {f.name for f in fields(Options)})
+        help = suggest_name(unknown[0], [f.name for f in fields(Options)]) if unknown else None
+        raise argument_error("argument-type-option", str(problem), None, help or "see help(polyc.Options)") from problem
     return check_options(options)
 
 
@@ -104,10 +108,13 @@ def read_text(source: str | os.PathLike[str]) -> tuple[str, str]:
         )
     path = Path(source)
     try:
-        return path.read_bytes().decode("utf-8"), str(source)
+        # A byte order mark, and the ends of lines of other systems, are an editor's business: as Python does for its own files.
+        text = path.read_bytes().decode("utf-8-sig")
+        return text.replace("\r\n", "\n").replace("\r", "\n"), str(source)
     except UnicodeDecodeError as problem:
-        message = f"{path} is not a text file (byte {problem.start} is not UTF-8)"
-        raise _file_error(message, "save it as UTF-8") from problem
+        is_utf16 = problem.object[:2] in (b"\xff\xfe", b"\xfe\xff")
+        reason = "it is UTF-16" if is_utf16 else f"byte {problem.start} is not UTF-8"
+        raise _file_error(f"{path} is not a text file ({reason})", "save it as UTF-8") from problem
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
         raise _file_error(f"cannot read {path}: {reason}", "check the path and its permissions") from problem
@@ -135,13 +142,13 @@ def select_program(text: str, filename: str, entry: str | None) -> Program:
             "argument-entry",
             f"{filename} has {len(programs)} defs ({listing}), and none was chosen",
             None,
-            f"name one: entry={names[0]!r}" if names else "write at least one def",
+            f"name one: entry={names[0]!r}, on the command line --entry {names[0]}" if names else "write at least one def",
         )
     return programs[0]
 
 
 def _no_entry(entry: str, names: list[str]) -> PolycError:
-    return argument_error("argument-entry", f"there is no def named {entry}", None, f"defs are: {', '.join(names) or 'none'}")
+    return argument_error("argument-entry", f"there is no def named {entry}", None, with_suggestion(entry, names, "defs are"))
 
 
 @functools.lru_cache(maxsize=1024)

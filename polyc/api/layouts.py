@@ -82,7 +82,9 @@ def _declared_layout(dtype: Any, shape: Any, formal: Formal) -> Layout:
         message = f"{formal.name} is described by {dtype!r}, {shape!r}, which is no element type and shape"
         raise argument_error("argument-type-array", message, formal.span, "give (dtype, shape)") from problem
     if any(n < 0 for n in extents):
-        raise argument_error("argument-size", f"{formal.name} has a negative extent: {extents}", formal.span, None)
+        raise argument_error(
+            "argument-size", f"{formal.name} has a negative extent: {extents}", formal.span, "extents are 0 or more"
+        )
     element = check_element_type(np.empty(0, numpy_dtype), formal.name, formal.dtype, formal.span)
     return contiguous_layout(element, extents)
 

@@ -14,7 +14,7 @@ from polyc.cli.explain import explain_command
 from polyc.cli.run import run_command
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group("polyc", context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="polyc", prog_name="polyc")
 def main() -> None:
     """Compile tensor operators written in Einstein notation.

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from polyc.ir.program import Program
+    from polyc.runtime.sizes import Formal
 
 _ENOUGH_SECONDS = 0.5
 _ENOUGH_RUNS = 20
@@ -60,10 +63,10 @@ def run_command(
     shown = [array.copy() for array in (results if isinstance(results, tuple) else (results,))]
     target_arrays = next(iter(out.values())) if len(out) == 1 == len(program.returns) else out or None
     best = time_calls(lambda: kernel(*arrays, out=target_arrays))
+    if output is not None:  # before anything is printed: an error leaves standard output empty
+        write_results(Path(output), [r.name for r in program.returns], shown)
     for result, array in zip(program.returns, shown, strict=True):
         click.echo(describe_array(result.name, array))
-    if output is not None:
-        write_results(Path(output), [r.name for r in program.returns], shown)
     if verify:
         click.echo("verified: every element agrees with the reference interpreter")
     click.echo(f"compiled in {compilation:.3f} s; a call takes {format_time(best)}", err=True)
@@ -97,9 +100,12 @@ def read_array(path: str) -> np.ndarray:
     except (OSError, ValueError, EOFError) as error:
         if isinstance(error, OSError) and error.strerror:
             raise file_error(path, error) from error
-        raise ArgumentError(
-            Diagnostic("argument-file", f"{path} is not a NumPy .npy file", None, "write it with numpy.save")
-        ) from error
+        is_damaged = Path(path).read_bytes()[:6] == b"\x93NUMPY"
+        message = f"{path} is damaged: {error}" if is_damaged else f"{path} is not a NumPy .npy file"
+        raise ArgumentError(Diagnostic("argument-file", message, None, "write it with numpy.save")) from error
+    except MemoryError as error:
+        message = f"the array in {path} does not fit into memory"
+        raise ArgumentError(Diagnostic("argument-too-large", message, None, "give a smaller one")) from error
     if not isinstance(array, np.ndarray):
         raise ArgumentError(Diagnostic("argument-file", f"{path} holds several arrays", None, "give one .npy file per input"))
     return array
@@ -129,6 +135,7 @@ def make_inputs(
         missing = [n for n in program.sizes if n not in values]
         help = "give them: --size " + ",".join(f"{n}=…" for n in missing)
         raise ArgumentError(Diagnostic(problem.code, f"no value for {', '.join(missing)}", None, help))
+    check_inputs_fit(formals, values, given)
     limits = find_index_limits(program, values) if len(given) < len(program.parameters) else {}
     arrays = []
     for formal, name in zip(formals, program.parameters, strict=True):
@@ -139,6 +146,18 @@ def make_inputs(
             shape = [evaluate(e, values) for e in formal.shape]
             arrays.append(draw_array(name, formal.dtype, shape, seed, limits.get(name)))
     return arrays, {n: values[n] for n in program.sizes}
+
+
+def check_inputs_fit(formals: Sequence[Formal], sizes: dict[str, int], given: dict[str, np.ndarray]) -> None:
+    """``argument-too-large`` before random inputs are drawn that the machine cannot hold."""
+    from polyc.ir.expr import evaluate
+    from polyc.runtime.arrays import shape_label
+    from polyc.runtime.memory import check_memory
+
+    for formal in formals:
+        if formal.name not in given and formal.shape is not None and formal.dtype is not None:
+            shape = [evaluate(e, sizes) for e in formal.shape]
+            check_memory(f"input {formal.name} of shape {shape_label(shape)}", math.prod(shape) * formal.dtype.itemsize)
 
 
 def make_accumulated(program: Program, arrays: list[np.ndarray], sizes: dict[str, int], seed: int) -> dict[str, np.ndarray]:

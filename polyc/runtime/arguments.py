@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from polyc.diagnostics import Diagnostic, PolycError, RangeError
+from polyc.diagnostics import Diagnostic, PolycError, RangeError, suggest_name
 from polyc.ir.expr import evaluate
 from polyc.ir.signature import ArraySpec, Signature
 from polyc.runtime.arrays import (
@@ -80,10 +80,15 @@ def sort_arguments(
 
 
 def unknown_name(operator_name: str, name: str, known: Sequence[str]) -> PolycError:
-    names = ", ".join(known) or "none"
-    return argument_error(
-        "argument-name", f"{operator_name} has no input, size or constant named {name}", None, f"its names are: {names}"
-    )
+    message = f"{operator_name} has no input, size or constant named {name}"
+    return argument_error("argument-name", message, None, with_suggestion(name, known, "its names are"))
+
+
+def with_suggestion(name: str, known: Sequence[str], listing: str) -> str:
+    """Help for a name that is not among `known`: the nearest, and all of them."""
+    close = suggest_name(name, known)
+    every = f"{listing}: {', '.join(known) or 'none'}"
+    return f"{close} ({every})" if close else every
 
 
 def convert_inputs(formals: Sequence[Formal], values: Sequence[Any]) -> tuple[np.ndarray, ...]:
@@ -123,9 +128,8 @@ def sort_outputs(names: Sequence[str], accumulated: Collection[str], out: Any) -
     elif isinstance(out, Mapping):
         for name in out:
             if name not in names:
-                raise argument_error(
-                    "argument-out-name", f"there is no result named {name}", None, f"results are: {', '.join(names)}"
-                )
+                help = with_suggestion(str(name), names, "results are")
+                raise argument_error("argument-out-name", f"there is no result named {name}", None, help)
         values = tuple(out.get(name) for name in names)
     elif isinstance(out, (tuple, list)):
         if len(out) != len(names):

@@ -91,7 +91,10 @@ def check_element_type(array: np.ndarray, name: str, dtype: DType | None, span: 
         raise argument_error("argument-type-dtype", message, span, f"convert it, for example {name}.astype('float32')")
     if dtype is not None and found != dtype:
         message = f"{name}: expected type {type_label(dtype)} ({dtype}), but found {type_label(found)}"
-        raise argument_error("argument-type-dtype", message, span, f"convert it: {name}.astype('{type_label(dtype)}')")
+        help = f"convert it: {name}.astype('{type_label(dtype)}')"
+        if name.startswith("out for "):
+            help = f"pass an array of that type: numpy.empty({array.shape}, '{type_label(dtype)}')"
+        raise argument_error("argument-type-dtype", message, span, help)
     return found
 
 
@@ -125,7 +128,9 @@ def _convert_numbers(value: Any, name: str, dtype: DType | None, span: Span | No
     if plain.size == 0 and dtype is not None:
         return plain.astype(dtype.numpy)
     if plain.dtype.kind not in "biuf":
-        raise argument_error("argument-type-array", f"{name} does not hold real numbers (but {plain.dtype})", span, None)
+        raise argument_error(
+            "argument-type-array", f"{name} does not hold real numbers (but {plain.dtype})", span, "pass numbers"
+        )
     if dtype is None or plain.dtype == dtype.numpy:
         return plain
     if "biuf".index(plain.dtype.kind) > "biuf".index(dtype.kind):
@@ -170,7 +175,10 @@ def check_output(value: Any, name: str, dtype: DType, shape: tuple[int, ...], sp
         raise argument_error("argument-out-readonly", f"out for {name} is read-only", span, "pass a writable array")
     if not array.flags.aligned:
         raise argument_error(
-            "argument-out-alignment", f"out for {name} does not start at a multiple of its element size", span, None
+            "argument-out-alignment",
+            f"out for {name} does not start at a multiple of its element size",
+            span,
+            f"pass numpy.empty({shape}, '{type_label(dtype)}')",
         )
     if has_internal_overlap(array.shape, array.strides, array.itemsize):
         raise argument_error(

@@ -6,7 +6,10 @@ on it.  The workspace is one block per Python thread, grown as needed and never 
 
 from __future__ import annotations
 
+import functools
 import math
+import os
+import sys
 import threading
 
 import numpy as np
@@ -24,6 +27,8 @@ _ALIGN_FROM = 4096
 def allocate_result(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """An uninitialised C-order array; its elements may be none."""
     size = math.prod(shape) * dtype.itemsize
+    if size >= _ALIGN_FROM:
+        check_memory(f"a result of shape {shape_label(shape)}", size)
     try:
         if size < _ALIGN_FROM:
             return np.empty(shape, dtype)
@@ -47,6 +52,7 @@ def workspace_address(size: int) -> int:
     if size > _workspace.size:
         # The old block is dropped first: two big ones at once could exceed the memory.
         _workspace.block, _workspace.size, _workspace.address = None, -1, 0
+        check_memory("the workspace for temporaries", size)
         try:
             block = np.empty(size + ALIGNMENT, np.uint8)
         except (MemoryError, ValueError, OverflowError) as problem:
@@ -57,6 +63,22 @@ def workspace_address(size: int) -> int:
     return _workspace.address
 
 
+@functools.cache
+def machine_memory() -> int:
+    """Bytes of memory that this machine has; where it does not tell, more than any."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return sys.maxsize
+
+
+def check_memory(what: str, size: int) -> None:
+    """``argument-too-large`` for more bytes than the machine has: it may promise them, and end the process later."""
+    if size > machine_memory():
+        raise _too_large(what, size)
+
+
 def _too_large(what: str, size: int) -> PolycError:
-    message = f"{what} ({size / 2**30:.3g} GiB) does not fit into memory"
-    return argument_error("argument-too-large", message, None, "try smaller sizes")
+    message = f"{what} needs {size / 2**30:.3g} GiB, which does not fit into memory"
+    has = f": this machine has {machine_memory() / 2**30:.3g} GiB" if machine_memory() < sys.maxsize else ""
+    return argument_error("argument-too-large", message, None, f"try smaller sizes{has}")

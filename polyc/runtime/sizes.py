@@ -114,7 +114,7 @@ def extent_error(formal: Formal, dimension: int, expr: Expr, actual: int, expect
             why = f"{name} is {expected} since {reasons[name]}" if name in reasons else f"{name} is {expected}"
         case _:
             why = f"it must have {expected} since {' and '.join(reasons.get(n, n) for n in names)}"
-    help = "extents that share a name must be equal" if names else None
+    help = "extents that share a name must be equal" if names else "pass an array of the declared shape"
     return argument_error("argument-size", f"{formal.name} has {what}, but {why}", formal.span, help)
 
 
@@ -125,9 +125,12 @@ def check_size(name: str, value: Any) -> int:
     except (TypeError, OverflowError):
         number = None
     if number is None:
-        raise argument_error("argument-type-size", f"size {name} must be an integer, not {value!r}", None, None)
+        raise argument_error(
+            "argument-type-size", f"size {name} must be an integer, not {value!r}", None, f"pass an int: {name}=128"
+        )
     if not 0 <= number < 2**62:
-        raise argument_error("argument-size", f"size {name} must not be negative or beyond 2**62, but is {number}", None, None)
+        message = f"size {name} must not be negative or beyond 2**62, but is {number}"
+        raise argument_error("argument-size", message, None, "a size is a number of elements: 0, 1, 2, …")
     return number
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import math
 
+from polyc.diagnostics import suggest_name
 from polyc.frontends.python.functions import KNOWN, REDUCERS, apply_function, invert
 from polyc.frontends.python.operators import binary, keep, logical, negate, select
 from polyc.frontends.python.scope import Scope, Version
@@ -178,8 +178,7 @@ def _read_tensor(name: str, node: ast.Subscript, scope: Scope, depth: int) -> Va
             raise _undefined(name, scope)
         if name in scope.sizes or name in scope.constants:
             raise Fault("semantic-undefined", f"{name} is a number, not a tensor", "read it without subscripts")
-        near = difflib.get_close_matches(name, scope.tensors, 1)
-        hint = f"did you mean {near[0]}?" if near else f"make {name} a parameter, or assign it above"
+        hint = suggest_name(name, scope.tensors) or f"make {name} a parameter, or assign it above"
         raise Fault("semantic-undefined", f"there is no tensor {name}", hint)
     return POISON if subscripts is None else read_element(version, subscripts, name, node, scope)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable
 
 import numpy as np
 
-from polyc.diagnostics import Span
+from polyc.diagnostics import Span, suggest_name
 from polyc.frontends.python.operators import binary, combine, keep, logical, negate, select
 from polyc.frontends.python.values import (
     POISON,
@@ -249,12 +248,14 @@ def _apply_special(name: str, args: tuple[Value, ...], span: Span | None) -> Val
             _expect(name, args, 1)
     if name in _INSTEAD:
         raise Fault("unsupported-call", f"{name} is not a function of elements that polyc has", _INSTEAD[name])
-    near = difflib.get_close_matches(name, KNOWN, 1)
-    hint = f"did you mean {near[0]}?" if near else "the language reference lists the functions"
+    hint = suggest_name(name, KNOWN) or "the language reference lists the functions"
     raise Fault("semantic-function", f"unknown function {name!r}", hint)
 
 
 _INSTEAD = {
+    "softmax": "write it out: M[i] = max(X[i, j]), E[i, j] = exp(X[i, j] - M[i]), S[i] += E[i, j], Y[i, j] = E[i, j] / S[i]",
+    "relu": "write max(x, 0)",
+    "gelu": "write 0.5 * x * (1 + erf(x * 0.7071067811865476))",
     **dict.fromkeys(("mean", "average"), "sum into a tensor, then divide: S[i] += X[i, j], M[i] = S[i] / X.shape[1]"),
     **dict.fromkeys(("var", "std"), "write it with sums of the elements and of their squares"),
     **dict.fromkeys(("dot", "matmul", "inner", "outer", "einsum", "tensordot"), "write the sum: T[i, j] += A[i, k] * B[k, j]"),

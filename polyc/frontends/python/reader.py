@@ -17,6 +17,7 @@ from polyc.diagnostics import (
     Span,
     SyntaxErrorInSource,
     UnsupportedError,
+    suggest_name,
 )
 from polyc.frontends.python.declarations import declare_parameters, declare_results
 from polyc.frontends.python.ranges import read_where
@@ -210,7 +211,9 @@ def _read_return(node: ast.Return, scope: Scope) -> tuple[Return, ...]:
             )
         elif version is None:
             later = "is not assigned" if name not in scope.assigned_names else "is no tensor here"
-            scope.report("semantic-return", f"{name} {later}", part, f"assign {name}[...] above, or return another tensor")
+            close = suggest_name(name, [n for n, v in scope.tensors.items() if not v.is_parameter])
+            help = close or f"assign {name}[...] above, or return another tensor"
+            scope.report("semantic-return", f"{name} {later}", part, help)
         elif version.is_parameter:
             indices = ", ".join("ijklmnpq"[: version.rank or 0])
             help = f"copy it: Y[{indices}] = {name}[{indices}]" if version.rank else f"copy it: Y = {name}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from polyc.diagnostics import Diagnostic, Span
+from polyc.diagnostics import Diagnostic, Span, suggest_name
 from polyc.frontends.python.functions import TYPE_NAMES, UNSUPPORTED_TYPES
 from polyc.frontends.python.source import FunctionText, quiet_parser
 from polyc.ir.expr import Call, Const, Expr, Size, int_const, simplify_int, walk
@@ -18,6 +18,13 @@ from polyc.ir.types import DTYPES, DType
 
 Number = int | float | bool
 Report = Callable[[Diagnostic], None]
+
+
+_OTHER_NAMES = {
+    **{"float": "f32", "float32": "f32", "double": "f64", "float64": "f64", "int": "i64", "long": "i64", "boolean": "bool"},
+    **{f"int{n}": f"i{n}" for n in (8, 16, 32, 64)},
+    **{f"uint{n}": f"u{n}" for n in (8, 16, 32, 64)},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +194,10 @@ def parse_annotation(written: str, span: Span, constants: Mapping[str, Number], 
         return None
     if name not in TYPE_NAMES:
         place = find_word(span, name)
-        report(Diagnostic("semantic-annotation", f"{name!r} is no element type", place, f"use one of {_NAMES}"))
+        other = _OTHER_NAMES.get(name)
+        close = f"did you mean {other}?" if other else suggest_name(name, TYPE_NAMES)
+        help = f"{close} (types are {_NAMES})" if close else f"use one of {_NAMES}"
+        report(Diagnostic("semantic-annotation", f"{name!r} is no element type", place, help))
         return None
     try:
         with quiet_parser():

@@ -138,9 +138,12 @@ def _parse(source: Source, shift: int) -> ast.Module:
         diagnostic = Diagnostic("syntax-python", message, Span(source, start, start + 1), "correct the syntax of the function")
         raise SyntaxErrorInSource(diagnostic) from None
     except (RecursionError, MemoryError):
-        raise SyntaxErrorInSource(make_nesting_error(Span(source, 0, 0))) from None
+        line = max(source.text.split("\n"), key=len)  # Python does not say where: most likely there
+        start = source.text.index(line) + len(line) - len(line.lstrip())
+        raise SyntaxErrorInSource(make_nesting_error(Span(source, start, start + 1))) from None
     except (ValueError, OverflowError) as error:  # null bytes, lone surrogates, literals of thousands of digits
-        diagnostic = Diagnostic("syntax-python", f"this is not Python: {error}", Span(source, 0, 0), "correct the text")
+        start = max(0, source.text.find("\0"))
+        diagnostic = Diagnostic("syntax-python", f"this is not Python: {error}", Span(source, start, start), "correct the text")
         raise SyntaxErrorInSource(diagnostic) from None
 
 

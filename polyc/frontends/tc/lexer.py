@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -78,6 +79,24 @@ _CHARACTER_HELP = {
 }
 
 
+def _describe_character(char: str) -> str:
+    """With its name where it cannot be seen, or looks like another."""
+    name = unicodedata.name(char, f"U+{ord(char):04X}") if not char.isascii() or not char.isprintable() else ""
+    return f"unexpected character {char!r}" + (f" ({name})" if name else "")
+
+
+def _character_help(char: str) -> str:
+    if char in _CHARACTER_HELP:
+        return _CHARACTER_HELP[char]
+    plain = "-" if unicodedata.category(char) == "Pd" or char == "\u2212" else unicodedata.normalize("NFKC", char)
+    plain = {"×": "*", "·": "*", "⋅": "*", "÷": "/", "≤": "<=", "≥": ">=", "≠": "!=", "→": "->"}.get(char, plain)
+    if plain == " ":
+        return "replace it by an ordinary space"
+    if plain != char and _TOKEN.fullmatch(plain):
+        return f"write {plain} instead"
+    return "remove it; names are made of ASCII letters, digits and _"
+
+
 class LexicalError(Exception):
     """A place where no token starts; `parser` turns it into a diagnostic."""
 
@@ -93,8 +112,7 @@ def read_tokens(text: str) -> Iterator[Token]:
         match = _TOKEN.match(text, position)
         if match is None:
             char = text[position]
-            way_out = _CHARACTER_HELP.get(char, "remove it; names are made of ASCII letters, digits and _")
-            raise LexicalError("syntax-character", f"unexpected character {char!r}", position, position + 1, way_out)
+            raise LexicalError("syntax-character", _describe_character(char), position, position + 1, _character_help(char))
         kind, value, end = match.lastgroup, match.group(), match.end()
         if kind == "number":
             _check_number(text, position, end)
@@ -124,6 +142,10 @@ def _check_number(text: str, start: int, end: int) -> None:
         written = text[start : run.end()]
         if ".." in written:
             help = "a range is written lower:upper, with the upper bound outside"
+        elif re.fullmatch(r"[0-9.]+(?:[eE][+-]?[0-9]+)?[fFlLuUdD]+", written):
+            help = "literals have no suffix: 1.0 is a float, 1 an int32; other types are conversions, such as double(1.0)"
+        elif re.fullmatch(r"0[xX][0-9A-Fa-f]+", written) and len(written) < 20:
+            help = f"write it in decimal: {int(written, 16)}"
         else:
             help = "digits, optional fraction, optional exponent: 3, 0.5, 3e-5; a product needs *"
         raise LexicalError("syntax-number", f"malformed number {written[:40]!r}", start, run.end(), help)

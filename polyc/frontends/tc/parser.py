@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from polyc.diagnostics import Diagnostic, Source, Span, SyntaxErrorInSource
+from polyc.diagnostics import Diagnostic, Source, Span, SyntaxErrorInSource, suggest_name
 from polyc.frontends.tc.build import build_syntax
 from polyc.frontends.tc.syntax import (
     ExistsSyntax,
@@ -18,6 +19,7 @@ from polyc.frontends.tc.syntax import (
     SyntaxStatement,
     syntax_children,
 )
+from polyc.frontends.tc.types import TYPE_NAMES
 
 MAX_HEIGHT = 160
 """Operators inside each other in one expression: ``a + b + c`` counts two."""
@@ -112,8 +114,8 @@ def _describe_terminals(names: set[str]) -> str:
 
 
 _FOUND_HELP = {
-    "MAX": "`max=` and `max=!` are written without a space",
-    "MIN": "`min=` and `min=!` are written without a space",
+    "MAX": "max is a keyword: choose another name; the reductions max= and max=! are written without a space",
+    "MIN": "min is a keyword: choose another name; the reductions min= and min=! are written without a space",
     "LBRACKET": "subscripts stand in parentheses: A(i, j)",
     "EXTENT": "write an operator before it",
 }
@@ -130,7 +132,59 @@ def _describe_unexpected(error: Any, source: Source) -> Diagnostic:
         assert token is not None
         found, span = f"'{token[:40]}'", Span(source, token.start_pos, token.end_pos)
     expected = _describe_terminals(names) if names else "something else"
-    return Diagnostic("syntax-unexpected", f"expected {expected} but found {found} here", span, _help(kind, token, names))
+    help = _guess_mistake(source.text, span, kind, names) or _help(kind, token, names)
+    return Diagnostic("syntax-unexpected", f"expected {expected} but found {found} here", span, help)
+
+
+_HABITS = {
+    "if": "conditions are expressions: O(i) = c ? a : b",
+    "for": "there are no loops: indices run over their ranges; give one in a where clause: where i in 0:N",
+    "while": "there are no loops: indices run over their ranges; give one in a where clause: where i in 0:N",
+    "return": "there is no return: the results are named after ->",
+    "let": "a name for an expression is given in a where clause: where x = A(i) + 1",
+    "and": "the logical operators are &&, || and !",
+    "or": "the logical operators are &&, || and !",
+    "not": "the logical operators are &&, || and !",
+    "else": "conditions are written c ? a : b",
+}
+"""Words of other languages that parse as names here."""
+
+_OTHER_TYPES = {
+    **{"int": "int32", "long": "int64", "short": "int16", "char": "int8", "byte": "uint8", "unsigned": "uint32"},
+    **{"f32": "float", "f64": "double", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64"},
+    **{"u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "half": "float", "real": "float"},
+}
+
+
+def _guess_mistake(text: str, span: Span, kind: str, names: set[str]) -> str | None:
+    """Help for what people write who come from other languages; the text around the place tells."""
+    before, found = text[: span.start].rstrip(), text[span.start : span.end]
+    word = re.search(r"([A-Za-z_][A-Za-z_0-9]*)$", before)
+    if kind in ("SLASH", "STAR") and before.endswith(found) and before == text[: span.start]:
+        return "a comment starts with #" if kind == "SLASH" else "powers are written pow(a, b)"
+    if kind in ("SLASH", "MINUS", "PERCENT") and text[span.end : span.end + 1] == "=":
+        return f"there is no {found}=: write the value out, as in O(i) = O(i) {found} A(i)"
+    if found in _HABITS:
+        return _HABITS[found]
+    if kind == "LPAR" and names <= {"RPAR", "_COMMA"} and word is not None:
+        name = word[1]
+        known = f"did you mean {_OTHER_TYPES[name]}?" if name in _OTHER_TYPES else suggest_name(name, TYPE_NAMES)
+        return known or f"{name} is no element type; parameters are written float(N) A or int32 n"
+    if kind == "COLON" and names <= {"RPAR", "_COMMA"}:
+        return "the type stands before the name: float(M, N) A"
+    if names <= {"RPAR", "_COMMA"} and kind in ("PLUS", "MINUS", "STAR", "SLASH") and word is not None:
+        return "dimensions of a parameter are names or numbers; give the sum a name of its own, such as float(N1) A"
+    line = text[text.rfind("\n", 0, span.start) + 1 : span.start].strip()
+    first = re.match(r"[A-Za-z_]+", line)
+    if first is not None and first[0] in _HABITS and "OP_ASSIGN" in names:
+        return _HABITS[first[0]]
+    last = re.search(r"\b(and|or|not)$", before)
+    if last is not None:
+        return _HABITS[last[1]]
+    if names == {"COLON"}:
+        is_range = re.search(r"\bin\b[^:\n]*$", before) is not None
+        return "a range is written lower:upper, as in where i in 0:N" if is_range else "a condition needs both arms: c ? a : b"
+    return None
 
 
 def _help(kind: str, token: Any, names: set[str]) -> str:

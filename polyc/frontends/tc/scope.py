@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from polyc.diagnostics import Diagnostic, Span
+from polyc.diagnostics import Diagnostic, Span, suggest_name
 from polyc.frontends.tc.builtins import BUILTIN_ARITY
 from polyc.frontends.tc.types import TYPE_NAMES
 from polyc.ir.expr import Expr
@@ -92,14 +91,21 @@ class Scope:
             help = f"statements run in textual order: assign {name} above this statement"
         else:
             close = suggest_name(name, [*self.tensors, *self.sizes, *BUILTIN_ARITY, *TYPE_NAMES, "pad", "min", "max"])
-            help = close or "declare it as a parameter, or assign it above this statement"
+            help = _INSTEAD.get(name) or close or "declare it as a parameter, or assign it above this statement"
         self.reporter.error("semantic-undefined", f"undefined variable {name} used here", span, help)
 
 
-def suggest_name(name: str, known: Iterable[str]) -> str | None:
-    """``did you mean …?`` for a near miss."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    return f"did you mean {close[0]}?" if close else None
+_INSTEAD = {
+    "sum": "to sum over indices that are not on the left, write O(i) +=! A(i, j)",
+    "prod": "to multiply over indices that are not on the left, write O(i) *=! A(i, j)",
+    "mean": "sum with +=!, then divide in a second statement",
+    "abs": "did you mean fabs?",
+    "maximum": "did you mean max?",
+    "minimum": "did you mean min?",
+    "sigmoid": "write it out: 1 / (1 + exp(-x))",
+    "relu": "write it out: fmax(x, 0)",
+    "softmax": "write it out: the maximum, the exponentials, their sum, the quotients",
+}
 
 
 def check_not_builtin(reporter: Reporter, name: str, span: Span) -> bool:

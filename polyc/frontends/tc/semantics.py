@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from polyc.diagnostics import Diagnostic, Span
-from polyc.frontends.tc.scope import Reporter, Scope, TensorEntry, Typed, check_not_builtin, suggest_name
+from polyc.diagnostics import Diagnostic, Span, suggest_name
+from polyc.frontends.tc.scope import Reporter, Scope, TensorEntry, Typed, check_not_builtin
 from polyc.frontends.tc.statement import Left, check_left, find_reduction_indices, split_operator
 from polyc.frontends.tc.syntax import Name, Number, Parameter, SyntaxDef, SyntaxStatement, TypeSyntax
 from polyc.frontends.tc.types import convert_expr, is_narrower
@@ -212,7 +212,8 @@ def _report_missing_reduction(d: _Definition, s: SyntaxStatement, value: Typed |
     first = next(node for node in walk(value.expr) if isinstance(node, Index) and node.name in names)
     plural = "variable" if len(names) == 1 else "variables"
     message = f"{s.target} includes reduction {plural} {', '.join(names)} but does not specify a reduction"
-    close = suggest_name(names[0], [*d.sizes, *d.current])
+    # An index k beside a size K is what everybody writes; only a longer name can be a slip.
+    close = suggest_name(names[0], [*d.sizes, *d.current]) if len(names[0]) > 1 else None
     help = f"put {names[0]} on the left side, or reduce with +=! (or *=! min=! max=!)" + (f"; or {close}" if close else "")
     d.reporter.error("semantic-missing-reduction", message, first.span or s.span, help)
 
