@@ -8,6 +8,7 @@ single vectors, and a masked tail (a scalar one where the target has no masks).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import assert_never
 
 from polyc.codegen import vectors
@@ -17,6 +18,7 @@ from polyc.codegen.context import Context, Predicate, State
 from polyc.codegen.expressions import (
     as_scalar,
     byte_offset,
+    element_pointer,
     eval_expr,
     eval_predicates,
     eval_value,
@@ -25,8 +27,8 @@ from polyc.codegen.expressions import (
 from polyc.codegen.linear import constant_of, index_names, split_lane
 from polyc.codegen.openmp import argument_text, emit_parallel
 from polyc.ir.expr import Call, Const, Expr, Index, int_const, reads, simplify_int
-from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Store, Update
-from polyc.target import Target
+from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
+from polyc.target import BASELINE, Target
 
 _WORKSPACE_ALIGN = 64
 
@@ -112,7 +114,7 @@ def _load_parameters(fn: Function, nest: LoopNest) -> dict[str, Val]:
 
 def _layout_workspace(fn: Function, nest: LoopNest, params: dict[str, Val]) -> tuple[dict[str, Val], Val, Val]:
     """Offsets of the workspace buffers (thread buffers: of thread 0), bytes of the shared ones, bytes per thread."""
-    state = State(nest, _no_target(), fn.module, fn, params, {}, {}, {}, {})
+    state = State(nest, BASELINE, fn.module, fn, params, {}, {}, {}, {})
     offsets: dict[str, Val] = {}
     total = int_val(0)
     for buffer in nest.buffers:
@@ -125,12 +127,6 @@ def _layout_workspace(fn: Function, nest: LoopNest, params: dict[str, Val]) -> t
             offsets[buffer.name] = total
             total = _add(fn, total, _buffer_bytes(state, buffer))
     return offsets, shared, _add(fn, total, fn.binary("sub", int_val(0), shared))
-
-
-def _no_target() -> Target:
-    from polyc.target import BASELINE
-
-    return BASELINE
 
 
 def _add(fn: Function, a: Val, b: Val) -> Val:
@@ -172,12 +168,24 @@ def emit_body(state: State, ctx: Context, body: tuple[Node, ...]) -> None:
                 _emit_update(state, ctx, node)
             case Guard():
                 _emit_guard(state, ctx, node)
+            case Prefetch():
+                _emit_prefetch(state, ctx, node)
             case If():
                 _emit_if(state, ctx, node)
             case Loop():
                 emit_loop(state, ctx, node)
             case _:
                 assert_never(node)
+
+
+def _emit_prefetch(state: State, ctx: Context, node: Prefetch) -> None:
+    """One hint per vector, for the line of its first element."""
+    buffer = state.by_name[node.buffer]
+    split = split_lane(byte_offset(ctx, buffer, node.subscripts), ctx.lane)
+    if split is None:
+        return
+    name = state.fn.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
+    state.fn.effect(f"call void {name}({element_pointer(state, ctx, buffer, split[0])}, i32 0, i32 3, i32 1)")
 
 
 def _emit_store(state: State, ctx: Context, node: Store) -> None:
@@ -399,7 +407,7 @@ def _is_vector_node(state: State, ctx: Context, node: Node) -> bool:
             if split is None:
                 return isinstance(node, Store)
             return constant_of(split[1]) != 0
-        case Guard():
+        case Guard() | Prefetch():
             return True
         case If():
             return all(_is_vector_node(state, ctx, n) for n in node.body + node.orelse)

@@ -127,7 +127,7 @@ def is_small(body: tuple[Node, ...], copies: int = 1) -> bool:
                 if not (is_small(node.body, copies) and is_small(node.orelse, copies)):
                     return False
             case _:
-                if copies > 120:
+                if copies > 20:
                     return False
     return True
 
