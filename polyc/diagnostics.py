@@ -122,6 +122,9 @@ class PolycError(Exception):
         self.diagnostics = diagnostics
         super().__init__("\n".join(d.render() for d in diagnostics))
 
+    def __reduce__(self) -> tuple[type[PolycError], tuple[Diagnostic, ...]]:
+        return type(self), self.diagnostics  # `args` hold the rendering, which cannot make the error again in another process
+
     @property
     def code(self) -> str:
         return self.diagnostics[0].code if self.diagnostics else "internal"
@@ -172,7 +175,10 @@ class PolycWarning(UserWarning):
     def __init__(self, diagnostic: Diagnostic) -> None:
         self.diagnostic = diagnostic
         self.code = diagnostic.code
-        super().__init__(diagnostic.render())
+        super().__init__(diagnostic)
+
+    def __str__(self) -> str:
+        return self.diagnostic.render()
 
 
 @dataclass(frozen=True, slots=True)
