@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from polyc.config import Options, debugging, default_options
-from polyc.diagnostics import ArgumentError, CompileBudgetError, Diagnostic, InternalError, PolycError, Remark
+from polyc.diagnostics import ArgumentError, CompileBudgetError, Diagnostic, InternalError, PolycError, Remark, suggest_name
 from polyc.ir.expr import int_const
 from polyc.ir.loops import LoopNest
 from polyc.ir.program import Program, specialize_sizes
@@ -80,7 +80,8 @@ class Lowered:
                 from polyc.codegen.jit import assembly
 
                 return assembly(self.llvm_ir, self.target)
-        raise ValueError(f"no stage {stage!r}; stages are: {', '.join(STAGES)}")
+        help = suggest_name(stage, STAGES) or f"stages are: {', '.join(STAGES)}"
+        raise ArgumentError(Diagnostic("argument-stage", f"there is no stage {stage!r}", None, help))
 
     def explain(self) -> str:
         """Domains, dependences, schedule and tiles with reasons, pseudo-C."""
@@ -261,7 +262,9 @@ def _climb_down(
                 raise
             remarks.append(Remark("missed", "schedule", f"{name}: internal fault, {type(error).__name__}: {error}"))
     details = "; ".join(r.message for r in remarks if r.pass_name == "schedule")
-    raise InternalError(Diagnostic("internal-schedule", f"no schedule of {program.name} could be proved ({details})"))
+    message = f"no schedule of {program.name} could be proved ({details})"
+    help = "this is a bug in polyc; please report it with the operator and the sizes"
+    raise InternalError(Diagnostic("internal-schedule", message, None, help))
 
 
 def _alias_test(scop: Any, schedule: Any, returned: Mapping[str, str]) -> Callable[[str, str], bool]:

@@ -56,7 +56,7 @@ def solve_ranges(program: Program, sizes: Mapping[str, int]) -> ConcreteRanges:
             for dimension, extent in enumerate(extents):
                 if extent < 0:
                     message = f"dimension {dimension} of {tensor.base} has the negative extent {extent}"
-                    raise RangeError(Diagnostic("range-negative", message, tensor.span))
+                    raise RangeError(Diagnostic("range-negative", message, tensor.span, "give larger sizes"))
             tensors[tensor.name] = tuple((0, e) for e in extents)
     statements: dict[str, Box] = {}
     for statement in order_statements(program):
@@ -90,7 +90,8 @@ def order_statements(program: Program) -> list[Statement]:
     for s in program.statements:
         if s.target in writer:
             message = f"several statements write parts of {program.tensor(s.target).base}"
-            raise UnsupportedError(Diagnostic("unsupported-partial-assignment", message, s.span))
+            help = "write them as one statement that selects with ?:"
+            raise UnsupportedError(Diagnostic("unsupported-partial-assignment", message, s.span, help))
         writer[s.target] = s
     waiting = {s.name: {r.tensor for r in _all_reads(s)} & writer.keys() for s in program.statements}
     done: set[str] = set()
@@ -101,7 +102,8 @@ def order_statements(program: Program) -> list[Statement]:
         if ready is None:
             names = ", ".join(dict.fromkeys(program.tensor(s.target).base for s in remaining))
             message = f"elements of {names} depend on elements of the same statements"
-            raise UnsupportedError(Diagnostic("unsupported-recurrence", message, remaining[0].span))
+            help = "write one tensor per step, or start from values assigned above"
+            raise UnsupportedError(Diagnostic("unsupported-recurrence", message, remaining[0].span, help))
         ordered.append(ready)
         done.add(ready.target)
         remaining.remove(ready)
@@ -224,8 +226,11 @@ def _solve_statement(s: Statement, sizes: Mapping[str, int], tensors: Mapping[st
     for index in s.indices:
         lower, upper = box[index]
         if upper < lower:
-            message = f"the range of index {index} is empty: its lower bound is {lower}, its upper bound {upper}"
-            raise RangeError(Diagnostic("range-negative", message, s.span))
+            message = f"the range of index {index} is negative: it starts at {lower} and ends before {upper}"
+            if sizes:
+                message += f" (with {', '.join(f'{n}={v}' for n, v in sizes.items())})"
+            help = "choose sizes that leave an extent of 0 or more"
+            raise RangeError(Diagnostic("range-negative", message, s.span, help))
     return {index: box[index] for index in s.indices}
 
 
@@ -335,7 +340,8 @@ def _interval_of(form: Form, box: Box) -> Interval:
     """Smallest and one beyond the largest value over the box; the bounds as they stand for a plain index."""
     lower, minus_upper = _minimum(form, box), _minimum(_add({1: 0}, form, -1), box)
     if lower is None or minus_upper is None:
-        raise UnsupportedError(Diagnostic("unsupported-left-side", "this left subscript has no range that can be found"))
+        message = "this left subscript has no range that can be found"
+        raise UnsupportedError(Diagnostic("unsupported-left-side", message, None, "write an index name"))
     return lower, 1 - minus_upper
 
 

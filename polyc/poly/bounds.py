@@ -106,7 +106,9 @@ def _prove_statement(
             else:
                 if site.place == "init":
                     message = f"the initial value of {program.tensor(s.target).base} has a subscript that depends on data"
-                    report.diagnostics.append(Diagnostic("unsupported-init-subscript", message, site.read.span or s.span))
+                    help_text = "read it into a tensor of its own first, and start from that"
+                    place = site.read.span or s.span
+                    report.diagnostics.append(Diagnostic("unsupported-init-subscript", message, place, help_text))
                     continue
                 guarded.setdefault((site.read, d), []).append(join_conditions(site.conditions))
     if guarded:

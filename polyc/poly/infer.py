@@ -233,7 +233,7 @@ def _check_extents(state: _State, s: Statement, solution: StatementSolution) -> 
         lower, upper = print_expr(sizes.lower_expr(bounds)), print_expr(sizes.upper_expr(bounds))
         text = f"the range of index {index} of {base} is negative: it starts at {lower} and ends before {upper}"
         if sizes.never(fits):
-            help_text = "the end of a range may not lie before its start"
+            help_text = "the end of a range may not lie before its start: change the where clause, or the sizes"
             state.errors.append(Diagnostic("range-negative", text, s.span, help_text))
             return False
         condition = Call("ge", (sizes.extent_expr(bounds), int_const(0)))

@@ -24,6 +24,11 @@ class NotAffine(Exception):
     """The expression is no quasi-affine function of indices and sizes (a tensor read, a product of indices)."""
 
 
+def _exhausted(limit: int, what: str) -> CompileBudgetError:
+    help = "split the operator into several, or give sizes as numbers"
+    return CompileBudgetError(Diagnostic("budget-isl", f"{what} needs more than {limit} isl operations", None, help))
+
+
 @contextmanager
 def operation_quota(limit: int, what: str) -> Iterator[None]:
     """Bound the isl operations of a block; an overrun is a `CompileBudgetError`.  Always resets the context."""
@@ -34,11 +39,11 @@ def operation_quota(limit: int, what: str) -> Iterator[None]:
         yield
     except isl.Error as error:
         if "operations" in str(error) or _is_exhausted():  # isl's parser reports an overrun as a syntax error
-            raise CompileBudgetError(Diagnostic("budget-isl", f"{what} needs more than {limit} isl operations")) from error
+            raise _exhausted(limit, what) from error
         raise
     except TypeError as error:  # what islpy makes of a failed conversion to text, as in `Val.to_python`
         if _is_exhausted():
-            raise CompileBudgetError(Diagnostic("budget-isl", f"{what} needs more than {limit} isl operations")) from error
+            raise _exhausted(limit, what) from error
         raise
     finally:
         context.set_max_operations(0)
