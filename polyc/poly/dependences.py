@@ -11,7 +11,11 @@ from dataclasses import dataclass
 
 import islpy
 
+from polyc.poly.isl import operation_quota
 from polyc.poly.scop import Access, Scop, ScopStatement
+
+QUOTA, QUOTA_PER_STATEMENT = 2_000_000, 300_000
+"""isl operations, some four million of which take a second."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -103,7 +107,12 @@ def residual_init(s: ScopStatement) -> islpy.Set | None:
 
 
 def compute_dependences(scop: Scop) -> Dependences:
-    """Scop → Dependences."""
+    """Scop → Dependences.  Raises `CompileBudgetError` where subscripts are too involved for isl's quota."""
+    with operation_quota(QUOTA + QUOTA_PER_STATEMENT * len(scop.statements), "dependence analysis"):
+        return _compute(scop)
+
+
+def _compute(scop: Scop) -> Dependences:
     writers: dict[str, list[ScopStatement]] = {}
     for s in scop.statements:
         writers.setdefault(s.target, []).append(s)

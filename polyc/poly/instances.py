@@ -10,8 +10,12 @@ import islpy
 from polyc.poly.dependences import init_name
 from polyc.poly.scop import Scop
 
-QUOTA = 40_000_000
-"""isl operations for one proof; an overrun counts as not proved."""
+QUOTA, QUOTA_PER_STATEMENT = 2_000_000, 300_000
+"""isl operations for one proof, some four million of which take a second; an overrun counts as not proved."""
+
+
+def proof_quota(scop: Scop) -> int:
+    return QUOTA + QUOTA_PER_STATEMENT * len(scop.statements)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,14 @@ from polyc.poly.isl import operation_quota
 from polyc.poly.rows import Band, Kind, Leaf, Member, Node, Row, Sequence
 from polyc.poly.scop import Scop
 
-QUOTA = 60_000_000
-"""isl operations for one schedule."""
+QUOTA, QUOTA_PER_STATEMENT = 4_000_000, 400_000
+"""isl operations for one schedule, some four million of which take a second."""
 
 
 def compute_isl_schedule(scop: Scop, dependences: Dependences) -> Node | None:
     """Rows of isl's schedule; None where one is no integer affine function of indices, or a statement has no instances.
 
-    Raises `CompileBudgetError` where isl needs more than `QUOTA` operations."""
+    Raises `CompileBudgetError` where isl needs more than its quota of operations."""
     if any(s.domain.is_empty() for s in scop.statements):
         return None  # isl drops such a statement from its tree, but its initial values have to be placed
     validity = islpy.UnionMap.empty(islpy.Space.params_alloc(islpy.DEFAULT_CONTEXT, 0))
@@ -40,7 +40,7 @@ def compute_isl_schedule(scop: Scop, dependences: Dependences) -> Node | None:
         domain = domain.union(islpy.UnionSet.from_set(s.domain))
     constraints = islpy.ScheduleConstraints.on_domain(domain).set_validity(validity).set_coincidence(validity)
     constraints = constraints.set_proximity(validity)
-    with operation_quota(QUOTA, "isl's scheduler"), _bounded_options():
+    with operation_quota(QUOTA + QUOTA_PER_STATEMENT * len(scop.statements), "isl's scheduler"), _bounded_options():
         schedule = constraints.compute_schedule()
     return _Conversion(scop, dependences).convert(schedule.get_root())
 

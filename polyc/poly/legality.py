@@ -9,7 +9,6 @@ import islpy
 from polyc.diagnostics import CompileBudgetError
 from polyc.poly.dependences import Dependences
 from polyc.poly.instances import (
-    QUOTA,
     Theta,
     Time,
     Violation,
@@ -18,6 +17,7 @@ from polyc.poly.instances import (
     instance_domains,
     make_time,
     pairs_not_before,
+    proof_quota,
     schedule_maps,
     walk_tree,
 )
@@ -32,10 +32,11 @@ def prove_values(scop: Scop, dependences: Dependences, schedule: islpy.Schedule)
     """None if every instance runs exactly once and after everything it needs, else one reason why not.
 
     Every instance of a reduction precedes every reader of the element (a consumer in the middle of a sum is refused), and
-    the initial value precedes all instances.  Exact; what isl cannot decide within `QUOTA` operations counts as not proved.
+    the initial value precedes all instances.  Exact; what isl cannot decide within its quota counts as
+    not proved.
     """
     try:
-        with operation_quota(QUOTA, "the proof of the schedule"):
+        with operation_quota(proof_quota(scop), "the proof of the schedule"):
             return _check_values(scop, dependences, schedule)
     except CompileBudgetError as error:
         return Violation(error.diagnostics[0].message)

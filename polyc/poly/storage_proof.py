@@ -15,7 +15,7 @@ import islpy
 
 from polyc.diagnostics import CompileBudgetError
 from polyc.poly.dependences import Dependences, init_name, init_write, reads_by_tensor
-from polyc.poly.instances import QUOTA, Theta, Time, Violation, describe_pair, pairs_in_order, schedule_maps
+from polyc.poly.instances import Theta, Time, Violation, describe_pair, pairs_in_order, proof_quota, schedule_maps
 from polyc.poly.isl import operation_quota
 from polyc.poly.scop import Scop
 from polyc.poly.storage import Folding, Storage
@@ -57,7 +57,7 @@ def prove_storage(
     """
     del dependences  # what is written and read says it all: the proof shares nothing with what it checks
     try:
-        with operation_quota(QUOTA, "the proof of the storage"):
+        with operation_quota(proof_quota(scop), "the proof of the storage"):
             return _check_storage(scop, schedule, collect_uses(scop, storage), with_vectors, inputs_survive=True)
     except CompileBudgetError as error:
         return Violation(error.diagnostics[0].message)
@@ -72,7 +72,7 @@ def alias_is_safe(scop: Scop, schedule: islpy.Schedule, out_version: str, input_
     same = Folding("alias", (None,) * rank, "argument")
     uses = [u for u in collect_uses(scop, {out_version: same, input_version: same}) if u.buffer == "alias"]
     try:
-        with operation_quota(QUOTA, "the proof of an alias"):
+        with operation_quota(proof_quota(scop), "the proof of an alias"):
             return _check_storage(scop, schedule, uses, True, inputs_survive=False) is None
     except CompileBudgetError:
         return False

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from islpy import DEFAULT_CONTEXT, Schedule, dim_type
 
+from polyc.poly import instances
 from polyc.poly.dependences import compute_dependences
 from polyc.poly.legality import Violation, alias_is_safe, prove_storage, prove_values
 from polyc.poly.scop import Scop
@@ -308,3 +309,16 @@ def test_the_proof_of_parallel_loops_agrees_with_meeting_instances(name: str, sp
     storage = {t.name: Folding(t.name, (None,) * len(t.shape), space) for t in temporaries}  # type: ignore[arg-type]
     proved = prove_storage(scop, compute_dependences(scop), build_tree_of(scop, tree), storage) is None
     assert proved == (not meets_in_parallel(scop, tree, storage))
+
+
+def test_what_isl_cannot_decide_in_its_quota_is_not_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+
+    scop = softmax()
+    dependences, schedule = compute_dependences(scop), build_tree(scop, SOFTMAX)
+    monkeypatch.setattr(instances, "QUOTA", 50)
+    monkeypatch.setattr(instances, "QUOTA_PER_STATEMENT", 0)
+    for violation in (prove_values(scop, dependences, schedule), prove_storage(scop, dependences, schedule, {})):
+        assert violation is not None and "isl operations" in str(violation)
+    assert not alias_is_safe(scop, schedule, "o", "x")
+    monkeypatch.undo()
+    assert prove_values(scop, dependences, schedule) is None
