@@ -26,7 +26,7 @@ from polyc.codegen.expressions import (
 )
 from polyc.codegen.linear import LANE, Linear, as_linear, index_names
 from polyc.ir.expr import Call, Expr, identity_of, reads
-from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update
+from polyc.ir.loops import Guard, If, Loop, Node, Store, Update
 
 Key = tuple[str, frozenset[tuple[tuple[Expr, ...], int]], tuple[Expr | Val, ...]]
 """Buffer, byte offset, and the conditions of the branches on the way: exclusive branches have elements of their own."""
@@ -322,8 +322,6 @@ def node_expressions(node: Node) -> Iterator[Expr]:
         case Store() | Update():
             yield from node.subscripts
             yield node.value
-        case Prefetch():
-            yield from node.subscripts
         case Guard():
             yield from (node.value, node.bound)
             if node.condition is not None:

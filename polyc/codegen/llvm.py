@@ -18,7 +18,6 @@ from polyc.codegen.context import Context, Predicate, State
 from polyc.codegen.expressions import (
     as_scalar,
     byte_offset,
-    element_pointer,
     eval_expr,
     eval_predicates,
     eval_value,
@@ -27,7 +26,7 @@ from polyc.codegen.expressions import (
 from polyc.codegen.linear import constant_of, index_names, split_lane
 from polyc.codegen.openmp import argument_text, emit_parallel
 from polyc.ir.expr import Call, Const, Expr, Index, int_const, reads, simplify_int
-from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
+from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Store, Update
 from polyc.target import BASELINE, Target
 
 _WORKSPACE_ALIGN = 64
@@ -168,24 +167,12 @@ def emit_body(state: State, ctx: Context, body: tuple[Node, ...]) -> None:
                 _emit_update(state, ctx, node)
             case Guard():
                 _emit_guard(state, ctx, node)
-            case Prefetch():
-                _emit_prefetch(state, ctx, node)
             case If():
                 _emit_if(state, ctx, node)
             case Loop():
                 emit_loop(state, ctx, node)
             case _:
                 assert_never(node)
-
-
-def _emit_prefetch(state: State, ctx: Context, node: Prefetch) -> None:
-    """One hint per vector, for the line of its first element."""
-    buffer = state.by_name[node.buffer]
-    split = split_lane(byte_offset(ctx, buffer, node.subscripts), ctx.lane)
-    if split is None:
-        return
-    name = state.fn.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
-    state.fn.effect(f"call void {name}({element_pointer(state, ctx, buffer, split[0])}, i32 0, i32 3, i32 1)")
 
 
 def _emit_store(state: State, ctx: Context, node: Store) -> None:
@@ -407,7 +394,7 @@ def _is_vector_node(state: State, ctx: Context, node: Node) -> bool:
             if split is None:
                 return isinstance(node, Store)
             return constant_of(split[1]) != 0
-        case Guard() | Prefetch():
+        case Guard():
             return True
         case If():
             return all(_is_vector_node(state, ctx, n) for n in node.body + node.orelse)
