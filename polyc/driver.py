@@ -335,7 +335,7 @@ def __getattr__(name: str) -> Any:
         from polyc.frontends import python
 
         return getattr(python, name)
-    if name in ("read_einsum", "read_einsum_symbolic"):
+    if name in ("read_einsum", "read_einsum_symbolic", "count_operands"):
         from polyc.frontends import einsum
 
         return getattr(einsum, name)

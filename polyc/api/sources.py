@@ -145,7 +145,7 @@ class EinsumSource:
     _programs: dict[Any, Program] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        n = self.subscripts.partition("->")[0].count(",") + 1
+        n = driver.count_operands(self.subscripts)  # raises for what is no subscript string, before operands are counted
         self.formals = tuple(Formal(f"operand{i}", None, None) for i in range(n))
 
     def program_for(self, types: Sequence[ArrayType], constants: Mapping[str, Any]) -> Program:

@@ -100,8 +100,8 @@ def read_array(path: str) -> np.ndarray:
     except (OSError, ValueError, EOFError) as error:
         if isinstance(error, OSError) and error.strerror:
             raise file_error(path, error) from error
-        is_damaged = Path(path).read_bytes()[:6] == b"\x93NUMPY"
-        message = f"{path} is damaged: {error}" if is_damaged else f"{path} is not a NumPy .npy file"
+        has_header = Path(path).read_bytes()[:6] == b"\x93NUMPY"
+        message = f"{path} cannot be read: {error}" if has_header else f"{path} is not a NumPy .npy file"
         raise ArgumentError(Diagnostic("argument-file", message, None, "write it with numpy.save")) from error
     except MemoryError as error:
         message = f"the array in {path} does not fit into memory"
@@ -119,11 +119,12 @@ def make_inputs(
     from polyc.api.sources import program_formals
     from polyc.ir.expr import evaluate
     from polyc.runtime.arguments import check_rank, unknown_name
-    from polyc.runtime.sizes import missing_sizes, solve_sizes
+    from polyc.runtime.sizes import check_size, missing_sizes, solve_sizes
 
-    for name in sizes:
+    for name, value in sizes.items():
         if name not in program.sizes:
             raise unknown_name(program.name, name, program.sizes)
+        check_size(name, value)
     formals = program_formals(program)
     for formal in formals:
         if formal.name in given:

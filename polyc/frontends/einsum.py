@@ -132,9 +132,8 @@ def _parse_term(source: Source, start: int, text: str, operand: int | None, erro
             letters.append(character)
         elif character != " ":
             message = f"{character!r} is no subscript"
-            errors.append(
-                _error("semantic-einsum-letter", message, source, place, 1, "subscripts are the letters a to z and A to Z")
-            )
+            help = "subscripts are the letters a to z and A to Z, with , between operands and one -> before the output"
+            errors.append(_error("semantic-einsum-letter", message, source, place, 1, help))
     return Term(tuple(letters), Span(source, start, start + max(1, len(text))), operand)
 
 
