@@ -11,7 +11,9 @@ import polyc
 from polyc.ir.expr import evaluate
 from polyc.ir.tolerance import check_results, expect_results
 
-TYPES = {"f32": "float", "f64": "double", "bool": "bool"} | {f"{k}{b}": f"{n}{b}" for k, n in (("i", "int"), ("u", "uint")) for b in (8, 16, 32, 64)}
+TYPES = {"f32": "float", "f64": "double", "bool": "bool"} | {
+    f"{k}{b}": f"{n}{b}" for k, n in (("i", "int"), ("u", "uint")) for b in (8, 16, 32, 64)
+}
 
 
 @functools.cache
@@ -37,7 +39,9 @@ def draw(op: Any, sizes: dict[str, int], seed: int = 0, index_bound: int = 1) ->
     return arrays
 
 
-def agree(op: Any, arrays: list[np.ndarray], sizes: dict[str, int], out: dict[str, np.ndarray] | None = None, call: Any = None) -> Any:
+def agree(
+    op: Any, arrays: list[np.ndarray], sizes: dict[str, int], out: dict[str, np.ndarray] | None = None, call: Any = None
+) -> Any:
     """Call, compare with the interpreter, and give the results by name.  `out` is written to."""
     program = op.program
     inputs = dict(zip(program.parameters, arrays, strict=True))

@@ -140,7 +140,9 @@ def test_partly_overlapping_result_is_refused():
     assert (memory[1::2] == 1).all() and not memory[0::2].any()
 
 
-ARITHMETIC = "O(i) = X(i) * Y(i) + X(i) - Y(i)  R +=! X(i) * Y(i)  H max=! X(i)  L min=! Y(i)  P(i) = (X(i) < Y(i) ? X(i) : Y(i))"
+ARITHMETIC = (
+    "O(i) = X(i) * Y(i) + X(i) - Y(i)  R +=! X(i) * Y(i)  H max=! X(i)  L min=! Y(i)  P(i) = (X(i) < Y(i) ? X(i) : Y(i))"
+)
 
 
 @pytest.mark.parametrize("dtype", [t for t in TYPES if t != "bool"])

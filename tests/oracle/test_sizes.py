@@ -64,7 +64,7 @@ def test_one_size_symbolic(name):
     op = operator(ONE_SIZE[name])
     kernel = op.lower().compile()
     for n in (*ODD, 31, 63, 64, 65, 130):
-        if n == 0 and name in ("gather",) or (n < 3 and name in ("stencil", "convolution")):
+        if (n == 0 and name in ("gather",)) or (n < 3 and name in ("stencil", "convolution")):
             continue
         agree(op, draw(op, {"N": n}, index_bound=8), {"N": n}, call=kernel)
 
@@ -101,7 +101,18 @@ def test_two_sizes_constant(name):
 def test_matmul_in_all_transpositions(name):
     op = operator(MATMUL[name])
     kernel = op.lower().compile()
-    shapes = [(1, 1, 1), (2, 3, 4), (5, 31, 2), (6, 32, 7), (7, 33, 3), (24, 16, 9), (25, 17, 1), (13, 64, 0), (0, 5, 5), (3, 0, 3)]
+    shapes = [
+        (1, 1, 1),
+        (2, 3, 4),
+        (5, 31, 2),
+        (6, 32, 7),
+        (7, 33, 3),
+        (24, 16, 9),
+        (25, 17, 1),
+        (13, 64, 0),
+        (0, 5, 5),
+        (3, 0, 3),
+    ]
     for m, n, k in shapes:
         sizes = {"M": m, "N": n, "K": k}
         agree(op, draw(op, sizes), sizes, call=kernel)
