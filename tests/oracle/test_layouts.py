@@ -161,7 +161,8 @@ def test_every_element_type(dtype, target):
 
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "host"])
 def test_booleans(target):
-    text = "def f(bool(N) X, bool(N) Y, float(N) Z) -> (A, B, C, D) { A(i) = X(i) && !Y(i)  B(i) = (X(i) || Z(i) > 0.0)  C(i) = (A(i) ? Z(i) : 1.0)  D +=! (B(i) ? 1 : 0) }"
+    text = """def f(bool(N) X, bool(N) Y, float(N) Z) -> (A, B, C, D) {
+        A(i) = X(i) && !Y(i)  B(i) = (X(i) || Z(i) > 0.0)  C(i) = (A(i) ? Z(i) : 1.0)  D +=! (B(i) ? 1 : 0) }"""
     op = operator(text, target=target)
     for n in (0, 1, 16, 67):
         agree(op, draw(op, {"N": n}), {"N": n})

@@ -21,30 +21,7 @@ def test_entry_named_like_a_library_function_or_keyword(name):
         np.testing.assert_allclose(op(x), np.sum(np.sin(x) * 2 + np.fmod(x, 3), dtype=np.float64), rtol=1e-3, atol=1e-2)
 
 
-NAMES = (
-    "c0",
-    "c1",
-    "c12",
-    "init_S0",
-    "S0",
-    "S1",
-    "data",
-    "sizes",
-    "workspace",
-    "error",
-    "threads",
-    "entry",
-    "lane",
-    "O_part",
-    "e0",
-    "i0",
-    "p0",
-    "M0",
-    "fe",
-    "and",
-    "or",
-    "mod",
-)
+NAMES = "c0 c1 c12 init_S0 S0 S1 data sizes workspace error threads entry lane O_part e0 i0 p0 M0 fe and or mod".split()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -75,7 +52,8 @@ def test_long_names():
 
 def test_eight_dimensions():
     op = operator(
-        "def f(float(A,B,C,D,E,F,G,H) X) -> (O, R) { O(a,c,e,g,h,f,d,b) = X(a,b,c,d,e,f,g,h) + 1.0  R(a,h) +=! X(a,b,c,d,e,f,g,h) }"
+        """def f(float(A,B,C,D,E,F,G,H) X) -> (O, R) {
+        O(a,c,e,g,h,f,d,b) = X(a,b,c,d,e,f,g,h) + 1.0  R(a,h) +=! X(a,b,c,d,e,f,g,h) }"""
     )
     sizes = dict(zip("ABCDEFGH", (2, 3, 1, 2, 3, 2, 2, 5), strict=True))
     agree(op, draw(op, sizes), sizes)
