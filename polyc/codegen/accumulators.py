@@ -7,7 +7,7 @@ the slots of each element are combined, pairwise and in a fixed order, and store
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from polyc.codegen import vectors
@@ -24,9 +24,9 @@ from polyc.codegen.expressions import (
     load_element,
     store_element,
 )
-from polyc.codegen.linear import LANE, Linear, as_linear, index_names
-from polyc.ir.expr import Call, Expr, identity_of, reads
-from polyc.ir.loops import Guard, If, Loop, Node, Store, Update
+from polyc.codegen.linear import LANE, Linear, index_names
+from polyc.ir.expr import Call, Expr, identity_of
+from polyc.ir.loops import Update
 
 Key = tuple[str, frozenset[tuple[tuple[Expr, ...], int]], tuple[Expr | Val, ...]]
 """Buffer, byte offset, and the conditions of the branches on the way: exclusive branches have elements of their own."""
@@ -223,164 +223,3 @@ def _load_slot(state: State, update: Update, slot: Val, lanes: int) -> Val:
     type = "i1" if dtype.kind == "b" else memory_type(dtype)
     full = Val("", type, lanes).full_type
     return state.fn.effect_value(f"load {full}, {slot}, align {_slot_align(full, lanes, dtype.itemsize)}", type, lanes)
-
-
-# -- which buffers a loop can hold
-
-
-@dataclass(frozen=True, slots=True)
-class _Site:
-    update: Update
-    inner: frozenset[str]
-    """Variables that change while the loop runs."""
-    expanded: tuple[Loop, ...]
-    conditions: tuple[tuple[Expr, bool, int], ...]
-    """Conditions on the way, with the arm taken and the identity of the branch."""
-
-
-def held_buffers(state: State, ctx: Context, loop: Loop) -> frozenset[str]:
-    """Those of `loop.registers` that the code inside lets us keep out of memory while it runs; the others stay in memory."""
-    wanted = [name for name in loop.registers if name not in state.held]
-    return frozenset(name for name in wanted if _is_holdable(ctx, loop, name))
-
-
-def _is_holdable(ctx: Context, loop: Loop, name: str) -> bool:
-    expanded = (loop,) if is_expanded(loop) else ()
-    inner = frozenset() if is_expanded(loop) else frozenset((loop.var,))
-    if ctx.lane is not None and not all(_depends_on(s.subscripts, ctx.lane) for s in _updates_of(loop.body, name)):
-        return False  # the lanes outside share the element: each iteration adds their sum to memory
-    sites: list[_Site] = []
-    if not _collect(loop.body, name, inner, expanded, (), sites):
-        return False
-    shapes = set()
-    for site in sites:
-        relevant = _relevant_loops(site)
-        if relevant is None:
-            return False
-        shapes.add((site.update.subscripts, site.update.op, relevant))
-    if len(shapes) > 1 or not sites:
-        return False
-    return all(_same_or_exclusive(a, b) for i, a in enumerate(sites) for b in sites[:i])
-
-
-def _depends_on(subscripts: tuple[Expr, ...], variable: str) -> bool:
-    return any(variable in index_names(s) for s in subscripts)
-
-
-def _updates_of(body: tuple[Node, ...], name: str) -> Iterator[Update]:
-    for node in body:
-        match node:
-            case Update() if node.buffer == name:
-                yield node
-            case If():
-                yield from _updates_of(node.body + node.orelse, name)
-            case Loop():
-                yield from _updates_of(node.body, name)
-
-
-def is_expanded(loop: Loop) -> bool:
-    return loop.kind in ("unroll", "vector") and loop.max_trip is not None
-
-
-def _collect(
-    body: tuple[Node, ...],
-    name: str,
-    inner: frozenset[str],
-    expanded: tuple[Loop, ...],
-    conditions: tuple[tuple[Expr, bool, int], ...],
-    sites: list[_Site],
-) -> bool:
-    """Gather the updates of `name`; False where it is used in any other way."""
-    for node in body:
-        if any(read.tensor == name for expr in node_expressions(node) for read in reads(expr)):
-            return False
-        match node:
-            case Store():
-                if node.buffer == name:
-                    return False
-            case Update():
-                if node.buffer == name:
-                    sites.append(_Site(node, inner, expanded, conditions))
-            case If():
-                arms = ((node.body, True), (node.orelse, False))
-                if not all(
-                    _collect(b, name, inner, expanded, (*conditions, (node.condition, arm, id(node))), sites) for b, arm in arms
-                ):
-                    return False
-            case Loop():
-                if node.kind == "parallel":
-                    return False
-                deeper = (inner, (*expanded, node)) if is_expanded(node) else (inner | {node.var}, expanded)
-                if not _collect(node.body, name, *deeper, conditions, sites):
-                    return False
-    return True
-
-
-def node_expressions(node: Node) -> Iterator[Expr]:
-    """The expressions of a node itself, not of its body."""
-    match node:
-        case Store() | Update():
-            yield from node.subscripts
-            yield node.value
-        case Guard():
-            yield from (node.value, node.bound)
-            if node.condition is not None:
-                yield node.condition
-        case If():
-            yield node.condition
-        case Loop():
-            yield from (node.lower, node.upper)
-
-
-def _relevant_loops(site: _Site) -> tuple[object, ...] | None:
-    """The expanded loops whose copies have elements of their own, or None where the target cannot be held."""
-    subscripts = site.update.subscripts
-    names = set().union(*(index_names(s) for s in subscripts)) if subscripts else set()
-    own = [loop for loop in site.expanded if loop.var in names]
-    changing = site.inner | {loop.var for loop in site.expanded if loop.var not in names}
-    if names & changing or any(reads(s) for s in subscripts):
-        return None
-    bounds = [bound for loop in own for bound in (loop.lower, loop.upper)]
-    tests = [condition for condition, _, _ in site.conditions]
-    if any(index_names(e) & changing or reads(e) for e in bounds + tests):
-        return None
-    if not _is_disjoint(subscripts, own):
-        return None
-    return tuple((loop.var, loop.kind, loop.lower, loop.upper, loop.max_trip, loop.lanes) for loop in own)
-
-
-def _is_disjoint(subscripts: tuple[Expr, ...], own: list[Loop]) -> bool:
-    """Whether different copies and lanes write different elements: in each dimension the strides of the variables nest."""
-    trips = {loop.var: loop.max_trip or 1 for loop in own}
-    seen: set[str] = set()
-    for subscript in subscripts:
-        env = {name: Val("%", "i64") for name in index_names(subscript)}
-        strides: list[tuple[int, int, str]] = []
-        for atoms, c in as_linear(subscript, env, None).items():
-            touched = [n for atom in atoms for n in index_names(atom) if n in trips]
-            if not touched:
-                continue
-            name = getattr(atoms[0], "name", "")
-            if len(atoms) != 1 or name not in trips:
-                return False
-            strides.append((abs(c), trips[name], name))
-        reach = 0
-        for stride, trip, name in sorted(strides):
-            if name in seen or stride <= reach:
-                return False
-            seen.add(name)
-            reach += stride * (_rounded(trip, name, own) - 1)
-    return seen == set(trips)
-
-
-def _rounded(trip: int, name: str, own: list[Loop]) -> int:
-    """Iterations including the lanes of the last vector: those beyond the bound are masked, but the keys must differ."""
-    lanes = next(loop.lanes if loop.kind == "vector" else 1 for loop in own if loop.var == name)
-    return -(-trip // lanes) * lanes
-
-
-def _same_or_exclusive(a: _Site, b: _Site) -> bool:
-    taken = {branch: arm for _, arm, branch in a.conditions}
-    if any(taken.get(branch, arm) != arm for _, arm, branch in b.conditions):
-        return True
-    return {(c, arm) for c, arm, _ in a.conditions} == {(c, arm) for c, arm, _ in b.conditions}

@@ -1,32 +1,19 @@
 """LoopNest → LLVM IR text.  Translation only: kinds, lanes, registers and buffers were decided by the scheduler.
 
 The entry point loads addresses and parameters, lays out the workspace and calls an internal function whose buffer
-arguments are noalias.  Every loop becomes a guarded region; vector loops a main loop of interleaved vectors, a loop of
-single vectors, and a masked tail (a scalar one where the target has no masks).
+arguments are noalias; `statements` writes what is in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import assert_never
-
 from polyc.codegen import vectors
-from polyc.codegen.accumulators import Frame, emit_update, finish_frame, held_buffers, node_expressions
 from polyc.codegen.builder import Function, Module, Val, int_val
-from polyc.codegen.context import Context, Predicate, State
-from polyc.codegen.expressions import (
-    as_scalar,
-    byte_offset,
-    eval_expr,
-    eval_predicates,
-    eval_value,
-    store_element,
-)
-from polyc.codegen.linear import constant_of, index_names, split_lane
-from polyc.codegen.openmp import argument_text, emit_parallel
-from polyc.ir.expr import Call, Const, Expr, Index, int_const, reads, simplify_int
-from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Store, Update
+from polyc.codegen.context import Context, State
+from polyc.codegen.expressions import eval_expr
+from polyc.codegen.openmp import argument_text
+from polyc.codegen.statements import emit_body
+from polyc.ir.expr import Call, Expr, int_const, simplify_int
+from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node
 from polyc.target import BASELINE, Target
 
 _WORKSPACE_ALIGN = 64
@@ -42,9 +29,6 @@ def emit_llvm(nest: LoopNest, target: Target) -> str:
         '"no-trapping-math"="true"'
     )
     return module.as_text(target.triple, attributes)
-
-
-# -- entry points
 
 
 def _emit_entry(nest: LoopNest, target: Target, module: Module) -> None:
@@ -153,255 +137,3 @@ def has_guards(body: tuple[Node, ...]) -> bool:
                 if has_guards(node.body):
                     return True
     return False
-
-
-# -- nodes
-
-
-def emit_body(state: State, ctx: Context, body: tuple[Node, ...]) -> None:
-    for node in body:
-        match node:
-            case Store():
-                _emit_store(state, ctx, node)
-            case Update():
-                _emit_update(state, ctx, node)
-            case Guard():
-                _emit_guard(state, ctx, node)
-            case If():
-                _emit_if(state, ctx, node)
-            case Loop():
-                emit_loop(state, ctx, node)
-            case _:
-                assert_never(node)
-
-
-def _emit_store(state: State, ctx: Context, node: Store) -> None:
-    if ctx.lane is None and state.by_name[node.buffer].space != "register":
-        # One branch for the value and its store, instead of conditional reads.
-        with state.fn.when(as_scalar(state, eval_predicates(state, ctx))):
-            ctx = ctx.branched()
-            store_element(state, ctx, state.by_name[node.buffer], node.subscripts, eval_value(state, ctx, node.value))
-        return
-    store_element(state, ctx, state.by_name[node.buffer], node.subscripts, eval_value(state, ctx, node.value))
-
-
-def _emit_update(state: State, ctx: Context, node: Update) -> None:
-    if ctx.lane is None and node.buffer not in state.held and state.by_name[node.buffer].space != "register":
-        with state.fn.when(as_scalar(state, eval_predicates(state, ctx))):
-            emit_update(state, ctx.branched(), node)
-        return
-    emit_update(state, ctx, node)
-
-
-def _emit_guard(state: State, ctx: Context, node: Guard) -> None:
-    fn = state.fn
-    value, bound = eval_value(state, ctx, node.value), eval_value(state, ctx, node.bound)
-    failed = fn.compare("icmp uge", value, bound)
-    if node.condition is not None:
-        failed_where = eval_value(state, ctx, node.condition)
-        failed = fn.binary("and", failed, failed_where)
-    guard = fn.and_(*eval_predicates(state, ctx))
-    if guard is not None:
-        failed = fn.binary("and", failed, guard)
-    value, bound = (fn.splat(v, failed.lanes) for v in (value, bound))
-    with fn.when(vectors.is_any(fn, failed)):
-        if failed.lanes > 1:
-            bits = fn.pure(f"bitcast {failed} to i{failed.lanes}", f"i{failed.lanes}")
-            lane = fn.intrinsic("cttz", bits, extra="i1 false")
-            value, bound = (fn.pure(f"extractelement {v}, {lane}", v.type) for v in (value, bound))
-        _declare_report(state)
-        operands = f"{state.hidden['error']}, i64 {node.check}, {value}, {bound}"
-        fn.effect(f'call void @"{state.nest.name}.report"({operands})')
-
-
-def _declare_report(state: State) -> None:
-    """Only the first failure is kept: the check number changes from -1 once."""
-    state.module.extra["report"] = f'''
-define internal void @"{state.nest.name}.report"(ptr %error, i64 %check, i64 %value, i64 %bound) noinline cold {{
-  %pair = cmpxchg ptr %error, i64 -1, i64 %check seq_cst seq_cst, align 8
-  %first = extractvalue {{ i64, i1 }} %pair, 1
-  br i1 %first, label %write, label %done
-write:
-  %p1 = getelementptr i8, ptr %error, i64 8
-  store i64 %value, ptr %p1, align 8
-  %p2 = getelementptr i8, ptr %error, i64 16
-  store i64 %bound, ptr %p2, align 8
-  br label %done
-done:
-  ret void
-}}'''
-
-
-def _emit_if(state: State, ctx: Context, node: If) -> None:
-    fn = state.fn
-    condition = eval_value(state, ctx, node.condition)
-    # Code moved out of the branch evaluates the condition again, unless it reads memory.
-    kept: Expr | Val = condition if reads(node.condition) else node.condition
-    opposite: Expr | Val = fn.not_(condition) if isinstance(kept, Val) else Call("not", (kept,))
-    if condition.lanes > 1:
-        emit_body(state, ctx.under(Predicate(kept)), node.body)
-        emit_body(state, ctx.under(Predicate(opposite)), node.orelse)
-        return
-    then, other, after = fn.new_block("then"), fn.new_block("else"), fn.new_block("endif")
-    fn.branch_if(condition, then, other)
-    for block, body, predicate in ((then, node.body, kept), (other, node.orelse, opposite)):
-        fn.place(block)
-        with fn.scope():
-            emit_body(state, ctx.under(Predicate(predicate, branched=True)), body)
-        fn.branch(after)
-    fn.place(after)
-
-
-# -- loops
-
-
-def emit_loop(state: State, ctx: Context, loop: Loop) -> None:
-    """Emit a loop of any kind; with `registers` its accumulators are set up before and stored behind it."""
-    if loop.kind == "parallel" and not state.in_parallel and ctx.lane is None:
-        emit_parallel(state, ctx, loop, lambda inner, context, lo, hi: _emit_serial(inner, context, loop, lo, hi))
-        return
-    if loop.kind in ("unroll", "vector") and loop.max_trip is not None:
-        _with_frame(state, ctx, loop, lambda: _emit_expanded(state, ctx, loop))
-        return
-    lower, upper = eval_expr(state, ctx, loop.lower), eval_expr(state, ctx, loop.upper)
-    run: Callable[[], None]
-    if is_vectorizable(state, ctx, loop):
-        run = lambda: _emit_vector(state, ctx, loop, lower, upper)  # noqa: E731
-    else:
-        run = lambda: _emit_serial(state, ctx, loop, lower, upper)  # noqa: E731
-    is_run = state.fn.compare("icmp slt", lower, upper)
-    if loop.initial and not _surely_runs(loop):
-        with state.fn.when(state.fn.compare("icmp sge", lower, upper)):
-            for start in loop.initial:
-                emit_body(state, ctx, start.nest)
-    with state.fn.when(is_run):
-        _with_frame(state, ctx, loop, run)
-
-
-def _surely_runs(loop: Loop) -> bool:
-    return isinstance(loop.lower, Const) and isinstance(loop.upper, Const) and loop.lower.value < loop.upper.value
-
-
-def _with_frame(state: State, ctx: Context, loop: Loop, run: Callable[[], None]) -> None:
-    held = held_buffers(state, ctx, loop) if loop.registers else frozenset()
-    for start in loop.initial:
-        if start.buffer not in held:
-            emit_body(state, ctx, start.nest)
-    if not held:
-        run()
-        return
-    fn = state.fn
-    frame = Frame(ctx, fn.current, list(fn.scopes), held, {i.buffer: i.value for i in loop.initial})
-    start = fn.new_block("start")
-    fn.branch(start)
-    fn.place(start)
-    state.held.update(dict.fromkeys(held, frame))
-    with fn.scope():
-        run()
-    for name in held:
-        del state.held[name]
-    with fn.scope():
-        finish_frame(state, frame)
-
-
-def _emit_serial(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val) -> None:
-    state.invalidate_all()
-    state.fn.counted_loop(lower, upper, loop.step, lambda i: emit_body(state, ctx.bind(loop.var, i), loop.body))
-    state.invalidate_all()
-
-
-def _emit_expanded(state: State, ctx: Context, loop: Loop) -> None:
-    """All copies of an unrolled loop, or all vectors of a short vector loop; those not surely inside are predicated."""
-    assert loop.max_trip is not None
-    lanes = loop.lanes if is_vectorizable(state, ctx, loop) else 1
-    trip = constant_trip(loop)
-    copies = loop.max_trip if trip is None else min(trip, loop.max_trip)
-    inside = Predicate(Call("lt", (Index(loop.var), loop.upper)), loop.var, loop.lower)
-    for number, start in enumerate(range(0, copies, lanes)):
-        base: int | Expr = start
-        if loop.lower != int_const(0):
-            base = simplify_int(Call("add", (loop.lower, int_const(start))))
-            base = int(base.value) if isinstance(base, Const) else base
-        bound = ctx.bind(loop.var, base)
-        if lanes > 1:
-            bound = ctx.bind_lanes(loop.var, base, lanes, number % loop.interleave)
-        if trip is None or start + lanes > trip:
-            bound = bound.under(inside)
-        emit_body(state, bound, loop.body)
-
-
-def constant_trip(loop: Loop) -> int | None:
-    """Iterations of an expanded loop (step 1) where its bounds differ by a constant."""
-    trip = simplify_int(Call("sub", (loop.upper, loop.lower)))
-    return max(0, int(trip.value)) if isinstance(trip, Const) else None
-
-
-def _emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val) -> None:
-    """Interleaved vectors, single vectors, and the rest under a mask or one by one."""
-    fn, lanes = state.fn, loop.lanes
-
-    def emit_vectors(count: int) -> Callable[[Val], None]:
-        def emit(i: Val) -> None:
-            for copy in range(count):
-                base = i if copy == 0 else fn.binary("add", i, int_val(copy * lanes))
-                emit_body(state, ctx.bind_lanes(loop.var, base, lanes, copy), loop.body)
-
-        return emit
-
-    trip = fn.binary("sub", upper, lower)
-    start = lower
-    for count in (loop.interleave, 1) if loop.interleave > 1 else (1,):
-        width = lanes * count
-        whole = fn.binary("sub", trip, _modulo(fn, trip, width))
-        stop = fn.binary("add", lower, whole)
-        state.invalidate_all()
-        with fn.when(fn.compare("icmp slt", start, stop)):
-            fn.counted_loop(start, stop, width, emit_vectors(count))
-        state.invalidate_all()
-        start = stop
-    with fn.when(fn.compare("icmp slt", start, upper)):
-        if state.target.has_masks:
-            inside = Predicate(Call("lt", (Index(loop.var), loop.upper)), loop.var)
-            emit_body(state, ctx.bind_lanes(loop.var, start, lanes).under(inside), loop.body)
-        else:
-            _emit_serial(state, replace(ctx, is_remainder=True), loop, start, upper)
-    state.invalidate_all()
-
-
-def _modulo(fn: Function, trip: Val, width: int) -> Val:
-    if width & (width - 1):
-        return fn.binary("srem", trip, int_val(width))
-    return fn.binary("and", trip, int_val(width - 1))
-
-
-def is_vectorizable(state: State, ctx: Context, loop: Loop) -> bool:
-    """Whether the loop runs several values of its variable at once; if not, it runs one by one."""
-    if loop.kind != "vector" or loop.lanes == 1 or ctx.lane is not None or ctx.is_remainder:
-        return False
-    inner = ctx.bind_lanes(loop.var, Val("%", "i64"), loop.lanes)
-    return all(_is_vector_node(state, inner, node) for node in loop.body)
-
-
-def _is_vector_node(state: State, ctx: Context, node: Node) -> bool:
-    lane = ctx.lane
-    assert lane is not None
-    match node:
-        case Store() | Update():
-            names = set().union(*(index_names(s) for s in node.subscripts)) if node.subscripts else set()
-            if lane not in names:
-                return isinstance(node, Update)
-            split = split_lane(byte_offset(ctx, state.by_name[node.buffer], node.subscripts), lane)
-            if split is None:
-                return isinstance(node, Store)
-            return constant_of(split[1]) != 0
-        case Guard():
-            return True
-        case If():
-            return all(_is_vector_node(state, ctx, n) for n in node.body + node.orelse)
-        case Loop():
-            if node.kind == "parallel" or any(lane in index_names(e) for e in node_expressions(node)):
-                return False
-            inner = ctx.bind(node.var, Val("%", "i64"))
-            return all(_is_vector_node(state, inner, n) for n in node.body)
-        case _:
-            assert_never(node)

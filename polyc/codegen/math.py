@@ -14,12 +14,39 @@ def emit_function(fn: Function, target: Target, op: str, args: list[Val]) -> Val
     if polynomials.has_inline(op, args[0].type):
         return polynomials.emit_inline(fn, target, op, args[0])
     match op:
+        case "pow":
+            return _power(fn, target, *args)
         case "rhypot":
             return fn.binary("fdiv", float_val(1.0, args[0].type), call_libm(fn, "hypot", args))
         case "sinpi" | "cospi":
             return _circular_pi(fn, op, args[0])
         case _:
             return call_libm(fn, op, args)
+
+
+def _power(fn: Function, target: Target, x: Val, y: Val) -> Val:
+    """Squares, roots and small integer powers directly, other float32 inline, other float64 from the C library."""
+    for exponent in (0.0, 1.0, 2.0, 3.0, 4.0, -1.0, 0.5, -0.5):
+        if y == float_val(exponent, x.type):
+            return _simple_power(fn, x, exponent)
+    return polynomials.emit_power(fn, target, x, y) if x.type == "float" else call_libm(fn, "pow", [x, y])
+
+
+def _simple_power(fn: Function, x: Val, exponent: float) -> Val:
+    one = float_val(1.0, x.type)
+    if exponent < 0:
+        return fn.binary("fdiv", one, _simple_power(fn, x, -exponent))
+    if exponent == 0.5:
+        # Adding zero turns the root of -0 into +0; the power of -inf is +inf, where its root is NaN.
+        root = fn.binary("fadd", fn.intrinsic("sqrt", x), float_val(0.0, x.type))
+        lowest = fn.compare("fcmp oeq", x, float_val(float("-inf"), x.type))
+        return fn.select(lowest, float_val(float("inf"), x.type), root)
+    if exponent == 0:
+        return one
+    square = fn.binary("fmul", x, x) if exponent > 1 else x
+    if exponent == 4:
+        return fn.binary("fmul", square, square)
+    return fn.binary("fmul", square, x) if exponent == 3 else square
 
 
 def call_libm(fn: Function, op: str, args: list[Val]) -> Val:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -208,3 +210,19 @@ def test_vector_operands_of_several_widths(level, rng, dtype):
         y = np.zeros(size, "i4")
         code.run({"X": x, "Y": y}, {"N": size})
         np.testing.assert_array_equal(y, (x + np.arange(size)).astype("i4"))
+
+
+def test_buffers_that_may_share_memory_are_not_noalias(level, rng):
+    """An output that is its own input, instance by instance; a third array stays noalias."""
+    nest = elementwise(op("mul", rd("X", i("i")), Const(3.0, F32)), F32, F32, 16, 2)
+    x, y = nest.buffers
+    z = argument("Z", F32, (n("N"),), 2)
+    shared = LoopNest("f", (*nest.parameters, "Z.stride0"), (x, replace(y, may_alias=("X",)), z), nest.body)
+    code = compiled(shared, level)
+    body = next(line for line in code.text.splitlines() if line.startswith("define internal void"))
+    assert body.count("noalias") == 1
+    for size in SIZES:
+        data = rng.standard_normal(size).astype("f4")
+        want = data * 3
+        code.run({"X": data, "Y": data, "Z": data}, {"N": size})
+        np.testing.assert_array_equal(data, want)

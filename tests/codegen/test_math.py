@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from polyc.codegen.polynomials import INLINE
-from polyc.ir.expr import OPERATORS
+from polyc.ir.expr import OPERATORS, Const
 from polyc.ir.loops import Loop, LoopNest, Store
 from polyc.ir.types import F32, F64
 
 from .support import LEVELS, argument, c, compiled, i, n, op, rd, strides_of
+from .test_loops_to_llvm import elementwise
 
 BOUNDS = {"exp": 2, "exp2": 2, "log": 2, "sqrt": 2, "rsqrt": 2, "log2": 3, "log10": 3, "tanh": 4, "sigmoid": 4, "erf": 4}
 
@@ -114,6 +115,55 @@ def test_scalar_and_vector_code_give_the_same_bits(name, level):
     x = sample32()[::97]
     vector, scalar = apply(name, x, F32, level), apply(name, x, F32, level, "serial")
     np.testing.assert_array_equal(vector, scalar)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_float32_powers(level):
+    """C99's special cases, and 2 ULP elsewhere."""
+    special = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        2.0,
+        -2.0,
+        3.0,
+        -3.0,
+        0.5,
+        -0.5,
+        1e-40,
+        3e38,
+        1e9,
+        -1e9,
+        np.inf,
+        -np.inf,
+        np.nan,
+        16777217.0,
+    ]
+    a, b = (v.ravel().astype("f4") for v in np.meshgrid(special, special))
+    rng = np.random.default_rng(1)
+    x = np.exp(rng.uniform(-80, 80, 20000)).astype("f4")
+    y = (rng.uniform(-100, 100, x.size) / np.maximum(1, np.abs(np.log(x)))).astype("f4")
+    a, b = np.concatenate([a, x]), np.concatenate([b, y])
+    with np.errstate(all="ignore"):
+        exact = np.power(a.astype(np.longdouble), b.astype(np.longdouble))
+        # longdouble keeps more exponents, so signs and NaN are those of float64
+        plain = np.power(a.astype(float), b.astype(float))
+    got = apply("pow", a, F32, level, "vector", b)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(plain))
+    np.testing.assert_array_equal(np.signbit(got)[~np.isnan(got)], np.signbit(plain)[~np.isnan(got)])
+    assert np.nanmax(ulp_error(got, exact)) <= 2
+
+
+@pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0, 3.0, 4.0, -1.0, 0.5, -0.5, 2.5])
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_constant_powers(dtype, exponent):
+    x = np.array([*SPECIAL, 3.7, 1e10, 0.1], dtype.numpy)
+    y = np.empty_like(x)
+    nest = elementwise(op("pow", rd("X", i("i")), Const(exponent, dtype)), dtype, dtype, 16)
+    compiled(nest).run({"X": x, "Y": y}, {"N": x.size})
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(y, np.power(x.astype(float), np.full(x.size, exponent)).astype(dtype.numpy), rtol=5e-7)
 
 
 ONE_ARGUMENT = [k for k, v in OPERATORS.items() if v.result == "float" and v.arity == 1]
