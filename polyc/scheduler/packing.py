@@ -12,14 +12,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import islpy
-
 from polyc.config import Options
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Index, Read, reads, rewrite
 from polyc.ir.program import Statement, Tensor
-from polyc.poly import isl
-from polyc.poly.ranges import Ranges, StatementRanges
+from polyc.poly.domains import project_domain
+from polyc.poly.ranges import StatementRanges
 from polyc.poly.rows import Band, Leaf, Member, Node, Row, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement, extract_scop
 from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
@@ -188,22 +186,13 @@ def _add_copy(scop: Scop, choice: _Choice) -> tuple[str, Scop] | None:
         tensors=(*program.tensors, packed),
     )
     intervals = {i: own.indices[i] for i in choice.order}
-    copy_ranges = StatementRanges(intervals, _copy_domain(copy, own, s, ranges))
+    copy_ranges = StatementRanges(intervals, project_domain(own.domain, s.indices, copy_name, choice.order))
     new_ranges = replace(
         ranges,
         statements={**ranges.statements, copy_name: copy_ranges},
         tensors={**ranges.tensors, name: tuple(intervals[i] for i in choice.order)},
     )
     return copy_name, extract_scop(new_program, new_ranges)
-
-
-def _copy_domain(copy: Statement, own: StatementRanges, s: ScopStatement, ranges: Ranges) -> islpy.Set:
-    """The projection of the statement's domain on the copied indices, in the copy's order."""
-    space = isl.set_space(ranges.parameters, copy.name, copy.indices)
-    projection = islpy.Map.universe(own.domain.get_space().map_from_domain_and_range(space))
-    for n, i in enumerate(copy.indices):
-        projection = projection.equate(islpy.dim_type.in_, s.indices.index(i), islpy.dim_type.out, n)
-    return own.domain.apply(projection)
 
 
 def _place_copy(node: Node, choice: _Choice, copy: str, scop: Scop, target: Target) -> Node | None:
@@ -242,6 +231,10 @@ def _place_in_band(band: Band, choice: _Choice, copy: str, scop: Scop, target: T
             return None
         return Band(tuple(_with_row(m, i, choice, copy) for m, i in above), inner)
     used = {i for _, i in above}
+    producers = {x.name for x in scop.statements if x.target == choice.read.tensor} & set(statements_of(band))
+    if producers and rest:
+        # What is copied is made inside the loops that the copy would have to stay above.
+        return None
     if rest and _is_small(choice, scop, target):
         # The whole copy stays in the cache: make it once, and leave the loops below whole for threads.
         own = Band(_copy_members(choice, copy, choice.order), Leaf(copy))
@@ -249,7 +242,11 @@ def _place_in_band(band: Band, choice: _Choice, copy: str, scop: Scop, target: T
     free = tuple(i for i in choice.order if i not in used)
     own = Band(_copy_members(choice, copy, free), Leaf(copy))
     below: Node = Band(tuple(rest), band.child) if rest else band.child
-    parts = (own, *(below.children if isinstance(below, Sequence) else (below,)))
+    children = below.children if isinstance(below, Sequence) else (below,)
+    first = next((n for n, child in enumerate(children) if s.name in statements_of(child)), 0) if producers else 0
+    if producers & set(statements_of(children[first])):
+        return None
+    parts = (*children[:first], own, *children[first:])
     return Band(tuple(_with_row(m, i, choice, copy) for m, i in above), Sequence(parts))
 
 
