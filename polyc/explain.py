@@ -27,10 +27,9 @@ def format_scop(scop: Any) -> str:
 
 def format_schedule(schedule: Any) -> str:
     """The isl schedule tree as YAML; reads back with `islpy.Schedule.read_from_str`."""
-    import islpy
+    from polyc.poly.tree import format_tree
 
-    printer = islpy.Printer.to_str(islpy.DEFAULT_CONTEXT).set_yaml_style(islpy.yaml_style.BLOCK)
-    return printer.print_schedule(schedule).get_str()
+    return format_tree(schedule)
 
 
 def summarize(lowered: Lowered) -> str:

@@ -68,12 +68,12 @@ class _Translator:
         if kind == isl.ast_node_type.block:
             children = node.block_get_children()
             return [n for c in range(children.n_ast_node()) for n in self.translate(children.get_at(c), ranges, marks)]
-        if kind == isl.ast_node_type.if_:
+        if kind == isl.AST_IF:
             condition = expr_of_ast(node.if_get_cond(), set(ranges))
             body = self.translate(node.if_get_then_node(), ranges, marks)
             orelse = self.translate(node.if_get_else_node(), ranges, marks) if node.if_has_else() else []
             return [If(condition, tuple(body), tuple(orelse))]
-        if kind == isl.ast_node_type.for_:
+        if kind == isl.AST_FOR:
             return self._loop(node, ranges, marks)
         if kind == isl.ast_node_type.user:
             return self._instance(node, ranges)

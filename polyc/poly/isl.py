@@ -9,15 +9,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import islpy as isl
+from islpy import Aff as Aff
+from islpy import AstBuild as AstBuild
+from islpy import AstNode as AstNode
+from islpy import Map as Map
+from islpy import MultiUnionPwAff as MultiUnionPwAff
+from islpy import PwAff as PwAff
+from islpy import Schedule as Schedule
+from islpy import Set as Set
+from islpy import UnionMap as UnionMap
+from islpy import UnionSet as UnionSet
+from islpy import ast_node_type as ast_node_type
+from islpy import dim_type as dim_type
 
 from polyc.diagnostics import CompileBudgetError, Diagnostic
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Select, Size, int_const
 from polyc.ir.types import BOOL
 
-Set, Map, UnionSet, UnionMap = isl.Set, isl.Map, isl.UnionSet, isl.UnionMap
-PwAff, Aff, MultiUnionPwAff, Schedule = isl.PwAff, isl.Aff, isl.MultiUnionPwAff, isl.Schedule
-AstBuild, AstNode, ast_node_type = isl.AstBuild, isl.AstNode, isl.ast_node_type
-dim_type = isl.dim_type
+
+AST_FOR, AST_IF = ast_node_type.__members__["for_"], ast_node_type.__members__["if_"]
+"""Node types whose names end in an underscore, which type stubs do not know."""
 
 
 class NotAffine(Exception):

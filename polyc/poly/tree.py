@@ -153,3 +153,9 @@ def row_function(row: Row, domain: islpy.Set) -> islpy.PwAff:
         if coefficient:
             aff = aff.set_coefficient_val(islpy.dim_type.in_, position, islpy.Val(coefficient))
     return isl.PwAff.from_aff(aff.set_constant_val(islpy.Val(row.constant)))
+
+
+def format_tree(schedule: islpy.Schedule) -> str:
+    """The isl schedule tree as YAML; it reads back with ``Schedule.read_from_str``."""
+    printer = islpy.Printer.to_str(islpy.DEFAULT_CONTEXT).set_yaml_style(islpy.yaml_style.BLOCK)
+    return printer.print_schedule(schedule).get_str()

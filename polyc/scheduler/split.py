@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import islpy
-
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Read, identity_of, int_const, simplify_int, substitute
 from polyc.ir.program import Program, Reduction, Statement, Tensor
-from polyc.poly import isl
+from polyc.poly.domains import map_domain, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.scheduler.accesses import trip_count
 
@@ -118,7 +116,9 @@ def _split(
         s.span,
     )
     chunks = Interval(int_const(0), n_chunks)
-    partial_domain = _partial_domain(partial, s, own, index, point, size, ranges)
+    values: list[Expr] = [point if i == index else Index(i) for i in s.indices]
+    inside = [Call("ge", (Index(inner), int_const(0))), Call("lt", (Index(inner), int_const(size)))]
+    partial_domain = map_domain(own.domain, partial.name, partial.indices, values, inside)
     partial_ranges = StatementRanges(
         {
             **{i: own.indices[i] for i in left},
@@ -128,21 +128,6 @@ def _split(
         },
         partial_domain,
     )
-    kept = len(left) + 1
-    whole_domain = partial_domain.project_out(islpy.dim_type.set, kept, len(partial.indices) - kept).set_tuple_name(s.name)
+    whole_domain = project_domain(partial_domain, partial.indices, s.name, whole.indices)
     whole_ranges = StatementRanges({**{i: own.indices[i] for i in left}, chunk: chunks}, whole_domain)
     return partial, whole, tensor, {partial.name: partial_ranges, s.name: whole_ranges}
-
-
-def _partial_domain(
-    partial: Statement, s: Statement, own: StatementRanges, index: str, point: Expr, size: int, ranges: Ranges
-) -> islpy.Set:
-    """``{ part[left, c, t, others] : S[left, lower + c*T + t, others] in domain, 0 <= t < T }``."""
-    space = isl.set_space(ranges.parameters, partial.name, partial.indices)
-    affine = isl.Affine(space, {i: n for n, i in enumerate(partial.indices)})
-    multi = islpy.MultiPwAff.zero(space.map_from_domain_and_range(own.domain.get_space()))
-    for n, i in enumerate(s.indices):
-        multi = multi.set_pw_aff(n, affine.pw_aff(point if i == index else Index(i)))
-    domain = own.domain.preimage_multi_pw_aff(multi)
-    inner = affine.pw_aff(Index(f"{index}.in"))
-    return domain.intersect(inner.ge_set(affine.constant(0))).intersect(inner.lt_set(affine.constant(size)))

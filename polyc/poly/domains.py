@@ -1,0 +1,37 @@
+"""Domains of statements that a rewriting of the program makes from other statements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import islpy
+
+from polyc.ir.expr import Expr
+from polyc.poly import isl
+
+
+def project_domain(domain: islpy.Set, indices: Sequence[str], name: str, kept: Sequence[str]) -> islpy.Set:
+    """``{ name[kept] : exists the other indices with S[indices] in domain }``, in the order of `kept`."""
+    space = isl.set_space(_parameters(domain), name, kept)
+    projection = islpy.Map.universe(domain.get_space().map_from_domain_and_range(space))
+    for n, index in enumerate(kept):
+        projection = projection.equate(islpy.dim_type.in_, list(indices).index(index), islpy.dim_type.out, n)
+    return domain.apply(projection)
+
+
+def map_domain(
+    domain: islpy.Set, name: str, indices: Sequence[str], values: Sequence[Expr], conditions: Sequence[Expr]
+) -> islpy.Set:
+    """``{ name[indices] : S[values] in domain, conditions }``: `values` are affine in `indices`, one per dimension of S."""
+    affine = isl.Affine(isl.set_space(_parameters(domain), name, indices), {i: n for n, i in enumerate(indices)})
+    multi = islpy.MultiPwAff.zero(affine.space.map_from_domain_and_range(domain.get_space()))
+    for n, value in enumerate(values):
+        multi = multi.set_pw_aff(n, affine.pw_aff(value))
+    result = domain.preimage_multi_pw_aff(multi)
+    for condition in conditions:
+        result = result.intersect(affine.condition(condition))
+    return result
+
+
+def _parameters(domain: islpy.Set) -> list[str]:
+    return [str(domain.get_dim_name(islpy.dim_type.param, n)) for n in range(domain.dim(islpy.dim_type.param))]
