@@ -74,3 +74,19 @@ def test_results_that_overflow_only_in_f32_are_unsure() -> None:
     expected = expect_results(program, {"A": np.array([1e20, 1.0, 1.0], np.float32)})
     assert check_results({"O": np.array([np.inf, 1.0, 1.0], np.float32)}, expected) is None
     assert check_results({"O": np.array([1e20, 1.001, 1.0], np.float32)}, expected) is not None
+
+
+def test_a_clamp_at_zero_leaves_room_for_the_sums_behind_it() -> None:
+    """Half of the results are exactly 0: the median element says nothing about the size of the sums."""
+    program = parse_program(
+        "program p(A: f32[M, N]) -> (O) sizes M, N temporary S: f32[?] output O: f32[?]"
+        " S0(i, k): S[i] += A[i, k] init 0.0:f32 S1(i): O[i] = max(S[i] - 1.0:f32, 0.0:f32)"
+    )
+    a = np.random.default_rng(0).standard_normal((64, 4000)).astype(np.float32)
+    a[0] -= a[0].mean()
+    a[0, 0] += 1.00001  # a sum next to 1: what is left behind the subtraction is mostly rounding
+    a[1:40] = -1
+    expected = expect_results(program, {"A": a})
+    sums = a[:, ::-1].cumsum(1, dtype=np.float32)[:, -1]
+    assert check_results({"O": np.maximum(sums - 1, np.float32(0))}, expected) is None
+    assert check_results({"O": np.maximum(sums * np.float32(1.01) - 1, np.float32(0))}, expected) is not None
