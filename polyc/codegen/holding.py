@@ -49,6 +49,8 @@ def _is_holdable(ctx: Context, loop: Loop, name: str, sharing: frozenset[str]) -
     sites: list[_Site] = []
     if not _collect(loop.body, name, inner, expanded, (), sites):
         return False
+    if any(start.buffer == name for start in loop.initial) and any(site.conditions for site in sites):
+        return False  # the initial value is due where the condition fails, too
     shapes = set()
     for site in sites:
         relevant = _relevant_loops(site)
@@ -123,7 +125,7 @@ def _collect(
                 ):
                     return False
             case Loop():
-                if node.kind == "parallel":
+                if node.kind == "parallel" or any(start.buffer == name for start in node.initial):
                     return False
                 deeper = (inner, (*expanded, node)) if is_expanded(node) else (inner | {node.var}, expanded)
                 if not _collect(node.body, name, *deeper, conditions, sites):

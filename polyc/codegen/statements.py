@@ -22,7 +22,7 @@ from polyc.codegen.expressions import (
     eval_value,
     store_element,
 )
-from polyc.codegen.holding import held_buffers, node_expressions
+from polyc.codegen.holding import held_buffers, is_expanded, node_expressions
 from polyc.codegen.linear import constant_of, index_names, split_lane
 from polyc.codegen.openmp import emit_parallel
 from polyc.ir.expr import Call, Const, Expr, Index, int_const, reads, simplify_int
@@ -131,7 +131,11 @@ def emit_loop(state: State, ctx: Context, loop: Loop) -> None:
     if loop.kind == "parallel" and not state.in_parallel and ctx.lane is None:
         emit_parallel(state, ctx, loop, lambda inner, context, lo, hi: _emit_serial(inner, context, loop, lo, hi))
         return
-    if loop.kind in ("unroll", "vector") and loop.max_trip is not None:
+    if is_expanded(loop):
+        if constant_trip(loop) == 0:
+            for start in loop.initial:
+                emit_body(state, ctx, start.nest)
+            return
         _with_frame(state, ctx, loop, lambda: _emit_expanded(state, ctx, loop))
         return
     lower, upper = eval_expr(state, ctx, loop.lower), eval_expr(state, ctx, loop.upper)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from polyc.ir.expr import MONOIDS, Const, Pad, Read, Select
-from polyc.ir.loops import Buffer, If, Loop, LoopNest, Store, Update
+from polyc.ir.loops import Buffer, If, InitialValue, Loop, LoopNest, Store, Update
 from polyc.ir.types import BOOL, DTYPES, F32, F64
 from polyc.ir.verify_loops import verify_loops
 
@@ -321,3 +321,23 @@ def test_register_buffers(level, rng):
             "Y": np.zeros((m, j), "f4"),
         }
         check_with_interpreter(nest, arrays, {"M": m, "N": j, "K": k}, code=code)
+
+
+@pytest.mark.parametrize("kind", ["serial", "vector", "unroll", "short vector"])
+@pytest.mark.parametrize("condition", [None, op("gt", n("M"), c(2)), op("gt", i("k"), c(2))])
+def test_accumulators_that_start_from_a_value(level, kind, condition, rng):
+    """Also where the reduction is empty, or the update stands under a condition."""
+    x, s = argument("X", F32, (n("M"), n("K")), 0), argument("S", F32, (n("M"),), 1)
+    nest_body = (Update("S", (i("i"),), "add", rd("X", i("i"), i("k"))),)
+    body = nest_body if condition is None else (If(condition, nest_body),)
+    initial = (InitialValue("S", c32(2.5), (Store("S", (i("i"),), c32(2.5)),)),)
+    short = 20 if kind in ("unroll", "short vector") else None
+    loop_kind = "vector" if kind == "short vector" else kind
+    lanes = 8 if loop_kind == "vector" else 1
+    loop = Loop("k", c(0), n("K"), 1, loop_kind, body, short, lanes, 1, ("S",), initial)
+    nest = LoopNest("f", ("M", "K", *strides_of(x, s)), (x, s), (Loop("i", c(0), n("M"), 1, "serial", (loop,)),))
+    verify_loops(nest)
+    code = compiled(nest, level)
+    for m, k in ((1, 0), (2, 1), (3, 8), (4, 19)):
+        arrays = {"X": random_array(rng, F32, (m, k)), "S": np.full(m, np.nan, "f4")}
+        check_with_interpreter(nest, arrays, {"M": m, "K": k}, code=code)
