@@ -16,7 +16,7 @@ from polyc.target import Target
 ROWS_WORTH = 6
 """Iterations that an index needs to be worth unrolling for reuse before one that is nearer in memory."""
 
-STREAM_CHUNK = 512
+STREAM_CHUNK = 1024
 """Elements of the accumulators that stay in the first-level cache while rows stream past."""
 
 STREAM_ROWS = 8
