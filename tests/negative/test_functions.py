@@ -1,6 +1,6 @@
 """Malformed functions: every refusal names the place in the user's own file."""
 
-# ruff: noqa: F821, E741 (bodies of operators use indices that Python never evaluates)
+# ruff: noqa: F821, UP037 (bodies of operators use indices that Python never evaluates)
 from __future__ import annotations
 
 import warnings

@@ -87,9 +87,9 @@ TEXTS = {
     "declared_shape": (one("O(i) = A(i)", returns="float(3) O"), "range-declared-shape", "declare the extent"),
     # depth and length
     "twenty_thousand_parentheses": (one("O(i) = " + "(" * 20000 + "A(i)" + ")" * 20000), "syntax-nesting", "temporaries"),
-    "twenty_thousand_signs": (one("O(i) = " + "-" * 20000 + "A(i)"), "syntax-nesting", "split the statement"),
-    "twenty_thousand_terms": (one("O(i) = " + "A(i) + " * 20000 + "B(i)"), "syntax-nesting", "split the statement"),
-    "twenty_thousand_conditions": (one("O(i) = " + "A(i) > 0 ? 1 : " * 20000 + "2"), "syntax-nesting", "split"),
+    "four_thousand_signs": (one("O(i) = " + "-" * 4000 + "A(i)"), "syntax-nesting", "split the statement"),
+    "four_thousand_terms": (one("O(i) = " + "A(i) + " * 4000 + "B(i)"), "syntax-nesting", "split the statement"),
+    "four_thousand_conditions": (one("O(i) = " + "A(i) > 0 ? 1 : " * 4000 + "2"), "syntax-nesting", "split"),
     "hundred_thousand_blanks": (one("O(i) = " + " " * 100_000 + "B(i)"), "semantic-undefined", "B"),
     "name_of_hundred_thousand_letters": (one(f"O(i) = {'B' * 100_000}(i)"), "semantic-undefined", "BBB…BBB"),
 }
