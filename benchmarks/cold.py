@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.coordinator import failure_line
+
 RUNS = 5
 
 
@@ -42,7 +44,7 @@ SYNTHETIC = {"(chain of 100 statements)": chain_of_statements, "(20 statements, 
 
 
 def compile_once(name: str) -> dict[str, float]:
-    """CPU and wall seconds of importing polyc and of making the workload's kernel, in this (fresh) process."""
+    """CPU and wall seconds of making the workload's kernel, in this (fresh) process; importing polyc is counted apart."""
     import numpy as np
 
     from benchmarks import sides
@@ -53,18 +55,21 @@ def compile_once(name: str) -> dict[str, float]:
         arrays = {"T0": np.ones((64, 64) if "chain" in text else (4,) * 8, np.float32)}
     else:
         text, arrays = "", WORKLOADS[name].inputs()
-    wall_0, cpu_0 = time.perf_counter(), time.process_time()
     import polyc
 
-    wall_1, cpu_1 = time.perf_counter(), time.process_time()
+    wall, cpu = time.perf_counter(), time.process_time()
     operator = polyc.compile(text) if text else sides.make_operator(WORKLOADS[name])
     operator.specialize(*arrays.values())
-    return {
-        "import": cpu_1 - cpu_0,
-        "import_wall": wall_1 - wall_0,
-        "compile": time.process_time() - cpu_1,
-        "compile_wall": time.perf_counter() - wall_1,
-    }
+    return {"compile": time.process_time() - cpu, "compile_wall": time.perf_counter() - wall}
+
+
+IMPORT = """
+import json, time
+wall, cpu = time.perf_counter(), time.process_time()
+import polyc
+print(json.dumps({"import": time.process_time() - cpu, "import_wall": time.perf_counter() - wall}))
+"""
+"""What a fresh interpreter runs to time the import, NumPy's included."""
 
 
 def call_overhead() -> dict[str, float]:
@@ -84,10 +89,10 @@ def call_overhead() -> dict[str, float]:
     return {"call": median(times)}
 
 
-def in_fresh_process(argument: str) -> dict[str, float]:
-    """Run this module on `argument` in a new interpreter; raises RuntimeError with its last line where it fails."""
+def in_fresh_process(*arguments: str) -> dict[str, float]:
+    """Run a new interpreter and read the JSON of its last line; raises RuntimeError with its error where it fails."""
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.cold", argument],
+        [sys.executable, *arguments],
         capture_output=True,
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
@@ -95,24 +100,25 @@ def in_fresh_process(argument: str) -> dict[str, float]:
         check=False,
     )
     if done.returncode:
-        raise RuntimeError((done.stderr.strip().splitlines() or ["no message"])[-1])
+        raise RuntimeError(failure_line(done.stderr))
     values: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
     return values
 
 
 def measure_compile(names: list[str]) -> dict[str, Any]:
-    """Per workload the median of five fresh processes (or the reason there is none), large programs once, and the warm call."""
+    """Per workload the median of five fresh processes, large programs once, then the import and a warm call.
+
+    Where something fails, the reason stands in place of the figures."""
+    jobs = {name: (RUNS, ("-m", "benchmarks.cold", name)) for name in names}
+    jobs |= {name: (1, ("-m", "benchmarks.cold", name)) for name in SYNTHETIC}
+    jobs |= {"(import polyc)": (RUNS, ("-c", IMPORT)), "(warm call)": (1, ("-m", "benchmarks.cold", "--call"))}
     report: dict[str, Any] = {}
-    for name in (*names, *SYNTHETIC):
+    for name, (times, arguments) in jobs.items():
         try:
-            runs = [in_fresh_process(name) for _ in range(1 if name in SYNTHETIC else RUNS)]
+            runs = [in_fresh_process(*arguments) for _ in range(times)]
             report[name] = {key: median(r[key] for r in runs) for key in runs[0]}
         except RuntimeError as error:
             report[name] = {"failure": str(error)}
-    try:
-        report["(warm call)"] = in_fresh_process("--call")
-    except RuntimeError as error:
-        report["(warm call)"] = {"failure": str(error)}
     return report
 
 

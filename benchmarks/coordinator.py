@@ -27,6 +27,12 @@ class WorkerFailed(Exception):
     """A side could not be built or died; the text says why."""
 
 
+def failure_line(errors: str) -> str:
+    """The line of a traceback that names the error: the last one that speaks of an error, else the last."""
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if "rror" in line), lines[-1] if lines else "")
+
+
 @dataclass(slots=True)
 class Side:
     """What was measured of one side."""
@@ -73,8 +79,7 @@ class Worker:
         line = self.process.stdout.readline()
         if not line:
             _, errors = self.process.communicate()
-            last = errors.strip().splitlines()[-1:] or [f"ended with code {self.process.returncode}"]
-            raise WorkerFailed(last[0])
+            raise WorkerFailed(failure_line(errors) or f"ended with code {self.process.returncode}")
         message: dict[str, Any] = json.loads(line)
         if "failed" in message:
             raise WorkerFailed(message["failed"])

@@ -116,18 +116,19 @@ def notes(measurements: list[Measurement], subject: str) -> list[str]:
 
 
 def print_compile(console: Console, times: dict[str, Any]) -> None:
-    """CPU seconds of cold compiles, medians over fresh processes."""
-    table = Table(title="cold compile, CPU seconds, median of five fresh processes", title_justify="left")
-    for heading in ("workload", "import polyc", "compile", "(wall)"):
+    """What it costs to start: CPU and wall seconds."""
+    table = Table(title="cold compile, medians of fresh processes", title_justify="left")
+    for heading in ("workload", "CPU", "wall"):
         table.add_column(heading, justify="left" if heading == "workload" else "right")
     for name, entry in times.items():
         if "failure" in entry:
-            table.add_row(name, "failed", "", "")
+            table.add_row(name, "failed", "")
             console.print(f"{name}: {entry['failure']}", markup=False)
         elif "call" in entry:
-            table.add_row(name, "", duration(entry["call"]), "")
+            table.add_row(name, "", duration(entry["call"]))
         else:
-            table.add_row(name, f"{entry['import']:.2f}", f"{entry['compile']:.2f}", f"{entry['compile_wall']:.2f}")
+            kind = "import" if "import" in entry else "compile"
+            table.add_row(name, f"{entry[kind]:.2f} s", f"{entry[kind + '_wall']:.2f} s")
     console.print(table)
 
 

@@ -102,6 +102,12 @@ def test_worker_reports_its_failure(tmp_path: Path) -> None:
         worker.close()
 
 
+def test_failure_is_the_line_that_names_the_error() -> None:
+    text = "Traceback …\n  frame\npolyc.X: error[range-unsolved]: no range for i\n  help: give one\n"
+    assert coordinator.failure_line(text) == "polyc.X: error[range-unsolved]: no range for i"
+    assert coordinator.failure_line("") == ""
+
+
 def test_unknown_workload_is_a_usage_error() -> None:
     result = CliRunner().invoke(main, ["no_such_workload"])
     assert result.exit_code == 2
