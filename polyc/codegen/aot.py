@@ -54,7 +54,8 @@ def c_header(signature: Signature, nest_parameters: Sequence[str]) -> str:
         " *",
         f" * workspace: {name}_workspace(...) bytes, aligned to 64; it need not be initialised.",
         " * error: three int64_t, written when the result is not 0: check number, value, bound.",
-        " * threads: the largest team; above 1 an OpenMP runtime (GOMP_parallel) must be linked in.",
+        " * threads: the largest team.",
+        " * Link with the C library's mathematics (-lm) and, if the code has parallel loops, OpenMP (-fopenmp).",
         " * The result is 0, or 1 + the number of the run-time check that failed:",
     ]
     for n, runtime in enumerate(signature.guards):

@@ -129,7 +129,8 @@ def first_lanes(fn: Function, target: Target, count: Val, lanes: int) -> Val:
     """The mask of lanes below `count` (an i64, any value), as one compare of lane numbers as narrow as a register allows."""
     if count.is_const:
         return vector_const([int(lane < int(count.ref)) for lane in range(lanes)], "i1")
-    type = f"i{min(64, max(8, target.vector_bits // lanes))}"
+    widest = 1 << ((target.vector_bits // lanes).bit_length() - 1) if lanes <= target.vector_bits else 8
+    type = f"i{min(64, max(8, widest))}"
     clamped = fn.intrinsic("smin", fn.intrinsic("smax", count, int_val(0)), int_val(lanes))
     narrow = fn.splat(fn.convert("trunc", clamped, type), lanes)
     return fn.compare("icmp ult", lane_numbers(lanes, type), narrow)
