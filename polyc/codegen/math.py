@@ -11,7 +11,7 @@ _LIBM_NAMES = {"abs": "fabs", "sinpi": "sin", "cospi": "cos"}
 
 def emit_function(fn: Function, target: Target, op: str, args: list[Val]) -> Val:
     """`op` on floating-point operands of one type."""
-    if polynomials.has_inline(op, args[0].type):
+    if op in polynomials.INLINE:
         return polynomials.emit_inline(fn, target, op, args[0])
     match op:
         case "pow":
@@ -58,11 +58,17 @@ def call_libm(fn: Function, op: str, args: list[Val]) -> Val:
 
 
 def _circular_pi(fn: Function, op: str, x: Val) -> Val:
-    """sin(pi x), cos(pi x): the period is taken off exactly before pi is multiplied."""
-    two = float_val(2.0, x.type)
-    turns = fn.intrinsic("rint", fn.binary("fmul", x, float_val(0.5, x.type)))
-    rest = fn.binary("fsub", x, fn.binary("fmul", two, turns))
-    return call_libm(fn, op, [fn.binary("fmul", rest, float_val(3.141592653589793, x.type))])
+    """sin(pi x), cos(pi x): taken to sin(pi t) with |t| <= 1/2, exactly, before pi is multiplied; so zeros are zeros."""
+    one, half = float_val(1.0, x.type), float_val(0.5, x.type)
+    turns = fn.intrinsic("rint", fn.binary("fmul", x, half))
+    rest = fn.binary("fsub", x, fn.binary("fmul", float_val(2.0, x.type), turns))
+    size = fn.intrinsic("fabs", rest)
+    if op == "cospi":
+        t = fn.binary("fsub", half, size)
+    else:
+        mirrored = fn.binary("fsub", fn.intrinsic("copysign", one, rest), rest)
+        t = fn.select(fn.compare("fcmp ogt", size, half), mirrored, rest)
+    return call_libm(fn, "sin", [fn.binary("fmul", t, float_val(3.141592653589793, x.type))])
 
 
 def emit_int_power(fn: Function, a: Val, b: Val, signed: bool) -> Val:
