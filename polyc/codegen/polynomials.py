@@ -136,11 +136,42 @@ _ERF_LARGE = (
     -1.72853470e-5,
 )
 
+_ERF_SMALL_F64 = (
+    0.12837916709551256,
+    -0.3761263890318352,
+    0.11283791670944185,
+    -0.026866170643111482,
+    0.005223977606118614,
+    -0.000854832592932217,
+    0.00012055293577152762,
+    -1.4924712307185837e-05,
+    1.6447131638251597e-06,
+    -1.6206314289113782e-07,
+    1.3710982748678367e-08,
+    -7.779472948426816e-10,
+)
+"""(erf(x) - x) / x in s = x^2, |x| <= 1."""
+
+_ERF_LARGE_F64 = (
+    0.13699945762506138,
+    -0.25906804876017553,
+    0.21871967891826077,
+    -0.16425781669609538,
+    0.10896317740401076,
+    -0.063107815732144,
+    0.03129905588837775,
+    -0.012843944564373426,
+    0.004060286577888889,
+    -0.0007990766964499699,
+    -2.1927592461481e-05,
+    7.787860206958902e-05,
+    -2.5052408996661432e-05,
+    -4.6036844646267324e-06,
+    1.9034843273316524e-06,
+)
+"""erfc(t) e^(t^2) in z = (t - 4) / (t + 4), 1 <= t <= 5.95."""
+
 INLINE = ("exp", "exp2", "log", "log2", "log10", "tanh", "sigmoid", "erf")
-
-
-def has_inline(op: str, type: str) -> bool:
-    return op in INLINE and not (op == "erf" and type == "double")
 
 
 def emit_inline(fn: Function, target: Target, op: str, x: Val) -> Val:
@@ -365,6 +396,20 @@ def emit_power(fn: Function, target: Target, x: Val, y: Val) -> Val:
 
 
 def _erf(m: _Math, x: Val) -> Val:
+    return _erf32(m, x) if m.format is _F32 else _erf64(m, x)
+
+
+def _erf64(m: _Math, x: Val) -> Val:
+    t = m.at_most(m.abs(x), 6.0)  # erf(6) rounds to 1
+    small = m.fma(m.horner(m.mul(x, x), _ERF_SMALL_F64), x, x)
+    z = m.div(m.sub(t, 4.0), m.add(t, 4.0))
+    scaled = m.horner(z, _ERF_LARGE_F64)
+    e = _exp(m, m.fn.pure(f"fneg {m.mul(t, t)}", x.type, x.lanes))
+    large = m.copysign(m.sub(1.0, m.mul(e, scaled)), x)
+    return m.fn.select(m.fn.compare("fcmp ogt", t, m.val(1.0)), large, small)
+
+
+def _erf32(m: _Math, x: Val) -> Val:
     t = m.at_most(m.abs(x), 4.0)  # erf(4) rounds to 1
     s = m.mul(x, x)
     small = m.fma(m.horner(s, _ERF_SMALL), x, x)
