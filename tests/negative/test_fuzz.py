@@ -85,7 +85,7 @@ PY_SEEDS = (
 )
 PY_EXTRA = [
     *"( ) [ ] , : - + * / // % ** = < > <= == != += *= . @ & | ~ 0 1 -1 2 0.5 1e9 3j True None 'a' ...".split(),
-    *"if else and or not in is for with return lambda def max min sum prod any np exp sqrt tanh maximum where polyc pad".split(),
+    *"if else and or not in is for with return lambda def max min sum prod any np exp sqrt maximum where polyc pad".split(),
     *"f32 f64 i32 u8 bool abs X W A I O M N K H T m n k i y x scale ω \x00".split(),
     " ",
     "\n",
