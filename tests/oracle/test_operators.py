@@ -1,0 +1,84 @@
+"""Every operator on every element type at the values where hardware, C and NumPy part ways."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from polyc import driver
+from polyc.ir.expr import OPERATORS, Call, Expr, Index, Read, Size
+from polyc.ir.interpret import interpret
+from polyc.ir.program import Program, Return, Statement, Tensor
+from polyc.ir.types import BOOL, DTYPES, DType
+from tests.property.pipeline import LEVELS, pinned
+
+N = Size("N")
+LOGICAL = ("and", "or", "not")
+LESS_EXACT = {"pow": 1e-4, "lgamma": 1e-3, "tgamma": 1e-3}
+"""Relative error allowed at these extreme values; 64 units in the last place for the rest."""
+
+
+def make_program(dtype: DType) -> Program:
+    """One statement and result per operator that takes `dtype`."""
+    parameters = tuple(Tensor(n, dtype, 1, (N,), "input", n) for n in "ABC")
+    reads = tuple(Read(n, (Index("i"),)) for n in "ABC")
+    tensors, statements, returns = [], [], []
+    for op, entry in OPERATORS.items():
+        if (op in LOGICAL and dtype != BOOL) or (entry.result == "float" and not dtype.is_float):
+            continue
+        if dtype == BOOL and op not in (*LOGICAL, "eq", "ne", "bitand", "bitor", "bitxor", "max", "min"):
+            continue
+        if dtype.is_float and op in ("bitand", "bitor", "bitxor"):
+            continue
+        value: Expr = Call(op, reads[: entry.arity])
+        tensors.append(Tensor(f"O{op}", BOOL if entry.result == "bool" else dtype, 1, None, "output", f"O{op}"))
+        statements.append(Statement(f"S{len(statements)}", f"O{op}", (Index("i"),), ("i",), value))
+        returns.append(Return(f"O{op}", f"O{op}"))
+    return Program("f", ("N",), (*parameters, *tensors), ("A", "B", "C"), tuple(returns), tuple(statements))
+
+
+def special_values(dtype: DType) -> list[float | int | bool]:
+    if dtype == BOOL:
+        return [False, True]
+    if dtype.is_float:
+        info = np.finfo(dtype.numpy)
+        values = [0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 1.5, -2.5, 3.0, -7.0, 1e-3, 30.25, 88.5, -104.0, 1e9]
+        return [*values, np.nan, np.inf, -np.inf, float(info.max), -float(info.max), float(info.tiny), float(info.tiny) / 8]
+    info = np.iinfo(dtype.numpy)
+    return sorted(
+        {info.min, info.min + 1, info.max, info.max - 1, 0, 1, 2, 3, 7, 100} | ({-1, -2, -3, -7} if info.min else set())
+    )
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.filterwarnings("ignore")
+def test_operators_at_special_values(dtype, level):
+    program = make_program(DTYPES[dtype])
+    values = special_values(DTYPES[dtype])
+    pairs = list(itertools.product(values, values))
+    arrays = {n: np.array(x, DTYPES[dtype].numpy) for n, x in zip("AB", zip(*pairs, strict=True), strict=True)}
+    arrays["C"] = np.roll(arrays["A"], 5)
+    expected = interpret(program, arrays)
+    lowered = driver.lower(program, target=pinned(level))
+    results = dict(zip((r.name for r in program.returns), lowered.compile()(*arrays.values()), strict=True))
+    wrong = []
+    for name, want in expected.items():
+        got, op = results[name], name[1:]
+        if op == "pow" and want.dtype.kind in "iu":
+            keep = arrays["B"] >= 0  # NumPy refuses negative exponents
+            got, want = got[keep], want[keep]
+        if want.dtype.kind == "f":
+            tolerance = LESS_EXACT.get(op, 64 * float(np.finfo(want.dtype).eps))
+            tiny = 8 * float(np.finfo(want.dtype).tiny)
+            with np.errstate(all="ignore"):
+                good = (
+                    (got == want) | (np.isnan(got) & np.isnan(want)) | (np.abs(got - want) <= tolerance * np.abs(want) + tiny)
+                )
+        else:
+            good = got == want
+        for k in np.flatnonzero(~good)[:3]:
+            wrong.append(
+                f"{op}({arrays['A'][k]!r}, {arrays['B'][k]!r}, {arrays['C'][k]!r}) is {got[k]!r}, expected {want[k]!r}"
+            )
+    assert not wrong, "\n".join(wrong)
