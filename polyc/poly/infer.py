@@ -220,7 +220,12 @@ def _unsolved_error(program: Program, s: Statement, index: str) -> Diagnostic:
         reason = "it stands in no subscript on the right side"
     message = f"the range of index {index} of {base} was not solved in range inference: {reason}"
     span = where.span if where is not None and where.span is not None else s.span
-    return Diagnostic("range-unsolved", message, span, f"use a where clause, such as: where {index} in 0:N")
+    return Diagnostic("range-unsolved", message, span, _where_help(index))
+
+
+def _where_help(index: str) -> str:
+    """How to give a range, in both languages."""
+    return f"use a where clause, such as: where {index} in 0:N (in a function: with polyc.where(0 <= {index} < N))"
 
 
 def _check_extents(state: _State, s: Statement, solution: StatementSolution) -> bool:

@@ -62,7 +62,7 @@ def test_body_is_refused(name):
 
 SIGNATURES = {
     "bracket_in_annotation": ('def f(X: "f32[M"):\n', "semantic-annotation", "is no array type"),
-    "misspelt_type": ('def f(X: "flot32[M]"):\n', "semantic-annotation", "did you mean float32?"),
+    "misspelt_type": ('def f(X: "flot32[M]"):\n', "semantic-annotation", "did you mean f32?"),
     "type_of_tc": ('def f(X: "double[M]"):\n', "semantic-annotation", "did you mean f64?"),
     "half_precision": ('def f(X: "f16[M]"):\n', "unsupported-type", "use one of f32"),
     "negative_extent": ('def f(X: "f32[-3]"):\n', "semantic-annotation", "numbers >= 0"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from polyc.diagnostics import Diagnostic, Span, suggest_name
+from polyc.diagnostics import Diagnostic, Span
 from polyc.frontends.python.functions import TYPE_NAMES, UNSUPPORTED_TYPES
 from polyc.frontends.python.source import FunctionText, quiet_parser
 from polyc.ir.expr import Call, Const, Expr, Size, int_const, simplify_int, walk
@@ -25,6 +26,11 @@ _OTHER_NAMES = {
     **{f"int{n}": f"i{n}" for n in (8, 16, 32, 64)},
     **{f"uint{n}": f"u{n}" for n in (8, 16, 32, 64)},
 }
+
+
+def _nearest_type(name: str) -> str | None:
+    near = difflib.get_close_matches(name, [*DTYPES, *_OTHER_NAMES], 1)
+    return near[0] if near else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,8 +200,8 @@ def parse_annotation(written: str, span: Span, constants: Mapping[str, Number], 
         return None
     if name not in TYPE_NAMES:
         place = find_word(span, name)
-        other = _OTHER_NAMES.get(name)
-        close = f"did you mean {other}?" if other else suggest_name(name, TYPE_NAMES)
+        other = name if name in _OTHER_NAMES else _nearest_type(name)
+        close = f"did you mean {_OTHER_NAMES.get(other, other)}?" if other else None
         help = f"{close} (types are {_NAMES})" if close else f"use one of {_NAMES}"
         report(Diagnostic("semantic-annotation", f"{name!r} is no element type", place, help))
         return None
