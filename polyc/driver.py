@@ -172,27 +172,35 @@ def _lower(
     target = target or select_target(options)
     sized = define_sizes(specialize_sizes(program, {name: int_const(value) for name, value in sizes.items()}))
     ranges = infer_ranges(sized)
-    rewritten, new_ranges, remarks = _rewrite_program(sized, ranges, target, options)
+    rewritten, new_ranges, groups, remarks = _rewrite_program(sized, ranges, strides, options)
     scop = extract_scop(rewritten, new_ranges)
     signature = _make_signature(sized, ranges, scop, strides)
-    lowered = _climb_down(program, signature, scop, ranges, target, options, remarks, aliases)
+    lowered = _climb_down(program, signature, scop, ranges, target, options, remarks, aliases, groups)
     lowered.fixed_sizes = sizes
     return lowered
 
 
-def _rewrite_program(program: Program, ranges: Any, target: Target, options: Options) -> tuple[Program, Any, list[Remark]]:
+def _rewrite_program(
+    program: Program, ranges: Any, strides: Strides | None, options: Options
+) -> tuple[Program, Any, dict[str, Any], list[Remark]]:
     """Rewritings of the program that come before the polyhedral model."""
     from polyc.scheduler.inline import inline_producers
+    from polyc.scheduler.merge_indices import merge_indices
     from polyc.scheduler.split import split_reductions
 
     remarks: list[Remark] = []
     if options.inline:
         program, ranges, found = inline_producers(program, ranges)
         remarks += found
+    arguments = (*program.parameters, *(r.version for r in program.returns))
+    known = {} if strides is None else dict(zip(arguments, strides, strict=True))
+    known |= {r.initial: known.get(r.version) for r in program.returns if r.initial is not None}
+    program, ranges, groups, found = merge_indices(program, ranges, known)
+    remarks += found
     if options.reassociate and options.parallel:
         program, ranges, found = split_reductions(program, ranges)
         remarks += found
-    return program, ranges, remarks
+    return program, ranges, groups, remarks
 
 
 def _rungs(options: Options) -> Iterator[tuple[str, Options]]:
@@ -215,8 +223,10 @@ def _climb_down(
     options: Options,
     remarks: list[Remark],
     aliases: tuple[tuple[str, str], ...],
+    groups: dict[str, Any],
 ) -> Lowered:
     from polyc.codegen.loops import build_loop_nest
+    from polyc.codegen.size import check_code_size
     from polyc.poly.dependences import compute_dependences
     from polyc.poly.legality import prove_storage, prove_values
     from polyc.poly.tree import build_schedule
@@ -235,7 +245,8 @@ def _climb_down(
             schedule = build_schedule(final, refined.plan)
             violation = prove_values(final, needed, schedule) or prove_storage(final, needed, schedule, storage)
             if violation is None:
-                nest = build_loop_nest(final, schedule, storage, signature, aliases)
+                nest = build_loop_nest(final, schedule, storage, signature, aliases, groups)
+                check_code_size(nest)
                 label = name if rung is options else f"{name}, simplified"
                 remarks = [*remarks, Remark("passed", "schedule", f"{label}: proved by value and by storage"), *refined.remarks]
                 returned = {r.name: r.version for r in scop.program.returns}

@@ -15,7 +15,7 @@ from polyc.ir.simplify import simplify
 from polyc.poly import isl
 from polyc.poly.isl import AstNode, Schedule, expr_of_ast
 from polyc.poly.scop import Scop, ScopStatement
-from polyc.poly.storage import Folding
+from polyc.poly.storage import Folding, Panel
 from polyc.poly.tree import Mark, parse_mark
 
 MAX_EXPANSION = 8
@@ -37,13 +37,15 @@ def build_loop_nest(
     storage: Mapping[str, Folding],
     signature: Signature,
     aliases: tuple[tuple[str, str], ...],
+    groups: Mapping[str, tuple[tuple[int, ...], ...]],
 ) -> LoopNest:
-    """Schedule tree → LoopNest.  `aliases`: pairs (output, input) of user's names that share memory."""
+    """Schedule tree → LoopNest.  `aliases`: pairs (output, input) of user's names that share memory.
+    `groups`: by argument, which of the caller's dimensions each dimension of the program stands for."""
     translator = _Translator(scop, storage)
     build = isl.AstBuild.from_context(scop.context)
     ast = build.node_from_schedule(schedule)
     body = translator.translate(ast, {}, {})
-    buffers = _make_buffers(scop, storage, signature, aliases)
+    buffers = _make_buffers(scop, storage, signature, aliases, groups)
     parameters = [*signature.sizes, *(name for name, _ in signature.defined_sizes)]
     for array in signature.arrays:
         parameters += [f"{array.name}.stride{d}" for d in range(len(array.shape))]
@@ -159,6 +161,8 @@ class _Translator:
 
     def _fold(self, tensor: str, subscripts: tuple[Expr, ...], ranges: dict[str, _LoopRange]) -> tuple[str, tuple[Expr, ...]]:
         folding = self.storage[tensor]
+        if folding.panel is not None:
+            return folding.buffer, _fold_panel([simplify(e) for e in subscripts], folding.panel, ranges)
         return folding.buffer, tuple(
             simplify(e) if m is None else fold_index(simplify(e), m, ranges)
             for e, m in zip(subscripts, folding.moduli, strict=True)
@@ -195,6 +199,15 @@ def fold_index(expr: Expr, modulus: int, ranges: Mapping[str, _LoopRange]) -> Ex
     return Call("mod", (expr, int_const(modulus)))
 
 
+def _fold_panel(subscripts: list[Expr], panel: Panel, ranges: Mapping[str, _LoopRange]) -> tuple[Expr, ...]:
+    """Subscripts of the cell of an element in panels: number of the panel, the other coordinates, place in the panel."""
+    element = subscripts.pop(panel.dimension)
+    place = fold_index(element, panel.size, ranges)
+    is_exact = not (isinstance(place, Call) and place.op == "mod")
+    start = simplify(Call("sub", (element, place))) if is_exact else element
+    return (simplify(Call("floordiv", (start, int_const(panel.size)))), *subscripts, place)
+
+
 def _constant(expr: Expr) -> int | None:
     return int(expr.value) if isinstance(expr, Const) else None
 
@@ -225,11 +238,15 @@ def _largest(expr: Expr) -> int | None:
 
 
 def _make_buffers(
-    scop: Scop, storage: Mapping[str, Folding], signature: Signature, aliases: tuple[tuple[str, str], ...]
+    scop: Scop,
+    storage: Mapping[str, Folding],
+    signature: Signature,
+    aliases: tuple[tuple[str, str], ...],
+    groups: Mapping[str, tuple[tuple[int, ...], ...]],
 ) -> tuple[Buffer, ...]:
     buffers: list[Buffer] = []
     versions = {r.name: r.version for r in scop.program.returns}
-    names = {a.name: (versions[a.name] if a.role != "input" else a.name) for a in signature.arrays}
+    names = {a.name: (a.name if a.role in ("input", "constant") else versions[a.name]) for a in signature.arrays}
     shared: dict[str, tuple[str, ...]] = {}
     for out, source in aliases:
         shared[names[out]] = (*shared.get(names[out], ()), names[source])
@@ -242,7 +259,11 @@ def _make_buffers(
             )
         else:
             strides = tuple(Size(f"{array.name}.stride{d}") for d in range(len(array.shape)))
-        buffers.append(Buffer(name, array.dtype, array.shape, strides, "argument", position, shared.get(name, ())))
+        shape = array.shape
+        if name in groups:
+            shape = tuple(product_of([shape[d] for d in g]) for g in groups[name])
+            strides = tuple(strides[g[-1]] for g in groups[name])
+        buffers.append(Buffer(name, array.dtype, shape, strides, "argument", position, shared.get(name, ())))
     present = {b.name for b in buffers}
     for version, folding in storage.items():
         if folding.buffer in present or folding.space == "argument":
@@ -252,6 +273,13 @@ def _make_buffers(
         shape = tuple(e if m is None else int_const(m) for e, m in zip(t.shape, folding.moduli, strict=True))
         buffers.append(Buffer(folding.buffer, t.dtype, shape, row_major_strides(shape, t.dtype.itemsize), folding.space))
     return tuple(buffers)
+
+
+def product_of(extents: list[Expr]) -> Expr:
+    result: Expr = int_const(1)
+    for e in extents:
+        result = simplify(Call("mul", (result, e)))
+    return result
 
 
 def row_major_strides(shape: tuple[Expr, ...], itemsize: int) -> tuple[Expr, ...]:

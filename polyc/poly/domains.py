@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import islpy
 
-from polyc.ir.expr import Expr
+from polyc.ir.expr import Expr, Index
 from polyc.poly import isl
+from polyc.poly.ranges import Interval
 
 
 def project_domain(domain: islpy.Set, indices: Sequence[str], name: str, kept: Sequence[str]) -> islpy.Set:
@@ -35,3 +36,19 @@ def map_domain(
 
 def _parameters(domain: islpy.Set) -> list[str]:
     return [str(domain.get_dim_name(islpy.dim_type.param, n)) for n in range(domain.dim(islpy.dim_type.param))]
+
+
+def box_domain(name: str, indices: Sequence[str], intervals: Mapping[str, Interval], parameters: Sequence[str]) -> islpy.Set:
+    """``{ name[indices] : lower <= i < lower + extent for every index }``."""
+    affine = isl.Affine(isl.set_space(parameters, name, indices), {i: n for n, i in enumerate(indices)})
+    result = islpy.Set.universe(affine.space)
+    for i in indices:
+        x, lower = affine.pw_aff(Index(i)), affine.pw_aff(intervals[i].lower)
+        upper = lower.add(affine.pw_aff(intervals[i].extent))
+        result = result.intersect(x.ge_set(lower)).intersect(x.lt_set(upper))
+    return result
+
+
+def is_box(domain: islpy.Set, intervals: Mapping[str, Interval], indices: Sequence[str]) -> bool:
+    """Whether a domain is just the box of its intervals."""
+    return bool(box_domain(str(domain.get_tuple_name()), indices, intervals, _parameters(domain)).is_subset(domain))

@@ -14,6 +14,7 @@ from polyc.poly.rows import Node
 from polyc.poly.scop import Scop
 from polyc.poly.storage import Folding
 from polyc.poly.tree import Plan
+from polyc.scheduler.constants import Prepared, hoist_constants, lay_out_panels
 from polyc.scheduler.distribute import distribute_bands
 from polyc.scheduler.initial import place_initial_values
 from polyc.scheduler.packing import pack_operands
@@ -25,23 +26,35 @@ from polyc.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Refined:
-    """Planned loops and storage, not proved yet.  `scop` holds the copy statements that packing added."""
+    """Planned loops and storage, not proved yet.  `scop` holds the copy statements that packing added.
+
+    `prepared` are statements that depend on constants only, and are no longer in `scop`."""
 
     scop: Scop
     rows: Node
     plan: Plan
     storage: dict[str, Folding]
     remarks: tuple[Remark, ...] = field(default=())
+    prepared: tuple[Prepared, ...] = ()
 
 
-def refine_rows(rows: Node, scop: Scop, target: Target, options: Options) -> Refined:
-    """Rows → planned loops: distribute, place initial values, tile and vectorise, parallelise, fold storage."""
+def refine_rows(
+    rows: Node, scop: Scop, target: Target, options: Options, constants: frozenset[str] = frozenset()
+) -> Refined:
+    """Rows → planned loops: distribute, place initial values, tile and vectorise, parallelise, fold storage.
+
+    `constants` are inputs that never change: what is copied of them is not copied at each call."""
     # Contractions that share only rows would each stream their operands once per row: separate them first.
     node = distribute_bands(rows, scop, target)
     # Bands directly inside bands are one band: tiling sees all members at once.
     node = merge_bands(node)
     # Copies go under the loops that their elements move with, while bands are still whole.
     scop, node, remarks = pack_operands(scop, node, target, options)
+    prepared: tuple[Prepared, ...] = ()
+    if constants:
+        # Copies of constants are made when the operator is bound; the bands around them close up.
+        scop, node, prepared = hoist_constants(scop, node, constants)
+        node = merge_bands(node)
     rows = node
     # Initial values go directly above the outermost reduction member, before loops are cut into tiles and points.
     node = place_initial_values(node, scop)
@@ -52,4 +65,5 @@ def refine_rows(rows: Node, scop: Scop, target: Target, options: Options) -> Ref
         plan, found = mark_parallel_loops(plan, scop)
         remarks += found
     # Storage last: what is alive together depends on tiles, vectors and threads.
-    return Refined(scop, rows, plan, fold_storage(plan, scop), tuple(remarks))
+    storage = lay_out_panels(fold_storage(plan, scop), prepared, scop, plan)
+    return Refined(scop, rows, plan, storage, tuple(remarks), prepared)

@@ -1,0 +1,232 @@
+"""Merge neighbouring indices that always walk contiguous memory together.
+
+Before: ``O[n, c, h, w] = X[n, c, h, w] * g[c]``.  After: ``O[n, c, hw] = X[n, c, hw] * g[c]``.  A vector then runs over the
+whole image instead of one short row.  Two indices are merged in all statements and tensors at once: every access has both,
+side by side and over the full extents, or neither; the tensors' memory must be contiguous across the two dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from polyc.diagnostics import Remark
+from polyc.ir.expr import Const, Expr, Index, Pad, Read, children, int_const, rewrite, walk
+from polyc.ir.program import Program, Statement
+from polyc.poly.domains import box_domain, is_box
+from polyc.poly.ranges import Interval, Ranges, StatementRanges
+
+Pair = tuple[str, int]
+"""A tensor version and the first of two neighbouring dimensions; or a statement and the position of the first index."""
+
+Groups = dict[str, tuple[tuple[int, ...], ...]]
+"""By tensor version: which original dimensions each dimension stands for."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    tensor: str
+    subscripts: tuple[Expr, ...]
+
+
+def merge_indices(
+    program: Program, ranges: Ranges, strides: Mapping[str, tuple[int | None, ...] | None]
+) -> tuple[Program, Ranges, Groups, list[Remark]]:
+    """The program over merged indices; `strides` are the known byte strides of arguments by version."""
+    dims = _mergeable(program, ranges, strides)
+    if not dims:
+        return program, ranges, {}, []
+    groups = {t.name: _groups(t.rank, {d for name, d in dims if name == t.name}) for t in program.tensors}
+    statements, own = [], dict(ranges.statements)
+    remarks = []
+    for s in program.statements:
+        new, new_ranges, names = _merge_statement(s, own[s.name], groups, ranges)
+        statements.append(new)
+        own[s.name] = new_ranges
+        if names:
+            remarks.append(Remark("passed", "merge", f"indices {', '.join(names)} run as one", s.name, s.span))
+    tensors = tuple(
+        replace(t, rank=len(groups[t.name]), shape=None if t.shape is None else _merge_extents(t.shape, groups[t.name]))
+        for t in program.tensors
+    )
+    intervals = {
+        name: tuple(_merge_intervals([found[d] for d in g]) for g in groups[name]) for name, found in ranges.tensors.items()
+    }
+    merged = replace(program, statements=tuple(statements), tensors=tensors)
+    changed = {name: g for name, g in groups.items() if any(len(part) > 1 for part in g)}
+    return merged, replace(ranges, statements=own, tensors=intervals), changed, remarks
+
+
+# -- which dimensions
+
+
+def _accesses(s: Statement) -> Iterator[_Access]:
+    yield _Access(s.target, s.subscripts)
+    for expr in (s.value, *(() if s.reduction is None else (s.reduction.init,))):
+        for node in walk(expr):
+            if isinstance(node, Read):
+                yield _Access(node.tensor, node.subscripts)
+
+
+def _mergeable(program: Program, ranges: Ranges, strides: Mapping[str, tuple[int | None, ...] | None]) -> set[Pair]:
+    """Dimension pairs that all accesses use together: the greatest set that is consistent."""
+    dims = {
+        (t.name, d)
+        for t in program.tensors
+        if t.name in ranges.tensors
+        for d in range(t.rank - 1)
+        if _is_contiguous(ranges.tensors[t.name], d, strides.get(t.name), t.dtype.itemsize, t.role)
+    }
+    by_statement = {s.name: list(_accesses(s)) for s in program.statements}
+    while dims:
+        bad: set[Pair] = set()
+        for s in program.statements:
+            allowed = _statement_pairs(s, ranges.statements[s.name], by_statement[s.name], dims, ranges)
+            for access in by_statement[s.name]:
+                for d in range(len(access.subscripts) - 1):
+                    pair = (access.subscripts[d], access.subscripts[d + 1])
+                    if (access.tensor, d) in dims and pair not in allowed:
+                        bad.add((access.tensor, d))
+        if not bad:
+            break
+        dims -= bad
+    return dims
+
+
+def _is_contiguous(
+    intervals: tuple[Interval, ...], d: int, strides: tuple[int | None, ...] | None, itemsize: int, role: str
+) -> bool:
+    first, second = intervals[d], intervals[d + 1]
+    if not all(isinstance(e, Const) for i in (first, second) for e in (i.lower, i.extent)):
+        return False
+    if first.lower != int_const(0) or second.lower != int_const(0):
+        return False
+    if role == "temporary":
+        return True
+    if strides is None or strides[d] is None or strides[d + 1] is None:
+        return False
+    assert isinstance(second.extent, Const)
+    return strides[d] == int(second.extent.value) * int(strides[d + 1] or 0)
+
+
+def _statement_pairs(
+    s: Statement, own: StatementRanges, accesses: list[_Access], dims: set[Pair], ranges: Ranges
+) -> set[tuple[Expr, Expr]]:
+    """Pairs of indices of a statement that stand side by side wherever one of them stands."""
+    if own.guards or (s.where and not is_box(own.domain, own.indices, s.indices)):
+        return set()
+    if any(isinstance(node, Pad) for node in walk(s.value)):
+        return set()
+    loose = set(_loose_indices(s.value)) | (set() if s.reduction is None else set(_loose_indices(s.reduction.init)))
+    left = set(s.left_indices)
+    found: set[tuple[Expr, Expr]] = set()
+    refused: set[tuple[Expr, Expr]] = set()
+    candidates = {
+        (a, b)
+        for access in accesses
+        for a, b in zip(access.subscripts, access.subscripts[1:], strict=False)
+        if isinstance(a, Index) and isinstance(b, Index) and a != b
+    }
+    for a, b in candidates:
+        assert isinstance(a, Index) and isinstance(b, Index)
+        if a.name in loose or b.name in loose or (a.name in left) != (b.name in left):
+            refused.add((a, b))
+            continue
+        for access in accesses:
+            places = [d for d, e in enumerate(access.subscripts) if _mentions(e, a.name) or _mentions(e, b.name)]
+            if not places:
+                continue
+            d = places[0]
+            together = len(places) == 2 and access.subscripts[d : d + 2] == (a, b) and (access.tensor, d) in dims
+            if (
+                not together
+                or not _covers(own, a.name, ranges.tensors[access.tensor][d])
+                or not _covers(own, b.name, ranges.tensors[access.tensor][d + 1])
+            ):
+                refused.add((a, b))
+                break
+        else:
+            found.add((a, b))
+    return found - refused
+
+
+def _covers(own: StatementRanges, index: str, interval: Interval) -> bool:
+    return own.indices[index] == interval
+
+
+def _mentions(expr: Expr, index: str) -> bool:
+    return any(isinstance(node, Index) and node.name == index for node in walk(expr))
+
+
+def _loose_indices(expr: Expr) -> Iterator[str]:
+    """Indices used as values, outside of subscripts."""
+    if isinstance(expr, Read):
+        return
+    if isinstance(expr, Index):
+        yield expr.name
+    for child in children(expr):
+        yield from _loose_indices(child)
+
+
+# -- rewriting
+
+
+def _groups(rank: int, merged: set[int]) -> tuple[tuple[int, ...], ...]:
+    groups: list[list[int]] = []
+    for d in range(rank):
+        if d and d - 1 in merged:
+            groups[-1].append(d)
+        else:
+            groups.append([d])
+    return tuple(map(tuple, groups))
+
+
+def _merge_extents(shape: tuple[Expr, ...], groups: tuple[tuple[int, ...], ...]) -> tuple[Expr, ...]:
+    return tuple(shape[g[0]] if len(g) == 1 else int_const(_product([shape[d] for d in g])) for g in groups)
+
+
+def _product(extents: list[Expr]) -> int:
+    result = 1
+    for e in extents:
+        assert isinstance(e, Const)
+        result *= int(e.value)
+    return result
+
+
+def _merge_intervals(intervals: list[Interval]) -> Interval:
+    if len(intervals) == 1:
+        return intervals[0]
+    return Interval(int_const(0), int_const(_product([i.extent for i in intervals])))
+
+
+def _merge_statement(
+    s: Statement, own: StatementRanges, groups: Mapping[str, tuple[tuple[int, ...], ...]], ranges: Ranges
+) -> tuple[Statement, StatementRanges, list[str]]:
+    merged: dict[str, str] = {}
+
+    def collect(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        result: list[Expr] = []
+        for group in groups[tensor]:
+            if len(group) == 1:
+                result.append(subscripts[group[0]])
+                continue
+            names = [sub.name for d in group if isinstance(sub := subscripts[d], Index)]
+            assert len(names) == len(group)
+            joined = ".".join(names)
+            merged.update(dict.fromkeys(names, joined))
+            result.append(Index(joined))
+        return tuple(result)
+
+    def rule(node: Expr) -> Expr | None:
+        return Read(node.tensor, collect(node.tensor, node.subscripts), node.span) if isinstance(node, Read) else None
+
+    subscripts = collect(s.target, s.subscripts)
+    value = rewrite(s.value, rule)
+    reduction = None if s.reduction is None else replace(s.reduction, init=rewrite(s.reduction.init, rule))
+    if not merged:
+        return s, own, []
+    indices = tuple(dict.fromkeys(merged.get(i, i) for i in s.indices))
+    intervals = {i: _merge_intervals([own.indices[o] for o in s.indices if merged.get(o, o) == i]) for i in indices}
+    new = replace(s, subscripts=subscripts, indices=indices, value=value, reduction=reduction)
+    new_ranges = StatementRanges(intervals, box_domain(s.name, indices, intervals, ranges.parameters))
+    return new, new_ranges, sorted(set(merged.values()))
