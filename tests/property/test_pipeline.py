@@ -5,13 +5,17 @@
 
 from __future__ import annotations
 
-import pytest
+import contextlib
+
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from polyc.api.operator import Operator
+from polyc.api.sources import FixedSource
 from polyc.config import Options
 from polyc.diagnostics import RangeError
-from polyc.ir.tolerance import expect_results
+from polyc.ir.tolerance import check_results, expect_results
 from polyc.ir.types import F32, F64
 from tests.property.pipeline import LEVELS, check, falls, lower_case, profile, run_kernel, run_nest, same_bits
 from tests.property.strategies import Case, cases
@@ -101,6 +105,35 @@ def test_source_order_gives_the_same_bits_on_every_schedule(case: Case) -> None:
     assert all(same_bits(results[0], r) for r in results[1:]), case
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_every_pinned_model_that_this_machine_can_run_is_covered(level: str) -> None:
-    assert level in ("x86-64-v2", "x86-64-v3", "x86-64-v4")
+def relayout(draw: st.DataObject, array: np.ndarray) -> np.ndarray:
+    """The same values with other strides: permuted, reversed, spread out, and 0 where all elements along a dimension agree."""
+    order = draw.draw(st.permutations(range(array.ndim)))
+    steps = [draw.draw(st.sampled_from([1, 1, 2, -1, -3])) for _ in order]
+    memory = np.full([array.shape[d] * abs(step) for d, step in zip(order, steps, strict=True)], 63).astype(array.dtype)
+    view = memory[(*(slice(None, None, step) for step in steps), ...)].transpose(np.argsort(order))
+    view[...] = array
+    for d in range(array.ndim):
+        first = array.take([0], axis=d) if array.shape[d] else array
+        if array.shape[d] > 1 and first.tobytes() * array.shape[d] == np.moveaxis(array, d, 0).tobytes():
+            return np.broadcast_to(first, array.shape)
+    return view
+
+
+@profile(30)
+@given(cases(smallest_size=0, largest_size=9), st.data())
+def test_views_through_operators_and_symbolic_kernels(case: Case, data: st.DataObject) -> None:
+    expected = expect_results(case.program, case.arrays, case.sizes, case.out)
+    arrays = {name: relayout(data, array) for name, array in case.arrays.items()}
+    viewed = Case(case.program, case.sizes, arrays, case.out)
+    operator = Operator(FixedSource(case.program), "case", Options())
+    kernels = [operator]
+    with contextlib.suppress(RangeError):
+        kernels.append(operator.lower().compile())
+    names = [r.name for r in case.program.returns]
+    for kernel in kernels:
+        out = {n: relayout(data, np.array(case.out.get(n, np.zeros_like(expected.plain[n])))) for n in names}
+        out = {n: array if array.flags.writeable else array.copy() for n, array in out.items()}
+        free = {n: v for n, v in viewed.sizes.items() if n in viewed.program.sizes}
+        kernel(*arrays.values(), out=out, **free)
+        problem = check_results(out, expected)
+        assert problem is None, problem
