@@ -188,7 +188,7 @@ class Function:
 
     def shuffle(self, a: Val, b: Val | None, lanes: Sequence[int]) -> Val:
         second = f"{a.full_type} poison" if b is None else str(b)
-        mask = ", ".join(f"i32 {i}" for i in lanes)
+        mask = ", ".join(f"i32 {i}" if i >= 0 else "i32 poison" for i in lanes)
         text = f"shufflevector {a}, {second}, <{len(lanes)} x i32> <{mask}>"
         return self.pure(text, a.type, len(lanes)) if len(lanes) > 1 else self.extract(a, lanes[0])
 

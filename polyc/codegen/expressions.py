@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from polyc.codegen import vectors
+from polyc.codegen import shuffles, vectors
 from polyc.codegen.arithmetic import emit_cast, emit_operator
 from polyc.codegen.builder import Val, float_val, int_val, llvm_type
 from polyc.codegen.context import Context, Predicate, State
@@ -313,6 +313,9 @@ def load_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[E
             pointer = element_pointer(state, ctx, buffer, uniform)
             load = vectors.load_contiguous if step > 0 else vectors.load_reversed
             return load(fn, dtype, pointer, ctx.lanes, as_mask(state, ctx, guard), epoch, other)
+        if step is not None and shuffles.is_small_stride(state.target, dtype, step, guard != (None, None)):
+            pointer, mask = element_pointer(state, ctx, buffer, uniform), as_mask(state, ctx, guard)
+            return shuffles.load_strided(fn, dtype, pointer, ctx.lanes, step // dtype.itemsize, mask, epoch, other)
     pointers = lane_pointers(state, ctx, buffer, offset)
     return vectors.load_lanes(fn, state.target, dtype, pointers, as_mask(state, ctx, guard), epoch, other)
 
@@ -338,6 +341,9 @@ def store_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[
     value, mask = fn.splat(value, ctx.lanes), as_mask(state, ctx, guard)
     if split is not None and step == dtype.itemsize:
         vectors.store_contiguous(fn, dtype, element_pointer(state, ctx, buffer, split[0]), value, mask)
+    elif split is not None and step is not None and shuffles.is_small_stride(state.target, dtype, step, True):
+        pointer = element_pointer(state, ctx, buffer, split[0])
+        shuffles.store_strided(fn, dtype, pointer, value, step // dtype.itemsize, mask)
     else:
         vectors.store_lanes(fn, state.target, dtype, lane_pointers(state, ctx, buffer, offset), value, mask)
 
