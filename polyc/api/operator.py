@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from polyc import driver
+from polyc.api.bind import Preparations, bound_error, describe_bound, own_inputs
 from polyc.api.crash import name_crashes
 from polyc.api.layouts import Layout, array_layout, contiguous_layout, declared_layouts, describe_argument
 from polyc.api.sources import ProgramSource, constants_key, program_formals
@@ -27,6 +30,9 @@ from polyc.runtime.kernel import Kernel
 from polyc.runtime.plan import PlanTable
 from polyc.runtime.sizes import Formal, missing_sizes, solve_sizes
 
+MAX_KERNELS = 256
+"""Kernels that an operator keeps.  Beyond it those go that were not called lately; they are compiled again when wanted."""
+
 
 class Operator:
     """A tensor operator for any sizes, layouts and (where its source leaves them open) element types.
@@ -40,18 +46,28 @@ class Operator:
     Inputs are NumPy arrays or anything with DLPack support; Python numbers serve as scalars.  A result of rank 0 is an
     array of shape ``()``.  The first call with new sizes, element types or layouts compiles a `Kernel`, later ones reuse
     it.  Errors are `polyc.PolycError`s in the names of the source.
+
+    `bind` fixes inputs that do not change (weights): they are copied, and packed once instead of at every call.
     """
 
     def __init__(
-        self, source: ProgramSource, name: str, options: Options, sizes: Mapping[str, int] | None = None, function: Any = None
+        self,
+        source: ProgramSource,
+        name: str,
+        options: Options,
+        sizes: Mapping[str, int] | None = None,
+        function: Any = None,
+        bound: Mapping[str, np.ndarray] | None = None,
     ) -> None:
         self._source = source
         self._options = options
         self._fixed_sizes = dict(sizes or {})
-        self._kernels: dict[Any, Kernel] = {}
-        self._shapes: dict[Any, dict[str, tuple[int, ...]]] = {}
+        self._kernels: OrderedDict[Any, Kernel] = OrderedDict()
+        self._shapes: dict[Any, tuple[Program, dict[str, tuple[int, ...]]]] = {}
         self._plans = PlanTable()
-        self._input_names = tuple(f.name for f in source.formals)
+        self._bound = dict(bound or {})
+        self._preparations = Preparations(self._bound, options)
+        self._input_names = tuple(f.name for f in source.formals if f.name not in self._bound)
         self.__name__ = name
         self.__doc__ = Operator.__doc__
         if function is not None:
@@ -81,13 +97,35 @@ class Operator:
             )
         return self._source.fixed
 
+    def bind(self, **inputs: Any) -> Operator:
+        """This operator with `inputs` fixed: it is called with the others only.
+
+        The arrays are copied: later changes of theirs have no effect.  Where a kernel wants an input packed, or where part
+        of the program depends on bound inputs only, that is computed once and kept, not at each call::
+
+            layer = linear_relu.bind(W=w, b=b)
+            y = layer(x)
+        """
+        owned = own_inputs(self.name, self._source.formals, self._bound, inputs)
+        merged = self._bound | owned
+        bound = {f.name: merged[f.name] for f in self._source.formals if f.name in merged}
+        # Sizes that do not fit each other are found now, not at the first call.
+        formals = [f for f in self._source.formals if f.name in bound]
+        solve_sizes(formals, {n: a.shape for n, a in bound.items()}, {}, self._fixed_sizes)
+        operator = Operator(self._source, self.name, self._options, self._fixed_sizes, bound=bound)
+        function = getattr(self, "__wrapped__", None)
+        if function is not None:
+            functools.update_wrapper(operator, function)
+        return operator
+
     def __repr__(self) -> str:
-        inputs = ", ".join(_describe_formal(f) for f in self._source.formals)
+        inputs = ", ".join(_describe_formal(f) for f in self._source.formals if f.name not in self._bound)
         program = self._source.fixed
         results = "" if program is None else f" -> ({', '.join(r.name for r in program.returns)})"
-        return f"<polyc operator {self.name}({inputs}){results}>"
+        bound = f" with {describe_bound(self._bound)}" if self._bound else ""
+        return f"<polyc operator {self.name}({inputs}){results}{bound}>"
 
-    def __call__(self, *inputs: Any, out: Any = None, **named: Any) -> Any:
+    def __call__(self, /, *inputs: Any, out: Any = None, **named: Any) -> Any:
         """Run on `inputs`; see the class."""
         # The fast path: plain arrays in a layout that was seen before.  Anything else goes through `_execute`.
         results = None
@@ -96,6 +134,8 @@ class Operator:
             # Names that are the missing inputs and nothing else; `get` gives None, which has no layout, for any other.
             is_complete = len(inputs) + len(named) == len(self._input_names)
             arrays = (*inputs, *[named.get(n) for n in self._input_names[len(inputs) :]]) if is_complete else None
+        if arrays is not None and self._bound:
+            arrays = self._with_bound(arrays) if len(arrays) == len(self._input_names) else None
         if arrays is not None:
             if out is None:
                 results = self._plans.run(arrays)
@@ -105,7 +145,7 @@ class Operator:
             results = self._execute(inputs, out, named)
         return results[0] if len(results) == 1 else results
 
-    def specialize(self, *arrays: Any, **named: Any) -> Kernel:
+    def specialize(self, /, *arrays: Any, **named: Any) -> Kernel:
         """The Kernel for these arguments, without running it.
 
         `arrays` are arrays, objects with ``dtype`` and ``shape``, or pairs ``(dtype, shape)``; none at all where the
@@ -114,7 +154,7 @@ class Operator:
         program, sizes, layouts = self._describe(arrays, named)
         return self._find_kernel(program, sizes, layouts, self._result_layouts(program, sizes, layouts), ())
 
-    def lower(self, *arrays: Any, **named: Any) -> driver.Lowered:
+    def lower(self, /, *arrays: Any, **named: Any) -> driver.Lowered:
         """The stages of the compilation for arguments as in `specialize`: ``.as_text("loops")``, ``.explain()``."""
         program, sizes, layouts = self._describe(arrays, named)
         return self._lower(program, sizes, layouts, self._result_layouts(program, sizes, layouts), ())
@@ -123,13 +163,16 @@ class Operator:
         self, arrays: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[Program, dict[str, int], tuple[Layout, ...] | None]:
         source = self._source
-        if not arrays and not any(n in self._input_names for n in named):
+        is_open = not arrays and bool(self._input_names)
+        if is_open and not any(n in self._input_names for n in named):
             call = sort_arguments(self.name, (), source.sizes, source.constants, (), named)
             if any(f.dtype is None for f in source.formals):
                 self._sort((), {})  # raises: inputs are missing
             program = source.program_for([], call.constants)
             formals = program_formals(program)
-            sizes = solve_sizes((), {}, call.sizes, self._fixed_sizes, program.defined_sizes)
+            shapes = {n: a.shape for n, a in self._bound.items()}
+            known = [f for f in formals if f.name in shapes]
+            sizes = solve_sizes(known, shapes, call.sizes, self._fixed_sizes, program.defined_sizes)
             return program, sizes, declared_layouts(formals, sizes)
         call = self._sort(arrays, named)
         layouts = tuple(describe_argument(a, f) for a, f in zip(call.inputs, source.formals, strict=True))
@@ -140,7 +183,17 @@ class Operator:
         return program, solve_sizes(formals, shapes, call.sizes, self._fixed_sizes, program.defined_sizes), layouts
 
     def _sort(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> Call:
-        return sort_arguments(self.name, self._input_names, self._source.sizes, self._source.constants, inputs, named)
+        for name in self._bound:
+            if name in named:
+                raise bound_error(self.name, name)
+        call = sort_arguments(self.name, self._input_names, self._source.sizes, self._source.constants, inputs, named)
+        return replace(call, inputs=self._with_bound(call.inputs)) if self._bound else call
+
+    def _with_bound(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
+        """All inputs in the order of the source: those of a call, and those that are bound."""
+        rest = iter(inputs)
+        bound = self._bound
+        return tuple([bound[f.name] if f.name in bound else next(rest) for f in self._source.formals])
 
     def _execute(self, inputs: Sequence[Any], out: Any, named: Mapping[str, Any]) -> tuple[Any, ...]:
         source = self._source
@@ -212,11 +265,15 @@ class Operator:
 
     def _result_shapes(self, program: Program, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
         key = (id(program), tuple(sizes.items()))
-        shapes = self._shapes.get(key)
-        if shapes is None:
-            with driver.compile_lock, name_crashes(f"finding the shapes of {self.name}"):
-                found = driver.infer_shapes(program, sizes)
-            shapes = self._shapes[key] = {name: tuple(extents) for name, (_, extents) in found.items()}
+        found_before = self._shapes.get(key)
+        if found_before is not None:
+            return found_before[1]
+        if len(self._shapes) >= MAX_KERNELS:
+            self._shapes.clear()
+        with driver.compile_lock, name_crashes(f"finding the shapes of {self.name}"):
+            found = driver.infer_shapes(program, sizes)
+        shapes = {name: tuple(extents) for name, (_, extents) in found.items()}
+        self._shapes[key] = program, shapes  # the program is kept, so that its identity stays a sound key
         return shapes
 
     def _result_layouts(
@@ -245,7 +302,7 @@ class Operator:
         results: Sequence[Layout] | None,
         aliases: tuple[Alias, ...],
     ) -> Kernel:
-        # Programs are kept alive by the source, so their identity is a sound key.
+        # Kernels keep their programs alive, so identity is a sound key.
         strides = None if inputs is None or results is None else tuple(a.known_strides for a in (*inputs, *results))
         key = (id(program), tuple(sorted(sizes.items())), strides, aliases)
         kernel = self._kernels.get(key)
@@ -253,12 +310,24 @@ class Operator:
             with driver.compile_lock, name_crashes(f"compiling {self.name}"):
                 kernel = self._kernels.get(key)
                 if kernel is None:
+                    self._forget_kernels()
                     lowered = self._lower(program, sizes, inputs, results, aliases)
                     for output, source in aliases:
                         if not lowered.alias_is_safe(output, source):
                             raise unsupported_alias(output, source)
-                    kernel = self._kernels[key] = lowered.compile()
+                    kernel = lowered.compile(self._preparations.make(lowered, sizes)) if self._bound else lowered.compile()
+                    self._kernels[key] = kernel
         return kernel
+
+    def _forget_kernels(self) -> None:
+        """Make room for one more kernel: the oldest goes, unless it ran since it was last looked at (a clock)."""
+        while len(self._kernels) >= MAX_KERNELS:
+            key, kernel = self._kernels.popitem(last=False)
+            if kernel.touched[0]:
+                kernel.touched[0] = 0
+                self._kernels[key] = kernel
+            else:
+                self._plans.forget(kernel)
 
     def _lower(
         self,
@@ -270,7 +339,17 @@ class Operator:
     ) -> driver.Lowered:
         strides = None if inputs is None or results is None else tuple(a.known_strides for a in (*inputs, *results))
         with driver.compile_lock, name_crashes(f"compiling {self.name}"):
-            return driver.lower(program, sizes=dict(sizes) or None, strides=strides, aliases=aliases, options=self._options)
+            constants = self._constant_tensors(program, sizes)
+            more: dict[str, Any] = {"constants": constants} if constants else {}
+            return driver.lower(
+                program, sizes=dict(sizes) or None, strides=strides, aliases=aliases, options=self._options, **more
+            )
+
+    def _constant_tensors(self, program: Program, sizes: Mapping[str, int]) -> tuple[str, ...]:
+        """Parameters that are bound; none while sizes are open, since nothing can be computed then."""
+        if not self._bound or any(n not in sizes for n in program.sizes):
+            return ()
+        return tuple(n for n in program.parameters if program.tensor(n).base in self._bound)
 
     def _plain_outputs(self, out: Any) -> tuple[np.ndarray, ...] | None:
         """`out` as a complete tuple of plain arrays; None where it is anything else."""

@@ -6,13 +6,15 @@ arguments are noalias; `statements` writes what is in it.
 
 from __future__ import annotations
 
+import math
+
 from polyc.codegen import vectors
-from polyc.codegen.builder import Function, Module, Val, int_val
+from polyc.codegen.builder import Function, Module, Val, float_val, int_val
 from polyc.codegen.context import Context, State
 from polyc.codegen.expressions import eval_expr
 from polyc.codegen.openmp import argument_text
 from polyc.codegen.statements import emit_body
-from polyc.ir.expr import Call, Expr, int_const, simplify_int
+from polyc.ir.expr import Call, Const, Expr, int_const, simplify_int
 from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node
 from polyc.target import BASELINE, Target
 
@@ -81,10 +83,35 @@ def _emit_entry(nest: LoopNest, target: Target, module: Module) -> None:
 
 def _emit_workspace(nest: LoopNest, module: Module) -> None:
     fn = Function(module, f'define i64 @"{nest.name}_workspace"(ptr %sizes, i32 %threads)')
-    _, shared, per_thread = _layout_workspace(fn, nest, _load_parameters(fn, nest))
+    params = _load_parameters(fn, nest)
+    _, shared, per_thread = _layout_workspace(fn, nest, params)
     threads = fn.convert("sext", fn.intrinsic("smax", Val("%threads", "i32"), int_val(1, "i32")), "i64")
     total = fn.binary("add", shared, fn.binary("mul", threads, per_thread))
+    estimate = _estimate_bytes(fn, nest, params)
+    if estimate is not None:
+        is_huge = fn.compare("fcmp ogt", estimate, float_val(2.0**48, "double"))
+        total = fn.select(is_huge, int_val(_TOO_MANY_BYTES), total)
     fn.current.terminator = f"ret {total}"
+
+
+_TOO_MANY_BYTES = 1 << 62
+"""What the workspace function says where 64 bits cannot count the bytes: more than any machine has."""
+
+
+def _estimate_bytes(fn: Function, nest: LoopNest, params: dict[str, Val]) -> Val | None:
+    """About the bytes of one thread's workspace, as a double, which does not wrap around; None where they are few."""
+    state = State(nest, BASELINE, fn.module, fn, params, {}, {}, {}, {})
+    total: Val | None = None
+    for buffer in nest.buffers:
+        known = [int(e.value) for e in buffer.shape if isinstance(e, Const)]
+        is_small = len(known) == len(buffer.shape) and math.prod(known) < 1 << 32
+        if buffer.space not in ("shared", "thread") or is_small:
+            continue
+        product = float_val(buffer.dtype.itemsize, "double")
+        for extent in buffer.shape:
+            product = fn.binary("fmul", product, fn.convert("sitofp", eval_expr(state, Context(), extent), "double"))
+        total = product if total is None else fn.binary("fadd", total, product)
+    return total
 
 
 def _load_parameters(fn: Function, nest: LoopNest) -> dict[str, Val]:

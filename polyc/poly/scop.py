@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import islpy
 
+from polyc.diagnostics import Span
 from polyc.ir.expr import (
     Call,
     Const,
@@ -47,6 +48,7 @@ class ScopGuard:
     bound: Expr
     condition: Expr | None
     message: str
+    span: Span | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -251,7 +253,8 @@ def _build_guards(
         tensor, d = tensors[read.tensor], g.dimension
         condition = None if g.condition is None else clamp(zero_based(g.condition))
         message = f"subscript {{value}} of dimension {d} of {tensor.base} is outside 0 <= subscript < {{bound}}"
-        guards.append(ScopGuard(clamp(read.subscripts[d]), tensor.shape[d], condition, message))
+        span = g.read.subscripts[d].span or g.read.span
+        guards.append(ScopGuard(clamp(read.subscripts[d]), tensor.shape[d], condition, message, span))
     return tuple(guards), clamp
 
 

@@ -195,3 +195,27 @@ def test_numbers_of_threads(n):
 @pytest.mark.parametrize("source", [None, 3, b"bytes", [MM], {}], ids="none number bytes list dict".split())
 def test_sources(source):
     refuse(lambda: polyc.compile(source), "argument-type-source", "pass .tc text, a path or a function")
+
+
+@pytest.mark.parametrize("is_symbolic", [True, False], ids=["symbolic", "fixed"])
+def test_workspaces_whose_bytes_64_bits_cannot_count_do_not_look_empty(is_symbolic):
+    text = "def f(float(N) x, float(M) z) -> (s) { T(i, j) = x(i) + z(j) s max=! T(i, j) s = s + T(0, 0) }"
+    op = polyc.compile(text, inline=False, tile=False, vectorize=False, parallel=False, scheduler="source")
+    x = np.broadcast_to(np.float32(1), 2**31)
+    kernel = op.lower().compile() if is_symbolic else op.specialize(x, x)
+    refuse(lambda: kernel(x, x), "argument-too-large", "the workspace for temporaries", "GiB")
+
+
+def test_parameters_may_have_the_names_of_pythons_own():
+    op = polyc.compile("def f(float(self) out, float(self) sizes) -> (args) { args(i) = out(i) + sizes(i) }")
+    np.testing.assert_array_equal(op(X, X), X + X)
+    op = polyc.compile("def f(float(N) self) -> (y) { y(i) = self(i) + 1 }")
+    np.testing.assert_array_equal(op(self=X), X + 1)
+    np.testing.assert_array_equal(op.specialize(X)(self=X), X + 1)
+
+
+def test_index_values_outside_are_marked_at_the_subscript():
+    look = polyc.compile("def look(float(V) T, int32(N) I) -> (O) {\n  O(i) = T(I(i) + 1)\n}")
+    error = refuse(lambda: look(X, np.array([5], np.int32)), "bounds-index", "subscript 6")
+    span = error.diagnostics[0].span
+    assert span is not None and span.source.text[span.start : span.end] == "I(i) + 1"
