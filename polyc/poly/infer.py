@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from polyc.diagnostics import Diagnostic, RangeError, UnsupportedError
-from polyc.ir.expr import Call, Expr, Index, Size, evaluate, int_const, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Size, evaluate, int_const, walk
 from polyc.ir.program import Program, Statement, Tensor
 from polyc.ir.signature import HostCheck
 from polyc.poly import isl
@@ -228,10 +228,18 @@ def _where_help(index: str) -> str:
     return f"use a where clause, such as: where {index} in 0:N (in a function: with polyc.where(0 <= {index} < N))"
 
 
+_MAX_EXTENT = 1 << 62
+
+
 def _check_extents(state: _State, s: Statement, solution: StatementSolution) -> bool:
     """No range may have a negative extent: proved, checked at the call, or (False) an error."""
     sizes, base = state.sizes, state.program.tensor(s.target).base
     for index, bounds in solution.indices.items():
+        extent = sizes.extent_expr(bounds)
+        if isinstance(extent, Const) and extent.value >= _MAX_EXTENT:
+            text = f"the range of index {index} of {base} has {extent.value} values, and an array at most 2**62 elements"
+            state.errors.append(Diagnostic("range-too-large", text, s.span, "give a smaller range in the where clause"))
+            return False
         fits = sizes.extent_set(bounds, 0)
         if sizes.always(fits):
             continue
