@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from polyc.config import Options, debugging, default_options
 from polyc.diagnostics import ArgumentError, CompileBudgetError, Diagnostic, InternalError, PolycError, Remark, suggest_name
-from polyc.ir.expr import int_const
+from polyc.ir.expr import Const, int_const
 from polyc.ir.loops import LoopNest
 from polyc.ir.program import Program, specialize_sizes
 from polyc.ir.signature import ArraySpec, RuntimeGuard, Signature, make_entry_name
@@ -27,6 +28,16 @@ STAGES = ("program", "scop", "sched", "loops", "ll", "s")
 
 compile_lock = threading.RLock()
 """isl's context is not thread-safe: one compilation at a time."""
+
+
+def _renew_lock() -> None:
+    """After a fork: another thread of the parent may have held the lock, and will never release it here."""
+    global compile_lock
+    compile_lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 Strides = tuple[tuple[int | None, ...] | None, ...]
 
@@ -48,6 +59,12 @@ class Lowered:
     rows: Any = None
     alias_is_safe: Callable[[str, str], bool] = field(default=lambda out, source: False)
     fixed_sizes: Mapping[str, int] = field(default_factory=dict)
+    preparations: tuple[Program, ...] = ()
+    """Programs that compute, each from bound inputs and the results of those before, the constants of the signature."""
+    prepared: tuple[Any, ...] = ()
+    """Statements that left the refined rows, and are in the last of `preparations`."""
+    panels: Mapping[str, Any] = field(default_factory=dict)
+    """By constant, the `Panel` of its layout where it has one."""
 
     @cached_property
     def llvm_ir(self) -> str:
@@ -107,8 +124,8 @@ class Lowered:
 
         return c_header(self.signature, self.nest.parameters)
 
-    def compile(self) -> Any:
-        """A loaded `Kernel`."""
+    def compile(self, constants: Sequence[Any] = ()) -> Any:
+        """A loaded `Kernel`; `constants` are the arrays for the signature's constants, in order."""
         from polyc.codegen.jit import load_object
         from polyc.runtime import threads
         from polyc.runtime.kernel import Kernel
@@ -124,6 +141,7 @@ class Lowered:
             fixed_sizes=self.fixed_sizes,
             remarks=self.remarks,
             alias_is_safe=self.alias_is_safe,
+            constants=constants,
         )
 
 
@@ -147,14 +165,16 @@ def lower(
     aliases: tuple[tuple[str, str], ...] = (),
     options: Options | None = None,
     target: Target | None = None,
+    constants: Collection[str] = (),
 ) -> Lowered:
     """Program → LoopNest.
 
     `sizes`: values baked into the code (None or partial: the others stay symbolic).  `strides`: byte strides per array
-    argument in ABI order (None: any).  `aliases`: pairs (result, input) that are exactly the same memory.
+    argument in ABI order (None: any).  `aliases`: pairs (result, input) that are exactly the same memory.  `constants`:
+    parameters that never change; what depends on them alone becomes `Lowered.preparations`.
     """
     with compile_lock:
-        return _lower(program, dict(sizes or {}), strides, aliases, options or default_options(), target)
+        return _lower(program, dict(sizes or {}), strides, aliases, options or default_options(), target, frozenset(constants))
 
 
 def _lower(
@@ -164,18 +184,29 @@ def _lower(
     aliases: tuple[tuple[str, str], ...],
     options: Options,
     target: Target | None,
+    constants: frozenset[str],
 ) -> Lowered:
     from polyc.poly.infer import infer_ranges
     from polyc.poly.scop import extract_scop
+    from polyc.scheduler.constants import split_constants
 
     verify_program(program)
     target = target or select_target(options)
     sized = define_sizes(specialize_sizes(program, {name: int_const(value) for name, value in sizes.items()}))
     ranges = infer_ranges(sized)
-    rewritten, new_ranges, groups, remarks = _rewrite_program(sized, ranges, strides, options)
+    main, main_ranges, prepared = split_constants(sized, ranges, constants)
+    made = main.parameters[len(sized.parameters) :]
+    if strides is not None:  # what is prepared is laid out later
+        n = len(sized.parameters)
+        main_strides: Strides | None = (*strides[:n], *(None for _ in made), *strides[n:])
+    else:
+        main_strides = None
+    rewritten, new_ranges, groups, remarks = _rewrite_program(main, main_ranges, main_strides, options)
     scop = extract_scop(rewritten, new_ranges)
     signature = _make_signature(sized, ranges, scop, strides)
-    lowered = _climb_down(program, signature, scop, ranges, target, options, remarks, aliases, groups)
+    lowered = _climb_down(program, signature, scop, ranges, target, options, remarks, aliases, groups, constants | set(made))
+    if constants:
+        lowered.preparations = _collect_preparations(lowered, sized, prepared)
     lowered.fixed_sizes = sizes
     return lowered
 
@@ -224,6 +255,7 @@ def _climb_down(
     remarks: list[Remark],
     aliases: tuple[tuple[str, str], ...],
     groups: dict[str, Any],
+    constants: frozenset[str],
 ) -> Lowered:
     from polyc.codegen.loops import build_loop_nest
     from polyc.codegen.size import check_code_size
@@ -239,20 +271,21 @@ def _climb_down(
             if rows is None:
                 remarks.append(Remark("missed", "schedule", f"{name} found no schedule"))
                 continue
-            refined = refine_rows(rows, scop, target, rung)
+            refined = refine_rows(rows, scop, target, rung, constants)
             final, storage = refined.scop, refined.storage
+            full_signature = _add_constants(signature, final, storage)
             needed = dependences if final is scop else compute_dependences(final)
             schedule = build_schedule(final, refined.plan)
             violation = prove_values(final, needed, schedule) or prove_storage(final, needed, schedule, storage)
             if violation is None:
-                nest = build_loop_nest(final, schedule, storage, signature, aliases, groups)
+                nest = build_loop_nest(final, schedule, storage, full_signature, aliases, groups)
                 check_code_size(nest)
                 label = name if rung is options else f"{name}, simplified"
                 remarks = [*remarks, Remark("passed", "schedule", f"{label}: proved by value and by storage"), *refined.remarks]
                 returned = {r.name: r.version for r in scop.program.returns}
                 return Lowered(
                     program,
-                    signature,
+                    full_signature,
                     options,
                     target,
                     ranges,
@@ -263,6 +296,8 @@ def _climb_down(
                     tuple(remarks),
                     refined.rows,
                     _alias_test(final, schedule, returned),
+                    prepared=refined.prepared,
+                    panels={name: f.panel for name, f in storage.items() if f.panel is not None},
                 )
             remarks.append(Remark("missed", "schedule", f"{name} is not proved: {violation}"))
         except CompileBudgetError as error:
@@ -318,8 +353,57 @@ def _make_signature(program: Program, ranges: Any, scop: Any, strides: Strides |
         )
     if strides is not None:
         arrays = [ArraySpec(a.name, a.dtype, a.shape, a.lower, a.role, s) for a, s in zip(arrays, strides, strict=True)]
-    guards = tuple(RuntimeGuard(g.message, s.origin.span) for s in scop.statements for g in s.guards)
+    guards = tuple(RuntimeGuard(g.message, g.span or s.origin.span) for s in scop.statements for g in s.guards)
     return Signature(make_entry_name(program.name), program.sizes, program.defined_sizes, tuple(arrays), ranges.checks, guards)
+
+
+def _add_constants(signature: Signature, scop: Any, storage: Mapping[str, Any]) -> Signature:
+    """The signature with the tensors that were prepared and that `scop` still reads, behind the inputs."""
+    from polyc.poly.storage import panel_shape
+
+    inputs = [a for a in signature.arrays if a.role == "input"]
+    given = {a.name for a in inputs}
+    read = {a.tensor for s in scop.statements for a in (*s.accesses, *s.init_accesses)}
+    specs = []
+    for name in scop.program.parameters:
+        if name in given or name not in read:
+            continue
+        t = scop.tensors[name]
+        panel = storage[name].panel
+        shape = t.shape if panel is None else panel_shape(t.shape, panel)
+        lower = (int_const(0),) * len(shape)
+        specs.append(ArraySpec(name, t.dtype, shape, lower, "constant", _contiguous(shape, t.dtype.itemsize)))
+    if not specs:
+        return signature
+    return replace(signature, arrays=(*inputs, *specs, *signature.arrays[len(inputs) :]))
+
+
+def _contiguous(shape: Sequence[Any], itemsize: int) -> tuple[int | None, ...]:
+    """Byte strides of an array in C order; None where they depend on sizes."""
+    strides: list[int | None] = []
+    step: int | None = itemsize
+    for extent in reversed(shape):
+        strides.append(step)
+        step = step * max(1, int(extent.value)) if step is not None and isinstance(extent, Const) else None
+    return tuple(reversed(strides))
+
+
+def _collect_preparations(lowered: Lowered, program: Program, prepared: tuple[Any, ...]) -> tuple[Program, ...]:
+    """The programs behind the constants of the signature: of what left the program, then of what left the rows."""
+    from polyc.scheduler.constants import build_preparation
+
+    needed = [a.name for a in lowered.signature.arrays if a.role == "constant"]
+    made = {p.statement.target for p in lowered.prepared}
+    programs = []
+    last = tuple(n for n in needed if n in made)
+    if last:
+        programs.append(build_preparation(lowered.scop.program, lowered.prepared, last))
+        needed += programs[0].parameters
+    targets = {p.statement.target for p in prepared}
+    first = tuple(n for n in dict.fromkeys(needed) if n in targets)
+    if first:
+        programs.insert(0, build_preparation(program, prepared, first))
+    return tuple(programs)
 
 
 def infer_shapes(program: Program, sizes: Mapping[str, int]) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:

@@ -98,9 +98,9 @@ def c_type(dtype: DType) -> str:
 
 
 def _describe_array(array: ArraySpec) -> str:
-    const = "const " if array.role == "input" else ""
+    const = "const " if array.role in ("input", "constant") else ""
     shape = "".join(f"[{c_expression(e)}]" for e in array.shape)
-    role = {"input": "read", "output": "written", "inout": "read and written"}[array.role]
+    role = {"input": "read", "constant": "read", "output": "written", "inout": "read and written"}[array.role]
     origins = [
         f"element 0 of dimension {d} is index {c_expression(low)}"
         for d, low in enumerate(array.lower)

@@ -41,7 +41,8 @@ class ArraySpec:
     dtype: DType
     shape: tuple[Expr, ...]
     lower: tuple[Expr, ...]
-    role: Literal["input", "output", "inout"]
+    role: Literal["input", "constant", "output", "inout"]
+    """A constant is what polyc made of bound inputs; it follows the inputs, and no caller passes it."""
     strides: tuple[int | None, ...] | None = None
     """Byte strides the code was specialised for; None (in one place, or for all): any, read from the argument block."""
 

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from polyc.ir.expr import Call, Expr, int_const, simplify_int
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Dimension `dimension` is cut into panels of `size`: cell ``[e_d // size, the other coordinates, e_d mod size]``.
+
+    The number of panels is rounded up; what lies behind the last element is never read."""
+
+    dimension: int
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +30,15 @@ class Folding:
     buffer: str
     moduli: tuple[int | None, ...]
     space: Literal["argument", "shared", "thread"]
+    panel: Panel | None = None
+    """How an argument that polyc itself made is laid out; it moves elements, but never two into one cell."""
+
+
+def panel_shape(shape: Sequence[Expr], panel: Panel) -> tuple[Expr, ...]:
+    """Extents of the buffer of a tensor in panels: number of panels, the other extents, width."""
+    extent, width = shape[panel.dimension], int_const(panel.size)
+    count = simplify_int(Call("floordiv", (Call("add", (extent, int_const(panel.size - 1))), width)))
+    return (count, *(e for d, e in enumerate(shape) if d != panel.dimension), width)
 
 
 Storage = Mapping[str, Folding]

@@ -113,7 +113,12 @@ def rank_error(formal: Formal, shape: tuple[int, ...]) -> PolycError:
 
 
 def result_specs(signature: Signature) -> tuple[ArraySpec, ...]:
-    return tuple(a for a in signature.arrays if a.role != "input")
+    return tuple(a for a in signature.arrays if a.role in ("output", "inout"))
+
+
+def constant_specs(signature: Signature) -> tuple[ArraySpec, ...]:
+    """What was made of bound inputs; in the argument block it stands between inputs and results."""
+    return tuple(a for a in signature.arrays if a.role == "constant")
 
 
 def input_specs(signature: Signature) -> tuple[ArraySpec, ...]:

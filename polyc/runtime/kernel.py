@@ -12,12 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from polyc.diagnostics import ArgumentError, Diagnostic, PolycError, RangeError, Remark
+from polyc.diagnostics import ArgumentError, Diagnostic, InternalError, PolycError, RangeError, Remark
 from polyc.ir.expr import evaluate
 from polyc.ir.signature import HostCheck, Signature
 from polyc.runtime.arguments import (
     Alias,
     check_input_strides,
+    constant_specs,
     convert_inputs,
     convert_outputs,
     find_aliases,
@@ -31,6 +32,7 @@ from polyc.runtime.arguments import (
 from polyc.runtime.arrays import (
     byte_bounds,
     contiguous_strides,
+    data_address,
     unsupported_alias,
 )
 from polyc.runtime.plan import Plan, PlanTable, format_message
@@ -51,7 +53,7 @@ class Kernel:
     only the element types, sizes and layouts it was compiled for; others are an `ArgumentError`.
 
     `alias_is_safe(result, input)` says whether the code may write a result over an input in exactly the same memory.
-    `fixed_sizes` are the sizes baked into the code.
+    `fixed_sizes` are the sizes baked into the code.  `constants` are the arrays that were made of bound inputs.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Kernel:
         fixed_sizes: Mapping[str, int] | None = None,
         remarks: Sequence[Remark] = (),
         alias_is_safe: Callable[[str, str], bool] = no_alias_is_safe,
+        constants: Sequence[np.ndarray] = (),
     ) -> None:
         self.signature = signature
         self.remarks = tuple(remarks)
@@ -76,9 +79,11 @@ class Kernel:
         self._formals = signature_formals(signature)
         self._inputs = input_specs(signature)
         self._results = result_specs(signature)
+        self._constants = tuple(constants)
+        self.touched = bytearray(1)
         self._plans = PlanTable()
-        # ABI order is parameters, then returns; `run` relies on it to concatenate addresses.
-        assert tuple(signature.arrays) == (*self._inputs, *self._results)
+        # ABI order is parameters, constants, returns; `run` relies on it to concatenate addresses.
+        assert tuple(signature.arrays) == (*self._inputs, *constant_specs(signature), *self._results)
 
     @property
     def name(self) -> str:
@@ -90,7 +95,7 @@ class Kernel:
         sizes = "".join(f" {n}={v}" for n, v in self.fixed_sizes.items())
         return f"<polyc kernel {self.name}({inputs}) -> ({results}){sizes}>"
 
-    def __call__(self, *arrays: Any, out: Any = None, **named: Any) -> Any:
+    def __call__(self, /, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """Run.  `named` are inputs by name, and sizes that no array determines."""
         if not named:
             outputs = () if out is None else (out,) if type(out) is np.ndarray else None
@@ -151,6 +156,10 @@ class Kernel:
         words += [values[n] for n, _ in self.signature.defined_sizes]
         for array in inputs:
             words += array.strides
+        for spec, array in zip(constant_specs(self.signature), self._constants, strict=True):
+            if array.shape != result_shape(spec, values):
+                raise _constant_error(self.name, spec.name, array.shape, result_shape(spec, values))
+            words += array.strides
         allocate: list[tuple[tuple[int, ...], np.dtype] | None] = []
         for spec, output in zip(self._results, outputs, strict=True):
             if output is None:
@@ -175,7 +184,16 @@ class Kernel:
             misaligned=max((a.dtype.alignment for a in given), default=1) - 1,
             bounds=tuple(byte_bounds(a.shape, a.strides, a.itemsize) for a in given),
             workspace_sizes={},
+            constants=self._constants,
+            constant_addresses=[data_address(a) for a in self._constants],
+            keepalive=self,
+            touched=self.touched,
         )
+
+
+def _constant_error(kernel: str, name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> PolycError:
+    message = f"{kernel}: what was prepared for {name} has shape {found}, but the code needs {wanted}"
+    return InternalError(Diagnostic("internal-constant", message, None, "this is a bug in polyc; please report it"))
 
 
 def host_check_error(check: HostCheck, values: Mapping[str, int]) -> PolycError:

@@ -52,6 +52,13 @@ class Plan:
     bounds: tuple[tuple[int, int], ...]
     """Byte range of each input, then of each given result, around its address."""
     workspace_sizes: dict[int, int]
+    constants: tuple[np.ndarray, ...]
+    """What was made of bound inputs; `constant_addresses` in the order of the argument block."""
+    constant_addresses: list[int]
+    keepalive: object
+    """What owns the code: it may be dropped from its cache while plans of it still run."""
+    touched: bytearray
+    """Its one byte is set by every run; who keeps kernels looks at it to find those that are no longer called."""
 
     def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] = ()) -> tuple[np.ndarray, ...]:
         """Execute on arrays that have exactly this layout; `outputs` are those given by the caller."""
@@ -61,6 +68,9 @@ class Plan:
     def run_at(self, addresses: list[int], outputs: Sequence[np.ndarray], given: list[int]) -> tuple[np.ndarray, ...]:
         """As `run`, with the addresses of inputs and given results."""
         results: tuple[np.ndarray, ...]
+        self.touched[0] = 1
+        if self.constant_addresses:
+            addresses = addresses + self.constant_addresses
         if given:
             results, taken = self._merge_results(outputs, given)
             addresses = addresses + taken
@@ -159,6 +169,10 @@ class PlanTable:
             if not array.flags.writeable:
                 return None
         return plan.run_at(addresses, outputs, given)
+
+    def forget(self, owner: object) -> None:
+        """Drop the plans of one kernel."""
+        self._plans = {key: plan for key, plan in self._plans.items() if plan.keepalive is not owner}
 
     def remember(
         self, plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] = (), extra: Hashable = None

@@ -1,0 +1,128 @@
+"""Inputs that an operator owns: copied when it is bound, packed once for each specialisation that wants them packed."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from polyc import driver
+from polyc.config import Options
+from polyc.diagnostics import PolycError
+from polyc.ir.expr import evaluate
+from polyc.ir.program import Program
+from polyc.runtime import memory
+from polyc.runtime.arguments import check_rank, unknown_name
+from polyc.runtime.arrays import argument_error, check_element_type, convert_input
+from polyc.runtime.sizes import Formal
+
+MAX_PREPARED = 64
+"""Packed sets of constants that a bound operator keeps; beyond it the one used longest ago is forgotten."""
+
+
+def own_inputs(
+    name: str, formals: Sequence[Formal], bound: Collection[str], values: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """Read-only copies of `values`, checked against the declarations; errors are those of a call."""
+    by_name = {f.name: f for f in formals}
+    owned = {}
+    for key, value in values.items():
+        if key in bound:
+            raise argument_error(
+                "argument-bound", f"{key} of {name} is bound already", None, "bind the original operator again"
+            )
+        if key not in by_name:
+            raise unknown_name(name, key, list(by_name))
+        formal = by_name[key]
+        array = convert_input(value, formal.name, formal.dtype, formal.span)
+        check_element_type(array, formal.name, formal.dtype, formal.span)
+        check_rank(formal, array)
+        copy = memory.allocate_result(array.shape, array.dtype)
+        copy[...] = array
+        copy.flags.writeable = False
+        owned[key] = copy
+    return owned
+
+
+def bound_error(operator: str, name: str) -> PolycError:
+    """An input that is bound was given at a call."""
+    return argument_error("argument-bound", f"{name} of {operator} is bound, and was given again", None, f"leave {name} out")
+
+
+class Preparations:
+    """Constants made of the inputs that one bound operator owns; equal requests share one set of arrays."""
+
+    def __init__(self, owned: Mapping[str, np.ndarray], options: Options) -> None:
+        self._owned = dict(owned)
+        self._options = options.replace(verify=False)
+        self._made: OrderedDict[Any, tuple[np.ndarray, ...]] = OrderedDict()
+        self.n_runs = 0
+        """Programs run so far."""
+
+    def make(self, lowered: driver.Lowered, sizes: Mapping[str, int]) -> tuple[np.ndarray, ...]:
+        """The arrays for the constants in the signature of `lowered`, in its order and layout.
+
+        All of them are kept for the next specialisation that wants the same: one for another batch size, say.  The caller
+        holds the compile lock."""
+        values: dict[str, np.ndarray] = dict(self._owned)
+        for program in lowered.preparations:
+            values |= zip((r.version for r in program.returns), self._run(program, values, sizes), strict=True)
+        result = []
+        for spec in lowered.signature.arrays:
+            if spec.role == "constant":
+                panel = lowered.panels.get(spec.name)
+                result.append(values[spec.name] if panel is None else self._in_panels(values[spec.name], panel))
+        return tuple(result)
+
+    def _run(self, program: Program, values: Mapping[str, np.ndarray], sizes: Mapping[str, int]) -> tuple[np.ndarray, ...]:
+        own_sizes = {n: sizes[n] for n in program.sizes}
+        key = (replace(program, name="", source=None), tuple(own_sizes.items()))
+        made = self._made.get(key)
+        if made is None:
+            arrays = []
+            for name in program.parameters:
+                # A dimension of the program may stand for several neighbouring ones of the caller.
+                shape = tuple(evaluate(e, sizes) for e in program.tensor(name).shape or ())
+                arrays.append(values[name].reshape(shape))
+            kernel = driver.lower(program, sizes=own_sizes, options=self._options).compile()
+            made = self._made[key] = kernel.run(arrays, (None,) * len(program.returns), own_sizes)
+            self.n_runs += 1
+        self._remember(key)
+        return made
+
+    def _in_panels(self, array: np.ndarray, panel: Any) -> np.ndarray:
+        key = (id(array), panel)
+        made = self._made.get(key)
+        if made is None:
+            # The original is kept beside it, so that its identity stays a sound key.
+            made = self._made[key] = (lay_in_panels(array, panel.dimension, panel.size), array)
+        self._remember(key)
+        return made[0]
+
+    def _remember(self, key: Any) -> None:
+        self._made.move_to_end(key)
+        while len(self._made) > MAX_PREPARED:
+            self._made.popitem(last=False)
+
+
+def lay_in_panels(array: np.ndarray, dimension: int, size: int) -> np.ndarray:
+    """``[…, n, …]`` → ``[n / size, …, …, size]``, the last panel filled up with zeros (`poly.storage.Panel`)."""
+    moved = np.moveaxis(array, dimension, -1)
+    *others, extent = moved.shape
+    count = -(-extent // size)
+    result = memory.allocate_result((count, *others, size), array.dtype)
+    whole = extent // size
+    split = moved[..., : whole * size].reshape(*others, whole, size)
+    result[:whole] = np.moveaxis(split, -2, 0)
+    if count > whole:
+        result[whole] = 0
+        result[whole, ..., : extent - whole * size] = moved[..., whole * size :]
+    return result
+
+
+def describe_bound(owned: Mapping[str, np.ndarray]) -> str:
+    """``W (3072, 768)``, for the representation of an operator."""
+    return ", ".join(f"{name} {'×'.join(map(str, a.shape)) or 'scalar'}" for name, a in owned.items())

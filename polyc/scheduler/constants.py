@@ -1,0 +1,229 @@
+"""Take out of a program what depends on constant inputs only: it is computed once, when the constants are bound.
+
+Before: ``H[n, k] = W[n, k] * s[n] ; Y[m, n] += X[m, k] * H[n, k]`` with W and s constant.
+After:  ``Y[m, n] += X[m, k] * H[n, k]`` where H is an input, and the first statement in a program of its own.
+
+It is done twice: on the program before anything else, and on the refined rows, where the copies that packing made of
+constants leave the tree (their loops go, their tensor becomes an argument in panels as wide as the register tile).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from polyc.ir.expr import Call, Expr, Index, Read, Size, reads, simplify_int, walk
+from polyc.ir.program import Condition, Exists, Program, RangeClause, Return, Statement, Tensor, Where
+from polyc.ir.types import DType
+from polyc.poly.ranges import Interval, Ranges
+from polyc.poly.rows import Band, Leaf, Member, Node, Sequence
+from polyc.poly.scop import Scop, ScopStatement, extract_scop
+from polyc.poly.storage import Folding, Panel
+from polyc.poly.tree import Plan, PlanLeaf, PlanLoop, PlanSequence, plan_statements
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A statement that was taken out, and the interval of each dimension of its target."""
+
+    statement: Statement
+    intervals: tuple[Interval, ...]
+    dtype: DType
+
+
+def split_constants(
+    program: Program, ranges: Ranges, constants: frozenset[str]
+) -> tuple[Program, Ranges, tuple[Prepared, ...]]:
+    """Statements that read `constants` (tensor versions) only leave the program; what others read of them becomes input.
+
+    A statement stays where it would make more elements than it reads (a broadcast is cheaper to read than to store), where
+    its subscripts are checked at run time, and where its target is a result.
+    """
+    taken = _find_constant_statements(program, ranges, constants)
+    if not taken:
+        return program, ranges, ()
+    gone = {s.target for s in taken}
+    kept = tuple(s for s in program.statements if s.target not in gone)
+    needed = {r.tensor for s in kept for r in statement_reads(s)}
+    tensors, inputs = [], []
+    for t in program.tensors:
+        if t.name in gone and t.name in needed:
+            inputs.append(t.name)
+            tensors.append(replace(t, role="input", shape=tuple(i.extent for i in ranges.tensors[t.name])))
+        elif t.name not in gone:
+            tensors.append(t)
+    new = replace(program, statements=kept, tensors=tuple(tensors), parameters=(*program.parameters, *inputs))
+    names = {s.name for s in taken}
+    unused = gone - set(inputs)
+    new_ranges = replace(
+        ranges,
+        statements={n: r for n, r in ranges.statements.items() if n not in names},
+        tensors={n: i for n, i in ranges.tensors.items() if n not in unused},
+    )
+    prepared = tuple(Prepared(_pin_ranges(s, ranges), ranges.tensors[s.target], program.types[s.target]) for s in taken)
+    return new, new_ranges, prepared
+
+
+def hoist_constants(scop: Scop, rows: Node, constants: frozenset[str]) -> tuple[Scop, Node, tuple[Prepared, ...]]:
+    """As `split_constants`, for statements that have rows already."""
+    program, ranges, prepared = split_constants(scop.program, scop.ranges, constants)
+    kept = None if not prepared else _remove_leaves(rows, {p.statement.name for p in prepared})
+    if kept is None:
+        return scop, rows, ()
+    return extract_scop(program, ranges), kept, prepared
+
+
+def statement_reads(s: Statement) -> list[Read]:
+    """Reads of the value, the initial value and the where clauses."""
+    expressions: list[Expr] = [s.value, *([] if s.reduction is None else [s.reduction.init])]
+    for clause in s.where:
+        expressions += _where_expressions(clause)
+    return [r for e in expressions for r in reads(e)]
+
+
+def _where_expressions(clause: Where) -> list[Expr]:
+    match clause:
+        case RangeClause():
+            return [clause.lower, clause.upper]
+        case Condition():
+            return [clause.condition]
+        case Exists():
+            return [clause.value]
+
+
+def _find_constant_statements(program: Program, ranges: Ranges, constants: frozenset[str]) -> list[Statement]:
+    writers = program.writers()
+    known, found = set(constants), {}
+    progress = True
+    while progress:
+        progress = False
+        for target, statements in writers.items():
+            if target in known or program.tensor(target).role != "temporary":
+                continue
+            if all(_is_constant(s, ranges, known) for s in statements):
+                known.add(target)
+                found[target] = progress = True
+    return [s for s in program.statements if s.target in found]
+
+
+def _is_constant(s: Statement, ranges: Ranges, known: set[str]) -> bool:
+    tensors = {r.tensor for r in statement_reads(s)}
+    own = ranges.statements[s.name]
+    if not tensors or not tensors <= known or own.guards:
+        return False
+    # A statement that a rewriting made has no clauses that say its domain; only a box can be told by ranges.
+    if not s.where and not own.domain.is_box():
+        return False
+    return s.reduction is not None or any(set(s.left_indices) <= _indices(r) for r in statement_reads(s))
+
+
+def _indices(expr: Expr) -> set[str]:
+    return {node.name for node in walk(expr) if isinstance(node, Index)}
+
+
+def _pin_ranges(s: Statement, ranges: Ranges) -> Statement:
+    """`s` with a range clause for every index that has none: its ranges no longer follow from the program around it."""
+    told = {c.index for c in s.where if isinstance(c, RangeClause)}
+    clauses = []
+    for name, interval in ranges.statements[s.name].indices.items():
+        if name not in told:
+            upper = simplify_int(Call("add", (interval.lower, interval.extent)))
+            clauses.append(RangeClause(name, interval.lower, upper, s.span))
+    return replace(s, where=(*s.where, *clauses))
+
+
+def _remove_leaves(node: Node, names: set[str]) -> Node | None:
+    """The rows without some statements; None where nothing is left."""
+    match node:
+        case Leaf():
+            return None if node.statement in names else node
+        case Sequence():
+            children = [c for c in (_remove_leaves(child, names) for child in node.children) if c is not None]
+            return None if not children else children[0] if len(children) == 1 else Sequence(tuple(children))
+        case Band():
+            child = _remove_leaves(node.child, names)
+            if child is None:
+                return None
+            members = (Member(m.kind, {n: r for n, r in m.rows.items() if n not in names}) for m in node.members)
+            return Band(tuple(members), child)
+
+
+def build_preparation(program: Program, prepared: tuple[Prepared, ...], returned: tuple[str, ...]) -> Program:
+    """The program that computes the tensors `returned` from constants; `program` is what they were taken from."""
+    targets = {p.statement.target: p for p in prepared}
+    needed, names = list(returned), set(returned)
+    for name in needed:
+        for p in prepared:
+            if p.statement.target == name:
+                new = [r.tensor for r in statement_reads(p.statement) if r.tensor not in names]
+                needed += dict.fromkeys(new)
+                names |= set(new)
+    statements = tuple(p.statement for p in prepared if p.statement.target in names)
+    tensors = [t for t in program.tensors if t.name in names and t.name not in targets and t.role == "input"]
+    parameters = tuple(t.name for t in tensors)
+    for name in dict.fromkeys(s.target for s in statements):
+        p = targets[name]
+        role = "output" if name in returned else "temporary"
+        tensors.append(Tensor(name, p.dtype, len(p.intervals), None, role, name, p.statement.span))  # type: ignore[arg-type]
+    used = _sizes_in(statements, tensors)
+    defined = tuple((n, e) for n, e in program.defined_sizes if n in used)
+    used |= {node.name for _, e in defined for node in walk(e) if isinstance(node, Size)}
+    return Program(
+        name=f"{program.name}_prepare",
+        sizes=tuple(n for n in program.sizes if n in used),
+        tensors=tuple(tensors),
+        parameters=parameters,
+        returns=tuple(Return(name, name) for name in returned),
+        statements=statements,
+        defined_sizes=defined,
+        source=program.source,
+    )
+
+
+def _sizes_in(statements: tuple[Statement, ...], tensors: list[Tensor]) -> set[str]:
+    expressions: list[Expr] = [e for t in tensors for e in t.shape or ()]
+    for s in statements:
+        expressions += [*s.subscripts, s.value, *([] if s.reduction is None else [s.reduction.init])]
+        for clause in s.where:
+            expressions += _where_expressions(clause)
+    return {node.name for e in expressions for node in walk(e) if isinstance(node, Size)}
+
+
+def lay_out_panels(
+    storage: Mapping[str, Folding], prepared: tuple[Prepared, ...], scop: Scop, plan: Plan
+) -> dict[str, Folding]:
+    """Give each packed constant panels as wide as the tile of its last dimension, so that a tile reads consecutive memory."""
+    result = dict(storage)
+    for p in prepared:
+        name = p.statement.target
+        rank = len(p.intervals)
+        if name not in storage or rank < 2:
+            continue
+        widths = {_tile_width(plan, s, r) for s in scop.statements for r in reads(s.value) if r.tensor == name}
+        width = widths.pop() if len(widths) == 1 else None
+        if width is not None and width > 1:
+            result[name] = replace(storage[name], panel=Panel(rank - 1, width))
+    return result
+
+
+def _tile_width(plan: Plan, s: ScopStatement, read: Read) -> int | None:
+    """Size of the innermost tile loop that runs over the last subscript of a read."""
+    last = read.subscripts[-1]
+    if not isinstance(last, Index) or last.name not in s.indices:
+        return None
+    position, width = s.indices.index(last.name), None
+    node = plan
+    while True:
+        match node:
+            case PlanLeaf():
+                return width
+            case PlanSequence():
+                inside = [c for c in node.children if s.name in set(plan_statements(c))]
+                if len(inside) != 1:
+                    return None
+                node = inside[0]
+            case PlanLoop():
+                row = node.rows.get(s.name)
+                if row is not None and node.part == "tile" and row.unit_index() == position:
+                    width = node.size if width is None else min(width, node.size)
+                node = node.child
