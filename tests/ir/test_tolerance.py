@@ -90,3 +90,15 @@ def test_a_clamp_at_zero_leaves_room_for_the_sums_behind_it() -> None:
     sums = a[:, ::-1].cumsum(1, dtype=np.float32)[:, -1]
     assert check_results({"O": np.maximum(sums - 1, np.float32(0))}, expected) is None
     assert check_results({"O": np.maximum(sums * np.float32(1.01) - 1, np.float32(0))}, expected) is not None
+
+
+def test_a_sum_that_cancels_to_almost_nothing_may_keep_its_rounding_errors() -> None:
+    program = parse_program("program p(A: f32[N]) -> (S) sizes N output S: f32[] S0(i): S[] += A[i] init 0.0:f32")
+    a = np.random.default_rng(0).standard_normal(5000).astype(np.float32)
+    a = np.concatenate([a, -a[::-1], np.float32([1e-3])])
+    expected = expect_results(program, {"A": a})
+    sums = np.array([a[np.random.default_rng(k).permutation(a.size)].cumsum(dtype=np.float32)[-1] for k in range(5)])
+    assert (np.abs(sums - 1e-3) > 1e-6).any()
+    for total in sums:
+        assert check_results({"S": total}, expected) is None
+    assert check_results({"S": np.float32(0.5)}, expected) is not None
