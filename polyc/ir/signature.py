@@ -17,14 +17,16 @@ from polyc.diagnostics import Span
 from polyc.ir.expr import OPERATORS, Expr
 from polyc.ir.types import DType
 
-
 _C_KEYWORDS = (
     "auto break case char const continue default do double else enum extern float for goto if inline int long register "
     "restrict return short signed sizeof static struct switch typedef union unsigned void volatile while bool true false "
     "int32_t int64_t"
 ).split()
-_LIBRARY = "main malloc calloc realloc free memcpy memmove memset bzero fabs GOMP_parallel omp_get_thread_num omp_get_num_threads"
-_RESERVED = frozenset((*_C_KEYWORDS, *_LIBRARY.split(), *OPERATORS, *(f"{name}f" for name in OPERATORS), "fabsf"))
+_LIBRARY = (
+    "main malloc calloc realloc free memcpy memmove memset bzero fabs fabsf "
+    "GOMP_parallel omp_get_thread_num omp_get_num_threads"
+).split()
+_RESERVED = frozenset((*_C_KEYWORDS, *_LIBRARY, *OPERATORS, *(f"{name}f" for name in OPERATORS)))
 
 
 def make_entry_name(name: str) -> str:
