@@ -180,6 +180,7 @@ class Operator:
         formals = program_formals(program)
         layouts = tuple(describe_argument(a, f) for a, f in zip(call.inputs, formals, strict=True))
         shapes = {f.name: a.shape for f, a in zip(formals, layouts, strict=True)}
+        formals = self._bound_first(formals)
         return program, solve_sizes(formals, shapes, call.sizes, self._fixed_sizes, program.defined_sizes), layouts
 
     def _sort(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> Call:
@@ -229,6 +230,10 @@ class Operator:
                 self._plans.remember(plan, arrays, checked, extra)
         return tuple(r if value is None else value for r, value in zip(results, given, strict=True))
 
+    def _bound_first(self, formals: Sequence[Formal]) -> list[Formal]:
+        """Bound inputs first: a size that does not fit is then an error of the array that was given at the call."""
+        return sorted(formals, key=lambda f: f.name not in self._bound)
+
     def _solve(
         self,
         program: Program,
@@ -240,7 +245,7 @@ class Operator:
     ) -> dict[str, int]:
         """All sizes of a call; an output with a declared shape may determine one too."""
         shapes = {f.name: a.shape for f, a in zip(formals, arrays, strict=True)}
-        declared = list(formals)
+        declared = self._bound_first(formals)
         for result, name, value in zip(program.returns, names, given, strict=True):
             tensor = program.tensor(result.version)
             if tensor.shape is not None and value is not None and len(getattr(value, "shape", ())) == len(tensor.shape):
