@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -38,7 +39,14 @@ def check_options(options: Options) -> Options:
     for name, known in (("target", ("host", *PINNED)), ("scheduler", ("ilp", "isl", "source"))):
         if getattr(options, name) not in known:
             message = f"option {name} cannot be {getattr(options, name)!r}"
-            raise argument_error("argument-option", message, None, f"it is one of: {', '.join(known)}")
+            from_environment = name == "target" and options.target == default_options().target
+            where = " (POLYC_TARGET says so in the environment)" if from_environment else ""
+            raise argument_error("argument-option", message, None, f"it is one of: {', '.join(known)}{where}")
+    for field in fields(Options):
+        value = getattr(options, field.name)
+        if isinstance(field.default, bool) and not isinstance(value, bool):
+            message = f"option {field.name} is True or False, not {value!r}"
+            raise argument_error("argument-type-option", message, None, f"write {field.name}=True or {field.name}=False")
     return options
 
 
@@ -87,6 +95,8 @@ def compile(
         c = mm(a, b)
     """
     chosen = make_options(options)
+    if sizes is not None and not isinstance(sizes, Mapping):
+        raise argument_error("argument-type-size", f"sizes is a {type(sizes).__name__}", None, "pass a dict: sizes={'N': 128}")
     fixed = {name: check_size(name, value) for name, value in (sizes or {}).items()}
     if callable(source):
         made = make_function_source(source)
@@ -101,6 +111,9 @@ def compile(
 def read_text(source: str | os.PathLike[str]) -> tuple[str, str]:
     """The text of a source and its name for diagnostics.  Unreadable files are `ArgumentError`s ``argument-file``."""
     if isinstance(source, str) and ("\n" in source or not source.endswith(".tc")):
+        if re.fullmatch(r"[^\s(){}]*[./\\][^\s(){}]*", source):  # no definition is one word
+            message = f"{source} is neither .tc text nor a path that ends in .tc"
+            raise _file_error(message, f"pass pathlib.Path({source!r}) for a file of another name")
         return source, "<string>"
     if not isinstance(source, (str, os.PathLike)):
         raise argument_error(

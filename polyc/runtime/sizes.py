@@ -109,7 +109,8 @@ def extent_error(formal: Formal, dimension: int, expr: Expr, actual: int, expect
     names = size_names(expr)
     match expr:
         case Const():
-            why = f"it is declared with {expected}"
+            # A kernel's own declarations have no place in a text: their numbers are the sizes it was compiled for.
+            why = f"it is declared with {expected}" if formal.span is not None else f"this kernel was compiled for {expected}"
         case Size(name):
             why = f"{name} is {expected} since {reasons[name]}" if name in reasons else f"{name} is {expected}"
         case _:

@@ -165,7 +165,14 @@ def _openmp_default() -> int:
 
 def default_num_threads() -> int:
     """POLYC_NUM_THREADS, else OMP_NUM_THREADS, else the number of cores."""
-    return _environment_threads("POLYC_NUM_THREADS") or _openmp_default()
+    wanted, found = os.environ.get("POLYC_NUM_THREADS", ""), _environment_threads("POLYC_NUM_THREADS")
+    if found is None and wanted:
+        _warn_once(
+            "threads-environment",
+            f"POLYC_NUM_THREADS={wanted} is no number of threads and is ignored",
+            f"set it to a number from 1 to {_MAX_THREADS}, or not at all",
+        )
+    return found or _openmp_default()
 
 
 def set_num_threads(n: int | None) -> None:
@@ -174,7 +181,9 @@ def set_num_threads(n: int | None) -> None:
     Results do not depend on it.  Limits set later with `threadpoolctl.threadpool_limits` still lower it.
     """
     if n is not None and (isinstance(n, bool) or not isinstance(n, int)):
-        raise argument_error("argument-type-threads", f"the number of threads must be an integer, not {n!r}", None, None)
+        raise argument_error(
+            "argument-type-threads", f"the number of threads must be an integer, not {n!r}", None, "pass an int"
+        )
     if n is not None and not 1 <= n <= _MAX_THREADS:
         message = f"the number of threads must be between 1 and {_MAX_THREADS}, but is {n}"
         raise argument_error("argument-threads", message, None, f"this machine has {count_cores()} cores")

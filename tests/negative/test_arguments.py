@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -174,6 +177,30 @@ def test_options():
     refuse(lambda: polyc.compile(MM, verfy=True), "argument-type-option", "did you mean verify?")
     refuse(lambda: polyc.compile(MM, target="x86-64-v5"), "argument-option", "x86-64-v4")
     refuse(lambda: polyc.compile(MM, scheduler="fast"), "argument-option", "ilp, isl, source")
+
+
+def test_options_of_other_types():
+    refuse(lambda: polyc.compile(MM, tile="no"), "argument-type-option", "option tile is True or False, not 'no'")
+    refuse(lambda: polyc.op(MM, verify=1), "argument-type-option", "verify=True or verify=False")
+    refuse(lambda: polyc.compile(MM, sizes="M=3"), "argument-type-size", "sizes={'N': 128}")
+    refuse(lambda: polyc.compile(MM, sizes=[3]), "argument-type-size", "sizes is a list")
+
+
+def test_target_of_the_environment(monkeypatch):
+    monkeypatch.setenv("POLYC_TARGET", "z80")
+    refuse(lambda: polyc.compile(MM), "argument-option", "POLYC_TARGET")
+
+
+def test_number_of_threads_of_the_environment_that_is_no_number():
+    code = "import numpy, polyc; polyc.einsum('i->', numpy.ones(3))"
+    environment = {**os.environ, "POLYC_NUM_THREADS": "lots"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert "<string>:1: PolycWarning" in done.stderr and "POLYC_NUM_THREADS=lots" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("source", ["matmul.txt", "/tmp/operators", "operators/mm", ".tc2"])
+def test_paths_that_do_not_end_in_tc(source):
+    refuse(lambda: polyc.compile(source), "argument-file", f"pathlib.Path({source!r})")
 
 
 def test_entries():
