@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from polyc import driver
 from polyc.api.crash import name_crashes
-from polyc.diagnostics import Diagnostic, PolycWarning
+from polyc.diagnostics import Diagnostic, PolycError, PolycWarning, SemanticError
 from polyc.ir.expr import Expr
 from polyc.ir.program import Program
 from polyc.ir.types import DType
@@ -120,7 +120,10 @@ class FunctionSource:
 def make_function_source(function: Callable[..., Any] | str) -> FunctionSource:
     """Read a function's signature, and its body too where no argument types are needed for it."""
     with name_crashes("reading the function"):
-        signature = driver.read_signature(function)
+        try:
+            signature = driver.read_signature(function)
+        except SemanticError as error:
+            raise _with_errors_of_body(function, error) from None
     formals = []
     for p in signature.parameters:
         known = p.annotation
@@ -131,6 +134,18 @@ def make_function_source(function: Callable[..., Any] | str) -> FunctionSource:
     if signature.is_fully_annotated and all(c.value is not None for c in signature.constants):
         source.fixed = source.program_for([], {})
     return source
+
+
+def _with_errors_of_body(function: Callable[..., Any] | str, error: SemanticError) -> PolycError:
+    """The errors of a signature together with those of the body, all at once."""
+    try:
+        driver.read_function(function)
+    except PolycError as more:
+        # Without annotations the body is read at the first call: that none is there is no mistake.
+        found = [d for d in more.diagnostics if d.code != "semantic-annotation-missing"]
+        if all(d in found for d in error.diagnostics):
+            return SemanticError(*found)
+    return error
 
 
 @dataclass(slots=True)

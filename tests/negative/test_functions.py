@@ -108,6 +108,12 @@ def test_several_errors_at_once_in_the_order_of_the_text():
     assert lines == [2, 3, 4]
 
 
+def test_errors_of_signature_and_body_come_together():
+    text = 'def f(X: "flot[N]", b: "f32[N]"):\n    Y[i] = X[i] + c[i]\n    return Y, W\n'
+    error = refuse(lambda: polyc.op(text), "semantic-annotation", "did you mean f32?", "there is no tensor c", "W")
+    assert [d.span.line_column()[0] for d in error.diagnostics if d.span is not None] == [1, 2, 3]
+
+
 def test_the_place_is_in_the_users_file():
     def shifted(X: "f32[N]"):
         Y[i] = Xx[i]
