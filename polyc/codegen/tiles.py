@@ -15,6 +15,7 @@ from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, rew
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
+from polyc.ir.types import BOOL
 
 
 def split_partial_tiles(body: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -34,8 +35,10 @@ def _split(node: Node) -> Node:
                 condition: Expr = conditions[0]
                 for c in conditions[1:]:
                     condition = Call("and", (condition, c))
-                return If(condition, (_drop_tests(_make_full(node), set(tests)),), (node,))
-            return replace(node, body=split_partial_tiles(node.body))
+                full = _drop_tests(_make_full(node), set(tests))
+                # Tests that only loops inside decide are split further down, but never inside a loop that holds accumulators.
+                return If(condition, (_split(full) if tests and not node.registers else full,), (node,))
+            return node if node.registers else replace(node, body=split_partial_tiles(node.body))
     return node
 
 
@@ -114,7 +117,7 @@ def _interior_tests(loop: Loop) -> dict[Expr, Expr]:
                 for select in (e for e in walk(node.value) if isinstance(e, Select)):
                     for test in _conjuncts(select.condition):
                         outer = _holds_for_all(test, ranges)
-                        if outer is not None:
+                        if outer is not None and outer != Const(False, BOOL):
                             found[test] = outer
 
     visit(loop, {})
