@@ -138,8 +138,8 @@ def _parse(source: Source, shift: int) -> ast.Module:
         diagnostic = Diagnostic("syntax-python", message, Span(source, start, start + 1), "correct the syntax of the function")
         raise SyntaxErrorInSource(diagnostic) from None
     except (RecursionError, MemoryError):
-        line = max(source.text.split("\n"), key=len)  # Python does not say where: most likely there
-        start = source.text.index(line) + len(line) - len(line.lstrip())
+        longest = max(source.text.split("\n"), key=len)  # Python does not say where: most likely there
+        start = source.text.index(longest) + len(longest) - len(longest.lstrip())
         raise SyntaxErrorInSource(make_nesting_error(Span(source, start, start + 1))) from None
     except (ValueError, OverflowError) as error:  # null bytes, lone surrogates, literals of thousands of digits
         start = max(0, source.text.find("\0"))
