@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from polyc.codegen.scalars import hold_accumulators
 from polyc.codegen.tiles import split_partial_tiles
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, rewrite, substitute
+from polyc.codegen.transposes import block_transposes
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Store, Update
 from polyc.ir.signature import Signature
@@ -49,7 +50,7 @@ def build_loop_nest(
     parameters = [*signature.sizes, *(name for name, _ in signature.defined_sizes)]
     for array in signature.arrays:
         parameters += [f"{array.name}.stride{d}" for d in range(len(array.shape))]
-    nodes = split_partial_tiles(hold_accumulators(tuple(body)))
+    nodes = block_transposes(split_partial_tiles(hold_accumulators(tuple(body))), buffers)
     return LoopNest(signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards))
 
 
@@ -93,28 +94,30 @@ class _Translator:
         known = _LoopRange(_constant(lower), step, _largest(upper))
         body = tuple(self.translate(node.for_get_body(), {**ranges, var: known}, {k: v for k, v in marks.items() if k != var}))
         mark = marks.get(var)
-        loop = Loop(var, lower, upper, step, "serial", body)
+        guards, body = _hoist_guards(body, var, lower, upper)
+        return [*guards, self._mark_loop(Loop(var, lower, upper, step, "serial", body), mark, known)]
+
+    def _mark_loop(self, loop: Loop, mark: Mark | None, known: _LoopRange) -> Loop:
+        step = loop.step
         if mark is None:
-            return [loop]
+            return loop
         trip = known.max_value if known.lower == 0 and step == 1 else None
         match mark.kind:
             case "parallel":
-                return [replace(loop, kind="parallel")]
+                return replace(loop, kind="parallel")
             case "unroll":
-                return [replace(loop, kind="unroll", max_trip=trip) if trip is not None and trip <= 32 else loop]
+                return replace(loop, kind="unroll", max_trip=trip) if trip is not None and trip <= 32 else loop
             case "vector":
                 if step != 1:
-                    return [loop]
+                    return loop
                 short = trip is not None and trip <= MAX_EXPANSION * mark.lanes
-                return [
-                    replace(
-                        loop,
-                        kind="vector",
-                        lanes=mark.lanes,
-                        interleave=1 if short else mark.interleave,
-                        max_trip=trip if short else None,
-                    )
-                ]
+                return replace(
+                    loop,
+                    kind="vector",
+                    lanes=mark.lanes,
+                    interleave=1 if short else mark.interleave,
+                    max_trip=trip if short else None,
+                )
 
     def _instance(self, node: AstNode, ranges: dict[str, _LoopRange]) -> list[Node]:
         call = node.user_get_expr()
@@ -122,8 +125,9 @@ class _Translator:
         args = [expr_of_ast(call.get_op_arg(i), set(ranges)) for i in range(1, call.get_op_n_arg())]
         s = self.scop.statement(name.removeprefix("init_"))
         is_init = name.startswith("init_")
-        values = dict(zip(s.left if is_init else s.indices, map(simplify, args), strict=True))
-        buffer, subscripts = self._fold(s.target, tuple(substitute(e, values) for e in s.subscripts), ranges)
+        values = dict(zip(s.elements if is_init else s.indices, map(simplify, args), strict=True))
+        place = tuple(Index(e) for e in s.elements) if is_init else s.subscripts
+        buffer, subscripts = self._fold(s.target, tuple(substitute(e, values) for e in place), ranges)
         value = self._expression(s.init if is_init else s.value, values, ranges)
         if is_init:
             return [] if _is_same_cell(value, buffer, subscripts) else [Store(buffer, subscripts, value, name)]
@@ -167,6 +171,29 @@ class _Translator:
             simplify(e) if m is None else fold_index(simplify(e), m, ranges)
             for e, m in zip(subscripts, folding.moduli, strict=True)
         )
+
+
+def _hoist_guards(body: tuple[Node, ...], var: str, lower: Expr, upper: Expr) -> tuple[list[Node], tuple[Node, ...]]:
+    """Guards at the start of a loop that do not move with it go in front of it (and hold only if it runs at all)."""
+    n = 0
+    while n < len(body) and isinstance(body[n], Guard):
+        n += 1
+    runs: Expr | None = simplify(Call("lt", (lower, upper)))
+    if isinstance(runs, Const) and runs.value:
+        runs = None
+    hoisted: list[Node] = []
+    kept: list[Node] = []
+    for guard in body[:n]:
+        assert isinstance(guard, Guard)
+        parts = [e for e in (guard.value, guard.bound, guard.condition) if e is not None]
+        if any(isinstance(e, Index) and e.name == var for part in parts for e in walk(part)):
+            kept.append(guard)
+            continue
+        condition = guard.condition
+        if runs is not None:
+            condition = runs if condition is None else Call("and", (runs, condition))
+        hoisted.append(replace(guard, condition=condition))
+    return hoisted, (*kept, *body[n:])
 
 
 def _is_same_cell(value: Expr, buffer: str, subscripts: tuple[Expr, ...]) -> bool:
