@@ -136,6 +136,16 @@ def _describe_unexpected(error: Any, source: Source) -> Diagnostic:
     return Diagnostic("syntax-unexpected", f"expected {expected} but found {found} here", span, help)
 
 
+def _open_parenthesis(span: Span) -> Span:
+    """The last parenthesis before a place that is not closed before it."""
+    depth = 0
+    for position in range(span.start - 1, -1, -1):
+        depth += {")": 1, "(": -1}.get(span.source.text[position], 0)
+        if depth < 0:
+            return Span(span.source, position, position + 1)
+    return span
+
+
 _HABITS = {
     "if": "conditions are expressions: O(i) = c ? a : b",
     "for": "there are no loops: indices run over their ranges; give one in a where clause: where i in 0:N",
@@ -181,6 +191,9 @@ def _guess_mistake(text: str, span: Span, kind: str, names: set[str]) -> str | N
     last = re.search(r"\b(and|or|not)$", before)
     if last is not None:
         return _HABITS[last[1]]
+    if "RPAR" in names and names <= {"RPAR", "_COMMA"} and kind in ("RBRACE", "$END", "ASSIGN", "OP_ASSIGN", "_WHERE"):
+        row, column = _open_parenthesis(span).line_column()
+        return f"close the parenthesis that was opened in line {row}, column {column}"
     if names == {"COLON"}:
         is_range = re.search(r"\bin\b[^:\n]*$", before) is not None
         return "a range is written lower:upper, as in where i in 0:N" if is_range else "a condition needs both arms: c ? a : b"
