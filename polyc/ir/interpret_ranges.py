@@ -220,7 +220,8 @@ def _solve_statement(s: Statement, sizes: Mapping[str, int], tensors: Mapping[st
         elif not found:
             names = ", ".join(unsolved)
             message = f"the range of {names} does not follow from what is read"
-            help_text = "give it in a where clause, such as: where " + unsolved[0] + " in 0:N"
+            help_text = f"give it in a where clause, such as: where {unsolved[0]} in 0:N"
+            help_text += f" (in a function: with polyc.where(0 <= {unsolved[0]} < N))"
             raise RangeError(Diagnostic("range-unsolved", message, s.span, help_text))
         box |= found
     for index in s.indices:

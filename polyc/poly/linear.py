@@ -52,7 +52,7 @@ def linear_form(expr: Expr, sizes: Sizes) -> Linear:
             x, y = linear_form(a, sizes), linear_form(b, sizes)
             for p, q in ((x, y), (y, x)):
                 if not p.coefficients and p.atom is None and p.rest.is_cst():
-                    return scale_form(q, int(p.rest.max_val().get_num_si()))
+                    return scale_form(q, int(p.rest.max_val().to_python()))
             raise NotAffine
     if not index_names(expr):
         return Linear({}, sizes.value(expr))

@@ -206,7 +206,8 @@ def _coefficients(aff: islpy.Aff, parameters: tuple[str, ...], denominator: int)
     """Numerators over `denominator` of the parameters' coefficients and of the constant."""
     scale = islpy.Val(denominator)
     values = [aff.get_coefficient_val(islpy.dim_type.param, n) for n in range(len(parameters))]
-    return [int(v.mul(scale).get_num_si()) for v in values], int(aff.get_constant_val().mul(scale).get_num_si())
+    # Not get_num_si: it makes 0 of what does not fit into 64 bits.
+    return [int(v.mul(scale).to_python()) for v in values], int(aff.get_constant_val().mul(scale).to_python())
 
 
 def _linear_expr(coefficients: list[int], constant: int, parameters: tuple[str, ...], extra: tuple[int, Expr] | None) -> Expr:
