@@ -26,7 +26,6 @@ from polyc.diagnostics import CompileBudgetError, Diagnostic
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Select, Size, int_const
 from polyc.ir.types import BOOL
 
-
 AST_FOR, AST_IF = ast_node_type.__members__["for_"], ast_node_type.__members__["if_"]
 """Node types whose names end in an underscore, which type stubs do not know."""
 
