@@ -15,6 +15,9 @@ MINIMUM_WORK = 1 << 16
 MINIMUM_ITERATIONS = 8
 """Iterations that balance well over a few threads; a later loop is preferred to one with fewer."""
 
+WORK_PER_FORK = 1 << 20
+"""Operations that one more fork and join should share out."""
+
 CHUNK = 4096
 """Elements per iteration when the only parallel loop is the vector loop itself."""
 
@@ -53,6 +56,13 @@ def _mark(plan: Plan, scop: Scop, remarks: list[Remark]) -> Plan:
     if trips[best] <= 1:
         remarks.append(Remark("missed", "parallel", "every coincident loop has one iteration", label))
         return plan
+    if trips[best] < MINIMUM_ITERATIONS and isinstance(node, PlanSequence):
+        inside = _mark_inside(chain, node, trips, work, scop)
+        if inside is not None:
+            plan, found = inside
+            reason = f"inside {trips[best]} iterations: too few for the loop around to balance"
+            remarks += [Remark("analysis", "parallel", reason, label), *found]
+            return plan
     remarks.append(Remark("passed", "parallel", f"a loop of {trips[best]} iterations, {work} operations", label))
     chosen = replace(chain[best], mark=Mark("parallel"))
     rest = [loop for n, loop in enumerate(chain) if n != best]
@@ -60,6 +70,31 @@ def _mark(plan: Plan, scop: Scop, remarks: list[Remark]) -> Plan:
     for loop in reversed(rest):
         result = replace(loop, child=result)
     return replace(chosen, child=result)
+
+
+def _mark_inside(
+    chain: list[PlanLoop], body: PlanSequence, trips: dict[int, int], work: int, scop: Scop
+) -> tuple[Plan, list[Remark]] | None:
+    """Leave a short chain of loops serial and share out what it repeats, where each repetition is worth a fork and join."""
+    repetitions = 1
+    for n in trips:
+        repetitions *= trips[n]
+    if work // repetitions < WORK_PER_FORK:
+        return None
+    found: list[Remark] = []
+    children = tuple(_mark(child, scop, found) for child in body.children)
+    heaviest = max(body.children, key=lambda child: _plan_work(child, scop))
+    marked = children[body.children.index(heaviest)]
+    if not (isinstance(marked, PlanLoop) and marked.mark is not None and marked.mark.kind == "parallel"):
+        return None
+    result: Plan = PlanSequence(children)
+    for loop in reversed(chain):
+        result = replace(loop, child=result)
+    return result, found
+
+
+def _plan_work(plan: Plan, scop: Scop) -> int:
+    return sum(statement_work(scop.statement(n)) for n in plan_statements(plan) if not n.startswith("init_"))
 
 
 def _trip(loop: PlanLoop, scop: Scop) -> int:
