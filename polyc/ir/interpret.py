@@ -1,62 +1,43 @@
 """The reference interpreter: runs a `Program` straight from its statements, in NumPy.
 
 It shares no code with range inference, scheduler or code generation, so that it can judge them.  Ranges come from
-`interpret_ranges`, the meaning of operators from `numeric`; this file evaluates expressions over whole iteration spaces at
-once (one array axis per index, broadcast, in pieces that fit in memory) and combines them into the targets.
+`interpret_ranges`, the meaning of operators from `numeric`, values of expressions over whole iteration spaces from
+`interpret_values`; this file combines them into the targets.  Recurrences are in `interpret_recurrence`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
 from math import prod
-from typing import Any, assert_never
+from typing import Any
 
 import numpy as np
 
-from polyc.diagnostics import (
-    ArgumentError,
-    ArgumentTypeError,
-    BoundsError,
-    Diagnostic,
-    RangeError,
-    UnsupportedError,
-)
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, evaluate, walk
+from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic, RangeError
+from polyc.ir.expr import Expr, Index, Read, Size, evaluate, walk
 from polyc.ir.interpret_ranges import (
     Box,
+    Component,
     ConcreteRanges,
     Interval,
     complete_sizes,
     execution_conditions,
-    order_statements,
+    order_components,
     solve_ranges,
 )
-from polyc.ir.numeric import APPLY, REDUCE, quiet
+from polyc.ir.interpret_values import (
+    Array,
+    Scope,
+    check_bounds,
+    enter_box,
+    evaluate_points,
+    numpy_type,
+    restrict_scope,
+    split_box,
+)
+from polyc.ir.numeric import REDUCE, quiet
 from polyc.ir.program import Program, Statement
 from polyc.ir.types import DType
-
-_POINTS_AT_ONCE = 1 << 21
-"""Points of an iteration space evaluated together: 16 MiB per 8-byte intermediate value."""
-
-Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class _Scope:
-    """What an expression is evaluated in."""
-
-    indices: Mapping[str, Array]
-    """Values of each index along its own axis; all broadcast against each other."""
-    sizes: Mapping[str, int]
-    tensors: Mapping[str, Array]
-    ranges: Mapping[str, tuple[Interval, ...]]
-    types: Mapping[str, DType]
-    names: Mapping[str, str]
-    """The user's name of each tensor version, for messages."""
-    float_as: np.dtype | None
-    mask: Array | None = field(default=None)
-    """Points that count; None: all.  Elsewhere reads are clamped and values have no meaning."""
 
 
 def interpret(
@@ -76,19 +57,26 @@ def interpret(
     `float_as=np.float64` evaluates all f32 arithmetic in f64 instead (an oracle for the rounding of the f32 result).
 
     Raises ArgumentError (shapes, sizes), ArgumentTypeError (element types), RangeError (ranges that cannot be found, reads
-    outside a tensor), BoundsError (data-dependent reads outside), UnsupportedError (recurrences).
+    outside a tensor, elements never or twice written), BoundsError (data-dependent subscripts outside).
     """
+    from polyc.ir.interpret_recurrence import run_recurrence  # which is written in terms of this module
+
     wide = None if float_as is None else np.dtype(float_as)
     outputs = dict(out or {})
     values = bind_sizes(program, arrays, sizes or {}, outputs)
     ranges = solve_ranges(program, values)
     tensors = _take_inputs(program, arrays, values, wide)
     tensors |= _take_accumulated(program, outputs, ranges, wide)
-    scope = _Scope({}, values, tensors, ranges.tensors, program.types, {t.name: t.base for t in program.tensors}, wide)
-    last_use = _last_uses(program)
+    scope = Scope({}, values, tensors, ranges.tensors, program.types, {t.name: t.base for t in program.tensors}, wide)
+    components = order_components(program)
+    last_use = _last_uses(components, {r.version for r in program.returns})
     with quiet():
-        for position, statement in enumerate(order_statements(program)):
-            tensors[statement.target] = _run_statement(statement, scope, ranges.statements[statement.name])
+        for position, component in enumerate(components):
+            if component.is_recurrence:
+                run_recurrence(component, scope, tensors, ranges)
+            else:
+                (version,) = component.versions
+                tensors[version] = _run_version(version, component.statements, scope, ranges)
             for name in [n for n, p in last_use.items() if p == position]:
                 tensors.pop(name, None)
     return {r.name: np.array(tensors[r.version], copy=True) for r in program.returns}
@@ -139,12 +127,8 @@ def bind_sizes(
     return values
 
 
-def _numpy_type(dtype: DType, float_as: np.dtype | None) -> np.dtype:
-    return float_as if float_as is not None and dtype.name == "f32" else dtype.numpy
-
-
 def _take_array(name: str, array: np.ndarray, dtype: DType, float_as: np.dtype | None) -> Array:
-    wanted = _numpy_type(dtype, float_as)
+    wanted = numpy_type(dtype, float_as)
     if array.dtype not in (dtype.numpy, wanted):
         raise ArgumentTypeError(Diagnostic("argument-type-dtype", f"{name} is {dtype}, the array given is {array.dtype}"))
     return array.astype(wanted, copy=False)
@@ -175,65 +159,138 @@ def _take_accumulated(
     return taken
 
 
-def _last_uses(program: Program) -> dict[str, int]:
-    """Position of the statement after which a temporary is dead."""
-    kept = {r.version for r in program.returns}
+def _last_uses(components: list[Component], kept: set[str]) -> dict[str, int]:
+    """Position of the component after which a version that is not `kept` is dead."""
     last: dict[str, int] = {}
-    for position, s in enumerate(order_statements(program)):
-        roots = [s.value, *s.subscripts] + ([s.reduction.init] if s.reduction else [])
-        roots += execution_conditions(s)
-        for root in roots:
-            last |= {node.tensor: position for node in walk(root) if isinstance(node, Read)}
-        last.setdefault(s.target, position)
+    for position, component in enumerate(components):
+        for s in component.statements:
+            roots = [s.value, *s.subscripts, *execution_conditions(s)] + ([s.reduction.init] if s.reduction else [])
+            for root in roots:
+                last |= {node.tensor: position for node in walk(root) if isinstance(node, Read)}
+            last.setdefault(s.target, position)
     return {name: position for name, position in last.items() if name not in kept}
 
 
 # --- Statements ------------------------------------------------------------------------------------------------------
 
 
-def _run_statement(s: Statement, scope: _Scope, box: Box) -> Array:
-    """All elements of the target version."""
+def _run_version(version: str, writers: tuple[Statement, ...], scope: Scope, ranges: ConcreteRanges) -> Array:
+    """All elements of a version whose writers do not read it."""
+    interval = scope.ranges[version]
+    shape = tuple(upper - lower for lower, upper in interval)
+    dtype = numpy_type(scope.types[version], scope.float_as)
+    result = np.zeros(shape, dtype)
+    if (
+        len(writers) == 1
+        and writers[0].has_plain_left
+        and not (writers[0].reduction is None and execution_conditions(writers[0]))
+    ):
+        return _run_statement(writers[0], scope, ranges.statements[writers[0].name], np.ones(shape, np.bool_), result)
+    written = np.zeros(shape, np.bool_)
+    for s in writers:
+        region = find_region(s, scope, ranges.statements[s.name], len(writers) == 1)
+        check_overlap(s, scope, region, written)
+        result = _run_statement(s, scope, ranges.statements[s.name], region, result)
+        written |= region
+    check_written(version, writers[-1], scope, written)
+    return result
+
+
+def find_region(s: Statement, scope: Scope, box: Box, is_alone: bool) -> Array:
+    """The elements that are the statement's to define; raises RangeError where an assignment defines one twice."""
     interval = scope.ranges[s.target]
     shape = tuple(upper - lower for lower, upper in interval)
-    dtype = _numpy_type(scope.types[s.target], scope.float_as)
-    plain = [e.name for e in s.subscripts if isinstance(e, Index)]
-    is_plain = len(plain) == len(s.subscripts) and len(set(plain)) == len(plain)
+    if s.reduction is not None and is_alone:
+        return np.ones(shape, np.bool_)
+    count = np.zeros(shape, np.int64)
+    conditions = execution_conditions(s) if s.reduction is None else []
+    left = set(s.left_indices) if s.reduction is not None else set(box)
+    for piece in split_box({n: b for n, b in box.items() if n in left}):
+        local = enter_box(scope, piece)
+        for condition in conditions:
+            local = restrict_scope(local, evaluate_points(condition, local))
+        np.add.at(count, _chosen_positions(s, local, piece, shape), 1)
+    if s.reduction is None and (count > 1).any():
+        element = _describe_element(s.target, np.argwhere(count > 1)[0], scope)
+        message = f"{element} is written by several points of this statement"
+        help = "reduce with +=! (or another operator), or restrict the indices so that every element is written once"
+        raise RangeError(Diagnostic("range-written-twice", message, s.span, help))
+    return count > 0
+
+
+def _chosen_positions(s: Statement, scope: Scope, piece: Box, shape: tuple[int, ...]) -> tuple[Array, ...]:
+    extents = tuple(upper - lower for lower, upper in piece.values())
+    places = _element_positions(s, scope, extents, shape)
+    if scope.mask is None:
+        return places
+    chosen = np.broadcast_to(scope.mask, extents)
+    return tuple(p[chosen] for p in places)
+
+
+def _describe_element(version: str, position: Array, scope: Scope) -> str:
+    point = [str(int(p) + lower) for p, (lower, _) in zip(position, scope.ranges[version], strict=True)]
+    return f"{scope.names[version]}({', '.join(point)})" if point else scope.names[version]
+
+
+def check_overlap(s: Statement, scope: Scope, region: Array, written: Array) -> None:
+    """Two statements of one version may not define the same element."""
+    twice = np.logical_and(region, written)
+    if twice.any():
+        element = _describe_element(s.target, np.argwhere(twice)[0], scope)
+        message = f"{element} is written by this statement and by one above"
+        help = "statements that write parts of one tensor may not overlap: restrict the indices in a where clause"
+        raise RangeError(Diagnostic("range-written-twice", message, s.span, help))
+
+
+def check_written(version: str, last: Statement, scope: Scope, written: Array) -> None:
+    """Every element of a version must have a value."""
+    if not written.all():
+        element = _describe_element(version, np.argwhere(np.logical_not(written))[0], scope)
+        message = f"{element} is never written"
+        help = "write it in a statement of its own, or select with ?: in one statement over all elements"
+        raise RangeError(Diagnostic("range-unwritten", message, last.span, help))
+
+
+def _run_statement(s: Statement, scope: Scope, box: Box, region: Array, before: Array) -> Array:
+    """`before` with the elements of `region` as the statement defines them."""
+    dtype = before.dtype
     if s.reduction is None:
-        if execution_conditions(s):
-            message = f"a condition leaves elements of {scope.names[s.target]} without a value"
-            raise UnsupportedError(Diagnostic("unsupported-partial-assignment", message, s.span))
-        target = np.zeros(shape, dtype)
-    else:
-        dtype = _accumulator_type(dtype, s.reduction.op)
-        target = np.empty(shape, dtype)
-        left = dict(zip(plain, interval, strict=True)) if is_plain else {n: box[n] for n in s.left_indices}
-        if not is_plain and left and any(isinstance(node, Index) for node in walk(s.reduction.init)):
-            message = "the initial value of a scattered reduction cannot depend on an index"
-            raise UnsupportedError(Diagnostic("unsupported-initial-value", message, s.span))
-        for piece in _split_box(left if is_plain else {}):
-            local = _enter(scope, piece)
-            here = _slices(s.subscripts, piece, interval) if is_plain else (slice(None),) * len(shape)
-            axes = [list(piece).index(n) for n in plain] if is_plain else []
-            value = _evaluate(s.reduction.init, local)
-            extents = tuple(upper - lower for lower, upper in piece.values())
-            target[here] = np.broadcast_to(value, extents).transpose(axes) if is_plain else value
-    for piece in _split_box(box):
-        _combine_piece(s, scope, piece, target, is_plain)
-    return target.astype(_numpy_type(scope.types[s.target], scope.float_as), copy=False)
+        for piece in split_box(box):
+            _combine_piece(s, scope, piece, before)
+        return before
+    target = _evaluate_initial(s, scope, accumulator_type(dtype, s.reduction.op))
+    for piece in split_box(box):
+        _combine_piece(s, scope, piece, target)
+    np.copyto(before, target.astype(dtype, copy=False), where=region)
+    return before
 
 
-def _accumulator_type(dtype: np.dtype, op: str) -> np.dtype:
+def _evaluate_initial(s: Statement, scope: Scope, dtype: np.dtype) -> Array:
+    """The initial value at every element of the version."""
+    assert s.reduction is not None
+    interval = scope.ranges[s.target]
+    target = np.empty(tuple(upper - lower for lower, upper in interval), dtype)
+    names = s.element_names
+    for piece in split_box(dict(zip(names, interval, strict=True))):
+        here = tuple(slice(piece[n][0] - low, piece[n][1] - low) for n, (low, _) in zip(names, interval, strict=True))
+        extents = tuple(upper - lower for lower, upper in piece.values())
+        target[here] = np.broadcast_to(evaluate_points(s.reduction.init, enter_box(scope, piece)), extents)
+    return target
+
+
+def accumulator_type(dtype: np.dtype, op: str) -> np.dtype:
+    """Sums and products of f32 are carried in f64."""
     return np.dtype(np.float64) if dtype == np.float32 and op in ("add", "mul") else dtype
 
 
-def _combine_piece(s: Statement, scope: _Scope, piece: Box, target: Array, is_plain: bool) -> None:
-    local = _enter(scope, piece)
+def _combine_piece(s: Statement, scope: Scope, piece: Box, target: Array) -> None:
+    local = enter_box(scope, piece)
     extents = tuple(upper - lower for lower, upper in piece.values())
     for condition in execution_conditions(s):
-        local = _under(local, _evaluate(condition, local))
-    value = np.broadcast_to(_evaluate(s.value, local), extents)
+        local = restrict_scope(local, evaluate_points(condition, local))
+    value = np.broadcast_to(evaluate_points(s.value, local), extents)
     interval = scope.ranges[s.target]
-    if not is_plain:
+    if not s.has_plain_left or (s.reduction is None and local.mask is not None):
         places = _element_positions(s, local, extents, target.shape)
         if local.mask is not None:
             chosen = np.broadcast_to(local.mask, extents)
@@ -255,12 +312,13 @@ def _combine_piece(s: Statement, scope: _Scope, piece: Box, target: Array, is_pl
         return
     if local.mask is not None:  # masked points have no value at all: fold the others one axis position at a time
         chosen = np.broadcast_to(local.mask, extents)
-        value = np.where(chosen, value.astype(target.dtype), _neutral(s.reduction.op, target.dtype))
+        value = np.where(chosen, value.astype(target.dtype), neutral(s.reduction.op, target.dtype))
     folded = ufunc.reduce(value, axis=rest, dtype=target.dtype) if rest else value.astype(target.dtype)
     target[here] = ufunc(target[here], folded.transpose([kept.index(k) for k in order]))
 
 
-def _neutral(op: str, dtype: np.dtype) -> Any:
+def neutral(op: str, dtype: np.dtype) -> Any:
+    """The identity of a monoid."""
     if op in ("add", "or"):
         return dtype.type(0)
     if op in ("mul", "and"):
@@ -273,40 +331,14 @@ def _neutral(op: str, dtype: np.dtype) -> Any:
     return dtype.type(info.min if op == "max" else info.max)
 
 
-def _element_positions(s: Statement, scope: _Scope, extents: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Array, ...]:
+def _element_positions(s: Statement, scope: Scope, extents: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Array, ...]:
     interval = scope.ranges[s.target]
     places = []
     for dimension, (sub, (lower, upper)) in enumerate(zip(s.subscripts, interval, strict=True)):
-        position = np.broadcast_to(_evaluate(sub, scope), extents)
-        _check_bounds(scope, s.target, dimension, sub, position, lower, upper, s)
+        position = np.broadcast_to(evaluate_points(sub, scope), extents)
+        check_bounds(scope, s.target, dimension, sub, position, lower, upper, s)
         places.append(position - lower)
     return tuple(places)
-
-
-def _split_box(box: Box) -> Iterator[Box]:
-    """The box in pieces of at most `_POINTS_AT_ONCE` points, cut along the leading dimensions first."""
-    pending = [box]
-    while pending:
-        piece = pending.pop()
-        extents = {n: upper - lower for n, (lower, upper) in piece.items()}
-        total = prod(extents.values())
-        wide = next((n for n, e in extents.items() if e > 1), None)
-        if total <= _POINTS_AT_ONCE or wide is None:
-            yield piece
-            continue
-        lower, upper = piece[wide]
-        step = max(1, _POINTS_AT_ONCE // (total // extents[wide]))
-        cuts = [(k, min(k + step, upper)) for k in range(lower, upper, step)]
-        pending.extend({**piece, wide: cut} for cut in reversed(cuts))
-
-
-def _enter(scope: _Scope, piece: Box) -> _Scope:
-    rank = len(piece)
-    axes = {
-        name: np.arange(lower, upper, dtype=np.int64).reshape([-1 if k == axis else 1 for k in range(rank)])
-        for axis, (name, (lower, upper)) in enumerate(piece.items())
-    }
-    return replace(scope, indices=axes, mask=None)
 
 
 def _slices(subscripts: tuple[Expr, ...], piece: Box, interval: tuple[Interval, ...]) -> tuple[slice, ...]:
@@ -316,88 +348,3 @@ def _slices(subscripts: tuple[Expr, ...], piece: Box, interval: tuple[Interval, 
         lower, upper = piece[sub.name]
         cuts.append(slice(lower - origin, upper - origin))
     return tuple(cuts)
-
-
-# --- Expressions -----------------------------------------------------------------------------------------------------
-
-
-def _evaluate(expr: Expr, scope: _Scope) -> Array:
-    """Values at all points of the scope, as an array that broadcasts to the iteration space."""
-    match expr:
-        case Const():
-            literal = int(expr.value) if expr.dtype.is_integer else expr.value
-            return np.asarray(literal, expr.dtype.numpy).astype(_numpy_type(expr.dtype, scope.float_as))
-        case Index():
-            return scope.indices[expr.name]
-        case Size():
-            return np.asarray(scope.sizes[expr.name], np.int64)
-        case Read():
-            positions = []
-            interval = scope.ranges[expr.tensor]
-            for dimension, (sub, (lower, upper)) in enumerate(zip(expr.subscripts, interval, strict=True)):
-                value = _evaluate(sub, scope)
-                _check_bounds(scope, expr.tensor, dimension, sub, value, lower, upper, expr)
-                positions.append(_clamp(value, lower, upper) - lower)
-            return _gather(scope.tensors[expr.tensor], positions)
-        case Pad():
-            return _evaluate_pad(expr, scope)
-        case Call():
-            return np.asarray(APPLY[expr.op](*(_evaluate(a, scope) for a in expr.args)))
-        case Select():
-            condition = _evaluate(expr.condition, scope)
-            then = _evaluate(expr.then, _under(scope, condition))
-            other = _evaluate(expr.other, _under(scope, np.logical_not(condition)))
-            return np.where(condition, then, other)
-        case Cast():
-            return _evaluate(expr.value, scope).astype(_numpy_type(expr.dtype, scope.float_as))
-        case _:
-            assert_never(expr)
-
-
-def _under(scope: _Scope, condition: Array) -> _Scope:
-    return replace(scope, mask=condition if scope.mask is None else np.logical_and(scope.mask, condition))
-
-
-def _evaluate_pad(expr: Pad, scope: _Scope) -> Array:
-    interval = scope.ranges[expr.read.tensor]
-    subscripts = [_evaluate(sub, scope) for sub in expr.read.subscripts]
-    inside: Array = np.asarray(True)
-    for value, (lower, upper) in zip(subscripts, interval, strict=True):
-        inside = np.logical_and(inside, np.logical_and(value >= lower, value < upper))
-    padding = _evaluate(expr.value, _under(scope, np.logical_not(inside)))
-    positions = [_clamp(v, lower, upper) - lower for v, (lower, upper) in zip(subscripts, interval, strict=True)]
-    return np.where(inside, _gather(scope.tensors[expr.read.tensor], positions), padding)
-
-
-def _clamp(value: Array, lower: int, upper: int) -> Array:
-    return np.minimum(np.maximum(value, lower), max(upper - 1, lower))
-
-
-def _gather(array: Array, positions: list[Array]) -> Array:
-    """``array[positions]``; an array without elements gives zeros (only points that do not count can ask it)."""
-    if array.size == 0:
-        return np.zeros(np.broadcast_shapes(*(p.shape for p in positions)), array.dtype)
-    return np.asarray(array[tuple(positions)])
-
-
-def _check_bounds(
-    scope: _Scope, tensor: str, dimension: int, sub: Expr, value: Array, lower: int, upper: int, node: Read | Statement
-) -> None:
-    """Every point that counts must have ``lower <= value < upper``."""
-    outside = np.logical_or(value < lower, value >= upper)
-    if not outside.any() and value.ndim == 0 and not scope.indices:
-        return
-    if scope.mask is not None:
-        outside = np.logical_and(outside, scope.mask)
-    shape = np.broadcast_shapes(outside.shape, *(axis.shape for axis in scope.indices.values()))
-    if not outside.any() or 0 in shape:
-        return
-    first = np.unravel_index(int(np.argmax(np.broadcast_to(outside, shape))), shape)
-    found = int(np.broadcast_to(value, shape)[first])
-    point = ", ".join(f"{n} = {int(np.broadcast_to(axis, shape)[first])}" for n, axis in scope.indices.items())
-    message = f"subscript {dimension} of {scope.names[tensor]} is {found}, outside its range {lower} to {upper - 1}" + (
-        f", at {point}" if point else ""
-    )
-    if any(isinstance(n, Read) for n in walk(sub)):
-        raise BoundsError(Diagnostic("bounds-subscript", message, node.span))
-    raise RangeError(Diagnostic("range-out-of-bounds", message, node.span))

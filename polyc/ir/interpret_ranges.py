@@ -14,6 +14,7 @@ the result is an interval; any other inequality stays a precondition, checked wh
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -59,14 +60,25 @@ def solve_ranges(program: Program, sizes: Mapping[str, int]) -> ConcreteRanges:
                     raise RangeError(Diagnostic("range-negative", message, tensor.span, "give larger sizes"))
             tensors[tensor.name] = tuple((0, e) for e in extents)
     statements: dict[str, Box] = {}
-    for statement in order_statements(program):
-        box = _solve_statement(statement, sizes, tensors)
+    unfinished = Counter(s.target for s in program.statements)
+    is_merged = {target for target, count in unfinished.items() if count > 1}
+    for statement in _order_statements(program):
+        target = statement.target
+        unfinished[target] -= 1
+        box = _solve_statement(statement, sizes, tensors, {t for t, count in unfinished.items() if count} | {target})
         statements[statement.name] = box
-        written = tuple(_interval_of(_form(e, sizes), box) for e in statement.subscripts)
-        if program.tensor(statement.target).shape is None:
-            tensors[statement.target] = written
-        else:
-            _check_declared(program, statement, written, tensors[statement.target])
+        if program.tensor(target).shape is not None:
+            written = tuple(
+                _written_interval(e, sizes, box, d) for e, d in zip(statement.subscripts, tensors[target], strict=True)
+            )
+            _check_declared(program, statement, written, tensors[target], target in is_merged)
+            continue
+        known = tensors.get(target) or _initial_interval(program, statement, tensors)
+        if known is None:
+            tensors[target] = tuple(_written_interval(e, sizes, box, None) for e in statement.subscripts)
+            continue
+        written = tuple(_written_interval(e, sizes, box, d) for e, d in zip(statement.subscripts, known, strict=True))
+        tensors[target] = tuple((min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(known, written, strict=True))
     for result in program.returns:  # what the caller's array holds at entry has the coordinates of what it holds at the end
         if result.initial is not None and result.version in tensors:
             tensors.setdefault(result.initial, tensors[result.version])
@@ -81,32 +93,57 @@ def complete_sizes(program: Program, sizes: Mapping[str, int]) -> dict[str, int]
     return values
 
 
-def order_statements(program: Program) -> list[Statement]:
-    """Statements in topological order of their reads, source order breaking ties.
+@dataclass(frozen=True, slots=True)
+class Component:
+    """Tensor versions that need each other, with the statements that write them; one version where there is no recurrence."""
 
-    Raises UnsupportedError where statements need each other's elements (a recurrence).
-    """
-    writer: dict[str, Statement] = {}
+    versions: tuple[str, ...]
+    statements: tuple[Statement, ...]
+    is_recurrence: bool
+
+
+def order_components(program: Program) -> list[Component]:
+    """Components in topological order of their reads, source order breaking ties."""
+    writers: dict[str, list[Statement]] = {}
     for s in program.statements:
-        if s.target in writer:
-            message = f"several statements write parts of {program.tensor(s.target).base}"
-            help = "write them as one statement that selects with ?:"
-            raise UnsupportedError(Diagnostic("unsupported-partial-assignment", message, s.span, help))
-        writer[s.target] = s
-    waiting = {s.name: {r.tensor for r in _all_reads(s)} & writer.keys() for s in program.statements}
-    done: set[str] = set()
-    ordered: list[Statement] = []
-    remaining = list(program.statements)
+        writers.setdefault(s.target, []).append(s)
+    needs = {v: {r.tensor for s in group for r in _all_reads(s)} & writers.keys() for v, group in writers.items()}
+    reach = {v: _reachable(v, needs) for v in writers}
+    remaining, done = list(writers), set[str]()
+    ordered: list[Component] = []
     while remaining:
-        ready = next((s for s in remaining if waiting[s.name] <= done), None)
-        if ready is None:
-            names = ", ".join(dict.fromkeys(program.tensor(s.target).base for s in remaining))
-            message = f"elements of {names} depend on elements of the same statements"
-            help = "write one tensor per step, or start from values assigned above"
-            raise UnsupportedError(Diagnostic("unsupported-recurrence", message, remaining[0].span, help))
-        ordered.append(ready)
-        done.add(ready.target)
-        remaining.remove(ready)
+        first = next(v for v in remaining if all(u in done or v in reach[u] for u in reach[v]))
+        versions = tuple(v for v in remaining if v == first or (v in reach[first] and first in reach[v]))
+        statements = tuple(s for s in program.statements if s.target in versions)
+        ordered.append(Component(versions, statements, first in reach[first]))
+        done |= set(versions)
+        remaining = [v for v in remaining if v not in done]
+    return ordered
+
+
+def _reachable(start: str, needs: Mapping[str, set[str]]) -> set[str]:
+    found: set[str] = set()
+    stack = [start]
+    while stack:
+        fresh = needs[stack.pop()] - found
+        found |= fresh
+        stack.extend(fresh)
+    return found
+
+
+def _order_statements(program: Program) -> list[Statement]:
+    """Statements after those whose tensors they read; source order breaks ties, and cycles where they begin."""
+    writers: dict[str, set[str]] = {}
+    for s in program.statements:
+        writers.setdefault(s.target, set()).add(s.name)
+    waiting = {s.name: {w for r in _all_reads(s) for w in writers.get(r.tensor, ())} - {s.name} for s in program.statements}
+    remaining, done = list(program.statements), set[str]()
+    ordered: list[Statement] = []
+    while remaining:
+        s = next((s for s in remaining if waiting[s.name] <= done), remaining[0])
+        ordered.append(s)
+        done.add(s.name)
+        remaining.remove(s)
     return ordered
 
 
@@ -182,11 +219,37 @@ def execution_conditions(s: Statement) -> list[Expr]:
     return found
 
 
-def _check_declared(program: Program, s: Statement, written: tuple[Interval, ...], declared: tuple[Interval, ...]) -> None:
-    """A reduction gives its initial value to elements that no instance writes; anything else must write all of them."""
+def _initial_interval(
+    program: Program, s: Statement, tensors: Mapping[str, tuple[Interval, ...]]
+) -> tuple[Interval, ...] | None:
+    """The elements of the version that a reduction over a part of the tensor continues from."""
+    if s.reduction is None or not s.writes_part:
+        return None
+    for node in walk(s.reduction.init):
+        if isinstance(node, Read) and program.tensor(node.tensor).base == program.tensor(s.target).base:
+            return tensors.get(node.tensor)
+    return None
+
+
+def _written_interval(expr: Expr, sizes: Mapping[str, int], box: Box, known: Interval | None) -> Interval:
+    """The values of a left subscript; one that depends on data reaches all of what is known of the dimension."""
+    if any(isinstance(node, Read) for node in walk(expr)):
+        if known is None:
+            message = "the extent of this dimension depends on data"
+            help = "declare the result, as in -> (float(B) H), or accumulate onto a tensor that was assigned before"
+            raise RangeError(Diagnostic("range-unsolved", message, None, help))
+        return known
+    return _interval_of(_form(expr, sizes), box)
+
+
+def _check_declared(
+    program: Program, s: Statement, written: tuple[Interval, ...], declared: tuple[Interval, ...], is_merged: bool
+) -> None:
+    """Nothing beyond a declared shape is written; a single assignment must write all of it."""
     base = program.tensor(s.target).base
+    may_leave = is_merged or s.reduction is not None or not s.has_plain_left
     for dimension, ((lower, upper), (_, extent)) in enumerate(zip(written, declared, strict=True)):
-        if lower < 0 or upper > extent or (s.reduction is None and (lower, upper) != (0, extent)):
+        if lower < 0 or upper > extent or (not may_leave and (lower, upper) != (0, extent)):
             message = (
                 f"dimension {dimension} of {base} is declared as {extent}, but its elements {lower} to {upper - 1} are computed"
             )
@@ -204,9 +267,12 @@ class _Inequality:
     is_guarded: bool
 
 
-def _solve_statement(s: Statement, sizes: Mapping[str, int], tensors: Mapping[str, tuple[Interval, ...]]) -> Box:
+def _solve_statement(
+    s: Statement, sizes: Mapping[str, int], tensors: Mapping[str, tuple[Interval, ...]], partial: set[str]
+) -> Box:
+    """`partial`: tensors of which only a part is known; like padded reads, they bound an index that stands alone."""
     box, inequalities = _given_ranges(s, sizes)
-    inequalities += _collect_inequalities(s, sizes, tensors)
+    inequalities += _collect_inequalities(s, sizes, tensors, partial)
     # a read that a condition guards bounds an index only where no other read does
     admitted = [q for q in inequalities if not q.is_guarded]
     while unsolved := [i for i in s.indices if i not in box]:
@@ -217,7 +283,10 @@ def _solve_statement(s: Statement, sizes: Mapping[str, int], tensors: Mapping[st
                 found[index] = (lower, upper)
         if not found and len(admitted) < len(inequalities):
             admitted = inequalities
-        elif not found:
+            continue
+        if not found:
+            found = _bound_by_conditions(s, sizes, inequalities, unsolved, box)
+        if not found:
             names = ", ".join(unsolved)
             message = f"the range of {names} does not follow from what is read"
             help_text = f"give it in a where clause, such as: where {unsolved[0]} in 0:N"
@@ -233,6 +302,53 @@ def _solve_statement(s: Statement, sizes: Mapping[str, int], tensors: Mapping[st
             help = "choose sizes that leave an extent of 0 or more"
             raise RangeError(Diagnostic("range-negative", message, s.span, help))
     return {index: box[index] for index in s.indices}
+
+
+def _bound_by_conditions(
+    s: Statement, sizes: Mapping[str, int], inequalities: list[_Inequality], unsolved: list[str], box: Box
+) -> Box:
+    """Where nothing else bounds an index, it runs over all values that some point of the conditions reaches."""
+    forms = [form for condition in execution_conditions(s) for form in _condition_forms(condition, sizes)]
+    found: Box = {}
+    for index in unsolved:
+        lower, upper = _bound_index(index, inequalities, unsolved, box)
+        for form in forms:
+            own = Index(index)
+            others = {t: c for t, c in form.items() if t != own}
+            if own not in form or _indices(others) & {index} or not _indices(others) <= box.keys():
+                continue
+            least = _minimum(_add({1: 0}, others, -1), box)  # minus the largest value of the others
+            if least is None:
+                continue
+            c = form[own]
+            if c > 0:
+                bound = -(-least // c)
+                lower = bound if lower is None else max(lower, bound)
+            else:
+                bound = -least // -c + 1
+                upper = bound if upper is None else min(upper, bound)
+        if lower is not None and upper is not None:
+            found[index] = (lower, upper)
+    return found
+
+
+def _condition_forms(condition: Expr, sizes: Mapping[str, int]) -> list[Form]:
+    """Forms that are >= 0 where the condition holds."""
+    match condition:
+        case Call("and", (a, b)):
+            return _condition_forms(a, sizes) + _condition_forms(b, sizes)
+        case Call("le" | "lt" | "ge" | "gt" as op, (a, b)):
+            low, high = (a, b) if op in ("le", "lt") else (b, a)
+            plain = "le" if op in ("le", "ge") else "lt"
+            if isinstance(high, Call) and high.op == "min":
+                return [f for part in high.args for f in _condition_forms(Call(plain, (low, part)), sizes)]
+            if isinstance(low, Call) and low.op == "max":
+                return [f for part in low.args for f in _condition_forms(Call(plain, (part, high)), sizes)]
+            return [_add(_add(_form(high, sizes), _form(low, sizes), -1), {1: 0 if plain == "le" else -1})]
+        case Call("eq", (a, b)):
+            difference = _add(_form(a, sizes), _form(b, sizes), -1)
+            return [difference, _add({1: 0}, difference, -1)]
+    return []
 
 
 def _given_ranges(s: Statement, sizes: Mapping[str, int]) -> tuple[Box, list[_Inequality]]:
@@ -252,7 +368,7 @@ def _given_ranges(s: Statement, sizes: Mapping[str, int]) -> tuple[Box, list[_In
 
 
 def _collect_inequalities(
-    s: Statement, sizes: Mapping[str, int], tensors: Mapping[str, tuple[Interval, ...]]
+    s: Statement, sizes: Mapping[str, int], tensors: Mapping[str, tuple[Interval, ...]], partial: set[str]
 ) -> list[_Inequality]:
     """What the reads ask for.  Data-dependent subscripts ask for nothing here."""
     roots = [s.value] + [clause.value for clause in s.where if isinstance(clause, Exists)]
@@ -262,11 +378,12 @@ def _collect_inequalities(
     for root in roots:
         for read, is_guarded, is_padded in _constraining_reads(root, False):
             for sub, (lower, upper) in zip(read.subscripts, tensors.get(read.tensor, ()), strict=False):
-                if any(isinstance(node, Read) for node in walk(sub)) or (is_padded and not isinstance(sub, Index)):
+                is_own = read.tensor in partial
+                if any(isinstance(node, Read) for node in walk(sub)) or ((is_padded or is_own) and not isinstance(sub, Index)):
                     continue
                 form = _form(sub, sizes)
                 for inequality in (_add(form, {1: -lower}), _add({1: upper - 1}, form, -1)):
-                    result.append(_Inequality(inequality, _indices(inequality), is_guarded))
+                    result.append(_Inequality(inequality, _indices(inequality), is_guarded or is_own))
     return result
 
 

@@ -4,8 +4,13 @@ Every element of every *version* of a tensor is defined once; order has no meani
 rename a second assignment to a name into a new version (``O``, ``O.1``, ``O.2``; the caller's own content of an
 accumulated output is the version ``O.in``).  A Program holds no inferred ranges: those are `polyc.poly.infer.Ranges`.
 
-A reduction statement means: ``target[left] = init(left) op value op value op …`` over all points of the iteration
-space whose left subscripts are that element; elements written by no point (an empty reduction range) get `init`.
+A reduction statement means: ``target[e] = init(e) op value op value op …`` over all points of the iteration
+space whose left subscripts are the element e; elements written by no point (an empty reduction range) get `init`.
+The iteration space is the box of the ranges without the points that a `Condition` (or a bound over other indices) excludes.
+
+Several statements may write one version, each its own *region*: an assignment the elements of its points, a reduction those
+of the whole box of its indices (conditions aside).  Regions do not overlap and cover the version.  A statement that writes a
+version alone and reduces has the whole version as its region.
 """
 
 from __future__ import annotations
@@ -47,7 +52,7 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class RangeClause:
-    """``lower <= index < upper`` given by the user; the bounds are expressions over sizes (later: other indices)."""
+    """``lower <= index < upper`` given by the user; the bounds are expressions over sizes and other indices."""
 
     index: str
     lower: Expr
@@ -76,7 +81,7 @@ Where = RangeClause | Condition | Exists
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
-    """A commutative monoid of `expr.MONOIDS` and the initial value: an expression over the left indices."""
+    """A commutative monoid of `expr.MONOIDS` and the initial value: an expression over `Statement.element_names`."""
 
     op: str
     init: Expr
@@ -87,7 +92,7 @@ class Statement:
     """``target[subscripts] = value`` or, with `reduction`, ``target[subscripts] op= value``.
 
     `indices` are the iteration indices: those of the left side in order, then the others by first appearance in `value`.
-    `subscripts` are expressions over indices; the front ends of today write distinct `Index` nodes.
+    `subscripts` are expressions over indices: ``O[2 * i]``, ``O[0]``, or data-dependent for a scatter.
     """
 
     name: str
@@ -106,9 +111,36 @@ class Statement:
         return tuple(i for i in self.indices if i in present)
 
     @property
+    def element_names(self) -> tuple[str, ...]:
+        """Names of an element's coordinates in the initial value of the reduction (see `element_names`)."""
+        return element_names(self.target, self.subscripts)
+
+    @property
+    def has_plain_left(self) -> bool:
+        """Whether the left subscripts are distinct indices, so that the element is those indices."""
+        return all(isinstance(e, Index) for e in self.subscripts) and len(set(self.subscripts)) == len(self.subscripts)
+
+    @property
+    def writes_part(self) -> bool:
+        """Whether the left side says that only some elements are written: computed subscripts, ranges, or conditions."""
+        left = set(self.left_indices)
+        spoken = [w.index for w in self.where if isinstance(w, RangeClause)]
+        spoken += [n.name for w in self.where if isinstance(w, Condition) for n in walk(w.condition) if isinstance(n, Index)]
+        return not self.has_plain_left or not left.isdisjoint(spoken)
+
+    @property
     def reduction_indices(self) -> tuple[str, ...]:
         left = set(self.left_indices)
         return tuple(i for i in self.indices if i not in left)
+
+
+def element_names(target: str, subscripts: tuple[Expr, ...]) -> tuple[str, ...]:
+    """A name for each coordinate of an element of `target`: the index that stands there alone, else ``target.dN``."""
+    names: list[str] = []
+    for d, subscript in enumerate(subscripts):
+        is_new = isinstance(subscript, Index) and subscript.name not in names
+        names.append(subscript.name if is_new and isinstance(subscript, Index) else f"{target}.d{d}")
+    return tuple(names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +202,7 @@ def specialize_sizes(program: Program, sizes: Mapping[str, Expr]) -> Program:
 
     return replace(
         program,
-        tensors=tuple(
-            replace(t, shape=None if t.shape is None else tuple(sub(e) for e in t.shape)) for t in program.tensors
-        ),
+        tensors=tuple(replace(t, shape=None if t.shape is None else tuple(sub(e) for e in t.shape)) for t in program.tensors),
         statements=tuple(
             replace(
                 s,

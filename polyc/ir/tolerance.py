@@ -22,8 +22,8 @@ import numpy as np
 
 from polyc.ir.expr import OPERATORS, Call, Cast, Expr, Read, type_of, walk
 from polyc.ir.interpret import bind_sizes, interpret
-from polyc.ir.interpret_ranges import ConcreteRanges, order_statements, solve_ranges
-from polyc.ir.program import Program
+from polyc.ir.interpret_ranges import ConcreteRanges, order_components, solve_ranges
+from polyc.ir.program import Program, Statement
 from polyc.ir.types import DType
 
 _EXACT = frozenset("max min fmax fmin neg abs ceil floor round rint trunc copysign".split())
@@ -58,21 +58,30 @@ def operation_count(program: Program, sizes: Mapping[str, int]) -> dict[str, int
 
 def _count(program: Program, ranges: ConcreteRanges) -> dict[str, int]:
     counts = {t.name: 0 for t in program.tensors}
-    for s in order_statements(program):
-        total = _roundings(s.value, program.types, counts)
-        if s.reduction is not None:
-            box = ranges.statements[s.name]
-            terms = prod(box[i][1] - box[i][0] for i in s.reduction_indices)
-            if any(not hasattr(e, "name") for e in s.subscripts):  # scattered: any instance may meet any element
-                terms = prod(upper - lower for lower, upper in box.values())
-            initial = _roundings(s.reduction.init, program.types, counts)
-            total = max(total, initial)
-            if s.reduction.op in ("add", "mul"):
-                total += max(terms, 1)
-            if s.reduction.op == "mul":
-                total += max(terms, 1) * _roundings(s.value, program.types, counts)
-        counts[s.target] = total
+    for component in order_components(program):
+        found = {s.name: _count_statement(s, program, ranges, counts) for s in component.statements}
+        for version in component.versions:
+            counts[version] = max(found[s.name] for s in component.statements if s.target == version)
+        if component.is_recurrence:  # a path goes through each statement once per step, and steps along each dimension
+            steps = sum(upper - lower for v in component.versions for lower, upper in ranges.tensors[v])
+            counts |= dict.fromkeys(component.versions, sum(found.values()) * max(steps, 1))
     return counts
+
+
+def _count_statement(s: Statement, program: Program, ranges: ConcreteRanges, counts: Mapping[str, int]) -> int:
+    total = _roundings(s.value, program.types, counts)
+    if s.reduction is None:
+        return total
+    box = ranges.statements[s.name]
+    terms = prod(box[i][1] - box[i][0] for i in s.reduction_indices)
+    if not s.has_plain_left:  # any instance may meet any element
+        terms = prod(upper - lower for lower, upper in box.values())
+    total = max(total, _roundings(s.reduction.init, program.types, counts))
+    if s.reduction.op in ("add", "mul"):
+        total += max(terms, 1)
+    if s.reduction.op == "mul":
+        total += max(terms, 1) * _roundings(s.value, program.types, counts)
+    return total
 
 
 def _roundings(expr: Expr, types: Mapping[str, DType], counts: Mapping[str, int]) -> int:

@@ -21,7 +21,8 @@ def verify_program(program: Program) -> None:
 
     Checked: names are unique and known; ranks and element types agree; subscripts, extents and bounds are ``i64``; only a
     statement's own indices occur in it, each at most once in the list, left ones first; no reduction index without a
-    reduction; initial values depend on left indices only; each version has one writer, inputs none; returns are outputs.
+    reduction; initial values depend on the element only; inputs are not written, and every other version is; returns are
+    outputs.
     """
     problems = [*_check_declarations(program)]
     if not problems:
@@ -71,8 +72,6 @@ def _check_declarations(program: Program) -> Iterator[Problem]:
             yield f"unknown tensor {name} is written", None
         elif tensors[name].role in ("input", "accumulated"):
             yield f"{tensors[name].role} tensor {name} is written", None
-        elif written[name] > 1:
-            yield f"tensor version {name} is written by {written[name]} statements", None
     for tensor in program.tensors:
         if tensor.role in ("output", "temporary") and tensor.name not in written:
             yield f"tensor {tensor.name} is never written", tensor.span
@@ -127,7 +126,7 @@ def _check_statement(program: Program, s: Statement) -> Iterator[Problem]:
             yield f"{s.name}: {s.reduction.op} is no monoid", s.span
         elif s.reduction.op in ("and", "or") and target.dtype != BOOL:
             yield f"{s.name}: {s.reduction.op} reduces {target.dtype}, not bool", s.span
-        exprs.append((s.reduction.init, target.dtype, set(left), "the initial value"))
+        exprs.append((s.reduction.init, target.dtype, set(s.element_names), "the initial value"))
     for clause in s.where:
         match clause:
             case RangeClause():

@@ -49,10 +49,10 @@ class _Frame:
 
 def statement_domain(solution: StatementSolution) -> islpy.Set:
     """``[sizes] -> { S[indices] }``, exact: the box of the ranges and the affine conditions."""
-    return _box(solution.affine, solution.indices, solution.conditions)
+    return make_box(solution.affine, solution.indices, solution.conditions)
 
 
-def _box(affine: Affine, indices: Mapping[str, Bounds], conditions: Sequence[islpy.Set]) -> islpy.Set:
+def make_box(affine: Affine, indices: Mapping[str, Bounds], conditions: Sequence[islpy.Set]) -> islpy.Set:
     domain = islpy.Set.universe(affine.space)
     for name, bounds in indices.items():
         index = affine.pw_aff(Index(name))
@@ -90,7 +90,8 @@ def _prove_statement(
         if site.place == "exists" or site.is_padded or site.read.tensor not in tensors:
             continue
         # An initial value is also read for elements that no instance writes, so its reads are proved for the whole target.
-        by_ranges = site.place == "value" or program.tensor(s.target).shape is None
+        follows = program.tensor(s.target).shape is None and not s.writes_part
+        by_ranges = site.place == "value" or follows
         for d, bounds in enumerate(tensors[site.read.tensor]):
             if by_ranges and (site.read, d) in solution.implied:
                 continue
@@ -127,7 +128,7 @@ def _any_of(conditions: list[Expr | None]) -> Expr | None:
 def _make_frame(solution: StatementSolution, place: str, target: tuple[Bounds, ...], sizes: Sizes) -> _Frame:
     affine, indices, conditions = solution.affine, solution.indices, solution.conditions
     if place == "init":
-        left = solution.statement.left_indices
+        left = solution.statement.element_names
         affine = Affine(
             isl.set_space(sizes.parameters, f"init_{solution.statement.name}", left), {i: n for n, i in enumerate(left)}
         )
@@ -165,7 +166,9 @@ def _prove_subscript(
         live = frame.live.intersect(sizes.context)
         violated = live.subtract(_box_condition(form, bounds, frame, sizes))
     else:
-        instances = _box(frame.affine, frame.indices, (*frame.conditions, *affine_conditions)).intersect_params(sizes.context)
+        instances = make_box(frame.affine, frame.indices, (*frame.conditions, *affine_conditions)).intersect_params(
+            sizes.context
+        )
         value = frame.affine.pw_aff(sub) if isinstance(form, Linear) else form
         outside = islpy.Set.empty(frame.affine.space)
         for low in bounds.lowers:

@@ -6,17 +6,21 @@ rounds of one statement, `poly.bounds` proves afterwards that every read stays i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from polyc.diagnostics import Diagnostic, RangeError, UnsupportedError
 from polyc.ir.expr import Call, Const, Expr, Index, Size, evaluate, int_const, walk
+from polyc.ir.magnitude import check_magnitudes
 from polyc.ir.program import Program, Statement, Tensor
 from polyc.ir.signature import HostCheck
 from polyc.poly import isl
 from polyc.poly.bounds import prove_bounds, size_values, statement_domain
+from polyc.poly.coverage import check_coverage
 from polyc.poly.describe import describe_expr, escape_format, print_expr
 from polyc.poly.isl import NotAffine
+from polyc.poly.linear import linear_form, scale_form, substitute_solved
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.poly.reads import collect_reads, index_names, is_data_dependent
 from polyc.poly.sizes import Bounds, Sizes
@@ -34,12 +38,15 @@ class _State:
     solutions: dict[str, StatementSolution] = field(default_factory=dict)
     checks: list[HostCheck] = field(default_factory=list)
     errors: list[Diagnostic] = field(default_factory=list)
+    unfinished: Counter[str] = field(default_factory=Counter)
+    """Statements still to come, by the tensor version they write."""
     unknown: set[str] = field(default_factory=set)
     """Tensor versions whose ranges an error keeps from being known: their readers report nothing of their own."""
 
 
 def infer_ranges(program: Program) -> Ranges:
     """Program → Ranges; raises RangeError (or UnsupportedError) with all errors of the program."""
+    check_magnitudes(program)
     with isl.operation_quota(OPERATIONS_PER_STATEMENT * (1 + len(program.statements)), f"range inference of {program.name}"):
         return _infer(program)
 
@@ -55,6 +62,7 @@ def concrete_shapes(ranges: Ranges, sizes: Mapping[str, int]) -> dict[str, tuple
 def _infer(program: Program) -> Ranges:
     parameters = (*program.sizes, *(name for name, _ in program.defined_sizes))
     state = _State(program, Sizes(parameters))
+    state.unfinished = Counter(s.target for s in program.statements)
     _assume_sizes(state)
     for tensor in program.tensors:
         if tensor.shape is not None:
@@ -62,8 +70,10 @@ def _infer(program: Program) -> Ranges:
     for s in order_statements(program):
         _infer_statement(state, s)
     solutions = list(state.solutions.values())
+    uncovered, conditions = check_coverage(program, solutions, state.tensors, state.sizes)
+    state.checks += conditions
     report = prove_bounds(program, solutions, state.tensors, state.sizes)
-    errors = sorted([*state.errors, *(d for d in report.diagnostics if d.severity == "error")], key=_position)
+    errors = sorted([*state.errors, *uncovered, *(d for d in report.diagnostics if d.severity == "error")], key=_position)
     if errors:
         only_unsupported = all(d.code.startswith("unsupported-") for d in errors)
         raise (UnsupportedError if only_unsupported else RangeError)(*errors)
@@ -127,15 +137,17 @@ def _declare_tensor(state: _State, tensor: Tensor, shape: tuple[Expr, ...]) -> N
 
 def order_statements(program: Program) -> list[Statement]:
     """Statements after those whose tensors they read; source order breaks ties, and cycles where they begin."""
-    writers = {s.target: s.name for s in program.statements}
+    writers: dict[str, set[str]] = {}
+    for s in program.statements:
+        writers.setdefault(s.target, set()).add(s.name)
     for s in program.statements:
         if s.reduction is not None:  # the caller's content has the range of the statement that accumulates into it
             for node in walk(s.reduction.init):
                 tensor = getattr(node, "tensor", None)
                 if tensor is not None and program.tensor(tensor).role == "accumulated":
-                    writers.setdefault(tensor, s.name)
+                    writers.setdefault(tensor, {s.name})
     waiting = {
-        s.name: {writers[site.read.tensor] for site in collect_reads(s) if site.read.tensor in writers} - {s.name}
+        s.name: {w for site in collect_reads(s) for w in writers.get(site.read.tensor, ())} - {s.name}
         for s in program.statements
     }
     done: set[str] = set()
@@ -152,13 +164,8 @@ def order_statements(program: Program) -> list[Statement]:
 def _infer_statement(state: _State, s: Statement) -> None:
     program, sizes = state.program, state.sizes
     base = program.tensor(s.target).base
-    if not all(isinstance(sub, Index) for sub in s.subscripts) or len(set(s.subscripts)) != len(s.subscripts):
-        message = f"the left side of {base} has subscripts that are not distinct indices"
-        state.errors.append(Diagnostic("unsupported-left-side", message, s.span, "write one index name per dimension"))
-        state.unknown.add(s.target)
-        return
     try:
-        solution = solve_statement(s, state.tensors, sizes)
+        solution = solve_statement(s, state.tensors, sizes, state.unfinished.keys() | {s.target})
     except BadRange as bad:
         message = f"the range of {bad.clause.index} is no affine function of sizes"
         state.errors.append(Diagnostic("range-not-affine", message, bad.clause.span, "use sums and differences of sizes"))
@@ -177,16 +184,57 @@ def _infer_statement(state: _State, s: Statement) -> None:
         state.unknown.add(s.target)
         return
     state.solutions[s.name] = solution
-    written = tuple(solution.indices[sub.name] for sub in s.subscripts if isinstance(sub, Index))
-    if s.target in state.tensors:
+    known = state.tensors.get(s.target) or _initial_bounds(state, s)
+    written: list[Bounds] = []
+    for d, sub in enumerate(s.subscripts):
+        bounds = _written_bounds(sub, solution, sizes) if not is_data_dependent(sub) else known[d] if known else None
+        if bounds is None:
+            data = is_data_dependent(sub)
+            what = "depends on data" if data else "does not follow from its subscript"
+            message = f"the extent of dimension {d} of {base} {what}"
+            help = f"declare {base} with its sizes, or accumulate onto a tensor that was assigned before"
+            state.errors.append(Diagnostic("range-unsolved", message, sub.span or s.span, help))
+            state.unknown.add(s.target)
+            return
+        written.append(bounds)
+    if program.tensor(s.target).shape is not None:
         for d, (bounds, declared) in enumerate(zip(written, state.tensors[s.target], strict=True)):
             _check_declared(state, s, d, bounds, declared)
+    elif known is None:
+        state.tensors[s.target] = tuple(written)
     else:
-        state.tensors[s.target] = written
+        state.tensors[s.target] = tuple(sizes.hull(a, b) for a, b in zip(known, written, strict=True))
+    state.unfinished[s.target] -= 1
+    state.unfinished += Counter()
     for site in solution.sites:
         tensor = site.read.tensor
         if site.place == "init" and tensor not in state.tensors and program.tensor(tensor).role == "accumulated":
             state.tensors[tensor] = state.tensors[s.target]
+
+
+def _initial_bounds(state: _State, s: Statement) -> tuple[Bounds, ...] | None:
+    """The elements of the version that a reduction over a part of the tensor continues from."""
+    if s.reduction is None or not s.writes_part:
+        return None
+    base = state.program.tensor(s.target).base
+    for site in collect_reads(s):
+        if site.place == "init" and state.program.tensor(site.read.tensor).base == base:
+            return state.tensors.get(site.read.tensor)
+    return None
+
+
+def _written_bounds(sub: Expr, solution: StatementSolution, sizes: Sizes) -> Bounds | None:
+    """The least and the largest value of a left subscript over the ranges; None where it is not affine."""
+    if isinstance(sub, Index):
+        return solution.indices[sub.name]
+    try:
+        form = linear_form(sub, sizes)
+        ends = [substitute_solved(scale_form(form, sign), solution.indices, sizes) for sign in (1, -1)]
+    except NotAffine:
+        return None
+    if any(len(end) != 1 or end[0].coefficients or end[0].atom is not None for end in ends):
+        return None
+    return Bounds([ends[0][0].rest], [ends[1][0].rest.neg()])
 
 
 def _unsolved_error(program: Program, s: Statement, index: str) -> Diagnostic:
@@ -257,9 +305,10 @@ def _check_extents(state: _State, s: Statement, solution: StatementSolution) -> 
 
 
 def _check_declared(state: _State, s: Statement, d: int, written: Bounds, declared: Bounds) -> None:
-    """A declared shape must be what is computed; a reduction may leave elements, which keep its initial value."""
+    """A declared shape must be what is computed; a reduction may leave elements, which keep its initial value, and so may a
+    statement that writes a part (what no statement writes is found by `coverage`)."""
     sizes, base = state.sizes, state.program.tensor(s.target).base
-    if s.reduction is None:
+    if s.reduction is None and s.has_plain_left and len(state.program.writers()[s.target]) == 1:
         fits = written.lower.eq_set(declared.lower).intersect(written.upper.eq_set(declared.upper))
     else:
         fits = written.lower.ge_set(declared.lower).intersect(written.upper.le_set(declared.upper))
@@ -268,7 +317,8 @@ def _check_declared(state: _State, s: Statement, d: int, written: Bounds, declar
     extent = print_expr(sizes.extent_expr(declared))
     lower, upper = print_expr(sizes.lower_expr(written)), print_expr(sizes.upper_expr(written))
     index = describe_expr(s.subscripts[d])
-    text = f"dimension {d} of {base} is declared as {extent}, but index {index} runs from {lower} to before {upper}"
+    kind = "index" if isinstance(s.subscripts[d], Index) else "subscript"
+    text = f"dimension {d} of {base} is declared as {extent}, but {kind} {index} runs from {lower} to before {upper}"
     help_text = "declare the extent that is computed, or give the index that range in a where clause"
     if sizes.never(fits):
         state.errors.append(Diagnostic("range-declared-shape", text, s.span, help_text))

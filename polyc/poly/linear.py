@@ -122,6 +122,21 @@ def substitute_solved(form: Linear, solved: Mapping[str, Bounds], sizes: Sizes) 
     return [Linear(coefficients, rest, form.atom, form.factor)]
 
 
+def relax_solved(form: Linear, index: str, solved: Mapping[str, Bounds]) -> Linear | None:
+    """``form >= 0`` for *some* values of the solved indices, as a form over `index` alone; None where it has other indices."""
+    if form.atom is not None or index not in form.coefficients:
+        return None
+    rest = form.rest
+    for name, c in form.coefficients.items():
+        if name == index:
+            continue
+        if name not in solved:
+            return None
+        bound = solved[name].upper if c > 0 else solved[name].lower
+        rest = rest.add(bound if c == 1 else bound.scale_val(islpy.Val(c)))
+    return Linear({index: form.coefficients[index]}, rest)
+
+
 def _resubstitute(form: Linear, solved: Mapping[str, Bounds], sizes: Sizes) -> list[Linear]:
     return substitute_solved(form, solved, sizes) if form.indices() & solved.keys() or form.atom is not None else [form]
 
@@ -156,7 +171,7 @@ def peel_atom(atom: Expr, factor: int, rest: Value, sizes: Sizes) -> list[Linear
 
     match atom:
         case Call("floordiv", (a, divisor)):
-            d = int(linear_form(divisor, sizes).rest.max_val().get_num_si())
+            d = int(linear_form(divisor, sizes).rest.max_val().to_python())
             limit = bound.scale_val(islpy.Val(d))
             return toward(a, limit if upward else limit.add_constant_val(islpy.Val(d - 1)))
         case Call("max" | "min" | "fmax" | "fmin" as op, (a, b)):

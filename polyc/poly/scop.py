@@ -22,7 +22,7 @@ from polyc.ir.expr import (
     substitute,
     with_children,
 )
-from polyc.ir.program import Program, Statement
+from polyc.ir.program import Program, Statement, element_names
 from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
 from polyc.poly import isl
@@ -53,9 +53,10 @@ class ScopGuard:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class ScopStatement:
-    """A statement in zero-based coordinates.  `init` is an expression over the left indices; None: not a reduction.
+    """A statement in zero-based coordinates.  `init` is an expression over `elements`; None: not a reduction.
 
-    `left` are the names of the left indices: subscript d of the target is ``Index(left[d])`` for today's front ends.
+    `left` are the indices on the left side; `elements` name the coordinates of an element of the target, which are left
+    indices where the subscript is that index alone.
     """
 
     name: str
@@ -68,8 +69,8 @@ class ScopStatement:
     domain: islpy.Set  # [sizes] -> { S[indices] }
     write: islpy.Map  # [sizes] -> { S[indices] -> T[e] }
     accesses: tuple[Access, ...]  # of `value`
-    init_accesses: tuple[Access, ...]  # of `init`, over { init_S[left] -> T[e] }
-    init_domain: islpy.Set | None  # [sizes] -> { init_S[left] }: every element of the target
+    init_accesses: tuple[Access, ...]  # of `init`, over { init_S[elements] -> T[e] }
+    init_domain: islpy.Set | None  # [sizes] -> { init_S[elements] }: the statement's region of the target
     extents: dict[str, Expr]
     guards: tuple[ScopGuard, ...]
     origin: Statement
@@ -81,6 +82,10 @@ class ScopStatement:
     @property
     def left(self) -> tuple[str, ...]:
         return self.origin.left_indices
+
+    @property
+    def elements(self) -> tuple[str, ...]:
+        return element_names(self.target, self.subscripts)
 
     @property
     def reduction_indices(self) -> tuple[str, ...]:
@@ -129,7 +134,8 @@ def extract_scop(program: Program, ranges: Ranges) -> Scop:
         for t in program.tensors
         if t.name in ranges.tensors
     }
-    statements = tuple(_extract_statement(s, tensors, ranges) for s in program.statements)
+    writers = program.writers()
+    statements = tuple(_extract_statement(s, tensors, ranges, len(writers[s.target]) == 1) for s in program.statements)
     return Scop(program, ranges, ranges.parameters, ranges.context, statements, tensors)
 
 
@@ -141,16 +147,23 @@ def _minus(a: Expr, b: Expr) -> Expr:
     return a if _is_zero(b) else simplify(Call("sub", (a, b)))
 
 
-def _extract_statement(s: Statement, tensors: dict[str, ScopTensor], ranges: Ranges) -> ScopStatement:
+def _extract_statement(s: Statement, tensors: dict[str, ScopTensor], ranges: Ranges, is_alone: bool) -> ScopStatement:
     own = ranges.statements[s.name]
     shift: dict[str, Expr] = {}
     for i in s.indices:
         if not _is_zero(own.indices[i].lower):
             shift[i] = Call("add", (Index(i), own.indices[i].lower))
 
-    def zero_based(expr: Expr) -> Expr:
-        expr = substitute(expr, shift)
+    target = tensors[s.target]
 
+    def zero_based_init(expr: Expr) -> Expr:
+        names = zip(s.element_names, elements, target.lower, strict=True)
+        return shift_reads(substitute(expr, {old: simplify(Call("add", (Index(new), low))) for old, new, low in names}))
+
+    def zero_based(expr: Expr) -> Expr:
+        return shift_reads(substitute(expr, shift))
+
+    def shift_reads(expr: Expr) -> Expr:
         def rule(node: Expr) -> Expr | None:
             if isinstance(node, Read):
                 lower = tensors[node.tensor].lower
@@ -161,11 +174,11 @@ def _extract_statement(s: Statement, tensors: dict[str, ScopTensor], ranges: Ran
 
         return rewrite(expr, rule)
 
-    target = tensors[s.target]
     subscripts = tuple(_minus(substitute(e, shift), l) for e, l in zip(s.subscripts, target.lower, strict=True))
+    elements = element_names(s.target, subscripts)
     guards, clamp = _build_guards(own.guards, tensors, zero_based)
     value = clamp(zero_based(s.value))
-    init = None if s.reduction is None else zero_based(s.reduction.init)
+    init = None if s.reduction is None else zero_based_init(s.reduction.init)
     extents = {i: simplify(own.indices[i].extent) for i in s.indices}
 
     space = isl.set_space(ranges.parameters, s.name, s.indices)
@@ -178,13 +191,17 @@ def _extract_statement(s: Statement, tensors: dict[str, ScopTensor], ranges: Ran
     init_domain: islpy.Set | None = None
     init_accesses: tuple[Access, ...] = ()
     if init is not None:
-        left = s.left_indices
-        init_space = isl.set_space(ranges.parameters, f"init_{s.name}", left)
-        affine = Affine(init_space, {i: n for n, i in enumerate(left)})
+        init_space = isl.set_space(ranges.parameters, f"init_{s.name}", elements)
+        affine = Affine(init_space, {i: n for n, i in enumerate(elements)})
         init_domain = islpy.Set.universe(init_space).intersect_params(ranges.context)
-        for n, i in enumerate(left):
-            assert subscripts[n] == Index(i), "affine left sides of reductions come with the language issue"
+        for n, i in enumerate(elements):
             init_domain = init_domain.intersect(_between(affine, Index(i), target.shape[n]))
+        if not is_alone:  # the rest of the tensor is for other statements to define
+            box = islpy.Set.universe(space).intersect_params(ranges.context)
+            for i in s.left_indices:
+                box = box.intersect(_between(Affine(space, names), Index(i), extents[i]))
+            region = _relation(Affine(space, names), box, subscripts, target, ranges)[0].range()
+            init_domain = init_domain.intersect(region.set_tuple_name(f"init_{s.name}"))
         init_accesses = tuple(_accesses(init, affine, init_domain, tensors, ranges))
     return ScopStatement(
         s.name,

@@ -90,13 +90,20 @@ class Sizes:
             kept.append(value)
         return kept
 
+    def hull(self, a: Bounds, b: Bounds) -> Bounds:
+        """The smallest interval that holds both."""
+        return Bounds([self._larger(a.lower.neg(), b.lower.neg()).neg()], [self._larger(a.upper, b.upper)])
+
+    def _larger(self, a: Value, b: Value) -> Value:
+        return a if self.at_least(a, b) else b if self.at_least(b, a) else a.max(b)
+
     def lower_candidates(self, expr: Expr) -> list[Value]:
         """Bounds that ``x >= expr`` gives; raises `isl.NotAffine`."""
-        return [self.value(e) for e in _operands(expr, "max")]
+        return [self.value(e) for e in operands_of(expr, "max")]
 
     def upper_candidates(self, expr: Expr) -> list[Value]:
         """Bounds that ``x < expr`` gives, as largest values; raises `isl.NotAffine`."""
-        return [self.value(e).add_constant_val(islpy.Val(-1)) for e in _operands(expr, "min")]
+        return [self.value(e).add_constant_val(islpy.Val(-1)) for e in operands_of(expr, "min")]
 
     def declared(self, extent: Expr) -> Bounds:
         """``0 <= x < extent``; raises `isl.NotAffine`."""
@@ -161,9 +168,9 @@ class Sizes:
         return [p for n, p in enumerate(self.parameters) if simple.involves_dims(islpy.dim_type.param, n, 1)]
 
 
-def _operands(expr: Expr, op: str) -> list[Expr]:
+def operands_of(expr: Expr, op: str) -> list[Expr]:
     if isinstance(expr, Call) and expr.op == op:
-        return [operand for arg in expr.args for operand in _operands(arg, op)]
+        return [operand for arg in expr.args for operand in operands_of(arg, op)]
     return [expr]
 
 
@@ -177,14 +184,14 @@ def _fold_exprs(op: str, exprs: list[Expr]) -> Expr:
 def _aff_expr(aff: islpy.Aff, parameters: tuple[str, ...]) -> Expr | None:
     """A function of one piece with at most one floor division; None: leave it to isl."""
     n_divisions = aff.dim(islpy.dim_type.div)
-    if n_divisions > 1 or int(aff.get_denominator_val().get_num_si()) != 1:  # halves of sizes known to be even, say
+    if n_divisions > 1 or int(aff.get_denominator_val().to_python()) != 1:  # halves of sizes known to be even, say
         return None
     outer, constant = _coefficients(aff, parameters, 1)
     if n_divisions == 0:
         return _linear_expr(outer, constant, parameters, None)
-    factor = int(aff.get_coefficient_val(islpy.dim_type.div, 0).get_num_si())
+    factor = int(aff.get_coefficient_val(islpy.dim_type.div, 0).to_python())
     division = aff.get_div(0)
-    d = int(division.get_denominator_val().get_num_si())
+    d = int(division.get_denominator_val().to_python())
     if abs(factor) != 1:
         inner, inner_constant = _coefficients(division, parameters, d)
         quotient = Call("floordiv", (_linear_expr(inner, inner_constant, parameters, None), int_const(d)))

@@ -2,12 +2,14 @@
 
 Ranges that the user gives are fixed first.  Every read gives ``lower <= subscript <= upper`` for each dimension.  In a round,
 each unsolved index is bounded by the inequalities in which it is the only free one; all indices solved in a round are
-substituted, for all their values, at its end.  So the result depends on no order.
+substituted, for all their values, at its end.  So the result depends on no order.  Conditions (``where j <= i``) cut points out
+of the box of these ranges; they bound an index only where nothing else does, by the interval that some point can reach.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass
 
 import islpy
@@ -16,9 +18,17 @@ from polyc.ir.expr import Call, Expr, Index, Read
 from polyc.ir.program import Condition, RangeClause, Statement
 from polyc.poly import isl
 from polyc.poly.isl import Affine, NotAffine
-from polyc.poly.linear import Linear, index_candidates, linear_form, subscript_inequalities, substitute_solved
+from polyc.poly.linear import (
+    Linear,
+    index_candidates,
+    linear_form,
+    relax_solved,
+    shift_form,
+    subscript_inequalities,
+    substitute_solved,
+)
 from polyc.poly.reads import ReadSite, collect_reads, index_names, is_data_dependent
-from polyc.poly.sizes import Bounds, Sizes, Value
+from polyc.poly.sizes import Bounds, Sizes, Value, operands_of
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -53,8 +63,13 @@ class BadRange(Exception):
         self.clause = clause
 
 
-def solve_statement(s: Statement, tensors: Mapping[str, tuple[Bounds, ...]], sizes: Sizes) -> StatementSolution:
-    """Ranges of the indices of `s` from those of the tensors it reads; raises `BadRange`."""
+def solve_statement(
+    s: Statement, tensors: Mapping[str, tuple[Bounds, ...]], sizes: Sizes, partial: Set[str] = frozenset()
+) -> StatementSolution:
+    """Ranges of the indices of `s` from those of the tensors it reads; raises `BadRange`.
+
+    `partial`: tensors of which only a part is known yet; like padded reads they bound an index that stands alone, where
+    nothing else does."""
     affine = Affine(isl.set_space(sizes.parameters, s.name, s.indices), {i: n for n, i in enumerate(s.indices)})
     sites = collect_reads(s)
     solved, given, conditions = _given_ranges(s, affine, sizes)
@@ -65,7 +80,7 @@ def solve_statement(s: Statement, tensors: Mapping[str, tuple[Bounds, ...]], siz
                 conditions.append(affine.condition(clause.condition))
             except NotAffine:
                 non_affine.append(clause)
-    pool = _collect_inequalities(sites, tensors, sizes)
+    pool = _collect_inequalities(sites, tensors, sizes, partial)
     _substitute(pool, solved, sizes)
     used: set[int] = set()
     admitted = [q for q in pool if not q.is_conditional]
@@ -86,7 +101,13 @@ def solve_statement(s: Statement, tensors: Mapping[str, tuple[Bounds, ...]], siz
                 used.update(id(q) for q in sources)
         if not found:
             if len(admitted) == len(pool):
-                break
+                found = _bound_by_conditions(s, unsolved, given, pool, solved, sizes)
+                if not found:
+                    break
+                solved |= found
+                _substitute(pool, found, sizes)
+                unsolved = [i for i in unsolved if i not in found]
+                continue
             # Reads that a condition on indices and sizes guards bound an index only where no other read does.
             admitted = pool
             continue
@@ -97,6 +118,57 @@ def solve_statement(s: Statement, tensors: Mapping[str, tuple[Bounds, ...]], siz
     implied = frozenset(key for q in pool for key in q.keys if key not in open_keys)
     ordered = {i: solved[i] for i in s.indices if i in solved}
     return StatementSolution(s, ordered, sites, affine, tuple(conditions), implied, tuple(non_affine))
+
+
+def _bound_by_conditions(
+    s: Statement, unsolved: list[str], given: Given, pool: list[_Inequality], solved: Mapping[str, Bounds], sizes: Sizes
+) -> dict[str, Bounds]:
+    """Indices that become bounded once each condition counts that relates them to solved indices only."""
+    found: dict[str, Bounds] = {}
+    forms = _condition_forms(s, sizes)
+    for index in unsolved:
+        lowers, uppers = (list(side) for side in given.get(index, ([], [])))
+        for q in pool:
+            low, up, _ = index_candidates(index, q.forms)
+            lowers += low
+            uppers += up
+        reachable = [r for f in forms if (r := relax_solved(f, index, solved)) is not None]
+        low, up, _ = index_candidates(index, reachable)
+        if lowers + low and uppers + up:
+            found[index] = sizes.combine(lowers + low, uppers + up)
+    return found
+
+
+def _condition_forms(s: Statement, sizes: Sizes) -> list[Linear]:
+    """Linear forms that are >= 0 on the iteration space: what the conditions say one by one."""
+    forms: list[Linear] = []
+
+    def add(greater: Expr, less: Expr, offset: int) -> None:
+        with suppress(NotAffine):
+            forms.append(shift_form(linear_form(Call("sub", (greater, less)), sizes), sizes.constant(offset)))
+
+    def visit(condition: Expr) -> None:
+        match condition:
+            case Call("and", (a, b)):
+                visit(a)
+                visit(b)
+            case Call("le", (a, b)) | Call("ge", (b, a)):
+                add(b, a, 0)
+            case Call("lt", (a, b)) | Call("gt", (b, a)):
+                add(b, a, -1)
+            case Call("eq", (a, b)):
+                add(a, b, 0)
+                add(b, a, 0)
+
+    for clause in s.where:
+        if isinstance(clause, Condition):
+            visit(clause.condition)
+        elif isinstance(clause, RangeClause):
+            for operand in operands_of(clause.lower, "max"):
+                add(Index(clause.index), operand, 0)
+            for operand in operands_of(clause.upper, "min"):
+                add(operand, Index(clause.index), -1)
+    return forms
 
 
 Given = dict[str, tuple[list[Value], list[Value]]]
@@ -125,17 +197,20 @@ def _given_ranges(s: Statement, affine: Affine, sizes: Sizes) -> tuple[dict[str,
     return fixed, {i: pair for i, pair in given.items() if i not in fixed}, conditions
 
 
-def _collect_inequalities(sites: list[ReadSite], tensors: Mapping[str, tuple[Bounds, ...]], sizes: Sizes) -> list[_Inequality]:
+def _collect_inequalities(
+    sites: list[ReadSite], tensors: Mapping[str, tuple[Bounds, ...]], sizes: Sizes, partial: Set[str]
+) -> list[_Inequality]:
     """One entry per distinct subscript and interval; equal subscripts of several reads share it."""
     pool: list[_Inequality] = []
     groups: dict[tuple[Expr, int], _Inequality] = {}
     for site in sites:
         if site.read.tensor not in tensors:
             continue
-        conditional = site.is_padded or any(not is_data_dependent(c) for c, _ in site.conditions)
+        is_weak = site.is_padded or site.read.tensor in partial
+        conditional = is_weak or any(not is_data_dependent(c) for c, _ in site.conditions)
         for d, (sub, bounds) in enumerate(zip(site.read.subscripts, tensors[site.read.tensor], strict=True)):
-            if site.is_padded and not isinstance(sub, Index):
-                continue  # a padded read bounds an index that stands alone, where nothing else does
+            if is_weak and not isinstance(sub, Index):
+                continue  # bounds an index that stands alone only, where nothing else does
             known = groups.get((sub, id(bounds)))
             if known is not None:
                 known.keys.append((site.read, d))

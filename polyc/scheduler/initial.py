@@ -57,14 +57,14 @@ def _place_band(band: Band, reductions: dict[str, ScopStatement], scheduled: fro
 def _reduces(member: Member, s: ScopStatement) -> bool:
     """Whether this member runs over a reduction index of `s`."""
     row = member.rows[s.name]
-    left = set(s.left)
+    left = set(s.elements)
     return any(c and s.indices[n] not in left for n, c in enumerate(row.coefficients))
 
 
 def init_row(row: Row, s: ScopStatement) -> Row:
-    """The row of a reduction, expressed over the left indices (those of ``init_S``)."""
+    """The row of a reduction, expressed over the coordinates of an element (those of ``init_S``)."""
     position = {i: n for n, i in enumerate(s.indices)}
-    return Row(tuple(row.coefficients[position[i]] for i in s.left), row.constant)
+    return Row(tuple(row.coefficients[position[i]] if i in position else 0 for i in s.elements), row.constant)
 
 
 def _with_init_rows(member: Member, child: Node, reductions: dict[str, ScopStatement]) -> Member:
@@ -77,9 +77,10 @@ def _with_init_rows(member: Member, child: Node, reductions: dict[str, ScopState
 
 
 def _initial_nest(s: ScopStatement, path: tuple[Member, ...]) -> Node:
-    """``init_S`` under a band of the left indices that no enclosing member fixes."""
+    """``init_S`` under a band of the coordinates that no enclosing member fixes."""
     name = f"init_{s.name}"
     fixed = {m.rows[s.name].unit_index() for m in path}
-    free = [n for n, i in enumerate(s.left) if s.indices.index(i) not in fixed]
-    members = tuple(Member("P", {name: Row(tuple(int(m == n) for m in range(len(s.left))))}) for n in free)
+    position = {i: n for n, i in enumerate(s.indices)}
+    free = [n for n, i in enumerate(s.elements) if position.get(i, -1) not in fixed]
+    members = tuple(Member("P", {name: Row(tuple(int(m == n) for m in range(len(s.elements))))}) for n in free)
     return Band(members, Leaf(name)) if members else Leaf(name)

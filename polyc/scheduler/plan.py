@@ -46,7 +46,7 @@ class Planner:
         if position is None:
             return None
         s = self._statement(name)
-        return s.left[position] if name.startswith("init_") else s.indices[position]
+        return s.elements[position] if name.startswith("init_") else s.indices[position]
 
     # -- bands ---------------------------------------------------------------------------------------------------
     def plan(self, node: Node, points: tuple[Point, ...] = ()) -> Plan:

@@ -106,7 +106,7 @@ def _runs_over(loop: PlanLoop, name: str, dimension: int, version: str, scop: Sc
     row = loop.rows[name]
     for subscripts in _subscripts(s, is_init, version):
         position = row.unit_index()
-        names = s.left if is_init else s.indices
+        names = s.elements if is_init else s.indices
         if position is None or subscripts[dimension] != Index(names[position]):
             return False
     return True
@@ -115,7 +115,7 @@ def _runs_over(loop: PlanLoop, name: str, dimension: int, version: str, scop: Sc
 def _subscripts(s: ScopStatement, is_init: bool, version: str) -> list[tuple[object, ...]]:
     found: list[tuple[object, ...]] = []
     if s.target == version:
-        found.append(s.subscripts)
+        found.append(tuple(Index(e) for e in s.elements) if is_init else s.subscripts)
     for access in s.init_accesses if is_init else s.accesses:
         if access.tensor == version:
             found.append(access.read.subscripts)

@@ -44,7 +44,7 @@ MATMUL = """program matmul(A: f32[M, K], B: f32[K, N]) -> (C)
 
 
 def test_matmul_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_POINTS_AT_ONCE", 50)
+    monkeypatch.setattr(interpret_values, "POINTS_AT_ONCE", 50)
     a, b = normal(9, 11), normal(11, 13, seed=1)
     expected = a.astype(np.float64) @ b
     np.testing.assert_allclose(run(MATMUL, A=a, B=b)["C"], expected, rtol=1e-5, atol=1e-5)

@@ -1,16 +1,17 @@
-"""``with polyc.where(0 <= i < N, j < 3):`` to half-open ranges of indices."""
+"""``with polyc.where(0 <= i < N, j < 3):`` to half-open ranges of indices, and conditions that relate indices."""
 
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from polyc.frontends.python.expressions import call_name, read_expression
-from polyc.frontends.python.scope import Clause, Scope
+from polyc.frontends.python.scope import Clause, Clauses, Scope
 from polyc.frontends.python.values import POISON, Fault, require_integer
 from polyc.ir.expr import Call, Expr, Index, Pad, Read, int_const, simplify_int, walk
+from polyc.ir.program import Condition
 
-_EXAMPLE = "write polyc.where(0 <= i < N, 1 <= j < 3): each condition bounds one index"
+_EXAMPLE = "write polyc.where(0 <= i < N, j <= i): comparisons of indices and sizes"
 _FLIP: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.Gt,
     ast.LtE: ast.GtE,
@@ -20,10 +21,9 @@ _FLIP: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }
 
 
-def read_where(items: list[ast.withitem], outer: dict[str, Clause], scope: Scope) -> dict[str, Clause]:
-    """The ranges of a with block by index, those of the blocks around it included (ranges of one index intersect)."""
-    lower: dict[str, tuple[Expr, ast.expr]] = {}
-    upper: dict[str, tuple[Expr, ast.expr]] = {}
+def read_where(items: list[ast.withitem], outer: Clauses, scope: Scope) -> Clauses:
+    """The ranges and conditions of a with block, those of the blocks around it included (ranges of one index intersect)."""
+    found = _Found({}, {}, [])
     for item in items:
         call = item.context_expr
         name = call_name(call.func) if isinstance(call, ast.Call) else None
@@ -34,17 +34,29 @@ def read_where(items: list[ast.withitem], outer: dict[str, Clause], scope: Scope
             scope.report("semantic-range", "polyc.where takes conditions and gives no name", call, _EXAMPLE)
         for condition in call.args:
             try:
-                _read_condition(condition, lower, upper, scope)
+                _read_condition(condition, found, scope)
             except Fault as fault:
                 scope.report(fault.code, fault.message, condition, fault.help)
-    return _merge_bounds(lower, upper, outer, scope)
+    ranges = _merge_bounds(found, outer.ranges, scope)
+    return Clauses(ranges, (*outer.conditions, *found.conditions))
 
 
 Bounds = dict[str, tuple[Expr, ast.expr]]
 
 
-def _merge_bounds(lower: Bounds, upper: Bounds, outer: dict[str, Clause], scope: Scope) -> dict[str, Clause]:
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Bounds over sizes by index, and everything else that a block says."""
+
+    lower: Bounds
+    upper: Bounds
+    conditions: list[Condition]
+
+
+def _merge_bounds(found: _Found, outer: dict[str, Clause], scope: Scope) -> dict[str, Clause]:
     result = dict(outer)
+    lower, upper = found.lower, found.upper
+    related = {n.name for c in found.conditions for n in walk(c.condition) if isinstance(n, Index)}
     for index in (*upper, *(i for i in lower if i not in upper)):
         node = (upper.get(index) or lower[index])[1]
         around = outer.get(index)
@@ -53,6 +65,9 @@ def _merge_bounds(lower: Bounds, upper: Bounds, outer: dict[str, Clause], scope:
             high = upper[index][0]
         elif around is not None:
             high = around.upper
+        elif index in related:  # the other bound depends on an index, or follows from what is read
+            found.conditions.append(Condition(Call("ge", (Index(index), low)), scope.text.span(node)))
+            continue
         else:
             message = f"the index {index} has a lower bound only"
             scope.report("semantic-range-open", message, node, f"give both: where(1 <= {index} < N)")
@@ -69,83 +84,80 @@ def _tighten(op: str, a: Expr, b: Expr) -> Expr:
     return simplify_int(Call(op, (a, b)))
 
 
-def _read_condition(node: ast.expr, lower: Bounds, upper: Bounds, scope: Scope) -> None:
+def _read_condition(node: ast.expr, found: _Found, scope: Scope) -> None:
     match node:
         case ast.BoolOp(ast.And(), values):
             for value in values:
-                _read_condition(value, lower, upper, scope)
+                _read_condition(value, found, scope)
         case ast.Compare(ast.Name() as name, [ast.In()], [ast.Call(func, arguments, [])]) if call_name(func) == (None, "range"):
             if len(arguments) not in (1, 2):
                 raise Fault("unsupported-range", "a range with a step is not possible yet", "write X[2 * i] with i in range(n)")
-            _bound(ast.Lt(), name, arguments[-1], node, lower, upper, scope)
-            if len(arguments) == 2:
-                _bound(ast.GtE(), name, arguments[0], node, lower, upper, scope)
+            if not scope.is_index(name.id):
+                raise Fault("semantic-range", f"{name.id} is no index", _NO_INDEX)
+            _read_comparison(name, ast.Lt(), arguments[-1], node, found, scope)
+            lower = arguments[0] if len(arguments) == 2 else ast.copy_location(ast.Constant(0), name)
+            _read_comparison(name, ast.GtE(), lower, node, found, scope)
         case ast.Compare(left, ops, comparators):
             terms = [left, *comparators]
             for a, op, b in zip(terms, ops, terms[1:], strict=False):
-                _read_comparison(a, op, b, node, lower, upper, scope)
+                _read_comparison(a, op, b, node, found, scope)
         case _:
             raise Fault("semantic-range", "a condition of where compares an index with its bounds", _EXAMPLE)
 
 
-def _read_comparison(
-    a: ast.expr, op: ast.cmpop, b: ast.expr, node: ast.expr, lower: Bounds, upper: Bounds, scope: Scope
-) -> None:
-    if type(op) not in _FLIP:
-        raise Fault("unsupported-range", "a range needs <, <=, >, >= or ==", _EXAMPLE)
-    left, right = (isinstance(x, ast.Name) and scope.is_index(x.id) for x in (a, b))
-    if left and right:
-        if any(scope.index_name(x) is None for x in (a, b) if isinstance(x, ast.Name)):
-            return  # one of them is a number outside the function: reported as ambiguous
-        raise Fault(
-            "unsupported-triangular-range",
-            "a condition that relates two indices is not possible yet",
-            "use 'a if c else b' instead",
-        )
-    if left:
-        assert isinstance(a, ast.Name)
-        _bound(op, a, b, node, lower, upper, scope)
-    elif right:
-        assert isinstance(b, ast.Name)
-        _bound(_FLIP[type(op)](), b, a, node, lower, upper, scope)
-    else:
-        raise Fault("unsupported-range", "one side of each comparison must be an index alone", _EXAMPLE)
-
-
-def _bound(op: ast.cmpop, name: ast.Name, limit: ast.expr, node: ast.expr, lower: Bounds, upper: Bounds, scope: Scope) -> None:
-    if not scope.is_index(name.id):
-        raise Fault("semantic-range", f"{name.id} is no index", "a range belongs to an index; sizes and tensors have their own")
-    value = read_expression(limit, scope)
-    index = scope.index_name(name)
-    if value is POISON or index is None:
-        return
-    bound = require_integer(value, "the bound of a range")
-    kinds = {type(n) for n in walk(bound)}
+def _read_comparison(a: ast.expr, op: ast.cmpop, b: ast.expr, node: ast.expr, found: _Found, scope: Scope) -> None:
+    """A bound of one index over sizes, or else a condition that relates indices."""
+    if type(op) not in _CALLS:
+        raise Fault("unsupported-range", "a range needs <, <=, >, >=, == or !=", _EXAMPLE)
+    sides: list[Expr] = []
+    for side in (a, b):
+        value = read_expression(side, scope)
+        if value is POISON:
+            return
+        sides.append(require_integer(value, "the bound of a range"))
+    kinds = {type(n) for side in sides for n in walk(side)}
     if Read in kinds or Pad in kinds:
         raise Fault(
             "semantic-read-in-bound",
             "a range cannot depend on the elements of a tensor",
             "bound it by a size, and select inside",
         )
-    if Index in kinds:
-        raise Fault(
-            "unsupported-triangular-range",
-            "a condition that relates two indices is not possible yet",
-            "use 'a if c else b' instead",
-        )
+    if Index not in kinds:
+        name = next((x.id for x in (a, b) if isinstance(x, ast.Name)), None)
+        message = "this condition of where speaks of no index" if name is None else f"{name} is no index"
+        raise Fault("semantic-range", message, _NO_INDEX)
+    for (index, bound), turned in zip((sides, sides[::-1]), (op, _FLIP.get(type(op), type(op))()), strict=True):
+        if isinstance(index, Index) and type(op) in _FLIP and not any(isinstance(n, Index) for n in walk(bound)):
+            _bound(turned, index.name, bound, node, found)
+            return
+    found.conditions.append(Condition(Call(_CALLS[type(op)], (sides[0], sides[1])), scope.text.span(node)))
+
+
+_CALLS: dict[type[ast.cmpop], str] = {
+    ast.Lt: "lt",
+    ast.LtE: "le",
+    ast.Gt: "gt",
+    ast.GtE: "ge",
+    ast.Eq: "eq",
+    ast.NotEq: "ne",
+}
+_NO_INDEX = "a range belongs to an index; sizes and tensors have their own"
+
+
+def _bound(op: ast.cmpop, index: str, bound: Expr, node: ast.expr, found: _Found) -> None:
     after = simplify_int(Call("add", (bound, int_const(1))))
     match op:
         case ast.Lt():
-            _set(upper, "min", index, bound, node)
+            _set(found.upper, "min", index, bound, node)
         case ast.LtE():
-            _set(upper, "min", index, after, node)
+            _set(found.upper, "min", index, after, node)
         case ast.Gt():
-            _set(lower, "max", index, after, node)
+            _set(found.lower, "max", index, after, node)
         case ast.GtE():
-            _set(lower, "max", index, bound, node)
+            _set(found.lower, "max", index, bound, node)
         case _:
-            _set(lower, "max", index, bound, node)
-            _set(upper, "min", index, after, node)
+            _set(found.lower, "max", index, bound, node)
+            _set(found.upper, "min", index, after, node)
 
 
 def _set(bounds: Bounds, op: str, index: str, bound: Expr, node: ast.expr) -> None:

@@ -21,10 +21,11 @@ from polyc.diagnostics import (
 )
 from polyc.frontends.python.declarations import declare_parameters, declare_results
 from polyc.frontends.python.ranges import read_where
-from polyc.frontends.python.scope import Clause, Scope, Version
+from polyc.frontends.python.scope import Clauses, Scope, Version
 from polyc.frontends.python.signature import PythonSignature, read_parameters
 from polyc.frontends.python.source import load_function, make_nesting_error
 from polyc.frontends.python.statements import read_assignment
+from polyc.ir.expr import Index, walk
 from polyc.ir.program import Program, Return, Statement
 from polyc.ir.types import DType
 
@@ -146,7 +147,7 @@ def _read_body(body: list[ast.stmt], scope: Scope, statements: list[Statement]) 
         if isinstance(node, ast.Return):
             returns = _read_return(node, scope)
         else:
-            _read_statement(node, {}, scope, statements)
+            _read_statement(node, Clauses(), scope, statements)
     if returns is None:
         header = scope.text.span(scope.text.definition)
         place = Span(header.source, header.start, header.start + 3)
@@ -156,7 +157,7 @@ def _read_body(body: list[ast.stmt], scope: Scope, statements: list[Statement]) 
     return returns or ()
 
 
-def _read_statement(node: ast.stmt, clauses: dict[str, Clause], scope: Scope, statements: list[Statement]) -> None:
+def _read_statement(node: ast.stmt, clauses: Clauses, scope: Scope, statements: list[Statement]) -> None:
     match node:
         case ast.Assign(targets):
             if len(targets) != 1:
@@ -189,12 +190,18 @@ def _read_statement(node: ast.stmt, clauses: dict[str, Clause], scope: Scope, st
             scope.report("semantic-statement", "this Python statement has no meaning here", node, _STATEMENTS)
 
 
-def _check_ranges_used(inner: dict[str, Clause], outer: dict[str, Clause], statements: list[Statement], scope: Scope) -> None:
+def _check_ranges_used(inner: Clauses, outer: Clauses, statements: list[Statement], scope: Scope) -> None:
     used = {index for s in statements for index in s.indices}
-    for index, clause in inner.items():
-        if outer.get(index) is not clause and index not in used:
+    for index, clause in inner.ranges.items():
+        if outer.ranges.get(index) is not clause and index not in used:
             help = "use the index inside, or drop the condition"
             scope.report("semantic-unused-index", f"no statement of this block uses the index {index}", clause.span, help)
+    for condition in inner.conditions[len(outer.conditions) :]:
+        names = {n.name for n in walk(condition.condition) if isinstance(n, Index)}
+        if condition.span is not None and not any(names <= set(s.indices) for s in statements):
+            help = "a condition holds for the statements that use all its indices: use them, or drop the condition"
+            listed = " and ".join(sorted(names))
+            scope.report("semantic-unused-index", f"no statement of this block uses {listed}", condition.span, help)
 
 
 def _read_return(node: ast.Return, scope: Scope) -> tuple[Return, ...]:

@@ -13,7 +13,7 @@ from polyc.frontends.python.names import Index as IndexObject
 from polyc.frontends.python.signature import Number
 from polyc.frontends.python.source import FunctionText
 from polyc.ir.expr import Expr
-from polyc.ir.program import RangeClause, Tensor
+from polyc.ir.program import Condition, RangeClause, Tensor
 from polyc.ir.types import DType
 
 
@@ -44,6 +44,14 @@ class Clause:
 
     def as_range(self) -> RangeClause:
         return RangeClause(self.index, self.lower, self.upper, self.span)
+
+
+@dataclass(frozen=True, slots=True)
+class Clauses:
+    """What the where blocks around a statement say; each part belongs to the statements that use all its indices."""
+
+    ranges: dict[str, Clause] = field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
 
 
 @dataclass(slots=True, eq=False)

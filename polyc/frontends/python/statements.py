@@ -11,11 +11,11 @@ from polyc.diagnostics import Span
 from polyc.frontends.python.expressions import call_name, count_dimensions, read_expression
 from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.operators import binary, negate, require_bool
-from polyc.frontends.python.scope import Clause, Scope, Version
+from polyc.frontends.python.scope import Clauses, Scope, Version
 from polyc.frontends.python.source import make_nesting_error
 from polyc.frontends.python.values import POISON, Fault, Value, common_type, convert, make_literal, promote
 from polyc.ir.expr import Expr, Index, Read, children, identity_of, reads, walk
-from polyc.ir.program import Reduction, Statement, Tensor
+from polyc.ir.program import Condition, Reduction, Statement, Tensor, Where
 from polyc.ir.types import BOOL, I64, DType
 
 _MONOIDS: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "add", ast.Mult: "mul", ast.BitOr: "or", ast.BitAnd: "and"}
@@ -34,9 +34,7 @@ class Target:
     span: Span
 
 
-def read_assignment(
-    node: ast.Assign | ast.AugAssign, left: ast.expr, clauses: dict[str, Clause], scope: Scope
-) -> Statement | None:
+def read_assignment(node: ast.Assign | ast.AugAssign, left: ast.expr, clauses: Clauses, scope: Scope) -> Statement | None:
     """The statement of ``T[i] = e`` or ``T[i] += e``; None after reports.  Adds the new version of T to the scope."""
     target = _read_target(left, scope)
     op = _MONOIDS.get(type(node.op)) if isinstance(node, ast.AugAssign) else None
@@ -154,7 +152,7 @@ def _make_statement(
     op: str | None,
     reducer: str | None,
     value: Value,
-    clauses: dict[str, Clause],
+    clauses: Clauses,
     scope: Scope,
 ) -> Statement | None:
     previous = scope.tensors.get(target.name)
@@ -180,17 +178,19 @@ def _make_statement(
         assert previous is not None
         assert isinstance(node, ast.AugAssign)
         value, init = _accumulate(value, previous, target, node.op)
-    ranges = tuple((c.lower, c.upper) if (c := clauses.get(i)) else None for i in left)
+    ranges = tuple((c.lower, c.upper) if (c := clauses.ranges.get(i)) else None for i in left)
     _check_partial_update(previous, ranges, left, scope, target)
     is_weak, dtype = value.weak, value.dtype
     expr = convert(value, dtype).expr
     reduction = None
-    if op is not None and (accumulates or len(indices) > len(left)):
+    where: list[Where] = [clauses.ranges[i].as_range() for i in indices if i in clauses.ranges]
+    where += [c for c in clauses.conditions if _names(c.condition) <= set(indices)]
+    restricted = any(isinstance(c, Condition) for c in where)
+    if op is not None and (accumulates or restricted or len(indices) > len(left)):
         reduction = Reduction(op, init if init is not None else identity_of(op, dtype))
     version = _add_version(target, dtype, is_weak, ranges, scope)
-    where = tuple(clauses[i].as_range() for i in indices if i in clauses)
     span = scope.text.span(node)
-    return Statement("", version, target.subscripts, indices, expr, reduction, where, span)
+    return Statement("", version, target.subscripts, indices, expr, reduction, tuple(where), span)
 
 
 def _report_reduction_missing(
@@ -202,6 +202,10 @@ def _report_reduction_missing(
         help = f"to sum over {name} write {written} += ..., or {written} = max(...) for another reduction"
         message = f"the index {name} is not on the left side, and = does not say how to reduce over it"
         scope.report("semantic-missing-reduction", message, place or target.span, help)
+
+
+def _names(expr: Expr) -> set[str]:
+    return {n.name for n in walk(expr) if isinstance(n, Index)}
 
 
 def _count(value: Value) -> Value:

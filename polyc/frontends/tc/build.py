@@ -10,6 +10,7 @@ from polyc.diagnostics import Source, Span
 from polyc.frontends.tc.syntax import (
     Apply,
     Binary,
+    ConditionSyntax,
     Convert,
     ExistsSyntax,
     Extent,
@@ -115,6 +116,9 @@ class _Builder:
 
     def exists_clause(self, c: list[Any]) -> ExistsSyntax:
         return ExistsSyntax(c[1], self._of(c[0]).join(c[1].span))
+
+    def condition_clause(self, c: list[Any]) -> ConditionSyntax:
+        return ConditionSyntax(c[0], c[0].span)
 
     def exprs(self, c: list[Any]) -> tuple[SyntaxExpr, ...]:
         return tuple(c)

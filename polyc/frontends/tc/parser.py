@@ -11,6 +11,7 @@ from typing import Any
 from polyc.diagnostics import Diagnostic, Source, Span, SyntaxErrorInSource, suggest_name
 from polyc.frontends.tc.build import build_syntax
 from polyc.frontends.tc.syntax import (
+    ConditionSyntax,
     ExistsSyntax,
     LetSyntax,
     RangeSyntax,
@@ -63,7 +64,7 @@ def _expressions(statement: SyntaxStatement) -> Iterator[SyntaxExpr]:
             case RangeSyntax():
                 yield clause.lower
                 yield clause.upper
-            case LetSyntax() | ExistsSyntax():
+            case LetSyntax() | ExistsSyntax() | ConditionSyntax():
                 yield clause.value
 
 

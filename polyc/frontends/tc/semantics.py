@@ -14,7 +14,14 @@ from polyc.frontends.tc.statement import Left, check_left, find_reduction_indice
 from polyc.frontends.tc.syntax import Name, Number, Parameter, SyntaxDef, SyntaxStatement, TypeSyntax
 from polyc.frontends.tc.types import convert_expr, is_narrower
 from polyc.frontends.tc.values import build_value, check_arithmetic, report_narrowing, resolve_type
-from polyc.frontends.tc.where import build_exists, build_ranges, check_size, define_lets
+from polyc.frontends.tc.where import (
+    build_conditions,
+    build_exists,
+    build_ranges,
+    check_size,
+    define_lets,
+    restricts_points,
+)
 from polyc.ir.expr import Const, Expr, Index, Read, Size, identity_of, walk
 from polyc.ir.program import Program, Reduction, Return, Role, Statement, Tensor, Where
 from polyc.ir.types import I64, DType
@@ -178,7 +185,11 @@ def _check_statement(d: _Definition, s: SyntaxStatement) -> None:
         value = None
     others = None if value is None else find_reduction_indices(value.expr, left.names)
     known = None if others is None else frozenset([*left.names, *others])
-    where: list[Where] = [*build_ranges(scope, s.where, known), *build_exists(scope, s.where, known)]
+    where: list[Where] = [
+        *build_ranges(scope, s.where, known),
+        *build_conditions(scope, s.where, known),
+        *build_exists(scope, s.where, known),
+    ]
     op, starts = split_operator(s.op)
     if op is None and others:
         _report_missing_reduction(d, s, value, tuple(others))
@@ -188,7 +199,7 @@ def _check_statement(d: _Definition, s: SyntaxStatement) -> None:
     reduction = None
     if op is not None and not starts:
         reduction = _continue_reduction(d, s, op, left, dtype)
-    elif op is not None and others and dtype is not None:
+    elif op is not None and (others or restricts_points(where)) and dtype is not None:
         reduction = Reduction(op, identity_of(op, dtype))
     version = _define_version(d, s, dtype, left)
     if reporter.n_errors > errors_before or value is None or dtype is None or others is None:

@@ -141,7 +141,15 @@ class ExistsSyntax:
     span: Span = _span()
 
 
-ClauseSyntax = RangeSyntax | LetSyntax | ExistsSyntax
+@dataclass(frozen=True, slots=True)
+class ConditionSyntax:
+    """A condition over indices and sizes, such as ``j <= i``."""
+
+    value: SyntaxExpr
+    span: Span = _span()
+
+
+ClauseSyntax = RangeSyntax | LetSyntax | ExistsSyntax | ConditionSyntax
 
 
 @dataclass(frozen=True, slots=True)

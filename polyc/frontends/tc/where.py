@@ -1,14 +1,16 @@
-"""Where-clauses: lets (inlined), ranges and exists."""
+"""Where-clauses: lets (inlined), ranges, conditions and exists."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from polyc.diagnostics import Diagnostic
 from polyc.frontends.tc.scope import Let, Reporter, Scope, check_not_builtin
 from polyc.frontends.tc.subscripts import build_bound, build_subscript, find_access, is_index_expression
-from polyc.frontends.tc.syntax import ClauseSyntax, ExistsSyntax, LetSyntax, RangeSyntax, SyntaxExpr
-from polyc.frontends.tc.values import build_value
+from polyc.frontends.tc.syntax import ClauseSyntax, ConditionSyntax, ExistsSyntax, LetSyntax, RangeSyntax, SyntaxExpr
+from polyc.frontends.tc.values import build_condition, build_value
 from polyc.ir.expr import Expr, Index, children, walk
-from polyc.ir.program import Exists, RangeClause
+from polyc.ir.program import Condition, Exists, RangeClause, Where
 
 MAX_NODES = 20_000
 MAX_HEIGHT = 220
@@ -120,14 +122,42 @@ def _check_range_index(scope: Scope, clause: RangeSyntax, indices: frozenset[str
 def _check_bound_indices(
     scope: Scope, bound: Expr, clause: RangeSyntax, indices: frozenset[str] | None, ranged: set[str]
 ) -> None:
-    """A bound may use sizes only; bounds over other indices (triangles) are understood but not compiled yet."""
+    """A bound may use sizes and the other indices of the statement."""
     for node in walk(bound):
         if not isinstance(node, Index):
             continue
         span = node.span or clause.span
-        if node.name in scope.left or node.name in ranged or (indices is not None and node.name in indices):
-            message = f"the range of {clause.index} depends on index {node.name}"
-            help = f"ranges are boxes for now: give {clause.index} its whole range and mask with ?: on the right side"
-            scope.reporter.error("unsupported-triangular-range", message, span, help)
-        else:
+        if node.name == clause.index:
+            message = f"the range of {clause.index} depends on {clause.index} itself"
+            help = "a bound is made of sizes and of other indices; any other condition is a clause of its own: where 2 * i < N"
+            scope.reporter.error("semantic-own-bound", message, span, help)
+        elif node.name not in scope.left and node.name not in ranged and (indices is None or node.name not in indices):
             scope.report_undefined(node.name, span)
+
+
+def build_conditions(scope: Scope, clauses: tuple[ClauseSyntax, ...], indices: frozenset[str] | None) -> list[Condition]:
+    """The conditions on the iteration space.  `indices` None: unknown after an error."""
+    result = []
+    for clause in clauses:
+        if not isinstance(clause, ConditionSyntax):
+            continue
+        access = find_access(scope, clause.value)
+        if access is not None:
+            message = "tensor accesses cannot be used in this context"
+            help = "which points are computed must follow from indices and sizes alone: select with ?: in the value instead"
+            scope.reporter.error("semantic-read-in-bound", message, access.span, help)
+            continue
+        condition = build_condition(scope, clause.value)
+        if condition is None or not check_size(scope.reporter, condition, clause.value):
+            continue
+        for node in walk(condition):
+            if isinstance(node, Index) and indices is not None and node.name not in indices:
+                scope.report_undefined(node.name, node.span or clause.span)
+        result.append(Condition(condition, clause.span))
+    return result
+
+
+def restricts_points(where: Sequence[Where]) -> bool:
+    """Whether the clauses leave out points of the box of the ranges."""
+    bounds = [b for w in where if isinstance(w, RangeClause) for b in (w.lower, w.upper)]
+    return any(isinstance(w, Condition) for w in where) or any(isinstance(n, Index) for b in bounds for n in walk(b))

@@ -1,0 +1,148 @@
+"""Which elements of a tensor version its statements define: each exactly once, found exactly, with an example where not.
+
+Every writer has a region (`ir.program`): the elements of its points for an assignment, of the whole box of its indices for a
+reduction, the whole version for a reduction that writes it alone.  What is missing, or there twice, for all large sizes is an
+error; what happens at some sizes only (``O(0)`` and ``O(N-1)`` at ``N = 1``) is a condition that is checked at the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import islpy
+
+from polyc.diagnostics import Diagnostic, Span
+from polyc.ir.expr import Index
+from polyc.ir.program import Program
+from polyc.ir.signature import HostCheck
+from polyc.poly import isl
+from polyc.poly.bounds import make_box, negate_condition, size_values, statement_domain
+from polyc.poly.describe import escape_format
+from polyc.poly.isl import Affine, NotAffine
+from polyc.poly.sizes import Bounds, Sizes
+from polyc.poly.solve import StatementSolution
+
+_HELP_TWICE = "statements that write parts of one tensor may not overlap: restrict the indices in a where clause"
+_HELP_SELF = "reduce with +=! (in Python +=) or another operator, or restrict the indices so that every element is written once"
+_HELP_UNWRITTEN = "write it in a statement of its own, or start the tensor from a reduction such as +=!"
+
+
+@dataclass(eq=False, slots=True)
+class _Report:
+    program: Program
+    sizes: Sizes
+    errors: list[Diagnostic]
+    checks: list[HostCheck]
+
+
+def check_coverage(
+    program: Program, solutions: Sequence[StatementSolution], tensors: Mapping[str, tuple[Bounds, ...]], sizes: Sizes
+) -> tuple[list[Diagnostic], list[HostCheck]]:
+    """Errors, and conditions for the call (which narrow `sizes.context`)."""
+    report = _Report(program, sizes, [], [])
+    writers: dict[str, list[StatementSolution]] = {}
+    for solution in solutions:
+        writers.setdefault(solution.statement.target, []).append(solution)
+    complete = {version: len(statements) for version, statements in program.writers().items()}
+    for version, group in writers.items():
+        if version in tensors and len(group) == complete[version]:
+            _check_version(version, group, tensors[version], report)
+    return report.errors, report.checks
+
+
+def _check_version(version: str, group: list[StatementSolution], bounds: tuple[Bounds, ...], report: _Report) -> None:
+    is_alone = len(group) == 1
+    first = group[0]
+    if is_alone and first.statement.has_plain_left and (first.is_box or first.statement.reduction is not None):
+        return  # the version is the box of these indices, or the reduction gives the rest its initial value
+    names = [f"e{d}" for d in range(len(bounds))]
+    space = isl.set_space(report.sizes.parameters, version, names)
+    covered: islpy.Set | None = None
+    base = report.program.tensor(version).base
+    for solution in group:
+        s = solution.statement
+        if is_alone and s.reduction is not None:
+            return
+        domain = statement_domain(solution) if s.reduction is None else make_box(solution.affine, solution.indices, ())
+        try:
+            write = write_relation(solution.affine, domain, solution, space)
+        except NotAffine:
+            message = f"which elements of {base} this statement writes depends on data"
+            help = "reduce with +=! (or another operator) in a tensor that no other statement writes"
+            report.errors.append(Diagnostic("range-written-twice", message, s.span, help))
+            return
+        region = write.range().intersect_params(report.sizes.context)
+        if s.reduction is None:
+            pairs = write.apply_range(write.reverse())
+            repeated = pairs.subtract(islpy.Map.identity(pairs.get_space())).domain().apply(write)
+            _report(
+                repeated, "is written by several points of this statement", "range-written-twice", _HELP_SELF, s.span, report
+            )
+        if covered is not None:
+            twice = covered.intersect(region)
+            _report(twice, "is written by this statement and by one above", "range-written-twice", _HELP_TWICE, s.span, report)
+        covered = region if covered is None else covered.union(region).coalesce()
+    assert covered is not None
+    whole = islpy.Set.universe(space)
+    element = Affine(space, {n: d for d, n in enumerate(names)})
+    for name, b in zip(names, bounds, strict=True):
+        x = element.pw_aff(Index(name))
+        whole = whole.intersect(x.ge_set(b.lower.insert_domain(space))).intersect(x.le_set(b.upper.insert_domain(space)))
+    _report(whole.subtract(covered), "is never written", "range-unwritten", _HELP_UNWRITTEN, group[-1].statement.span, report)
+
+
+def write_relation(affine: Affine, domain: islpy.Set, solution: StatementSolution, space: islpy.Space) -> islpy.Map:
+    """``[sizes] -> { S[i] -> T[e] }``; raises `NotAffine` for subscripts that depend on data."""
+    multi = islpy.MultiPwAff.zero(affine.space.map_from_domain_and_range(space))
+    for d, subscript in enumerate(solution.statement.subscripts):
+        multi = multi.set_pw_aff(d, affine.pw_aff(subscript))
+    return islpy.Map.from_multi_pw_aff(multi).intersect_domain(domain)
+
+
+def _report(bad: islpy.Set, what: str, code: str, help: str, span: Span | None, report: _Report) -> None:
+    sizes = report.sizes
+    bad = bad.intersect_params(sizes.context)
+    if bad.is_empty():
+        return
+    base = report.program.tensor(str(bad.get_tuple_name())).base
+    violated = bad.params()
+    if _holds_widely(violated, sizes):
+        report.errors.append(Diagnostic(code, f"{_describe_element(bad, base)} {what}", span, help))
+        return
+    condition = negate_condition(sizes.condition_expr(violated))
+    message = escape_format(f"an element of {base} {what} at these sizes") + size_values(
+        report.program, sizes.sizes_in(violated)
+    )
+    report.checks.append(HostCheck(condition, code, message, span))
+    sizes.assume(violated.complement())
+
+
+def _holds_widely(violated: islpy.Set, sizes: Sizes) -> bool:
+    """Whether the sizes without the fault are none, or end somewhere: a fault from some size on is the program's."""
+    good = sizes.context.subtract(violated)
+    if good.is_empty():
+        return True
+    for name in sizes.sizes_in(violated):
+        position = sizes.parameters.index(name)
+        as_set = good.move_dims(islpy.dim_type.set, 0, islpy.dim_type.param, position, 1)
+        if as_set.dim_has_upper_bound(islpy.dim_type.set, 0) and as_set.project_out_all_params().is_bounded():
+            return True
+    return False
+
+
+def _describe_element(elements: islpy.Set, base: str) -> str:
+    """``O(3)``, and the sizes of the example where they are not fixed."""
+    point = elements.sample_point()
+    n_sizes = elements.dim(islpy.dim_type.param)
+    place = [_coordinate(point, islpy.dim_type.set, d) for d in range(elements.dim(islpy.dim_type.set))]
+    involved = [p for p in range(n_sizes) if elements.involves_dims(islpy.dim_type.param, p, 1)]
+    given = [
+        f"{elements.get_dim_name(islpy.dim_type.param, p)} = {_coordinate(point, islpy.dim_type.param, p)}" for p in involved
+    ]
+    text = f"{base}({', '.join(map(str, place))})" if place else base
+    return text + (f" (for {', '.join(given)})" if given else "")
+
+
+def _coordinate(point: islpy.Point, kind: islpy.dim_type, position: int) -> int:
+    return int(point.get_coordinate_val(kind, position).to_python())
