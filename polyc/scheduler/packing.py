@@ -10,18 +10,18 @@ place (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from polyc.config import Options
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Index, Read, Select, reads, rewrite, walk
+from polyc.ir.expr import Expr, Index, Read, reads, rewrite
 from polyc.ir.program import Statement, Tensor
-from polyc.poly.domains import project_domain
+from polyc.poly.domains import project_domain, stays_inside
 from polyc.poly.ranges import StatementRanges
 from polyc.poly.rows import Band, Leaf, Member, Node, Row, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement, extract_scop
 from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
+from polyc.scheduler.costs import cycles_along, cycles_along_reduction
 from polyc.scheduler.parallel import MINIMUM_ITERATIONS
 from polyc.target import Target
 
@@ -30,13 +30,6 @@ MINIMUM_REUSE = 16
 
 MINIMUM_UNIT_REUSE = 96
 """The same for an operand that could be read in place."""
-
-
-TRANSPOSING_COPY = 1.2
-"""Cycles per element of a copy that transposes."""
-
-NEAR_STORE, FAR_STORE, FAR_STRIDE = 2.0, 16.0, 2048
-"""Cycles per element of a store along a longer stride, below and from that many bytes (sets of the cache collide)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +84,7 @@ def _choose(s: ScopStatement, bands: tuple[Band, ...], scop: Scop, target: Targe
         return None
     itemsize = scop.tensors[s.target].dtype.itemsize
     lanes = max(1, target.lanes(itemsize))
-    best: tuple[float, _Choice | None] = (_cycles_along_reduction(s, motions, lanes), None)
+    best: tuple[float, _Choice | None] = (cycles_along_reduction(s, motions, lanes), None)
     for vector in s.left:
         moving = [m for m in operands if m.motion(vector) != "invariant"]
         if len(moving) != 1 or trips[vector] < lanes // 2:
@@ -101,80 +94,29 @@ def _choose(s: ScopStatement, bands: tuple[Band, ...], scop: Scop, target: Targe
         layout = _plain_indices(moving[0])
         if not _is_dense(other, s) or (not is_unit and (layout is None or vector not in layout)):
             continue
-        choice = None if layout is None or vector not in layout else _make_choice(s, bands, moving[0], vector, layout, target)
+        choice = (
+            None
+            if layout is None or vector not in layout
+            else _make_choice(s, bands, moving[0], vector, layout, target, scop.tensors[moving[0].tensor].shape)
+        )
         if choice is None and not is_unit:
             continue
-        cycles = _cycles(s, motions, moving[0], vector, lanes, itemsize, choice is not None)
+        cycles = cycles_along(s, motions, moving[0], vector, lanes, itemsize, choice is not None)
         if cycles < best[0]:
             best = (cycles, choice)
     return best[1]
 
 
-def _volume(s: ScopStatement, indices: Iterable[str]) -> int:
-    trips, result = index_trips(s), 1
-    for i in indices:
-        result *= trips[i]
-    return result
-
-
-def _cycles(
+def _make_choice(
     s: ScopStatement,
-    motions: list[AccessMotion],
+    bands: tuple[Band, ...],
     operand: AccessMotion,
     vector: str,
-    lanes: int,
-    itemsize: int,
-    is_packed: bool,
-) -> float:
-    """Estimated cycles: two vector multiply-adds each, the copy, and the stores (lane by lane along a longer stride)."""
-    trip = index_trips(s)[vector]
-    compute = _volume(s, s.indices) / (2 * lanes) * (-(-trip // lanes) * lanes / trip)
-    if _volume(s, (i for i in s.left if operand.motion(i) == "invariant")) == 1:
-        compute *= 2  # no row shares the loads
-    copied = _volume(s, (i for i in s.indices if operand.motion(i) != "invariant"))
-    copy = 0.0 if not is_packed else copied * (0.25 if operand.motion(vector) == "unit" else TRANSPOSING_COPY)
-    store = 0.1
-    if motions[0].motion(vector) != "unit":
-        store = FAR_STORE if _store_stride(s, vector) * itemsize >= FAR_STRIDE else NEAR_STORE
-    masks = 0.0
-    if _is_tested(s, vector):  # a border or mask that moves with the lanes: one mask per vector and row tile
-        rows = max(1, min(14, _volume(s, (i for i in s.left if operand.motion(i) == "invariant"))))
-        masks = _volume(s, s.indices) / lanes / rows
-    return compute + copy + masks + _volume(s, s.left) * store
-
-
-def _store_stride(s: ScopStatement, vector: str) -> int:
-    """Elements between two lanes of a store along `vector`."""
-    trips, stride = index_trips(s), 1
-    for sub in reversed(s.subscripts):
-        names = [n.name for n in walk(sub) if isinstance(n, Index)]
-        if vector in names:
-            return stride
-        for name in names:
-            stride *= trips[name]
-    return stride
-
-
-def _is_tested(s: ScopStatement, vector: str) -> bool:
-    """Whether a selection asks for the vector index."""
-    tests = (e.condition for e in walk(s.value) if isinstance(e, Select))
-    return any(isinstance(n, Index) and n.name == vector for test in tests for n in walk(test))
-
-
-def _cycles_along_reduction(s: ScopStatement, motions: list[AccessMotion], lanes: int) -> float:
-    """The same with a reduction index as the vector, everything in place: lanes are summed up for every result."""
-    trips = index_trips(s)
-    best = float("inf")
-    for i in s.reduction_indices:
-        if trips[i] >= lanes and all(m.motion(i) == "unit" for m in motions if not m.is_write):
-            best = min(best, 1.3 * _volume(s, s.indices) / (2 * lanes) + 1.5 * _volume(s, s.left))
-    return best
-
-
-def _make_choice(
-    s: ScopStatement, bands: tuple[Band, ...], operand: AccessMotion, vector: str, layout: tuple[str, ...], target: Target
+    layout: tuple[str, ...],
+    target: Target,
+    shape: tuple[Expr, ...],
 ) -> _Choice | None:
-    """How to pack `operand` for `vector`; None if too few rows share its elements."""
+    """How to pack `operand`, of extents `shape`, for `vector`; None if too few rows share its elements."""
     trips = index_trips(s)
     reuse, depth = 1, 1
     for i in s.left:
@@ -192,6 +134,8 @@ def _make_choice(
     read = next((r for r in reads(s.value) if r.tensor == operand.tensor and _layout(r) == layout), None)
     if read is None:  # a constant is added to a subscript
         return None
+    if not stays_inside(s.domain, s.indices, read.subscripts, shape):
+        return None  # a selection guards the read (the border of a padded one): the copy would read outside of the array
     return _Choice(s, read, vector, order, reason)
 
 
