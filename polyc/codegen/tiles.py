@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, rewrite, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, int_const, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
@@ -31,7 +31,7 @@ def _split(node: Node) -> Node:
             conditions = _full_conditions(node)
             tests = {} if conditions is None else _interior_tests(node)
             if conditions is not None and (conditions or tests):
-                conditions = [*conditions, *dict.fromkeys(tests.values())]
+                conditions = [*conditions, *dict.fromkeys(c for found in tests.values() for c in found)]
                 condition: Expr = conditions[0]
                 for c in conditions[1:]:
                     condition = Call("and", (condition, c))
@@ -99,9 +99,12 @@ def _make_full(node: Node) -> Node:
 # -- border tests
 
 
-def _interior_tests(loop: Loop) -> dict[Expr, Expr]:
-    """Tests inside selections, each with a condition on outer variables under which it holds for every point of the nest."""
-    found: dict[Expr, Expr] = {}
+def _interior_tests(loop: Loop) -> dict[Expr, list[Expr]]:
+    """Tests inside selections, each with the conditions on outer variables under which it holds at every point of the nest.
+
+    Loops side by side share names of variables: a test that stands in several of them needs a condition for each."""
+    found: dict[Expr, list[Expr]] = {}
+    undecided: set[Expr] = set()
 
     def visit(node: Node, ranges: dict[str, tuple[Expr, Expr]]) -> None:
         match node:
@@ -117,11 +120,13 @@ def _interior_tests(loop: Loop) -> dict[Expr, Expr]:
                 for select in (e for e in walk(node.value) if isinstance(e, Select)):
                     for test in _conjuncts(select.condition):
                         outer = _holds_for_all(test, ranges)
-                        if outer is not None and outer != Const(False, BOOL):
-                            found[test] = outer
+                        if outer is None or outer == Const(False, BOOL):
+                            undecided.add(test)
+                        else:
+                            found.setdefault(test, []).append(outer)
 
     visit(loop, {})
-    return found
+    return {test: conditions for test, conditions in found.items() if test not in undecided}
 
 
 def _widest(loop: Loop) -> Expr:
@@ -136,20 +141,30 @@ def _conjuncts(condition: Expr) -> list[Expr]:
 
 
 def _holds_for_all(test: Expr, ranges: dict[str, tuple[Expr, Expr]]) -> Expr | None:
-    """The test at the point of the nest where it is hardest; None if it does not move inside, or not monotonously."""
+    """The test at the point of the nest where it is hardest; None if it does not move inside, or not monotonously.
+
+    `ranges`: first and last value of the loops of the nest, outermost first."""
     if not isinstance(test, Call) or test.op not in ("lt", "le", "gt", "ge") or any(isinstance(e, Read) for e in walk(test)):
         return None
-    low, high = test.args if test.op in ("lt", "le") else (test.args[1], test.args[0])
-    slack = index_coefficients(Call("sub", (high, low)))
-    if slack is None:
-        return None
-    corner = {v: ranges[v][0] if c > 0 else ranges[v][1] for v, c in slack.items() if v in ranges}
-    if not corner:
+    if not any(isinstance(e, Index) and e.name in ranges for e in walk(test)):
         return None
     result: Expr = test
-    while any(isinstance(e, Index) and e.name in ranges for e in walk(result)):
-        result = substitute(result, {v: ranges[v][0] if slack.get(v, 1) > 0 else ranges[v][1] for v in ranges})
+    for variable in reversed(ranges):  # innermost first: its bounds may bring in the variables around it
+        slack = _slack_coefficients(result, ranges)
+        if slack is None:
+            return None
+        first, last = ranges[variable]
+        result = substitute(result, {variable: first if slack.get(variable, 0) >= 0 else last})
     return simplify(result)
+
+
+def _slack_coefficients(test: Expr, ranges: dict[str, tuple[Expr, Expr]]) -> dict[str, int] | None:
+    """How far `test` moves from failing when each variable of `ranges` grows by one; None if it is not linear in them."""
+    assert isinstance(test, Call)
+    low, high = test.args if test.op in ("lt", "le") else (test.args[1], test.args[0])
+    slack: Expr = Call("sub", (high, low))
+    outer: dict[str, Expr] = {e.name: Size(e.name) for e in walk(slack) if isinstance(e, Index) and e.name not in ranges}
+    return index_coefficients(substitute(slack, outer))
 
 
 def _drop_tests(node: Node, tests: set[Expr]) -> Node:

@@ -13,7 +13,8 @@ def index_coefficients(expr: Expr) -> dict[str, int] | None:
         case Index():
             return {expr.name: 1}
         case Cast():
-            return index_coefficients(expr.value) if expr.dtype.is_integer else None
+            # Narrow integers wrap around; the wide ones hold every index (sizes are checked at the call).
+            return index_coefficients(expr.value) if expr.dtype.is_integer and expr.dtype.bits >= 32 else None
         case Call(op=("add" | "sub") as op, args=(a, b)):
             left, right = index_coefficients(a), index_coefficients(b)
             if left is None or right is None:

@@ -52,3 +52,17 @@ def box_domain(name: str, indices: Sequence[str], intervals: Mapping[str, Interv
 def is_box(domain: islpy.Set, intervals: Mapping[str, Interval], indices: Sequence[str]) -> bool:
     """Whether a domain is just the box of its intervals."""
     return bool(box_domain(str(domain.get_tuple_name()), indices, intervals, _parameters(domain)).is_subset(domain))
+
+
+def stays_inside(domain: islpy.Set, indices: Sequence[str], subscripts: Sequence[Expr], shape: Sequence[Expr]) -> bool:
+    """Whether ``0 <= subscripts < shape`` at every point of `domain`; False where that is not affine."""
+    affine = isl.Affine(domain.get_space(), {i: n for n, i in enumerate(indices)})
+    try:
+        for subscript, extent in zip(subscripts, shape, strict=True):
+            x = affine.pw_aff(subscript)
+            inside = x.ge_set(affine.constant(0)).intersect(x.lt_set(affine.pw_aff(extent)))
+            if not domain.is_subset(inside):
+                return False
+    except isl.NotAffine:
+        return False
+    return True

@@ -74,6 +74,8 @@ def _reason_against(producer: Statement, consumers: list[Statement], own: dict, 
     """Why the producer is not inlined; None if it should be."""
     if own[producer.name].guards:
         return "it has run-time guards"
+    if not producer.has_plain_left:
+        return "its left side is computed"
     weight = operation_weight(producer.value)
     is_copy = weight == 0 and not any(isinstance(n, Cast) for n in walk(producer.value))
     size = sum(1 for _ in walk(producer.value))

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Const, Expr, Index, Pad, Read, children, int_const, rewrite, walk
-from polyc.ir.program import Program, Statement
+from polyc.ir.expr import Const, Expr, Index, Pad, Read, children, int_const, rewrite, substitute, walk
+from polyc.ir.program import Program, Statement, element_names
 from polyc.poly.domains import box_domain, is_box
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 
@@ -129,6 +129,9 @@ def _statement_pairs(
     }
     for a, b in candidates:
         assert isinstance(a, Index) and isinstance(b, Index)
+        if not {a.name, b.name} <= own.indices.keys():  # coordinates of an element, in the initial value
+            refused.add((a, b))
+            continue
         if a.name in loose or b.name in loose or (a.name in left) != (b.name in left):
             refused.add((a, b))
             continue
@@ -222,11 +225,18 @@ def _merge_statement(
 
     subscripts = collect(s.target, s.subscripts)
     value = rewrite(s.value, rule)
-    reduction = None if s.reduction is None else replace(s.reduction, init=rewrite(s.reduction.init, rule))
     if not merged:
         return s, own, []
+    reduction = s.reduction
+    if reduction is not None:
+        # Coordinates without an index of their own are called by their dimension, which may be another one now.
+        firsts = [s.element_names[group[0]] for group in groups[s.target]]
+        names = zip(firsts, element_names(s.target, subscripts), groups[s.target], strict=True)
+        renamed: dict[str, Expr] = {old: Index(new) for old, new, group in names if len(group) == 1}
+        reduction = replace(reduction, init=substitute(rewrite(reduction.init, rule), renamed))
     indices = tuple(dict.fromkeys(merged.get(i, i) for i in s.indices))
     intervals = {i: _merge_intervals([own.indices[o] for o in s.indices if merged.get(o, o) == i]) for i in indices}
-    new = replace(s, subscripts=subscripts, indices=indices, value=value, reduction=reduction)
+    # Where clauses say no more than the intervals here, and speak of indices that are gone.
+    new = replace(s, subscripts=subscripts, indices=indices, value=value, reduction=reduction, where=())
     new_ranges = StatementRanges(intervals, box_domain(s.name, indices, intervals, ranges.parameters))
     return new, new_ranges, sorted(set(merged.values()))

@@ -1,0 +1,179 @@
+"""Versions of a nest: full tiles with constant trip counts, interiors without tests, and the rest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polyc.codegen.tiles import split_partial_tiles
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Select, Size, int_const, walk
+from polyc.ir.interpret_loops import interpret_loops
+from polyc.ir.loops import If, Loop, LoopNest, Node, Store, Update
+from polyc.ir.types import F32, I64, U8
+from tests.ir.nests import argument, loop, nest_of
+
+I, J, K, N = Index("i"), Index("j"), Index("k"), Size("N")
+ZERO = Const(0.0, F32)
+
+
+def call(op: str, *args: Expr | int) -> Call:
+    return Call(op, tuple(int_const(a) if isinstance(a, int) else a for a in args))
+
+
+def expanded(var: str, upper: Expr, trip: int, *body: Node, kind: str = "unroll") -> Loop:
+    return loop(var, upper, *body, kind=kind, max_trip=trip)
+
+
+def rest_of(tile: Index, size: int) -> Expr:
+    """``min(size, N - tile)``."""
+    return call("min", size, call("sub", N, tile))
+
+
+def tile_loop(*body: Node, size: int = 4) -> Loop:
+    return loop("t", N, *body, step=size)
+
+
+def selects(node: object) -> int:
+    """Selections in all values below `node`."""
+    match node:
+        case Store() | Update():
+            return sum(isinstance(e, Select) for e in walk(node.value))
+        case If():
+            return sum(map(selects, node.body + node.orelse))
+        case Loop():
+            return sum(map(selects, node.body))
+    return 0
+
+
+def agrees(body: tuple[Node, ...], n: int, extents: dict[str, int]) -> tuple[Node, ...]:
+    """Split `body`, run both nests on the same arrays and compare all bytes."""
+    names = list(extents)
+    buffers = tuple(argument(name, (int_const(extents[name]),), p) for p, name in enumerate(names))
+    new = split_partial_tiles(body)
+    results = []
+    for version in (body, new):
+        rng = np.random.default_rng(1)
+        data = [rng.standard_normal(extents[name]).astype(np.float32) for name in names]
+        nest: LoopNest = nest_of(version, buffers, ("N",))
+        assert interpret_loops(nest, data, {"N": n}) == []
+        results.append(b"".join(d.tobytes() for d in data))
+    assert results[0] == results[1]
+    return new
+
+
+T = Index("t")
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 4, 5, 8, 11])
+def test_full_tiles_have_constant_trips(n):
+    place = call("add", T, I)
+    body = (tile_loop(expanded("i", rest_of(T, 4), 4, Store("O", (place,), Read("X", (place,))))),)
+    (outer,) = agrees(body, n, {"X": 16, "O": 16})
+    (choice,) = outer.body
+    assert choice.condition == call("ge", call("sub", N, T), 4)
+    assert choice.body[0].upper == int_const(4) and choice.orelse == body[0].body
+
+
+def test_constant_trips_stay_one_version():
+    body = (expanded("i", int_const(4), 4, Store("O", (I,), Read("X", (I,)))),)
+    assert agrees(body, 4, {"X": 4, "O": 4}) == body
+
+
+def test_a_bound_of_the_same_nest_is_no_condition_outside():
+    inner = expanded("i", call("min", 4, call("sub", 6, J)), 4, Store("O", (call("add", I, J),), Read("X", (I,))))
+    body = (loop("j", int_const(6), inner),)
+    (result,) = agrees(body, 4, {"X": 4, "O": 10})
+    assert isinstance(result, Loop) and isinstance(result.body[0], If)
+
+
+def test_a_parallel_loop_stays_outside():
+    place = call("add", T, I)
+    inner = expanded("i", rest_of(T, 4), 4, Store("O", (place,), Read("X", (place,))))
+    body = (loop("p", int_const(2), tile_loop(inner), kind="parallel"),)
+    (result,) = agrees(body, 7, {"X": 8, "O": 8})
+    assert result.kind == "parallel" and isinstance(result.body[0].body[0], If)
+
+
+def guarded(test: Expr, place: Expr) -> Store:
+    return Store("O", (place,), Select(test, Read("X", (place,)), ZERO))
+
+
+@pytest.mark.parametrize("n", [0, 3, 8, 13])
+def test_the_interior_has_no_tests(n):
+    place = call("add", T, I)
+    both = call("and", call("ge", place, 2), call("lt", place, call("sub", N, 2)))
+    body = (tile_loop(expanded("i", rest_of(T, 4), 4, guarded(both, place))),)
+    (outer,) = agrees(body, n, {"X": 16, "O": 16})
+    (choice,) = outer.body
+    assert selects(choice.body[0]) == 0 and selects(choice.orelse[0]) == 1
+
+
+def test_a_test_of_data_stays():
+    place = call("add", T, I)
+    body = (tile_loop(expanded("i", rest_of(T, 4), 4, guarded(call("lt", Read("X", (place,)), ZERO), place))),)
+    (outer,) = agrees(body, 9, {"X": 16, "O": 16})
+    assert selects(outer.body[0]) == 2
+
+
+def test_loops_side_by_side_that_share_a_name_each_give_a_condition():
+    # Both loops are called i; what holds in the short one need not hold in the long one.
+    test = call("lt", call("add", T, I), call("sub", N, 2))
+    place = call("add", T, I)
+    long = expanded("i", int_const(4), 4, guarded(test, place))
+    short = expanded("i", int_const(1), 1, Store("P", (place,), Select(test, Read("X", (place,)), ZERO)))
+    for pair in ((long, short), (short, long)):
+        body = (tile_loop(loop("k", int_const(1), *pair)),)
+        agrees(body, 8, {"X": 16, "O": 16, "P": 16})
+
+
+def test_what_one_loop_leaves_open_stays_in_all():
+    # In the first nest the test moves with i alone; in the second also with what it reads: never the same for all points.
+    test = call("lt", call("add", T, I), call("sub", N, 1))
+    place = call("add", T, I)
+    decided = expanded("i", int_const(4), 4, guarded(test, place))
+    narrow = Cast(Cast(place, U8), I64)
+    wraps = expanded("i", int_const(4), 4, guarded(call("and", test, call("lt", narrow, 3)), place))
+    agrees((tile_loop(loop("k", int_const(1), decided, wraps)),), 9, {"X": 16, "O": 16})
+
+
+def test_inner_bounds_that_grow_with_an_outer_loop_of_the_nest():
+    # k runs to j, j to 4: the hardest point of t + k < N - 1 is k = 3, not k = 0.
+    test = call("lt", call("add", T, K), call("sub", N, 1))
+    store = guarded(test, call("add", call("mul", J, 16), call("add", T, K)))
+    point = expanded("i", int_const(1), 1, store)
+    body = (tile_loop(loop("j", int_const(4), loop("k", call("add", J, 1), point))),)
+    agrees(body, 8, {"X": 80, "O": 80})
+
+
+def test_lower_bounds_that_grow_with_an_outer_loop_of_the_nest():
+    # k starts at j: the hardest point of t + k >= 2 is k = j = 0.
+    test = call("ge", call("add", T, K), 2)
+    store = guarded(test, call("add", call("mul", J, 16), call("add", T, K)))
+    point = expanded("i", int_const(1), 1, store)
+    body = (tile_loop(loop("j", int_const(4), loop("k", int_const(4), point, lower=J))),)
+    agrees(body, 8, {"X": 80, "O": 80})
+
+
+def test_a_narrow_integer_that_wraps_is_not_monotone():
+    place = call("add", T, I)
+    test = call("lt", Cast(Cast(place, U8), I64), 5)
+    body = (tile_loop(expanded("i", int_const(260), 260, guarded(test, place)), size=260),)
+    agrees(body, 260, {"X": 600, "O": 600})
+
+
+def test_initial_values_become_full_with_their_loop():
+    place = call("add", T, I)
+    start = expanded("i", rest_of(T, 4), 4, Store("O", (place,), ZERO, "init_S"))
+    from polyc.ir.loops import InitialValue
+
+    update = Update("O", (place,), "add", Read("X", (place,)), "S")
+    held = loop(
+        "k",
+        int_const(3),
+        expanded("i", rest_of(T, 4), 4, update),
+        registers=("O",),
+        initial=(InitialValue("O", ZERO, (start,)),),
+    )
+    (outer,) = agrees((tile_loop(held),), 10, {"X": 16, "O": 16})
+    full = outer.body[0].body[0]
+    assert full.initial[0].nest[0].upper == int_const(4) and full.body[0].upper == int_const(4)

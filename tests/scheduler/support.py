@@ -1,0 +1,112 @@
+"""Programs through single passes and through the whole pipeline, against the reference interpreter."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from polyc import driver
+from polyc.config import Options
+from polyc.frontends.tc import read_tc
+from polyc.ir.expr import evaluate, int_const
+from polyc.ir.interpret_loops import interpret_loops
+from polyc.ir.program import Program, specialize_sizes
+from polyc.ir.simplify import define_sizes
+from polyc.ir.text import format_program
+from polyc.ir.tolerance import check_results, expect_results
+from polyc.ir.verify_loops import verify_loops
+from polyc.poly.infer import infer_ranges
+from polyc.poly.ranges import Ranges
+from polyc.target import X86_64_V4, Target
+
+NOT_TILED = Options(tile=False, vectorize=False, parallel=False)
+
+
+def read(text: str) -> Program:
+    (program,) = read_tc(text)
+    return program
+
+
+def infer(program: Program, **sizes: int) -> tuple[Program, Ranges]:
+    """The program at these sizes (others stay symbolic) and its ranges: what the passes of programs take."""
+    sized = define_sizes(specialize_sizes(program, {n: int_const(v) for n, v in sizes.items()}))
+    return sized, infer_ranges(sized)
+
+
+def statements(program: Program) -> list[str]:
+    """The lines of the statements in the program's text, without names of sizes and tensors."""
+    lines = format_program(program).splitlines()
+    return [line.strip() for line in lines if line.startswith(("  S", "    where"))]
+
+
+def contiguous(program: Program, sizes: dict[str, int]) -> driver.Strides:
+    """Byte strides of all arguments in C order."""
+    shapes = driver.infer_shapes(program, sizes)
+    inputs = [program.tensor(n) for n in program.parameters]
+    arrays = [np.empty(tuple(evaluate(e, sizes) for e in t.shape or ()), t.dtype.numpy) for t in inputs]
+    arrays += [np.empty(shapes[r.name][1], program.tensor(r.version).dtype.numpy) for r in program.returns]
+    return tuple(a.strides for a in arrays)
+
+
+def lower(
+    text: str | Program,
+    sizes: dict[str, int],
+    is_fixed: bool = True,
+    options: Options | None = None,
+    target: Target = X86_64_V4,
+    aliases: tuple[tuple[str, str], ...] = (),
+) -> driver.Lowered:
+    """All stages for `target`; fixed: at these sizes and contiguous arrays, else for any."""
+    program = read(text) if isinstance(text, str) else text
+    return driver.lower(
+        program,
+        sizes=sizes if is_fixed else None,
+        strides=contiguous(program, sizes) if is_fixed else None,
+        options=options or Options(),
+        target=target,
+        aliases=aliases,
+    )
+
+
+def check_nest(lowered: driver.Lowered, sizes: dict[str, int], aliases: tuple[tuple[str, str], ...] = ()) -> None:
+    """Interpret the loop nest and the program on random arrays; fail where they differ, or where the first rung was not taken."""
+    falls = [r.message for r in lowered.remarks if r.kind == "missed" and r.pass_name == "schedule"]
+    assert not falls
+    program = lowered.program
+    verify_loops(lowered.nest)
+    rng = np.random.default_rng([7, *sizes.values()])
+    values = dict(sizes)
+    for name, expr in lowered.signature.defined_sizes:
+        values[name] = evaluate(expr, values)
+    arrays, given = {}, {}
+    for spec in lowered.signature.arrays:
+        shape = tuple(max(0, evaluate(e, values)) for e in spec.shape)
+        if spec.role == "output":
+            arrays[spec.name] = np.full(shape, 77, spec.dtype.numpy)
+            continue
+        drawn = rng.standard_normal(shape) if spec.dtype.is_float else rng.integers(0, 4, shape)
+        arrays[spec.name] = drawn.astype(spec.dtype.numpy)
+        if spec.role == "inout":
+            given[spec.name] = arrays[spec.name].copy()
+    inputs = {n: arrays[n].copy() for n in program.parameters}
+    for out, source in aliases:
+        arrays[out] = arrays[source]
+    expected = expect_results(program, inputs, sizes, given)
+    data = []
+    for spec, buffer in zip(lowered.signature.arrays, lowered.nest.buffers, strict=False):
+        array = arrays[spec.name]
+        values |= {f"{spec.name}.stride{d}": s for d, s in enumerate(array.strides)}
+        data.append(array.reshape(tuple(max(0, evaluate(e, values)) for e in buffer.shape)))
+    assert interpret_loops(lowered.nest, data, values) == []
+    problem = check_results({r.name: arrays[r.name] for r in program.returns}, expected)
+    assert problem is None, f"{problem}\n{format_program(program)}\n{lowered.as_text('loops')}"
+
+
+def check(text: str | Program, sizes: dict[str, int], **changes: object) -> driver.Lowered:
+    """Lower for these sizes and for symbolic ones, check both, and give the former."""
+    options = replace(Options(), **changes)  # type: ignore[arg-type]
+    check_nest(lower(text, sizes, False, options), sizes)
+    fixed = lower(text, sizes, True, options)
+    check_nest(fixed, sizes)
+    return fixed

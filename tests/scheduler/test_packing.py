@@ -1,0 +1,95 @@
+"""Packing: which operands are copied, where the copies stand, and that they never read outside of an array."""
+
+from __future__ import annotations
+
+import pytest
+
+from polyc.driver import Lowered
+from polyc.poly.rows import format_rows
+from tests.scheduler.support import check, check_nest, lower
+
+MATMUL_NT = "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
+
+
+def packed(lowered: Lowered) -> list[str]:
+    """Names of the packed tensors."""
+    return [t.name for t in lowered.scop.program.tensors if ".packed." in t.name]
+
+
+def test_the_operand_of_the_vector_index_is_copied_above_the_rows():
+    lowered = check(MATMUL_NT, {"M": 70, "N": 40, "K": 50})
+    assert packed(lowered) == ["B.packed.S0"]
+    assert format_rows(lowered.rows, lowered.scop) == "[P:k, P:n] S0_pack ; [P:m, P:n, R:k] S0"
+    (remark,) = [r for r in lowered.remarks if r.pass_name == "pack"]
+    assert "B by n" in remark.message and "70 rows" in remark.message
+
+
+def test_few_rows_are_read_in_place():
+    assert packed(check(MATMUL_NT, {"M": 4, "N": 40, "K": 50})) == []
+
+
+GUARDED = {
+    "selection": """def f(float(M,K) A, float(L,N) B) -> (C) {
+      C(m,n) +=! k < L ? A(m,k) * B(k,n) : 0.0 where k in 0:K }""",
+    "padding": """def f(float(M,K) A, float(L,N) B) -> (C) {
+      C(m,n) +=! A(m,k) * pad(B(k,n), 0.0) where k in 0:K, n in 0:N }""",
+    "strided padding": """def f(float(M,K) A, float(N,L) B) -> (C) {
+      C(m,n) +=! A(m,k) * pad(B(n,k), 0.0) where k in 0:K, n in 0:N }""",
+}
+
+
+@pytest.mark.parametrize("name", GUARDED)
+@pytest.mark.parametrize("extent", [20, 32])
+def test_a_guarded_operand_is_not_read_outside_by_a_copy(name, extent):
+    sizes = {"M": 128, "K": 32, "L": extent, "N": 48}
+    for is_fixed in (True, False):
+        check_nest(lower(GUARDED[name], sizes, is_fixed), sizes)
+
+
+def test_an_operand_that_is_inside_everywhere_is_copied_although_it_is_guarded():
+    text = "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! m > n ? A(m,k) * B(n,k) : 0.0 }"
+    check(text, {"M": 70, "N": 40, "K": 50})
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("def f(float(M,K) A) -> (C) { C(m,n) +=! A(m,k) * A(n,k) }", {"M": 70, "K": 50}),
+        ("def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) * B(k,n) }", {"M": 130, "K": 150, "N": 70}),
+        (
+            """def f(float(M,K) A, float(N,K) B, float(M,K) D) -> (C, E) {
+                 C(m,n) +=! A(m,k) * B(n,k)  E(m,n) +=! D(m,k) * B(n,k) }""",
+            {"M": 70, "K": 50, "N": 40},
+        ),
+        (
+            "def f(float(Z,M,K) A, float(Z,N,K) B) -> (C) { C(z,m,n) +=! A(z,m,k) * B(z,n,k) }",
+            {"Z": 3, "M": 70, "K": 20, "N": 40},
+        ),
+        (
+            "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k-1) where k in 1:K }",
+            {"M": 70, "K": 50, "N": 40},
+        ),
+        ("def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) where k <= m }", {"M": 50, "K": 50, "N": 40}),
+    ],
+    ids=["operand twice", "squared operand", "operand of two", "batched", "shifted", "triangular"],
+)
+def test_reads_that_occur_in_many_ways(text, sizes):
+    check(text, sizes)
+
+
+@pytest.mark.parametrize("sizes", [{"M": 70, "N": 40, "K": 0}, {"M": 0, "N": 40, "K": 50}, {"M": 25, "N": 1, "K": 8}])
+def test_empty_and_short_ranges(sizes):
+    check(MATMUL_NT, sizes)
+
+
+def test_the_copy_stands_behind_what_makes_the_operand():
+    text = """def f(float(M,K) A, float(N,K) B, float(P,N) D) -> (C) {
+      H(m,n) +=! A(m,k) * B(n,k)  R(m,n) = fmax(H(m,n), 0.0)  C(m,p) +=! R(m,n) * D(p,n) }"""
+    check(text, {"M": 70, "K": 20, "N": 40, "P": 33})
+    made = "def f(float(M,K) A, float(N,K) B) -> (C) { W(n,k) = exp(B(n,k))  C(m,n) +=! A(m,k) * W(n,k) }"
+    check(made, {"M": 70, "K": 40, "N": 33})
+
+
+def test_nothing_is_packed_without_tiles_or_vectors():
+    for change in ({"tile": False}, {"vectorize": False}):
+        assert packed(check(MATMUL_NT, {"M": 70, "N": 40, "K": 50}, **change)) == []
