@@ -118,9 +118,11 @@ def make_inputs(
     from polyc.api.samples import draw_array, find_index_limits
     from polyc.api.sources import program_formals
     from polyc.ir.expr import evaluate
+    from polyc.ir.magnitude import check_magnitudes
     from polyc.runtime.arguments import check_rank, unknown_name
     from polyc.runtime.sizes import check_size, missing_sizes, solve_sizes
 
+    check_magnitudes(program)
     for name, value in sizes.items():
         if name not in program.sizes:
             raise unknown_name(program.name, name, program.sizes)

@@ -91,7 +91,7 @@ def _call_interval(op: str, args: list[ValueInterval], sizes: Sizes) -> ValueInt
         case "mul", [a, b]:
             for x, y in ((a, b), (b, a)):
                 if x.lower is not None and x.upper is not None and x.lower.is_cst() and x.lower.plain_is_equal(x.upper):
-                    return _scale(y, int(x.lower.max_val().get_num_si()))
+                    return _scale(y, int(x.lower.max_val().to_python()))
         case (("max" | "fmax"), [a, b]):
             known = [v.lower for v in (a, b) if v.lower is not None]
             lower = known[0].max(known[-1]) if known else None
@@ -110,7 +110,7 @@ def _call_interval(op: str, args: list[ValueInterval], sizes: Sizes) -> ValueInt
             # 0 <= x mod n < n for positive n; x mod 0 is 0.
             return ValueInterval(sizes.constant(0), n.upper.add_constant_val(islpy.Val(-1)).max(sizes.constant(0)))
         case "floordiv", [a, n] if n.lower is not None and n.upper is not None and n.lower.is_cst():
-            divisor = int(n.lower.max_val().get_num_si())
+            divisor = int(n.lower.max_val().to_python())
             if divisor > 0 and n.lower.plain_is_equal(n.upper):
                 scale = islpy.Val(divisor)
                 lower = a.lower.scale_down_val(scale).floor() if a.lower is not None else None

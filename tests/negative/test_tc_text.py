@@ -83,6 +83,8 @@ TEXTS = {
     "range_unknown": (one("O(i) = 3.0"), "range-unsolved", "where i in 0:N"),
     "range_backwards": (one("O(i) = 3.0 where i in 8:4"), "range-negative", "starts at 8 and ends before 4"),
     "range_beyond_64_bits": (one("O(i) = 1.0 where i in 0:2147483647 * 2147483647 * 4"), "range-too-large", "184467440565"),
+    "subscript_beyond_64_bits": (one("O(i) = A(i * 2147483647 * 2147483647 * 4)"), "range-too-large", "64 bits"),
+    "divisor_beyond_64_bits": (one("O(i) = A(i / (2147483647 * 2147483647 * 4))"), "range-too-large", "64 bits"),
     "read_outside": (one("O(i) = A(i + 9) where i in 0:4"), "range-out-of-bounds", "from 9 to 12", "pad("),
     "declared_shape": (one("O(i) = A(i)", returns="float(3) O"), "range-declared-shape", "declare the extent"),
     # depth and length
