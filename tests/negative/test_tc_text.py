@@ -77,7 +77,6 @@ TEXTS = {
     "float_as_subscript": (one("O(i) = A(B(i))", "float(N) A, float(M) B"), "type-not-integral", "int32(B(i))"),
     "float_as_condition": (one("O(i) = A(i) ? 1.0 : 2.0"), "type-not-boolean", "(x != 0)"),
     "scalar_with_subscript": (one("O(i) = A(i) * s(i)", "float(N) A, float s"), "semantic-tensor-expected", "scalar"),
-    "constant_on_the_left": (one("O(0) = A(0)"), "unsupported-left-subscript", "plain indices"),
     "narrower_result": (one("O(i) = A(i)", returns="int32(N) O"), "type-narrowing", "int32(…)"),
     # ranges
     "range_unknown": (one("O(i) = 3.0"), "range-unsolved", "where i in 0:N"),
