@@ -35,6 +35,7 @@ ENVIRONMENT: dict[str, str] = {
     "POLYC_TARGET": "machine model to restrict to: x86-64-v2, x86-64-v3 or x86-64-v4 (default: the host)",
     "POLYC_NUM_THREADS": "threads per kernel (default: OMP_NUM_THREADS, else the number of cores)",
     "POLYC_VERIFY": "1 compares every call with the reference interpreter",
+    "POLYC_EINSUM": "compile lets polyc.einsum compile at once, instead of when NumPy has taken as long as a compilation",
     "POLYC_DEBUG": "1 lets internal faults of the scheduler surface instead of taking a simpler schedule",
 }
 
@@ -42,6 +43,11 @@ ENVIRONMENT: dict[str, str] = {
 def debugging() -> bool:
     """Whether internal faults should surface (set in polyc's own tests)."""
     return os.environ.get("POLYC_DEBUG", "") not in ("", "0")
+
+
+def compiles_every_einsum() -> bool:
+    """Whether `polyc.einsum` compiles at the first call already, whatever it costs."""
+    return os.environ.get("POLYC_EINSUM", "") == "compile"
 
 
 def default_options() -> Options:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from polyc import driver
+from polyc.api.amortise import EinsumCalls
 from polyc.api.crash import name_crashes
 from polyc.api.operator import Operator
 from polyc.api.sources import EinsumSource, FixedSource, issue_warnings, make_function_source
@@ -165,17 +166,24 @@ def _no_entry(entry: str, names: list[str]) -> PolycError:
 
 
 @functools.lru_cache(maxsize=1024)
-def _einsum_operator(subscripts: str, options: Options) -> Operator:
-    return Operator(EinsumSource(subscripts), "einsum", check_options(options))
+def _einsum_calls(subscripts: str, options: Options) -> EinsumCalls:
+    return EinsumCalls(subscripts, options, lambda: Operator(EinsumSource(subscripts), "einsum", check_options(options)))
 
 
 def einsum_operator(subscripts: str, **options: Any) -> Operator:
-    """The `Operator` of an einsum: ``polyc.einsum_operator("ik,kj->ij")(a, b)``.  The same one for the same arguments."""
+    """The `Operator` of an einsum: ``polyc.einsum_operator("ik,kj->ij")(a, b)``.  The same one for the same arguments.
+
+    It compiles a kernel for every new shape, where `einsum` waits until that pays; its `remarks` tell what `einsum` did.
+    """
+    return _find_einsum(subscripts, options).operator
+
+
+def _find_einsum(subscripts: str, options: Mapping[str, Any]) -> EinsumCalls:
     if not isinstance(subscripts, str):
         message = f"the first argument of einsum is a {type(subscripts).__name__}, not a subscript string"
         raise argument_error("argument-type-subscripts", message, None, "write for example einsum('ik,kj->ij', a, b)")
     # The options are a part of the key since the environment may change them between calls.
-    return _einsum_operator(subscripts, make_options(options) if options else default_options())
+    return _einsum_calls(subscripts, make_options(options) if options else default_options())
 
 
 def einsum(subscripts: str, *arrays: Any, out: Any = None) -> Any:
@@ -184,11 +192,14 @@ def einsum(subscripts: str, *arrays: Any, out: Any = None) -> Any:
     A result without dimensions is a NumPy scalar, as in NumPy (operators give an array of shape ``()``); with `out`,
     `out` itself is returned.
 
+    New shapes are computed by NumPy until that has taken as long as a compilation would (`polyc.api.amortise` states the
+    rule); ``polyc.einsum_operator(subscripts).remarks`` tells how each shape is computed.
+
     ::
 
         polyc.einsum("bhqd,bhkd->bhqk", q, k)
     """
-    result = einsum_operator(subscripts)(*arrays, out=out)
+    result = _find_einsum(subscripts, {})(arrays, out)
     return result[()] if out is None and result.ndim == 0 else result
 
 

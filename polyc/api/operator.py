@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,7 @@ from polyc.api.crash import name_crashes
 from polyc.api.layouts import Layout, array_layout, contiguous_layout, declared_layouts, describe_argument
 from polyc.api.sources import ProgramSource, constants_key, program_formals
 from polyc.config import Options
+from polyc.diagnostics import Remark
 from polyc.ir.program import Program
 from polyc.runtime.arguments import (
     Alias,
@@ -65,6 +66,7 @@ class Operator:
         self._kernels: OrderedDict[Any, Kernel] = OrderedDict()
         self._shapes: dict[Any, tuple[Program, dict[str, tuple[int, ...]]]] = {}
         self._plans = PlanTable()
+        self.remarks_source: Callable[[], tuple[Remark, ...]] | None = None
         self._bound = dict(bound or {})
         self._preparations = Preparations(self._bound, options)
         self._input_names = tuple(f.name for f in source.formals if f.name not in self._bound)
@@ -80,6 +82,27 @@ class Operator:
     @property
     def name(self) -> str:
         return self.__name__
+
+    @property
+    def formals(self) -> tuple[Formal, ...]:
+        """Inputs in the order of the source, bound ones included, as far as they are declared."""
+        return self._source.formals
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs of a call."""
+        return self._input_names
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What was decided: for einsum, how `polyc.einsum` computes each shape and why; then what passes said of the
+        kernels that there are."""
+        calls = () if self.remarks_source is None else self.remarks_source()
+        return (*calls, *dict.fromkeys(r for k in tuple(self._kernels.values()) for r in k.remarks))
+
+    def run_planned(self, inputs: Sequence[Any], outputs: Sequence[np.ndarray] = ()) -> tuple[np.ndarray, ...] | None:
+        """The results where a call with arrays of these layouts was made before, else None."""
+        return self._plans.run(inputs, outputs)
 
     @property
     def options(self) -> Options:
@@ -180,8 +203,8 @@ class Operator:
         formals = program_formals(program)
         layouts = tuple(describe_argument(a, f) for a, f in zip(call.inputs, formals, strict=True))
         shapes = {f.name: a.shape for f, a in zip(formals, layouts, strict=True)}
-        formals = self._bound_first(formals)
-        return program, solve_sizes(formals, shapes, call.sizes, self._fixed_sizes, program.defined_sizes), layouts
+        ordered = self._bound_first(formals)
+        return program, solve_sizes(ordered, shapes, call.sizes, self._fixed_sizes, program.defined_sizes), layouts
 
     def _sort(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> Call:
         for name in self._bound:

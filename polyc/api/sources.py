@@ -16,6 +16,9 @@ from polyc.ir.types import DType
 from polyc.runtime.sizes import Formal
 from polyc.runtime.threads import user_stacklevel
 
+_MAX_PROGRAMS = 1024
+"""Programs that an einsum keeps, one per shapes; beyond it all are read again when wanted (kernels keep their own)."""
+
 ArrayType = tuple[DType, tuple[int, ...]]
 """Element type and shape of an argument."""
 
@@ -170,5 +173,7 @@ class EinsumSource:
             shapes, dtypes = [shape for _, shape in types], [dtype for dtype, _ in types]
             with name_crashes("reading the subscripts"):
                 found: Program = driver.read_einsum(self.subscripts, shapes, dtypes)
+            if len(self._programs) >= _MAX_PROGRAMS:
+                self._programs.clear()
             self._programs[key] = program = found
         return program

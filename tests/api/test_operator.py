@@ -1,6 +1,7 @@
 """Operators: calls, kernels per layout, named and open arguments, errors; kernels are interpreted (conftest.py)."""
 
 # ruff: noqa: F821 (the bodies of operators use indices that Python never evaluates)
+import os
 import threading
 import warnings
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 import polyc
+from polyc import driver
 from polyc.api.names import where
 
 MM = """
@@ -335,3 +337,38 @@ def test_no_warning_for_a_clean_program():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         polyc.compile(MM)(A, B)
+
+
+def test_kernels_that_are_not_called_make_room(lowered, monkeypatch):
+    monkeypatch.setattr("polyc.api.operator.MAX_KERNELS", 4)
+    mm = polyc.compile(MM)
+    for n in range(1, 5):
+        np.testing.assert_array_equal(mm(A, B[:, :n].copy()), A @ B[:, :n])
+        mm(A, B)  # called all the time, through its plan
+    mm(A[:2], B)
+    assert len(mm._kernels) == 4
+    assert [(r.sizes["M"], r.sizes["N"]) for r in lowered].count((3, 5)) == 1
+    mm(A, B[:, :1].copy())
+    assert [(r.sizes["M"], r.sizes["N"]) for r in lowered].count((3, 1)) == 2
+    assert len(mm._plans._plans) <= 4
+
+
+def test_compiling_goes_on_after_a_fork_that_found_the_lock_taken():
+    held, release = threading.Event(), threading.Event()
+
+    def hold():
+        with driver.compile_lock:
+            held.set()
+            release.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads is what this is about
+        child = os.fork()
+    if child == 0:
+        os._exit(0 if driver.compile_lock.acquire(timeout=5) else 1)
+    release.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
