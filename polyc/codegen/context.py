@@ -78,6 +78,8 @@ class State:
     """Per buffer a number that changes with every store: equal loads of one epoch are one load."""
     held: dict[str, Frame] = field(default_factory=dict)
     """Buffers whose updates go to register accumulators, with the frame of the loop that holds them."""
+    blocks: dict[Read, tuple[str, list[Val]]] = field(default_factory=dict)
+    """Reads that were made for all copies of an unrolled loop at once: its variable, and the value in each copy."""
     memo: list[dict[Read, Val]] = field(default_factory=lambda: [{}])
     certain: frozenset[Read] = frozenset()
     statement_context: Context = field(default_factory=Context)

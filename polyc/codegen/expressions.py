@@ -242,6 +242,11 @@ def eval_read(state: State, ctx: Context, read: Read, other: Val | None = None) 
     if read in state.certain:
         ctx = replace(ctx, predicates=state.statement_context.predicates)
         other = None
+    if read in state.blocks:
+        variable, columns = state.blocks[read]
+        copy = ctx.env[variable]
+        assert isinstance(copy, int)
+        return columns[copy]
     for known in state.memo:
         if read in known:
             return known[read]

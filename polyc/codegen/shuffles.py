@@ -8,7 +8,7 @@ the elements asked for is touched: the last part of a strided load ends at its l
 from __future__ import annotations
 
 from polyc.codegen import vectors
-from polyc.codegen.builder import Function, Val, zero_val
+from polyc.codegen.builder import Function, Val, int_val, memory_type, zero_val
 from polyc.ir.types import DType
 from polyc.target import Target
 
@@ -70,3 +70,129 @@ def store_strided(fn: Function, dtype: DType, pointer: Val, value: Val, stride: 
         part_mask = fn.shuffle(active, zero_val("i1", lanes), [owner.get(e, lanes) for e in range(lanes)])
         first = vectors.offset_pointer(fn, pointer, start * dtype.itemsize)
         vectors.store_contiguous(fn, dtype, first, spread, part_mask)
+
+
+# -- transposes
+
+
+def transpose(fn: Function, rows: list[Val | None], n_columns: int) -> list[Val]:
+    """Columns ``0 … n_columns - 1`` of a square block given by its rows (None: lanes nobody needs), one vector each.
+
+    The rows have as many lanes as there are rows, a power of two.  Half of the stages move units of 128 bits between
+    vectors, the other half interleave elements inside the units: each is one two-source shuffle of every instruction set."""
+    size = len(rows)
+    sample = next(row for row in rows if row is not None)
+    unit = min(size, max(1, 128 // _BITS[sample.type]))
+    n_units = size // unit
+    n_wanted = -(-n_columns // unit)
+    poison = Val("poison", sample.type, size)
+    result: list[Val | None] = [None] * size
+    if None in rows[unit:]:  # few rows: their elements first, so that the empty units are never moved
+        inner = [_transpose_in_units(fn, rows[first : first + unit], unit) for first in range(0, size, unit)]
+        for c in range(unit):
+            moved = _transpose_units(fn, [group[c] for group in inner], unit, [u < n_wanted for u in range(n_units)])
+            for u, value in enumerate(moved):
+                result[u * unit + c] = value
+    else:
+        wanted = [u < n_wanted for u in range(n_units)]
+        outer = [_transpose_units(fn, rows[r::unit], unit, wanted) for r in range(unit)]
+        for u in range(n_wanted):
+            result[u * unit : (u + 1) * unit] = _transpose_in_units(fn, [group[u] for group in outer], unit)
+    return [poison if value is None else value for value in result[:n_columns]]
+
+
+_BITS = {"float": 32, "double": 64, "i8": 8, "i16": 16, "i32": 32, "i64": 64}
+
+
+def _pick(fn: Function, a: Val | None, b: Val | None, lanes: list[int]) -> Val | None:
+    known = a or b
+    if known is None:
+        return None
+    poison = Val("poison", known.type, known.lanes)
+    return fn.shuffle(a or poison, b or poison, lanes)
+
+
+def _transpose_in_units(fn: Function, rows: list[Val | None], unit: int) -> list[Val | None]:
+    """Each unit of `unit` lanes of as many vectors, transposed for itself: interleaving halves, log2(unit) times."""
+    size = next((row.lanes for row in rows if row is not None), 0)
+    half = unit // 2
+    low = [lane for first in range(0, size, unit) for t in range(half) for lane in (first + t, size + first + t)]
+    for _ in range(unit.bit_length() - 1):
+        pairs = list(zip(rows[:half], rows[half:], strict=True))
+        rows = [_pick(fn, a, b, lanes) for a, b in pairs for lanes in (low, [lane + half for lane in low])]
+    return rows
+
+
+def _transpose_units(fn: Function, rows: list[Val | None], unit: int, wanted: list[bool]) -> list[Val | None]:
+    """Unit u of vector v becomes unit v of vector u; only those `wanted`."""
+    if len(rows) == 1 or not any(wanted):
+        return rows if any(wanted) else [None] * len(rows)
+    size = next((row.lanes for row in rows if row is not None), 0)
+    even = [lane for first in range(0, 2 * size, 2 * unit) for lane in range(first, first + unit)]
+    result: list[Val | None] = [None] * len(rows)
+    for parity in (0, 1):
+        if any(wanted[parity::2]):
+            picked = [_pick(fn, a, b, [e + parity * unit for e in even]) for a, b in zip(rows[::2], rows[1::2], strict=True)]
+            result[parity::2] = _transpose_units(fn, picked, unit, wanted[parity::2])
+    return result
+
+
+def load_columns(
+    fn: Function, target: Target, dtype: DType, rows: list[Val], n_columns: int, mask: Val | None, epoch: str
+) -> list[Val]:
+    """``n_columns`` vectors, lane l of vector c being element c behind ``rows[l]``; rows whose lane in `mask` is off give 0.
+
+    Every row is read by contiguous loads of no more than its `n_columns` elements."""
+    active = _constant_mask(mask, len(rows))
+    width = min(len(rows), target.lanes(dtype.itemsize))
+    columns: list[Val] = []
+    for first in range(0, n_columns, width):
+        n = min(width, n_columns - first)
+        loaded: list[Val | None] = []
+        for lane, pointer in enumerate(rows):
+            if active is not None and not active[lane]:
+                loaded.append(zero_val(memory_type(dtype), width))
+                continue
+            if mask is not None and active is None:
+                pointer = vectors.pointer_or_zeros(fn, fn.extract(mask, lane), pointer)
+            loaded.append(
+                _load_row(fn, target, dtype, vectors.offset_pointer(fn, pointer, first * dtype.itemsize), n, width, epoch)
+            )
+        parts = [transpose(fn, loaded[r : r + width], n) for r in range(0, len(rows), width)]
+        columns += [_concatenate(fn, [part[c] for part in parts]) for c in range(n)]
+    return columns
+
+
+def _concatenate(fn: Function, parts: list[Val]) -> Val:
+    while len(parts) > 1:
+        both = range(2 * parts[0].lanes)
+        parts = [fn.shuffle(a, b, both) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
+
+
+def _constant_mask(mask: Val | None, lanes: int) -> list[bool] | None:
+    if mask is None:
+        return [True] * lanes
+    if not mask.ref.startswith("<"):
+        return None
+    return [part.split()[-1] != "0" for part in mask.ref[1:-1].split(",")]
+
+
+def _load_row(fn: Function, target: Target, dtype: DType, pointer: Val, n: int, width: int, epoch: str) -> Val:
+    """`n` consecutive elements as the first lanes of `width`."""
+    if n == width:
+        return vectors.load_contiguous(fn, dtype, pointer, n, None, epoch)
+    if target.has_masks:
+        return vectors.load_contiguous(fn, dtype, pointer, width, vectors.first_lanes(fn, target, int_val(n), width), epoch)
+    piece = 1 << (n.bit_length() - 1)
+    if piece == 1:
+        one = vectors.load_scalar(fn, dtype, pointer, None, epoch)
+        return fn.insert(Val("poison", one.type, width), one, 0)
+    wide = [e if e < piece else -1 for e in range(width)]
+    row = fn.shuffle(vectors.load_contiguous(fn, dtype, pointer, piece, None, epoch), None, wide)
+    if piece == n:
+        return row
+    rest = n - piece  # the second load overlaps the first: it ends at the last element
+    second = vectors.load_contiguous(fn, dtype, vectors.offset_pointer(fn, pointer, rest * dtype.itemsize), piece, None, epoch)
+    moved = fn.shuffle(second, None, [e - rest if piece <= e < n else -1 for e in range(width)])
+    return fn.shuffle(row, moved, [e if e < piece else width + e if e < n else -1 for e in range(width)])

@@ -12,6 +12,7 @@ from typing import assert_never
 
 from polyc.codegen import vectors
 from polyc.codegen.accumulators import Frame, emit_update, finish_frame
+from polyc.codegen.blocks import load_blocks
 from polyc.codegen.builder import Function, Val, int_val
 from polyc.codegen.context import Context, Predicate, State
 from polyc.codegen.expressions import (
@@ -192,6 +193,9 @@ def _emit_expanded(state: State, ctx: Context, loop: Loop) -> None:
     trip = constant_trip(loop)
     copies = loop.max_trip if trip is None else min(trip, loop.max_trip)
     inside = Predicate(Call("lt", (Index(loop.var), loop.upper)), loop.var, loop.lower)
+    outer = state.blocks
+    if trip is not None:
+        state.blocks = {**outer, **load_blocks(state, ctx, loop, copies)}
     for number, start in enumerate(range(0, copies, lanes)):
         base: int | Expr = start
         if loop.lower != int_const(0):
@@ -203,6 +207,7 @@ def _emit_expanded(state: State, ctx: Context, loop: Loop) -> None:
         if trip is None or start + lanes > trip:
             bound = bound.under(inside)
         emit_body(state, bound, loop.body)
+    state.blocks = outer
 
 
 def constant_trip(loop: Loop) -> int | None:

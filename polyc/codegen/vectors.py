@@ -30,12 +30,17 @@ def from_memory(fn: Function, value: Val, dtype: DType) -> Val:
     return fn.compare("icmp ne", value, zero_val("i8", value.lanes)) if dtype.kind == "b" else value
 
 
+def pointer_or_zeros(fn: Function, condition: Val, pointer: Val) -> Val:
+    """`pointer`, or where `condition` fails a place with 64 zero bytes."""
+    fn.module.extra["zeros"] = _ZEROS
+    return fn.select(condition, pointer, Val('@".zeros"', "ptr"))
+
+
 def load_scalar(fn: Function, dtype: DType, pointer: Val, condition: Val | None, epoch: str, other: Val | None = None) -> Val:
     """One element; where `condition` fails, `other` (or 0) and no access outside: a block of zeros is read instead."""
     type = memory_type(dtype)
     if condition is not None:
-        fn.module.extra["zeros"] = _ZEROS
-        pointer = fn.select(condition, pointer, Val('@".zeros"', "ptr"))
+        pointer = pointer_or_zeros(fn, condition, pointer)
     text = f"load {type}, {pointer}, align {dtype.itemsize}"
     value = from_memory(fn, fn.pure(text, type, key=text + epoch), dtype)
     if condition is not None and other is not None and other != zero_val(value.type):

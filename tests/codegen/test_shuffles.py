@@ -33,14 +33,14 @@ class Fenced:
 
     def __init__(self) -> None:
         page = mmap.PAGESIZE
-        self.map = mmap.mmap(-1, 4 * page)
+        self.map = mmap.mmap(-1, 12 * page)
         whole = np.frombuffer(self.map, np.uint8)
         address = whole.ctypes.data
         protect = ctypes.CDLL(None, use_errno=True).mprotect
         protect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         assert protect(address, page, 0) == 0
-        assert protect(address + 3 * page, page, 0) == 0
-        self.inside = whole[page : 3 * page]
+        assert protect(address + 11 * page, page, 0) == 0
+        self.inside = whole[page : 11 * page]
 
     def place(self, values: np.ndarray, at_end: bool) -> np.ndarray:
         """A copy of `values` against the end (or the start) of the memory between the fences."""

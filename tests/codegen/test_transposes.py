@@ -1,0 +1,107 @@
+"""Transposing copies by blocks: the same elements as before, whatever the sizes, and no gathers where blocks are whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from polyc.codegen.jit import assembly
+from polyc.codegen.transposes import block_transposes
+from polyc.ir.expr import Cast, Const, Select
+from polyc.ir.loops import Buffer, Loop, LoopNest, Store
+from polyc.ir.types import F32, F64, I32
+
+from .support import LEVELS, argument, c, check_with_interpreter, compiled, i, n, op, random_array, rd, strides_of, target
+from .test_shuffles import Fenced
+
+
+@pytest.fixture(params=LEVELS)
+def level(request):
+    return request.param
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(5)
+
+
+def transposing(value, dtype, lanes, m=None, k=None, short=False, dtype_out=None):
+    """``for j < K: vector i < M: Y[j, i] = value`` over ``X[i, j]``, before the pass."""
+    rows, columns = (c(m), c(k)) if m is not None else (n("M"), n("K"))
+    x = argument("X", dtype, (rows, columns), 0)
+    y = argument("Y", dtype_out or dtype, (columns, rows), 1)
+    vector = Loop("i", c(0), rows, 1, "vector", (Store("Y", (i("j"), i("i")), value),), lanes=lanes, interleave=2)
+    if short:
+        vector = replace(vector, max_trip=m, interleave=1)
+    loop = Loop("j", c(0), columns, 1, "serial", (vector,))
+    return LoopNest("f", ("M", "K", *strides_of(x, y)), (x, y), (loop,))
+
+
+def blocked(nest):
+    return replace(nest, body=block_transposes(nest.body, nest.buffers))
+
+
+LANES = {"x86-64-v2": 4, "x86-64-v3": 8, "x86-64-v4": 16}
+
+
+@pytest.mark.parametrize("dtype", [F32, F64, I32])
+def test_transposes_of_unknown_sizes(level, rng, dtype):
+    nest = blocked(transposing(rd("X", i("i"), i("j")), dtype, LANES[level]))
+    assert nest.body[0].body[0].body[0].kind == "unroll"
+    code, fence = compiled(nest, level), Fenced()
+    for m, k in ((1, 1), (5, 40), (33, 17), (16, 16), (3, 64), (24, 25)):
+        values = random_array(rng, dtype, (m, k))
+        for at_end in (False, True):
+            x, y = fence.place(values, at_end), np.zeros((k, m), dtype.numpy)
+            code.run({"X": x, "Y": y}, {"M": m, "K": k})
+            np.testing.assert_array_equal(y, values.T)
+
+
+@pytest.mark.parametrize("short", [False, True])
+@pytest.mark.parametrize("m, k", [(16, 16), (64, 33), (40, 7), (29, 18), (17, 3), (16, 2), (6, 1), (0, 5), (5, 0)])
+def test_transposes_of_known_sizes(level, rng, m, k, short):
+    for dtype in (F32, F64):
+        nest = blocked(transposing(rd("X", i("i"), i("j")), dtype, LANES[level], m, k, short))
+        fence, values = Fenced(), random_array(rng, dtype, (m, k))
+        for at_end in (False, True):
+            x = fence.place(values, at_end)
+            check_with_interpreter(nest, {"X": x, "Y": np.zeros((k, m), dtype.numpy)}, {"M": m, "K": k}, level)
+
+
+def test_transposes_inside_expressions(level, rng):
+    x = rd("X", i("i"), i("j"))
+    guarded = Select(op("gt", i("j"), c(3)), op("mul", x, Const(2.0, F32)), Const(1.0, F32))
+    for value, out in ((op("add", op("mul", x, x), Const(1.0, F32)), F32), (Cast(x, F64), F64), (guarded, F32)):
+        nest = transposing(value, F32, LANES[level], 21, 19, dtype_out=out)
+        for one in (nest, blocked(nest)):
+            arrays = {"X": rng.standard_normal((21, 19)).astype("f4"), "Y": np.zeros((19, 21), out.numpy)}
+            check_with_interpreter(one, arrays, {"M": 21, "K": 19}, level)
+
+
+def test_whole_blocks_gather_nothing(level):
+    text = compiled(blocked(transposing(rd("X", i("i"), i("j")), F32, LANES[level], 64, 64)), level).text
+    code = assembly(text, target(level))
+    assert "gather" not in code
+    assert "unpck" in code
+
+
+def test_what_must_stay_in_order_is_left_alone():
+    nest = transposing(rd("X", i("i"), i("j")), F32, 16, 8, 8)
+    loop = nest.body[0]
+    vector = loop.body[0]
+
+    def left_alone(store, buffers=nest.buffers):
+        body = (replace(loop, body=(replace(vector, body=(store,)),)),)
+        return block_transposes(body, buffers) == body
+
+    store = vector.body[0]
+    assert not left_alone(store)
+    assert left_alone(replace(store, subscripts=(c(0), op("add", i("i"), i("j")))))  # the last one wins
+    assert left_alone(replace(store, value=op("add", store.value, rd("Y", i("j"), i("i")))))
+    aliased = tuple(replace(b, may_alias=("X",)) if b.name == "Y" else b for b in nest.buffers)
+    assert left_alone(store, aliased)
+    assert left_alone(replace(store, value=rd("X", i("j"), i("i"))))  # contiguous already
+    wide = tuple(Buffer(b.name, b.dtype, b.shape, (n("s"), n("t")), b.space, b.position) for b in nest.buffers)
+    assert left_alone(store, wide)
