@@ -202,6 +202,7 @@ def _extract_statement(s: Statement, tensors: dict[str, ScopTensor], ranges: Ran
                 box = box.intersect(_between(Affine(space, names), Index(i), extents[i]))
             region = _relation(Affine(space, names), box, subscripts, target, ranges)[0].range()
             init_domain = init_domain.intersect(region.set_tuple_name(f"init_{s.name}"))
+        init = _expand_pads(init, tensors, affine, init_domain)
         init_accesses = tuple(_accesses(init, affine, init_domain, tensors, ranges))
     return ScopStatement(
         s.name,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Cast, Expr, Index, Pad, Read, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.program import Program, Statement
+from polyc.ir.program import Exists, Program, Statement
 from polyc.poly.ranges import GuardedSubscript, Ranges
 from polyc.scheduler.accesses import operation_weight, trip_count
 
@@ -124,7 +124,8 @@ def _inline_into(s: Statement, producer: Statement) -> Statement:
     reduction = s.reduction
     if reduction is not None:
         reduction = replace(reduction, init=_inline_read(reduction.init, producer))
-    return replace(s, value=_inline_read(s.value, producer), reduction=reduction)
+    where = tuple(replace(w, value=_inline_read(w.value, producer)) if isinstance(w, Exists) else w for w in s.where)
+    return replace(s, value=_inline_read(s.value, producer), reduction=reduction, where=where)
 
 
 def _inline_guard(guard: GuardedSubscript, producer: Statement) -> GuardedSubscript:

@@ -1,0 +1,176 @@
+"""Inlining: what disappears, what stays and why, and that nothing changes its value."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from polyc.ir.expr import Call, Index, Read, int_const
+from polyc.ir.interpret import interpret
+from polyc.ir.program import Program, Statement
+from polyc.ir.verify import verify_program
+from polyc.poly.ranges import Ranges
+from polyc.scheduler.inline import inline_producers
+from tests.scheduler.support import check, infer, read, statements
+
+
+def inline(text: str, **sizes: int) -> tuple[Program, Ranges, list[str]]:
+    """The rewritten program, its ranges and what was said."""
+    program, ranges = infer(read(text), **sizes)
+    new, new_ranges, remarks = inline_producers(program, ranges)
+    return new, new_ranges, [r.message for r in remarks]
+
+
+def same(text: str, arrays: dict[str, np.ndarray]) -> Program:
+    """Inline, and interpret both programs."""
+    program = read(text)
+    new, _, _ = inline(text)
+    old_results, new_results = interpret(program, arrays), interpret(new, arrays)
+    for name, old in old_results.items():
+        np.testing.assert_array_equal(new_results[name], old)
+    return new
+
+
+X = np.arange(12, dtype=np.float32) - 5
+
+
+def test_before_and_after():
+    new = same("def f(float(N) X) -> (Y) { T(i) = X(i) * 2.0  Y(i) = T(i) + 1.0 }", {"X": X})
+    assert statements(new) == ["S1(i): Y[i] = X[i] * 2.0 + 1.0"]
+    assert [t.name for t in new.tensors] == ["X", "Y"]
+
+
+def test_the_places_of_the_reader_take_the_place_of_the_indices():
+    new = same("def f(float(N) X) -> (Y) { T(i) = X(i) + 1.0  Y(i) = T(i) * T(i+2) }", {"X": X})
+    assert statements(new) == ["S1(i): Y[i] = (X[i] + 1.0) * (X[i + 2] + 1.0)"]
+
+
+def test_indices_that_change_places_are_replaced_at_once():
+    square = np.arange(9, dtype=np.float32).reshape(3, 3)
+    new = same("def f(float(N,N) X) -> (Y) { T(i,j) = X(i,j) + i  Y(i,j) = T(j,i) }", {"X": square})
+    assert len(new.statements) == 1
+
+
+def test_chains_disappear():
+    new = same("def f(float(N) X) -> (Y) { A(i) = X(i)+1.0  B(i) = A(i)*2.0  C(i) = B(i)-3.0  Y(i) = C(i) }", {"X": X})
+    assert len(new.statements) == 1
+
+
+def test_results_and_reductions_stay():
+    text = "def f(float(N) X) -> (A, s) { A(i) = X(i) * 2.0  s +=! A(i) }"
+    assert len(inline(text)[0].statements) == 2
+    text = "def f(float(N,M) X) -> (Y) { Z(i) +=! X(i,j)  Y(i) = Z(i) * 2.0 }"
+    assert len(inline(text)[0].statements) == 2
+
+
+def test_expensive_values_are_stored_when_they_are_read_twice():
+    once = "def f(float(N) X) -> (Y) { T(i) = exp(X(i))  Y(i) = T(i) + 1.0 }"
+    twice = "def f(float(N) X) -> (Y) { T(i) = exp(X(i))  Y(i) = T(i) + T(i+1) }"
+    assert len(inline(once)[0].statements) == 1
+    new, _, messages = inline(twice)
+    assert len(new.statements) == 2 and messages == ["T is stored: 12 operations would be computed 2 times"]
+
+
+def test_a_value_that_a_loop_would_repeat_is_stored_but_a_copy_never():
+    text = "def f(float(N) X, float(M,N) Y) -> (Z) {{ T(i) = {}  Z(j,i) = T(i) * Y(j,i) }}"
+    assert len(inline(text.format("X(i) * 2.0 + 1.0"), M=1000, N=8)[0].statements) == 2
+    assert len(inline(text.format("X(i)"), M=1000, N=8)[0].statements) == 1
+    assert len(inline(text.format("X(i) * 2.0 + 1.0"), M=2, N=8)[0].statements) == 1
+
+
+def test_a_value_used_in_a_sum_and_in_its_initial_value():
+    text = "def f(float(N) b, float(N,K) X) -> (Y) { T(i) = b(i)  Y(i) = T(i) where i in 0:N  Y(i) += X(i,k) }"
+    rng = np.random.default_rng(0)
+    arrays = {"b": X[:4], "X": rng.integers(0, 9, (4, 5)).astype(np.float32)}
+    new = same(text, arrays)
+    assert [s for s in statements(new) if s.startswith("S")] == ["S2(i, k): Y.1[i] += X[i, k] init b[i]"]
+    check(text, {"N": 40, "K": 30})
+
+
+def test_padded_reads_keep_their_tensor():
+    text = "def f(float(N) X) -> (Y) { T(i) = X(i) + 1.0  Y(i) = pad(T(i-1), 0.0) where i in 0:N }"
+    new, _, messages = inline(text)
+    assert len(new.statements) == 2 and messages == ["T is stored: it is read with padding"]
+    check(text, {"N": 20})
+
+
+def test_a_padded_value_may_move_into_an_initial_value():
+    text = """def f(float(L) b, float(N,K) X) -> (Y) {
+      T(i) = pad(b(i), 3.0) where i in 0:N  Y(i) = T(i) where i in 0:N  Y(i) += X(i,k) }"""
+    for length in (0, 7, 40, 50):
+        check(text, {"L": length, "N": 40, "K": 30})
+
+
+def test_data_dependent_places_keep_their_tensor():
+    text = "def f(float(N) X, int32(M) I) -> (Y) { T(i) = X(i) + 1.0  Y(i) = T(I(i)) }"
+    assert inline(text)[2] == ["T is stored: S1 reads it at data-dependent places"]
+
+
+def test_subscripts_move_into_the_guards():
+    text = "def f(float(N) X, int32(M) I) -> (Y) { J(i) = I(i) + 1  Y(i) = X(J(i)) }"
+    new, ranges, _ = inline(text)
+    (guard,) = ranges.statements["S1"].guards
+    assert len(new.statements) == 1
+    assert guard.read.tensor == "X" and "J" not in str(guard)
+    check(text, {"N": 9, "M": 20})
+
+
+def test_producers_with_guards_stay():
+    text = "def f(float(N) X, int32(M) I) -> (Y) { T(i) = X(I(i))  Y(i) = T(i) * 2.0 }"
+    assert inline(text)[2] == ["T is stored: it has run-time guards"]
+
+
+def test_a_value_read_under_a_condition():
+    text = "def f(float(N) X, float(M) Z) -> (Y) { T(i) = Z(i) * 2.0  Y(i) = i < M ? T(i) : X(i) }"
+    assert len(inline(text)[0].statements) == 1
+    check(text, {"N": 30, "M": 12})
+
+
+def test_selections_are_inlined_with_their_guarded_reads():
+    text = "def f(float(N) X, float(M) Z) -> (Y) { T(i) = i < M ? Z(i) : X(i)  Y(i) = T(i) + X(i) }"
+    assert len(inline(text)[0].statements) == 1
+    for m in (0, 12, 30):
+        check(text, {"N": 30, "M": m})
+
+
+def test_growth_is_limited():
+    doubled = "".join(f"T{n + 1}(i) = T{n}(i) * T{n}(i)  " for n in range(9))
+    text = f"def f(float(N) X) -> (Y) {{ T0(i) = X(i)  {doubled} Y(i) = T9(i) }}"
+    new, _, messages = inline(text)
+    assert 1 < len(new.statements) < 10 and any("nodes" in m or "computed" in m for m in messages)
+
+
+def test_computed_left_sides_stay():
+    # No front end writes T[i + 1] alone; a program may.
+    program, ranges = infer(read("def f(float(N) X) -> (Y) { T(i) = X(i)  Y(i) = T(i) }"))
+    first, second = program.statements
+    moved: Statement = replace(first, subscripts=(Call("add", (Index("i"), int_const(1))),))
+    reader = replace(second, value=Read("T", (Call("add", (Index("i"), int_const(1))),)))
+    new, _, remarks = inline_producers(replace(program, statements=(moved, reader)), ranges)
+    assert len(new.statements) == 2 and "its left side is computed" in remarks[0].message
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 17])
+def test_empty_and_short_ranges(n):
+    check("def f(float(N) X) -> (Y, s) { T(i) = X(i) + 1.0  Y(i) = T(i) * 2.0  s max=! T(i) }", {"N": n})
+
+
+def test_rank_zero():
+    check("def f(float x, float(N) Y) -> (Z) { t = x * 2.0  Z(i) = Y(i) + t }", {"N": 20})
+
+
+def test_an_exists_clause_follows():
+    text = "def f(float(N) A, float(N) B) -> (O) { T(i) = A(i) * 2.0  O(j) = B(j) + T(j) where exists T(j) }"
+    new, _, _ = inline(text)
+    verify_program(new)
+    assert len(new.statements) == 1
+    check(text, {"N": 20})
+
+
+def test_a_padded_temporary_in_an_initial_value_keeps_its_border():
+    text = """def f(float(L) b, float(N,K) X) -> (Y) {
+      E(i) = exp(b(i))  T(i) = pad(E(i), 3.0) where i in 0:N  Y(i) = T(i) where i in 0:N  Y(i) += X(i,k) }"""
+    for length in (0, 7, 40):
+        check(text, {"L": length, "N": 40, "K": 30})
