@@ -46,8 +46,10 @@ def merge_indices(
         if names:
             remarks.append(Remark("passed", "merge", f"indices {', '.join(names)} run as one", s.name, s.span))
     tensors = tuple(
-        replace(t, rank=len(groups[t.name]), shape=None if t.shape is None else _merge_extents(t.shape, groups[t.name]))
-        for t in program.tensors
+        t
+        if t.shape is None or t.name not in ranges.tensors
+        else replace(t, shape=_merge_extents(t.shape, ranges.tensors[t.name], groups[t.name]))
+        for t in (replace(t, rank=len(groups[t.name])) for t in program.tensors)
     )
     intervals = {
         name: tuple(_merge_intervals([found[d] for d in g]) for g in groups[name]) for name, found in ranges.tensors.items()
@@ -184,8 +186,10 @@ def _groups(rank: int, merged: set[int]) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, groups))
 
 
-def _merge_extents(shape: tuple[Expr, ...], groups: tuple[tuple[int, ...], ...]) -> tuple[Expr, ...]:
-    return tuple(shape[g[0]] if len(g) == 1 else int_const(_product([shape[d] for d in g])) for g in groups)
+def _merge_extents(
+    shape: tuple[Expr, ...], intervals: tuple[Interval, ...], groups: tuple[tuple[int, ...], ...]
+) -> tuple[Expr, ...]:
+    return tuple(shape[g[0]] if len(g) == 1 else _merge_intervals([intervals[d] for d in g]).extent for g in groups)
 
 
 def _product(extents: list[Expr]) -> int:

@@ -1,0 +1,178 @@
+"""Merging indices: only where every access walks both together over contiguous memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from polyc.ir.expr import Call, Const, Index, Read, Size, int_const
+from polyc.ir.program import Program, Reduction
+from polyc.ir.verify import verify_program
+from polyc.poly.ranges import Ranges
+from polyc.scheduler.merge_indices import Groups, merge_indices
+from tests.scheduler.support import check, check_nest, contiguous, infer, lower, read, statements
+
+
+def merge(
+    text: str | Program, strides: dict[str, tuple[int, ...]] | None = None, **sizes: int
+) -> tuple[Program, Ranges, Groups]:
+    """Merge with contiguous arguments, but for those of `strides`; the result is well-formed."""
+    source = read(text) if isinstance(text, str) else text
+    program, ranges = infer(source, **sizes)
+    names = (*program.parameters, *(r.version for r in program.returns))
+    known = dict(zip(names, contiguous(source, sizes), strict=True))
+    known |= {r.initial: known[r.version] for r in program.returns if r.initial is not None}
+    new, new_ranges, groups, _ = merge_indices(program, ranges, known | (strides or {}))
+    verify_program(new)
+    assert all(new.tensor(n).rank == len(i) for n, i in new_ranges.tensors.items())
+    return new, new_ranges, groups
+
+
+def merged(text: str, **sizes: int) -> list[str]:
+    """Statements after merging with contiguous arguments."""
+    return statements(merge(text, **sizes)[0])
+
+
+SCALE = "def f(float(N,C,H,W) X, float(C) g) -> (O) { O(n,c,h,w) = X(n,c,h,w) * g(c) }"
+FOUR = {"N": 2, "C": 3, "H": 5, "W": 7}
+
+
+def test_before_and_after():
+    new, ranges, groups = merge(SCALE, **FOUR)
+    assert statements(new) == ["S0(n, c, h.w): O[n, c, h.w] = X[n, c, h.w] * g[c]"]
+    assert groups == {"X": ((0,), (1,), (2, 3)), "O": ((0,), (1,), (2, 3))}
+    assert ranges.statements["S0"].indices["h.w"].extent == Const(35)
+    check(SCALE, FOUR)
+
+
+def test_all_indices_of_a_pass_over_everything():
+    assert merged("def f(float(A,B,C) X) -> (O) { O(i,j,k) = X(i,j,k) + 1.0 }", A=2, B=3, C=4) == [
+        "S0(i.j.k): O[i.j.k] = X[i.j.k] + 1.0"
+    ]
+
+
+def test_reduction_indices_merge_among_themselves():
+    text = "def f(float(A,B,C) X) -> (O) { O(i) +=! X(i,j,k) }"
+    assert merged(text, A=2, B=3, C=4) == ["S0(i, j.k): O[i] += X[i, j.k] init 0.0"]
+    check(text, {"A": 2, "B": 3, "C": 4})
+
+
+KEPT = {
+    "an index as a value": "def f(float(A,B) X) -> (O) { O(i,j) = X(i,j) + i }",
+    "an index in a condition": "def f(float(A,B) X) -> (O) { O(i,j) = i < j ? X(i,j) : 0.0 }",
+    "another order": "def f(float(A,B) X) -> (O) { O(i,j) = X(j,i) }",
+    "one alone": "def f(float(A,B) X, float(B) b) -> (O) { O(i,j) = X(i,j) * b(j) }",
+    "a shift": "def f(float(A,B) X) -> (O) { O(i,j) = X(i,j+1) }",
+    "padding": "def f(float(A,B) X) -> (O) { O(i,j) = pad(X(i,j), 0.0) where i in 0:A, j in 0:B }",
+    "part of the range": "def f(float(A,B) X) -> (O) { O(i,j) = X(i,j) where i in 1:A }",
+    "a triangle": "def f(float(A,B) X) -> (O) { O(i) +=! X(i,j) where j <= i }",
+    "a result and a reduction": "def f(float(A,B) X) -> (O) { O(i) +=! X(i,j) }",
+    "data": "def f(float(A,B) X, int32(A) I) -> (O) { O(i,j) = X(I(i),j) }",
+    "another statement": "def f(float(A,B) X, float(B) b) -> (O, P) { O(i,j) = X(i,j)  P(i,j) = X(i,j) + O(i,j) * b(j) }",
+    "another extent": "def f(float(A,B) X, float(A,C) Y) -> (O) { O(i,j) = X(i,j) + Y(i,j) where j in 0:3 }",
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_stays_apart(name):
+    sizes = {"A": 4, "B": 5} | ({"C": 6} if "C" in read(KEPT[name]).sizes else {})
+    assert merge(KEPT[name], **sizes)[2] == {}
+    check(KEPT[name], sizes)
+
+
+def test_symbolic_sizes_stay_apart():
+    program, ranges = infer(read(SCALE))
+    assert merge_indices(program, ranges, {})[2] == {}
+
+
+def test_memory_must_be_contiguous_across_the_dimensions():
+    text = "def f(float(A,B) X) -> (O) { O(i,j) = X(i,j) }"
+    assert merge(text, A=4, B=5)[2]
+    assert not merge(text, {"X": (24, 4)}, A=4, B=5)[2]  # rows of six
+    assert not merge(text, {"O": (4, 16)}, A=4, B=5)[2]  # in the order of columns
+    assert merge(text, {"X": (-20, -4)}, A=4, B=5)[2]  # all of it backwards
+
+
+def test_accumulated_results_merge_with_what_they_hold():
+    text = "def f(float(A,B,C) X) -> (O) { O(i,j) += X(i,j,k) }"
+    new, _, groups = merge(text, A=4, B=5, C=6)
+    assert statements(new) == ["S0(i.j, k): O[i.j] += X[i.j, k] init O.in[i.j]"]
+    assert set(groups) == {"X", "O", "O.in"}
+    check(text, {"A": 4, "B": 5, "C": 6})
+
+
+def test_versions_of_one_array_are_merged_in_the_same_way():
+    text = "def f(float(A,B) X, float(B) b) -> (O) { O(i,j) += X(i,j) * 2.0  O(i,j) += b(j) }"
+    assert merge(text, A=4, B=5)[2] == {}
+    check(text, {"A": 4, "B": 5})
+
+
+def test_where_clauses_that_say_nothing_new_do_not_name_indices_that_are_gone():
+    text = "def f(float(A,B) X) -> (O) { O(i,j) = X(i,j) * 2.0 where i in 0:A }"
+    assert merged(text, A=4, B=5) == ["S0(i.j): O[i.j] = X[i.j] * 2.0"]
+    check(text, {"A": 4, "B": 5})
+
+
+def test_coordinates_in_initial_values_follow_their_dimension():
+    # O[i, j, 2k] += X[i, j, k]: the element's third coordinate is its second one when i and j are one.
+    program = read("def f(float(A,B,C) X) -> (O) { O(i,j,k) += X(i,j,k) }")
+    (s,) = program.statements
+    doubled = (Index("i"), Index("j"), Call("mul", (Index("k"), int_const(2))))
+    init = Read("O.in", (Index("i"), Index("j"), Index("O.d2")))
+    scattered = replace(program, statements=(replace(s, subscripts=doubled, reduction=Reduction("add", init)),))
+    sizes = {"A": 2, "B": 3, "C": 4}
+    _, ranges = infer(program, **sizes)
+    wide = (*ranges.tensors["X"][:2], replace(ranges.tensors["X"][2], extent=int_const(8)))
+    ranges = replace(ranges, tensors=ranges.tensors | {"O": wide, "O.in": wide})
+    strides = {"X": (48, 16, 4), "O": (96, 32, 4), "O.in": (96, 32, 4)}
+    new, _, groups, _ = merge_indices(scattered, ranges, strides)
+    assert groups["O"] == groups["O.in"] == ((0, 1), (2,))
+    assert new.statements[0].reduction == Reduction("add", Read("O.in", (Index("i.j"), Index("O.d1"))))
+
+
+def test_extents_that_are_computed():
+    program = read("def f(float(N,M) X) -> (O) { O(i,j) = X(i,j) * 2.0 }")
+    shape = (Call("mul", (int_const(2), Size("N"))), Size("M"))
+    tensors = tuple(replace(t, shape=shape) if t.name == "X" else t for t in program.tensors)
+    doubled = replace(program, tensors=tensors)
+    new, _, _ = merge(doubled, N=4, M=5)
+    assert new.tensor("X").shape == (int_const(40),)
+    check(doubled, {"N": 4, "M": 5})
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"N": 0, "C": 3, "H": 5, "W": 7}, {"N": 2, "C": 3, "H": 0, "W": 7}, {"N": 1, "C": 1, "H": 1, "W": 1}]
+)
+def test_empty_and_short_ranges(sizes):
+    check(SCALE, sizes)
+
+
+def test_aliases_of_merged_arrays():
+    text = "def f(float(A,B) X, float(A) g) -> (O) { S(i) +=! X(i,j)  O(i,j) = X(i,j) * 2.0 }"
+    sizes = {"A": 6, "B": 9}
+    lowered = lower(text, sizes, aliases=(("O", "X"),))
+    assert lowered.alias_is_safe("O", "X")
+    check_nest(lowered, sizes, (("O", "X"),))
+
+
+@pytest.mark.parametrize("is_square", [True, False])
+def test_an_alias_of_an_array_that_is_merged_otherwise_is_judged_by_memory(is_square):
+    # O is one long row, X is not; every element of X is read before the same memory of O is written, or it is refused.
+    text = "def f(float(A,B) X, float(A,B) W) -> (S, O) { S(j) +=! X(i,j)  O(i,j) = W(i,j) * 2.0 }"
+    sizes = {"A": 6, "B": 6 if is_square else 9}
+    lowered = lower(text, sizes)
+    assert lowered.scop.tensors["O"].shape != lowered.scop.tensors["X"].shape
+    if lowered.alias_is_safe("O", "X"):
+        check_nest(lower(text, sizes, aliases=(("O", "X"),)), sizes, (("O", "X"),))
+
+
+def test_results_are_the_same_for_other_strides():
+    import polyc
+
+    op = polyc.compile(SCALE)
+    x = np.arange(2 * 3 * 5 * 8, dtype=np.float32).reshape(2, 3, 5, 8)
+    g = np.arange(3, dtype=np.float32)
+    for view in (x, x[..., 1:], x[::-1], x[:, :, ::2], np.asfortranarray(x)):
+        np.testing.assert_array_equal(op(view, g), view * g[None, :, None, None])

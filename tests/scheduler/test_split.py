@@ -1,0 +1,101 @@
+"""Splitting reductions: which ones, into what, and that every monoid, range and condition survives it."""
+
+from __future__ import annotations
+
+import pytest
+
+from polyc.ir.expr import Const
+from polyc.ir.program import Program
+from polyc.poly.ranges import Ranges
+from polyc.scheduler import split
+from polyc.scheduler.split import CHUNK_POINTS, MINIMUM_POINTS, split_reductions
+from tests.property.pipeline import small_thresholds
+from tests.scheduler.support import check, infer, read, statements
+
+BIG = MINIMUM_POINTS
+SUM = "def f(float(N) X) -> (s) { s +=! X(i) }"
+
+
+def split_text(text: str, **sizes: int) -> tuple[Program, Ranges]:
+    program, ranges = infer(read(text), **sizes)
+    new, new_ranges, _ = split_reductions(program, ranges)
+    return new, new_ranges
+
+
+def is_split(text: str, **sizes: int) -> bool:
+    return len(split_text(text, **sizes)[0].statements) == 2
+
+
+def test_before_and_after():
+    new, ranges = split_text(SUM, N=BIG)
+    partial, whole = statements(new)
+    assert partial == f"S0_part(i.chunk, i.in): s.part.S0[i.chunk] += X[i.chunk * {CHUNK_POINTS} + i.in] init 0.0"
+    assert whole == "S0(i.chunk): s[] += s.part.S0[i.chunk] init 0.0"
+    chunks = ranges.statements["S0"].indices["i.chunk"].extent
+    assert chunks == Const(BIG // CHUNK_POINTS)
+
+
+def test_few_results_and_many_points_only():
+    rows = "def f(float(M,N) X) -> (O) { O(i) +=! X(i,j) }"
+    assert is_split(SUM) and is_split(SUM, N=BIG) and not is_split(SUM, N=BIG - 1)
+    assert is_split(rows, M=15, N=BIG) and not is_split(rows, M=16, N=BIG)
+    assert not is_split(rows, M=0, N=BIG) and not is_split(rows, N=BIG)
+    assert is_split(rows, M=15) and not is_split("def f(float(N) X) -> (O) { O(i) = X(i) }")
+
+
+def test_all_reduction_indices_count():
+    text = "def f(float(M,N) X) -> (s) { s +=! X(i,j) }"
+    assert is_split(text, M=512, N=256) and not is_split(text, M=511, N=256)
+    new, ranges = split_text(text, M=512, N=512)
+    chunk = ranges.statements["S0_part"].indices
+    (inner,) = [i for i in chunk if i.endswith(".in")]
+    assert chunk[inner].extent == Const(CHUNK_POINTS // 512)
+
+
+def test_guarded_reductions_stay():
+    assert not is_split("def f(float(M) X, int32(N) I) -> (s) { s +=! X(I(i)) }", N=BIG)
+
+
+def test_the_initial_value_belongs_to_the_second_stage():
+    new, _ = split_text("def f(float(N) X) -> (s) { s += X(i) }", N=BIG)
+    assert statements(new)[1] == "S0(i.chunk): s[] += s.part.S0[i.chunk] init s.in[]"
+
+
+PROGRAMS = {
+    "sum": SUM,
+    "accumulated": "def f(float(N) X) -> (s) { s += X(i) }",
+    "max": "def f(float(N) X) -> (s) { s max=! X(i) }",
+    "min": "def f(float(N) X) -> (s) { s min=! X(i) }",
+    "product": "def f(float(N) X) -> (s) { s *=! X(i) }",
+    "max of integers": "def f(int32(N) X) -> (s) { s max=! X(i) }",
+    "min of unsigned": "def f(uint8(N) X) -> (s) { s min=! X(i) }",
+    "any": "def f(bool(N) X) -> (s) { s max=! X(i) }",
+    "all": "def f(bool(N) X) -> (s) { s min=! X(i) }",
+    "rows": "def f(float(N) X, float(3) b) -> (O) { O(r) +=! X(i) * b(r) }",
+    "two indices": "def f(float(N) X) -> (s) { s +=! X(i) * X(j) }",
+    "shifted": "def f(float(N) X) -> (s) { s +=! X(i-1) where i in 1:N }",
+    "index as value": "def f(float(N) X) -> (s) { s +=! X(i) * i }",
+    "triangle": "def f(float(N) X) -> (s) { s +=! X(i) * X(j) where j <= i }",
+    "triangle with results": "def f(float(N) X, float(3) b) -> (O) { O(r) +=! X(i) * b(r) where i >= r }",
+    "used again": "def f(float(N) X) -> (s, Y) { s +=! X(i)  Y(i) = X(i) - s }",
+    "padded": "def f(float(N) X) -> (s) { s +=! pad(X(i-3), 1.0) where i in 0:N }",
+    "selected": "def f(float(N) X) -> (s) { s +=! i < 3 ? X(i) : X(i-3) }",
+}
+
+
+LATER = ("shifted", "selected")
+"""Programs whose ranges start behind the first element, so that they need some."""
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_kind_in_chunks_of_four(name):
+    with small_thresholds():
+        for n in (0, 1, 3, 4, 5, 9, 16) if name not in LATER else (4, 9):
+            lowered = check(PROGRAMS[name], {"N": n})
+        assert any(s.name == "S0_part" for s in lowered.scop.statements)
+
+
+def test_chunks_do_not_depend_on_the_other_extents_beyond_their_product(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(split, "CHUNK_POINTS", 1 << 8)
+    _, ranges = split_text("def f(float(M,N) X) -> (s) { s +=! X(i,j) }", M=1 << 10, N=1 << 8)
+    assert ranges.statements["S0_part"].indices["i.in"].extent == Const(1)
