@@ -10,14 +10,16 @@ import click
 from rich.console import Console
 
 from benchmarks import cold, coordinator, report, sides
-from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads import GROUPS, WORKLOADS
 
 
 def split_names(_: click.Context, __: click.Parameter, value: str) -> list[str]:
     return [item.strip() for item in value.split(",") if item.strip()]
 
 
-def split_threads(context: click.Context, parameter: click.Parameter, value: str) -> list[int]:
+def split_threads(context: click.Context, parameter: click.Parameter, value: str | None) -> list[int]:
+    if value is None:
+        return []
     items = split_names(context, parameter, value)
     if not items or not all(item.isdigit() and int(item) > 0 for item in items):
         raise click.BadParameter("a comma-separated list of positive numbers, such as 1,2")
@@ -26,8 +28,11 @@ def split_threads(context: click.Context, parameter: click.Parameter, value: str
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[WORKLOAD]...")
-@click.option("--threads", default="1", callback=split_threads, help="Numbers of threads, e.g. 1,2.")
-@click.option("--peers", default="numpy,torch", callback=split_names, help="Peers to compare with.")
+@click.option("--threads", callback=split_threads, help="Numbers of threads, e.g. 1,2.  [default: 1; 1,2 for groups]")
+@click.option(
+    "--peers", default="numpy,torch,opt_einsum", callback=split_names, help="Peers to compare with.", show_default=True
+)
+@click.option("--dtype", type=click.Choice(["float32", "float64"]), help="Only the workloads of a group in this precision.")
 @click.option("--rounds", default=15, type=click.IntRange(min=1), help="Alternating rounds; fewer than 15 are for trying out.")
 @click.option("--fresh", is_flag=True, help="Every side allocates its own result each time, instead of reusing one.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path), help="Write every round here.")
@@ -40,6 +45,7 @@ def main(
     names: tuple[str, ...],
     threads: list[int],
     peers: list[str],
+    dtype: str | None,
     rounds: int,
     fresh: bool,
     json_path: Path | None,
@@ -49,23 +55,32 @@ def main(
     no_roofline: bool,
     list_only: bool,
 ) -> None:
-    """Measure WORKLOADs (all of them by default) against peers, side by side."""
+    """Measure WORKLOADs (all of them by default) against peers, side by side.
+
+    A WORKLOAD may be the name of a group: its members are measured in single and in double precision.
+    """
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
     if list_only:
         for w in WORKLOADS.values():
-            console.print(f"{w.name:20} {w.what}")
+            console.print(f"{w.name:20} {w.what}", markup=False)
+        for group, members in GROUPS.items():
+            console.print(f"{group:20} group of {len(members)}: {', '.join(members)}", markup=False)
         return
-    unknown = [n for n in names if n not in WORKLOADS]
+    unknown = [n for n in names if n not in WORKLOADS and n not in GROUPS]
     if unknown:
         raise click.UsageError(f"no workload {unknown[0]!r}; --list shows them")
-    selected = [WORKLOADS[n] for n in (names or WORKLOADS)]
+    groups = {n: [m for m in GROUPS[n] if dtype in (None, WORKLOADS[m].dtype)] for n in names if n in GROUPS}
+    everything = [n for n, w in WORKLOADS.items() if w.dtype == (dtype or "float32")]
+    expanded = dict.fromkeys(m for n in (names or everything) for m in groups.get(n, [n]))
+    selected = [WORKLOADS[n] for n in expanded]
+    threads = threads or ([n for n in (1, 2) if n <= len(sides.cores())] if groups else [1])
     available = [p for p in peers if p != subject and sides.is_available(p)]
     for peer in peers:
         if peer not in available and peer != subject:
             console.print(f"{peer} is not installed: left out", style="yellow")
     for peer in available:
         lacking = [w.name for w in selected if peer not in w.peers]
-        if lacking:
+        if lacking and peer in ("numpy", "torch"):  # others are known to be for some workloads only
             console.print(f"{peer} has no version of {', '.join(lacking)}: left out there", style="yellow")
     cores = len(sides.cores())
     if max(threads) > cores:
@@ -74,7 +89,7 @@ def main(
     compile_times: dict[str, Any] = {}
     if with_compile or compile_only:
         with console.status("cold compiles"):
-            compile_times = cold.measure_compile([w.name for w in selected])
+            compile_times = cold.measure_compile([w.name for w in selected if "polyc" not in w.peers])
         report.print_compile(console, compile_times)
     measurements = []
     for workload in () if compile_only else selected:
@@ -86,7 +101,7 @@ def main(
                     measurements.append(coordinator.measure(workload, order, n, rounds, fresh, exact))
     if measurements:
         report.print_table(console, measurements, subject, available)
-        for note in report.notes(measurements, subject):
+        for note in (*report.notes(measurements, subject), *report.group_lines(measurements, subject, groups)):
             console.print(note, markup=False)
     if json_path is not None:
         json_path.write_text(report.as_json(measurements, subject, compile_times))

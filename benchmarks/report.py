@@ -14,8 +14,10 @@ from rich.table import Table
 
 from benchmarks.coordinator import Measurement
 from benchmarks.sides import ROOFS
-from benchmarks.statistics import Quartiles, Summary, summarise
+from benchmarks.statistics import Quartiles, Summary, geometric_mean, summarise
 
+BEHIND = 0.97
+"""Lower quartile of the ratio to the best peer from which on a workload of a group counts as level with it."""
 BUSY_CORES = 0.1
 """Load by other processes above which the report says so."""
 _UNIT = {"fma": "GFLOP/s", "stream": "GB/s", None: "GB/s"}
@@ -115,6 +117,28 @@ def notes(measurements: list[Measurement], subject: str) -> list[str]:
     return lines
 
 
+def group_lines(measurements: list[Measurement], subject: str, groups: dict[str, list[str]]) -> list[str]:
+    """Per group, precision and number of threads: means of the ratios to the best peer, and who stays behind it."""
+    lines = []
+    for group, names in groups.items():
+        members = [m for m in measurements if m.workload.name in names]
+        for dtype, threads in dict.fromkeys((m.workload.dtype, m.threads) for m in members):
+            ratios = {
+                m.workload.name: s.ratio
+                for m in members
+                if (m.workload.dtype, m.threads) == (dtype, threads) and (s := summarise(m, subject)).ratio
+            }
+            if not ratios:
+                continue
+            median, lower = (geometric_mean(getattr(r, q) for r in ratios.values()) for q in ("median", "lower"))
+            behind = [f"{n} {r.lower:.2f}" for n, r in sorted(ratios.items(), key=lambda i: i[1].lower) if r.lower < BEHIND]
+            lines.append(
+                f"{group}, {dtype}, {threads} thread(s): {len(ratios)} workloads, geometric mean of the ratios {median:.2f}, "
+                f"of their lower quartiles {lower:.2f}; below {BEHIND}: {', '.join(behind) or 'none'}"
+            )
+    return lines
+
+
 def print_compile(console: Console, times: dict[str, Any]) -> None:
     """What it costs to start: CPU and wall seconds."""
     table = Table(title="cold compile, medians of fresh processes", title_justify="left")
@@ -141,6 +165,7 @@ def as_json(measurements: list[Measurement], subject: str, compile_times: dict[s
             {
                 "workload": m.workload.name,
                 "what": m.workload.what,
+                "dtype": m.workload.dtype,
                 "threads": m.threads,
                 "fresh": m.fresh,
                 "busy_elsewhere": m.busy_elsewhere,

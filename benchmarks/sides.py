@@ -43,7 +43,8 @@ def build(side: str, workload: Workload, arrays: Arrays, out: np.ndarray | None,
         case "stream":
             return roofline.build_stream(workload.bytes_read, workload.bytes_written, threads)
         case "fma":
-            return roofline.build_fma(workload.flops, threads)
+            # In double precision a vector holds half as many elements: as much time as twice the work in single.
+            return roofline.build_fma(workload.flops * (2 if workload.dtype == "float64" else 1), threads)
         case "torch":
             import torch
 
@@ -84,6 +85,8 @@ def _build_polyc(workload: Workload, arrays: Arrays, out: np.ndarray | None, thr
     import polyc
 
     polyc.set_num_threads(threads)
+    if "polyc" in workload.peers:  # not one operator on the same arrays each time
+        return _bind(workload.peers["polyc"], polyc, out, arrays)
     operator, inputs = make_operator(workload), tuple(arrays.values())
     if out is None:
         return repeat(lambda: operator(*inputs))

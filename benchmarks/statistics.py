@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +37,10 @@ class Summary:
 def quartiles(values: Sequence[float]) -> Quartiles:
     low, mid, high = np.percentile(np.asarray(values), [25, 50, 75])
     return Quartiles(float(low), float(mid), float(high))
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    return float(np.exp(np.mean(np.log(list(values)))))
 
 
 def paired_ratio(peer: Side, subject: Side) -> Quartiles:

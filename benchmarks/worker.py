@@ -50,7 +50,7 @@ def prepare(workload: Workload, job: dict[str, Any]) -> tuple[sides.Run, dict[st
         run, ready = sides.build(side, workload, {}, None, job["threads"]), {}
     else:
         exact = np.load(job["exact"])
-        out = None if job["fresh"] else prefaulted(exact.shape)
+        out = None if job["fresh"] else prefaulted(exact.shape, workload.dtype)
         run = sides.build(side, workload, workload.inputs(), out, job["threads"])
         result = np.asarray(run(1))
         ready = {
@@ -62,9 +62,9 @@ def prepare(workload: Workload, job: dict[str, Any]) -> tuple[sides.Run, dict[st
     return run, ready
 
 
-def prefaulted(shape: tuple[int, ...]) -> np.ndarray:
+def prefaulted(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     """A result array whose pages are all mapped."""
-    out = np.empty(shape, np.float32)
+    out = np.empty(shape, dtype)
     out.fill(0)
     return out
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,10 +37,26 @@ class Workload:
     bytes_written: float
     peers: Mapping[str, Peer] = field(default_factory=dict)
     tolerance: float = 2e-5
+    dtype: Literal["float32", "float64"] = "float32"
 
     def inputs(self) -> Arrays:
         """The same arrays in every process: the seed is fixed."""
-        return self.make_inputs(np.random.default_rng(7))
+        arrays = self.make_inputs(np.random.default_rng(7))
+        return {n: a.astype(self.dtype) if a.dtype == np.float32 else a for n, a in arrays.items()}
+
+
+def in_double(workload: Workload) -> Workload:
+    """The same computation in float64."""
+    return replace(
+        workload,
+        name=f"{workload.name}_f64",
+        what=f"{workload.what}, float64",
+        source=re.sub(r"\bfloat\(", "double(", workload.source),
+        bytes_read=2 * workload.bytes_read,
+        bytes_written=2 * workload.bytes_written,
+        tolerance=1e-6 * workload.tolerance,
+        dtype="float64",
+    )
 
 
 def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from benchmarks.workload import Workload
-from benchmarks.workloads import contractions, convolutions, layers, normalisations, stencils
+from benchmarks.workload import Workload, in_double
+from benchmarks.workloads import contractions, convolutions, layers, normalisations, stencils, table
 
-WORKLOADS: dict[str, Workload] = {
-    w.name: w for module in (normalisations, contractions, convolutions, layers, stencils) for w in module.WORKLOADS
+_SINGLE: dict[str, Workload] = {
+    w.name: w for module in (normalisations, contractions, convolutions, layers, stencils, table) for w in module.WORKLOADS
+}
+_TABLE = {group: tuple(names) for group, names in table.GROUPS.items()}
+
+WORKLOADS: dict[str, Workload] = _SINGLE | {
+    w.name: w for w in (in_double(_SINGLE[name]) for names in _TABLE.values() for name in names)
 }
 
-__all__ = ["WORKLOADS"]
+
+def _both(names: tuple[str, ...]) -> tuple[str, ...]:
+    return (*names, *(f"{name}_f64" for name in names))
+
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "contraction": tuple(name for names in _TABLE.values() for name in _both(names)),
+    **{f"contraction_{group}": _both(names) for group, names in _TABLE.items()},
+}
+"""Workloads that are asked for by one name; each in single and in double precision."""
+
+__all__ = ["GROUPS", "WORKLOADS"]

@@ -39,6 +39,9 @@ def einsum_workload(
     def torch_einsum(torch: Any, out: Any, **arrays: Any) -> Any:
         return torch.einsum(subscripts, *arrays.values())
 
+    def opt_einsum(opt_einsum: Any, out: Any, **arrays: Any) -> Any:
+        return opt_einsum.contract(subscripts, *arrays.values(), out=out)
+
     if flops is None:
         flops = 2.0 * float(np.prod([float(e) for e in extents.values()]))
     return Workload(
@@ -51,7 +54,7 @@ def einsum_workload(
         flops,
         nbytes(*shapes),
         nbytes(tuple(extents[i] for i in right)),
-        {"numpy": numpy or numpy_einsum, "torch": torch or torch_einsum},
+        {"numpy": numpy or numpy_einsum, "torch": torch or torch_einsum, "opt_einsum": opt_einsum},
         tolerance,
     )
 

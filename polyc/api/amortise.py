@@ -190,9 +190,10 @@ class EinsumCalls:
             given = value
         try:
             if shape.path is None:
-                result = np.asarray(np.einsum(self._subscripts, *arrays))
+                result = np.asarray(np.einsum(self._subscripts, *arrays, order="C"))
             else:
-                result = np.asarray(np.einsum(self._subscripts, *arrays, optimize=["einsum_path", *shape.path]))
+                path = ["einsum_path", *shape.path]
+                result = np.asarray(np.einsum(self._subscripts, *arrays, order="C", optimize=path))
         except Exception:  # more operands than it takes, no memory, …: polyc computes, or says what is wrong
             shape.spent = COMPILE_TIME
             return self.operator(*arrays, out=out)

@@ -15,7 +15,7 @@ from benchmarks.__main__ import main
 from benchmarks.coordinator import Measurement, Side
 from benchmarks.worker import relative_error
 from benchmarks.workload import Workload
-from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads import GROUPS, WORKLOADS, table
 
 
 def measurement(**sides: list[float]) -> Measurement:
@@ -112,3 +112,56 @@ def test_unknown_workload_is_a_usage_error() -> None:
     result = CliRunner().invoke(main, ["no_such_workload"])
     assert result.exit_code == 2
     assert "no_such_workload" in result.output
+
+
+def test_groups_hold_both_precisions_of_known_workloads() -> None:
+    assert set(GROUPS["contraction"]) == {n for g, names in GROUPS.items() if g != "contraction" for n in names}
+    for names in GROUPS.values():
+        assert all(n in WORKLOADS for n in names) and len(set(names)) == len(names)
+        assert [n for n in names if n.endswith("_f64")] == [n for n in names if WORKLOADS[n].dtype == "float64"]
+
+
+def test_double_precision_has_its_own_inputs_and_bytes() -> None:
+    single, double = WORKLOADS["mlp3"], WORKLOADS["mlp3_f64"]
+    assert {a.dtype for a in double.inputs().values()} == {np.dtype("float64")}
+    assert double.bytes_read == 2 * single.bytes_read and double.flops == single.flops
+    assert "float(" not in double.source and "double(" in double.source
+
+
+def test_group_summary_names_who_stays_behind() -> None:
+    ahead, behind = measurement(polyc=[1, 1], numpy=[2, 2]), measurement(polyc=[2, 2], numpy=[1, 1])
+    behind.workload = WORKLOADS["tbmm"]
+    (line,) = report.group_lines([ahead, behind], "polyc", {"some": ["tmm", "tbmm"]})
+    assert line == (
+        "some, float32, 1 thread(s): 2 workloads, geometric mean of the ratios 1.00, of their lower quartiles 1.00; "
+        "below 0.97: tbmm 0.50"
+    )
+
+
+def test_a_group_runs_in_the_precision_that_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    arguments = ["contraction_new_shapes", "--dtype", "float64", "--threads", "1", "--subject", "numpy", "--peers", "numpy"]
+    result = CliRunner().invoke(main, [*arguments, "--rounds", "2", "--no-roofline", "--json", str(path)])
+    assert result.exit_code == 0, result.output
+    (row,) = json.loads(path.read_text())["results"]
+    assert (row["workload"], row["dtype"], row["threads"]) == ("einsum_new_shapes_f64", "float64", 1)
+
+
+def test_calls_on_new_shapes_are_all_different() -> None:
+    base = np.arange(25.0**3)
+    seen = {(s, tuple(a.shape for a in arrays)) for s, arrays in (table.new_call(n, base) for n in range(table.N_NEW))}
+    assert len(seen) == table.N_NEW
+
+
+@pytest.mark.parametrize("name", ["resnet3x3_7", "conv1x1_s2", "grouped", "depthwise_pad", "dilated"])
+def test_convolution_texts_have_the_shape_of_their_reference(name: str) -> None:
+    import polyc
+
+    workload = WORKLOADS[name]
+    inputs = workload.inputs()
+    program = polyc.compile(workload.source).program
+    sizes = {n.name: e for t in program.parameters for n, e in zip(program.tensor(t).shape, inputs[t].shape, strict=True)}
+    from polyc import driver
+
+    ((_, shape),) = driver.infer_shapes(program, sizes).values()
+    assert shape == workload.exact(**inputs).shape
