@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from polyc.codegen import vectors
 from polyc.codegen.arithmetic import emit_operator
+from polyc.codegen.blocks import Result, store_results
 from polyc.codegen.builder import Block, Val, memory_type
 from polyc.codegen.context import Context, State
 from polyc.codegen.expressions import (
@@ -200,6 +201,7 @@ def _part_slot(state: State, ctx: Context, element: Element, frame: Frame) -> Va
 
 def finish_frame(state: State, frame: Frame) -> None:
     """Behind the loop: combine the partial results of every element and store it."""
+    results: list[Result] = []
     for element in frame.elements.values():
         update, ctx = element.update, element.context
         buffer = state.by_name[update.buffer]
@@ -215,7 +217,8 @@ def finish_frame(state: State, frame: Frame) -> None:
             value = _start_value(state, element, frame)
         for total in trees:
             value = op(total, value)
-        store_element(state, ctx, buffer, update.subscripts, value)
+        results.append(Result(ctx, buffer, update.subscripts, value))
+    store_results(state, results)
 
 
 def _load_slot(state: State, update: Update, slot: Val, lanes: int) -> Val:

@@ -7,14 +7,15 @@ together read a few consecutive elements per lane.  The rows are loaded before t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from polyc.codegen import shuffles
 from polyc.codegen.builder import Val
 from polyc.codegen.context import Context, State
-from polyc.codegen.expressions import as_mask, byte_offset, certain_reads, element_pointer, eval_predicates
+from polyc.codegen.expressions import as_mask, byte_offset, certain_reads, element_pointer, eval_predicates, store_element
 from polyc.codegen.linear import Linear, add_linear, constant_of, index_names, scale_linear, split_lane
-from polyc.ir.expr import Index, Read, reads
-from polyc.ir.loops import Loop, Store, Update
+from polyc.ir.expr import Expr, Index, Read, reads
+from polyc.ir.loops import Buffer, Loop, Store, Update
 
 MIN_ROW = 2
 """Copies below which there is nothing to gain."""
@@ -76,3 +77,93 @@ def _across(state: State, ctx: Context, variable: str, read: Read) -> tuple[Line
 
 def _mentions(linear: Linear, variable: str) -> bool:
     return any(variable in index_names(atom) for atoms in linear for atom in atoms)
+
+
+# -- stores
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A vector to be stored: where, under which context, and its value."""
+
+    context: Context
+    buffer: Buffer
+    subscripts: tuple[Expr, ...]
+    value: Val
+
+
+@dataclass(slots=True)
+class _Column:
+    result: Result
+    place: int
+    """Constant part of the offset, in bytes."""
+    uniform: Linear
+    step: Linear
+    condition: Val | None
+    mask: Val | None
+
+
+def store_results(state: State, results: list[Result]) -> None:
+    """Store vectors; those that are neighbours in memory, each with its lanes far apart, go out as rows of a block.
+
+    The results are different elements: their order is free."""
+    groups: dict[object, list[_Column]] = {}
+    for result in results:
+        column = _make_column(state, result)
+        if column is None:
+            store_element(state, result.context, result.buffer, result.subscripts, result.value)
+            continue
+        varying = frozenset((atoms, c) for atoms, c in column.uniform.items() if atoms)
+        scalar = None if state.target.has_masks else column.condition
+        key = (result.buffer.name, result.context.lane, varying, frozenset(column.step.items()), scalar, column.mask)
+        groups.setdefault(key, []).append(column)
+    for columns in groups.values():
+        for run in _neighbours(columns):
+            if len(run) < MIN_ROW:
+                for column in run:
+                    r = column.result
+                    store_element(state, r.context, r.buffer, r.subscripts, r.value)
+            else:
+                _store_run(state, run)
+
+
+def _make_column(state: State, result: Result) -> _Column | None:
+    ctx, buffer = result.context, result.buffer
+    if ctx.lane is None or buffer.space == "register" or buffer.dtype.itemsize < 4 or ctx.lanes & (ctx.lanes - 1):
+        return None
+    split = split_lane(byte_offset(ctx, buffer, result.subscripts), ctx.lane)
+    if split is None:
+        return None
+    step = constant_of(split[1])
+    if step is not None and abs(step) <= buffer.dtype.itemsize:
+        return None
+    scalar, mask = eval_predicates(state, ctx)
+    return _Column(result, split[0].get((), 0), split[0], split[1], scalar, mask)
+
+
+def _neighbours(columns: list[_Column]) -> Iterator[list[_Column]]:
+    """Runs of columns that follow each other in memory."""
+    run: list[_Column] = []
+    for column in sorted(columns, key=lambda c: c.place):
+        if run and column.place != run[-1].place + column.result.buffer.dtype.itemsize:
+            yield run
+            run = []
+        run.append(column)
+    yield run
+
+
+def _store_run(state: State, run: list[_Column]) -> None:
+    fn, first = state.fn, run[0]
+    ctx, buffer = first.result.context, first.result.buffer
+    state.invalidate(buffer.name)
+    rows = [
+        element_pointer(state, ctx, buffer, add_linear(first.uniform, scale_linear(first.step, lane)))
+        for lane in range(ctx.lanes)
+    ]
+    values = [fn.splat(c.result.value, ctx.lanes) for c in run]
+    if state.target.has_masks:
+        conditions, common = [c.condition for c in run], None
+    else:
+        conditions, common = [None] * len(run), first.condition
+    with fn.when(common):
+        shuffles.store_rows(fn, state.target, buffer.dtype, rows, values, first.mask, conditions)

@@ -196,3 +196,64 @@ def _load_row(fn: Function, target: Target, dtype: DType, pointer: Val, n: int, 
     second = vectors.load_contiguous(fn, dtype, vectors.offset_pointer(fn, pointer, rest * dtype.itemsize), piece, None, epoch)
     moved = fn.shuffle(second, None, [e - rest if piece <= e < n else -1 for e in range(width)])
     return fn.shuffle(row, moved, [e if e < piece else width + e if e < n else -1 for e in range(width)])
+
+
+def store_rows(
+    fn: Function,
+    target: Target,
+    dtype: DType,
+    rows: list[Val],
+    columns: list[Val],
+    mask: Val | None,
+    conditions: list[Val | None],
+) -> None:
+    """The reverse of `load_columns`: lane l of ``columns[c]`` becomes element c behind ``rows[l]``.
+
+    Lanes whose bit in `mask` is off, and columns whose condition does not hold (on targets with masks), are left alone."""
+    active = _constant_mask(mask, len(rows))
+    width = min(len(rows), target.lanes(dtype.itemsize))
+    for first in range(0, len(columns), width):
+        part, tests = columns[first : first + width], conditions[first : first + width]
+        kept = _column_mask(fn, target, tests, width)
+        for r in range(0, len(rows), width):
+            if active is not None and not any(active[r : r + width]):
+                continue
+            own = [v if v.lanes == width else fn.shuffle(v, None, range(r, r + width)) for v in part]
+            for lane, row in enumerate(transpose(fn, own + [None] * (width - len(own)), width), start=r):
+                if active is not None and not active[lane]:
+                    continue
+                bit = None if mask is None or active is not None else fn.extract(mask, lane)
+                pointer = vectors.offset_pointer(fn, rows[lane], first * dtype.itemsize)
+                _store_row(fn, target, dtype, pointer, row, len(part), kept, bit)
+
+
+def _column_mask(fn: Function, target: Target, tests: list[Val | None], width: int) -> Val | None:
+    """The mask of a row of `width` lanes; None where all of them are stored."""
+    if len(tests) < width or any(t is not None for t in tests):
+        result = vectors.first_lanes(fn, target, int_val(len(tests)), width)
+        if all(t is None for t in tests):
+            return result
+        result = zero_val("i1", width)
+        for lane, test in enumerate(tests):
+            result = fn.insert(result, test or Val("true", "i1"), lane)
+        return result
+    return None
+
+
+def _store_row(
+    fn: Function, target: Target, dtype: DType, pointer: Val, row: Val, n: int, kept: Val | None, bit: Val | None
+) -> None:
+    """The first `n` lanes of `row`, those of the mask `kept`, where the scalar `bit` holds."""
+    if target.has_masks:
+        mask = fn.and_(kept, None if bit is None else fn.splat(bit, row.lanes))
+        vectors.store_contiguous(fn, dtype, pointer, row, mask)
+        return
+    with fn.when(bit):
+        done = 0
+        while done < n:
+            piece = 1 << ((n - done).bit_length() - 1)
+            lanes = range(done, done + piece)
+            place = vectors.offset_pointer(fn, pointer, done * dtype.itemsize)
+            part = row if piece == row.lanes else fn.shuffle(row, None, lanes)
+            vectors.store_contiguous(fn, dtype, place, part, None)
+            done += piece
