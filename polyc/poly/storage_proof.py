@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import islpy
 
 from polyc.diagnostics import CompileBudgetError
+from polyc.ir.expr import Const
 from polyc.poly.dependences import Dependences, init_name, init_write, reads_by_tensor
 from polyc.poly.instances import Theta, Time, Violation, describe_pair, pairs_in_order, proof_quota, schedule_maps
 from polyc.poly.isl import operation_quota
@@ -66,9 +67,11 @@ def prove_storage(
 def alias_is_safe(scop: Scop, schedule: islpy.Schedule, out_version: str, input_version: str) -> bool:
     """Whether the result may lie exactly over the input: no element of the input is read after the result's same element is
     written, in whatever order parallel iterations and vector lanes run."""
-    rank = len(scop.tensors[out_version].shape)
-    if rank != len(scop.tensors[input_version].shape):
-        return False
+    shape, other = scop.tensors[out_version].shape, scop.tensors[input_version].shape
+    rank = len(shape)
+    differ = (isinstance(a, Const) and isinstance(b, Const) and a != b for a, b in zip(shape, other, strict=False))
+    if rank != len(other) or any(differ):
+        return False  # their dimensions were merged in different ways: equal coordinates are not equal memory
     same = Folding("alias", (None,) * rank, "argument")
     uses = [u for u in collect_uses(scop, {out_version: same, input_version: same}) if u.buffer == "alias"]
     try:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from polyc.ir.expr import Call, Const, Index, Read, Size, int_const
+from polyc.ir.expr import Call, Const, Index, Read, int_const
 from polyc.ir.program import Program, Reduction
 from polyc.ir.verify import verify_program
 from polyc.poly.ranges import Ranges
@@ -130,16 +130,6 @@ def test_coordinates_in_initial_values_follow_their_dimension():
     new, _, groups, _ = merge_indices(scattered, ranges, strides)
     assert groups["O"] == groups["O.in"] == ((0, 1), (2,))
     assert new.statements[0].reduction == Reduction("add", Read("O.in", (Index("i.j"), Index("O.d1"))))
-
-
-def test_extents_that_are_computed():
-    program = read("def f(float(N,M) X) -> (O) { O(i,j) = X(i,j) * 2.0 }")
-    shape = (Call("mul", (int_const(2), Size("N"))), Size("M"))
-    tensors = tuple(replace(t, shape=shape) if t.name == "X" else t for t in program.tensors)
-    doubled = replace(program, tensors=tensors)
-    new, _, _ = merge(doubled, N=4, M=5)
-    assert new.tensor("X").shape == (int_const(40),)
-    check(doubled, {"N": 4, "M": 5})
 
 
 @pytest.mark.parametrize(

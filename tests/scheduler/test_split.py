@@ -46,7 +46,7 @@ def test_few_results_and_many_points_only():
 def test_all_reduction_indices_count():
     text = "def f(float(M,N) X) -> (s) { s +=! X(i,j) }"
     assert is_split(text, M=512, N=256) and not is_split(text, M=511, N=256)
-    new, ranges = split_text(text, M=512, N=512)
+    _, ranges = split_text(text, M=512, N=512)
     chunk = ranges.statements["S0_part"].indices
     (inner,) = [i for i in chunk if i.endswith(".in")]
     assert chunk[inner].extent == Const(CHUNK_POINTS // 512)
