@@ -38,9 +38,7 @@ class Refined:
     prepared: tuple[Prepared, ...] = ()
 
 
-def refine_rows(
-    rows: Node, scop: Scop, target: Target, options: Options, constants: frozenset[str] = frozenset()
-) -> Refined:
+def refine_rows(rows: Node, scop: Scop, target: Target, options: Options, constants: frozenset[str] = frozenset()) -> Refined:
     """Rows → planned loops: distribute, place initial values, tile and vectorise, parallelise, fold storage.
 
     `constants` are inputs that never change: what is copied of them is not copied at each call."""
@@ -49,7 +47,7 @@ def refine_rows(
     # Bands directly inside bands are one band: tiling sees all members at once.
     node = merge_bands(node)
     # Copies go under the loops that their elements move with, while bands are still whole.
-    scop, node, remarks = pack_operands(scop, node, target, options)
+    scop, node, remarks = pack_operands(scop, node, target, options, constants)
     prepared: tuple[Prepared, ...] = ()
     if constants:
         # Copies of constants are made when the operator is bound; the bands around them close up.

@@ -32,6 +32,10 @@ MINIMUM_UNIT_REUSE = 96
 """The same for an operand that could be read in place."""
 
 
+MINIMUM_CONSTANT_REUSE = 2
+"""The same for an operand that never changes: its copy is made once, so it costs nothing at a call."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Choice:
     """Pack `read` of statement `s` so that `order` (original indices, the vector index last) is its layout."""
@@ -43,12 +47,16 @@ class _Choice:
     reason: str
 
 
-def pack_operands(scop: Scop, rows: Node, target: Target, options: Options) -> tuple[Scop, Node, list[Remark]]:
-    """Add a copy statement for each operand that is worth packing, under the loops that its elements move with."""
+def pack_operands(
+    scop: Scop, rows: Node, target: Target, options: Options, constants: frozenset[str] = frozenset()
+) -> tuple[Scop, Node, list[Remark]]:
+    """Add a copy statement for each operand that is worth packing, under the loops that its elements move with.
+
+    `constants` are inputs whose copies will not be made at each call."""
     remarks: list[Remark] = []
     for leaf, bands in list(_leaves(rows, ())):
         s = scop.statement(leaf)
-        choice = _choose(s, bands, scop, target, options)
+        choice = _choose(s, bands, scop, target, options, constants)
         if choice is None:
             continue
         packed = _add_copy(scop, choice)
@@ -74,7 +82,9 @@ def _leaves(node: Node, path: tuple[Band, ...]) -> list[tuple[str, tuple[Band, .
             return _leaves(node.child, (*path, node))
 
 
-def _choose(s: ScopStatement, bands: tuple[Band, ...], scop: Scop, target: Target, options: Options) -> _Choice | None:
+def _choose(
+    s: ScopStatement, bands: tuple[Band, ...], scop: Scop, target: Target, options: Options, constants: frozenset[str]
+) -> _Choice | None:
     """The operand to pack: the one that moves with the best vector index, unless it is read well from its place."""
     if s.op != "add" or not s.left or not options.tile or not options.vectorize:
         return None
@@ -94,14 +104,15 @@ def _choose(s: ScopStatement, bands: tuple[Band, ...], scop: Scop, target: Targe
         layout = _plain_indices(moving[0])
         if not _is_dense(other, s) or (not is_unit and (layout is None or vector not in layout)):
             continue
+        is_constant = moving[0].tensor in constants
         choice = (
             None
             if layout is None or vector not in layout
-            else _make_choice(s, bands, moving[0], vector, layout, target, scop.tensors[moving[0].tensor].shape)
+            else _make_choice(s, bands, moving[0], vector, layout, target, scop.tensors[moving[0].tensor].shape, is_constant)
         )
         if choice is None and not is_unit:
             continue
-        cycles = cycles_along(s, motions, moving[0], vector, lanes, itemsize, choice is not None)
+        cycles = cycles_along(s, motions, moving[0], vector, lanes, itemsize, choice is not None and not is_constant)
         if cycles < best[0]:
             best = (cycles, choice)
     return best[1]
@@ -115,6 +126,7 @@ def _make_choice(
     layout: tuple[str, ...],
     target: Target,
     shape: tuple[Expr, ...],
+    is_constant: bool,
 ) -> _Choice | None:
     """How to pack `operand`, of extents `shape`, for `vector`; None if too few rows share its elements."""
     trips = index_trips(s)
@@ -124,7 +136,8 @@ def _make_choice(
     for i in s.reduction_indices:
         depth *= trips[i] if i in layout else 1
     is_unit = operand.motion(vector) == "unit"
-    if depth < 8 or reuse < (MINIMUM_UNIT_REUSE if is_unit else MINIMUM_REUSE):
+    minimum = MINIMUM_CONSTANT_REUSE if is_constant else MINIMUM_UNIT_REUSE if is_unit else MINIMUM_REUSE
+    if depth < 8 or reuse < minimum:
         return None
     if is_unit and depth * target.vector_bits // 8 * 4 <= target.l1:
         return None
