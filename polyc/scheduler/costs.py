@@ -14,7 +14,7 @@ from polyc.scheduler.accesses import AccessMotion, index_trips
 TRANSPOSING_COPY = 1.2
 """Cycles per element of a copy that transposes."""
 
-NEAR_STORE, FAR_STORE, FAR_STRIDE = 2.0, 16.0, 2048
+NEAR_STORE, FAR_STORE, FAR_STRIDE = 1.0, 4.0, 2048
 """Cycles per element of a store along a longer stride, below and from that many bytes (sets of the cache collide)."""
 
 
