@@ -57,6 +57,7 @@ class Lowered:
     nest: LoopNest
     remarks: tuple[Remark, ...]
     rows: Any = None
+    plan: Any = None
     alias_is_safe: Callable[[str, str], bool] = field(default=lambda out, source: False)
     fixed_sizes: Mapping[str, int] = field(default_factory=dict)
     preparations: tuple[Program, ...] = ()
@@ -202,6 +203,7 @@ def _lower(
     else:
         main_strides = None
     rewritten, new_ranges, groups, remarks = _rewrite_program(main, main_ranges, main_strides, options)
+    remarks += [Remark("passed", "bind", f"{p.statement.target} is computed once", p.statement.name) for p in prepared]
     scop = extract_scop(rewritten, new_ranges)
     signature = _make_signature(sized, ranges, scop, strides)
     lowered = _climb_down(program, signature, scop, ranges, target, options, remarks, aliases, groups, constants | set(made))
@@ -295,6 +297,7 @@ def _climb_down(
                     nest,
                     tuple(remarks),
                     refined.rows,
+                    refined.plan,
                     _alias_test(final, schedule, returned),
                     prepared=refined.prepared,
                     panels={name: f.panel for name, f in storage.items() if f.panel is not None},

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from polyc.ir.text import format_loops, format_program
+from polyc.ir.expr import Call, Const
+from polyc.ir.simplify import simplify
+from polyc.ir.text import format_expr, format_loops, format_program, format_statement
 
 if TYPE_CHECKING:
     from polyc.driver import Lowered
@@ -33,44 +35,74 @@ def format_schedule(schedule: Any) -> str:
 
 
 def summarize(lowered: Lowered) -> str:
-    """One line: rows found, parallel and vector loops, inlined and folded tensors."""
-    from polyc.poly.rows import format_rows
+    """One line: ``parallel h(56); tile o 6 x w 64, vectors of 16; packed W; folded T; inlined 2``.
 
-    parts = [format_rows(lowered.rows, lowered.scop)]
+    Loops are those of the statement with the most work."""
+    from polyc.scheduler.describe import is_folded, summarize_plan
+
+    scop = lowered.scop
+    parts = summarize_plan(lowered.plan, scop)
+    bases = {t.name: t.base for t in (*lowered.program.tensors, *scop.program.tensors)}
+    packed = [bases[r.name].removesuffix(".packed") for r in scop.program.tensors if r.base.endswith(".packed")]
+    folded = [bases[name] for name, f in lowered.storage.items() if is_folded(f) and not bases[name].endswith(".packed")]
+    split = [r for r in lowered.remarks if r.kind == "passed" and r.pass_name == "split"]
     inlined = sum(r.kind == "passed" and r.pass_name == "inline" for r in lowered.remarks)
+    for verb, names in (("packed", packed), ("folded", folded)):
+        if names:
+            parts.append(f"{verb} {', '.join(dict.fromkeys(names))}")
+    if split:
+        parts.append("sums in parts" if len(split) > 1 else "sum in parts")
     if inlined:
-        parts.append(f"{inlined} inlined")
-    parts += _loop_kinds(lowered)
-    folded = [name for name, f in lowered.storage.items() if any(m is not None for m in f.moduli)]
-    if folded:
-        parts.append("folded " + ", ".join(folded))
-    return "; ".join(parts)
+        parts.append(f"inlined {inlined}")
+    taken = next((r.message for r in lowered.remarks if r.kind == "passed" and r.pass_name == "schedule"), "")
+    if not taken.startswith("ilp:"):
+        parts.append(f"schedule of {taken.partition(':')[0]}")
+    return "; ".join(parts) or "no loops"
 
 
-def _loop_kinds(lowered: Lowered) -> list[str]:
-    text = format_loops(lowered.nest)
-    found = []
-    for kind in ("parallel", "vector", "unroll"):
-        n = sum(kind in line.split() for line in text.splitlines())
-        if n:
-            found.append(f"{n} {kind}")
-    return found
+def explain_statements(lowered: Lowered) -> str:
+    """Per statement: ranges of its indices, the loops around it, why this vector and this tile, what was packed for it."""
+    from polyc.scheduler.accesses import UNKNOWN_EXTENT
+    from polyc.scheduler.describe import describe_loops, describe_register_tile, describe_vector
+
+    lines = []
+    for s in lowered.scop.statements:
+        lines.append(format_statement(s.origin))
+        own = lowered.scop.ranges.statements[s.name].indices
+        ends = {i: simplify(Call("add", (own[i].lower, own[i].extent))) for i in s.indices}
+        facts: list[tuple[str, str | None]] = [
+            ("ranges", ", ".join(f"{i} in {format_expr(own[i].lower)}:{format_expr(ends[i])}" for i in s.indices) or None),
+            ("loops", describe_loops(lowered.plan, s)),
+            ("vector", describe_vector(lowered.plan, s)),
+            ("tile", describe_register_tile(lowered.plan, s, lowered.target)),
+        ]
+        facts += [(r.pass_name, r.message) for r in lowered.remarks if r.statement == s.name and r.pass_name != "schedule"]
+        lines += [f"  {title:8} {text}" for title, text in facts if text is not None]
+    if any(not isinstance(e, Const) for s in lowered.scop.statements for e in s.extents.values()):
+        lines.append(f"sizes that are not given count as {UNKNOWN_EXTENT} in these estimates")
+    return "\n".join(lines) + "\n"
 
 
 def explain(lowered: Lowered) -> str:
-    """The whole story of one compilation."""
+    """The whole story of one compilation, from the program to the loops; the summary comes first."""
     from polyc.poly.dependences import compute_dependences
     from polyc.poly.rows import format_rows
+    from polyc.scheduler.describe import describe_storage
 
-    sections = [("program", format_program(lowered.program))]
+    flows = compute_dependences(lowered.scop).flows
+    sections = [
+        ("summary", summarize(lowered) + "\n"),
+        ("program", format_program(lowered.program)),
+    ]
     if lowered.scop.program is not lowered.program:
         sections.append(("program as scheduled", format_program(lowered.scop.program)))
-    sections.append(("domains and accesses", format_scop(lowered.scop)))
-    flows = compute_dependences(lowered.scop).flows
-    sections.append(("dependences", "".join(f"{f.source} -> {f.sink} through {f.tensor}: {f.relation}\n" for f in flows)))
-    sections.append(("schedule", format_rows(lowered.rows, lowered.scop) + "\n"))
-    sections.append(("decisions", "".join(f"{remark}\n" for remark in lowered.remarks)))
-    storage = "".join(f"{name} -> {f.buffer}{list(f.moduli)} ({f.space})\n" for name, f in lowered.storage.items())
-    sections.append(("storage", storage))
-    sections.append((f"loops for {lowered.target.name}", format_loops(lowered.nest)))
-    return "\n".join(f"== {title} ==\n{text}" for title, text in sections)
+    sections += [
+        ("domains and accesses", format_scop(lowered.scop)),
+        ("dependences", "".join(f"{f.source} -> {f.sink} through {f.tensor}: {f.relation}\n" for f in flows)),
+        ("schedule", format_rows(lowered.rows, lowered.scop) + "\n"),
+        ("statements", explain_statements(lowered)),
+        ("decisions", "".join(f"{remark}\n" for remark in lowered.remarks)),
+        ("storage", "".join(f"{line}\n" for line in describe_storage(lowered.storage, lowered.scop))),
+        (f"loops for {lowered.target.name}", format_loops(lowered.nest)),
+    ]
+    return "\n".join(f"== {title} ==\n{text}" for title, text in sections if text)
