@@ -105,4 +105,5 @@ def explain(lowered: Lowered) -> str:
         ("storage", "".join(f"{line}\n" for line in describe_storage(lowered.storage, lowered.scop))),
         (f"loops for {lowered.target.name}", format_loops(lowered.nest)),
     ]
+    sections += [(f"once, of bound inputs ({n + 1})", format_program(p)) for n, p in enumerate(lowered.preparations)]
     return "\n".join(f"== {title} ==\n{text}" for title, text in sections if text)

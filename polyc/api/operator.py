@@ -70,6 +70,9 @@ class Operator:
         self._bound = dict(bound or {})
         self._preparations = Preparations(self._bound, options)
         self._input_names = tuple(f.name for f in source.formals if f.name not in self._bound)
+        last = [f.name for f in source.formals[len(self._input_names) :]]
+        # The common case, inputs before weights, needs no sorting at a call.
+        self._bound_last = tuple(self._bound[n] for n in last) if all(n in self._bound for n in last) else None
         self.__name__ = name
         self.__doc__ = Operator.__doc__
         if function is not None:
@@ -120,7 +123,7 @@ class Operator:
             )
         return self._source.fixed
 
-    def bind(self, **inputs: Any) -> Operator:
+    def bind(self, /, **inputs: Any) -> Operator:
         """This operator with `inputs` fixed: it is called with the others only.
 
         The arrays are copied: later changes of theirs have no effect.  Where a kernel wants an input packed, or where part
@@ -215,6 +218,8 @@ class Operator:
 
     def _with_bound(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """All inputs in the order of the source: those of a call, and those that are bound."""
+        if self._bound_last is not None:
+            return (*inputs, *self._bound_last)
         rest = iter(inputs)
         bound = self._bound
         return tuple([bound[f.name] if f.name in bound else next(rest) for f in self._source.formals])

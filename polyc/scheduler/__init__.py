@@ -53,6 +53,7 @@ def refine_rows(rows: Node, scop: Scop, target: Target, options: Options, consta
         # Copies of constants are made when the operator is bound; the bands around them close up.
         scop, node, prepared = hoist_constants(scop, node, constants)
         node = merge_bands(node)
+        remarks += [Remark("passed", "bind", f"{p.statement.target} is made once", p.statement.name) for p in prepared]
     rows = node
     # Initial values go directly above the outermost reduction member, before loops are cut into tiles and points.
     node = place_initial_values(node, scop)
