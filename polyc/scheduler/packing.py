@@ -136,7 +136,8 @@ def _make_choice(
     for i in s.reduction_indices:
         depth *= trips[i] if i in layout else 1
     is_unit = operand.motion(vector) == "unit"
-    minimum = MINIMUM_CONSTANT_REUSE if is_constant else MINIMUM_UNIT_REUSE if is_unit else MINIMUM_REUSE
+    is_read_well = is_unit and target.vector_bits >= 512  # narrow tiles take one cache line of a row, wide ones several
+    minimum = MINIMUM_CONSTANT_REUSE if is_constant else MINIMUM_UNIT_REUSE if is_read_well else MINIMUM_REUSE
     if depth < 8 or reuse < minimum:
         return None
     if is_unit and depth * target.vector_bits // 8 * 4 <= target.l1:

@@ -131,7 +131,7 @@ class Planner:
             tile = self._group_tile(statements, reductions)
             sizes: dict[int, int] = {}
             for n, member in enumerate(band.members):
-                index = self._index(member, reductions[0].name)
+                index = self._index(member, reductions[0].name) if member.kind != "S" else None
                 if index is not None and tile.sizes.get(index, 0) > 1:
                     sizes[n] = tile.sizes[index]
             work = sum(statement_work(s) for s in statements)
@@ -260,7 +260,9 @@ class Planner:
         weight = sum(operation_weight(s.value) for s in statements)
         if unrolled >= 8 or weight > 60:
             return 1
-        return 2 if unrolled >= 4 or weight > 12 else 4
+        if unrolled >= 4 or weight > 12:
+            return 2
+        return 8 if weight <= 4 and self.target.vector_bits == STREAMING_BITS else 4
 
     def _tile_for_locality(
         self,
