@@ -72,7 +72,7 @@ def lower(
 def check_nest(lowered: driver.Lowered, sizes: dict[str, int], aliases: tuple[tuple[str, str], ...] = ()) -> None:
     """Interpret the nest and the program on random arrays; fail where they differ or the first rung was not taken."""
     falls = [r.message for r in lowered.remarks if r.kind == "missed" and r.pass_name == "schedule"]
-    assert not falls
+    assert falls == []
     program = lowered.program
     verify_loops(lowered.nest)
     rng = np.random.default_rng([7, *sizes.values()])

@@ -1,0 +1,88 @@
+"""The parallel loop of each nest: the outermost coincident one with enough iterations, moved outermost."""
+
+from __future__ import annotations
+
+import pytest
+
+from polyc.ir.loops import If, Loop, Node
+from polyc.scheduler.parallel import CHUNK, MINIMUM_WORK
+from tests.property.pipeline import small_thresholds
+from tests.scheduler.support import check, lower
+
+
+def parallel_loops(body: tuple[Node, ...], depth: int = 0) -> list[tuple[int, str]]:
+    """Depth and variable of every parallel loop."""
+    found = []
+    for node in body:
+        match node:
+            case Loop():
+                found += [(depth, node.var)] if node.kind == "parallel" else []
+                found += parallel_loops(node.body, depth + 1)
+            case If():
+                found += parallel_loops(node.body + node.orelse, depth)
+    return found
+
+
+def said(text: str, **sizes: int) -> list[str]:
+    lowered = lower(text, sizes)
+    return [f"{r.kind}: {r.message}" for r in lowered.remarks if r.pass_name == "parallel"]
+
+
+ADD = "def f(float(M,N) X, float(N) b) -> (O) { O(i,j) = X(i,j) + b(j) }"
+
+
+def test_little_work_stays_on_one_thread():
+    assert said(ADD, M=100, N=300) == [f"missed: one thread: 60000 operations, parallel from {MINIMUM_WORK}"]
+    assert said(ADD, M=110, N=300) == ["passed: a loop of 110 iterations, 66000 operations"]
+
+
+def test_a_short_outer_loop_gives_way_to_a_longer_one():
+    text = "def f(float(B,M,N) X, float(N) b) -> (O) { O(a,i,j) = exp(X(a,i,j)) * b(j) + i }"
+    lowered = check(text, {"B": 2, "M": 50, "N": 100})
+    assert lowered.summary().startswith("parallel i(50)")
+    assert parallel_loops(lowered.nest.body)[0][0] == 0
+
+
+def test_the_vector_loop_alone_is_cut_into_chunks():
+    text = "def f(float(N) X) -> (O) { O(i) = X(i) + 1.0 }"
+    assert said(text, N=1 << 17) == [f"passed: chunks of {CHUNK} elements of the vector loop"]
+    with small_thresholds():
+        for n in (0, 1, 7, 8, 9, 40):
+            check(text, {"N": n})
+
+
+def test_one_iteration_is_not_parallel():
+    assert said("def f(float(1,K) X, float(K,1) Y) -> (O) { O(i,j) +=! X(i,k) * Y(k,j) }", K=100000)[-1].startswith("missed")
+
+
+def test_parallel_loops_are_never_nested():
+    text = """def f(float(M,K) A, float(N,K) B, float(P,N) D) -> (C) {
+      H(m,n) +=! A(m,k) * B(n,k)  R(m,n) = fmax(H(m,n), 0.0)  C(m,p) +=! R(m,n) * D(p,n) }"""
+    with small_thresholds():
+        for sizes in (
+            {"M": 70, "K": 20, "N": 40, "P": 33},
+            {"M": 1, "K": 20, "N": 40, "P": 33},
+            {"M": 0, "K": 0, "N": 4, "P": 3},
+        ):
+            check(text, sizes)  # verifies the nest as well
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(float(M,N) X) -> (O) { O(i) +=! X(i,j) }",
+        "def f(float(M,N) X) -> (O) { O(j) +=! X(i,j) }",
+        "def f(float(M,N) X) -> (O) { O(j,i) = X(i,j) }",
+        "def f(float(M,N) X) -> (O, P) { O(i) max=! X(i,j)  P(i,j) = X(i,j) - O(i) }",
+        "def f(float(M,N) X) -> (O, P) { O(i,j) = X(i,j) * 2.0  P(j,i) = O(i,j) + 1.0 }",
+    ],
+)
+def test_every_nest_is_right_with_threads_from_the_first_iteration(text):
+    with small_thresholds():
+        for sizes in ({"M": 5, "N": 37}, {"M": 33, "N": 1}, {"M": 0, "N": 9}):
+            check(text, sizes)
+
+
+def test_without_threads_nothing_is_marked():
+    assert parallel_loops(lower(ADD, {"M": 500, "N": 300}).nest.body)
+    assert not parallel_loops(check(ADD, {"M": 50, "N": 30}, parallel=False).nest.body)
