@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from polyc.codegen.epilogues import keep_epilogues
 from polyc.codegen.scalars import hold_accumulators
 from polyc.codegen.tiles import split_partial_tiles
 from polyc.codegen.transposes import block_transposes
@@ -50,7 +51,9 @@ def build_loop_nest(
     parameters = [*signature.sizes, *(name for name, _ in signature.defined_sizes)]
     for array in signature.arrays:
         parameters += [f"{array.name}.stride{d}" for d in range(len(array.shape))]
-    nodes = block_transposes(split_partial_tiles(hold_accumulators(tuple(body))), buffers)
+    nodes, buffers = keep_epilogues(hold_accumulators(tuple(body)), buffers)
+    held = frozenset(b.name for b in buffers if b.space == "register")
+    nodes = block_transposes(split_partial_tiles(nodes, held), buffers)
     return LoopNest(signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards))
 
 
@@ -104,7 +107,7 @@ class _Translator:
         trip = known.max_value if known.lower == 0 and step == 1 else None
         match mark.kind:
             case "parallel":
-                return replace(loop, kind="parallel")
+                return replace(loop, kind="parallel", rounds=mark.rounds)
             case "unroll":
                 return replace(loop, kind="unroll", max_trip=trip) if trip is not None and trip <= 32 else loop
             case "vector":

@@ -1,7 +1,7 @@
 """Parallel loops: outlined bodies, and the fork through the GOMP ABI that libgomp, libomp and libiomp5 all offer.
 
-The iterations are split into one contiguous block per thread of the team that actually came.  The body is a function of
-its own, called by every thread of the team, or directly as a team of one.
+The iterations are split into one contiguous block per thread of the team that actually came, or into a few such blocks
+where their work is uneven.  The body is a function of its own, called by every thread of the team, or directly as a team of one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def emit_parallel(state: State, ctx: Context, loop: Loop, emit_body: EmitBody) -
         body = f'@"{state.nest.name}.body{number}"'
         fork = f'@"{state.nest.name}.fork{number}"'
         _emit_body_function(state, ctx, body, captured, emit_body)
-        _emit_fork_function(state, fork, body, captured, loop.step)
+        _emit_fork_function(state, fork, body, captured, loop)
         _emit_call(state, ctx, loop, lower, upper, body, fork, captured)
 
 
@@ -81,9 +81,9 @@ def _emit_body_function(
     fn.current.terminator = "ret void"
 
 
-def _emit_fork_function(state: State, name: str, body: str, captured: dict[str, Val], step: int) -> None:
-    """What each thread runs: its number, its block of iterations, its own copies of the thread buffers."""
-    module = state.module
+def _emit_fork_function(state: State, name: str, body: str, captured: dict[str, Val], loop: Loop) -> None:
+    """What each thread runs: its number, its blocks of iterations, its own copies of the thread buffers."""
+    module, step = state.module, loop.step
     fn = Function(module, f"define internal void {name}(ptr %block)")
     module.declare("omp_get_thread_num", "i32", [])
     module.declare("omp_get_num_threads", "i32", [])
@@ -97,19 +97,25 @@ def _emit_fork_function(state: State, name: str, body: str, captured: dict[str, 
     trips = fn.binary("sub", upper, lower)
     if step != 1:
         trips = fn.binary("sdiv", fn.binary("add", trips, int_val(step - 1)), int_val(step))
-    share, rest = fn.binary("sdiv", trips, team), fn.binary("srem", trips, team)
-    start = fn.binary("add", fn.binary("mul", thread, share), fn.intrinsic("smin", thread, rest))
-    extra = fn.convert("zext", fn.compare("icmp slt", thread, rest), "i64")
-    stop = fn.binary("add", start, fn.binary("add", share, extra))
-    first = fn.binary("add", lower, fn.binary("mul", start, int_val(step)))
-    last = fn.intrinsic("smin", upper, fn.binary("add", lower, fn.binary("mul", stop, int_val(step))))
     own = fn.binary("mul", thread, values["hidden per_thread"])
     for key, value in values.items():
         if key in state.by_name and state.by_name[key].space == "thread":
             values[key] = fn.pure(f"getelementptr i8, {value}, {own}", "ptr")
     operands = [argument_text(state, key, value) for key, value in values.items()]
-    with fn.when(fn.compare("icmp slt", first, last)):
-        fn.effect(f"call void {body}({', '.join([*operands, str(first), str(last)])})")
+    blocks = fn.binary("mul", team, int_val(loop.rounds)) if loop.rounds > 1 else team
+    share, rest = fn.binary("sdiv", trips, blocks), fn.binary("srem", trips, blocks)
+    for turn in range(loop.rounds):
+        block = thread
+        if turn:
+            place = fn.binary("sub", fn.binary("sub", team, int_val(1)), thread) if turn % 2 else thread
+            block = fn.binary("add", place, fn.binary("mul", team, int_val(turn)))
+        start = fn.binary("add", fn.binary("mul", block, share), fn.intrinsic("smin", block, rest))
+        extra = fn.convert("zext", fn.compare("icmp slt", block, rest), "i64")
+        stop = fn.binary("add", start, fn.binary("add", share, extra))
+        first = fn.binary("add", lower, fn.binary("mul", start, int_val(step)))
+        last = fn.intrinsic("smin", upper, fn.binary("add", lower, fn.binary("mul", stop, int_val(step))))
+        with fn.when(fn.compare("icmp slt", first, last)):
+            fn.effect(f"call void {body}({', '.join([*operands, str(first), str(last)])})")
     fn.current.terminator = "ret void"
 
 

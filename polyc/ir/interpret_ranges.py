@@ -21,7 +21,7 @@ from math import prod
 
 import numpy as np
 
-from polyc.diagnostics import Diagnostic, RangeError, UnsupportedError
+from polyc.diagnostics import Diagnostic, RangeError
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, evaluate, walk
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement
 from polyc.ir.types import BOOL
@@ -459,7 +459,7 @@ def _interval_of(form: Form, box: Box) -> Interval:
     lower, minus_upper = _minimum(form, box), _minimum(_add({1: 0}, form, -1), box)
     if lower is None or minus_upper is None:
         message = "this left subscript has no range that can be found"
-        raise UnsupportedError(Diagnostic("unsupported-left-side", message, None, "write an index name"))
+        raise RangeError(Diagnostic("range-unsolved", message, None, "write an index name, or an affine expression"))
     return lower, 1 - minus_upper
 
 

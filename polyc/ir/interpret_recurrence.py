@@ -120,6 +120,8 @@ def _run_dataflow(groups: list[_Points], state: _State, n_elements: int) -> None
                 part = points[start : start + _EVALUATED_AT_ONCE]
                 missing = _evaluate_group(groups[n], part, state, finished)
                 late = missing >= 0
+                if not late.any():
+                    continue
                 numbers, places = missing[late], part[late]
                 order = np.argsort(numbers, kind="stable")
                 unique, first = np.unique(numbers[order], return_index=True)

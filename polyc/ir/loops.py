@@ -94,7 +94,8 @@ class Loop:
     """``for var in range(lower, upper, step)``.
 
     kind `parallel`: iterations are independent; split into one contiguous block per thread of the team that came, where
-    `parallel_if` (None = always) holds.  Parallel loops are not nested.
+    `parallel_if` (None = always) holds.  Parallel loops are not nested.  Where the work of an iteration grows or shrinks
+    along the loop, each thread takes `rounds` blocks, every second round in the opposite order of threads.
     kind `vector`: iterations are taken `lanes` at a time (times `interleave` vectors in flight); step is 1.  The rest is
     masked, or runs one by one where the target has no masks.
     kind `unroll`: expanded completely; `max_trip` is known, lower is 0 and step 1.  With a non-constant `upper` the copies
@@ -121,6 +122,7 @@ class Loop:
     initial: tuple[InitialValue, ...] = ()
     """Before the first iteration (also where there is none) these elements get their initial values."""
     parallel_if: Expr | None = None
+    rounds: int = 1
 
 
 Node = Store | Update | Guard | If | Loop

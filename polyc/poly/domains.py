@@ -66,3 +66,18 @@ def stays_inside(domain: islpy.Set, indices: Sequence[str], subscripts: Sequence
     except isl.NotAffine:
         return False
     return True
+
+
+def is_product(domain: islpy.Set, positions: Sequence[int]) -> bool:
+    """Whether the dimensions at `positions` and the others are independent: as many points for every value of the former."""
+    n = domain.dim(islpy.dim_type.set)
+    others = [d for d in range(n) if d not in positions]
+    if not positions or not others:
+        return True
+    free = domain
+    for d in positions:
+        free = free.eliminate(islpy.dim_type.set, d, 1)
+    own = domain
+    for d in others:
+        own = own.eliminate(islpy.dim_type.set, d, 1)
+    return bool(free.intersect(own).is_subset(domain))

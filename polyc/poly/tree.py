@@ -4,7 +4,7 @@ A `PlanLoop` is one schedule dimension over all statements below it; `build_sche
 one single-member band per loop, with a mark above each band that carries a decision.  The isl tree is what is proved
 and what is translated to code.
 
-Marks: ``parallel``, ``unroll``, ``vector LANES INTERLEAVE``, each followed by ``cN``, the AST iterator it speaks of.
+Marks: ``parallel cN [ROUNDS]``, ``unroll cN``, ``vector cN LANES INTERLEAVE``; ``cN`` is the AST iterator it speaks of.
 """
 
 from __future__ import annotations
@@ -29,9 +29,12 @@ class Mark:
     kind: Literal["parallel", "unroll", "vector"]
     lanes: int = 1
     interleave: int = 1
+    rounds: int = 1
+    """Blocks of a parallel loop per thread."""
 
     def text(self, iterator: str) -> str:
-        return f"{self.kind} {iterator}" + (f" {self.lanes} {self.interleave}" if self.kind == "vector" else "")
+        text = f"{self.kind} {iterator}" + (f" {self.lanes} {self.interleave}" if self.kind == "vector" else "")
+        return text + (f" {self.rounds}" if self.kind == "parallel" and self.rounds > 1 else "")
 
 
 def parse_mark(text: str) -> tuple[str, Mark] | None:
@@ -40,7 +43,8 @@ def parse_mark(text: str) -> tuple[str, Mark] | None:
     if len(words) < 2 or words[0] not in ("parallel", "unroll", "vector"):
         return None
     lanes, interleave = (int(words[2]), int(words[3])) if words[0] == "vector" else (1, 1)
-    return words[1], Mark(words[0], lanes, interleave)  # type: ignore[arg-type]
+    rounds = int(words[2]) if words[0] == "parallel" and len(words) > 2 else 1
+    return words[1], Mark(words[0], lanes, interleave, rounds)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyc.diagnostics import Remark
+from polyc.poly.domains import is_product
 from polyc.poly.scop import Scop
 from polyc.poly.tree import Mark, Plan, PlanLoop, PlanSequence, plan_statements
 from polyc.scheduler.accesses import index_trips, statement_work
@@ -17,6 +18,10 @@ MINIMUM_ITERATIONS = 8
 
 WORK_PER_FORK = 1 << 20
 """Operations that one more fork and join should share out."""
+
+ROUNDS = 4
+"""Blocks per thread of a loop whose iterations hold different numbers of instances, turning round after each block: an
+even number shares out a triangle exactly."""
 
 CHUNK = 4096
 """Elements per iteration when the only parallel loop is the vector loop itself."""
@@ -64,12 +69,20 @@ def _mark(plan: Plan, scop: Scop, remarks: list[Remark]) -> Plan:
             remarks += [Remark("analysis", "parallel", reason, label), *found]
             return plan
     remarks.append(Remark("passed", "parallel", f"a loop of {trips[best]} iterations, {work} operations", label))
-    chosen = replace(chain[best], mark=Mark("parallel"))
+    rounds = ROUNDS if any(_is_uneven(chain[best], name, scop) for name in names) else 1
+    chosen = replace(chain[best], mark=Mark("parallel", rounds=rounds))
     rest = [loop for n, loop in enumerate(chain) if n != best]
     result: Plan = node
     for loop in reversed(rest):
         result = replace(loop, child=result)
     return replace(chosen, child=result)
+
+
+def _is_uneven(loop: PlanLoop, name: str, scop: Scop) -> bool:
+    """Whether iterations of the loop hold different numbers of instances of the statement, as in a triangle."""
+    s, row = scop.statement(name), loop.rows.get(name)
+    moving = [n for n, c in enumerate(row.coefficients) if c] if row is not None else []
+    return not is_product(s.domain, moving)
 
 
 def _mark_inside(

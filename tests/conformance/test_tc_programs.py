@@ -20,7 +20,7 @@ from polyc.ir.interpret import interpret
 from tests.conformance import tc_cases
 from tests.conformance.tc_cases import entries
 
-RUNNABLE = ("core", "gather", "inplace")
+RUNNABLE = ("core", "gather", "inplace", "ext", "ext-triangular")
 IS_FULL = os.environ.get("POLYC_CONFORMANCE") == "full"
 
 
@@ -109,8 +109,8 @@ def test_refused(entry: dict[str, Any]) -> None:
     assert all(d.code and d.message for d in caught.value.diagnostics)
 
 
-TAKEN = ("bad_temporary", "bad_softmax_temporary")
-"""Refused upstream; temporaries make them programs."""
+TAKEN = ("bad_temporary", "bad_softmax_temporary", "bad_constant_left", "bad_triangular")
+"""Refused upstream; temporaries, computed left sides and conditions make them programs."""
 
 
 @pytest.mark.parametrize("entry", entries("reject", ("tc-only",)))

@@ -23,8 +23,8 @@ from polyc.frontends.python.declarations import declare_parameters, declare_resu
 from polyc.frontends.python.ranges import read_where
 from polyc.frontends.python.scope import Clauses, Scope, Version
 from polyc.frontends.python.signature import PythonSignature, read_parameters
-from polyc.frontends.python.source import load_function, make_nesting_error
-from polyc.frontends.python.statements import read_assignment
+from polyc.frontends.python.source import FunctionText, load_function, make_nesting_error
+from polyc.frontends.python.statements import Retyped, read_assignment
 from polyc.ir.expr import Index, walk
 from polyc.ir.program import Program, Return, Statement
 from polyc.ir.types import DType
@@ -83,10 +83,25 @@ def read_function(
     Raises SyntaxErrorInSource, SemanticError or UnsupportedError, with all errors of the function at once.
     """
     text = load_function(function_or_source)
+    hints: dict[str, DType] = {}
+    while True:
+        try:
+            return _read_text(text, dtypes or {}, constants, hints)
+        except Retyped as found:
+            hints[found.version] = found.dtype
+
+
+def _read_text(
+    text: FunctionText,
+    dtypes: Mapping[str, tuple[DType, int]],
+    constants: Mapping[str, object] | None,
+    hints: dict[str, DType],
+) -> ReadResult:
     errors: list[Diagnostic] = []
     signature = read_parameters(text, constants, errors.append)
-    tensors, sizes = declare_parameters(text, signature, dict(dtypes or {}), errors)
+    tensors, sizes = declare_parameters(text, signature, dict(dtypes), errors)
     scope = Scope(text, sizes=sizes, constants={c.name: c.value for c in signature.constants}, errors=errors)
+    scope.type_hints = hints
     for tensor in tensors:
         version = Version(tensor.name, tensor.dtype, tensor.rank, False, tensor.shape, True, tensor.span)
         scope.tensors[tensor.name] = version

@@ -13,7 +13,7 @@ from polyc.frontends.python.names import Index as IndexObject
 from polyc.frontends.python.signature import Number
 from polyc.frontends.python.source import FunctionText
 from polyc.ir.expr import Expr
-from polyc.ir.program import Condition, RangeClause, Tensor
+from polyc.ir.program import Condition, RangeClause, Statement, Tensor
 from polyc.ir.types import DType
 
 
@@ -29,8 +29,8 @@ class Version:
     shape: tuple[Expr, ...] | None = None
     is_parameter: bool = False
     span: Span | None = None
-    ranges: tuple[tuple[Expr, Expr] | None, ...] = ()
-    """Per dimension the bounds that a where block gave it."""
+    writers: list[Statement] = field(default_factory=list)
+    """The statements so far that write it; their values may still be in the making."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,15 @@ class Scope:
     """The name that the statement at hand assigns."""
     versions: list[Tensor] = field(default_factory=list)
     n_versions: dict[str, int] = field(default_factory=dict)
+    type_hints: dict[str, DType] = field(default_factory=dict)
+    """Element types of versions whose first assignment is a literal, found in an earlier reading of the function."""
     used_indices: dict[str, Span] = field(default_factory=dict)
     errors: list[Diagnostic] = field(default_factory=list)
     ambiguous: set[str] = field(default_factory=set)
+
+    def next_version(self, name: str) -> str:
+        count = self.n_versions.get(name, 0)
+        return f"{name}.{count}" if count else name
 
     def report(self, code: str, message: str, node: ast.AST | Span, help: str) -> None:
         span = node if isinstance(node, Span) else self.text.span(node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,9 +13,9 @@ from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.operators import binary, negate, require_bool
 from polyc.frontends.python.scope import Clauses, Scope, Version
 from polyc.frontends.python.source import make_nesting_error
-from polyc.frontends.python.values import POISON, Fault, Value, common_type, convert, make_literal, promote
-from polyc.ir.expr import Expr, Index, Read, children, identity_of, reads, walk
-from polyc.ir.program import Condition, Reduction, Statement, Tensor, Where
+from polyc.frontends.python.values import POISON, Fault, Value, common_type, convert, make_literal, promote, require_integer
+from polyc.ir.expr import Expr, Index, Pad, Read, children, identity_of, reads, walk
+from polyc.ir.program import Condition, RangeClause, Reduction, Statement, Tensor, Where, element_names
 from polyc.ir.types import BOOL, I64, DType
 
 _MONOIDS: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "add", ast.Mult: "mul", ast.BitOr: "or", ast.BitAnd: "and"}
@@ -27,11 +27,18 @@ _MAX_DEPTH = 200
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The left side ``T[i, j]`` (or ``s``): the tensor's name and distinct indices."""
+    """The left side ``T[i, 2 * j]`` (or ``s``): the tensor's name, and i64 expressions."""
 
     name: str
-    subscripts: tuple[Index, ...]
+    subscripts: tuple[Expr, ...]
     span: Span
+
+
+class Retyped(Exception):
+    """A version that was assigned from literals only turns out to hold `dtype`: the function is read again with that known."""
+
+    def __init__(self, version: str, dtype: DType) -> None:
+        self.version, self.dtype = version, dtype
 
 
 def read_assignment(node: ast.Assign | ast.AugAssign, left: ast.expr, clauses: Clauses, scope: Scope) -> Statement | None:
@@ -113,37 +120,39 @@ def _read_target(left: ast.expr, scope: Scope) -> Target | None:
     parts: list[ast.expr] = []
     if isinstance(left, ast.Subscript):
         parts = left.slice.elts if isinstance(left.slice, ast.Tuple) else [left.slice]
-    subscripts: list[Index] = []
+    subscripts: list[Expr] = []
+    plain: set[str] = set()
     for part in parts:
-        index = _read_left_subscript(part, scope)
-        if index is not None and any(s.name == index.name for s in subscripts):
-            help = "read a diagonal on the right side, and give every dimension on the left its own index"
-            scope.report("semantic-already-defined", f"the index {index.name} stands twice on the left", part, help)
-            index = None
-        if index is not None:
-            subscripts.append(index)
+        subscript = _read_left_subscript(part, scope)
+        if isinstance(subscript, Index):
+            if subscript.name in plain:
+                help = "read a diagonal on the right side, and give every dimension on the left its own index"
+                scope.report("semantic-already-defined", f"the index {subscript.name} stands twice on the left", part, help)
+                continue
+            plain.add(subscript.name)
+        if subscript is not None:
+            subscripts.append(subscript)
     return Target(name, tuple(subscripts), span) if len(subscripts) == len(parts) else None
 
 
-def _read_left_subscript(part: ast.expr, scope: Scope) -> Index | None:
-    if isinstance(part, ast.Name) and scope.is_index(part.id):
-        name = scope.index_name(part)
-        return None if name is None else Index(name, scope.text.span(part))
-    if isinstance(part, ast.Name):
-        is_tensor = part.id in scope.tensors or part.id in scope.assigned_names
-        kind = "a tensor" if is_tensor else "a size" if part.id in scope.sizes else "a compile-time constant"
-        scope.report(
-            "semantic-left-side",
-            f"{part.id} is {kind} here, not an index",
-            part,
-            "left of the assignment stand indices: T[i, j]",
-        )
-    elif isinstance(part, (ast.Slice, ast.Starred)) or (isinstance(part, ast.Constant) and not isinstance(part.value, int)):
+def _read_left_subscript(part: ast.expr, scope: Scope) -> Expr | None:
+    if isinstance(part, (ast.Slice, ast.Starred)) or (isinstance(part, ast.Constant) and not isinstance(part.value, int)):
         scope.report("semantic-left-side", "slices, ... and None are not subscripts here", part, "write an index: T[i, j]")
-    else:
-        help = "write T[i] and move the expression to the right side"
-        scope.report("unsupported-left-subscript", "only plain indices can stand on the left for now", part, help)
-    return None
+        return None
+    if isinstance(part, ast.Name) and (part.id in scope.assigned_names or part.id in scope.tensors):
+        version = scope.tensors.get(part.id)
+        if version is None or version.rank != 0:
+            help = "left of the assignment stand indices: T[i, j]"
+            scope.report("semantic-left-side", f"{part.id} is a tensor here, not an index", part, help)
+            return None
+    value = read_expression(part, scope)
+    if value is POISON:
+        return None
+    try:
+        return require_integer(value, "a subscript")
+    except Fault as fault:
+        scope.report(fault.code, fault.message, part, fault.help)
+        return None
 
 
 def _make_statement(
@@ -158,17 +167,21 @@ def _make_statement(
     previous = scope.tensors.get(target.name)
     if previous is not None and previous.dtype is None and isinstance(node, ast.AugAssign):
         return None  # what it accumulates onto has an error of its own
-    if not _check_own_reads(value, target, previous, scope):
-        return None
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Sub):
         value = negate(value, value.expr.span)
-    left = tuple(s.name for s in target.subscripts)
-    seen = (n.name for n in walk(value.expr) if isinstance(n, Index))
-    indices = tuple(dict.fromkeys((*left, *seen)))
+    left = tuple(dict.fromkeys(name for e in target.subscripts for name in _names(e)))
+    indices = tuple(dict.fromkeys((*left, *_names(value.expr))))
     if op is None and len(indices) > len(left):
         _report_reduction_missing(value, left, indices, target, scope)
         return None
+    _check_scatter(op, target)
+    where: list[Where] = [clauses.ranges[i].as_range() for i in indices if i in clauses.ranges]
+    where += [c for c in clauses.conditions if set(_names(c.condition)) <= set(indices)]
+    draft = Statement("", "", target.subscripts, indices, value.expr, None, tuple(where), scope.text.span(node))
     accumulates = isinstance(node, ast.AugAssign) and previous is not None
+    joins = not accumulates and _joins_version(previous, draft)
+    if not joins and not _check_own_reads(value, target, previous, scope):
+        return None
     if op in ("or", "and"):
         value = _as_logic(value, reducer)
     elif op is not None and value.dtype == BOOL:  # NumPy's sum counts, its max is 'any'
@@ -177,20 +190,60 @@ def _make_statement(
     if accumulates:
         assert previous is not None
         assert isinstance(node, ast.AugAssign)
-        value, init = _accumulate(value, previous, target, node.op)
-    ranges = tuple((c.lower, c.upper) if (c := clauses.ranges.get(i)) else None for i in left)
-    _check_partial_update(previous, ranges, left, scope, target)
+        value, init = _accumulate(value, previous, target, node.op, scope)
+    elif joins:
+        assert previous is not None
+        value = _fit_version(value, previous, target)
+    elif (hint := scope.type_hints.get(scope.next_version(target.name))) is not None:
+        value = convert(value, hint)
     is_weak, dtype = value.weak, value.dtype
     expr = convert(value, dtype).expr
     reduction = None
-    where: list[Where] = [clauses.ranges[i].as_range() for i in indices if i in clauses.ranges]
-    where += [c for c in clauses.conditions if _names(c.condition) <= set(indices)]
-    restricted = any(isinstance(c, Condition) for c in where)
+    restricted = any(isinstance(c, Condition) for c in where) or not draft.has_plain_left
     if op is not None and (accumulates or restricted or len(indices) > len(left)):
         reduction = Reduction(op, init if init is not None else identity_of(op, dtype))
-    version = _add_version(target, dtype, is_weak, ranges, scope)
-    span = scope.text.span(node)
-    return Statement("", version, target.subscripts, indices, expr, reduction, tuple(where), span)
+    done = replace(draft, value=expr, reduction=reduction)
+    if joins:
+        assert previous is not None
+        previous.writers.append(done)
+        return replace(done, target=previous.name)
+    return replace(done, target=_add_version(target, dtype, is_weak, done, scope))
+
+
+def _check_scatter(op: str | None, target: Target) -> None:
+    if op is None and any(isinstance(n, Read | Pad) for e in target.subscripts for n in walk(e)):
+        message = f"which elements of {target.name} are written depends on data, and two values may meet in one"
+        raise Fault("semantic-scatter", message, f"say how they combine: {target.name}[...] += value, or = max(value)")
+
+
+def _joins_version(previous: Version | None, draft: Statement) -> bool:
+    """Whether an assignment to a part of a tensor belongs to the version that the statements above write."""
+    if previous is None or not previous.writers or not draft.writes_part:
+        return False
+    (first, *others) = previous.writers
+    is_same = not others and first.subscripts == draft.subscripts and _left_clauses(first) == _left_clauses(draft)
+    return not is_same
+
+
+def _left_clauses(s: Statement) -> list[Where]:
+    left = set(s.left_indices)
+    return [w for w in s.where if isinstance(w, Condition) or (isinstance(w, RangeClause) and w.index in left)]
+
+
+def _fit_version(value: Value, previous: Version, target: Target) -> Value:
+    """The value in the element type of the version that it joins; raises `Retyped` where that one came from literals only."""
+    assert previous.dtype is not None
+    if previous.rank != len(target.subscripts):
+        message = f"{target.name} has {count_dimensions(previous.rank or 0)} here"
+        raise Fault("semantic-rank", message, "assign a part of it with one subscript per dimension, or use a new name")
+    if previous.is_weak and (not value.weak or value.dtype != previous.dtype):
+        dtype, _ = common_type((Value(value.expr, previous.dtype, True), value))
+        raise Retyped(previous.name, dtype)
+    needed = previous.dtype if value.weak and value.dtype.kind in "iu" else value.dtype
+    if not np.can_cast(needed.numpy, previous.dtype.numpy, "same_kind"):
+        message = f"{target.name} holds {previous.dtype}, and a part of it cannot be {needed}"
+        raise Fault("type-accumulate", message, f"cast the value: {target.name}[...] = {previous.dtype}(...)")
+    return convert(value, previous.dtype)
 
 
 def _report_reduction_missing(
@@ -204,8 +257,8 @@ def _report_reduction_missing(
         scope.report("semantic-missing-reduction", message, place or target.span, help)
 
 
-def _names(expr: Expr) -> set[str]:
-    return {n.name for n in walk(expr) if isinstance(n, Index)}
+def _names(expr: Expr) -> list[str]:
+    return [n.name for n in walk(expr) if isinstance(n, Index)]
 
 
 def _count(value: Value) -> Value:
@@ -222,7 +275,7 @@ def _as_logic(value: Value, reducer: str | None) -> Value:
     return value
 
 
-def _accumulate(value: Value, previous: Version, target: Target, op: ast.operator) -> tuple[Value, Expr]:
+def _accumulate(value: Value, previous: Version, target: Target, op: ast.operator, scope: Scope) -> tuple[Value, Expr]:
     """The value in the element type of the tensor it accumulates onto, and the read of the previous version.
 
     As NumPy's ``+=`` the tensor keeps its type, and a value of a higher kind is an error; a tensor assigned from literals
@@ -235,7 +288,9 @@ def _accumulate(value: Value, previous: Version, target: Target, op: ast.operato
     if isinstance(op, (ast.BitOr, ast.BitAnd)) and previous.dtype != BOOL:
         message = f"{target.name} holds {previous.dtype}, and |= and &= combine booleans"
         raise Fault("type-accumulate", message, "compare with a number first, as in x != 0")
-    old = Value(Read(previous.name, target.subscripts, target.span), previous.dtype, previous.is_weak)
+    names = element_names(scope.next_version(target.name), target.subscripts)
+    element = tuple(Index(n, e.span) for n, e in zip(names, target.subscripts, strict=True))
+    old = Value(Read(previous.name, element, target.span), previous.dtype, previous.is_weak)
     if previous.is_weak:
         dtype, weak = common_type((old, value))
     else:
@@ -266,32 +321,10 @@ def _check_own_reads(value: Value, target: Target, previous: Version | None, sco
     return good
 
 
-def _check_partial_update(
-    previous: Version | None,
-    ranges: tuple[tuple[Expr, Expr] | None, ...],
-    left: tuple[str, ...],
-    scope: Scope,
-    target: Target,
-) -> None:
-    """Refuse to assign a part of a tensor that exists: the other elements would silently be gone."""
-    if previous is None or previous.dtype is None or previous.rank != len(ranges):
-        return
-    for index, new, old in zip(left, ranges, previous.ranges, strict=True):
-        if new is not None and new != old:
-            message = f"this assigns a part of {target.name} only (the range of {index}), which is not possible yet"
-            help = (
-                f"assign all of it: {target.name}[{', '.join(left)}] = new if condition else {target.name}[{', '.join(left)}]"
-            )
-            raise Fault("unsupported-partial-assignment", message, help)
-
-
-def _add_version(
-    target: Target, dtype: DType, is_weak: bool, ranges: tuple[tuple[Expr, Expr] | None, ...], scope: Scope
-) -> str:
-    count = scope.n_versions.get(target.name, 0)
-    scope.n_versions[target.name] = count + 1
-    name = target.name if count == 0 else f"{target.name}.{count}"
+def _add_version(target: Target, dtype: DType, is_weak: bool, writer: Statement, scope: Scope) -> str:
+    name = scope.next_version(target.name)
+    scope.n_versions[target.name] = scope.n_versions.get(target.name, 0) + 1
     rank = len(target.subscripts)
     scope.versions.append(Tensor(name, dtype, rank, None, "temporary", target.name, target.span))
-    scope.tensors[target.name] = Version(name, dtype, rank, is_weak, None, False, target.span, ranges)
+    scope.tensors[target.name] = Version(name, dtype, rank, is_weak, None, False, target.span, [writer])
     return name

@@ -10,7 +10,13 @@ from dataclasses import dataclass, field, replace
 
 from polyc.diagnostics import Diagnostic, Span, suggest_name
 from polyc.frontends.tc.scope import Reporter, Scope, TensorEntry, Typed, check_not_builtin
-from polyc.frontends.tc.statement import Left, check_left, find_reduction_indices, split_operator
+from polyc.frontends.tc.statement import (
+    build_left,
+    find_left_indices,
+    find_reduction_indices,
+    is_same_part,
+    split_operator,
+)
 from polyc.frontends.tc.syntax import Name, Number, Parameter, SyntaxDef, SyntaxStatement, TypeSyntax
 from polyc.frontends.tc.types import convert_expr, is_narrower
 from polyc.frontends.tc.values import build_value, check_arithmetic, report_narrowing, resolve_type
@@ -23,7 +29,7 @@ from polyc.frontends.tc.where import (
     restricts_points,
 )
 from polyc.ir.expr import Const, Expr, Index, Read, Size, identity_of, walk
-from polyc.ir.program import Program, Reduction, Return, Role, Statement, Tensor, Where
+from polyc.ir.program import Program, Reduction, Return, Role, Statement, Tensor, Where, element_names
 from polyc.ir.types import I64, DType
 
 
@@ -155,7 +161,7 @@ def _read_annotation(d: _Definition, scope: Scope, result: Parameter) -> _Annota
     return _Annotation(resolve_type(scope, result.type.name, result.type.span), len(shape), shape)
 
 
-def _check_target(d: _Definition, s: SyntaxStatement, left: Left) -> bool:
+def _check_target(d: _Definition, s: SyntaxStatement) -> bool:
     name, span = s.target, s.target_span
     if not check_not_builtin(d.reporter, name, span):
         return False
@@ -167,8 +173,8 @@ def _check_target(d: _Definition, s: SyntaxStatement, left: Left) -> bool:
         _already_defined(d, name, "a size", span)
         return False
     annotation = d.returns.get(name)
-    if annotation is not None and annotation.rank != len(left.subscripts):
-        found = len(left.subscripts)
+    if annotation is not None and annotation.rank != len(s.subscripts):
+        found = len(s.subscripts)
         message = f"tensor defined with {found} dimensions but declared as an output with {annotation.rank} dimensions"
         d.reporter.error("semantic-rank", message, span, "make the annotation and the left side agree")
     return True
@@ -176,15 +182,17 @@ def _check_target(d: _Definition, s: SyntaxStatement, left: Left) -> bool:
 
 def _check_statement(d: _Definition, s: SyntaxStatement) -> None:
     reporter, errors_before = d.reporter, d.reporter.n_errors
-    left = check_left(reporter, d.sizes, s)
-    assignable = _check_target(d, s, left)
-    scope = Scope(reporter, d.sizes, d.current, d.names, frozenset(left.names))
+    assignable = _check_target(d, s)
+    scope = Scope(reporter, d.sizes, d.current, d.names)
+    left = find_left_indices(scope, s)
+    scope.left = frozenset(left)
     define_lets(scope, s.where)
+    subscripts = build_left(scope, s)
     value = build_value(scope, s.value)
     if value is not None and not check_size(reporter, value.expr, s.value):
         value = None
-    others = None if value is None else find_reduction_indices(value.expr, left.names)
-    known = None if others is None else frozenset([*left.names, *others])
+    others = None if value is None else find_reduction_indices(value.expr, left)
+    known = None if others is None else frozenset([*left, *others])
     where: list[Where] = [
         *build_ranges(scope, s.where, known),
         *build_conditions(scope, s.where, known),
@@ -195,27 +203,38 @@ def _check_statement(d: _Definition, s: SyntaxStatement) -> None:
         _report_missing_reduction(d, s, value, tuple(others))
     if not assignable:
         return
-    dtype = _choose_type(d, scope, s, op, starts, value)
+    if subscripts is None or value is None or others is None:
+        _define_version(d, s, _choose_type(d, scope, s, op, starts, value))
+        return
+    draft = Statement("", s.target, subscripts, (*left, *others), value.expr, None, tuple(where), s.span)
+    joins = starts and _joins_version(d, s, draft)
+    dtype = _choose_type(d, scope, s, op, starts, value, joins)
     reduction = None
     if op is not None and not starts:
-        reduction = _continue_reduction(d, s, op, left, dtype)
-    elif op is not None and (others or restricts_points(where)) and dtype is not None:
+        reduction = _continue_reduction(d, s, op, draft, dtype)
+    elif op is not None and (others or restricts_points(where) or not draft.has_plain_left) and dtype is not None:
         reduction = Reduction(op, identity_of(op, dtype))
-    version = _define_version(d, s, dtype, left)
-    if reporter.n_errors > errors_before or value is None or dtype is None or others is None:
+    version = d.current[s.target].version if joins else _define_version(d, s, dtype)
+    if reporter.n_errors > errors_before or dtype is None:
         return
-    d.statements.append(
-        Statement(
-            name=f"S{len(d.statements)}",
-            target=version,
-            subscripts=left.subscripts,
-            indices=(*left.names, *others),
-            value=convert_expr(value.expr, value.dtype, dtype),
-            reduction=reduction,
-            where=tuple(where),
-            span=s.span,
-        )
-    )
+    converted = convert_expr(value.expr, value.dtype, dtype)
+    d.statements.append(replace(draft, name=f"S{len(d.statements)}", target=version, value=converted, reduction=reduction))
+
+
+def _joins_version(d: _Definition, s: SyntaxStatement, draft: Statement) -> bool:
+    """Whether an assignment to a part of a tensor belongs to the version that the statements above write."""
+    previous = d.current.get(s.target)
+    if previous is None or s.target in d.parameters:
+        return False
+    writers = [w for w in d.statements if w.target == previous.version]
+    if not draft.writes_part or not writers or (len(writers) == 1 and is_same_part(writers[0], draft)):
+        return False
+    if previous.rank != len(draft.subscripts):
+        message = f"expected {previous.rank} dimensions but found {len(draft.subscripts)} dimensions"
+        help = f"{s.target} has {previous.rank} dimensions above, and this assigns a part of it"
+        d.reporter.error("semantic-rank", message, s.target_span, help)
+        return False
+    return True
 
 
 def _report_missing_reduction(d: _Definition, s: SyntaxStatement, value: Typed | None, names: tuple[str, ...]) -> None:
@@ -230,13 +249,13 @@ def _report_missing_reduction(d: _Definition, s: SyntaxStatement, value: Typed |
 
 
 def _choose_type(
-    d: _Definition, scope: Scope, s: SyntaxStatement, op: str | None, starts: bool, value: Typed | None
+    d: _Definition, scope: Scope, s: SyntaxStatement, op: str | None, starts: bool, value: Typed | None, joins: bool = False
 ) -> DType | None:
     """Element type of the version that `s` defines: annotated, that of the version it continues, or the value's."""
     annotation, previous = d.returns.get(s.target), d.current.get(s.target)
     if annotation is not None:
         dtype = annotation.dtype
-    elif op is not None and not starts and previous is not None:
+    elif previous is not None and (joins or (op is not None and not starts)):
         dtype = previous.dtype
     else:
         dtype = value.dtype if value is not None else None
@@ -249,7 +268,7 @@ def _choose_type(
     return dtype
 
 
-def _continue_reduction(d: _Definition, s: SyntaxStatement, op: str, left: Left, dtype: DType | None) -> Reduction | None:
+def _continue_reduction(d: _Definition, s: SyntaxStatement, op: str, draft: Statement, dtype: DType | None) -> Reduction | None:
     """``op=`` without ``!``: start from the version before, or from what the caller's array holds."""
     name, previous = s.target, d.current.get(s.target)
     if previous is None and name not in d.returns:
@@ -260,29 +279,39 @@ def _continue_reduction(d: _Definition, s: SyntaxStatement, op: str, left: Left,
         help = f"write {s.op}! to set the start value; as it stands the caller's array is read"
         message = f"{name} accumulates into an output that was not initialized; {s.op}! was probably meant"
         d.reporter.warn("semantic-accumulate", message, s.op_span, help)
-        previous = _add_tensor(d, f"{name}.in", s, dtype, left, "accumulated")
+        previous = _add_tensor(d, f"{name}.in", s, dtype, "accumulated")
         d.initial[name] = previous.version
-    if previous.rank != len(left.subscripts):
-        message = f"expected {previous.rank} dimensions but found {len(left.subscripts)} dimensions"
+    if previous.rank != len(s.subscripts):
+        message = f"expected {previous.rank} dimensions but found {len(s.subscripts)} dimensions"
         help = f"{name} has {previous.rank} dimensions above; {s.op} continues from those values"
         d.reporter.error("semantic-rank", message, s.target_span, help)
         return None
     if dtype is None or previous.dtype is None:
         return None
-    read = Read(previous.version, left.subscripts, s.target_span)
+    element = tuple(Index(n, e.span) for n, e in zip(_element_names(d, draft), draft.subscripts, strict=True))
+    read = Read(previous.version, element, s.target_span)
     return Reduction(op, convert_expr(read, previous.dtype, dtype))
 
 
-def _define_version(d: _Definition, s: SyntaxStatement, dtype: DType | None, left: Left) -> str:
-    count = d.n_versions.get(s.target, 0)
-    d.n_versions[s.target] = count + 1
-    version = f"{s.target}.{count}" if count else s.target
-    d.current[s.target] = _add_tensor(d, version, s, dtype, left, "temporary")
+def _element_names(d: _Definition, draft: Statement) -> tuple[str, ...]:
+    return element_names(_next_version(d, draft.target), draft.subscripts)
+
+
+def _next_version(d: _Definition, name: str) -> str:
+    count = d.n_versions.get(name, 0)
+    return f"{name}.{count}" if count else name
+
+
+def _define_version(d: _Definition, s: SyntaxStatement, dtype: DType | None) -> str:
+    version = _next_version(d, s.target)
+    if s.target not in d.parameters:
+        d.n_versions[s.target] = d.n_versions.get(s.target, 0) + 1
+        d.current[s.target] = _add_tensor(d, version, s, dtype, "temporary")
     return version
 
 
-def _add_tensor(d: _Definition, version: str, s: SyntaxStatement, dtype: DType | None, left: Left, role: Role) -> TensorEntry:
-    annotation, rank = d.returns.get(s.target), len(left.subscripts)
+def _add_tensor(d: _Definition, version: str, s: SyntaxStatement, dtype: DType | None, role: Role) -> TensorEntry:
+    annotation, rank = d.returns.get(s.target), len(s.subscripts)
     shape = annotation.shape if annotation is not None and annotation.rank == rank else None
     if dtype is not None:
         d.tensors[version] = Tensor(version, dtype, rank, shape, role, s.target, s.target_span)

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-from dataclasses import dataclass
-
-from polyc.frontends.tc.scope import Reporter, check_not_builtin
-from polyc.frontends.tc.syntax import Name, SyntaxExpr, SyntaxStatement, syntax_children
-from polyc.ir.expr import Expr, Index, walk
+from polyc.frontends.tc.scope import Scope, check_not_builtin
+from polyc.frontends.tc.subscripts import build_subscript
+from polyc.frontends.tc.syntax import LetSyntax, Name, SyntaxExpr, SyntaxStatement, syntax_children
+from polyc.ir.expr import Expr, Index, Pad, Read, walk
+from polyc.ir.program import Condition, RangeClause, Statement, Where
 
 _MONOIDS = {"+": "add", "*": "mul", "min": "min", "max": "max"}
-
-
-@dataclass(frozen=True, slots=True)
-class Left:
-    """Left indices in order, and the subscripts made of them."""
-
-    names: tuple[str, ...]
-    subscripts: tuple[Expr, ...]
 
 
 def split_operator(op: str) -> tuple[str | None, bool]:
@@ -33,33 +24,57 @@ def find_reduction_indices(value: Expr, left: tuple[str, ...]) -> list[str]:
     return [name for name in names if name not in left]
 
 
-def check_left(reporter: Reporter, sizes: Container[str], s: SyntaxStatement) -> Left:
-    """Distinct plain identifiers; anything else is reported (affine and constant subscripts as unsupported)."""
+def find_left_indices(scope: Scope, s: SyntaxStatement) -> tuple[str, ...]:
+    """Names of the indices on the left side in order; a plain index may stand there once."""
     names: dict[str, None] = {}
+    plain: set[str] = set()
+    lets = {clause.name for clause in s.where if isinstance(clause, LetSyntax)}
+    for syntax in s.subscripts:
+        if not isinstance(syntax, Name):
+            found = [n for n in _names(syntax) if n not in scope.sizes and n not in scope.tensors and n not in lets]
+            names.update(dict.fromkeys(n for n in found if n not in scope.definition_tensors))
+            continue
+        name = syntax.name
+        check_not_builtin(scope.reporter, name, syntax.span)
+        if name in scope.sizes:
+            continue
+        if name in plain:
+            message = f"{name} is already defined as an index on the left side"
+            help = "use one distinct index for each dimension"
+            scope.reporter.error("semantic-already-defined", message, syntax.span, help)
+        plain.add(name)
+        names[name] = None
+    return tuple(names)
+
+
+def build_left(scope: Scope, s: SyntaxStatement) -> tuple[Expr, ...] | None:
+    """The left subscripts; None after an error.  Only a reduction may write where data says."""
     subscripts: list[Expr] = []
     for syntax in s.subscripts:
-        match syntax:
-            case Name(name=name):
-                check_not_builtin(reporter, name, syntax.span)
-                if name in names or name in sizes:
-                    what = "an index on the left side" if name in names else "a size"
-                    message = f"{name} is already defined as {what}"
-                    reporter.error(
-                        "semantic-already-defined", message, syntax.span, "use one distinct index for each dimension"
-                    )
-                names[name] = None
-                subscripts.append(Index(name, syntax.span))
-            case _:
-                message = "only plain indices can stand on the left side for now"
-                help = f"write {s.target}(i, …), and move the arithmetic to the right side or into a where-clause"
-                reporter.error("unsupported-left-subscript", message, syntax.span, help)
-                names.update(dict.fromkeys(_names(syntax)))
-                subscripts.append(Index("", syntax.span))
-    return Left(tuple(names), tuple(subscripts))
+        subscript = build_subscript(scope, syntax)
+        if subscript is None:
+            return None
+        subscripts.append(subscript)
+        if s.op == "=" and any(isinstance(node, Read | Pad) for node in walk(subscript)):
+            message = f"which elements of {s.target} are written depends on data, and two values may meet in one"
+            help = "say how they combine: +=! (or *=! min=! max=!)"
+            scope.reporter.error("semantic-scatter", message, syntax.span, help)
+    return tuple(subscripts)
+
+
+def is_same_part(a: Statement, b: Statement) -> bool:
+    """Whether two statements write the same elements by their text."""
+    return a.subscripts == b.subscripts and _left_clauses(a) == _left_clauses(b)
+
+
+def _left_clauses(s: Statement) -> list[Where]:
+    left = set(s.left_indices)
+    return [w for w in s.where if isinstance(w, Condition) or (isinstance(w, RangeClause) and w.index in left)]
 
 
 def _names(syntax: SyntaxExpr) -> list[str]:
-    found, stack = [], [syntax]
+    found: list[str] = []
+    stack = [syntax]
     while stack:
         node = stack.pop()
         if isinstance(node, Name):

@@ -230,8 +230,6 @@ def test_alpha_equivalent_programs() -> None:
 
 def test_conformance_kernels_become_well_formed_programs() -> None:
     for kernel in conformance()["kernels"]:
-        if kernel["level"] == "ext-triangular":
-            continue
         result = read_tc_with_warnings(kernel["text"])
         program = next(p for p in result.programs if p.name == kernel["entry"])
         verify_program(program)

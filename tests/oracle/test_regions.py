@@ -1,0 +1,203 @@
+"""Triangles, computed left sides and tensors that several statements write: kernels against NumPy and the interpreter."""
+
+# ruff: noqa: F821, UP037
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import polyc
+from polyc.diagnostics import ArgumentError, PolycError
+from polyc.ir.interpret import interpret
+
+Array = np.ndarray[Any, Any]
+
+
+def draw(*shape: int) -> Array:
+    return np.random.default_rng(len(shape) + sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def agree(operator: Any, inputs: tuple[Array, ...], expected: Array) -> None:
+    """Kernels with these sizes and with symbolic ones, and the interpreter, give `expected`."""
+    program = operator.lower(*inputs).program
+    oracle = interpret(program, dict(zip(program.parameters, inputs, strict=True)))
+    (own,) = oracle.values()
+    for got in (operator(*inputs), operator.lower().compile()(*inputs), own):
+        assert got.shape == expected.shape
+        np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-4)
+
+
+def skew_sum(a: Array) -> Array:
+    n = a.shape[0]
+    i, j = np.indices((n, n))
+    return np.where((j <= i) & (i + j < n), a, 0).sum(1)
+
+
+def interleave(a: Array, b: Array) -> Array:
+    result = np.empty(2 * len(a), a.dtype)
+    result[::2], result[1::2] = a, b
+    return result
+
+
+SQUARE = "def f(float(N, N) A) -> (O)"
+TWO = "def f(float(N) A, float(N) B) -> (O)"
+ONE = "def f(float(N) A) -> (O)"
+
+SQUARES: dict[str, tuple[str, Callable[[Array], Array]]] = {
+    "rows_of_a_triangle": ("O(i) +=! A(i, j) where j <= i", lambda a: np.tril(a).sum(1)),
+    "columns_of_a_triangle": ("O(j) +=! A(i, j) where j <= i", lambda a: np.tril(a).sum(0)),
+    "strict": ("O(i) +=! A(i, j) where j < i", lambda a: np.tril(a, -1).sum(1)),
+    "bound_over_an_index": ("O(i) +=! A(i, j) where j in i:N", lambda a: np.triu(a).sum(1)),
+    "two_conditions": ("O(i) +=! A(i, j) where j <= i, i + j < N", skew_sum),
+    "everything_but_the_diagonal": ("O(i) +=! A(i, j) where j != i", lambda a: a.sum(1) - a.diagonal()),
+    "only_the_diagonal": ("O(i) +=! A(i, j) where i == j", lambda a: a.diagonal().copy()),
+    "copy_of_a_triangle": ("O(i, j) +=! A(i, j) where j <= i", np.tril),
+    "triangular_product": ("O(i, j) +=! A(i, k) * A(k, j) where k <= i", lambda a: np.tril(a) @ a),
+    "lower_times_upper": ("O(i, j) +=! A(i, k) * A(k, j) where k <= i, k <= j", lambda a: np.tril(a) @ np.triu(a)),
+    "symmetric_update": ("O(i, j) +=! A(i, k) * A(j, k) where j <= i", lambda a: np.tril(a @ a.T)),
+    "index_only_in_a_condition": (
+        "O(i) +=! A(i, i) * float(j) where j in 0:i",
+        lambda a: a.diagonal() * _triangular_numbers(a),
+    ),
+    "both_triangles": (
+        "O(i, j) = A(i, j) where j <= i  O(i, j) = 2.0 * A(j, i) where j > i",
+        lambda a: np.tril(a) + 2 * np.triu(a.T, 1),
+    ),
+    "anti_diagonals": ("O(i + j) +=! A(i, j)", lambda a: _anti_diagonals(a)),
+    "blown_up": ("O(2 * i, 3 * j) +=! A(i, j)", lambda a: _blown_up(a)),
+}
+
+
+def _triangular_numbers(a: Array) -> Array:
+    n = np.arange(a.shape[0])
+    return (n * (n - 1) / 2).astype(a.dtype)
+
+
+def _anti_diagonals(a: Array) -> Array:
+    n = a.shape[0]
+    return np.array([np.fliplr(a).trace(n - 1 - k) for k in range(2 * n - 1)], a.dtype)
+
+
+def _blown_up(a: Array) -> Array:
+    n = a.shape[0]
+    result = np.zeros((2 * n - 1, 3 * n - 2), a.dtype)
+    result[::2, ::3] = a
+    return result
+
+
+@pytest.mark.parametrize("name", SQUARES)
+@pytest.mark.parametrize("n", [1, 2, 17, 70])
+def test_square(name: str, n: int) -> None:
+    text, reference = SQUARES[name]
+    a = draw(n, n)
+    agree(polyc.compile(f"{SQUARE} {{ {text} }}"), (a,), np.asarray(reference(a)))
+
+
+VECTORS: dict[str, tuple[str, Callable[..., Array]]] = {
+    "one_element": (f"{ONE} {{ O(0) +=! A(i) }}", lambda a: a.sum(keepdims=True)),
+    "shifted": (f"{ONE} {{ O(i + 1) = A(i) }}", lambda a: a),
+    "reversed": (f"{ONE} {{ O(N - 1 - i) = A(i) }}", lambda a: a[::-1]),
+    "halves": (f"{ONE} {{ O(i / 2) +=! A(i) }}", lambda a: np.add.reduceat(a, np.arange(0, len(a), 2))),
+    "interleaved": (f"{TWO} {{ O(2 * i) = A(i)  O(2 * i + 1) = B(i) }}", interleave),
+    "one_behind_the_other": (f"{TWO} {{ O(i) = A(i) where i in 0:N  O(N + i) = B(i) }}", lambda a, b: np.concatenate([a, b])),
+    "border_and_interior": (
+        f"{ONE} {{ O(0) = 7.0  O(i) = A(i - 1) where i in 1:N }}",
+        lambda a: np.concatenate([np.float32([7]), a[:-1]]),
+    ),
+    "a_sum_and_a_copy": (
+        f"{TWO} {{ O(0) +=! A(i)  O(i + 1) = B(i) }}",
+        lambda a, b: np.concatenate([a.sum(keepdims=True), b]),
+    ),
+    "added_to_a_part": (f"{TWO} {{ O(i) = A(i)  O(j / 2) += B(j) }}", lambda a, b: _add_halves(a, b)),
+    "read_again": (
+        f"{TWO} {{ T(i) = exp(A(i)) where i in 0:N  T(N + i) = B(i)  O +=! T(i) }}",
+        lambda a, b: np.exp(a).sum() + b.sum(),
+    ),
+}
+
+
+def _add_halves(a: Array, b: Array) -> Array:
+    result = a.copy()
+    np.add.at(result, np.arange(len(b)) // 2, b)
+    return result
+
+
+@pytest.mark.parametrize("name", VECTORS)
+@pytest.mark.parametrize("n", [1, 2, 37])
+def test_vector(name: str, n: int) -> None:
+    text, reference = VECTORS[name]
+    inputs = (draw(n), draw(n) + 1)[: text.count("float(N)")]
+    agree(polyc.compile(text), inputs, np.asarray(reference(*inputs), np.float32))
+
+
+def test_concatenation_of_nothing() -> None:
+    operator = polyc.compile(VECTORS["one_behind_the_other"][0])
+    assert operator(draw(0), draw(0)).shape == (0,)
+
+
+@polyc.op
+def causal_attention(q: "f32[T, D]", k: "f32[T, D]", v: "f32[T, E]"):
+    s[i, j] += q[i, d] * k[j, d]
+    with polyc.where(j <= i):
+        m[i] = max(s[i, j])
+        z[i] += exp(s[i, j] - m[i])
+        y[i, e] += exp(s[i, j] - m[i]) * v[j, e]
+    o[i, e] = y[i, e] / z[i]
+    return o
+
+
+def test_causal_attention() -> None:
+    q, k, v = draw(50, 8), draw(50, 8) + 1, draw(50, 24)
+    s = np.where(np.tri(50, dtype=bool), q.astype(np.float64) @ k.T, -np.inf)
+    p = np.exp(s - s.max(1, keepdims=True))
+    agree(causal_attention, (q, k, v), (p / p.sum(1, keepdims=True) @ v).astype(np.float32))
+
+
+@polyc.op
+def with_border(x: "f32[N]"):
+    y[0] = 0
+    with polyc.where(1 <= i < N - 1):
+        y[i] = (x[i - 1] + x[i + 1]) / 2
+    y[N - 1] = 1
+    return y
+
+
+def test_literals_take_the_type_of_the_tensor_they_are_part_of() -> None:
+    x = draw(9)
+    expected = np.zeros(9, np.float32)
+    expected[1:-1], expected[-1] = (x[:-2] + x[2:]) / 2, 1
+    agree(with_border, (x,), expected)
+
+
+REFUSED = {
+    "half_of_the_elements": ("O(2 * i) = A(i, i)", "range-unwritten", "O(1)"),
+    "the_other_triangle": ("O(i, j) = A(i, j) where j <= i", "range-unwritten", "O(0, 1)"),
+    "a_gap": ("O(i) = A(i, i) where i in 0:N  O(N + 1 + i) = A(i, 0)", "range-unwritten", "is never written"),
+    "an_element_twice": ("O(i) = A(i, i)  O(0) = 1.0", "range-written-twice", "by one above"),
+    "several_points": ("O(i + j) = A(i, j)", "range-written-twice", "O(1)"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_missing_and_double_elements_are_shown(name: str) -> None:
+    text, code, words = REFUSED[name]
+    operator = polyc.compile(f"{SQUARE} {{ {text} }}")
+    for refuse in (operator.lower, lambda: operator(draw(5, 5)), lambda: interpret(operator.program, {"A": draw(5, 5)})):
+        with pytest.raises(PolycError) as caught:
+            refuse()
+        assert caught.value.code == code
+    with pytest.raises(PolycError) as caught:
+        operator.lower()
+    assert words in caught.value.diagnostics[0].message
+
+
+def test_what_goes_wrong_at_one_size_only_is_refused_at_the_call() -> None:
+    text = f"{ONE} {{ O(0) = A(0)  O(N - 1) = 1.0  O(i) = A(i) where 0 < i, i < N - 1, i in 0:N }}"
+    kernel = polyc.compile(text).lower().compile()
+    assert kernel(draw(3)).tolist() == [draw(3)[0], draw(3)[1], 1.0]
+    with pytest.raises((ArgumentError, PolycError)) as caught:
+        kernel(draw(1))
+    assert caught.value.code == "range-written-twice"
