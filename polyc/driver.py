@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from polyc.config import Options, debugging, default_options
 from polyc.diagnostics import ArgumentError, CompileBudgetError, Diagnostic, InternalError, PolycError, Remark, suggest_name
-from polyc.ir.expr import Const, int_const
+from polyc.ir.expr import int_const
 from polyc.ir.loops import LoopNest
 from polyc.ir.program import Program, specialize_sizes
 from polyc.ir.signature import ArraySpec, RuntimeGuard, Signature, make_entry_name
@@ -190,6 +190,7 @@ def _lower(
     from polyc.poly.infer import infer_ranges
     from polyc.poly.scop import extract_scop
     from polyc.scheduler.constants import split_constants
+    from polyc.scheduler.preparation import collect_preparations
 
     verify_program(program)
     target = target or select_target(options)
@@ -208,7 +209,7 @@ def _lower(
     signature = _make_signature(sized, ranges, scop, strides)
     lowered = _climb_down(program, signature, scop, ranges, target, options, remarks, aliases, groups, constants | set(made))
     if constants:
-        lowered.preparations = _collect_preparations(lowered, sized, prepared)
+        lowered.preparations = collect_preparations(lowered.signature, sized, prepared, lowered.scop.program, lowered.prepared)
     lowered.fixed_sizes = sizes
     return lowered
 
@@ -220,6 +221,7 @@ def _rewrite_program(
     from polyc.scheduler.inline import inline_producers
     from polyc.scheduler.merge_indices import merge_indices
     from polyc.scheduler.split import split_reductions
+    from polyc.scheduler.unit_indices import drop_unit_indices
 
     remarks: list[Remark] = []
     if options.inline:
@@ -228,6 +230,7 @@ def _rewrite_program(
     arguments = (*program.parameters, *(r.version for r in program.returns))
     known = {} if strides is None else dict(zip(arguments, strides, strict=True))
     known |= {r.initial: known.get(r.version) for r in program.returns if r.initial is not None}
+    program, ranges = drop_unit_indices(program, ranges)
     program, ranges, groups, found = merge_indices(program, ranges, known)
     remarks += found
     if options.reassociate and options.parallel:
@@ -265,6 +268,7 @@ def _climb_down(
     from polyc.poly.legality import prove_storage, prove_values
     from polyc.poly.tree import build_schedule
     from polyc.scheduler import refine_rows
+    from polyc.scheduler.preparation import add_constants
 
     dependences = compute_dependences(scop)
     for name, rung in _rungs(options):
@@ -275,7 +279,7 @@ def _climb_down(
                 continue
             refined = refine_rows(rows, scop, target, rung, constants)
             final, storage = refined.scop, refined.storage
-            full_signature = _add_constants(signature, final, storage)
+            full_signature = add_constants(signature, final, storage)
             needed = dependences if final is scop else compute_dependences(final)
             schedule = build_schedule(final, refined.plan)
             violation = prove_values(final, needed, schedule) or prove_storage(final, needed, schedule, storage)
@@ -358,55 +362,6 @@ def _make_signature(program: Program, ranges: Any, scop: Any, strides: Strides |
         arrays = [ArraySpec(a.name, a.dtype, a.shape, a.lower, a.role, s) for a, s in zip(arrays, strides, strict=True)]
     guards = tuple(RuntimeGuard(g.message, g.span or s.origin.span) for s in scop.statements for g in s.guards)
     return Signature(make_entry_name(program.name), program.sizes, program.defined_sizes, tuple(arrays), ranges.checks, guards)
-
-
-def _add_constants(signature: Signature, scop: Any, storage: Mapping[str, Any]) -> Signature:
-    """The signature with the tensors that were prepared and that `scop` still reads, behind the inputs."""
-    from polyc.poly.storage import panel_shape
-
-    inputs = [a for a in signature.arrays if a.role == "input"]
-    given = {a.name for a in inputs}
-    read = {a.tensor for s in scop.statements for a in (*s.accesses, *s.init_accesses)}
-    specs = []
-    for name in scop.program.parameters:
-        if name in given or name not in read:
-            continue
-        t = scop.tensors[name]
-        panel = storage[name].panel
-        shape = t.shape if panel is None else panel_shape(t.shape, panel)
-        lower = (int_const(0),) * len(shape)
-        specs.append(ArraySpec(name, t.dtype, shape, lower, "constant", _contiguous(shape, t.dtype.itemsize)))
-    if not specs:
-        return signature
-    return replace(signature, arrays=(*inputs, *specs, *signature.arrays[len(inputs) :]))
-
-
-def _contiguous(shape: Sequence[Any], itemsize: int) -> tuple[int | None, ...]:
-    """Byte strides of an array in C order; None where they depend on sizes."""
-    strides: list[int | None] = []
-    step: int | None = itemsize
-    for extent in reversed(shape):
-        strides.append(step)
-        step = step * max(1, int(extent.value)) if step is not None and isinstance(extent, Const) else None
-    return tuple(reversed(strides))
-
-
-def _collect_preparations(lowered: Lowered, program: Program, prepared: tuple[Any, ...]) -> tuple[Program, ...]:
-    """The programs behind the constants of the signature: of what left the program, then of what left the rows."""
-    from polyc.scheduler.constants import build_preparation
-
-    needed = [a.name for a in lowered.signature.arrays if a.role == "constant"]
-    made = {p.statement.target for p in lowered.prepared}
-    programs = []
-    last = tuple(n for n in needed if n in made)
-    if last:
-        programs.append(build_preparation(lowered.scop.program, lowered.prepared, last))
-        needed += programs[0].parameters
-    targets = {p.statement.target for p in prepared}
-    first = tuple(n for n in dict.fromkeys(needed) if n in targets)
-    if first:
-        programs.insert(0, build_preparation(program, prepared, first))
-    return tuple(programs)
 
 
 def infer_shapes(program: Program, sizes: Mapping[str, int]) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:

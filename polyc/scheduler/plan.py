@@ -118,6 +118,8 @@ class Planner:
         if not largest:
             return 0
         size = sizes[tiled[0]]
+        if largest * size <= self.target.l1 // 2:
+            return 0  # one tile's panel stays in the first-level cache: it stays, the other tiles pass
         return max(1, self.target.l2 // 2 // largest // size) * size
 
     def _wanted_points(self, band: Band) -> dict[int, int]:
