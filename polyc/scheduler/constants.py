@@ -9,17 +9,14 @@ constants leave the tree (their loops go, their tensor becomes an argument in pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from polyc.ir.expr import Call, Expr, Index, Read, Size, reads, simplify_int, walk
-from polyc.ir.program import Condition, Exists, Program, RangeClause, Return, Statement, Tensor, Where
+from polyc.ir.expr import Call, Expr, Index, Read, reads, simplify_int, walk
+from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement, Where
 from polyc.ir.types import DType
 from polyc.poly.ranges import Interval, Ranges
 from polyc.poly.rows import Band, Leaf, Member, Node, Sequence
-from polyc.poly.scop import Scop, ScopStatement, extract_scop
-from polyc.poly.storage import Folding, Panel
-from polyc.poly.tree import Plan, PlanLeaf, PlanLoop, PlanSequence, plan_statements
+from polyc.poly.scop import Scop, extract_scop
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +74,11 @@ def statement_reads(s: Statement) -> list[Read]:
     """Reads of the value, the initial value and the where clauses."""
     expressions: list[Expr] = [s.value, *([] if s.reduction is None else [s.reduction.init])]
     for clause in s.where:
-        expressions += _where_expressions(clause)
+        expressions += where_expressions(clause)
     return [r for e in expressions for r in reads(e)]
 
 
-def _where_expressions(clause: Where) -> list[Expr]:
+def where_expressions(clause: Where) -> list[Expr]:
     match clause:
         case RangeClause():
             return [clause.lower, clause.upper]
@@ -146,84 +143,3 @@ def _remove_leaves(node: Node, names: set[str]) -> Node | None:
                 return None
             members = (Member(m.kind, {n: r for n, r in m.rows.items() if n not in names}) for m in node.members)
             return Band(tuple(members), child)
-
-
-def build_preparation(program: Program, prepared: tuple[Prepared, ...], returned: tuple[str, ...]) -> Program:
-    """The program that computes the tensors `returned` from constants; `program` is what they were taken from."""
-    targets = {p.statement.target: p for p in prepared}
-    needed, names = list(returned), set(returned)
-    for name in needed:
-        for p in prepared:
-            if p.statement.target == name:
-                new = [r.tensor for r in statement_reads(p.statement) if r.tensor not in names]
-                needed += dict.fromkeys(new)
-                names |= set(new)
-    statements = tuple(p.statement for p in prepared if p.statement.target in names)
-    tensors = [t for t in program.tensors if t.name in names and t.name not in targets and t.role == "input"]
-    parameters = tuple(t.name for t in tensors)
-    for name in dict.fromkeys(s.target for s in statements):
-        p = targets[name]
-        role = "output" if name in returned else "temporary"
-        tensors.append(Tensor(name, p.dtype, len(p.intervals), None, role, name, p.statement.span))  # type: ignore[arg-type]
-    used = _sizes_in(statements, tensors)
-    defined = tuple((n, e) for n, e in program.defined_sizes if n in used)
-    used |= {node.name for _, e in defined for node in walk(e) if isinstance(node, Size)}
-    return Program(
-        name=f"{program.name}_prepare",
-        sizes=tuple(n for n in program.sizes if n in used),
-        tensors=tuple(tensors),
-        parameters=parameters,
-        returns=tuple(Return(name, name) for name in returned),
-        statements=statements,
-        defined_sizes=defined,
-        source=program.source,
-    )
-
-
-def _sizes_in(statements: tuple[Statement, ...], tensors: list[Tensor]) -> set[str]:
-    expressions: list[Expr] = [e for t in tensors for e in t.shape or ()]
-    for s in statements:
-        expressions += [*s.subscripts, s.value, *([] if s.reduction is None else [s.reduction.init])]
-        for clause in s.where:
-            expressions += _where_expressions(clause)
-    return {node.name for e in expressions for node in walk(e) if isinstance(node, Size)}
-
-
-def lay_out_panels(
-    storage: Mapping[str, Folding], prepared: tuple[Prepared, ...], scop: Scop, plan: Plan
-) -> dict[str, Folding]:
-    """Give each packed constant panels as wide as the tile of its last dimension, so that a tile reads consecutive memory."""
-    result = dict(storage)
-    for p in prepared:
-        name = p.statement.target
-        rank = len(p.intervals)
-        if name not in storage or rank < 2:
-            continue
-        widths = {_tile_width(plan, s, r) for s in scop.statements for r in reads(s.value) if r.tensor == name}
-        width = widths.pop() if len(widths) == 1 else None
-        if width is not None and width > 1:
-            result[name] = replace(storage[name], panel=Panel(rank - 1, width))
-    return result
-
-
-def _tile_width(plan: Plan, s: ScopStatement, read: Read) -> int | None:
-    """Size of the innermost tile loop that runs over the last subscript of a read."""
-    last = read.subscripts[-1]
-    if not isinstance(last, Index) or last.name not in s.indices:
-        return None
-    position, width = s.indices.index(last.name), None
-    node = plan
-    while True:
-        match node:
-            case PlanLeaf():
-                return width
-            case PlanSequence():
-                inside = [c for c in node.children if s.name in set(plan_statements(c))]
-                if len(inside) != 1:
-                    return None
-                node = inside[0]
-            case PlanLoop():
-                row = node.rows.get(s.name)
-                if row is not None and node.part == "tile" and row.unit_index() == position:
-                    width = node.size if width is None else min(width, node.size)
-                node = node.child
