@@ -221,6 +221,7 @@ def _rewrite_program(
     from polyc.scheduler.inline import inline_producers
     from polyc.scheduler.merge_indices import merge_indices
     from polyc.scheduler.split import split_reductions
+    from polyc.scheduler.unit_indices import drop_unit_indices
 
     remarks: list[Remark] = []
     if options.inline:
@@ -229,6 +230,7 @@ def _rewrite_program(
     arguments = (*program.parameters, *(r.version for r in program.returns))
     known = {} if strides is None else dict(zip(arguments, strides, strict=True))
     known |= {r.initial: known.get(r.version) for r in program.returns if r.initial is not None}
+    program, ranges = drop_unit_indices(program, ranges)
     program, ranges, groups, found = merge_indices(program, ranges, known)
     remarks += found
     if options.reassociate and options.parallel:
