@@ -18,28 +18,60 @@ from polyc.ir.simplify import simplify
 from polyc.ir.types import BOOL
 
 
-def split_partial_tiles(body: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Version every outermost loop nest whose expanded loops have bounds that only the outer loops decide."""
-    return tuple(_split(node) for node in body)
+def split_partial_tiles(body: tuple[Node, ...], tied: frozenset[str] = frozenset()) -> tuple[Node, ...]:
+    """Version every outermost loop nest whose expanded loops have bounds that only the outer loops decide.
+
+    `tied`: register buffers; neighbours that share one are versioned together, so that it stays in registers between them."""
+    groups: list[tuple[Node, ...]] = []
+    for node in body:
+        if groups and tied and not tied.isdisjoint(_used(groups[-1][-1]) & _used(node)):
+            groups[-1] = (*groups[-1], node)
+        else:
+            groups.append((node,))
+    return tuple(new for group in groups for new in _split(group, tied))
 
 
-def _split(node: Node) -> Node:
+def _used(node: Node) -> set[str]:
+    """Buffers that a nest touches."""
     match node:
+        case Store() | Update():
+            return {node.buffer, *(e.tensor for e in walk(node.value) if isinstance(e, Read))}
         case If():
-            return replace(node, body=split_partial_tiles(node.body), orelse=split_partial_tiles(node.orelse))
+            return {b for n in node.body + node.orelse for b in _used(n)}
         case Loop():
-            conditions = _full_conditions(node)
-            tests = {} if conditions is None else _interior_tests(node)
-            if conditions is not None and (conditions or tests):
+            return {b for n in node.body for b in _used(n)}
+    return set()
+
+
+def _split(group: tuple[Node, ...], tied: frozenset[str]) -> tuple[Node, ...]:
+    node = group[0]
+    match node:
+        case If() if len(group) == 1:
+            body, orelse = (split_partial_tiles(arm, tied) for arm in (node.body, node.orelse))
+            return (replace(node, body=body, orelse=orelse),)
+        case Loop():
+            loops = [n for n in group if isinstance(n, Loop)]
+            found = [_full_conditions(n) for n in loops]
+            if len(loops) < len(group) or any(c is None for c in found):
+                return group if len(group) > 1 or node.registers else (_split_inside(node, tied),)
+            tests = _interior_tests(loops)
+            conditions = list(dict.fromkeys(c for f in found if f for c in f))
+            if conditions or tests:
                 conditions = [*conditions, *dict.fromkeys(c for found in tests.values() for c in found)]
                 condition: Expr = conditions[0]
                 for c in conditions[1:]:
                     condition = Call("and", (condition, c))
-                full = _drop_tests(_make_full(node), set(tests))
+                full = tuple(_drop_tests(_make_full(n), set(tests)) for n in group)
                 # Tests that only loops inside decide are split further down, but never inside a loop that holds accumulators.
-                return If(condition, (_split(full) if tests and not node.registers else full,), (node,))
-            return node if node.registers else replace(node, body=split_partial_tiles(node.body))
-    return node
+                if tests and not any(n.registers for n in loops):
+                    full = _split(full, tied)
+                return (If(condition, full, group),)
+            return group if len(group) > 1 or node.registers else (_split_inside(node, tied),)
+    return group
+
+
+def _split_inside(loop: Loop, tied: frozenset[str]) -> Loop:
+    return replace(loop, body=split_partial_tiles(loop.body, tied))
 
 
 def _is_expanded(loop: Loop) -> bool:
@@ -99,8 +131,8 @@ def _make_full(node: Node) -> Node:
 # -- border tests
 
 
-def _interior_tests(loop: Loop) -> dict[Expr, list[Expr]]:
-    """Tests inside selections, each with the conditions on outer variables under which it holds at every point of the nest.
+def _interior_tests(loops: list[Loop]) -> dict[Expr, list[Expr]]:
+    """Tests inside selections, each with the conditions on outer variables under which it holds at every point of the nests.
 
     Loops side by side share names of variables: a test that stands in several of them needs a condition for each."""
     found: dict[Expr, list[Expr]] = {}
@@ -125,7 +157,8 @@ def _interior_tests(loop: Loop) -> dict[Expr, list[Expr]]:
                         else:
                             found.setdefault(test, []).append(outer)
 
-    visit(loop, {})
+    for loop in loops:
+        visit(loop, {})
     return {test: conditions for test, conditions in found.items() if test not in undecided}
 
 

@@ -1,0 +1,161 @@
+"""Epilogues on accumulators: what a loop leaves in registers is used there by the nest that follows, without memory.
+
+Before: ``for k (registers H from 0) { … H[i, j] += … } ; for i { vector j { Y[…] = f(H[i, j]) } }`` with `H` in memory.
+After: the second nest is expanded like the tile of the first, and `H` is a register buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import permutations
+
+from polyc.codegen.holding import is_expanded, node_expressions
+from polyc.ir.expr import Call, Const, Expr, Index, reads, substitute, walk
+from polyc.ir.loops import Buffer, If, Loop, Node, Store, Update
+from polyc.ir.simplify import simplify
+
+MAX_WORK = 512
+"""Operators in all copies of an epilogue beyond which its code would be too long to expand."""
+
+_COSTS = {"exp": 16, "log": 32, "tanh": 24, "sigmoid": 20, "erf": 40, "exp2": 16, "pow": 60, "sin": 40, "cos": 40}
+
+
+def keep_epilogues(body: tuple[Node, ...], buffers: tuple[Buffer, ...]) -> tuple[tuple[Node, ...], tuple[Buffer, ...]]:
+    """Give tiles that only the following nest reads the space "register", and expand that nest."""
+    names = {b.name for b in buffers if b.space == "thread" and all(isinstance(e, Const) for e in b.shape)}
+    uses = {name: _count_uses(body, name) for name in names}
+    kept: set[str] = set()
+    new = _keep(body, uses, kept)
+    return new, tuple(replace(b, space="register") if b.name in kept else b for b in buffers)
+
+
+def _keep(body: tuple[Node, ...], uses: dict[str, int], kept: set[str]) -> tuple[Node, ...]:
+    result: list[Node] = []
+    for node in body:
+        match node:
+            case If():
+                node = replace(node, body=_keep(node.body, uses, kept), orelse=_keep(node.orelse, uses, kept))
+            case Loop():
+                before = result[-1] if result else None
+                if isinstance(before, Loop) and before.registers:
+                    joined = _join(before, node, uses)
+                    if joined is not None:
+                        result[-1], node, name = joined
+                        kept.add(name)
+                elif not node.registers:
+                    node = replace(node, body=_keep(node.body, uses, kept))
+        result.append(node)
+    return tuple(result)
+
+
+def _join(first: Loop, second: Loop, uses: dict[str, int]) -> tuple[Loop, Loop, str] | None:
+    """Both loops with the buffer between them in registers, and its name; None where they do not fit."""
+    for start in first.initial:
+        name = start.buffer
+        if name not in uses or _count_uses((first, second), name) != uses[name]:
+            continue
+        found = list(_updates((first,), name, ()))
+        if len(found) != 1 or any(name in _read_names(e) for e in node_expressions(second)):
+            continue
+        update, path = found[0]
+        moving = {e.name for s in update.subscripts for e in walk(s) if isinstance(e, Index)}
+        tile = [loop for loop in path if loop.var in moving]
+        if not all(map(is_expanded, tile)):
+            continue
+        epilogue = _expand_like(second, tile, name, update.subscripts)
+        nests = tuple(n for node in start.nest if (n := _expand_like(node, tile, name, update.subscripts)) is not None)
+        if epilogue is None or len(nests) < len(start.nest) or _work(epilogue) > MAX_WORK:
+            continue
+        initial = tuple(replace(i, nest=nests) if i is start else i for i in first.initial)
+        return replace(first, initial=initial), epilogue, name
+    return None
+
+
+def _expand_like(nest: Node, tile: list[Loop], name: str, subscripts: tuple[Expr, ...]) -> Loop | None:
+    """A perfect nest over the elements of the tile, each of its loops expanded like the one of the tile that it matches."""
+    own: list[Loop] = []
+    body: tuple[Node, ...] = (nest,)
+    while len(body) == 1 and isinstance(body[0], Loop):
+        own.append(body[0])
+        body = body[0].body
+    if not own or len(own) != len(tile) or any(loop.registers or loop.kind == "parallel" for loop in own):
+        return None
+    if not body or not all(isinstance(node, Store) for node in body):
+        return None
+    for order in permutations(tile):
+        pairs = list(zip(own, order, strict=True))
+        if not all(_is_like(a, b) for a, b in pairs):
+            continue
+        names: dict[str, Expr] = {a.var: Index(b.var) for a, b in pairs}
+        wanted = tuple(map(simplify, subscripts))
+        found = [s for node in body for s in _accesses(node, name)]
+        if all(tuple(simplify(substitute(e, names)) for e in s) == wanted for s in found):
+            if not _is_spread(body, [a for a, b in pairs if b.kind == "vector"]):
+                return None
+            for a, b in reversed(pairs):
+                body = (replace(a, kind=b.kind, max_trip=b.max_trip, lanes=b.lanes, interleave=1, body=body),)
+            assert isinstance(body[0], Loop)
+            return body[0]
+    return None
+
+
+def _is_like(loop: Loop, other: Loop) -> bool:
+    """Whether `loop` may be expanded as `other` is: the same iterations, lanes only where there were lanes."""
+    same = (loop.lower, loop.upper, loop.step) == (other.lower, other.upper, other.step)
+    return same and (other.kind == "unroll" or (loop.kind == "vector" and loop.lanes == other.lanes))
+
+
+def _accesses(node: Node, name: str) -> Iterator[tuple[Expr, ...]]:
+    assert isinstance(node, Store | Update)
+    if node.buffer == name:
+        yield node.subscripts
+    yield from (r.subscripts for e in node_expressions(node) for r in reads(e) if r.tensor == name)
+
+
+def _updates(body: tuple[Node, ...], name: str, path: tuple[Loop, ...]) -> Iterator[tuple[Update, tuple[Loop, ...]]]:
+    for node in body:
+        match node:
+            case Update() if node.buffer == name:
+                yield node, path
+            case If():
+                yield from _updates(node.body + node.orelse, name, path)
+            case Loop():
+                yield from _updates(node.body, name, (*path, node))
+
+
+def _read_names(expr: Expr) -> set[str]:
+    return {r.tensor for r in reads(expr)}
+
+
+def _count_uses(body: tuple[Node, ...], name: str) -> int:
+    """Statements and bounds that touch `name`."""
+    total = 0
+    for node in body:
+        total += any(name in _read_names(e) for e in node_expressions(node))
+        match node:
+            case Store() | Update():
+                total += node.buffer == name
+            case If():
+                total += _count_uses(node.body + node.orelse, name)
+            case Loop():
+                total += _count_uses(node.body, name) + sum(_count_uses(i.nest, name) for i in node.initial)
+    return total
+
+
+def _work(loop: Loop) -> int:
+    """Operators in all copies of an expanded perfect nest, those computed inline by several instructions counted as such."""
+    copies = 1
+    body: tuple[Node, ...] = (loop,)
+    while isinstance(body[0], Loop):
+        copies *= -(-(body[0].max_trip or 1) // body[0].lanes)
+        body = body[0].body
+    calls = [e.op for node in body for own in node_expressions(node) for e in walk(own) if isinstance(e, Call)]
+    return copies * sum(_COSTS.get(op, 1) for op in calls)
+
+
+def _is_spread(body: tuple[Node, ...], vectors: list[Loop]) -> bool:
+    """Whether all stores have an element per lane."""
+    lanes = {loop.var for loop in vectors}
+    stores = [node for node in body if isinstance(node, Store)]
+    return all(lanes <= {e.name for s in node.subscripts for e in walk(s) if isinstance(e, Index)} for node in stores)
