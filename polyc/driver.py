@@ -125,8 +125,8 @@ class Lowered:
 
         return c_header(self.signature, self.nest.parameters)
 
-    def compile(self, constants: Sequence[Any] = ()) -> Any:
-        """A loaded `Kernel`; `constants` are the arrays for the signature's constants, in order."""
+    def compile(self, constants: Sequence[Any] = (), bound: Mapping[str, Any] | None = None) -> Any:
+        """A loaded `Kernel`; `constants` are the arrays for the signature's constants, in order, `bound` inputs by name."""
         from polyc.codegen.jit import load_object
         from polyc.runtime import threads
         from polyc.runtime.kernel import Kernel
@@ -143,6 +143,7 @@ class Lowered:
             remarks=self.remarks,
             alias_is_safe=self.alias_is_safe,
             constants=constants,
+            bound=bound,
         )
 
 

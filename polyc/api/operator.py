@@ -348,8 +348,13 @@ class Operator:
                     for output, source in aliases:
                         if not lowered.alias_is_safe(output, source):
                             raise unsupported_alias(output, source)
-                    kernel = lowered.compile(self._preparations.make(lowered, sizes)) if self._bound else lowered.compile()
+                    kernel = self._compile(lowered, sizes)
                     self._kernels[key] = kernel
+        return kernel
+
+    def _compile(self, lowered: driver.Lowered, sizes: Mapping[str, int]) -> Kernel:
+        constants = self._preparations.make(lowered, sizes) if self._bound else ()
+        kernel: Kernel = lowered.compile(constants, self._bound) if self._bound else lowered.compile()
         return kernel
 
     def _forget_kernels(self) -> None:
@@ -372,17 +377,15 @@ class Operator:
     ) -> driver.Lowered:
         strides = None if inputs is None or results is None else tuple(a.known_strides for a in (*inputs, *results))
         with driver.compile_lock, name_crashes(f"compiling {self.name}"):
-            constants = self._constant_tensors(program, sizes)
-            more: dict[str, Any] = {"constants": constants} if constants else {}
-            return driver.lower(
-                program, sizes=dict(sizes) or None, strides=strides, aliases=aliases, options=self._options, **more
+            lower = functools.partial(
+                driver.lower, program, sizes=dict(sizes) or None, strides=strides, aliases=aliases, options=self._options
             )
-
-    def _constant_tensors(self, program: Program, sizes: Mapping[str, int]) -> tuple[str, ...]:
-        """Parameters that are bound; none while sizes are open, since nothing can be computed then."""
-        if not self._bound or any(n not in sizes for n in program.sizes):
-            return ()
-        return tuple(n for n in program.parameters if program.tensor(n).base in self._bound)
+            if self._bound:
+                lowered = lower(constants=tuple(n for n in program.parameters if program.tensor(n).base in self._bound))
+                if all(n in sizes for p in lowered.preparations for n in p.sizes):
+                    return lowered
+                # What could be computed once depends on sizes that are still open: each call computes it.
+            return lower()
 
     def _plain_outputs(self, out: Any) -> tuple[np.ndarray, ...] | None:
         """`out` as a complete tuple of plain arrays; None where it is anything else."""

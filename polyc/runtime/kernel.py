@@ -53,7 +53,8 @@ class Kernel:
     only the element types, sizes and layouts it was compiled for; others are an `ArgumentError`.
 
     `alias_is_safe(result, input)` says whether the code may write a result over an input in exactly the same memory.
-    `fixed_sizes` are the sizes baked into the code.  `constants` are the arrays that were made of bound inputs.
+    `fixed_sizes` are the sizes baked into the code.  `bound` are inputs that no call gives, `constants` what
+    was made of them.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Kernel:
         remarks: Sequence[Remark] = (),
         alias_is_safe: Callable[[str, str], bool] = no_alias_is_safe,
         constants: Sequence[np.ndarray] = (),
+        bound: Mapping[str, np.ndarray] | None = None,
     ) -> None:
         self.signature = signature
         self.remarks = tuple(remarks)
@@ -80,6 +82,7 @@ class Kernel:
         self._inputs = input_specs(signature)
         self._results = result_specs(signature)
         self._constants = tuple(constants)
+        self._bound = dict(bound or {})
         self.touched = bytearray(1)
         self._plans = PlanTable()
         # ABI order is parameters, constants, returns; `run` relies on it to concatenate addresses.
@@ -90,13 +93,15 @@ class Kernel:
         return self.signature.name
 
     def __repr__(self) -> str:
-        inputs = ", ".join(f"{a.name}: {a.dtype}" for a in self._inputs)
+        inputs = ", ".join(f"{a.name}: {a.dtype}" for a in self._inputs if a.name not in self._bound)
         results = ", ".join(a.name for a in self._results)
         sizes = "".join(f" {n}={v}" for n, v in self.fixed_sizes.items())
         return f"<polyc kernel {self.name}({inputs}) -> ({results}){sizes}>"
 
     def __call__(self, /, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """Run.  `named` are inputs by name, and sizes that no array determines."""
+        if self._bound:
+            arrays, named = self._with_bound(arrays, named)
         if not named:
             outputs = () if out is None else (out,) if type(out) is np.ndarray else None
             planned = self._plans.run(arrays, outputs) if outputs is not None else None
@@ -108,6 +113,13 @@ class Kernel:
         values = sort_outputs(names, {a.name for a in self._results if a.role == "inout"}, out)
         results = self.run(inputs, values, call.sizes)
         return results[0] if len(results) == 1 else results
+
+    def _with_bound(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """All inputs of a call by position, bound ones included, and the sizes it names."""
+        free = [a.name for a in self._inputs if a.name not in self._bound]
+        call = sort_arguments(self.name, free, self.signature.sizes, (), arrays, named)
+        rest = iter(call.inputs)
+        return tuple(self._bound[a.name] if a.name in self._bound else next(rest) for a in self._inputs), dict(call.sizes)
 
     def run(
         self, inputs: Sequence[np.ndarray], out: Sequence[Any], sizes: Mapping[str, int], proved_aliases: Sequence[Alias] = ()

@@ -127,9 +127,25 @@ def test_kernel_with_open_sizes():
     bound = polyc.compile(FC).bind(W=w)
     lowered = bound.lower()
     assert lowered.fixed_sizes == {"K": 48, "N": 64}
+    assert lowered.preparations  # W has all the sizes that its packing needs
     kernel = bound.specialize()
-    x = normal(7, 48)
-    np.testing.assert_allclose(kernel(x, w), x @ w.T, rtol=1e-4, atol=1e-4)
+    for m in (7, 40):
+        x = normal(m, 48)
+        np.testing.assert_allclose(kernel(x), x @ w.T, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(kernel(X=x, M=m), x @ w.T, rtol=1e-4, atol=1e-4)
+    assert repr(kernel).startswith("<polyc kernel fc(X: f32) -> (Y)")
+    with pytest.raises(polyc.ArgumentError, match="expected 1 input"):
+        kernel(x, w)
+
+
+def test_what_needs_open_sizes_is_computed_at_each_call():
+    text = "def f(float(M) X, float(K) w) -> (Y) { H(m) +=! w(k) where m in 0:M\n Y(m) = X(m) + H(m) }"
+    w = normal(9)
+    bound = polyc.compile(text).bind(w=w)
+    assert bound.lower(normal(5)).preparations and not bound.lower().preparations
+    for x in (normal(5), normal(8)):
+        np.testing.assert_allclose(bound(x), x + w.sum(), rtol=1e-5)
+        np.testing.assert_allclose(bound.specialize()(x), x + w.sum(), rtol=1e-5)
 
 
 def test_accumulated_output_and_ladder():
