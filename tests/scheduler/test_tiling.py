@@ -1,0 +1,183 @@
+"""Motions of accesses, vector indices, register tiles and the loops that a plan makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from polyc.poly.scop import Scop, ScopStatement, extract_scop
+from polyc.poly.tree import Plan, PlanLeaf, PlanLoop, PlanSequence
+from polyc.scheduler.accesses import (
+    MATH_WEIGHT,
+    UNKNOWN_EXTENT,
+    access_motions,
+    index_trips,
+    operation_weight,
+    statement_work,
+    vector_itemsize,
+)
+from polyc.scheduler.tiling import choose_register_tile, choose_vector_index, vector_cost
+from polyc.target import X86_64_V2, X86_64_V3, X86_64_V4
+from tests.scheduler.support import check, check_nest, infer, lower, read
+
+
+def scop_of(text: str, **sizes: int) -> Scop:
+    return extract_scop(*infer(read(text), **sizes))
+
+
+def first(text: str, **sizes: int) -> ScopStatement:
+    return scop_of(text, **sizes).statements[0]
+
+
+MATMUL = "def f(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+SIZES = {"M": 128, "N": 256, "K": 64}
+
+
+# --- accesses --------------------------------------------------------------------------------------------------------
+
+
+def motions(text: str, **sizes: int) -> dict[str, dict[str, str]]:
+    s = first(text, **sizes)
+    return {m.tensor: {i: m.motion(i) for i in s.indices} for m in access_motions(s)}
+
+
+def test_how_addresses_move():
+    found = motions(MATMUL)
+    assert found["C"] == {"m": "strided", "n": "unit", "k": "invariant"}
+    assert found["A"] == {"m": "strided", "n": "invariant", "k": "unit"}
+    assert found["B"] == {"m": "invariant", "n": "unit", "k": "strided"}
+
+
+def test_diagonals_steps_and_reverses():
+    assert motions("def f(float(N,N) X) -> (O) { O(i) = X(i,i) }")["X"]["i"] == "strided"
+    assert motions("def f(float(N) X) -> (O) { O(i) = X(2*i) where i in 0:4 }", N=9)["X"]["i"] == "strided"
+    assert motions("def f(float(N) X) -> (O) { O(i) = X(N-1-i) where i in 0:N }")["X"]["i"] == "unit"
+    assert motions("def f(float(N) X, float(K) W) -> (O) { O(i) +=! X(i+k) * W(k) }")["X"] == {"i": "unit", "k": "unit"}
+
+
+def test_data_dependent_places_are_strided():
+    assert motions("def f(float(N) X, int32(M) I) -> (O) { O(i) = X(I(i)) }")["X"]["i"] == "strided"
+
+
+def test_integers_that_wrap_move_in_no_known_way():
+    text = "def f(float(256) X, float(N) Y) -> (O) { O(i) = X(uint8(i)) + Y(i) where i in 0:N }"
+    assert motions(text)["X"]["i"] == "strided"
+    check(text, {"N": 600})
+
+
+def test_estimates():
+    s = first(MATMUL, M=4)
+    assert index_trips(s) == {"m": 4, "n": UNKNOWN_EXTENT, "k": UNKNOWN_EXTENT}
+    assert statement_work(s) == 4 * UNKNOWN_EXTENT**2 * 2
+    assert operation_weight(first("def f(float(N) X) -> (O) { O(i) = exp(X(i)) + 1.0 }").value) == MATH_WEIGHT + 1
+    mixed = scop_of("def f(float(N) X, double(N) Y) -> (O) { O(i) = X(i) * Y(i) }")
+    assert vector_itemsize(mixed, list(mixed.statements)) == 8
+
+
+# --- vectors and tiles -----------------------------------------------------------------------------------------------
+
+
+def test_costs_count_useless_lanes():
+    s = first("def f(float(N) X) -> (O) { O(i) = X(i) }", N=17)
+    m = access_motions(s)
+    assert vector_cost(m, "i", 16, 16, 1) == 2.5
+    assert vector_cost(m, "i", 17, 16, 1) == pytest.approx(2.5 * 32 / 17)
+    assert vector_cost(m, "i", 0, 16, 1) == 2.5
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes", "vector"),
+    [
+        (MATMUL, SIZES, "n"),
+        ("def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }", SIZES, "k"),
+        ("def f(float(M,N) X) -> (O) { O(j) +=! X(i,j) }", {"M": 64, "N": 64}, "j"),
+        ("def f(float(M,N) X) -> (O) { O(i) +=! X(i,j) }", {"M": 64, "N": 64}, "j"),
+    ],
+)
+def test_the_vector_runs_along_memory(text, sizes, vector):
+    s = first(text, **sizes)
+    chosen = choose_vector_index([s], [{s.name: i} for i in s.indices], 8, True)
+    assert chosen is not None and s.indices[chosen] == vector
+
+
+def test_reductions_are_vectors_only_where_their_order_is_free():
+    s = first("def f(float(N) X) -> (s) { s +=! X(i) }", N=1000)
+    assert choose_vector_index([s], [{"S0": "i"}], 8, True) == 0
+    assert choose_vector_index([s], [{"S0": "i"}], 8, False) is None
+
+
+def test_statements_must_share_the_candidate():
+    scop = scop_of("def f(float(N) X) -> (A, B) { A(i) = X(i)  B(i) = A(i) * 2.0 }", N=100)
+    both = list(scop.statements)
+    assert choose_vector_index(both, [{"S0": "i"}, {"S0": "i", "S1": "i"}], 8, True) == 1
+    assert choose_vector_index(both, [{"S0": "i"}], 8, True) is None
+
+
+@pytest.mark.parametrize("target", [X86_64_V2, X86_64_V3, X86_64_V4], ids=lambda t: t.name)
+def test_register_tiles_fit_the_registers(target):
+    lanes = target.lanes(4)
+    tile = choose_register_tile(first(MATMUL, **SIZES), target, lanes, True)
+    vectors = tile.sizes["n"] // lanes
+    assert tile.vector == "n" and tile.sizes["n"] % lanes == 0
+    assert tile.sizes["m"] * vectors + vectors + 1 <= target.n_registers
+
+
+def test_row_tiles_are_balanced():
+    rows = {
+        m: choose_register_tile(first(MATMUL, **(SIZES | {"M": m})), X86_64_V4, 16, True).sizes["m"] for m in (6, 7, 8, 12, 13)
+    }
+    assert rows == {6: 6, 7: 4, 8: 4, 12: 6, 13: 5}
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_extents_without_a_tile(n):
+    for name in "MNK":
+        tile = choose_register_tile(first(MATMUL, **(SIZES | {name: n})), X86_64_V4, 16, True)
+        assert all(size >= 1 for size in tile.sizes.values())
+
+
+def test_rows_that_stream_are_added_in_memory_order():
+    text = "def f(float(M,N) X) -> (O) { O(j) +=! X(i,j) }"
+    tile = choose_register_tile(first(text, M=1000, N=4000), X86_64_V4, 16, True)
+    assert tile.streamed == {"i": 8} and tile.sizes == {"j": 1024}
+    for sizes in ({"M": 9, "N": 300}, {"M": 8, "N": 1025}, {"M": 17, "N": 130}):
+        check(text, sizes)
+
+
+# --- plans -----------------------------------------------------------------------------------------------------------
+
+
+def loops(plan: Plan) -> list[PlanLoop]:
+    match plan:
+        case PlanLeaf():
+            return []
+        case PlanSequence():
+            return [x for child in plan.children for x in loops(child)]
+        case PlanLoop():
+            return [plan, *loops(plan.child)]
+
+
+def test_transposes_are_cut_into_squares():
+    lowered = lower("def f(float(M,N) X) -> (O) { O(j,i) = X(i,j) * 2.0 }", {"M": 100, "N": 130})
+    tiles = [x for x in loops(lowered.plan) if x.part == "tile"]
+    assert len(tiles) == 2 and len({x.size for x in tiles}) == 1
+    for sizes in ({"M": 1, "N": 130}, {"M": 31, "N": 33}, {"M": 0, "N": 4}):
+        check("def f(float(M,N) X) -> (O) { O(j,i) = X(i,j) * 2.0 }", sizes)
+
+
+def test_every_tile_has_its_points():
+    for text, sizes in ((MATMUL, SIZES), ("def f(float(M,N) X) -> (O) { O(j,i) = X(i,j) * 2.0 }", {"M": 100, "N": 130})):
+        found = loops(lower(text, sizes).plan)
+        for tile in (x for x in found if x.part == "tile" and x.mark is None and not x.period):
+            inner = [x.size for x in found if x.rows.keys() & tile.rows.keys() and x.part == "point"]
+            assert tile.size in inner or any(x.period == tile.size for x in found)
+
+
+@pytest.mark.parametrize("level", [X86_64_V2, X86_64_V3, X86_64_V4], ids=lambda t: t.name)
+def test_machines_with_small_caches_cut_blocks(level):
+    tiny = replace(level, l1=1 << 10, l2=1 << 12, l3=1 << 14)
+    for text in (MATMUL, "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"):
+        for sizes in ({"M": 25, "N": 70, "K": 40}, {"M": 130, "N": 33, "K": 9}):
+            check_nest(lower(text, sizes, target=tiny), sizes)
+            check_nest(lower(text, sizes, False, target=tiny), sizes)
