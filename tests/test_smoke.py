@@ -39,3 +39,4 @@ def test_decorated_function() -> None:
 
 def test_einsum() -> None:
     np.testing.assert_allclose(polyc.einsum("md,nd->mn", X, W), X @ W.T, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(polyc.einsum_operator("md,nd->mn")(X, W), X @ W.T, rtol=1e-4, atol=1e-4)

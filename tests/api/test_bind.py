@@ -3,6 +3,8 @@
 # ruff: noqa: F821, UP037 (the body and the annotations of an operator are not Python's)
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -215,3 +217,26 @@ def test_no_more_prepared_sets_than_the_limit():
         made._made[n] = ()
         made._remember(n)
     assert len(made._made) == MAX_PREPARED and 0 not in made._made
+
+
+def test_same_bits_at_any_number_of_threads():
+    x, w = normal(200, 300), normal(333, 300, seed=1)
+    bound = polyc.compile(FC).bind(W=w)
+    results = []
+    try:
+        for n in (1, 2, 4):
+            polyc.set_num_threads(n)
+            results.append(bound(x))
+    finally:
+        polyc.set_num_threads(None)
+    assert results[0].tobytes() == results[1].tobytes() == results[2].tobytes()
+    np.testing.assert_allclose(results[0], x @ w.T, rtol=1e-4, atol=1e-3)
+
+
+def test_first_calls_from_many_threads():
+    bound = polyc.compile(FC).bind(W=normal(96, 64))
+    inputs = [normal(40 + n % 3, 64, seed=n) for n in range(12)]
+    with ThreadPoolExecutor(6) as pool:
+        for x, y in zip(inputs, pool.map(bound, inputs), strict=True):
+            np.testing.assert_allclose(y, x @ normal(96, 64).T, rtol=1e-4, atol=1e-4)
+    assert bound._preparations.n_runs == 1
