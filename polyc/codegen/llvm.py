@@ -7,6 +7,7 @@ arguments are noalias; `statements` writes what is in it.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from polyc.codegen import vectors
 from polyc.codegen.builder import Function, Module, Val, float_val, int_val
@@ -14,7 +15,7 @@ from polyc.codegen.context import Context, State
 from polyc.codegen.expressions import eval_expr
 from polyc.codegen.openmp import argument_text
 from polyc.codegen.statements import emit_body
-from polyc.ir.expr import Call, Const, Expr, int_const, simplify_int
+from polyc.ir.expr import Call, Const, Expr, Size, int_const, simplify_int
 from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node
 from polyc.target import BASELINE, Target
 
@@ -49,25 +50,49 @@ def _emit_entry(nest: LoopNest, target: Target, module: Module) -> None:
 
     values = {**buffers, **{f"size {n}": v for n, v in params.items()}, **{f"hidden {n}": v for n, v in hidden.items()}}
     arguments = {key: Val(f"%a{n}", value.type) for n, (key, value) in enumerate(values.items())}
-    types = {b.name: b.dtype for b in nest.buffers}
-    by_name = {b.name: b for b in nest.buffers}
-    state = State(
-        nest,
-        target,
-        module,
-        fn,
-        {name: arguments[f"size {name}"] for name in params},
-        {name: arguments[name] for name in buffers},
-        {name: arguments[f"hidden {name}"] for name in hidden},
-        types,
-        by_name,
-    )
-    name = f'@"{nest.name}.body"'
+
+    def make_state(version: LoopNest) -> State:
+        return State(
+            version,
+            target,
+            module,
+            fn,
+            {name: arguments[f"size {name}"] for name in params},
+            {name: arguments[name] for name in buffers},
+            {name: arguments[f"hidden {name}"] for name in hidden},
+            {b.name: b.dtype for b in version.buffers},
+            {b.name: b for b in version.buffers},
+        )
+
     guards = has_guards(nest.body)
     if guards:
         fn.effect("store i64 -1, ptr %error, align 8")
-    operands = [argument_text(state, key, value) for key, value in values.items()]
-    fn.effect(f"call void {name}({', '.join(operands)})")
+
+    def call(version: LoopNest) -> None:
+        operands = [argument_text(make_state(version), key, value) for key, value in values.items()]
+        fn.effect(f'call void @"{version.name}.body"({", ".join(operands)})')
+
+    versions = [nest]
+    unit = _unit_version(nest)
+    if unit is None:
+        call(nest)
+    else:
+        versions.append(unit)
+        condition: Val | None = None
+        for general, special in zip(nest.buffers, unit.buffers, strict=True):
+            if general is not special:
+                stride = special.strides[-1]
+                assert isinstance(stride, Const)
+                is_unit = fn.compare("icmp eq", params[_stride_name(general)], int_val(int(stride.value)))
+                condition = fn.and_(condition, is_unit)
+        assert condition is not None
+        then, other, after = fn.new_block("unit"), fn.new_block("general"), fn.new_block("done")
+        fn.branch_if(condition, then, other)
+        for block, version in ((then, unit), (other, nest)):
+            fn.place(block)
+            call(version)
+            fn.branch(after)
+        fn.place(after)
     if guards:
         check = fn.effect_value("load i64, ptr %error, align 8", "i64")
         code = fn.convert("trunc", fn.binary("add", check, int_val(1)), "i32")
@@ -75,10 +100,30 @@ def _emit_entry(nest: LoopNest, target: Target, module: Module) -> None:
     else:
         fn.current.terminator = "ret i32 0"
 
-    texts = [argument_text(state, key, value) for key, value in arguments.items()]
-    state.fn = Function(module, f"define internal void {name}({', '.join(texts)}) noinline")
-    emit_body(state, Context(), nest.body)
-    state.fn.current.terminator = "ret void"
+    for version in versions:
+        state = make_state(version)
+        texts = [argument_text(state, key, value) for key, value in arguments.items()]
+        state.fn = Function(module, f'define internal void @"{version.name}.body"({", ".join(texts)}) noinline')
+        emit_body(state, Context(), version.body)
+        state.fn.current.terminator = "ret void"
+
+
+def _stride_name(buffer: Buffer) -> str:
+    last = buffer.strides[-1]
+    assert isinstance(last, Size)
+    return last.name
+
+
+def _unit_version(nest: LoopNest) -> LoopNest | None:
+    """The nest for arrays whose last stride is one element, where nothing is known of any array's strides: code that is
+    compiled ahead of time then runs at full speed on ordinary arrays and still takes all others."""
+    arguments = [b for b in nest.buffers if b.space == "argument" and b.strides]
+    if not arguments or not all(isinstance(b.strides[-1], Size) for b in arguments):
+        return None
+    buffers = tuple(
+        replace(b, strides=(*b.strides[:-1], int_const(b.dtype.itemsize))) if b in arguments else b for b in nest.buffers
+    )
+    return replace(nest, name=f"{nest.name}.unit", buffers=buffers)
 
 
 def _emit_workspace(nest: LoopNest, module: Module) -> None:

@@ -88,7 +88,7 @@ def _emit_guard(state: State, ctx: Context, node: Guard) -> None:
 
 def _declare_report(state: State) -> None:
     """Only the first failure is kept: the check number changes from -1 once."""
-    state.module.extra["report"] = f'''
+    state.module.extra[f"{state.nest.name}.report"] = f'''
 define internal void @"{state.nest.name}.report"(ptr %error, i64 %check, i64 %value, i64 %bound) noinline cold {{
   %pair = cmpxchg ptr %error, i64 -1, i64 %check seq_cst seq_cst, align 8
   %first = extractvalue {{ i64, i1 }} %pair, 1
@@ -243,9 +243,42 @@ def _emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val)
         if state.target.has_masks:
             inside = Predicate(Call("lt", (Index(loop.var), loop.upper)), loop.var)
             emit_body(state, ctx.bind_lanes(loop.var, start, lanes).under(inside), loop.body)
+        elif _is_repeatable(state, loop):
+            # The last vector once more, moved back to end where the loop ends: it stores what is there already.
+            is_long = fn.compare("icmp sge", trip, int_val(lanes))
+            with fn.when(is_long):
+                emit_vectors(1)(fn.binary("sub", upper, int_val(lanes)))
+            state.invalidate_all()
+            with fn.when(fn.not_(is_long)):
+                _emit_rest(state, ctx, loop, start, upper)
         else:
-            _emit_serial(state, replace(ctx, is_remainder=True), loop, start, upper)
+            _emit_rest(state, ctx, loop, start, upper)
     state.invalidate_all()
+
+
+def _is_repeatable(state: State, loop: Loop) -> bool:
+    """Whether running iterations twice changes nothing: only stores, of values that no store in the loop changes."""
+    stores = [node for node in loop.body if isinstance(node, Store)]
+    written = {name for node in stores for name in (node.buffer, *state.by_name[node.buffer].may_alias)}
+    used = {read.tensor for node in stores for expr in (node.value, *node.subscripts) for read in reads(expr)}
+    aliases = {name for buffer in used for name in state.by_name[buffer].may_alias}
+    return len(stores) == len(loop.body) and written.isdisjoint(used | aliases)
+
+
+def _emit_rest(state: State, ctx: Context, loop: Loop, start: Val, upper: Val) -> None:
+    """Fewer iterations than lanes, without masks: vectors of half and a quarter of the lanes, the others one by one."""
+    fn, lanes = state.fn, loop.lanes
+    rest = fn.binary("sub", upper, start)
+    width = lanes
+    while lanes & (lanes - 1) == 0 and width > max(2, lanes // 4):
+        base = fn.binary("add", start, fn.binary("and", rest, int_val(-width)))
+        width //= 2
+        with fn.when(fn.compare("icmp ne", fn.binary("and", rest, int_val(width)), int_val(0))):
+            emit_body(state, ctx.bind_lanes(loop.var, base, width), loop.body)
+        state.invalidate_all()
+    base = fn.binary("add", start, fn.binary("and", rest, int_val(-width))) if width < lanes else start
+    with fn.when(fn.compare("icmp slt", base, upper)):
+        _emit_serial(state, replace(ctx, is_remainder=True), loop, base, upper)
 
 
 def _modulo(fn: Function, trip: Val, width: int) -> Val:
