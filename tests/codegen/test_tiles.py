@@ -45,11 +45,11 @@ def selects(node: object) -> int:
     return 0
 
 
-def agrees(body: tuple[Node, ...], n: int, extents: dict[str, int]) -> tuple[Node, ...]:
+def agrees(body: tuple[Node, ...], n: int, extents: dict[str, int], tied: frozenset[str] = frozenset()) -> tuple[Node, ...]:
     """Split `body`, run both nests on the same arrays and compare all bytes."""
     names = list(extents)
     buffers = tuple(argument(name, (int_const(extents[name]),), p) for p, name in enumerate(names))
-    new = split_partial_tiles(body)
+    new = split_partial_tiles(body, tied)
     results = []
     for version in (body, new):
         rng = np.random.default_rng(1)
@@ -177,3 +177,20 @@ def test_initial_values_become_full_with_their_loop():
     (outer,) = agrees((tile_loop(held),), 10, {"X": 16, "O": 16})
     full = outer.body[0].body[0]
     assert full.initial[0].nest[0].upper == int_const(4) and full.body[0].upper == int_const(4)
+
+
+def test_neighbours_tied_by_registers_are_versioned_together():
+    # The second nest of the pair runs further than the first: its own condition counts too, whichever comes first.
+    test = call("lt", call("add", T, I), call("sub", N, 2))
+    place = call("add", T, I)
+    short = expanded("i", int_const(1), 1, Store("P", (place,), Select(test, Read("X", (place,)), ZERO)))
+    long = expanded("i", int_const(4), 4, Store("O", (place,), Select(test, Read("P", (place,)), ZERO)))
+    for pair in ((short, long), (long, short)):
+        body = (tile_loop(*pair),)
+        (outer,) = agrees(body, 8, {"X": 16, "O": 16, "P": 16}, frozenset({"P"}))
+        (choice,) = outer.body
+        assert len(choice.body) == 2 and choice.orelse == pair
+        assert not any(map(selects, choice.body))
+        assert {str(e) for e in walk(choice.condition) if isinstance(e, Call) and e.op == "lt"} >= {
+            str(call("lt", call("add", T, 3), call("sub", N, 2)))
+        }
