@@ -76,6 +76,8 @@ def _reason_against(producer: Statement, consumers: list[Statement], own: dict, 
         return "it has run-time guards"
     if not producer.has_plain_left:
         return "its left side is computed"
+    if any(r.tensor == producer.target for r in reads(producer.value)):
+        return "it is defined by its own elements"
     weight = operation_weight(producer.value)
     is_copy = weight == 0 and not any(isinstance(n, Cast) for n in walk(producer.value))
     size = sum(1 for _ in walk(producer.value))

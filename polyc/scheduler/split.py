@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Read, identity_of, int_const, simplify_int, substitute
+from polyc.ir.expr import Call, Const, Expr, Index, Read, identity_of, int_const, reads, simplify_int, substitute
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.poly.domains import map_domain, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
@@ -65,6 +65,8 @@ def _volume(s: Statement, names: tuple[str, ...], ranges: Ranges) -> int | None:
 def _index_to_split(s: Statement, ranges: Ranges) -> str | None:
     if s.reduction is None or not s.reduction_indices or ranges.statements[s.name].guards:
         return None
+    if any(r.tensor == s.target for r in reads(s.value)):
+        return None  # a recurrence: its parts would wait for the whole
     results, points = _volume(s, s.left_indices, ranges), _volume(s, s.reduction_indices, ranges)
     if (results is None and s.left_indices) or (results is not None and (results >= FEW_RESULTS or results == 0)):
         return None

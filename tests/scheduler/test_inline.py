@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from polyc.ir.expr import Call, Index, Read, int_const
+from polyc.ir.expr import Call, Const, Index, Pad, Read, int_const, reads
 from polyc.ir.interpret import interpret
 from polyc.ir.program import Program, Statement
+from polyc.ir.types import F32
 from polyc.ir.verify import verify_program
 from polyc.poly.ranges import Ranges
 from polyc.scheduler.inline import inline_producers
@@ -174,3 +175,24 @@ def test_a_padded_temporary_in_an_initial_value_keeps_its_border():
       E(i) = exp(b(i))  T(i) = pad(E(i), 3.0) where i in 0:N  Y(i) = T(i) where i in 0:N  Y(i) += X(i,k) }"""
     for length in (0, 7, 40):
         check(text, {"L": length, "N": 40, "K": 30})
+
+
+def test_recurrences_stay():
+    # T[i] = X[i] + T[i - 1]: its value cannot be computed where it is read.
+    program, ranges = infer(read("def f(float(N) X) -> (Y) { T(i) = X(i)  Y(i) = T(i) * 2.0 }"))
+    first, second = program.statements
+    before = Pad(Read("T", (Call("sub", (Index("i"), int_const(1))),)), Const(0.0, F32))
+    for own in (before, before.read):
+        scan = replace(first, value=Call("add", (first.value, own)))
+        new, _, remarks = inline_producers(replace(program, statements=(scan, second)), ranges)
+        assert new.statements == (scan, second) and "own elements" in remarks[0].message
+
+
+def test_of_a_circle_of_statements_one_stays():
+    # T[i] = U[i - 1] * 2, U[i] = T[i] + X[i]: T may be computed in U, which then reads itself.
+    program, ranges = infer(read("def f(float(N) X) -> (Y) { T(i) = X(i)  U(i) = T(i) + X(i)  Y(i) = U(i) * 2.0 }"))
+    t, u, y = program.statements
+    t = replace(t, value=Call("mul", (Read("U", (Call("sub", (Index("i"), int_const(1))),)), Const(2.0, F32))))
+    new, _, _ = inline_producers(replace(program, statements=(t, u, y)), ranges)
+    assert [s.target for s in new.statements] == ["U", "Y"]
+    assert {r.tensor for s in new.statements for r in reads(s.value)} == {"U", "X"}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from polyc.ir.expr import Const
+from polyc.ir.expr import Call, Const, Index, Pad, Read, int_const
 from polyc.ir.program import Program
+from polyc.ir.types import F32
 from polyc.poly.ranges import Ranges
 from polyc.scheduler import split
 from polyc.scheduler.split import CHUNK_POINTS, MINIMUM_POINTS, split_reductions
@@ -54,6 +57,16 @@ def test_all_reduction_indices_count():
 
 def test_guarded_reductions_stay():
     assert not is_split("def f(float(M) X, int32(N) I) -> (s) { s +=! X(I(i)) }", N=BIG)
+
+
+def test_recurrences_stay():
+    # s[i] += s[i - 1] * X[j]: a part of s[i] needs all of s[i - 1].
+    program, ranges = infer(read("def f(float(N) X, float(3) b) -> (s) { s(i) +=! b(i) * X(j) }"), N=BIG)
+    (own,) = program.statements
+    before = Pad(Read("s", (Call("sub", (Index("i"), int_const(1))),)), Const(1.0, F32))
+    scan = replace(own, value=Call("mul", (before, Read("X", (Index("j"),)))))
+    assert len(split_reductions(program, ranges)[0].statements) == 2
+    assert split_reductions(replace(program, statements=(scan,)), ranges)[0].statements == (scan,)
 
 
 def test_the_initial_value_belongs_to_the_second_stage():
