@@ -1,7 +1,8 @@
 """The nodes of a loop nest: stores, updates, guards, branches and loops of every kind.
 
 Every loop becomes a guarded region; vector loops a main loop of interleaved vectors, a loop of single vectors, and a masked
-tail (a scalar one where the target has no masks).
+tail.  Where the target has no masks, the last vector is moved back to end with the loop, or the tail is done by narrower
+vectors and one by one.
 """
 
 from __future__ import annotations
@@ -266,11 +267,14 @@ def _is_repeatable(state: State, loop: Loop) -> bool:
 
 
 def _emit_rest(state: State, ctx: Context, loop: Loop, start: Val, upper: Val) -> None:
-    """Fewer iterations than lanes, without masks: vectors of half and a quarter of the lanes, the others one by one."""
+    """Fewer iterations than lanes, without masks: vectors of half and a quarter of the lanes, the others one by one.
+
+    Reductions go one by one at once: combining the lanes of another accumulator costs more than it saves."""
     fn, lanes = state.fn, loop.lanes
     rest = fn.binary("sub", upper, start)
     width = lanes
-    while lanes & (lanes - 1) == 0 and width > max(2, lanes // 4):
+    narrowest = max(2, lanes // 4) if all(isinstance(node, Store) for node in loop.body) and not lanes & (lanes - 1) else lanes
+    while width > narrowest:
         base = fn.binary("add", start, fn.binary("and", rest, int_val(-width)))
         width //= 2
         with fn.when(fn.compare("icmp ne", fn.binary("and", rest, int_val(width)), int_val(0))):

@@ -1,0 +1,64 @@
+"""The rest of a vector loop on targets without masks: a last vector moved back, or narrower ones; the same as with masks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polyc.ir.expr import Const
+from polyc.ir.loops import Loop, LoopNest, Store
+from polyc.ir.types import DTYPES, F32
+
+from .support import LEVELS, argument, c, compiled, i, n, op, random_array, rd, strides_of, target
+from .test_shuffles import Fenced
+
+
+@pytest.fixture(params=LEVELS)
+def level(request):
+    return request.param
+
+
+def loop_of(body, lanes, upper=None):
+    return Loop("i", c(0), upper or n("N"), 1, "vector", body, lanes=lanes, interleave=2)
+
+
+@pytest.mark.parametrize("name", ["f32", "f64", "i8", "bool", "u16", "i64"])
+def test_tails_stay_inside(level, name):
+    dtype, fence, rng = DTYPES[name], Fenced(), np.random.default_rng(1)
+    lanes = target(level).lanes(dtype.itemsize)
+    x, y = argument("X", dtype, (n("N"),), 0), argument("Y", dtype, (n("N"),), 1)
+    code = compiled(
+        LoopNest("f", ("N", *strides_of(x, y)), (x, y), (loop_of((Store("Y", (i("i"),), rd("X", i("i"))),), lanes),)), level
+    )
+    other = Fenced()
+    for size in {*range(2 * lanes + 2), 5 * lanes - 1}:
+        values = random_array(rng, dtype, (size,))
+        for at_end in (False, True):
+            a, b = fence.place(values, at_end), other.place(np.zeros_like(values), at_end)
+            code.run({"X": a, "Y": b}, {"N": size})
+            np.testing.assert_array_equal(b, values)
+
+
+def test_a_value_made_from_itself_is_made_once(level):
+    y = argument("Y", F32, (n("N"),), 0)
+    body = (Store("Y", (i("i"),), op("add", rd("Y", i("i")), Const(1.0, F32))),)
+    code = compiled(LoopNest("f", ("N", *strides_of(y)), (y,), (loop_of(body, target(level).lanes(4)),)), level)
+    for size in range(40):
+        out = np.zeros(size, "f4")
+        code.run({"Y": out}, {"N": size})
+        assert (out == 1).all()
+
+
+def test_an_alias_is_read_once(level):
+    x, y = argument("X", F32, (n("N"),), 0), argument("Y", F32, (n("N"),), 1)
+    for shared in ((("Y",), ()), ((), ("X",))):
+        buffers = tuple(
+            type(b)(b.name, b.dtype, b.shape, b.strides, b.space, b.position, names)
+            for b, names in zip((x, y), shared, strict=True)
+        )
+        body = (Store("Y", (i("i"),), op("add", rd("X", i("i")), Const(1.0, F32))),)
+        code = compiled(LoopNest("f", ("N", *strides_of(x, y)), buffers, (loop_of(body, target(level).lanes(4)),)), level)
+        for size in range(40):
+            out = np.zeros(size, "f4")
+            code.run({"X": out, "Y": out}, {"N": size})
+            assert (out == 1).all(), (size, shared)
