@@ -13,7 +13,17 @@ from functools import cached_property
 from typing import Any
 
 from polyc.config import Options, debugging, default_options
-from polyc.diagnostics import ArgumentError, CompileBudgetError, Diagnostic, InternalError, PolycError, Remark, suggest_name
+from polyc.diagnostics import (
+    ArgumentError,
+    CompileBudgetError,
+    Diagnostic,
+    InternalError,
+    PolycError,
+    RangeError,
+    Remark,
+    UnsupportedError,
+    suggest_name,
+)
 from polyc.ir.expr import int_const
 from polyc.ir.loops import LoopNest
 from polyc.ir.program import Program, specialize_sizes
@@ -270,8 +280,10 @@ def _climb_down(
     from polyc.poly.tree import build_schedule
     from polyc.scheduler import refine_rows
     from polyc.scheduler.preparation import add_constants
+    from polyc.scheduler.storage import fold_steps
 
     dependences = compute_dependences(scop)
+    _refuse_circles(scop, dependences)
     for name, rung in _rungs(options):
         try:
             rows = _find_rows(name, scop, dependences)
@@ -285,10 +297,12 @@ def _climb_down(
             schedule = build_schedule(final, refined.plan)
             violation = prove_values(final, needed, schedule) or prove_storage(final, needed, schedule, storage)
             if violation is None:
+                storage, found = fold_steps(final, needed, schedule, refined.plan, storage)
                 nest = build_loop_nest(final, schedule, storage, full_signature, aliases, groups)
                 check_code_size(nest)
                 label = name if rung is options else f"{name}, simplified"
-                remarks = [*remarks, Remark("passed", "schedule", f"{label}: proved by value and by storage"), *refined.remarks]
+                remarks = [*remarks, Remark("passed", "schedule", f"{label}: proved by value and by storage")]
+                remarks += [*refined.remarks, *found]
                 returned = {r.name: r.version for r in scop.program.returns}
                 return Lowered(
                     program,
@@ -308,17 +322,32 @@ def _climb_down(
                     panels={name: f.panel for name, f in storage.items() if f.panel is not None},
                 )
             remarks.append(Remark("missed", "schedule", f"{name} is not proved: {violation}"))
-        except CompileBudgetError as error:
+        except (CompileBudgetError, UnsupportedError) as error:
             remarks.append(Remark("missed", "schedule", f"{name}: {error.diagnostics[0].message}"))
         except Exception as error:
             # A fault of ours on one rung is no reason to refuse the program: the next rung is simpler, and proved as well.
             if debugging():
                 raise
             remarks.append(Remark("missed", "schedule", f"{name}: internal fault, {type(error).__name__}: {error}"))
+    if dependences.has_recurrence():
+        message = f"no order of loops was found that computes every element of {program.name} before it is read"
+        help = "check the subscripts and ranges of the recurrence: an element may need itself through others"
+        raise UnsupportedError(Diagnostic("unsupported-recurrence", message, program.statements[0].span, help))
     details = "; ".join(r.message for r in remarks if r.pass_name == "schedule")
     message = f"no schedule of {program.name} could be proved ({details})"
     help = "this is a bug in polyc; please report it with the operator and the sizes"
     raise InternalError(Diagnostic("internal-schedule", message, None, help))
+
+
+def _refuse_circles(scop: Any, dependences: Any) -> None:
+    from polyc.poly.dependences import find_circular
+
+    found = find_circular(scop, dependences)
+    if found is not None:
+        s, point = found
+        message = f"an element of {scop.tensors[s.target].base} needs its own value, at {point}"
+        help = "a recurrence reads elements that other statements, or earlier points, have computed; check the ranges"
+        raise RangeError(Diagnostic("range-circular", message, s.origin.span, help))
 
 
 def _alias_test(scop: Any, schedule: Any, returned: Mapping[str, str]) -> Callable[[str, str], bool]:

@@ -130,7 +130,7 @@ class _Translator:
         is_init = name.startswith("init_")
         values = dict(zip(s.elements if is_init else s.indices, map(simplify, args), strict=True))
         place = tuple(Index(e) for e in s.elements) if is_init else s.subscripts
-        buffer, subscripts = self._fold(s.target, tuple(substitute(e, values) for e in place), ranges)
+        buffer, subscripts = self._fold(s.target, tuple(self._expression(e, values, ranges) for e in place), ranges)
         value = self._expression(s.init if is_init else s.value, values, ranges)
         if is_init:
             return [] if _is_same_cell(value, buffer, subscripts) else [Store(buffer, subscripts, value, name)]

@@ -371,7 +371,7 @@ def _collect_inequalities(
     s: Statement, sizes: Mapping[str, int], tensors: Mapping[str, tuple[Interval, ...]], partial: set[str]
 ) -> list[_Inequality]:
     """What the reads ask for.  Data-dependent subscripts ask for nothing here."""
-    roots = [s.value] + [clause.value for clause in s.where if isinstance(clause, Exists)]
+    roots = [s.value, *s.subscripts] + [clause.value for clause in s.where if isinstance(clause, Exists)]
     if s.reduction is not None:
         roots.append(s.reduction.init)
     result = []

@@ -112,6 +112,13 @@ def _prove_statement(
                     report.diagnostics.append(Diagnostic("unsupported-init-subscript", message, place, help_text))
                     continue
                 guarded.setdefault((site.read, d), []).append(join_conditions(site.conditions))
+    for d, sub in enumerate(s.subscripts):
+        if is_data_dependent(sub) and s.target in tensors:
+            if "value" not in frames:
+                frames["value"] = _make_frame(solution, "value", tensors[s.target], sizes)
+            written = ReadSite(Read(s.target, s.subscripts, s.span), (), "value", False)
+            if _prove_subscript(program, frames["value"], written, d, tensors[s.target][d], sizes, report) == "guard":
+                guarded.setdefault((written.read, d), []).append(None)
     if guarded:
         report.guards[s.name] = tuple(GuardedSubscript(r, d, _any_of(conditions)) for (r, d), conditions in guarded.items())
 

@@ -14,7 +14,7 @@ class ReadSite:
     """One occurrence of a read.
 
     `conditions`: conditions of the enclosing selections with the arm the read stands in (True: `then`).
-    `place`: in the value, in the initial value of the reduction (over the left indices), or in an `exists` clause.
+    `place`: in the value or a left subscript, in the initial value of the reduction, or in an `exists` clause.
     `is_padded`: directly under `Pad`, which makes it where it is inside the tensor only.
     """
 
@@ -45,6 +45,8 @@ def collect_reads(statement: Statement) -> list[ReadSite]:
                     visit(child, conditions, place)
 
     visit(statement.value, (), "value")
+    for subscript in statement.subscripts:
+        visit(subscript, (), "value")
     if statement.reduction is not None:
         visit(statement.reduction.init, (), "init")
     for clause in statement.where:

@@ -37,6 +37,12 @@ class Member:
     kind: Kind
     rows: Mapping[str, Row]
     """Row by statement name, for every statement below the band."""
+    inner: Kind | None = None
+    """What the member is inside the members before it, if that differs: they may carry all that makes it sequential."""
+
+    @property
+    def kind_inside(self) -> Kind:
+        return self.inner or self.kind
 
 
 @dataclass(frozen=True, slots=True)

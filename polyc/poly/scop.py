@@ -22,6 +22,7 @@ from polyc.ir.expr import (
     substitute,
     with_children,
 )
+from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement, element_names
 from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
@@ -68,7 +69,9 @@ class ScopStatement:
     init: Expr | None
     domain: islpy.Set  # [sizes] -> { S[indices] }
     write: islpy.Map  # [sizes] -> { S[indices] -> T[e] }
-    accesses: tuple[Access, ...]  # of `value`
+    writes_exactly: bool
+    """False for a scatter: `write` is then the whole of each dimension whose subscript depends on data."""
+    accesses: tuple[Access, ...]  # of `value` and of data-dependent left subscripts
     init_accesses: tuple[Access, ...]  # of `init`, over { init_S[elements] -> T[e] }
     init_domain: islpy.Set | None  # [sizes] -> { init_S[elements] }: the statement's region of the target
     extents: dict[str, Expr]
@@ -82,6 +85,13 @@ class ScopStatement:
     @property
     def left(self) -> tuple[str, ...]:
         return self.origin.left_indices
+
+    @property
+    def separate_left(self) -> tuple[str, ...]:
+        """Left indices in which no two instances of one element differ: each is alone in some subscript."""
+        forms = [index_coefficients(e) for e in self.subscripts]
+        alone = {i for form in forms if form is not None and len(form) == 1 for i in form}
+        return tuple(i for i in self.left if i in alone)
 
     @property
     def elements(self) -> tuple[str, ...]:
@@ -174,10 +184,15 @@ def _extract_statement(s: Statement, tensors: dict[str, ScopTensor], ranges: Ran
 
         return rewrite(expr, rule)
 
-    subscripts = tuple(_minus(substitute(e, shift), l) for e, l in zip(s.subscripts, target.lower, strict=True))
+    written = zero_based(Read(s.target, s.subscripts))
+    assert isinstance(written, Read)
+    subscripts = written.subscripts
     elements = element_names(s.target, subscripts)
     guards, clamp = _build_guards(own.guards, tensors, zero_based)
     value = clamp(zero_based(s.value))
+    clamped = clamp(written)
+    assert isinstance(clamped, Read)
+    subscripts = clamped.subscripts
     init = None if s.reduction is None else zero_based_init(s.reduction.init)
     extents = {i: simplify(own.indices[i].extent) for i in s.indices}
 
@@ -185,9 +200,12 @@ def _extract_statement(s: Statement, tensors: dict[str, ScopTensor], ranges: Ran
     names = {i: n for n, i in enumerate(s.indices)}
     domain = _shift_domain(own.domain, s, own.indices, ranges).intersect_params(ranges.context)
     value = _expand_pads(value, tensors, Affine(space, names), domain)
-    write, exact = _relation(Affine(space, names), domain, subscripts, target, ranges)
-    assert exact, "left sides are affine"
-    accesses = tuple(_accesses(value, Affine(space, names), domain, tensors, ranges))
+    write, is_exact = _relation(Affine(space, names), domain, subscripts, target, ranges)
+    accesses = tuple(
+        access
+        for expr in (value, *(() if is_exact else subscripts))
+        for access in _accesses(expr, Affine(space, names), domain, tensors, ranges)
+    )
     init_domain: islpy.Set | None = None
     init_accesses: tuple[Access, ...] = ()
     if init is not None:
@@ -214,6 +232,7 @@ def _extract_statement(s: Statement, tensors: dict[str, ScopTensor], ranges: Ran
         init,
         domain,
         write,
+        is_exact,
         accesses,
         init_accesses,
         init_domain,

@@ -32,6 +32,7 @@ class Use:
     space: str
     is_write: bool
     reduces: bool
+    is_exact: bool
     to_element: islpy.Map  # [sizes] -> { I[i] -> T[e] }
     cells: islpy.Map  # [sizes] -> { T[e] -> buffer[c] }, for all integer e
     to_cell: islpy.Map  # [sizes] -> { I[i] -> buffer[c] }
@@ -114,16 +115,18 @@ def collect_uses(scop: Scop, storage: Storage) -> list[Use]:
         whole = (None,) * len(tensor.shape)
         return storage.get(version) or Folding(version, whole, "shared" if tensor.role == "temporary" else "argument")
 
-    def add(instances: str, version: str, relation: islpy.Map, is_write: bool, reduces: bool = False) -> None:
+    def add(
+        instances: str, version: str, relation: islpy.Map, is_write: bool, reduces: bool = False, is_exact: bool = True
+    ) -> None:
         if relation.is_empty():
             return  # instances that never run have no place in the schedule
         place = folding(version)
         cells = element_to_cell(relation.range().get_space(), place)
         to_cell = relation.apply_range(cells)
-        uses.append(Use(instances, version, place.buffer, place.space, is_write, reduces, relation, cells, to_cell))
+        uses.append(Use(instances, version, place.buffer, place.space, is_write, reduces, is_exact, relation, cells, to_cell))
 
     for s in scop.statements:
-        add(s.name, s.target, s.write, True, s.is_reduction)
+        add(s.name, s.target, s.write, True, s.is_reduction, s.writes_exactly)
         for tensor, relation in reads_by_tensor(s.accesses).items():
             add(s.name, tensor, relation, False)
         if s.init_domain is not None:
@@ -274,8 +277,8 @@ def _check_concurrent(loop: ConcurrentLoop, theta: Theta, group: list[Use]) -> V
             if use.is_write and m < n:
                 continue
             pairs = w.to_cell.apply_range(use.to_cell.reverse())
-            if loop.window is not None and use is w and w.reduces:
-                # Lanes of a vectorised reduction have accumulators of their own.
+            if loop.window is not None and use is w and w.reduces and w.is_exact:
+                # Lanes of a vectorised reduction have accumulators of their own; those of a scatter meet in memory.
                 pairs = pairs.subtract(w.to_element.apply_range(use.to_element.reverse()))
             clash = _overlapping(loop, theta, pairs, w.instances, use.instances)
             if not clash.is_empty():

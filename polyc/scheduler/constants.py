@@ -15,7 +15,7 @@ from polyc.ir.expr import Call, Expr, Index, Read, reads, simplify_int, walk
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement, Where
 from polyc.ir.types import DType
 from polyc.poly.ranges import Interval, Ranges
-from polyc.poly.rows import Band, Leaf, Member, Node, Sequence
+from polyc.poly.rows import Band, Leaf, Node, Sequence
 from polyc.poly.scop import Scop, extract_scop
 
 
@@ -71,8 +71,8 @@ def hoist_constants(scop: Scop, rows: Node, constants: frozenset[str]) -> tuple[
 
 
 def statement_reads(s: Statement) -> list[Read]:
-    """Reads of the value, the initial value and the where clauses."""
-    expressions: list[Expr] = [s.value, *([] if s.reduction is None else [s.reduction.init])]
+    """Reads of the value, the left subscripts, the initial value and the where clauses."""
+    expressions: list[Expr] = [s.value, *s.subscripts, *([] if s.reduction is None else [s.reduction.init])]
     for clause in s.where:
         expressions += where_expressions(clause)
     return [r for e in expressions for r in reads(e)]
@@ -141,5 +141,5 @@ def _remove_leaves(node: Node, names: set[str]) -> Node | None:
             child = _remove_leaves(node.child, names)
             if child is None:
                 return None
-            members = (Member(m.kind, {n: r for n, r in m.rows.items() if n not in names}) for m in node.members)
+            members = (replace(m, rows={n: r for n, r in m.rows.items() if n not in names}) for m in node.members)
             return Band(tuple(members), child)

@@ -98,7 +98,7 @@ def _reduces(member: Member, s: ScopStatement) -> bool:
 def _band_over(members: tuple[Member, ...], parts: list[Node]) -> Band:
     child = parts[0] if len(parts) == 1 else Sequence(tuple(parts))
     names = list(statements_of(child))
-    return Band(tuple(Member(m.kind, {n: m.rows[n] for n in names}) for m in members), child)
+    return Band(tuple(replace(m, rows={n: m.rows[n] for n in names}) for m in members), child)
 
 
 def _rereads(members: tuple[Member, ...], s: ScopStatement, scop: Scop, target: Target) -> bool:

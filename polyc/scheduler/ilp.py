@@ -50,9 +50,9 @@ def schedule_statements(
         raise UnsupportedError(
             Diagnostic(
                 "unsupported-recurrence",
-                f"{tensors} is defined in terms of its own elements",
+                f"no order of loops was found that computes every element of {tensors} before it is read",
                 first.origin.span,
-                "compute it step by step outside the operator, or write the result to another tensor",
+                "check the subscripts and ranges of the recurrence: an element may need itself through others",
             )
         ) from error
 

@@ -6,6 +6,7 @@ the instances below that point write; it never enters the ILP (separate statemen
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import assert_never
 
 from polyc.poly.rows import Band, Leaf, Member, Node, Row, Sequence, statements_of
@@ -73,7 +74,7 @@ def _with_init_rows(member: Member, child: Node, reductions: dict[str, ScopState
         if name.startswith("init_") and name not in rows:
             s = reductions[name.removeprefix("init_")]
             rows[name] = init_row(rows[s.name], s)
-    return Member(member.kind, {n: rows[n] for n in statements_of(child)})
+    return replace(member, rows={n: rows[n] for n in statements_of(child)})
 
 
 def _initial_nest(s: ScopStatement, path: tuple[Member, ...]) -> Node:

@@ -67,7 +67,8 @@ def inline_producers(program: Program, ranges: Ranges) -> tuple[Program, Ranges,
 
 
 def _all_reads(s: Statement) -> list[Read]:
-    return reads(s.value) + ([] if s.reduction is None else reads(s.reduction.init))
+    own = [*s.subscripts, s.value] + ([] if s.reduction is None else [s.reduction.init])
+    return [read for expr in own for read in reads(expr)]
 
 
 def _reason_against(producer: Statement, consumers: list[Statement], own: dict, ranges: Ranges) -> str | None:  # type: ignore[type-arg]
@@ -83,6 +84,8 @@ def _reason_against(producer: Statement, consumers: list[Statement], own: dict, 
     size = sum(1 for _ in walk(producer.value))
     uses = 0.0
     for consumer in consumers:
+        if any(r.tensor == producer.target for e in consumer.subscripts for r in reads(e)):
+            return f"it says where {consumer.name} writes"
         expressions = [consumer.value] + ([] if consumer.reduction is None else [consumer.reduction.init])
         if any(isinstance(n, Pad) and n.read.tensor == producer.target for e in expressions for n in walk(e)):
             return "it is read with padding"

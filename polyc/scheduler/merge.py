@@ -113,7 +113,7 @@ class Merger:
             rows = find_sequential_row(dims, band, remaining, earlier, self.budget)
             if rows is None:
                 break
-            found.append(Member(self._kind(rows, band), rows))
+            found.append(Member(self._kind(rows, band), rows, self._kind(rows, remaining)))
             for name, row in rows.items():
                 earlier[name].append(row)
                 # A row exchanges with any unused index it moves with, and the rest stays independent.

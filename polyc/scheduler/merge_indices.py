@@ -64,7 +64,7 @@ def merge_indices(
 
 def _accesses(s: Statement) -> Iterator[_Access]:
     yield _Access(s.target, s.subscripts)
-    for expr in (s.value, *(() if s.reduction is None else (s.reduction.init,))):
+    for expr in (s.value, *s.subscripts, *(() if s.reduction is None else (s.reduction.init,))):
         for node in walk(expr):
             if isinstance(node, Read):
                 yield _Access(node.tensor, node.subscripts)
@@ -227,7 +227,7 @@ def _merge_statement(
     def rule(node: Expr) -> Expr | None:
         return Read(node.tensor, collect(node.tensor, node.subscripts), node.span) if isinstance(node, Read) else None
 
-    subscripts = collect(s.target, s.subscripts)
+    subscripts = collect(s.target, tuple(rewrite(e, rule) for e in s.subscripts))
     value = rewrite(s.value, rule)
     if not merged:
         return s, own, []

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm, prod
 
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, evaluate, walk
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, evaluate, substitute, walk
 from polyc.poly.dependences import Dependences
 from polyc.poly.scop import Access, Scop, ScopStatement
 
@@ -89,9 +89,9 @@ def build_model(scop: Scop, dependences: Dependences, sizes: Mapping[str, int]) 
     for flow in dependences.flows:
         source, sink = by_name[flow.source], by_name[flow.sink]
         found = pairs.setdefault((flow.source, flow.sink), [])
-        for access in (*sink.accesses, *sink.init_accesses):
-            if access.tensor == flow.tensor:
-                for equation in coincidence_equations(source, source.subscripts, sink, access.read.subscripts):
+        for tensor, subscripts in _reads(sink):
+            if tensor == flow.tensor:
+                for equation in coincidence_equations(source, source.subscripts, sink, subscripts):
                     if equation not in found:
                         found.append(equation)
     edges = tuple(
@@ -114,11 +114,18 @@ def build_model(scop: Scop, dependences: Dependences, sizes: Mapping[str, int]) 
     )
 
 
+def _reads(s: ScopStatement) -> list[tuple[str, tuple[Expr, ...]]]:
+    """Tensor and subscripts of all reads, those of the initial value over the statement's own indices."""
+    element = dict(zip(s.elements, s.subscripts, strict=True))
+    initial = [(a.tensor, tuple(substitute(e, element) for e in a.read.subscripts)) for a in s.init_accesses]
+    return [(a.tensor, a.read.subscripts) for a in s.accesses] + initial
+
+
 def _statement_model(position: int, s: ScopStatement, shapes: Mapping[str, tuple[int, ...]], known: _Sizes) -> StatementModel:
     extents = tuple(max(1, evaluate(s.extents[i], known)) for i in s.indices)
     accesses = [_access_shape(s, s.target, s.subscripts, True, extents, shapes)]
-    for access in (*s.accesses, *s.init_accesses):
-        shape = _access_shape(s, access.tensor, access.read.subscripts, False, extents, shapes)
+    for tensor, subscripts in _reads(s):
+        shape = _access_shape(s, tensor, subscripts, False, extents, shapes)
         if shape not in accesses:
             accesses.append(shape)
     own: tuple[Equation, ...] = ()

@@ -290,4 +290,4 @@ def _is_small(choice: _Choice, scop: Scop, target: Target) -> bool:
 
 
 def _with_row(member: Member, index: str, choice: _Choice, copy: str) -> Member:
-    return Member(member.kind, {**member.rows, copy: Row(tuple(int(index == j) for j in choice.order))})
+    return replace(member, rows={**member.rows, copy: Row(tuple(int(index == j) for j in choice.order))})

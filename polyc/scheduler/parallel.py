@@ -35,13 +35,16 @@ def mark_parallel_loops(plan: Plan, scop: Scop) -> tuple[Plan, list[Remark]]:
     return (PlanSequence(result) if isinstance(plan, PlanSequence) else result[0]), remarks
 
 
-def _mark(plan: Plan, scop: Scop, remarks: list[Remark]) -> Plan:
+def _mark(plan: Plan, scop: Scop, remarks: list[Remark], repetitions: int = 1) -> Plan:
+    """`repetitions`: iterations of the sequential loops around."""
     names = [n for n in plan_statements(plan) if not n.startswith("init_")]
     label = names[0] if names else None
-    work = sum(statement_work(scop.statement(n)) for n in names)
+    work = sum(statement_work(scop.statement(n)) for n in names) // repetitions
     if not isinstance(plan, PlanLoop) or work < MINIMUM_WORK:
         remarks.append(Remark("missed", "parallel", f"one thread: {work} operations, parallel from {MINIMUM_WORK}", label))
         return plan
+    if plan.kind == "S":
+        return _mark_below_steps(plan, scop, remarks, work, label)
     chain: list[PlanLoop] = []
     node: Plan = plan
     while isinstance(node, PlanLoop) and node.kind == "P":
@@ -76,6 +79,27 @@ def _mark(plan: Plan, scop: Scop, remarks: list[Remark]) -> Plan:
     for loop in reversed(rest):
         result = replace(loop, child=result)
     return replace(chosen, child=result)
+
+
+def _mark_below_steps(plan: PlanLoop, scop: Scop, remarks: list[Remark], work: int, label: str | None) -> Plan:
+    """Share out what each step of sequential loops does, where it is worth a fork and join."""
+    steps: list[PlanLoop] = []
+    repetitions = 1
+    node: Plan = plan
+    while isinstance(node, PlanLoop) and node.kind == "S":
+        steps.append(node)
+        repetitions *= max(1, _trip(node, scop))
+        node = node.child
+    if work // repetitions < WORK_PER_FORK:
+        message = f"the outermost loop carries a dependence, and a step has {work // repetitions} operations"
+        remarks.append(Remark("missed", "parallel", message, label))
+        return plan
+    children = node.children if isinstance(node, PlanSequence) else (node,)
+    marked = tuple(_mark(child, scop, remarks, repetitions) for child in children)
+    result: Plan = PlanSequence(marked) if isinstance(node, PlanSequence) else marked[0]
+    for loop in reversed(steps):
+        result = replace(loop, child=result)
+    return result
 
 
 def _is_uneven(loop: PlanLoop, name: str, scop: Scop) -> bool:

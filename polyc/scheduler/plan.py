@@ -52,6 +52,16 @@ class Planner:
         s = self._statement(name)
         return s.elements[position] if name.startswith("init_") else s.indices[position]
 
+    def _moved_index(self, member: Member, name: str, others: list[Member]) -> str | None:
+        """The index of statement `name` that grows by one with `member` while the other members stand still, if it is one."""
+        row = member.rows[name]
+        fixed = {m.rows[name].unit_index() for m in others if m is not member and name in m.rows}
+        moving = [n for n, c in enumerate(row.coefficients) if c and n not in fixed]
+        if len(moving) != 1 or row.coefficients[moving[0]] != 1:
+            return None
+        s = self._statement(name)
+        return s.elements[moving[0]] if name.startswith("init_") else s.indices[moving[0]]
+
     # -- bands ---------------------------------------------------------------------------------------------------
     def plan(self, node: Node, points: tuple[Point, ...] = ()) -> Plan:
         match node:
@@ -157,7 +167,7 @@ class Planner:
         return min(self.target.lanes(vector_itemsize(self.scop, statements)), 64)
 
     def _loop(self, member: Member, child: Plan, part: str = "whole", size: int = 0, mark: Mark | None = None) -> PlanLoop:
-        return PlanLoop(member.rows, member.kind, child, part, size, mark)  # type: ignore[arg-type]
+        return PlanLoop(member.rows, member.kind_inside, child, part, size, mark)  # type: ignore[arg-type]
 
     # -- innermost loops -----------------------------------------------------------------------------------------
     def _plan_nest(self, names: list[str], own: tuple[Member, ...], points: tuple[Point, ...]) -> Plan:
@@ -213,9 +223,9 @@ class Planner:
     def _choose_vector(self, names: list[str], members: list[Member], lanes: int) -> int | None:
         maps: list[dict[str, str]] = []
         for member in members:
-            entry = {}
-            for n in names:
-                index = self._index(member, n)
+            entry: dict[str, str] = {}
+            for n in names if member.kind_inside != "S" else ():
+                index = self._moved_index(member, n, members)
                 if index is not None:
                     entry[self._statement(n).name] = index
             maps.append(entry)

@@ -2,13 +2,20 @@
 
 Before: ``T[i, j]`` of full size.  After: ``T[i mod 1, j mod 32]`` in a buffer of each thread, where all accesses sit under
 the same iteration of loop i and the same tile of j.  The proof by storage decides whether the folding stands.
+
+Of a tensor that steps of a sequential loop pass on (``H[t]`` from ``H[t - 1]``) only the last few steps may be alive:
+`fold_steps` finds how many by proving it, exactly.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from polyc.ir.expr import Const, Index
+from polyc.diagnostics import Remark
+from polyc.ir.expr import Const, Index, walk
+from polyc.poly.dependences import Dependences
+from polyc.poly.isl import Schedule
+from polyc.poly.legality import prove_storage
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.storage import Folding
 from polyc.poly.tree import Plan, PlanLoop, PlanSequence, plan_statements
@@ -40,6 +47,61 @@ def fold_storage(plan: Plan, scop: Scop) -> dict[str, Folding]:
             moduli = tuple(_shrink(m, t.shape[d]) for d, m in enumerate(moduli))
             storage[t.name] = Folding(t.name, moduli, "thread" if scope.is_parallel else "shared")
     return storage
+
+
+STEPS_ALIVE = (1, 2, 3, 4)
+"""Steps of a recurrence that are tried as a window: the next one and those it reads."""
+
+
+def fold_steps(
+    scop: Scop, dependences: Dependences, schedule: Schedule, plan: Plan, storage: dict[str, Folding]
+) -> tuple[dict[str, Folding], list[Remark]]:
+    """Fold temporaries along sequential loops to the steps that are alive together, as far as the proof by storage allows."""
+    remarks: list[Remark] = []
+    for name, dimension in _step_dimensions(plan, scop):
+        known = storage[name]
+        extent = scop.tensors[name].shape[dimension]
+        if known.moduli[dimension] is not None:
+            continue
+        for steps in STEPS_ALIVE:
+            if isinstance(extent, Const) and int(extent.value) <= steps:
+                break
+            moduli = tuple(steps if d == dimension else m for d, m in enumerate(known.moduli))
+            trial = {**storage, name: replace(known, moduli=moduli)}
+            if prove_storage(scop, dependences, schedule, trial) is None:
+                storage = trial
+                base = scop.tensors[name].base
+                remarks.append(Remark("passed", "storage", f"{base} keeps {steps} steps of dimension {dimension}", None))
+                break
+    return storage, remarks
+
+
+def _step_dimensions(plan: Plan, scop: Scop) -> list[tuple[str, int]]:
+    """Dimensions of temporaries that a sequential loop moves along, where the same loop reads what it wrote."""
+    found: dict[tuple[str, int], None] = {}
+
+    def visit(node: Plan) -> None:
+        if isinstance(node, PlanSequence):
+            for child in node.children:
+                visit(child)
+        elif isinstance(node, PlanLoop):
+            if node.kind == "S":
+                collect(node)
+            visit(node.child)
+
+    def collect(loop: PlanLoop) -> None:
+        statements = [scop.statement(n) for n in plan_statements(loop) if not n.startswith("init_")]
+        read = {a.tensor for s in statements for a in (*s.accesses, *s.init_accesses)}
+        for s in statements:
+            if s.target not in read or scop.tensors[s.target].role != "temporary":
+                continue
+            moving = {i for i, c in zip(s.indices, loop.rows[s.name].coefficients, strict=True) if c}
+            for d, subscript in enumerate(s.subscripts):
+                if moving & {n.name for n in walk(subscript) if isinstance(n, Index)}:
+                    found[s.target, d] = None
+
+    visit(plan)
+    return list(found)
 
 
 def _returned_version(base: str, scop: Scop) -> str:

@@ -66,6 +66,7 @@ def choose_vector_index(
                 break
             motions, trips = access_motions(s), index_trips(s)
             is_reduction = index in s.reduction_indices
+            legal = legal and (s.writes_exactly or index in s.separate_left)
             legal = legal and (allow_reduction or not is_reduction)
             depth = _product(trips[r] for r in s.reduction_indices) if s.is_reduction else 1
             cost += vector_cost(motions, index, trips[index], lanes, depth)
@@ -85,7 +86,7 @@ def choose_register_tile(s: ScopStatement, target: Target, lanes: int, allow_red
     vector = None if chosen is None else s.indices[chosen]
     if vector is None:
         return RegisterTile(None, 1, {})
-    reusing = [i for i in s.left if i != vector and any(m.motion(i) == "invariant" for m in operands)]
+    reusing = [i for i in s.separate_left if i != vector and any(m.motion(i) == "invariant" for m in operands)]
     reusing.sort(key=lambda i: (trips[i] < ROWS_WORTH, _distance_from_unit(operands, i), s.left.index(i)))
     if vector in s.left:
         # Rows share the loads of operands that move with the vector index.

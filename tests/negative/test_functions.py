@@ -29,7 +29,7 @@ BODIES = {
     "last_element": ("Y[i] = X[i, -1]", "range-out-of-bounds", "must be in 0:4"),
     "next_element": ("with polyc.where(0 <= i < N):\n        Y[i] = b[i + 1]", "range-out-of-bounds", "from 1 to 4", "pad("),
     "range_backwards": ("with polyc.where(5 <= i < 3):\n        Y[i] = b[i]", "range-negative", "starts at 5", "before 3"),
-    "recurrence": ("Y[i] = Y[i - 1] + b[i]", "unsupported-recurrence", "one tensor per step"),
+    "recurrence": ("Y[i] = Y[i - 1] + b[i]", "range-out-of-bounds", "from -1 to"),
     "float_subscript": ("Y[i] = b[i / 2]", "type-not-integral", "i64(...)"),
     "bracket_not_closed": ("Y[i] = b[i", "syntax-python", "never closed"),
     "indentation": ("Y[i] = b[i]\n  z = 1", "syntax-python", "unindent"),

@@ -140,8 +140,8 @@ def _read_name(node: ast.Name, scope: Scope) -> Value:
 
 def _undefined(name: str, scope: Scope) -> Fault:
     if name == scope.target:
-        message = f"{name} is defined by its own elements, which is not possible yet"
-        return Fault("unsupported-recurrence", message, "write one tensor per step, or start it from values assigned above")
+        message = f"{name} is defined by the very element that is written"
+        return Fault("semantic-undefined", message, f"assign {name} above, or read an element that is computed before")
     return Fault("semantic-undefined", f"{name} is read before it is assigned", "move its assignment up")
 
 
@@ -172,7 +172,7 @@ def _read_subscript(node: ast.Subscript, scope: Scope, depth: int) -> Value:
 
 def _read_tensor(name: str, node: ast.Subscript, scope: Scope, depth: int) -> Value:
     subscripts = read_subscripts(node.slice, scope, depth)
-    version = scope.tensors.get(name)
+    version = scope.tensors.get(name) or scope.forward_version(name)
     if version is None:
         if name in scope.assigned_names:
             raise _undefined(name, scope)

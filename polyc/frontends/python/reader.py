@@ -20,6 +20,7 @@ from polyc.diagnostics import (
     suggest_name,
 )
 from polyc.frontends.python.declarations import declare_parameters, declare_results
+from polyc.frontends.python.forward import find_forward_reads
 from polyc.frontends.python.ranges import read_where
 from polyc.frontends.python.scope import Clauses, Scope, Version
 from polyc.frontends.python.signature import PythonSignature, read_parameters
@@ -28,6 +29,9 @@ from polyc.frontends.python.statements import Retyped, read_assignment
 from polyc.ir.expr import Index, walk
 from polyc.ir.program import Program, Return, Statement
 from polyc.ir.types import DType
+
+MAX_READINGS = 32
+"""Readings in which the element types of recurrences settle: one for each version whose type turns out wider."""
 
 _STATEMENTS = "a body may hold T[i] = e, T[i] += e, with polyc.where(...), a docstring and one return at the end"
 
@@ -84,11 +88,14 @@ def read_function(
     """
     text = load_function(function_or_source)
     hints: dict[str, DType] = {}
-    while True:
+    for _ in range(MAX_READINGS):
         try:
             return _read_text(text, dtypes or {}, constants, hints)
         except Retyped as found:
             hints[found.version] = found.dtype
+    place = Span(text.source, 0, 3)
+    message = f"the element types of {', '.join(hints)} depend on each other without end"
+    raise SemanticError(Diagnostic("type-recurrence", message, place, "cast the right sides, as in f32(...)"))
 
 
 def _read_text(
@@ -102,6 +109,7 @@ def _read_text(
     tensors, sizes = declare_parameters(text, signature, dict(dtypes), errors)
     scope = Scope(text, sizes=sizes, constants={c.name: c.value for c in signature.constants}, errors=errors)
     scope.type_hints = hints
+    scope.forward = find_forward_reads(text.definition.body, frozenset(p.name for p in signature.parameters))
     for tensor in tensors:
         version = Version(tensor.name, tensor.dtype, tensor.rank, False, tensor.shape, True, tensor.span)
         scope.tensors[tensor.name] = version

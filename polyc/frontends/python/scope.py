@@ -14,7 +14,7 @@ from polyc.frontends.python.signature import Number
 from polyc.frontends.python.source import FunctionText
 from polyc.ir.expr import Expr
 from polyc.ir.program import Condition, RangeClause, Statement, Tensor
-from polyc.ir.types import DType
+from polyc.ir.types import I64, DType
 
 
 @dataclass(slots=True)
@@ -68,6 +68,8 @@ class Scope:
     """The name that the statement at hand assigns."""
     versions: list[Tensor] = field(default_factory=list)
     n_versions: dict[str, int] = field(default_factory=dict)
+    forward: dict[str, int] = field(default_factory=dict)
+    """Rank by name of the tensors that may be read above their first assignment."""
     type_hints: dict[str, DType] = field(default_factory=dict)
     """Element types of versions whose first assignment is a literal, found in an earlier reading of the function."""
     used_indices: dict[str, Span] = field(default_factory=dict)
@@ -77,6 +79,13 @@ class Scope:
     def next_version(self, name: str) -> str:
         count = self.n_versions.get(name, 0)
         return f"{name}.{count}" if count else name
+
+    def forward_version(self, name: str) -> Version | None:
+        """The first version of a tensor that is assigned further down, as a recurrence may read it."""
+        if name in self.tensors or name not in self.forward:
+            return None
+        hint = self.type_hints.get(name)
+        return Version(name, hint or I64, self.forward[name], hint is None)
 
     def report(self, code: str, message: str, node: ast.AST | Span, help: str) -> None:
         span = node if isinstance(node, Span) else self.text.span(node)

@@ -194,8 +194,8 @@ def _make_statement(
     elif joins:
         assert previous is not None
         value = _fit_version(value, previous, target)
-    elif (hint := scope.type_hints.get(scope.next_version(target.name))) is not None:
-        value = convert(value, hint)
+    else:
+        value = _settle_type(value, scope.next_version(target.name), target, scope)
     is_weak, dtype = value.weak, value.dtype
     expr = convert(value, dtype).expr
     reduction = None
@@ -210,6 +210,17 @@ def _make_statement(
     return replace(done, target=_add_version(target, dtype, is_weak, done, scope))
 
 
+def _settle_type(value: Value, version: str, target: Target, scope: Scope) -> Value:
+    """The value in the type that an earlier reading of the function found for the version; raises `Retyped` where there is
+    more to find, because a recurrence has read the version before."""
+    hint = scope.type_hints.get(version)
+    if hint is not None and value.weak:
+        return convert(value, hint)
+    if version in scope.forward and not value.weak and hint != value.dtype:
+        raise Retyped(version, value.dtype if hint is None else promote(hint, value.dtype))
+    return value
+
+
 def _check_scatter(op: str | None, target: Target) -> None:
     if op is None and any(isinstance(n, Read | Pad) for e in target.subscripts for n in walk(e)):
         message = f"which elements of {target.name} are written depends on data, and two values may meet in one"
@@ -218,11 +229,20 @@ def _check_scatter(op: str | None, target: Target) -> None:
 
 def _joins_version(previous: Version | None, draft: Statement) -> bool:
     """Whether an assignment to a part of a tensor belongs to the version that the statements above write."""
-    if previous is None or not previous.writers or not draft.writes_part:
+    if previous is None or not previous.writers:
+        return False
+    if not draft.writes_part and not _recurs(previous, draft):
         return False
     (first, *others) = previous.writers
     is_same = not others and first.subscripts == draft.subscripts and _left_clauses(first) == _left_clauses(draft)
     return not is_same
+
+
+def _recurs(previous: Version, draft: Statement) -> bool:
+    """Whether a statement continues a tensor of which only a part is assigned so far: it reads other elements of it."""
+    if not all(w.writes_part for w in previous.writers):
+        return False
+    return any(r.tensor == previous.name and r.subscripts != draft.subscripts for r in reads(draft.value))
 
 
 def _left_clauses(s: Statement) -> list[Where]:
@@ -315,7 +335,7 @@ def _check_own_reads(value: Value, target: Target, previous: Version | None, sco
     for read in reads(value.expr):
         if read.tensor == previous.name and read.subscripts != target.subscripts:
             message = f"{target.name} is read at another element than the one that is written"
-            help = "recurrences are not possible yet; to read the values from before, assign to a new name"
+            help = "to read the values from before, use a new name; a recurrence assigns a part: with polyc.where(1 <= i < N)"
             scope.report("unsupported-recurrence", message, read.span or target.span, help)
             good = False
     return good

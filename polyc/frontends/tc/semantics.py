@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from polyc.diagnostics import Diagnostic, Span, suggest_name
+from polyc.frontends.tc.forward import find_forward_reads
 from polyc.frontends.tc.scope import Reporter, Scope, TensorEntry, Typed, check_not_builtin
 from polyc.frontends.tc.statement import (
     build_left,
@@ -28,9 +29,9 @@ from polyc.frontends.tc.where import (
     define_lets,
     restricts_points,
 )
-from polyc.ir.expr import Const, Expr, Index, Read, Size, identity_of, walk
+from polyc.ir.expr import Const, Expr, Index, Read, Size, identity_of, reads, walk
 from polyc.ir.program import Program, Reduction, Return, Role, Statement, Tensor, Where, element_names
-from polyc.ir.types import I64, DType
+from polyc.ir.types import BOOL, I64, U8, DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,8 @@ class _Definition:
     parameters: dict[str, Span] = field(default_factory=dict)
     returns: dict[str, _Annotation | None] = field(default_factory=dict)
     names: frozenset[str] = frozenset()
+    forward: dict[str, TensorEntry] = field(default_factory=dict)
+    """Tensors that may be read above their first assignment, as that will define them."""
     current: dict[str, TensorEntry] = field(default_factory=dict)
     n_versions: dict[str, int] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
@@ -56,8 +59,32 @@ class _Definition:
     statements: list[Statement] = field(default_factory=list)
 
 
+MAX_READINGS = 8
+"""Rounds in which the element types of a recurrence settle; promotion has fewer steps."""
+
+
 def check_definition(syntax: SyntaxDef) -> tuple[Program | None, list[Diagnostic]]:
-    """The Program of `syntax`, or None where the findings hold an error; findings in the order of the text."""
+    """The Program of `syntax`, or None where the findings hold an error; findings in the order of the text.
+
+    A tensor that a recurrence reads before its first assignment has the type that this assignment then gives: read the
+    definition with the narrowest type for it, and again with what came out, until nothing changes.
+    """
+    forward = find_forward_reads(syntax)
+    for guess in (U8, BOOL) if forward else (U8,):
+        types = dict.fromkeys(forward, guess)
+        for _ in range(MAX_READINGS):
+            d = _read_definition(syntax, forward, types)
+            found = {name: d.tensors[name].dtype if name in d.tensors else types[name] for name in forward}
+            if found == types:
+                break
+            types = found
+        if not d.reporter.n_errors:
+            break
+    findings = sorted(d.reporter.diagnostics, key=lambda f: f.span.start if f.span else 0)
+    return (None if d.reporter.n_errors else _assemble_program(d, syntax)), findings
+
+
+def _read_definition(syntax: SyntaxDef, forward: dict[str, int], types: dict[str, DType]) -> _Definition:
     d = _Definition(Reporter())
     check_not_builtin(d.reporter, syntax.name, syntax.name_span)
     _declare_parameters(d, syntax)
@@ -65,6 +92,7 @@ def check_definition(syntax: SyntaxDef) -> tuple[Program | None, list[Diagnostic
     if not syntax.returns:
         message = f"{syntax.name} returns nothing"
         d.reporter.error("semantic-no-result", message, syntax.name_span, "name a result: def f(float(N) A) -> (B) { … }")
+    d.forward = {name: TensorEntry(name, types[name], rank, None) for name, rank in forward.items()}
     d.names = frozenset([*d.parameters, *d.returns, *(s.target for s in syntax.statements)])
     for statement in syntax.statements:
         _check_statement(d, statement)
@@ -74,8 +102,7 @@ def check_definition(syntax: SyntaxDef) -> tuple[Program | None, list[Diagnostic
             help = suggest_name(result.name, [n for n in d.current if n not in d.returns])
             help = help or f"assign it: {result.name}(i) = …, or remove it from the results"
             d.reporter.error("semantic-undefined", message, result.name_span, help)
-    findings = sorted(d.reporter.diagnostics, key=lambda f: f.span.start if f.span else 0)
-    return (None if d.reporter.n_errors else _assemble_program(d, syntax)), findings
+    return d
 
 
 def _assemble_program(d: _Definition, syntax: SyntaxDef) -> Program:
@@ -183,7 +210,7 @@ def _check_target(d: _Definition, s: SyntaxStatement) -> bool:
 def _check_statement(d: _Definition, s: SyntaxStatement) -> None:
     reporter, errors_before = d.reporter, d.reporter.n_errors
     assignable = _check_target(d, s)
-    scope = Scope(reporter, d.sizes, d.current, d.names)
+    scope = Scope(reporter, d.sizes, {**d.forward, **d.current}, d.names)
     left = find_left_indices(scope, s)
     scope.left = frozenset(left)
     define_lets(scope, s.where)
@@ -227,7 +254,10 @@ def _joins_version(d: _Definition, s: SyntaxStatement, draft: Statement) -> bool
     if previous is None or s.target in d.parameters:
         return False
     writers = [w for w in d.statements if w.target == previous.version]
-    if not draft.writes_part or not writers or (len(writers) == 1 and is_same_part(writers[0], draft)):
+    recurs = all(w.writes_part for w in writers) and any(
+        r.tensor == previous.version and r.subscripts != draft.subscripts for r in reads(draft.value)
+    )
+    if not writers or not (draft.writes_part or recurs) or (len(writers) == 1 and is_same_part(writers[0], draft)):
         return False
     if previous.rank != len(draft.subscripts):
         message = f"expected {previous.rank} dimensions but found {len(draft.subscripts)} dimensions"

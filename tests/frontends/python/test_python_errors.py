@@ -55,7 +55,8 @@ BODIES = [
     ("Y[i] = b[i]\n    Y[i] = Y[i - 1] + b[i]", "unsupported-recurrence", "Y[i - 1]"),
     ("Y[0] = b[0]\n    Y[1, i] = b[i]", "semantic-rank", "Y[1, i] = b[i]"),
     ("Y[0] = n[0]\n    Y[i + 1] = b[i]", "type-accumulate", "Y[i + 1] = b[i]"),
-    ("Y[i] = Y[i - 1] + b[i]", "unsupported-recurrence", "Y[i - 1]"),
+    ("Y[i] = Y[i] + b[i]", "semantic-undefined", "Y[i]"),
+    ("Y[i] = T[i]\n    T[i] = b[i]", "semantic-undefined", "T[i]"),
     ("Y[i] = n[i]\n    Y[i] += b[i]", "type-accumulate", "Y[i] += b[i]"),
     ("Y[i] = n[i]\n    Y[i] += 0.5", "type-accumulate", "Y[i] += 0.5"),
     ("Y[i] = b[i]\n    Y[i, j] += X[i, j]", "semantic-rank", "Y[i, j] += X[i, j]"),
@@ -181,7 +182,7 @@ def test_the_class_tells_the_kind():
     with pytest.raises(SemanticError):
         read_function("def f(X: 'f32[N]'):\n    Y[i] = Q[i]\n    return Y")
     with pytest.raises(UnsupportedError):
-        read_function("def f(X: 'f32[N]'):\n    Y[i] = Y[i - 1] + X[i]\n    return Y")
+        read_function("def f(X: 'f32[N]'):\n    Y[i] = mean(X[i])\n    return Y")
     with pytest.raises(SyntaxErrorInSource):
         read_function("def f(X: 'f32[N]'):\n    Y[i] = = X[i]\n    return Y")
 
