@@ -54,6 +54,4 @@ def restrict(host: Target, level: str) -> Target:
     pinned = PINNED[level]
     if host.vector_bits < pinned.vector_bits:
         return host
-    return replace(
-        pinned, cores=host.cores, l1=host.l1, l2=host.l2, l3=host.l3, cache_line=host.cache_line, triple=host.triple
-    )
+    return replace(pinned, cores=host.cores, l1=host.l1, l2=host.l2, l3=host.l3, cache_line=host.cache_line, triple=host.triple)

@@ -326,4 +326,3 @@ def identity_of(op: str, dtype: DType) -> Const:
 
 MONOIDS = ("add", "mul", "max", "min", "and", "or")
 """Reduction operators; `max` and `min` propagate NaN."""
-
