@@ -1,7 +1,8 @@
 """Parallel loops: outlined bodies, and the fork through the GOMP ABI that libgomp, libomp and libiomp5 all offer.
 
 The iterations are split into one contiguous block per thread of the team that actually came, or into a few such blocks
-where their work is uneven.  The body is a function of its own, called by every thread of the team, or directly as a team of one.
+where their work is uneven.  The body is a function of its own, called by every thread of the team, or directly as a team of
+one.
 """
 
 from __future__ import annotations

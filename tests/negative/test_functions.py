@@ -23,7 +23,7 @@ BODIES = {
     "too_few_subscripts": ("Y[i] = X[i]", "semantic-rank", "2 dimensions, but is read with 1 subscript"),
     "chained_subscripts": ("Y[i] = X[i][j]", "semantic-expression", "a name of its own"),
     "sum_without_a_sum": ("Y[i] = X[i, j]", "semantic-missing-reduction", "to sum over j write Y[i] +="),
-    "loop": ("for i in range(3):\n        Y[i] = b[i]", "unsupported-control-flow", "indices stand for loops"),
+    "loop": ("for i in b:\n        Y[i] = b[i]", "semantic-static-loop", "indices stand for loops"),
     "walrus": ("Y[i] = (z := b[i])", "semantic-expression", "may hold"),
     "await": ("Y[i] = await b[i]", "syntax-python", "await"),
     "last_element": ("Y[i] = X[i, -1]", "range-out-of-bounds", "must be in 0:4"),

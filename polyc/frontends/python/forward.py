@@ -33,8 +33,10 @@ def _assignments(body: Sequence[ast.stmt]) -> Iterator[ast.Assign | ast.AugAssig
     for node in body:
         if isinstance(node, ast.Assign | ast.AugAssign):
             yield node
-        elif isinstance(node, ast.With):
+        elif isinstance(node, ast.With | ast.For):
             yield from _assignments(node.body)
+        elif isinstance(node, ast.If):
+            yield from _assignments([*node.body, *node.orelse])
 
 
 def _target(node: ast.Assign | ast.AugAssign) -> tuple[str | None, ast.expr]:

@@ -6,7 +6,7 @@ What a body may hold, and what it means, is the docstring of `read_function`.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from polyc.diagnostics import (
     UnsupportedError,
     suggest_name,
 )
+from polyc.frontends.python.control import choose_branch, unroll_loop
 from polyc.frontends.python.declarations import declare_parameters, declare_results
 from polyc.frontends.python.forward import find_forward_reads
 from polyc.frontends.python.ranges import read_where
@@ -33,7 +34,10 @@ from polyc.ir.types import DType
 MAX_READINGS = 32
 """Readings in which the element types of recurrences settle: one for each version whose type turns out wider."""
 
-_STATEMENTS = "a body may hold T[i] = e, T[i] += e, with polyc.where(...), a docstring and one return at the end"
+_STATEMENTS = (
+    "a body may hold T[i] = e, T[i] += e, with polyc.where(...), for and if over constants, "
+    "a docstring and one return at the end"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,15 +206,23 @@ def _read_statement(node: ast.stmt, clauses: Clauses, scope: Scope, statements: 
                 _check_ranges_used(inner, clauses, statements[n_statements:], scope)
         case ast.Expr(ast.Constant(str())) | ast.Pass():
             pass
-        case ast.For() | ast.While() | ast.If():
-            word = type(node).__name__.lower()
-            help = "indices stand for loops; for a condition write 'a if c else b', for a range 'with polyc.where(...)'"
-            place = Span(scope.text.source, scope.text.span(node).start, scope.text.span(node).start + len(word))
-            scope.report("unsupported-control-flow", f"'{word}' is not possible yet", place, help)
+        case ast.For():
+            unroll_loop(node, scope, lambda body: _read_block(body, clauses, scope, statements))
+        case ast.If():
+            _read_block(choose_branch(node, scope), clauses, scope, statements)
+        case ast.While():
+            help = "indices stand for loops; steps that depend on each other are a recurrence: h[t] = f(h[t - 1])"
+            place = Span(scope.text.source, scope.text.span(node).start, scope.text.span(node).start + len("while"))
+            scope.report("semantic-statement", "'while' has no meaning here", place, help)
         case ast.Return():
             scope.report("semantic-statement", "return cannot stand inside a block", node, "move it to the end of the function")
         case _:
             scope.report("semantic-statement", "this Python statement has no meaning here", node, _STATEMENTS)
+
+
+def _read_block(body: Sequence[ast.stmt], clauses: Clauses, scope: Scope, statements: list[Statement]) -> None:
+    for node in body:
+        _read_statement(node, clauses, scope, statements)
 
 
 def _check_ranges_used(inner: Clauses, outer: Clauses, statements: list[Statement], scope: Scope) -> None:

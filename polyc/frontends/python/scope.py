@@ -75,6 +75,10 @@ class Scope:
     used_indices: dict[str, Span] = field(default_factory=dict)
     errors: list[Diagnostic] = field(default_factory=list)
     ambiguous: set[str] = field(default_factory=set)
+    rounds: int = 0
+    """Bodies of loops unrolled so far."""
+    loop_names: set[str] = field(default_factory=set)
+    """Variables of loops that are over: Python would still find a number there."""
 
     def next_version(self, name: str) -> str:
         count = self.n_versions.get(name, 0)
@@ -106,6 +110,10 @@ class Scope:
                 message = f"{node.id} is the index {name!r}, but {name} also names something else here"
                 self.report("semantic-already-defined", message, node, "rename the index or the other")
                 return None
+        elif name in self.loop_names:
+            message = f"{name} could be an index, but Python would read the number that the loop above left in {name}"
+            self.report("semantic-ambiguous-name", message, node, f"rename the index, or use polyc.indices({name!r})")
+            return None
         elif isinstance(found, (numbers.Number, np.generic, np.ndarray)):
             if name not in self.ambiguous:
                 self.ambiguous.add(name)

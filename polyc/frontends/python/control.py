@@ -1,0 +1,109 @@
+"""Static control flow of a decorated function: ``for`` over numbers known when it is read is unrolled, ``if`` is decided."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+
+from polyc.diagnostics import Span
+from polyc.frontends.python.expressions import call_name, read_expression
+from polyc.frontends.python.scope import Scope
+from polyc.frontends.python.signature import Number
+from polyc.frontends.python.values import POISON, Fault
+
+MAX_ROUNDS = 4096
+"""Bodies that the loops of one function may unroll to."""
+
+_EXAMPLE = "write for k in range(3): ... or for k in (1, 2, 4): ..., with numbers and keyword-only parameters"
+
+ReadBody = Callable[[Sequence[ast.stmt]], None]
+
+
+def unroll_loop(node: ast.For, scope: Scope, read_body: ReadBody) -> None:
+    """Read the body once for each value of the loop variable, which is a compile-time constant inside."""
+    try:
+        rounds = _loop_values(node, scope)
+    except Fault as fault:
+        word = scope.text.span(node)
+        scope.report(fault.code, fault.message, Span(word.source, word.start, word.start + len("for")), fault.help)
+        return
+    names = [name for values in rounds[:1] for name in values]
+    hidden = {name: scope.constants[name] for name in names if name in scope.constants}
+    for values in rounds:
+        scope.rounds += 1
+        if scope.rounds > MAX_ROUNDS:
+            message = f"the loops of this function unroll to more than {MAX_ROUNDS} bodies"
+            scope.report("budget-unroll", message, node.iter, "let an index stand for the loop: T[k, i] = ...")
+            break
+        scope.constants.update(values)
+        read_body(node.body)
+    for name in names:
+        del scope.constants[name]
+        scope.loop_names.add(name)
+    scope.constants.update(hidden)
+
+
+def choose_branch(node: ast.If, scope: Scope) -> Sequence[ast.stmt]:
+    """The branch that a condition on compile-time constants takes; nothing after a report."""
+    value = read_expression(node.test, scope)
+    if value is POISON:
+        return ()
+    if value.constant is None:
+        word = scope.text.span(node)
+        message = "this condition is not known when the function is read"
+        help = "on elements write 'a if c else b', on indices 'with polyc.where(...)'; 'if' takes numbers and constants"
+        scope.report("semantic-static-condition", message, Span(word.source, word.start, word.start + len("if")), help)
+        return ()
+    return node.body if value.constant else node.orelse
+
+
+def _loop_values(node: ast.For, scope: Scope) -> list[dict[str, Number]]:
+    if node.orelse:
+        raise Fault("semantic-statement", "a loop without break needs no else", "write the statements behind the loop")
+    targets = node.target.elts if isinstance(node.target, ast.Tuple) else [node.target]
+    names = [t.id for t in targets if isinstance(t, ast.Name)]
+    if len(names) != len(targets) or len(set(names)) != len(names):
+        raise Fault("semantic-statement", "a loop variable is a name", _EXAMPLE)
+    for name in names:
+        if name in scope.tensors or name in scope.assigned_names or name in scope.sizes or name in scope.used_indices:
+            raise Fault("semantic-already-defined", f"{name} already names something else here", "rename the loop variable")
+    items = _items(node.iter, scope)
+    rounds: list[dict[str, Number]] = []
+    for item in items:
+        values = item if isinstance(item, tuple) else (item,)
+        if len(values) != len(names):
+            raise Fault("semantic-statement", f"{len(names)} names stand for {len(values)} values", _EXAMPLE)
+        rounds.append(dict(zip(names, values, strict=True)))
+    return rounds
+
+
+def _items(node: ast.expr, scope: Scope) -> list[Number | tuple[Number, ...]]:
+    match node:
+        case ast.Call(func, arguments, []) if call_name(func) == (None, "range") and 1 <= len(arguments) <= 3:
+            bounds = [_number(a, scope) for a in arguments]
+            if not all(isinstance(b, int) for b in bounds) or (len(bounds) == 3 and bounds[2] == 0):
+                raise Fault("semantic-static-loop", "range takes integers, and a step other than 0", _EXAMPLE)
+            numbers = range(*(int(b) for b in bounds))
+            return list(numbers[: MAX_ROUNDS + 1])
+        case ast.Call(func, [inner], []) if call_name(func) == (None, "enumerate"):
+            return [(n, *(i if isinstance(i, tuple) else (i,))) for n, i in enumerate(_items(inner, scope))]
+        case ast.Call(func, [inner], []) if call_name(func) == (None, "reversed"):
+            return _items(inner, scope)[::-1]
+        case ast.Tuple(elements) | ast.List(elements):
+            return [_item(e, scope) for e in elements]
+    message = "this loop is over something that is not known when the function is read"
+    raise Fault("semantic-static-loop", message, _EXAMPLE + "; over elements of tensors, indices stand for loops")
+
+
+def _item(node: ast.expr, scope: Scope) -> Number | tuple[Number, ...]:
+    if isinstance(node, ast.Tuple | ast.List):
+        return tuple(_number(e, scope) for e in node.elts)
+    return _number(node, scope)
+
+
+def _number(node: ast.expr, scope: Scope) -> Number:
+    value = read_expression(node, scope)
+    if value.constant is None:
+        message = "this loop is over something that is not known when the function is read"
+        raise Fault("semantic-static-loop", message, _EXAMPLE + "; over elements of tensors, indices stand for loops")
+    return value.constant
