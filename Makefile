@@ -8,7 +8,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test bench demo docs loc clean
+.PHONY: help setup check test bench peers demo docs loc clean
 
 help:            ## this list
 	@echo "make <target>:"
@@ -38,6 +38,9 @@ bench: $(STAMP)  ## speed against NumPy and PyTorch, as ratios in one run (ARGS=
 	  || echo "PyTorch could not be installed: it is left out"
 	$(BIN)/python -m benchmarks $(ARGS)
 
+peers: $(STAMP)  ## environments in .venv-peers for what make bench compares with (ARGS="jax onnxruntime" for some of it)
+	$(BIN)/python -m benchmarks.environments $(ARGS)
+
 demo: $(STAMP)   ## compile and run the operators under examples/ on inputs of real size
 	$(BIN)/python -m examples.run_all $(ARGS)
 
@@ -51,5 +54,5 @@ loc:             ## lines of code per folder
 	  printf '%7d  %s\n' "$$(find $$d -name '*.py' -o -path "$$d/*" -name '*.lark' | xargs cat 2>/dev/null | wc -l)" $$d; done
 	@printf '%7d  %s\n' "$$(cat polyc/*.py | wc -l)" 'polyc/*.py'
 
-clean:           ## remove .venv and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+clean:           ## remove .venv, .venv-peers and caches
+	rm -rf $(VENV) .venv-peers .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from benchmarks import cold, coordinator, report, sides
+from benchmarks import cold, coordinator, environments, report, sides, statistics
 from benchmarks.workloads import GROUPS, WORKLOADS
 
 
@@ -29,9 +29,7 @@ def split_threads(context: click.Context, parameter: click.Parameter, value: str
 @click.command()
 @click.argument("names", nargs=-1, metavar="[WORKLOAD]...")
 @click.option("--threads", callback=split_threads, help="Numbers of threads, e.g. 1,2.  [default: 1; 1,2 for groups]")
-@click.option(
-    "--peers", default="numpy,torch,opt_einsum", callback=split_names, help="Peers to compare with.", show_default=True
-)
+@click.option("--peers", default=",".join(sides.PEERS), callback=split_names, help="Peers to compare with.", show_default=True)
 @click.option("--dtype", type=click.Choice(["float32", "float64"]), help="Only the workloads of a group in this precision.")
 @click.option("--rounds", default=15, type=click.IntRange(min=1), help="Alternating rounds; fewer than 15 are for trying out.")
 @click.option("--fresh", is_flag=True, help="Every side allocates its own result each time, instead of reusing one.")
@@ -59,7 +57,7 @@ def main(
 
     A WORKLOAD may be the name of a group: its members are measured in single and in double precision.
     """
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    console = Console(width=None if sys.stdout.isatty() else 240, highlight=False)
     if list_only:
         for w in WORKLOADS.values():
             console.print(f"{w.name:20} {w.what}", markup=False)
@@ -74,10 +72,11 @@ def main(
     expanded = dict.fromkeys(m for n in (names or everything) for m in groups.get(n, [n]))
     selected = [WORKLOADS[n] for n in expanded]
     threads = threads or ([n for n in (1, 2) if n <= len(sides.cores())] if groups else [1])
-    available = [p for p in peers if p != subject and sides.is_available(p)]
+    available = [p for p in peers if p != subject and sides.interpreter(p) is not None]
     for peer in peers:
         if peer not in available and peer != subject:
-            console.print(f"{peer} is not installed: left out", style="yellow")
+            way_out = " (make peers sets it up)" if environments.package_of(peer) in environments.REQUIREMENTS else ""
+            console.print(f"{peer} is not installed: left out{way_out}", style="yellow")
     for peer in available:
         lacking = [w.name for w in selected if peer not in w.peers]
         if lacking and peer in ("numpy", "torch"):  # others are known to be for some workloads only
@@ -100,12 +99,13 @@ def main(
                     order = [subject, *(p for p in available if p in workload.peers), *roofs]
                     measurements.append(coordinator.measure(workload, order, n, rounds, fresh, exact))
     if measurements:
-        report.print_table(console, measurements, subject, available)
+        measured = [p for p in available if any(p in m.sides for m in measurements)]
+        report.print_table(console, measurements, subject, measured)
         for note in (*report.notes(measurements, subject), *report.group_lines(measurements, subject, groups)):
             console.print(note, markup=False)
     if json_path is not None:
         json_path.write_text(report.as_json(measurements, subject, compile_times))
-    if any(m.sides[subject].failure or report.is_wrong(m, subject) for m in measurements):
+    if any(m.sides[subject].failure or statistics.is_wrong(m, subject) for m in measurements):
         sys.exit(1)
 
 

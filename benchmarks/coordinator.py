@@ -43,6 +43,8 @@ class Side:
     digest: str | None = None
     repetitions: int = 1
     failure: str | None = None
+    version: str | None = None
+    """The package that ran, with its version."""
 
 
 @dataclass(slots=True)
@@ -63,13 +65,15 @@ class Worker:
     def __init__(self, workload: Workload, side: str, threads: int, fresh: bool, exact: Path) -> None:
         job = {"workload": workload.name, "side": side, "threads": threads, "fresh": fresh, "exact": str(exact)}
         cores = sorted(os.sched_getaffinity(0))[-threads:]
+        # Where no environment has the package, the worker of the runner's own interpreter says so.
+        python = sides.interpreter(side) or sys.executable
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.worker", json.dumps(job)],
+            [python, "-m", "benchmarks.worker", json.dumps(job)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=os.environ | sides.environment(threads),
+            env=os.environ | sides.environment(side, threads),
             cwd=Path(__file__).parent.parent,
             preexec_fn=lambda: os.sched_setaffinity(0, cores),
         )
@@ -183,7 +187,7 @@ def measure(workload: Workload, side_names: list[str], threads: int, rounds: int
                 worker.close()
                 continue
             workers[name] = worker
-            side.error, side.digest = ready.get("error"), ready.get("digest")
+            side.error, side.digest, side.version = ready.get("error"), ready.get("digest"), ready.get("version")
             side.repetitions = ready["repetitions"]
             worker.wait_until_idle()
         order = list(workers)

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from benchmarks.coordinator import Measurement
 from benchmarks.sides import ROOFS
-from benchmarks.statistics import Quartiles, Summary, geometric_mean, summarise
+from benchmarks.statistics import Quartiles, Summary, geometric_mean, is_wrong, summarise
 
 BEHIND = 0.97
 """Lower quartile of the ratio to the best peer from which on a workload of a group counts as level with it."""
@@ -50,12 +50,6 @@ def machine() -> dict[str, Any]:
     return {"cpu": model, "cores": len(os.sched_getaffinity(0)), "python": platform.python_version(), **versions}
 
 
-def is_wrong(measurement: Measurement, name: str) -> bool:
-    """Whether the side's result missed the workload's tolerance."""
-    error = measurement.sides[name].error
-    return error is not None and not error <= measurement.workload.tolerance
-
-
 def print_table(console: Console, measurements: list[Measurement], subject: str, peers: list[str]) -> None:
     """One row per workload and number of threads."""
     table = Table(title=f"{subject} against {', '.join(peers) or 'no peer'}: medians \\[quartiles]", title_justify="left")
@@ -67,7 +61,7 @@ def print_table(console: Console, measurements: list[Measurement], subject: str,
         table.add_row(*row(m, summarise(m, subject), subject, peers))
     console.print(table)
     console.print(
-        "to best peer: its time over ours, paired by round, median (lower quartile); above 1 we are faster. "
+        "to best peer: its time over ours, paired by round, median (lower quartile) and who it is; above 1 we are faster. "
         "roofline: share of the measured bound (memory: same read:write mix and volume; arithmetic: FMA peak).",
         style="dim",
     )
@@ -85,7 +79,7 @@ def row(m: Measurement, summary: Summary, subject: str, peers: list[str]) -> lis
             cells.append(duration(times.median) + (" (wrong)" if is_wrong(m, name) else ""))
     side = m.sides[subject]
     cells.append(f"{summary.rate:.3g} {_UNIT[summary.bound]}" if summary.rate else "–")
-    cells.append(f"{summary.ratio.median:.2f} ({summary.ratio.lower:.2f})" if summary.ratio else "–")
+    cells.append(f"{summary.ratio.median:.2f} ({summary.ratio.lower:.2f}) {summary.best_peer}" if summary.ratio else "–")
     cells.append(f"{summary.roof:.0%} {'arithmetic' if summary.bound == 'fma' else 'memory'}" if summary.roof else "–")
     cells.append("–" if side.error is None else f"{side.error:.1e}" + (" WRONG" if is_wrong(m, subject) else ""))
     return cells
@@ -182,6 +176,7 @@ def as_json(measurements: list[Measurement], subject: str, compile_times: dict[s
                         "repetitions": side.repetitions,
                         "error": side.error,
                         "failure": side.failure,
+                        "version": side.version,
                         "is_roofline": n in ROOFS,
                     }
                     for n, side in m.sides.items()

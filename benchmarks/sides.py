@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from benchmarks import roofline
+from benchmarks import engines, environments, roofline
 from benchmarks.workload import Arrays, Workload
 
 Run = Callable[[int], Any]
@@ -18,11 +19,17 @@ Run = Callable[[int], Any]
 ROOFS = ("stream", "fma")
 """Sides that measure the machine: bytes of the workload streamed in the same read:write mix, its flops at full FMA rate."""
 
+SUBJECTS = ("polyc", "polyc_bound")
+"""polyc with everything given at each call, and with the workload's weights bound beforehand."""
 
-def environment(threads: int) -> dict[str, str]:
+PEERS = ("numpy", "torch", "opt_einsum", "torch_compile", "torch_blocked", "jax", "onnxruntime")
+"""Everything that there is to compare with; most of it is set up by ``make peers``."""
+
+
+def environment(side: str, threads: int) -> dict[str, str]:
     """Environment variables that hold every library to `threads`."""
     names = "OMP_NUM_THREADS OPENBLAS_NUM_THREADS MKL_NUM_THREADS NUMEXPR_NUM_THREADS VECLIB_MAXIMUM_THREADS POLYC_NUM_THREADS"
-    return dict.fromkeys(names.split(), str(threads))
+    return dict.fromkeys(names.split(), str(threads)) | engines.flags(side, threads)
 
 
 def cores() -> list[int]:
@@ -30,29 +37,34 @@ def cores() -> list[int]:
     return sorted(os.sched_getaffinity(0))
 
 
-def is_available(side: str) -> bool:
-    """Whether the side's package can be imported here (looked up, not imported)."""
-    return side in ROOFS or importlib.util.find_spec(side) is not None
+def interpreter(side: str) -> str | None:
+    """The interpreter that runs the side, or None where its package is nowhere installed."""
+    return sys.executable if side in (*ROOFS, *SUBJECTS) else environments.find_interpreter(side)
 
 
 def build(side: str, workload: Workload, arrays: Arrays, out: np.ndarray | None, threads: int) -> Run:
     """A callable for repetitions on `side`; `out` is reused by every repetition, or None for a fresh result each time."""
     match side:
-        case "polyc":
-            return _build_polyc(workload, arrays, out, threads)
+        case "polyc" | "polyc_bound":
+            return _build_polyc(workload, arrays, out, threads, workload.weights if side == "polyc_bound" else ())
         case "stream":
             return roofline.build_stream(workload.bytes_read, workload.bytes_written, threads)
         case "fma":
             # In double precision a vector holds half as many elements: as much time as twice the work in single.
             return roofline.build_fma(workload.flops * (2 if workload.dtype == "float64" else 1), threads)
         case "torch":
-            import torch
-
-            torch.set_num_threads(threads)
-            torch.set_grad_enabled(False)
+            torch = engines.import_torch(threads)
             tensors = {n: torch.from_numpy(a) for n, a in arrays.items()}
             result = None if out is None else torch.from_numpy(out)
             return _bind(workload.peers[side], torch, result, tensors)
+        case "torch_compile":
+            return repeat(engines.build_compiled(workload, arrays, threads))
+        case "torch_blocked":
+            return repeat(engines.build_blocked(workload, arrays, threads))
+        case "jax":
+            return repeat(engines.build_jax(workload, arrays))
+        case "onnxruntime":
+            return repeat(engines.build_onnxruntime(workload, arrays, out, threads))
         case _:
             return _bind(workload.peers[side], importlib.import_module(side), out, arrays)
 
@@ -81,13 +93,16 @@ def make_operator(workload: Workload) -> Any:
     return polyc.compile(workload.source)
 
 
-def _build_polyc(workload: Workload, arrays: Arrays, out: np.ndarray | None, threads: int) -> Run:
+def _build_polyc(workload: Workload, arrays: Arrays, out: np.ndarray | None, threads: int, bound: tuple[str, ...]) -> Run:
     import polyc
 
     polyc.set_num_threads(threads)
     if "polyc" in workload.peers:  # not one operator on the same arrays each time
         return _bind(workload.peers["polyc"], polyc, out, arrays)
-    operator, inputs = make_operator(workload), tuple(arrays.values())
+    operator = make_operator(workload)
+    if bound:
+        operator = operator.bind(**{n: arrays[n] for n in bound})
+    inputs = tuple(a for n, a in arrays.items() if n not in bound)
     if out is None:
         return repeat(lambda: operator(*inputs))
     return repeat(lambda: operator(*inputs, out=out))

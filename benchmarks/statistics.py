@@ -21,8 +21,9 @@ class Quartiles:
 class Summary:
     """What one measurement says about its subject.
 
-    `ratio` is peer time over subject time, round by round, against the peer with the smallest median: above 1 the subject is
-    faster.  `roof` is the share of the slower of the two measured rooflines that the subject reaches; `bound` names it.
+    `ratio` is peer time over subject time, round by round, against the peer with the smallest median among those whose result
+    is right: above 1 the subject is faster.  `roof` is the share of the slower of the two measured rooflines that the subject
+    reaches; `bound` names it.
     """
 
     times: dict[str, Quartiles]
@@ -47,12 +48,18 @@ def paired_ratio(peer: Side, subject: Side) -> Quartiles:
     return quartiles([p / s for p, s in zip(peer.seconds, subject.seconds, strict=True)])
 
 
+def is_wrong(measurement: Measurement, name: str) -> bool:
+    """Whether the side's result missed the workload's tolerance."""
+    error = measurement.sides[name].error
+    return error is not None and not error <= measurement.workload.tolerance
+
+
 def summarise(measurement: Measurement, subject_name: str) -> Summary:
     """Medians, quartiles, the ratio to the best peer and the share of the roofline."""
     measured = {n: s for n, s in measurement.sides.items() if s.seconds}
     times = {n: quartiles(s.seconds) for n, s in measured.items()}
     subject = measured.get(subject_name)
-    peers = [n for n in measured if n not in (subject_name, "stream", "fma")]
+    peers = [n for n in measured if n not in (subject_name, "stream", "fma") and not is_wrong(measurement, n)]
     best = min(peers, key=lambda n: times[n].median, default=None)
     ratio = paired_ratio(measured[best], subject) if subject and best else None
     roofs = {n: times[n].median for n in ("stream", "fma") if n in times}

@@ -11,11 +11,12 @@ import json
 import os
 import sys
 import time
+from importlib import metadata
 from typing import Any, TextIO
 
 import numpy as np
 
-from benchmarks import sides
+from benchmarks import environments, sides
 from benchmarks.workload import Workload
 from benchmarks.workloads import WORKLOADS
 
@@ -55,11 +56,21 @@ def prepare(workload: Workload, job: dict[str, Any]) -> tuple[sides.Run, dict[st
         result = np.asarray(run(1))
         ready = {
             "error": relative_error(result, exact),
+            "version": version_of(side),
             "digest": hashlib.sha256(np.ascontiguousarray(result).tobytes()).hexdigest(),
         }
     seconds = settle(run)
     ready |= {"ready": True, "seconds": seconds, "repetitions": max(1, round(0.5 + ROUND_SECONDS / seconds))}
     return run, ready
+
+
+def version_of(side: str) -> str | None:
+    """Package and version behind a side, in this environment."""
+    package = environments.package_of(side)
+    try:
+        return f"{package} {metadata.version(package)}"
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def prefaulted(shape: tuple[int, ...], dtype: str) -> np.ndarray:

@@ -14,7 +14,31 @@ Arrays = dict[str, np.ndarray]
 Peer = Callable[..., Any]
 """``peer(module, out, **inputs)``: computes once, into `out` where that is not None and the peer can, and returns the result.
 
-`module` is the peer's package (numpy, torch …); inputs are its own arrays, sharing memory with NumPy's."""
+`module` is the peer's package (numpy, torch …) or, for onnxruntime, a `benchmarks.graph.Graph` to write nodes into; inputs are
+its own arrays, sharing memory with NumPy's where it can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """What a convolution of images ``X`` with filters ``F`` is, for the peers that are derived from it."""
+
+    result: tuple[int, ...]
+    pad: int = 0
+    stride: int = 1
+    dilation: int = 1
+    groups: int = 1
+    bias_relu: bool = False
+    """Whether an input ``B`` is added per channel, and the maximum with 0 taken."""
+
+    def as_plain(self, image: Any, filters: Any) -> tuple[Any, Any]:
+        """Both with one dimension for all channels, the filters' counted within their group: NCHW and OIHW."""
+        image = image.reshape(image.shape[0], -1, *image.shape[-2:])
+        return image, filters.reshape(-1, image.shape[1] // self.groups, *filters.shape[-2:])
+
+    @property
+    def plain_result(self) -> tuple[int, ...]:
+        """The result's shape as NCHW."""
+        return self.result[0], int(np.prod(self.result[1:-2])), *self.result[-2:]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +62,9 @@ class Workload:
     peers: Mapping[str, Peer] = field(default_factory=dict)
     tolerance: float = 2e-5
     dtype: Literal["float32", "float64"] = "float32"
+    weights: tuple[str, ...] = ()
+    """Inputs that stay the same from call to call where this is a layer of a network: some sides may prepare them."""
+    convolution: Convolution | None = None
 
     def inputs(self) -> Arrays:
         """The same arrays in every process: the seed is fixed."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from benchmarks.workload import Workload, in_double
-from benchmarks.workloads import contractions, convolutions, layers, normalisations, stencils, table
+from benchmarks.workloads import contractions, convolutions, derived, layers, normalisations, stencils, table
 
 _SINGLE: dict[str, Workload] = {
     w.name: w for module in (normalisations, contractions, convolutions, layers, stencils, table) for w in module.WORKLOADS
 }
 _TABLE = {group: tuple(names) for group, names in table.GROUPS.items()}
 
-WORKLOADS: dict[str, Workload] = _SINGLE | {
-    w.name: w for w in (in_double(_SINGLE[name]) for names in _TABLE.values() for name in names)
-}
+_DOUBLE = {w.name: w for w in (in_double(_SINGLE[name]) for names in _TABLE.values() for name in names)}
+
+WORKLOADS: dict[str, Workload] = {name: derived.add_peers(w) for name, w in (_SINGLE | _DOUBLE).items()}
 
 
 def _both(names: tuple[str, ...]) -> tuple[str, ...]:

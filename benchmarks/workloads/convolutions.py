@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.workload import Arrays, Workload, example, nbytes, normal
+from benchmarks.workload import Arrays, Convolution, Workload, example, nbytes, normal
 
 CONV = """
 def conv(float(N, C, H, W) X, float(K, C, R, S) F) -> (Y) {
@@ -118,8 +118,10 @@ def conv_workload(
     exact: Any,
     peers: dict[str, Any],
     bias: bool = False,
+    pad: int = 0,
+    stride: int = 1,
 ) -> Workload:
-    """A convolution; flops are two per point of filter and result."""
+    """A convolution, depthwise where the filters have no channels; flops are two per point of filter and result."""
 
     def make_inputs(rng: np.random.Generator) -> Arrays:
         arrays = {"X": normal(rng, *image), "F": normal(rng, *filters)}
@@ -127,7 +129,21 @@ def conv_workload(
 
     per_output = int(np.prod(filters[1:]))
     flops = 2.0 * int(np.prod(result)) * per_output
-    return Workload(name, what, "tc", text, make_inputs, exact, flops, nbytes(image, filters), nbytes(result), peers, 5e-5)
+    return Workload(
+        name,
+        what,
+        "tc",
+        text,
+        make_inputs,
+        exact,
+        flops,
+        nbytes(image, filters),
+        nbytes(result),
+        peers,
+        5e-5,
+        weights=("F", "B") if bias else ("F",),
+        convolution=Convolution(result, pad, stride, 1, image[1] if len(filters) == 3 else 1, bias),
+    )
 
 
 WORKLOADS = (
@@ -150,6 +166,7 @@ WORKLOADS = (
         (1, 64, 56, 56),
         lambda X, F: direct(padded(X), F),
         {"numpy": numpy_conv_pad, "torch": torch_conv_pad},
+        pad=1,
     ),
     conv_workload(
         "conv3x3_bias_relu",
@@ -191,6 +208,7 @@ WORKLOADS = (
         (1, 64, 112, 112),
         lambda X, F: direct(X, F, 2),
         {"numpy": numpy_conv_stride_2, "torch": torch_conv_stride_2},
+        stride=2,
     ),
     Workload(
         "maxpool",

@@ -117,6 +117,7 @@ WORKLOADS = (
         nbytes((128, 768), (3072, 768), (3072,)),
         nbytes((128, 3072)),
         {"numpy": numpy_linear_relu, "torch": torch_linear_relu},
+        weights=("W", "B"),
     ),
     Workload(
         "matmul_bias_relu",
@@ -129,6 +130,7 @@ WORKLOADS = (
         nbytes((512, 1024), (1024, 1024), (1024,)),
         nbytes((512, 1024)),
         {"numpy": numpy_linear_relu, "torch": torch_linear_relu},
+        weights=("W", "B"),
     ),
     Workload(
         "mlp3",
@@ -141,6 +143,7 @@ WORKLOADS = (
         nbytes((128, 1024), *[(1024, 1024), (1024,)] * 3),
         nbytes((128, 1024)),
         {"numpy": numpy_mlp3, "torch": torch_mlp3},
+        weights=("W1", "B1", "W2", "B2", "W3", "B3"),
     ),
     Workload(
         "attention",
@@ -165,5 +168,6 @@ WORKLOADS = (
         nbytes((128, 50), (128, 50, 64)),
         nbytes((128, 64)),
         {"numpy": numpy_embedding_sum, "torch": torch_embedding_sum},
+        weights=("T",),
     ),
 )

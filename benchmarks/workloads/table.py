@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.workload import Arrays, Workload, nbytes, normal
+from benchmarks.workload import Arrays, Convolution, Workload, nbytes, normal
 from benchmarks.workloads import contractions, layers
 from benchmarks.workloads.contractions import by_matmul, einsum_workload, matmul_workload, plain
 
@@ -78,7 +78,21 @@ def conv(
     flops = 2.0 * int(np.prod(result)) * per_output
     peers = {"numpy": numpy, "torch": torch}
     text = conv_text(pad, stride, dilation, kind)
-    return Workload(name, what, "tc", text, make_inputs, by_windows, flops, nbytes(image, filters), nbytes(result), peers, 5e-5)
+    return Workload(
+        name,
+        what,
+        "tc",
+        text,
+        make_inputs,
+        by_windows,
+        flops,
+        nbytes(image, filters),
+        nbytes(result),
+        peers,
+        5e-5,
+        weights=("F",),
+        convolution=Convolution(result, pad, stride, dilation, groups),
+    )
 
 
 def same_conv(channels: int, size: int) -> Workload:
@@ -230,6 +244,7 @@ LAYERS = (
         nbytes((128, 768), (3072, 768), (3072,)),
         nbytes((128, 3072)),
         {"numpy": numpy_bias_gelu, "torch": torch_bias_gelu},
+        weights=("W", "B"),
     ),
 )
 

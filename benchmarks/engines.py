@@ -1,0 +1,140 @@
+"""Peers that prepare something before they run: torch.compile, oneDNN's blocked layout, JAX, onnxruntime.
+
+Each `build_…` returns a function that computes once.  Preparation (compiling, laying out weights) is never in a round.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from benchmarks.graph import Graph, build_model
+from benchmarks.workload import Arrays, Workload
+
+Once = Callable[[], Any]
+
+
+def flags(side: str, threads: int) -> dict[str, str]:
+    """Environment variables of these sides: XLA takes its threads from them and from the cores it is held to."""
+    if side != "jax":
+        return {}
+    pool = "true" if threads > 1 else "false"
+    return {"JAX_PLATFORMS": "cpu", "NPROC": str(threads), "XLA_FLAGS": f"--xla_cpu_multi_thread_eigen={pool}"}
+
+
+def import_torch(threads: int) -> Any:
+    import torch
+
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+    return torch
+
+
+def build_compiled(workload: Workload, arrays: Arrays, threads: int) -> Once:
+    """torch.compile of the lines that eager PyTorch runs, for these sizes; it allocates its results itself."""
+    torch = import_torch(threads)
+    peer = workload.peers["torch_compile"]
+    compiled = torch.compile(lambda **inputs: peer(torch, None, **inputs), dynamic=False, fullgraph=True)
+    tensors = {n: torch.from_numpy(a) for n, a in arrays.items()}
+    return lambda: compiled(**tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A tensor that oneDNN keeps in a layout of its own; read as an array it is laid out plainly, in the result's shape."""
+
+    tensor: Any
+    shape: tuple[int, ...]
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        array: np.ndarray = self.tensor.to_dense().numpy().reshape(self.shape)
+        return array if dtype is None else array.astype(dtype)
+
+
+def build_blocked(workload: Workload, arrays: Arrays, threads: int) -> Once:
+    """A convolution as inside a network that stays in oneDNN's layouts: weights reordered before, results left blocked.
+
+    The image comes as oneDNN left it behind the layer before (blocked), or plain where that is faster."""
+    torch = import_torch(threads)
+    conv, peer = workload.convolution, workload.peers["torch_blocked"]
+    assert conv is not None
+    tensors = {n: torch.from_numpy(a) for n, a in arrays.items()}
+    image, filters = conv.as_plain(tensors.pop("X"), tensors.pop("F"))
+    numbers = [conv.pad] * 2, [conv.stride] * 2, [conv.dilation] * 2, conv.groups
+    laid_out = reorder(torch, filters, *numbers, image.shape)
+    others = {n: t.to_mkldnn() for n, t in tensors.items()}
+    channels = image.shape[1]
+    identity = torch.eye(channels, dtype=image.dtype).reshape(channels, channels, 1, 1)
+    plain = image.to_mkldnn()
+    blocked = torch.conv2d(plain, reorder(torch, identity, [0, 0], [1, 1], [1, 1], 1, image.shape))
+    candidates: list[Once] = [partial(peer, torch, None, X=x, F=laid_out, **others) for x in (blocked, plain)]
+    run = fastest(candidates)
+    return lambda: Opaque(run(), conv.result)
+
+
+def reorder(torch: Any, filters: Any, pad: Any, stride: Any, dilation: Any, groups: int, image: Any) -> Any:
+    """Weights in the layout that oneDNN wants for an image of this shape."""
+    return torch._C._nn.mkldnn_reorder_conv2d_weight(filters.to_mkldnn(), pad, stride, dilation, groups, list(image))
+
+
+def fastest(candidates: list[Once], attempts: int = 5) -> Once:
+    """The function with the smallest time; every one is called once before."""
+
+    def seconds(run: Once) -> float:
+        start = time.perf_counter()
+        run()
+        return time.perf_counter() - start
+
+    for run in candidates:
+        run()
+    times = [min(seconds(run) for _ in range(attempts)) for run in candidates]
+    return candidates[times.index(min(times))]
+
+
+def build_jax(workload: Workload, arrays: Arrays) -> Once:
+    """The jitted function; a call ends when its result is there."""
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    jitted = jax.jit(partial(workload.peers["jax"], jax, None))
+    tensors = {n: jax.device_put(a) for n, a in arrays.items()}
+    return lambda: jitted(**tensors).block_until_ready()
+
+
+def build_onnxruntime(workload: Workload, arrays: Arrays, out: np.ndarray | None, threads: int) -> Once:
+    """A session of a small model whose weights are constants; inputs and result are bound, so that a run copies nothing."""
+    import onnxruntime
+
+    conv, given, shape = workload.convolution, dict(arrays), None if out is None else out.shape
+    if conv is not None:
+        given["X"], given["F"] = conv.as_plain(given["X"], given["F"])
+        shape = conv.plain_result
+    graph = Graph({n: a.shape for n, a in given.items()}, workload.dtype)
+    result = workload.peers["onnxruntime"](graph, None, **{n: n for n in given})
+    model = build_model(graph, given, workload.weights, result, workload.dtype)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    binding = session.io_binding()
+    for name, array in given.items():
+        if name not in workload.weights:
+            binding.bind_cpu_input(name, array)
+    if out is None:
+        binding.bind_output(result, "cpu")
+    else:
+        binding.bind_output(result, "cpu", 0, out.dtype.type, shape, out.ctypes.data)
+
+    def once(keep: Arrays = given) -> Any:  # the binding holds addresses only
+        session.run_with_iobinding(binding)
+        if out is not None:
+            return out
+        fresh = binding.get_outputs()[0].numpy()
+        return fresh if conv is None else fresh.reshape(conv.result)
+
+    return once
