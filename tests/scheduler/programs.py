@@ -83,16 +83,22 @@ def make_scop(lines: list[Line], sizes: dict[str, int], symbolic: bool = True) -
         indices = [part.split(":")[0] for part in line.domain.split()]
         names = set(indices)
         boxes: dict[str, Interval] = {}
+        conditions: list[str] = []
         for part in line.domain.split():
             if ":" in part:
                 index, extent = part.split(":")
                 boxes[index] = Interval(int_const(0), number(parse_affine(extent, set())))
         for clause in (line.condition or "").split(" and "):
-            found = re.fullmatch(r"(.+)<=(\w+)<(.+)", clause.strip())
-            if found:
-                low, high = parse_affine(found[1], set()), parse_affine(found[3], set())
-                extent = simplify_int(Call("sub", (high, low)))
-                boxes[found[2]] = Interval(number(low), number(extent))
+            found = re.fullmatch(r"(.+?)(<=?)(\w+)(<=?)(.+)", clause.strip())
+            if not found:
+                continue
+            index, ends = found[3], (found[1], found[5])
+            if found[2] != "<=" or found[4] != "<" or any(name in boxes and name in names for name in ends):
+                shown = clause if symbolic else re.sub(r"\b[A-Z]\w*\b", lambda m: str(sizes[m[0]]), clause)
+                conditions.append(shown)  # a triangle: the box is that of the index it is compared with
+            low = int_const(0) if ends[0] in names else parse_affine(ends[0], set())
+            high = _end(boxes[ends[1]]) if ends[1] in names else parse_affine(ends[1], set())
+            boxes[index] = Interval(number(low), number(_flatten(Call("sub", (high, low)))))
         target, subscripts = _parse_access(line.write, names)
         reads = [_parse_access(r, names) for r in line.reads]
         value: Expr = Const(1.0, F32)
@@ -111,6 +117,7 @@ def make_scop(lines: list[Line], sizes: dict[str, int], symbolic: bool = True) -
         text = " and ".join(
             f"{_text(boxes[i].lower)} <= {i} < {_text(boxes[i].lower)} + {_text(boxes[i].extent)}" for i in ordered
         )
+        text = " and ".join([text, *conditions]) if text else text
         domain = isl.Set(f"[{', '.join(parameters)}] -> {{ {line.name}[{', '.join(ordered)}] : {text or 'true'} }}")
         ranges[line.name] = StatementRanges(boxes, domain)
         for name, subs in [(target, subscripts), *reads, *init_reads]:
@@ -146,6 +153,10 @@ def make_scop(lines: list[Line], sizes: dict[str, int], symbolic: bool = True) -
     )
     context = isl.Set(f"[{', '.join(parameters)}] -> {{ : {' and '.join(f'{p} >= 4' for p in parameters) or 'true'} }}")
     return extract_scop(program, Ranges(parameters, context, ranges, boxes_of))
+
+
+def _end(interval: Interval) -> Expr:
+    return _flatten(Call("add", (interval.lower, interval.extent)))
 
 
 def _read_names(s: Statement) -> set[str]:
