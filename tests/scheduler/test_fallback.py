@@ -9,7 +9,6 @@ from polyc.poly.legality import prove_values
 from polyc.poly.rows import Node, format_rows
 from polyc.poly.scop import Scop
 from polyc.scheduler.components import find_components
-from polyc.scheduler.components import find_components
 from polyc.scheduler.fallback import schedule_source_order, schedule_with_isl
 from tests.poly.trees import build_tree
 from tests.scheduler.corpus import EXAMPLES, Example, example, parse_line
@@ -28,7 +27,7 @@ def test_source_order_is_legal(example: Example) -> None:
     dependences = compute_dependences(scop)
     names = [s.name for s in scop.statements]
     components = find_components(names, [(flow.source, flow.sink) for flow in dependences.flows])
-    # Statements that need each other share a loop, which the order of the source has not: that rung is refused, and proved to be.
+    # Statements that need each other share a loop, which the order of the source has not: that rung is refused.
     needs_shared_loop = any(len(component) > 1 for component in components)
     assert is_proved(scop, schedule_source_order(scop, dependences)) is not needs_shared_loop
 

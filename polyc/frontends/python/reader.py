@@ -19,6 +19,7 @@ from polyc.diagnostics import (
     UnsupportedError,
     suggest_name,
 )
+from polyc.frontends.python.calls import find_callee, inline_call
 from polyc.frontends.python.control import choose_branch, unroll_loop
 from polyc.frontends.python.declarations import declare_parameters, declare_results
 from polyc.frontends.python.forward import find_forward_reads
@@ -27,6 +28,7 @@ from polyc.frontends.python.scope import Clauses, Scope, Version
 from polyc.frontends.python.signature import PythonSignature, read_parameters
 from polyc.frontends.python.source import FunctionText, load_function, make_nesting_error
 from polyc.frontends.python.statements import Retyped, read_assignment
+from polyc.frontends.python.values import Fault
 from polyc.ir.expr import Index, walk
 from polyc.ir.program import Program, Return, Statement
 from polyc.ir.types import DType
@@ -192,6 +194,10 @@ def _read_statement(node: ast.stmt, clauses: Clauses, scope: Scope, statements: 
                     "semantic-statement", "one assignment per statement", node, "write the assignments below each other"
                 )
                 return
+            callee = find_callee(node, scope)
+            if callee is not None:
+                _read_call(node, callee, clauses, scope, statements)
+                return
             statement = read_assignment(node, targets[0], clauses, scope)
             statements += [statement] if statement is not None else []
         case ast.AugAssign(target):
@@ -218,6 +224,18 @@ def _read_statement(node: ast.stmt, clauses: Clauses, scope: Scope, statements: 
             scope.report("semantic-statement", "return cannot stand inside a block", node, "move it to the end of the function")
         case _:
             scope.report("semantic-statement", "this Python statement has no meaning here", node, _STATEMENTS)
+
+
+def _read_call(node: ast.Assign, callee: object, clauses: Clauses, scope: Scope, statements: list[Statement]) -> None:
+    try:
+        if clauses != Clauses():
+            raise Fault("semantic-call", "a call computes whole tensors, whatever the block around it says", "move it out")
+        inline_call(node, callee, scope, lambda body: _read_block(body, Clauses(), scope, statements))
+    except Fault as fault:
+        scope.report(fault.code, fault.message, node, fault.help)
+        for target in ast.walk(node.targets[0]):
+            if isinstance(target, ast.Name) and target.id not in scope.sizes:
+                scope.tensors.setdefault(target.id, Version(target.id, None, None))
 
 
 def _read_block(body: Sequence[ast.stmt], clauses: Clauses, scope: Scope, statements: list[Statement]) -> None:

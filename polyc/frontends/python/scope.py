@@ -75,6 +75,9 @@ class Scope:
     used_indices: dict[str, Span] = field(default_factory=dict)
     errors: list[Diagnostic] = field(default_factory=list)
     ambiguous: set[str] = field(default_factory=set)
+    callers: list[FunctionText] = field(default_factory=list)
+    """Functions whose calls are being read, outermost first."""
+    n_calls: int = 0
     rounds: int = 0
     """Bodies of loops unrolled so far."""
     loop_names: set[str] = field(default_factory=set)
