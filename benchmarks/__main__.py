@@ -56,6 +56,8 @@ def main(
     """Measure WORKLOADs (all of them by default) against peers, side by side.
 
     A WORKLOAD may be the name of a group: its members are measured in single and in double precision.
+    Peers that are not installed are left out; `make peers` sets them up, each in an environment of its own.
+    With `--subject polyc_bound` the weights of layers are bound beforehand.
     """
     console = Console(width=None if sys.stdout.isatty() else 240, highlight=False)
     if list_only:
@@ -96,7 +98,7 @@ def main(
         with coordinator.reference_file(workload) as exact:
             for n in threads:
                 with console.status(f"{workload.name}, {n} thread(s)"):
-                    order = [subject, *(p for p in available if p in workload.peers), *roofs]
+                    order = [subject, *(p for p in available if p in workload.peers or p in sides.SUBJECTS), *roofs]
                     measurements.append(coordinator.measure(workload, order, n, rounds, fresh, exact))
     if measurements:
         measured = [p for p in available if any(p in m.sides for m in measurements)]

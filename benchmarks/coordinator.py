@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import sides
+from benchmarks import environments, sides
 from benchmarks.workload import Workload
 
 IDLE_SECONDS = 0.5
@@ -73,7 +73,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=os.environ | sides.environment(side, threads),
+            env=environments.clean(python, os.environ) | sides.environment(side, threads),
             cwd=Path(__file__).parent.parent,
             preexec_fn=lambda: os.sched_setaffinity(0, cores),
         )

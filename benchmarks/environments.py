@@ -35,10 +35,10 @@ def package_of(side: str) -> str:
     return PACKAGE.get(side, side)
 
 
-def environment_python(name: str, folder: Path = FOLDER) -> Path | None:
+def environment_python(name: str) -> Path | None:
     """Interpreter of a finished environment."""
-    python = folder / name / "bin" / "python"
-    return python if (folder / name / READY).exists() and python.exists() else None
+    python = FOLDER / name / "bin" / "python"
+    return python if (FOLDER / name / READY).exists() and python.exists() else None
 
 
 @functools.cache
@@ -50,23 +50,27 @@ def is_importable(package: str, python: str) -> bool:
     return subprocess.run([python, "-c", check], check=False, capture_output=True).returncode == 0
 
 
-def find_interpreter(side: str, folder: Path = FOLDER) -> str | None:
+def find_interpreter(side: str) -> str | None:
     """The interpreter that runs a side: its environment's, else the runner's own, or None where neither has the package."""
     package = package_of(side)
-    own = environment_python(package, folder)
-    for python in [str(own)] * (own is not None) + [sys.executable]:
-        if is_importable(package, python):
-            return python
-    return None
+    own = environment_python(package)
+    candidates = [sys.executable] if own is None else [str(own), sys.executable]
+    return next((python for python in candidates if is_importable(package, python)), None)
 
 
-def make_environment(name: str, folder: Path = FOLDER) -> None:
+def clean(python: str, variables: Mapping[str, str]) -> dict[str, str]:
+    """Environment variables for an interpreter: one that is not the runner's own is not sent to the runner's packages."""
+    leading_back = () if python == sys.executable else ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+    return {n: v for n, v in variables.items() if n not in leading_back}
+
+
+def make_environment(name: str) -> None:
     """Create or complete one environment; does nothing where it holds the same requirements already.
 
     Raises ``subprocess.CalledProcessError`` where something cannot be installed; the environment then stays unfinished."""
-    place, wanted = folder / name, "\n".join(REQUIREMENTS[name])
+    place, wanted = FOLDER / name, "\n".join(REQUIREMENTS[name])
     ready = place / READY
-    if environment_python(name, folder) and ready.read_text() == wanted:
+    if environment_python(name) and ready.read_text() == wanted:
         return
     ready.unlink(missing_ok=True)
     venv.create(place, with_pip=True, clear=True)
@@ -75,7 +79,7 @@ def make_environment(name: str, folder: Path = FOLDER) -> None:
     ready.write_text(wanted)
 
 
-def main(names: list[str], folder: Path = FOLDER) -> int:
+def main(names: list[str]) -> int:
     """Set up the named environments, or all; the number of those that failed."""
     unknown = [n for n in names if n not in REQUIREMENTS]
     if unknown:
@@ -85,7 +89,7 @@ def main(names: list[str], folder: Path = FOLDER) -> int:
     for name in names or REQUIREMENTS:
         print(f"{name}: {' '.join(REQUIREMENTS[name])}", flush=True)
         try:
-            make_environment(name, folder)
+            make_environment(name)
         except (OSError, subprocess.CalledProcessError) as error:
             failed += 1
             print(f"{name} could not be set up and is left out: {error}", file=sys.stderr)

@@ -42,7 +42,9 @@ def jax_einsum(subscripts: str) -> Peer:
 
 
 def onnx_einsum(subscripts: str) -> Peer:
-    """As a person would write it for onnxruntime: a matrix product where the subscripts are one, else Einsum."""
+    """As a person would write it for onnxruntime: a matrix product where the subscripts are one, else Einsum.
+
+    Matrix times vector stays Einsum: on one core 2.0 ms for 4096×4096, with MatMul 22 ms."""
     left, right = subscripts.split("->")
     terms = left.split(",")
 
