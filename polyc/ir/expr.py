@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import assert_never
+from typing import Literal, assert_never
 
 from polyc.diagnostics import Span
 from polyc.ir.types import BOOL, I64, DType
@@ -54,13 +54,21 @@ class Read:
     span: Span | None = _span()
 
 
+PadMode = Literal["value", "clamp", "wrap", "reflect"]
+PAD_MODES: tuple[PadMode, ...] = ("clamp", "wrap", "reflect")
+"""Modes that need no value; the tensor must not be empty."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pad:
-    """`read` where all its subscripts are inside the tensor, else `value`."""
+    """`read` where all its subscripts are inside the tensor, else `value`, or by `mode` the element that takes its place.
+
+    clamp: the nearest element.  wrap: the tensor repeated.  reflect: mirrored at its first and last element."""
 
     read: Read
     value: Expr
     span: Span | None = _span()
+    mode: PadMode = "value"
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,12 +123,30 @@ def restrict_scope(scope: Scope, condition: Array) -> Scope:
 def _evaluate_pad(expr: Pad, scope: Scope) -> Array:
     interval = scope.ranges[expr.read.tensor]
     subscripts = [evaluate_points(sub, scope) for sub in expr.read.subscripts]
+    if expr.mode != "value":
+        positions = []
+        for d, (value, (lower, upper)) in enumerate(zip(subscripts, interval, strict=True)):
+            if upper <= lower:
+                check_bounds(scope, expr.read.tensor, d, expr.read.subscripts[d], value, lower, upper, expr.read)
+            positions.append(_place_inside(value - lower, max(upper - lower, 1), expr.mode))
+        return _gather(scope, expr.read.tensor, positions)
     inside: Array = np.asarray(True)
     for value, (lower, upper) in zip(subscripts, interval, strict=True):
         inside = np.logical_and(inside, np.logical_and(value >= lower, value < upper))
     padding = evaluate_points(expr.value, restrict_scope(scope, np.logical_not(inside)))
     positions = [_clamp(v, lower, upper) - lower for v, (lower, upper) in zip(subscripts, interval, strict=True)]
     return np.where(inside, _gather(restrict_scope(scope, inside), expr.read.tensor, positions), padding)
+
+
+def _place_inside(position: Array, extent: int, mode: str) -> Array:
+    """The position whose element stands for one that may be outside ``0 <= position < extent``."""
+    if mode == "clamp":
+        return np.clip(position, 0, extent - 1)
+    if mode == "wrap":
+        return position % extent
+    period = max(2 * (extent - 1), 1)
+    folded = position % period
+    return np.where(folded < extent, folded, period - folded)
 
 
 def _clamp(value: Array, lower: int, upper: int) -> Array:

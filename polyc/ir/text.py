@@ -75,6 +75,8 @@ def _expr(expr: Expr, names: _Names, outer: int) -> str:
             return format_name(expr.name) if is_clear else f"size({format_name(expr.name)})"
         case Read():
             return f"{format_name(expr.tensor)}[{_list(expr.subscripts, names)}]"
+        case Pad() if expr.mode != "value":
+            return f"pad_{expr.mode}({_expr(expr.read, names, 0)}, {_expr(expr.value, names, 0)})"
         case Pad():
             return f"pad({_expr(expr.read, names, 0)}, {_expr(expr.value, names, 0)})"
         case Cast():

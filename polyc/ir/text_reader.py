@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal, NoReturn
 
 from polyc.diagnostics import Diagnostic, Source, Span, SyntaxErrorInSource
-from polyc.ir.expr import OPERATORS, Call, Cast, Const, Expr, Index, Pad, Read, Select, Size
+from polyc.ir.expr import OPERATORS, PAD_MODES, Call, Cast, Const, Expr, Index, Pad, Read, Select, Size
 from polyc.ir.program import (
     Condition,
     Exists,
@@ -334,6 +334,9 @@ def _read_call(r: _Reader) -> Expr:
         return Cast(args[0], DTYPES[token.text], span)
     if token.text == "pad" and len(args) == 2 and isinstance(args[0], Read):
         return Pad(args[0], args[1], span)
+    for mode in PAD_MODES:
+        if token.text == f"pad_{mode}" and len(args) == 2 and isinstance(args[0], Read):
+            return Pad(args[0], args[1], span, mode)
     if token.text not in OPERATORS or len(args) != OPERATORS[token.text].arity:
         message = f"'{token.text}' is no operator with {len(args)} operands"
         raise SyntaxErrorInSource(Diagnostic("syntax-program-text", message, token.span))

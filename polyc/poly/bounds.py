@@ -87,7 +87,13 @@ def _prove_statement(
     guarded: dict[tuple[Read, int], list[Expr | None]] = {}
     seen: dict[tuple[Read, int, str], list[set[tuple[Expr, bool]]]] = {}
     for site in solution.sites:
-        if site.place == "exists" or site.is_padded or site.read.tensor not in tensors:
+        if site.place == "exists" or site.read.tensor not in tensors:
+            continue
+        if site.is_padded:
+            if site.mode != "value":
+                if site.place not in frames:
+                    frames[site.place] = _make_frame(solution, site.place, tensors[s.target], sizes)
+                _prove_nonempty(program, frames[site.place], site, tensors[site.read.tensor], sizes, report)
             continue
         # An initial value is also read for elements that no instance writes, so its reads are proved for the whole target.
         follows = program.tensor(s.target).shape is None and not s.writes_part
@@ -121,6 +127,17 @@ def _prove_statement(
                 guarded.setdefault((written.read, d), []).append(None)
     if guarded:
         report.guards[s.name] = tuple(GuardedSubscript(r, d, _any_of(conditions)) for (r, d), conditions in guarded.items())
+
+
+def _prove_nonempty(
+    program: Program, frame: _Frame, site: ReadSite, dimensions: tuple[Bounds, ...], sizes: Sizes, report: BoundsReport
+) -> None:
+    """A read that is padded by other elements needs one in every dimension."""
+    for d, bounds in enumerate(dimensions):
+        live = frame.live.intersect(sizes.context)
+        violated = live.subtract(sizes.extent_set(bounds, 1))
+        if not violated.is_empty():
+            _report_violation(program, frame, site, d, bounds, None, violated, live, sizes, report)
 
 
 def _any_of(conditions: list[Expr | None]) -> Expr | None:

@@ -67,6 +67,8 @@ def _infix(expr: Expr, outer: int, names: dict[str, str]) -> str:
             name = names.get(expr.tensor, expr.tensor)
             subscripts = ", ".join(describe_expr(s, names) for s in expr.subscripts)
             return f"{name}({subscripts})" if expr.subscripts else name
+        case Pad() if expr.mode != "value":
+            return f"pad({_infix(expr.read, 0, names)}, {expr.mode})"
         case Pad():
             return f"pad({_infix(expr.read, 0, names)}, {_infix(expr.value, 0, names)})"
         case Select():

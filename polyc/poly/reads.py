@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from polyc.ir.expr import Call, Expr, Index, Pad, Read, Select, children, walk
+from polyc.ir.expr import Call, Expr, Index, Pad, PadMode, Read, Select, children, walk
 from polyc.ir.program import Exists, Statement
 
 
@@ -22,6 +22,7 @@ class ReadSite:
     conditions: tuple[tuple[Expr, bool], ...]
     place: Literal["value", "init", "exists"]
     is_padded: bool
+    mode: PadMode = "value"
 
 
 def collect_reads(statement: Statement) -> list[ReadSite]:
@@ -35,7 +36,7 @@ def collect_reads(statement: Statement) -> list[ReadSite]:
                 visit(expr.then, (*conditions, (expr.condition, True)), place)
                 visit(expr.other, (*conditions, (expr.condition, False)), place)
             case Pad():
-                sites.append(ReadSite(expr.read, conditions, place, True))
+                sites.append(ReadSite(expr.read, conditions, place, True, expr.mode))
                 for child in (*expr.read.subscripts, expr.value):
                     visit(child, conditions, place)
             case _:

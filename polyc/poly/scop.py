@@ -14,6 +14,7 @@ from polyc.ir.expr import (
     Expr,
     Index,
     Pad,
+    PadMode,
     Read,
     Select,
     children,
@@ -296,7 +297,9 @@ def _build_guards(
 
 
 def _expand_pads(expr: Expr, tensors: dict[str, ScopTensor], affine: Affine, domain: islpy.Set) -> Expr:
-    """``pad(read, value)`` → ``inside ? read : value``, without the tests that the domain decides."""
+    """``pad(read, value)`` → ``inside ? read : value``, without the tests that the domain decides.
+
+    With another mode the value is a read of the element that takes the place, so that the interior has plain subscripts."""
 
     def rule(node: Expr) -> Expr | None:
         if not isinstance(node, Pad):
@@ -310,9 +313,29 @@ def _expand_pads(expr: Expr, tensors: dict[str, ScopTensor], affine: Affine, dom
                 except NotAffine:
                     pass
                 condition = test if condition is None else Call("and", (condition, test))
-        return node.read if condition is None else Select(condition, node.read, node.value, node.span)
+        if condition is None:
+            return node.read
+        if node.mode == "value":
+            return Select(condition, node.read, node.value, node.span)
+        shape = tensors[node.read.tensor].shape
+        inside = tuple(_place_inside(e, n, node.mode) for e, n in zip(node.read.subscripts, shape, strict=True))
+        return Select(condition, node.read, Read(node.read.tensor, inside, node.read.span), node.span)
 
     return rewrite(expr, rule)
+
+
+def _place_inside(subscript: Expr, extent: Expr, mode: PadMode) -> Expr:
+    """A subscript that is never outside; `extent` is at least 1."""
+    if extent == int_const(1):
+        return int_const(0)
+    last = simplify(Call("sub", (extent, int_const(1))))
+    if mode == "clamp":
+        return Call("min", (Call("max", (subscript, int_const(0))), last))
+    if mode == "wrap":
+        return Call("mod", (subscript, extent))
+    period = simplify(Call("mul", (int_const(2), last)))
+    folded = Call("mod", (subscript, period))  # by 0 where there is one element, which gives 0
+    return Call("min", (folded, Call("sub", (period, folded))))
 
 
 def _relation(

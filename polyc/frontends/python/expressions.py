@@ -11,7 +11,7 @@ from polyc.frontends.python.operators import binary, keep, logical, negate, sele
 from polyc.frontends.python.scope import Scope, Version
 from polyc.frontends.python.source import make_nesting_error
 from polyc.frontends.python.values import POISON, Fault, Value, check_size, common_type, convert, make_literal, require_integer
-from polyc.ir.expr import Const, Expr, Index, Pad, Read, Size
+from polyc.ir.expr import PAD_MODES, Const, Expr, Index, Pad, Read, Size, identity_of
 from polyc.ir.types import I64
 
 MAX_DEPTH = 120
@@ -258,6 +258,8 @@ def _read_call(node: ast.Call, scope: Scope, depth: int) -> Value:
         raise Fault(
             "semantic-function", f"tensors have no method {name}", f"write {name}({module}[...]) as a function of elements"
         )
+    if name == "pad" and (mode := _pad_mode(node)) is not None:
+        return _apply_pad_mode(read_expression(node.args[0], scope, depth), mode, node, scope)
     if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
         place = node.keywords[0].value if node.keywords else node.args[0]
         help = "give the operands by position; reductions run over the indices that are absent on the left"
@@ -285,6 +287,28 @@ def _read_call(node: ast.Call, scope: Scope, depth: int) -> Value:
         message = f"{name} of one operand is a reduction, and must be the whole right side"
         raise Fault("unsupported-nested-reduction", message, f"assign it to a name of its own first: t[i] = {name}(...)")
     return apply_function(module, name, args, scope.text.span(node))
+
+
+def _pad_mode(node: ast.Call) -> str | None:
+    """The word in ``pad(X[i - 1], "clamp")``, also as ``mode="clamp"``."""
+    given = [*node.args[1:], *(k.value for k in node.keywords if k.arg == "mode")]
+    if len(node.args) in (1, 2) and len(given) == 1 and isinstance(given[0], ast.Constant):
+        return given[0].value if isinstance(given[0].value, str) else None
+    return None
+
+
+def _apply_pad_mode(read: Value, word: str, node: ast.Call, scope: Scope) -> Value:
+    mode = next((m for m in PAD_MODES if m == word), None)
+    if mode is None:
+        raise Fault(
+            "semantic-pad", f"there is no padding called {word!r}", f"modes are: {', '.join(PAD_MODES)}; or give a value"
+        )
+    if read is POISON:
+        return POISON
+    if not isinstance(read.expr, Read):
+        raise Fault("semantic-pad", "the first argument of pad must be an element of a tensor", 'write pad(X[i - 1], "clamp")')
+    pad = Pad(read.expr, identity_of("add", read.dtype), scope.text.span(node), mode)
+    return Value(pad, read.dtype, read.weak, 2 + read.n_nodes)
 
 
 def _apply_pad(args: tuple[Value, ...], node: ast.Call, scope: Scope) -> Value:

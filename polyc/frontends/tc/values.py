@@ -22,7 +22,7 @@ from polyc.frontends.tc.types import (
     promote_types,
     spell_type,
 )
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size
+from polyc.ir.expr import PAD_MODES, Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, identity_of
 from polyc.ir.types import BOOL, F32, I32, I64, DType
 
 
@@ -174,9 +174,10 @@ def _build_pad(scope: Scope, syntax: Apply) -> Typed | None:
     if not _check_arity(scope, syntax, 2):
         return None
     first, second = syntax.args
-    value = build_value(scope, second)
+    mode = next((m for m in PAD_MODES if isinstance(second, Name) and second.name == m and not _is_known(scope, m)), None)
+    value = build_value(scope, second) if mode is None else Typed(Const(0, I32), I32)
     if not isinstance(first, Apply) or first.name not in scope.tensors or first.name in scope.lets:
-        help = "write pad(A(i - 1), 0): a read, and the value outside of the tensor"
+        help = "write pad(A(i - 1), 0): a read, and the value outside of the tensor, or clamp, wrap or reflect"
         message = "the first argument of pad is not a tensor read"
         scope.reporter.error("semantic-pad", message, first.span, help)
         return None
@@ -184,10 +185,17 @@ def _build_pad(scope: Scope, syntax: Apply) -> Typed | None:
     if typed is None or value is None:
         return None
     assert isinstance(typed.expr, Read)
+    if mode is not None:
+        zero = identity_of("add", typed.dtype)
+        return Typed(Pad(typed.expr, zero, syntax.span, mode), typed.dtype)
     if is_narrower(typed.dtype, value.dtype):
         report_narrowing(scope, value.dtype, typed.dtype, second.span)
         return None
     return Typed(Pad(typed.expr, convert_expr(value.expr, value.dtype, typed.dtype), syntax.span), typed.dtype)
+
+
+def _is_known(scope: Scope, name: str) -> bool:
+    return name in scope.left or name in scope.lets or name in scope.tensors or name in scope.sizes
 
 
 def report_narrowing(scope: Scope, found: DType, target: DType, span: Span) -> None:
