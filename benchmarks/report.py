@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.coordinator import Measurement
-from benchmarks.sides import ROOFS
+from benchmarks.sides import ROOFS, SUBJECTS
 from benchmarks.statistics import Quartiles, Summary, geometric_mean, is_wrong, summarise
 
 BEHIND = 0.97
@@ -51,20 +51,34 @@ def machine() -> dict[str, Any]:
 
 
 def print_table(console: Console, measurements: list[Measurement], subject: str, peers: list[str]) -> None:
-    """One row per workload and number of threads."""
-    table = Table(title=f"{subject} against {', '.join(peers) or 'no peer'}: medians \\[quartiles]", title_justify="left")
-    for heading in ("workload", "threads", subject, *peers):
-        table.add_column(heading, no_wrap=True, justify="left" if heading == "workload" else "right")
-    for heading in ("rate", "to best peer", "roofline", "error"):
-        table.add_column(heading, no_wrap=True, justify="right")
-    for m in measurements:
-        table.add_row(*row(m, summarise(m, subject), subject, peers))
+    """One row per workload and number of threads; a console that is too narrow shows no peers that are never the best."""
+    summaries = [summarise(m, subject) for m in measurements]
+    table = make_table(measurements, summaries, subject, peers)
+    natural = console.measure(table, options=console.options.update(width=10_000)).maximum
+    if natural > console.width:
+        best = {s.best_peer for s in summaries}
+        hidden = [p for p in peers if p not in best and p not in SUBJECTS]
+        table = make_table(measurements, summaries, subject, [p for p in peers if p not in hidden])
+        if hidden:
+            console.print(f"too narrow to show {', '.join(hidden)}, never the best peer here; --json has them", style="dim")
     console.print(table)
     console.print(
         "to best peer: its time over ours, paired by round, median (lower quartile) and who it is; above 1 we are faster. "
         "roofline: share of the measured bound (memory: same read:write mix and volume; arithmetic: FMA peak).",
         style="dim",
     )
+
+
+def make_table(measurements: list[Measurement], summaries: list[Summary], subject: str, peers: list[str]) -> Table:
+    """The table with a column for each of `peers`."""
+    table = Table(title=f"{subject} against {', '.join(peers) or 'no peer'}: medians \\[quartiles]", title_justify="left")
+    for heading in ("workload", "threads", subject, *peers):
+        table.add_column(heading, no_wrap=True, justify="left" if heading == "workload" else "right")
+    for heading in ("rate", "to best peer", "roofline", "error"):
+        table.add_column(heading, no_wrap=True, justify="right")
+    for m, summary in zip(measurements, summaries, strict=True):
+        table.add_row(*row(m, summary, subject, peers))
+    return table
 
 
 def row(m: Measurement, summary: Summary, subject: str, peers: list[str]) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.coordinator import Measurement, Side
+from benchmarks.sides import ROOFS, SUBJECTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,8 @@ def summarise(measurement: Measurement, subject_name: str) -> Summary:
     measured = {n: s for n, s in measurement.sides.items() if s.seconds}
     times = {n: quartiles(s.seconds) for n, s in measured.items()}
     subject = measured.get(subject_name)
-    peers = [n for n in measured if n not in (subject_name, "stream", "fma") and not is_wrong(measurement, n)]
+    no_peers = (subject_name, *SUBJECTS, *ROOFS)
+    peers = [n for n in measured if n not in no_peers and not is_wrong(measurement, n)]
     best = min(peers, key=lambda n: times[n].median, default=None)
     ratio = paired_ratio(measured[best], subject) if subject and best else None
     roofs = {n: times[n].median for n in ("stream", "fma") if n in times}

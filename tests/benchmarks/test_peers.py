@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -11,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
-from benchmarks import coordinator, engines, environments, sides, statistics
+from benchmarks import coordinator, engines, environments, report, sides, statistics
 from benchmarks.coordinator import Measurement, Side
 from benchmarks.engines import Opaque
 from benchmarks.graph import Graph
@@ -315,9 +317,24 @@ def test_fastest_layout_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert engines.fastest([taking(3), taking(1), taking(2)])() == 1
 
 
+def measured(**seconds: float) -> Measurement:
+    return Measurement(WORKLOADS["tmm"], 1, False, {n: Side(n, [t], error=0.0) for n, t in seconds.items()})
+
+
 def test_wrong_peer_is_not_the_bar() -> None:
-    m = Measurement(
-        WORKLOADS["tmm"], 1, False, {n: Side(n, [t], error=0.0) for n, t in (("polyc", 2), ("numpy", 4), ("jax", 1))}
-    )
+    m = measured(polyc=2, numpy=4, jax=1)
     m.sides["jax"].error = 1.0
     assert statistics.summarise(m, "polyc").best_peer == "numpy"
+
+
+def test_polyc_is_no_peer_of_itself() -> None:
+    assert statistics.summarise(measured(polyc=2, polyc_bound=1, numpy=4), "polyc").best_peer == "numpy"
+
+
+@pytest.mark.parametrize("width", [105, 300])
+def test_narrow_table_keeps_the_best_peer(width: int) -> None:
+    console = Console(width=width, record=True, file=io.StringIO())
+    report.print_table(console, [measured(polyc=2e-3, numpy=4e-3, torch=9e-3, jax=9e-3)], "polyc", ["numpy", "torch", "jax"])
+    text = console.export_text()
+    assert "2.00 (2.00) numpy" in text
+    assert ("too narrow to show torch, jax" in text) == (width == 105)
