@@ -29,6 +29,7 @@ from polyc.frontends.python.signature import PythonSignature, read_parameters
 from polyc.frontends.python.source import FunctionText, load_function, make_nesting_error
 from polyc.frontends.python.statements import Retyped, read_assignment
 from polyc.frontends.python.values import Fault
+from polyc.frontends.typos import find_lonely_indices
 from polyc.ir.expr import Index, walk
 from polyc.ir.program import Program, Return, Statement
 from polyc.ir.types import DType
@@ -140,7 +141,7 @@ def _read_text(
         statements=tuple(replace(s, name=f"S{n}") for n, s in enumerate(statements)),
         source=text.source,
     )
-    return ReadResult(program)
+    return ReadResult(program, tuple(find_lonely_indices(program)))
 
 
 def _raise_all(errors: list[Diagnostic]) -> None:

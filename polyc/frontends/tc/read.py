@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from polyc.diagnostics import CompileBudgetError, Diagnostic, PolycError, SemanticError, UnsupportedError
 from polyc.frontends.tc.parser import parse_tc
 from polyc.frontends.tc.semantics import check_definition
+from polyc.frontends.typos import find_lonely_indices
 from polyc.ir.program import Program
 
 
@@ -36,6 +37,7 @@ def read_tc_with_warnings(text: str, filename: str = "<string>") -> TcResult:
         findings += found
         if program is not None:
             programs.append(program)
+            findings += find_lonely_indices(program)
     errors = tuple(f for f in findings if f.severity == "error")
     if errors:
         raise _choose_error(errors)(*errors)
