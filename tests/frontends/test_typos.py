@@ -15,7 +15,7 @@ def warnings_of(statement: str) -> list[str]:
     ("statement", "help"),
     [
         ("O(m, n) +=! A(m, k) * B(l, n)", "did you mean k, which also runs over K?"),
-        ("O(m) +=! A(m, k) * v(kk)", "did you mean k, which also runs over K?"),
+        ("O(m) +=! A(m, k) * v(kk)", "did you mean k?"),
         ("O(m, row) +=! A(m, k) * B(k, col) * S(rwo, row)", "did you mean row?"),
     ],
 )
