@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from polyc.config import Options
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Expr, Index, Read, reads, rewrite
+from polyc.ir.expr import Const, Expr, Index, Read, reads, rewrite
 from polyc.ir.program import Statement, Tensor
 from polyc.poly.domains import project_domain, stays_inside
 from polyc.poly.ranges import StatementRanges
@@ -163,9 +163,11 @@ def _is_dense(m: AccessMotion, s: ScopStatement) -> bool:
 
 
 def _plain_indices(m: AccessMotion) -> tuple[str, ...] | None:
-    """The index of each dimension if every subscript is one index alone, all different."""
+    """The indices of the dimensions if every subscript is one index alone, all different, or a constant."""
     names: list[str] = []
     for c in m.coefficients:
+        if c is not None and not c:
+            continue
         if c is None or len(c) != 1 or set(c.values()) != {1}:
             return None
         names.append(next(iter(c)))
@@ -173,8 +175,9 @@ def _plain_indices(m: AccessMotion) -> tuple[str, ...] | None:
 
 
 def _layout(read: Read) -> tuple[str, ...] | None:
-    names = [sub.name for sub in read.subscripts if isinstance(sub, Index)]
-    return tuple(names) if len(names) == len(read.subscripts) else None
+    if not all(isinstance(sub, Index | Const) for sub in read.subscripts):
+        return None
+    return tuple(sub.name for sub in read.subscripts if isinstance(sub, Index))
 
 
 def _reduction_order(s: ScopStatement, bands: tuple[Band, ...], layout: tuple[str, ...]) -> list[str]:

@@ -93,3 +93,11 @@ def test_the_copy_stands_behind_what_makes_the_operand():
 def test_nothing_is_packed_without_tiles_or_vectors():
     for change in ({"tile": False}, {"vectorize": False}):
         assert packed(check(MATMUL_NT, {"M": 70, "N": 40, "K": 50}, **change)) == []
+
+
+def test_weights_of_a_one_by_one_filter_are_copied():
+    """Constant subscripts kept them in place, read lane by lane along their longest stride (forty times slower)."""
+    text = """def f(float(N,C,H,W) I, float(K,C,R,S) F) -> (O) {
+      O(n,k,h,w) +=! I(n,c,2*h+r,2*w+s) * F(k,c,r,s) }"""
+    lowered = check(text, {"N": 1, "C": 24, "H": 16, "W": 16, "K": 40, "R": 1, "S": 1})
+    assert packed(lowered) == ["F.packed.S0"]
