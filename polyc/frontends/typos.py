@@ -34,7 +34,8 @@ def _check_statement(s: Statement, program: Program) -> list[Diagnostic]:
             if other != index and other in places and places[other][1] == size and places[other][2] is not read
         ]
         earlier = [t for t in twins if s.indices.index(t) < s.indices.index(index)]
-        near = suggest_name(index, [i for i in s.indices if i != index]) if len(index) > 1 else None
+        beside = {n.name for n in walk(read) if isinstance(n, Index)}  # an index and its slip do not stand in one read
+        near = suggest_name(index, [i for i in s.indices if i not in beside]) if len(index) > 1 else None
         if not earlier and near is None:
             continue
         message = f"index {index} stands only here: the values are summed over it alone"

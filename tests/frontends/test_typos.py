@@ -16,7 +16,7 @@ def warnings_of(statement: str) -> list[str]:
     [
         ("O(m, n) +=! A(m, k) * B(l, n)", "did you mean k, which also runs over K?"),
         ("O(m) +=! A(m, k) * v(kk)", "did you mean k?"),
-        ("O(m, row) +=! A(m, k) * B(k, col) * S(rwo, row)", "did you mean row?"),
+        ("O(m, row) +=! A(m, k) * B(k, rwo) * S(row, row)", "did you mean row?"),
     ],
 )
 def test_mistyped(statement: str, help: str) -> None:
@@ -29,6 +29,7 @@ def test_mistyped(statement: str, help: str) -> None:
         "O(m, n) +=! A(m, k) * B(k, n)",
         "O(m) +=! A(m, k)",
         "O +=! S(i, j)",
+        "O(n) +=! S(n, n0)",
         "O(m) +=! A(m, k) * v(l) where l in 0:K",
         "O(m) +=! A(m, k) * v(l) where l <= k",
     ],
