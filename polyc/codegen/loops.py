@@ -51,7 +51,8 @@ def build_loop_nest(
     parameters = [*signature.sizes, *(name for name, _ in signature.defined_sizes)]
     for array in signature.arrays:
         parameters += [f"{array.name}.stride{d}" for d in range(len(array.shape))]
-    nodes, buffers = keep_epilogues(hold_accumulators(tuple(body)), buffers)
+    aliased = frozenset(b.name for b in buffers if b.may_alias)
+    nodes, buffers = keep_epilogues(hold_accumulators(tuple(body), aliased), buffers)
     held = frozenset(b.name for b in buffers if b.space == "register")
     nodes = block_transposes(split_partial_tiles(nodes, held), buffers)
     return LoopNest(signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards))

@@ -17,20 +17,22 @@ MAX_ACCUMULATORS = 64
 """Vectors (or scalars) beyond which accumulators would only be spilled."""
 
 
-def hold_accumulators(body: tuple[Node, ...]) -> tuple[Node, ...]:
+def hold_accumulators(body: tuple[Node, ...], aliased: frozenset[str] = frozenset()) -> tuple[Node, ...]:
     """Mark the outermost loop of each reduction with the buffers it accumulates, and let accumulators start from the
-    initial values that are stored just before."""
-    return _merge_initial(tuple(_hold(node) for node in body))
+    initial values that are stored just before.  `aliased` are buffers that share memory with another one."""
+    return _merge_initial(tuple(_hold(node, aliased) for node in body), aliased)
 
 
-def _merge_initial(body: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Before: ``for i: T[i] = 0 ; for k (registers T): …``.  After: ``for k (registers T from 0): …``."""
+def _merge_initial(body: tuple[Node, ...], aliased: frozenset[str]) -> tuple[Node, ...]:
+    """Before: ``for i: T[i] = 0 ; for k (registers T): …``.  After: ``for k (registers T from 0): …``.
+
+    An initial value that touches an aliased buffer stays where it is: writes under another name could come between."""
     result: list[Node] = []
     for node in body:
         if isinstance(node, Loop) and node.registers:
             for buffer in node.registers:
                 position = _initial_nest(result, buffer)
-                if position is None:
+                if position is None or not aliased.isdisjoint(_touched(result[position])):
                     continue
                 value = _match_initial(result[position], node, buffer)
                 if value is not None:
@@ -115,13 +117,13 @@ def _reads_of(expr: Expr) -> set[str]:
     return {r.tensor for r in reads(expr)}
 
 
-def _hold(node: Node) -> Node:
+def _hold(node: Node, aliased: frozenset[str]) -> Node:
     match node:
         case If():
-            return replace(node, body=hold_accumulators(node.body), orelse=hold_accumulators(node.orelse))
+            return replace(node, body=hold_accumulators(node.body, aliased), orelse=hold_accumulators(node.orelse, aliased))
         case Loop():
             held = () if node.kind in ("parallel", "unroll") else tuple(b for b in _updated(node.body) if _can_hold(node, b))
-            inner = hold_accumulators(node.body)
+            inner = hold_accumulators(node.body, aliased)
             node = replace(node, body=tuple(_release(n, held) for n in inner) if held else inner)
             return replace(node, registers=held)
     return node

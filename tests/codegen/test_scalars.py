@@ -190,3 +190,10 @@ def test_two_reductions_of_one_loop_start_together():
 def test_a_parallel_initial_nest_stays():
     start = loop("i", n(4), Store("O", (I, n(0)), ZERO, "init_S0"), kind="parallel")
     assert len(held((start, *rows(reduced(add("O", None, I, n(0))))))) == 2
+
+
+def test_an_initial_value_of_aliased_memory_stays_where_it_is():
+    body = rows(init(), reduced(points(add())))
+    merged, kept = hold_accumulators(body), hold_accumulators(body, frozenset({"O"}))
+    assert isinstance(merged[0], Loop) and isinstance(kept[0], Loop)
+    assert len(merged[0].body) == 1 and len(kept[0].body) == 2
