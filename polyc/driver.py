@@ -24,7 +24,7 @@ from polyc.diagnostics import (
     UnsupportedError,
     suggest_name,
 )
-from polyc.ir.expr import int_const
+from polyc.ir.expr import Expr, int_const
 from polyc.ir.loops import LoopNest
 from polyc.ir.program import Program, specialize_sizes
 from polyc.ir.signature import ArraySpec, RuntimeGuard, Signature, make_entry_name
@@ -76,6 +76,8 @@ class Lowered:
     """Statements that left the refined rows, and are in the last of `preparations`."""
     panels: Mapping[str, Any] = field(default_factory=dict)
     """By constant, the `Panel` of its layout where it has one."""
+    is_reproducible: bool = True
+    """False where a rung of the ladder failed for a reason that may be gone tomorrow."""
 
     @cached_property
     def llvm_ir(self) -> str:
@@ -137,24 +139,30 @@ class Lowered:
 
     def compile(self, constants: Sequence[Any] = (), bound: Mapping[str, Any] | None = None) -> Any:
         """A loaded `Kernel`; `constants` are the arrays for the signature's constants, in order, `bound` inputs by name."""
-        from polyc.codegen.jit import load_object
-        from polyc.runtime import threads
-        from polyc.runtime.kernel import Kernel
+        return load_kernel(self, constants, bound)
 
-        with compile_lock:
-            symbols = threads.symbols() if "GOMP_parallel" in self.llvm_ir else {}
-            loaded = load_object(self._object, self.signature.name, symbols)
-        return Kernel(
-            self.signature,
-            loaded.entry_address,
-            loaded.workspace_address,
-            (loaded, self),
-            fixed_sizes=self.fixed_sizes,
-            remarks=self.remarks,
-            alias_is_safe=self.alias_is_safe,
-            constants=constants,
-            bound=bound,
-        )
+
+def load_kernel(made: Any, constants: Sequence[Any] = (), bound: Mapping[str, Any] | None = None) -> Any:
+    """A `Kernel` of a `Lowered`, or of what was kept of one: anything with its object code and facts about it."""
+    from polyc.codegen.jit import load_object
+    from polyc.runtime import threads
+    from polyc.runtime.kernel import Kernel
+
+    with compile_lock:
+        code = made.object_code()
+        symbols = threads.symbols() if b"GOMP_parallel" in code else {}
+        loaded = load_object(code, made.signature.name, symbols)
+    return Kernel(
+        made.signature,
+        loaded.entry_address,
+        loaded.workspace_address,
+        (loaded, made),
+        fixed_sizes=made.fixed_sizes,
+        remarks=made.remarks,
+        alias_is_safe=made.alias_is_safe,
+        constants=constants,
+        bound=bound,
+    )
 
 
 def select_target(options: Options) -> Target:
@@ -178,15 +186,19 @@ def lower(
     options: Options | None = None,
     target: Target | None = None,
     constants: Collection[str] = (),
+    typical: Mapping[str, int] | None = None,
 ) -> Lowered:
     """Program → LoopNest.
 
     `sizes`: values baked into the code (None or partial: the others stay symbolic).  `strides`: byte strides per array
     argument in ABI order (None: any).  `aliases`: pairs (result, input) that are exactly the same memory.  `constants`:
-    parameters that never change; what depends on them alone becomes `Lowered.preparations`.
+    parameters that never change; what depends on them alone becomes `Lowered.preparations`.  `typical`: what estimates take
+    symbolic sizes for; the code is correct for any.
     """
     with compile_lock:
-        return _lower(program, dict(sizes or {}), strides, aliases, options or default_options(), target, frozenset(constants))
+        options = options or default_options()
+        fixed, guesses = dict(sizes or {}), dict(typical or {})
+        return _lower(program, fixed, strides, aliases, options, target, frozenset(constants), guesses)
 
 
 def _lower(
@@ -197,6 +209,7 @@ def _lower(
     options: Options,
     target: Target | None,
     constants: frozenset[str],
+    typical: Mapping[str, int],
 ) -> Lowered:
     from polyc.poly.infer import infer_ranges
     from polyc.poly.scop import extract_scop
@@ -216,7 +229,7 @@ def _lower(
         main_strides = None
     rewritten, new_ranges, groups, remarks = _rewrite_program(main, main_ranges, main_strides, options)
     remarks += [Remark("passed", "bind", f"{p.statement.target} is computed once", p.statement.name) for p in prepared]
-    scop = extract_scop(rewritten, new_ranges)
+    scop = extract_scop(rewritten, new_ranges, typical)
     signature = _make_signature(sized, ranges, scop, strides)
     lowered = _climb_down(program, signature, scop, ranges, target, options, remarks, aliases, groups, constants | set(made))
     if constants:
@@ -284,6 +297,7 @@ def _climb_down(
 
     dependences = compute_dependences(scop)
     _refuse_circles(scop, dependences)
+    has_failed = False
     for name, rung in _rungs(options):
         try:
             rows = _find_rows(name, scop, dependences)
@@ -320,6 +334,7 @@ def _climb_down(
                     _alias_test(final, schedule, returned),
                     prepared=refined.prepared,
                     panels={name: f.panel for name, f in storage.items() if f.panel is not None},
+                    is_reproducible=not has_failed,
                 )
             remarks.append(Remark("missed", "schedule", f"{name} is not proved: {violation}"))
         except (CompileBudgetError, UnsupportedError) as error:
@@ -328,6 +343,7 @@ def _climb_down(
             # A fault of ours on one rung is no reason to refuse the program: the next rung is simpler, and proved as well.
             if debugging():
                 raise
+            has_failed = True
             remarks.append(Remark("missed", "schedule", f"{name}: internal fault, {type(error).__name__}: {error}"))
     if dependences.has_recurrence():
         message = f"no order of loops was found that computes every element of {program.name} before it is read"
@@ -408,6 +424,18 @@ def infer_shapes(program: Program, sizes: Mapping[str, int]) -> dict[str, tuple[
     return result
 
 
+def infer_extents(program: Program) -> tuple[dict[str, tuple[Expr, ...]], tuple[tuple[str, Expr], ...]]:
+    """Extents of every parameter and return, by the name in a signature, over the symbols of sizes; and the definitions
+    of those symbols that are computed from others."""
+    from polyc.poly.infer import infer_ranges
+
+    with compile_lock:
+        sized = define_sizes(program)
+        ranges = infer_ranges(sized)
+    versions = {sized.tensor(n).base: n for n in sized.parameters} | {r.name: r.version for r in sized.returns}
+    return {name: tuple(i.extent for i in ranges.tensors[v]) for name, v in versions.items()}, sized.defined_sizes
+
+
 def __getattr__(name: str) -> Any:
     """Front ends, loaded when first asked for (their parsers are slow to import)."""
     if name in ("read_tc", "read_tc_with_warnings"):
@@ -425,4 +453,4 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(name)
 
 
-__all__ = ["STAGES", "Lowered", "PolycError", "infer_shapes", "lower", "select_target"]
+__all__ = ["STAGES", "Lowered", "PolycError", "infer_extents", "infer_shapes", "lower", "select_target"]

@@ -13,6 +13,7 @@ from typing import Any, overload
 from polyc import driver
 from polyc.api.amortise import EinsumCalls
 from polyc.api.crash import name_crashes
+from polyc.api.dynamic import Dynamic, check_dynamic
 from polyc.api.operator import Operator
 from polyc.api.sources import EinsumSource, FixedSource, issue_warnings, make_function_source
 from polyc.config import Options, default_options
@@ -52,10 +53,12 @@ def check_options(options: Options) -> Options:
 
 
 @overload
-def op(function: Callable[..., Any] | str, /, **options: Any) -> Operator: ...
+def op(function: Callable[..., Any] | str, /, *, dynamic: Dynamic = "auto", **options: Any) -> Operator: ...
 @overload
-def op(**options: Any) -> Callable[[Callable[..., Any] | str], Operator]: ...
-def op(function: Callable[..., Any] | str | None = None, /, **options: Any) -> Operator | Callable[..., Operator]:
+def op(*, dynamic: Dynamic = "auto", **options: Any) -> Callable[[Callable[..., Any] | str], Operator]: ...
+def op(
+    function: Callable[..., Any] | str | None = None, /, *, dynamic: Dynamic = "auto", **options: Any
+) -> Operator | Callable[..., Operator]:
     """Make an `Operator` of an einsum-style function, read from its source; a decorator, with or without options.
 
     ::
@@ -69,26 +72,32 @@ def op(function: Callable[..., Any] | str | None = None, /, **options: Any) -> O
         @polyc.op(reassociate=False)
         def total(X): ...
 
-    `options` are the fields of `polyc.Options`.  A string with the function's source is accepted too.
+    `dynamic` says which sizes one kernel serves any values of: ``"auto"`` those that keep changing (`polyc.api.dynamic` states
+    the rule), ``True`` all, ``False`` none, ``("B", "S")`` these.  `options` are the fields of `polyc.Options`.  A string with
+    the function's source is accepted too.
     Raises `SyntaxErrorInSource` and `SemanticError` with all errors of the function at once.
     """
     if function is None:
-        return functools.partial(op, **options)
+        return functools.partial(op, dynamic=dynamic, **options)
     chosen = make_options(options)
     source = make_function_source(function)
-    return Operator(source, source.signature.name, chosen, function=None if isinstance(function, str) else function)
+    name = source.signature.name
+    choice = check_dynamic(name, dynamic, source.sizes)
+    return Operator(source, name, chosen, function=None if isinstance(function, str) else function, dynamic=choice)
 
 
 def compile(
     source: str | os.PathLike[str] | Callable[..., Any],
     entry: str | None = None,
     sizes: Mapping[str, int] | None = None,
+    *,
+    dynamic: Dynamic = "auto",
     **options: Any,
 ) -> Operator:
     """Make an `Operator` from ``.tc`` text, a ``.tc`` file (a `Path`, or a string that ends in ``.tc``) or a function.
 
-    `entry` names the def where there are several.  `sizes` fixes size symbols for every call.  `options` are the fields
-    of `polyc.Options`.
+    `entry` names the def where there are several.  `sizes` fixes size symbols for every call.  `dynamic` and
+    `options` are those of `op`.
 
     ::
 
@@ -103,10 +112,12 @@ def compile(
         made = make_function_source(source)
         if entry is not None and entry != made.signature.name:
             raise _no_entry(entry, [made.signature.name])
-        return Operator(made, made.signature.name, chosen, fixed, function=source)
+        choice = check_dynamic(made.signature.name, dynamic, made.sizes)
+        return Operator(made, made.signature.name, chosen, fixed, function=source, dynamic=choice)
     text, filename = read_text(source)
     program = select_program(text, filename, entry)
-    return Operator(FixedSource(program), program.name, chosen, fixed)
+    choice = check_dynamic(program.name, dynamic, program.sizes)
+    return Operator(FixedSource(program), program.name, chosen, fixed, dynamic=choice)
 
 
 def read_text(source: str | os.PathLike[str]) -> tuple[str, str]:

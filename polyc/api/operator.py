@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,12 @@ import numpy as np
 from polyc import driver
 from polyc.api.bind import Preparations, bound_error, describe_bound, own_inputs
 from polyc.api.crash import name_crashes
+from polyc.api.dynamic import DynamicSizes, add_defined, known_strides, typical_sizes
 from polyc.api.layouts import Layout, array_layout, contiguous_layout, declared_layouts, describe_argument
 from polyc.api.sources import ProgramSource, constants_key, program_formals
 from polyc.config import Options
-from polyc.diagnostics import Remark
+from polyc.diagnostics import PolycError, Remark
+from polyc.ir.expr import Expr, evaluate
 from polyc.ir.program import Program
 from polyc.runtime.arguments import (
     Alias,
@@ -49,6 +51,9 @@ class Operator:
     it.  Errors are `polyc.PolycError`s in the names of the source.
 
     `bind` fixes inputs that do not change (weights): they are copied, and packed once instead of at every call.
+
+    Sizes that keep changing become symbolic: one kernel then serves all of them (`dynamic` of `polyc.op`, by the rule that
+    `polyc.api.dynamic` states).  Every compilation is in `remarks`, and in the log ``polyc``.
     """
 
     def __init__(
@@ -59,6 +64,7 @@ class Operator:
         sizes: Mapping[str, int] | None = None,
         function: Any = None,
         bound: Mapping[str, np.ndarray] | None = None,
+        dynamic: bool | str | tuple[str, ...] = "auto",
     ) -> None:
         self._source = source
         self._options = options
@@ -73,6 +79,10 @@ class Operator:
         last = [f.name for f in source.formals[len(self._input_names) :]]
         # The common case, inputs before weights, needs no sorting at a call.
         self._bound_last = tuple(self._bound[n] for n in last) if all(n in self._bound for n in last) else None
+        self._extents: dict[int, _Extents] = {}
+        formals = [f for f in source.formals if f.name in self._bound]
+        constant = solve_sizes(formals, {n: a.shape for n, a in self._bound.items()}, {}, self._fixed_sizes)
+        self._dynamic = DynamicSizes(dynamic, constant)
         self.__name__ = name
         self.__doc__ = Operator.__doc__
         if function is not None:
@@ -98,10 +108,10 @@ class Operator:
 
     @property
     def remarks(self) -> tuple[Remark, ...]:
-        """What was decided: for einsum, how `polyc.einsum` computes each shape and why; then what passes said of the
-        kernels that there are."""
+        """What was decided: for einsum, how `polyc.einsum` computes each shape and why; every compilation and every kernel
+        that was forgotten, with the reason; then what passes said of the kernels that there are."""
         calls = () if self.remarks_source is None else self.remarks_source()
-        return (*calls, *dict.fromkeys(r for k in tuple(self._kernels.values()) for r in k.remarks))
+        return (*calls, *self._dynamic.events, *dict.fromkeys(r for k in tuple(self._kernels.values()) for r in k.remarks))
 
     def run_planned(self, inputs: Sequence[Any], outputs: Sequence[np.ndarray] = ()) -> tuple[np.ndarray, ...] | None:
         """The results where a call with arrays of these layouts was made before, else None."""
@@ -135,10 +145,10 @@ class Operator:
         owned = own_inputs(self.name, self._source.formals, self._bound, inputs)
         merged = self._bound | owned
         bound = {f.name: merged[f.name] for f in self._source.formals if f.name in merged}
-        # Sizes that do not fit each other are found now, not at the first call.
-        formals = [f for f in self._source.formals if f.name in bound]
-        solve_sizes(formals, {n: a.shape for n, a in bound.items()}, {}, self._fixed_sizes)
-        operator = Operator(self._source, self.name, self._options, self._fixed_sizes, bound=bound)
+        # Sizes that do not fit each other are found here, not at the first call.
+        operator = Operator(
+            self._source, self.name, self._options, self._fixed_sizes, bound=bound, dynamic=self._dynamic.dynamic
+        )
         function = getattr(self, "__wrapped__", None)
         if function is not None:
             functools.update_wrapper(operator, function)
@@ -183,7 +193,8 @@ class Operator:
     def lower(self, /, *arrays: Any, **named: Any) -> driver.Lowered:
         """The stages of the compilation for arguments as in `specialize`: ``.as_text("loops")``, ``.explain()``."""
         program, sizes, layouts = self._describe(arrays, named)
-        return self._lower(program, sizes, layouts, self._result_layouts(program, sizes, layouts), ())
+        symbolic = self._dynamic.symbolic(program, sizes)
+        return self._lower(program, sizes, layouts, self._result_layouts(program, sizes, layouts), (), symbolic)
 
     def _describe(
         self, arrays: Sequence[Any], named: Mapping[str, Any]
@@ -297,6 +308,9 @@ class Operator:
         )
 
     def _result_shapes(self, program: Program, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        known = self._extents.get(id(program))
+        if known is not None:  # sizes vary: no inference for each of them
+            return known.at(sizes)
         key = (id(program), tuple(sizes.items()))
         found_before = self._shapes.get(key)
         if found_before is not None:
@@ -335,22 +349,65 @@ class Operator:
         results: Sequence[Layout] | None,
         aliases: tuple[Alias, ...],
     ) -> Kernel:
-        # Kernels keep their programs alive, so identity is a sound key.
-        strides = None if inputs is None or results is None else tuple(a.known_strides for a in (*inputs, *results))
-        key = (id(program), tuple(sorted(sizes.items())), strides, aliases)
-        kernel = self._kernels.get(key)
-        if kernel is None:
-            with driver.compile_lock, name_crashes(f"compiling {self.name}"):
-                kernel = self._kernels.get(key)
-                if kernel is None:
-                    self._forget_kernels()
-                    lowered = self._lower(program, sizes, inputs, results, aliases)
-                    for output, source in aliases:
-                        if not lowered.alias_is_safe(output, source):
-                            raise unsupported_alias(output, source)
-                    kernel = self._compile(lowered, sizes)
-                    self._kernels[key] = kernel
+        # The kernel for exactly these sizes where there is one, else that for any values of those that vary.
+        for symbolic in (frozenset[str](), self._dynamic.symbolic(program, sizes)):
+            kernel = self._kernels.get(self._kernel_key(program, sizes, inputs, results, aliases, symbolic))
+            if kernel is not None:
+                return kernel
+        with driver.compile_lock, name_crashes(f"compiling {self.name}"):
+            symbolic, reason = self._dynamic.choose(program, sizes)
+            key = self._kernel_key(program, sizes, inputs, results, aliases, symbolic)
+            kernel = self._kernels.get(key)
+            if kernel is not None:  # another thread was faster
+                return kernel
+            try:
+                lowered = self._lower(program, sizes, inputs, results, aliases, symbolic)
+            except PolycError as error:
+                if not symbolic or not self._dynamic.refuse(program, symbolic, error):
+                    raise
+                return self._find_kernel(program, sizes, inputs, results, aliases)
+            for output, source in aliases:
+                if not lowered.alias_is_safe(output, source):
+                    raise unsupported_alias(output, source)
+            kernel = self._compile(lowered, sizes)
+            self._forget_kernels()
+            self._kernels[key] = kernel
+            self._dynamic.count_kernel(self.name, sizes, symbolic, reason)
         return kernel
+
+    def _kernel_key(
+        self,
+        program: Program,
+        sizes: Mapping[str, int],
+        inputs: Sequence[Layout] | None,
+        results: Sequence[Layout] | None,
+        aliases: tuple[Alias, ...],
+        symbolic: frozenset[str],
+    ) -> Hashable:
+        # Kernels keep their programs alive, so identity is a sound key.
+        kept = tuple(sorted((n, v) for n, v in sizes.items() if n not in symbolic))
+        return id(program), kept, self._known_strides(program, inputs, results, symbolic), aliases, symbolic
+
+    def _known_strides(
+        self,
+        program: Program,
+        inputs: Sequence[Layout] | None,
+        results: Sequence[Layout] | None,
+        symbolic: frozenset[str],
+    ) -> driver.Strides | None:
+        """Byte strides that a kernel for any values of `symbolic` relies on."""
+        if inputs is None or results is None:
+            return None
+        strides = tuple(a.known_strides for a in (*inputs, *results))
+        if not symbolic:
+            return strides
+        found = self._extents.get(id(program))
+        if found is None:
+            extents, defined = driver.infer_extents(program)
+            found = self._extents[id(program)] = _Extents(program, extents, defined)
+        names = (*(program.tensor(n).base for n in program.parameters), *(r.name for r in program.returns))
+        open_sizes = add_defined(symbolic, found.defined)
+        return tuple(known_strides(s, found.extents[n], open_sizes) for s, n in zip(strides, names, strict=True))
 
     def _compile(self, lowered: driver.Lowered, sizes: Mapping[str, int]) -> Kernel:
         constants = self._preparations.make(lowered, sizes) if self._bound else ()
@@ -366,6 +423,7 @@ class Operator:
                 self._kernels[key] = kernel
             else:
                 self._plans.forget(kernel)
+                self._dynamic.note("analysis", f"{self.name}: a kernel was forgotten, there are {MAX_KERNELS}: {kernel!r}")
 
     def _lower(
         self,
@@ -374,15 +432,19 @@ class Operator:
         inputs: Sequence[Layout] | None,
         results: Sequence[Layout] | None,
         aliases: tuple[Alias, ...],
+        symbolic: frozenset[str],
     ) -> driver.Lowered:
-        strides = None if inputs is None or results is None else tuple(a.known_strides for a in (*inputs, *results))
         with driver.compile_lock, name_crashes(f"compiling {self.name}"):
+            strides = self._known_strides(program, inputs, results, symbolic)
+            kept = {n: v for n, v in sizes.items() if n not in symbolic}
             lower = functools.partial(
-                driver.lower, program, sizes=dict(sizes) or None, strides=strides, aliases=aliases, options=self._options
+                driver.lower, program, sizes=kept or None, strides=strides, aliases=aliases, options=self._options
             )
+            if symbolic:
+                lower = functools.partial(lower, typical=typical_sizes(sizes, symbolic))
             if self._bound:
                 lowered = lower(constants=tuple(n for n in program.parameters if program.tensor(n).base in self._bound))
-                if all(n in sizes for p in lowered.preparations for n in p.sizes):
+                if all(n in kept for p in lowered.preparations for n in p.sizes):
                     return lowered
                 # What could be computed once depends on sizes that are still open: each call computes it.
             return lower()
@@ -396,6 +458,21 @@ class Operator:
             out = tuple(out.get(r.name) for r in program.returns)
         values = tuple(out) if isinstance(out, (tuple, list)) else (out,)
         return values if values and all(type(v) is np.ndarray for v in values) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Extents:
+    """Extents of a program's arguments and results over its sizes, and sizes that are computed from others."""
+
+    program: Program  # kept, so that its identity stays a sound key
+    extents: Mapping[str, tuple[Expr, ...]]
+    defined: Sequence[tuple[str, Expr]]
+
+    def at(self, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+        values = dict(sizes)
+        for name, expr in self.defined:
+            values[name] = evaluate(expr, values)
+        return {name: tuple(evaluate(e, values) for e in extents) for name, extents in self.extents.items()}
 
 
 def call_key(call: Call) -> Hashable:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 import islpy
 
@@ -17,10 +17,13 @@ from polyc.ir.expr import (
     PadMode,
     Read,
     Select,
+    Size,
     children,
+    evaluate,
     int_const,
     rewrite,
     substitute,
+    walk,
     with_children,
 )
 from polyc.ir.linear import index_coefficients
@@ -78,6 +81,8 @@ class ScopStatement:
     extents: dict[str, Expr]
     guards: tuple[ScopGuard, ...]
     origin: Statement
+    trips: dict[str, int] = field(default_factory=dict)
+    """Estimates of the extents that depend on symbolic sizes, where `Scop.typical` says enough."""
 
     @property
     def is_reduction(self) -> bool:
@@ -123,6 +128,8 @@ class Scop:
     context: islpy.Set  # [sizes] -> { : }
     statements: tuple[ScopStatement, ...]
     tensors: dict[str, ScopTensor]
+    typical: dict[str, int] = field(default_factory=dict)
+    """What estimates take symbolic sizes for; nothing that is proved depends on it."""
 
     def statement(self, name: str) -> ScopStatement:
         for s in self.statements:
@@ -131,8 +138,8 @@ class Scop:
         raise KeyError(name)
 
 
-def extract_scop(program: Program, ranges: Ranges) -> Scop:
-    """Program and Ranges → Scop."""
+def extract_scop(program: Program, ranges: Ranges, typical: Mapping[str, int] | None = None) -> Scop:
+    """Program and Ranges → Scop.  `typical`: values of symbolic sizes for estimates."""
     tensors = {
         t.name: ScopTensor(
             t.name,
@@ -147,7 +154,24 @@ def extract_scop(program: Program, ranges: Ranges) -> Scop:
     }
     writers = program.writers()
     statements = tuple(_extract_statement(s, tensors, ranges, len(writers[s.target]) == 1) for s in program.statements)
-    return Scop(program, ranges, ranges.parameters, ranges.context, statements, tensors)
+    if not typical:
+        return Scop(program, ranges, ranges.parameters, ranges.context, statements, tensors)
+    values = {**typical}
+    for name, expr in program.defined_sizes:
+        if _size_names(expr) <= values.keys():
+            values[name] = evaluate(expr, values)
+    statements = tuple(replace(s, trips=estimate_trips(s.extents, values)) for s in statements)
+    return Scop(program, ranges, ranges.parameters, ranges.context, statements, tensors, values)
+
+
+def estimate_trips(extents: Mapping[str, Expr], sizes: Mapping[str, int]) -> dict[str, int]:
+    """Numbers, at least 1, for the extents over `sizes`; nothing for those over others."""
+    return {i: max(1, evaluate(e, sizes)) for i, e in extents.items() if _size_names(e) <= sizes.keys()}
+
+
+def _size_names(expr: Expr) -> set[str]:
+    """Size symbols in an expression."""
+    return {node.name for node in walk(expr) if isinstance(node, Size)}
 
 
 def _is_zero(expr: Expr) -> bool:
