@@ -372,7 +372,8 @@ class Operator:
             kernel = self._compile(lowered, sizes)
             self._forget_kernels()
             self._kernels[key] = kernel
-            self._dynamic.count_kernel(self.name, sizes, symbolic, reason)
+            known = {n: sizes[n] for n in program.sizes if n in sizes}
+            self._dynamic.count_kernel(self.name, known, symbolic, reason)
         return kernel
 
     def _kernel_key(
