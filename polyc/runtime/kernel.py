@@ -7,6 +7,7 @@ shapes do not change until the layout does (`plan.py`).
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from polyc.diagnostics import ArgumentError, Diagnostic, InternalError, PolycError, RangeError, Remark
 from polyc.ir.expr import evaluate
 from polyc.ir.signature import HostCheck, Signature
+from polyc.runtime import memory, threads
 from polyc.runtime.arguments import (
     Alias,
     check_input_strides,
@@ -176,12 +178,17 @@ class Kernel:
         for spec, output in zip(self._results, outputs, strict=True):
             if output is None:
                 shape, dtype = result_shape(spec, values), spec.dtype.numpy
+                memory.check_result(shape, dtype)
                 allocate.append((shape, dtype))
                 words += contiguous_strides(shape, dtype.itemsize)
             else:
                 allocate.append(None)
                 words += output.strides
         block = (ctypes.c_int64 * max(1, len(words)))(*words)
+        # One by one they may fit where all together do not.
+        needed = sum(math.prod(shape) * dtype.itemsize for shape, dtype in filter(None, allocate))
+        needed += self._workspace(ctypes.addressof(block), threads.team_size())
+        memory.check_memory(f"{self.name} with its results and temporaries", needed)
         given = [*inputs, *(o for o in outputs if o is not None)]
         return Plan(
             signature=self.signature,

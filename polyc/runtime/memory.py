@@ -38,6 +38,11 @@ def allocate_result(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         raise _too_large(f"a result of shape {shape_label(shape)}", size) from problem
 
 
+def check_result(shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """``argument-too-large`` for a result of more bytes than the machine has."""
+    check_memory(f"a result of shape {shape_label(shape)}", math.prod(shape) * dtype.itemsize)
+
+
 class _Workspace(threading.local):
     block: np.ndarray | None = None
     address: int = 0
