@@ -18,23 +18,27 @@ from polyc.target import PINNED
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-SIZE_HELP = "Value of a size symbol; several with commas, or the option again."
-_SIZE = re.compile(r"\s*([A-Za-z_][A-Za-z_0-9]*)\s*=\s*(\d+)\s*")
+SIZE_HELP = "Value of a size symbol, ? for any; several with commas, or the option again."
+_SIZE = re.compile(r"\s*([A-Za-z_][A-Za-z_0-9]*)\s*=\s*(\d+|\?)\s*")
+
+Sizes = dict[str, int | None]
+"""Sizes of the command line by name; None: any."""
 
 
-def parse_sizes(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, int]:
-    """``("M=128,K=64", "N=3")`` as a dictionary; anything else is a usage error."""
-    sizes: dict[str, int] = {}
+def parse_sizes(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> Sizes:
+    """``("M=128,K=64", "N=?")`` as a dictionary; anything else is a usage error."""
+    sizes: Sizes = {}
     for part in ",".join(values).split(",") if values else ():
         match = _SIZE.fullmatch(part)
         if match is None:
-            message = f"{part[:80]!r} is not of the form NAME=NUMBER with a number of 0 or more, such as N=128"
+            message = f"{part[:80]!r} is not of the form NAME=NUMBER with a number of 0 or more, such as N=128, or N=?"
             raise click.BadParameter(message, context, parameter)
         if len(match[2]) > 100:
             raise click.BadParameter(f"{match[1]} is a number of {len(match[2])} digits", context, parameter)
-        name, number = match[1], int(match[2])
+        name, number = match[1], None if match[2] == "?" else int(match[2])
         if sizes.setdefault(name, number) != number:
-            raise click.BadParameter(f"{name} is given as {sizes[name]} and as {number}", context, parameter)
+            given = "?" if sizes[name] is None else sizes[name]
+            raise click.BadParameter(f"{name} is given as {given} and as {match[2]}", context, parameter)
     return sizes
 
 
@@ -50,15 +54,23 @@ def source_options(function: F) -> F:
     return click.argument("source", metavar="FILE.tc")(function)
 
 
-def load_operator(source: str, entry: str | None, target: str | None, **options: Any) -> Any:
-    """The operator in the file `source`; its text is read whatever the file is called."""
+def load_operator(source: str, entry: str | None, target: str | None, sizes: Sizes, **options: Any) -> Any:
+    """The operator in the file `source`, with the sizes that are given as ``?`` symbolic; its text is read whatever the file
+    is called."""
     from pathlib import Path
 
     import polyc
 
     if target is not None:
         options["target"] = target
+    if None in sizes.values():
+        options["dynamic"] = tuple(n for n, value in sizes.items() if value is None)
     return polyc.compile(Path(source), entry, **options)
+
+
+def known_sizes(sizes: Sizes) -> dict[str, int]:
+    """Those that are numbers."""
+    return {n: value for n, value in sizes.items() if value is not None}
 
 
 def guard_errors(function: F) -> F:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from polyc.cli.common import file_error, guard_errors, load_operator, source_options
+from polyc.cli.common import Sizes, file_error, guard_errors, known_sizes, load_operator, source_options
 
 STAGES = ("program", "scop", "sched", "loops", "ll", "s")
 
@@ -17,21 +17,22 @@ STAGES = ("program", "scop", "sched", "loops", "ll", "s")
 @click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Where to write.")
 @guard_errors
 def compile_command(
-    source: str, entry: str | None, sizes: dict[str, int], target: str | None, emit: str | None, output: str | None
+    source: str, entry: str | None, sizes: Sizes, target: str | None, emit: str | None, output: str | None
 ) -> None:
     """Compile an operator to an object file and a C header beside it.
 
-    Sizes that are not given stay symbolic: they are arguments of the compiled function.  With --emit, one stage of the
-    compilation is written as text, to standard output unless -o says otherwise.
+    Sizes that are not given, or given as ?, stay symbolic: they are arguments of the compiled function.  With --emit, one
+    stage of the compilation is written as text, to standard output unless -o says otherwise.
 
     \b
     Examples:
       polyc compile op.tc                                  op.o and op.h, for any sizes
       polyc compile op.tc --size M=128,K=64 -o op128.o     op128.o and op128.h
+      polyc compile op.tc --size B=? --size S=512          for any B
       polyc compile op.tc --emit loops                     the loop nest, to read
       polyc compile op.tc --emit s --target x86-64-v3      assembly for AVX2
     """
-    lowered = load_operator(source, entry, target).lower(**sizes)
+    lowered = load_operator(source, entry, target, sizes).lower(**known_sizes(sizes))
     if emit is not None:
         text = lowered.as_text(emit)
         text = text if text.endswith("\n") else text + "\n"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from polyc.cli.common import file_error, guard_errors, load_operator, source_options
+from polyc.cli.common import Sizes, file_error, guard_errors, known_sizes, load_operator, source_options
 from polyc.diagnostics import ArgumentError, Diagnostic
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _ENOUGH_RUNS = 20
 def run_command(
     source: str,
     entry: str | None,
-    sizes: dict[str, int],
+    sizes: Sizes,
     target: str | None,
     inputs: tuple[str, ...],
     seed: int,
@@ -43,7 +43,8 @@ def run_command(
 ) -> None:
     """Run an operator; inputs that are not given are random (the same for the same seed).
 
-    Prints shape, range, sum and a checksum of each result; times go to standard error.
+    A size given as ? is one that the kernel takes at the call; an input says which.  Prints shape, range, sum and a
+    checksum of each result; times go to standard error.
 
     \b
     Examples:
@@ -52,9 +53,9 @@ def run_command(
     """
     if seed < 0:
         raise click.BadParameter("must not be negative", param_hint="--seed")
-    operator = load_operator(source, entry, target, verify=verify)
+    operator = load_operator(source, entry, target, sizes, verify=verify)
     program = operator.program
-    arrays, values = make_inputs(program, read_inputs(program, inputs), sizes, seed)
+    arrays, values = make_inputs(program, read_inputs(program, inputs), known_sizes(sizes), seed)
     start = time.perf_counter()
     kernel = operator.specialize(*arrays, **values)
     compilation = time.perf_counter() - start

@@ -36,6 +36,20 @@ def test_run_prints_results_on_stdout_and_times_on_stderr(source):
     assert other.stdout != first.stdout
 
 
+def test_sizes_for_any_value(source, tmp_path):
+    out = str(tmp_path / "any.o")
+    done = invoke("compile", source, "--size", "M=?", "--size", "N=512", "-o", out)
+    assert done.exit_code == 0, done.stderr
+    header = (tmp_path / "any.h").read_text()
+    assert "M" in header
+    text = invoke("compile", source, "--size", "M=?,N=512", "--emit", "program").stdout
+    assert text == invoke("compile", source, "--size", "N=512", "--emit", "program").stdout
+    np.save(tmp_path / "x.npy", np.ones((2, 3), np.float32))
+    done = invoke("run", source, "--input", str(tmp_path / "x.npy"), "--size", "M=?", "--verify")
+    assert done.exit_code == 0 and "s: float32[2] min 3" in done.stdout, done.stderr
+    assert invoke("explain", source, "--size", "M = ?").exit_code == 0
+
+
 def test_run_takes_inputs_and_writes_results(source, tmp_path):
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     np.save(tmp_path / "x.npy", x)
@@ -68,6 +82,10 @@ def test_accumulated_outputs_start_the_same_way_every_time(tmp_path):
         (["run", "{source}", "--size", "M=3,N=5,Q=1"], 1, "named Q"),
         (["run", "{source}", "--size", "M=three"], 2, "NAME=NUMBER"),
         (["run", "{source}", "--size", "M=1", "--size", "M=2"], 2, "given as 1 and as 2"),
+        (["run", "{source}", "--size", "M=?,M=2"], 2, "given as ? and as 2"),
+        (["run", "{source}", "--size", "M=?,N=2"], 1, "no value for M"),
+        (["compile", "{source}", "--size", "Q=?"], 1, "its names are: M, N"),
+        (["compile", "{source}", "--size", "M=??"], 2, "or N=?"),
         (["run", "{source}", "--entry", "other"], 1, "defs are: total"),
         (["run", "{source}", "--input", "{dir}/none.npy"], 1, "No such file"),
         (["run", "{source}", "--input", "{source}"], 1, "not a NumPy .npy file"),
