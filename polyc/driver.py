@@ -144,10 +144,12 @@ class Lowered:
 
 def load_kernel(made: Any, constants: Sequence[Any] = (), bound: Mapping[str, Any] | None = None) -> Any:
     """A `Kernel` of a `Lowered`, or of what was kept of one: anything with its object code and facts about it."""
+    from polyc.codegen.calls import PYTHON_FUNCTIONS, load_call
     from polyc.codegen.jit import load_object
-    from polyc.runtime import threads
+    from polyc.runtime import fastcalls, threads
     from polyc.runtime.kernel import Kernel
 
+    fastcalls.offer(PYTHON_FUNCTIONS, load_call)
     with compile_lock:
         code = made.object_code()
         symbols = threads.symbols() if b"GOMP_parallel" in code else {}
@@ -162,6 +164,7 @@ def load_kernel(made: Any, constants: Sequence[Any] = (), bound: Mapping[str, An
         alias_is_safe=made.alias_is_safe,
         constants=constants,
         bound=bound,
+        is_parallel=loaded.is_parallel,
     )
 
 

@@ -101,14 +101,10 @@ class EinsumCalls:
 
     def __call__(self, arrays: tuple[Any, ...], out: Any) -> Any:
         """The result of ``numpy.einsum(subscripts, *arrays, out=out)``."""
-        if self._operator is not None:
-            planned = None
-            if out is None:
-                planned = self._operator.run_planned(arrays)
-            elif type(out) is np.ndarray:
-                planned = self._operator.run_planned(arrays, (out,))
-            if planned is not None:
-                return planned[0]
+        if self._operator is not None and (out is None or type(out) is np.ndarray):
+            result = self._operator.run_planned(arrays, out)
+            if result is not None:
+                return result
         if self._options.verify or len(arrays) != len(self._terms):
             return self.operator(*arrays, out=out)
         inputs = arrays

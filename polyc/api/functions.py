@@ -16,7 +16,7 @@ from polyc.api.crash import name_crashes
 from polyc.api.dynamic import Dynamic, check_dynamic
 from polyc.api.operator import Operator
 from polyc.api.sources import EinsumSource, FixedSource, issue_warnings, make_function_source
-from polyc.config import Options, default_options
+from polyc.config import Options, default_options, default_options_key
 from polyc.diagnostics import ArgumentError, Diagnostic, PolycError, SemanticError, suggest_name
 from polyc.ir.program import Program
 from polyc.runtime.arguments import with_suggestion
@@ -176,9 +176,20 @@ def _no_entry(entry: str, names: list[str]) -> PolycError:
     return argument_error("argument-entry", f"there is no def named {entry}", None, with_suggestion(entry, names, "defs are"))
 
 
-@functools.lru_cache(maxsize=1024)
+_MAX_EINSUMS = 1024
+_warm_calls: dict[Any, EinsumCalls] = {}
+"""By subscripts and environment: what `_find_einsum` gives, without reading the environment's options again."""
+
+
+@functools.lru_cache(maxsize=_MAX_EINSUMS)
 def _einsum_calls(subscripts: str, options: Options) -> EinsumCalls:
     return EinsumCalls(subscripts, options, lambda: Operator(EinsumSource(subscripts), "einsum", check_options(options)))
+
+
+def forget_einsums() -> None:
+    """Drop the operators and decisions of all einsums."""
+    _einsum_calls.cache_clear()
+    _warm_calls.clear()
 
 
 def einsum_operator(subscripts: str, **options: Any) -> Operator:
@@ -210,7 +221,14 @@ def einsum(subscripts: str, *arrays: Any, out: Any = None) -> Any:
 
         polyc.einsum("bhqd,bhkd->bhqk", q, k)
     """
-    result = _find_einsum(subscripts, {})(arrays, out)
+    key = (subscripts, default_options_key()) if type(subscripts) is str else None
+    calls = _warm_calls.get(key)
+    if calls is None:
+        calls = _find_einsum(subscripts, {})
+        if len(_warm_calls) >= _MAX_EINSUMS:
+            _warm_calls.clear()
+        _warm_calls[key] = calls
+    result = calls(arrays, out)
     return result[()] if out is None and result.ndim == 0 else result
 
 

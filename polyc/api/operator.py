@@ -30,7 +30,7 @@ from polyc.runtime.arguments import (
 )
 from polyc.runtime.arrays import argument_error, check_element_type, check_output, unsupported_alias
 from polyc.runtime.kernel import Kernel
-from polyc.runtime.plan import PlanTable
+from polyc.runtime.plan_table import PlanTable, unpack
 from polyc.runtime.sizes import Formal, missing_sizes, solve_sizes
 
 MAX_KERNELS = 256
@@ -113,9 +113,9 @@ class Operator:
         calls = () if self.remarks_source is None else self.remarks_source()
         return (*calls, *self._dynamic.events, *dict.fromkeys(r for k in tuple(self._kernels.values()) for r in k.remarks))
 
-    def run_planned(self, inputs: Sequence[Any], outputs: Sequence[np.ndarray] = ()) -> tuple[np.ndarray, ...] | None:
-        """The results where a call with arrays of these layouts was made before, else None."""
-        return self._plans.run(inputs, outputs)
+    def run_planned(self, inputs: Sequence[Any], out: np.ndarray | None = None) -> Any:
+        """The result (of several a tuple) where a call with arrays of these layouts was made before, else None."""
+        return self._plans.call(*inputs) if out is None else self._plans.call_into(*inputs, out)
 
     @property
     def options(self) -> Options:
@@ -164,7 +164,6 @@ class Operator:
     def __call__(self, /, *inputs: Any, out: Any = None, **named: Any) -> Any:
         """Run on `inputs`; see the class."""
         # The fast path: plain arrays in a layout that was seen before.  Anything else goes through `_execute`.
-        results = None
         arrays: tuple[Any, ...] | None = inputs
         if named:
             # Names that are the missing inputs and nothing else; `get` gives None, which has no layout, for any other.
@@ -174,12 +173,12 @@ class Operator:
             arrays = self._with_bound(arrays) if len(arrays) == len(self._input_names) else None
         if arrays is not None:
             if out is None:
-                results = self._plans.run(arrays)
-            elif type(out) is np.ndarray:
-                results = self._plans.run(arrays, (out,))
-        if results is None:
-            results = self._execute(inputs, out, named)
-        return results[0] if len(results) == 1 else results
+                result = self._plans.call(*arrays)
+            else:
+                result = self._plans.call_into(*arrays, out) if type(out) is np.ndarray else None
+            if result is not None:
+                return result
+        return unpack(self._execute(inputs, out, named))
 
     def specialize(self, /, *arrays: Any, **named: Any) -> Kernel:
         """The Kernel for these arguments, without running it.

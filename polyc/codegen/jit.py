@@ -6,10 +6,11 @@ every outside symbol (libm, OpenMP) by its plain name.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,11 +40,12 @@ _STATE: dict[str, Any] = {}
 
 @dataclass(frozen=True, slots=True)
 class LoadedCode:
-    """Addresses of the entry points; they stay valid while `keepalive` is referenced."""
+    """Addresses of the entry points; they stay valid while `keepalive` is referenced.  `is_parallel`: it may start threads."""
 
     entry_address: int
     workspace_address: int
     keepalive: object
+    is_parallel: bool = True
 
 
 def _initialize() -> None:
@@ -79,6 +81,16 @@ def _optimize(ir_text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.Target
     return module, machine
 
 
+@contextlib.contextmanager
+def locked_session() -> Iterator[Any]:
+    """The linker of this process, for one user at a time."""
+    with _LOCK:
+        _initialize()
+        if "lljit" not in _STATE:
+            _STATE["lljit"] = llvm.create_lljit_compiler(use_jit_link=True, suppress_errors=True)
+        yield _STATE["lljit"]
+
+
 def compile_object(ir_text: str, target: Target) -> bytes:
     """Object code at O3 for `target`.  Raises InternalError (``internal-llvm``) on malformed IR."""
     with _LOCK:
@@ -104,11 +116,7 @@ def load_object(obj: bytes, name: str, symbols: Mapping[str, int] | None = None)
 
     Without OpenMP parallel loops run as a team of one.  Raises UnsupportedError (``unsupported-symbol``), naming the symbols,
     where the C library lacks a function."""
-    with _LOCK:
-        _initialize()
-        lljit = _STATE.get("lljit")
-        if lljit is None:
-            lljit = _STATE["lljit"] = llvm.create_lljit_compiler(use_jit_link=True, suppress_errors=True)
+    with locked_session() as lljit:
         builder = llvm.JITLibraryBuilder().add_object_img(obj).add_current_process()
         if all(symbol in (symbols or {}) for symbol in SYMBOLS):
             for symbol in SYMBOLS:
@@ -124,7 +132,7 @@ def load_object(obj: bytes, name: str, symbols: Mapping[str, int] | None = None)
             raise UnsupportedError(
                 Diagnostic("unsupported-symbol", f"this process has no function {missing}", help=help)
             ) from error
-        return LoadedCode(tracker[name], tracker[f"{name}_workspace"], tracker)
+        return LoadedCode(tracker[name], tracker[f"{name}_workspace"], tracker, b"GOMP_parallel" in obj)
 
 
 def _unknown_names(obj: bytes, name: str) -> list[str]:

@@ -267,3 +267,8 @@ def unsupported_alias(output: str, source: str) -> UnsupportedError:
             f"pass an array of its own as out, or a copy of {source}",
         )
     )
+
+
+def alias_pattern(addresses: Sequence[int], given: Sequence[int]) -> tuple[int, ...]:
+    """For each result, the first input at the same address, or -1.  With the layouts it tells every exact alias."""
+    return tuple([addresses.index(a) if a in addresses else -1 for a in given])

@@ -37,7 +37,8 @@ from polyc.runtime.arrays import (
     data_address,
     unsupported_alias,
 )
-from polyc.runtime.plan import Plan, PlanTable, format_message
+from polyc.runtime.plan import Plan, format_message
+from polyc.runtime.plan_table import PlanTable, unpack
 from polyc.runtime.sizes import missing_sizes, solve_sizes
 
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
@@ -56,7 +57,7 @@ class Kernel:
 
     `alias_is_safe(result, input)` says whether the code may write a result over an input in exactly the same memory.
     `fixed_sizes` are the sizes baked into the code.  `bound` are inputs that no call gives, `constants` what
-    was made of them.
+    was made of them.  `is_parallel` is False for code that starts no threads.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Kernel:
         alias_is_safe: Callable[[str, str], bool] = no_alias_is_safe,
         constants: Sequence[np.ndarray] = (),
         bound: Mapping[str, np.ndarray] | None = None,
+        is_parallel: bool = True,
     ) -> None:
         self.signature = signature
         self.remarks = tuple(remarks)
@@ -85,7 +87,13 @@ class Kernel:
         self._results = result_specs(signature)
         self._constants = tuple(constants)
         self._bound = dict(bound or {})
-        self.touched = bytearray(1)
+        self._is_parallel = is_parallel
+        free = [a.name for a in self._inputs if a.name not in self._bound]
+        last = [a.name for a in self._inputs[len(free) :]]
+        self._n_free = len(free)
+        # The common case, inputs before weights, needs no sorting at a call.
+        self._bound_last = tuple(self._bound[n] for n in last) if all(n in self._bound for n in last) else None
+        self.touched = (ctypes.c_uint8 * 1)()
         self._plans = PlanTable()
         # ABI order is parameters, constants, returns; `run` relies on it to concatenate addresses.
         assert tuple(signature.arrays) == (*self._inputs, *constant_specs(signature), *self._results)
@@ -102,19 +110,26 @@ class Kernel:
 
     def __call__(self, /, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """Run.  `named` are inputs by name, and sizes that no array determines."""
+        if not named and (not self._bound or (self._bound_last is not None and len(arrays) == self._n_free)):
+            given = (*arrays, *self._bound_last) if self._bound_last else arrays
+            if out is None:
+                result = self._plans.call(*given)
+            else:
+                result = self._plans.call_into(*given, out) if type(out) is np.ndarray else None
+            if result is not None:
+                return result
         if self._bound:
             arrays, named = self._with_bound(arrays, named)
         if not named:
             outputs = () if out is None else (out,) if type(out) is np.ndarray else None
             planned = self._plans.run(arrays, outputs) if outputs is not None else None
             if planned is not None:
-                return planned[0] if len(planned) == 1 else planned
+                return unpack(planned)
         call = sort_arguments(self.name, [a.name for a in self._inputs], self.signature.sizes, (), arrays, named)
         inputs = convert_inputs(self._formals, call.inputs)
         names = [a.name for a in self._results]
         values = sort_outputs(names, {a.name for a in self._results if a.role == "inout"}, out)
-        results = self.run(inputs, values, call.sizes)
-        return results[0] if len(results) == 1 else results
+        return unpack(self.run(inputs, values, call.sizes))
 
     def _with_bound(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """All inputs of a call by position, bound ones included, and the sizes it names."""
@@ -207,6 +222,7 @@ class Kernel:
             constant_addresses=[data_address(a) for a in self._constants],
             keepalive=self,
             touched=self.touched,
+            is_parallel=self._is_parallel,
         )
 
 

@@ -11,6 +11,7 @@ import math
 import os
 import sys
 import threading
+from collections.abc import Callable
 
 import numpy as np
 
@@ -41,6 +42,13 @@ def allocate_result(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 def check_result(shape: tuple[int, ...], dtype: np.dtype) -> None:
     """``argument-too-large`` for a result of more bytes than the machine has."""
     check_memory(f"a result of shape {shape_label(shape)}", math.prod(shape) * dtype.itemsize)
+
+
+def make_allocator(shape: tuple[int, ...], dtype: np.dtype) -> Callable[[], np.ndarray]:
+    """A function that makes such results as `allocate_result` does."""
+    if 0 < math.prod(shape) * dtype.itemsize < _ALIGN_FROM:
+        return functools.partial(np.empty, shape, dtype)
+    return functools.partial(allocate_result, shape, dtype)
 
 
 class _Workspace(threading.local):

@@ -1,18 +1,18 @@
 """Planned calls: everything about a call that depends on its layout only, worked out once.
 
-A planned call collects addresses, allocates results and jumps; it costs a few microseconds beyond the code itself.
+A planned call collects addresses, allocates results and jumps.  `plan_table.py` finds the plan of a call.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from polyc.diagnostics import BoundsError, Diagnostic, PolycError
+from polyc.diagnostics import BoundsError, Diagnostic
 from polyc.ir.signature import Signature
 from polyc.runtime import memory, threads
 from polyc.runtime.arrays import data_address
@@ -57,8 +57,10 @@ class Plan:
     constant_addresses: list[int]
     keepalive: object
     """What owns the code: it may be dropped from its cache while plans of it still run."""
-    touched: bytearray
+    touched: ctypes.Array[ctypes.c_uint8]
     """Its one byte is set by every run; who keeps kernels looks at it to find those that are no longer called."""
+    is_parallel: bool
+    """Whether the code may start threads; other code is told that there is one."""
 
     def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] = ()) -> tuple[np.ndarray, ...]:
         """Execute on arrays that have exactly this layout; `outputs` are those given by the caller."""
@@ -77,7 +79,7 @@ class Plan:
         else:
             results = tuple([memory.allocate_result(shape, dtype) for shape, dtype in self.allocate])  # type: ignore[misc]
             addresses = addresses + [data_address(r) for r in results]
-        n_threads = threads.team_size()
+        n_threads = threads.team_size() if self.is_parallel else 1
         size = self.workspace_sizes.get(n_threads)
         if size is None:
             size = self.workspace_sizes[n_threads] = self.workspace(self.block_address, n_threads)
@@ -85,7 +87,7 @@ class Plan:
         place = memory.workspace_address(size) if size else 0
         status = self.entry(self.addresses(*addresses), self.block_address, place, error, n_threads)
         if status:
-            raise self._bounds_error(status, error)
+            self.raise_bounds_error(status, error[1], error[2])
         return results
 
     def _merge_results(self, outputs: Sequence[np.ndarray], given: Sequence[int]) -> tuple[tuple[np.ndarray, ...], list[int]]:
@@ -121,10 +123,11 @@ class Plan:
             mixed |= address
         return not mixed & self.misaligned
 
-    def _bounds_error(self, status: int, error: ctypes.Array[ctypes.c_int64]) -> PolycError:
+    def raise_bounds_error(self, status: int, index: int, bound: int) -> NoReturn:
+        """What the code found: check number + 1, the value of the index, its bound."""
         guard = self.signature.guards[status - 1]
-        message = format_message(guard.message, {**self.sizes, "value": int(error[1]), "bound": int(error[2])})
-        return BoundsError(
+        message = format_message(guard.message, {**self.sizes, "value": index, "bound": bound})
+        raise BoundsError(
             Diagnostic("bounds-index", message, guard.span, "check the index values, or clamp the subscript with min and max")
         )
 
@@ -135,61 +138,3 @@ def format_message(message: str, values: Mapping[str, int]) -> str:
         return message.format_map(values)
     except (KeyError, IndexError, ValueError):
         return message
-
-
-class PlanTable:
-    """Plans by the layout of a call's arrays: inputs, and all results or none."""
-
-    _MAX_PLANS = 4096
-    """Beyond it all are forgotten, which costs a planning each."""
-
-    def __init__(self) -> None:
-        self._plans: dict[Any, Plan] = {}
-
-    def run(self, inputs: Sequence[Any], outputs: Sequence[Any] = (), extra: Hashable = None) -> tuple[np.ndarray, ...] | None:
-        """Execute as planned; None where there is no plan, or where this call needs the full checks after all.
-
-        `extra` is what else the plan depends on: sizes and constants given by keyword."""
-        if not outputs:
-            layout = layout_key(inputs)
-            plan = self._plans.get(layout if extra is None else (layout, extra))
-            if plan is None:
-                return None
-            addresses = [data_address(a) for a in inputs]
-            return plan.run_at(addresses, (), []) if plan.is_aligned(addresses) else None
-        layout = layout_key((*inputs, *outputs))
-        if layout is None:
-            return None
-        addresses, given = [data_address(a) for a in inputs], [data_address(a) for a in outputs]
-        pattern = alias_pattern(addresses, given)
-        plan = self._plans.get((len(inputs), layout, pattern, extra))
-        if plan is None or not plan.is_aligned(addresses + given) or not plan.is_clear(addresses, given, pattern):
-            return None
-        for array in outputs:
-            if not array.flags.writeable:
-                return None
-        return plan.run_at(addresses, outputs, given)
-
-    def forget(self, owner: object) -> None:
-        """Drop the plans of one kernel."""
-        self._plans = {key: plan for key, plan in self._plans.items() if plan.keepalive is not owner}
-
-    def remember(
-        self, plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] = (), extra: Hashable = None
-    ) -> None:
-        """Let calls of this layout, with this pattern of exact aliases and `extra`, take `plan`."""
-        layout = layout_key((*inputs, *outputs))
-        if layout is None:
-            return
-        key: Any = layout if extra is None else (layout, extra)
-        if outputs:
-            pattern = alias_pattern([data_address(a) for a in inputs], [data_address(a) for a in outputs])
-            key = (len(inputs), layout, pattern, extra)
-        if len(self._plans) >= self._MAX_PLANS:
-            self._plans.clear()
-        self._plans[key] = plan
-
-
-def alias_pattern(addresses: Sequence[int], given: Sequence[int]) -> tuple[int, ...]:
-    """For each result, the first input at the same address, or -1.  With the layouts it tells every exact alias."""
-    return tuple([addresses.index(a) if a in addresses else -1 for a in given])

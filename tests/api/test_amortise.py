@@ -8,7 +8,7 @@ import pytest
 import polyc
 from polyc.api import amortise
 from polyc.api.amortise import EinsumCalls, choose_way
-from polyc.api.functions import _einsum_calls
+from polyc.api.functions import _einsum_calls, forget_einsums
 from polyc.config import Options
 
 
@@ -21,7 +21,7 @@ def einsum_of(monkeypatch):
     """Fresh calls for subscripts; the compilation costs as much as `n` calls of what is asked for first."""
 
     def make(subscripts: str, arrays: tuple[np.ndarray, ...], n: float) -> EinsumCalls:
-        _einsum_calls.cache_clear()
+        forget_einsums()
         calls = _einsum_calls(subscripts, Options())
         estimate = calls._find_shape(arrays).estimate
         monkeypatch.setattr(amortise, "COMPILE_TIME", int(n * estimate))
@@ -171,7 +171,7 @@ def test_remarks_say_how_each_shape_is_computed(einsum_of):
 
 def test_environment_asks_for_compilation(monkeypatch):
     monkeypatch.setenv("POLYC_EINSUM", "compile")
-    _einsum_calls.cache_clear()
+    forget_einsums()
     a = normal(6, 7)
     np.testing.assert_allclose(polyc.einsum("ab->ba", a), a.T)
     assert polyc.einsum_operator("ab->ba").run_planned((a,)) is not None

@@ -1,0 +1,336 @@
+"""Planned calls without Python in between: tables that compiled code searches by the layout of its arguments.
+
+`polyc_call` (`codegen/calls.py`) reads two tables of machine words.  *Slots*: the number of slots less one, then per slot a
+hash and the address of a record, or 0.  *Record*: the fields of `_FIELDS`.  Tables change only under the GIL, and `polyc_call`
+reads them only under the GIL and before it runs anything else; while a call runs it holds a reference to the record's owner.
+
+Where the interpreter or NumPy is not laid out as expected (another Python than CPython, one without a GIL, a NumPy of other
+structures), where a symbol is missing, or where the self-test fails, there are no such tables and planned calls go through
+Python: several times slower, and no different otherwise.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from polyc.runtime import memory, threads
+from polyc.runtime.arrays import alias_pattern, data_address
+from polyc.runtime.plan import Plan
+
+Loader = Callable[[Mapping[str, int]], tuple[dict[str, int], object]]
+"""Compiles `polyc_call`: from the addresses of what it needs to those of what it exports, and what keeps these valid."""
+
+_FIELDS = (
+    "n_words words misaligned bounds owner touched n_constants constants n_allocated allocators "
+    "team block workspace place entry fail"
+).split()
+_MASK = 2**64 - 1
+_FASTCALL = 0x80
+"""METH_FASTCALL, of the stable ABI: ``PyObject *f(PyObject *self, PyObject *const *args, Py_ssize_t nargs)``."""
+_MAX_ARRAYS, _MAX_WORDS, _MAX_ADDRESSES = 64, 500, 128
+"""A little less than `polyc_call` has room for."""
+
+
+class _MethodDef(ctypes.Structure):
+    """PyMethodDef, of the stable ABI."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p), ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
+
+
+@dataclass(frozen=True, slots=True)
+class _Native:
+    """The loaded code.  Functions made of `method` point into it: it is never dropped."""
+
+    exports: dict[str, int]
+    keepalive: object
+    method: _MethodDef
+
+
+class _State:
+    native: _Native | None = None
+    offer: tuple[Sequence[str], Loader] | None = None
+    was_offered: bool = False
+
+
+_state = _State()
+
+
+def offer(symbol_names: Sequence[str], load: Loader) -> None:
+    """How to get `polyc_call`, once it is wanted; `symbol_names` are the functions of CPython that it calls."""
+    if not _state.was_offered:
+        _state.offer, _state.was_offered = (symbol_names, load), True
+
+
+def is_available() -> bool:
+    """Whether there is `polyc_call`.  It is compiled and tested, in some milliseconds, the first time that somebody asks;
+    threads that ask meanwhile are told no."""
+    offered, _state.offer = _state.offer, None
+    if offered is not None:
+        try:
+            _state.native = _load(*offered) if _is_laid_out_as_expected() else None
+        except Exception:  # a symbol is missing, or the code cannot be linked or does not do what it should: we do without
+            _state.native = None
+    return _state.native is not None
+
+
+def _load(symbol_names: Sequence[str], load: Loader) -> _Native | None:
+    exports, keepalive = load(symbols(symbol_names))
+    method = _MethodDef(
+        b"polyc_call", exports["polyc_call"], _FASTCALL, b"Run the planned call for these arrays; None: there is none."
+    )
+    native = _Native(exports, keepalive, method)
+    return native if _passes_self_test(native) else None
+
+
+def symbols(names: Sequence[str]) -> dict[str, int]:
+    """Addresses of functions of the interpreter, and of the objects that `polyc_call` knows."""
+    functions = {name: _address(getattr(ctypes.pythonapi, name)) for name in names}
+    return {**functions, "PyArray_Type": id(np.ndarray), "Py_None": id(None)}
+
+
+def _address(function: Any) -> int:
+    value = ctypes.cast(function, ctypes.c_void_p).value
+    if value is None:
+        raise AttributeError("a function of the interpreter has no address")
+    return value
+
+
+def _is_laid_out_as_expected() -> bool:
+    """Whether objects are CPython's with a GIL, and arrays and element types have their fields where they are expected."""
+    if (
+        sys.implementation.name != "cpython"
+        or sysconfig.get_config_var("Py_GIL_DISABLED")
+        or ctypes.sizeof(ctypes.c_void_p) != 8
+    ):
+        return False
+    if np.ndarray.__basicsize__ < 72 or sys.byteorder != "little":
+        return False
+    readonly = np.arange(24, dtype=np.int16).reshape(2, 3, 4)[::-1, :, ::2]
+    readonly.flags.writeable = False
+    samples = [np.zeros((), np.float64), np.zeros((5, 0), np.bool_), readonly, np.zeros(9, np.uint8)[1:].view(np.float32)]
+    return all(_has_expected_fields(a) for a in samples)
+
+
+def _has_expected_fields(array: np.ndarray) -> bool:
+    at, word, integer = id(array), ctypes.c_int64.from_address, ctypes.c_int32.from_address
+    n = array.ndim
+    if word(at + 8).value != id(np.ndarray) or integer(at + 24).value != n or word(at + 16).value != data_address(array):
+        return False
+    flags = integer(at + 64).value
+    if bool(flags & 0x100) != array.flags.aligned or bool(flags & 0x400) != array.flags.writeable:
+        return False
+    if word(at + 56).value != id(array.dtype):
+        return False
+    for place, expected in ((32, array.shape), (40, array.strides)):
+        if n and tuple((ctypes.c_int64 * n).from_address(word(at + place).value)) != expected:
+            return False
+    kind_and_code = ctypes.string_at(id(array.dtype) + 24, 2)
+    return (
+        kind_and_code == f"{array.dtype.kind}{array.dtype.char}".encode()
+        and integer(id(array.dtype) + 28).value == array.dtype.num
+    )
+
+
+def _type_word(dtype: np.dtype) -> int:
+    """What tells an element type: the word around its number for NumPy's own, else the address of the object."""
+    is_own = dtype.num <= 12 or dtype.num == 23
+    return ctypes.c_int64.from_address(id(dtype) + 24).value if is_own else id(dtype)
+
+
+def _key_words(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> tuple[int, ...]:
+    """The words that `polyc_call` makes of these arguments."""
+    aliases = alias_pattern([data_address(a) for a in inputs], [data_address(a) for a in outputs])
+    words: list[int] = []
+    for position, array in enumerate((*inputs, *outputs)):
+        words += (_type_word(array.dtype), array.ndim)
+        for extent, stride in zip(array.shape, array.strides, strict=True):
+            words += (extent, stride)
+        if position >= len(inputs):
+            words.append(aliases[position - len(inputs)])
+    return tuple(words)
+
+
+def _hash_words(words: Sequence[int]) -> int:
+    value = 14695981039346656037
+    for word in words:
+        value = (value ^ (word & _MASK)) * 1099511628211 & _MASK
+        value ^= value >> 29
+    return value
+
+
+class _Record:
+    """A plan as `polyc_call` reads it; the `owner` of everything that the words point to."""
+
+    def __init__(self, plan: Plan, key: tuple[int, ...], dtypes: tuple[np.dtype, ...]) -> None:
+        self.plan = plan
+        self.dtypes = dtypes  # their addresses are in the key
+        self.words = (ctypes.c_int64 * len(key))(*key)
+        self.bounds = (ctypes.c_int64 * (2 * len(plan.bounds)))(*(end for pair in plan.bounds for end in pair))
+        self.constants = (ctypes.c_int64 * len(plan.constant_addresses))(*plan.constant_addresses)
+        allocated = [a for a in plan.allocate if a is not None]
+        self.functions = [memory.make_allocator(shape, dtype) for shape, dtype in allocated]
+        self.allocators = (ctypes.c_int64 * len(self.functions))(*map(id, self.functions))
+        self.team, self.place, self.fail = threads.team_size, memory.workspace_address, plan.raise_bounds_error
+        fields = {
+            "n_words": len(key),
+            "words": ctypes.addressof(self.words),
+            "misaligned": plan.misaligned,
+            "bounds": ctypes.addressof(self.bounds),
+            "owner": id(self),
+            "touched": ctypes.addressof(plan.touched),
+            "n_constants": len(plan.constant_addresses),
+            "constants": ctypes.addressof(self.constants),
+            "n_allocated": len(self.functions),
+            "allocators": ctypes.addressof(self.allocators),
+            "team": id(self.team) if plan.is_parallel else 0,
+            "block": plan.block_address,
+            "workspace": _address(plan.workspace),
+            "place": id(self.place),
+            "entry": _address(plan.entry),
+            "fail": id(self.fail),
+        }
+        self.fields = (ctypes.c_int64 * len(_FIELDS))(*(fields[name] for name in _FIELDS))
+        self.hash = _hash_words(key)
+
+    @property
+    def address(self) -> int:
+        return ctypes.addressof(self.fields)
+
+
+class CallTable:
+    """Plans that `call` finds by itself.  `n_outputs` of its arguments, the last ones, are results.
+
+    ``call(*arrays)`` gives the result (of several a tuple), or None where no plan fits."""
+
+    def __init__(self, n_outputs: int, native: _Native | None = None) -> None:
+        native = native or _state.native
+        assert native is not None
+        self._records: dict[tuple[int, ...], _Record] = {}
+        self._header = bytearray(16)
+        self._words = (ctypes.c_int64 * 2).from_buffer(self._header)  # from now on the bytearray cannot be moved
+        self._words[1] = n_outputs
+        self._lock = threading.Lock()
+        self._resize(4)
+        new_function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
+            ("PyCFunction_NewEx", ctypes.pythonapi)
+        )
+        self.call: Callable[..., Any] = new_function(ctypes.addressof(native.method), self._header, None)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def add(self, plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        """Let calls like this one take `plan`.  Nothing happens where another thread changes the table at the moment, or where
+        the call has too many arguments."""
+        key = _key_words(inputs, outputs)
+        n_given, n_results = len(inputs) + len(outputs), len(plan.allocate)
+        if n_given > _MAX_ARRAYS or len(key) > _MAX_WORDS or n_given + n_results + len(plan.constants) > _MAX_ADDRESSES:
+            return
+        # Never waits: after a fork the lock may be held by a thread that is no more.
+        if key in self._records or not self._lock.acquire(blocking=False):
+            return
+        try:
+            record = _Record(plan, key, tuple(a.dtype for a in (*inputs, *outputs)))
+            self._records[key] = record
+            if 2 * len(self._records) > self._n_slots:
+                self._resize(2 * self._n_slots)
+            else:
+                self._insert(self._slots, record)
+        finally:
+            self._lock.release()
+
+    def forget(self, is_dropped: Callable[[Plan], bool]) -> None:
+        """Drop some plans.  Calls that are running finish."""
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            before = self._records  # referenced until no slot points there
+            self._records = {key: r for key, r in before.items() if not is_dropped(r.plan)}
+            self._resize(self._n_slots)
+            del before
+        finally:
+            self._lock.release()
+
+    def _resize(self, n_slots: int) -> None:
+        slots = (ctypes.c_int64 * (1 + 2 * n_slots))(n_slots - 1)
+        for record in self._records.values():
+            self._insert(slots, record)
+        self._n_slots = n_slots
+        self._words[0] = ctypes.addressof(slots)  # one store: `call` sees the old slots or the new ones
+        self._slots = slots
+
+    def _insert(self, slots: Any, record: _Record) -> None:
+        mask = slots[0]
+        slot = record.hash & mask
+        while slots[2 + 2 * slot]:
+            slot = (slot + 1) & mask
+        slots[1 + 2 * slot] = ctypes.c_int64(record.hash).value
+        slots[2 + 2 * slot] = record.address  # last: a slot without an address is empty
+
+
+def _passes_self_test(native: _Native) -> bool:
+    """Whether calls of a probe give what they should: addresses, results, refusals, errors, and no reference too many."""
+    failures: list[tuple[int, ...]] = []
+
+    def fail(*values: int) -> None:
+        failures.append(values)
+        raise ValueError
+
+    entry_type = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4, ctypes.c_int32)
+    workspace_type = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int32)
+    block = (ctypes.c_int64 * 3)(2, 0, 0)  # see the probe: position of its result, status, bytes of workspace
+    constant = np.zeros(1)
+    plan: Any = SimpleNamespace(
+        bounds=((0, 32), (0, 24)),
+        constants=(constant,),
+        constant_addresses=[data_address(constant)],
+        allocate=(((3,), np.dtype(np.int64)),),
+        misaligned=3,
+        touched=(ctypes.c_uint8 * 1)(),
+        is_parallel=False,
+        block_address=ctypes.addressof(block),
+        workspace=workspace_type(native.exports["polyc_probe_workspace"]),
+        entry=entry_type(native.exports["polyc_probe"]),
+        raise_bounds_error=fail,
+    )
+    x = np.zeros((4, 2), np.float32)
+    out = np.zeros(3, np.int64)
+    table, into = CallTable(0, native), CallTable(1, native)
+    table.add(plan, (x,), ())
+    into.add(SimpleNamespace(**{**vars(plan), "allocate": (None,)}), (x,), (out,))  # type: ignore[arg-type]
+    refused: list[tuple[Any, ...]] = [(), (x.T,), (x[:3],), ([1.0],), (x, x), (x.view(np.int32),), (x.view(np.recarray),)]
+    inside, readonly = x.reshape(-1)[2:8].view(np.int64), np.zeros(3, np.int64)
+    readonly.flags.writeable = False
+    refused_into: list[tuple[Any, ...]] = [(x,), (x, inside), (x, readonly), (out, x)]
+    counts = sys.getrefcount(x), sys.getrefcount(out)
+    result = table.call(x)
+    if type(result) is not np.ndarray or result.tolist() != [data_address(x), 1, 0] or plan.touched[0] != 1:
+        return False
+    if into.call(x, out) is not out or out.tolist() != result.tolist():
+        return False
+    if any(table.call(*arguments) is not None for arguments in refused):
+        return False
+    if any(into.call(*arguments) is not None for arguments in refused_into):
+        return False
+    block[2] = 64
+    result = table.call(x)
+    if result.tolist() != [data_address(x), 1, memory.workspace_address(64)]:
+        return False
+    block[1] = 6
+    calls: tuple[Callable[[], Any], ...] = (lambda: table.call(x), lambda: into.call(x, out))
+    for call in calls:
+        try:
+            call()
+            return False
+        except ValueError:
+            pass
+    return failures == [(6, -7, 5)] * 2 and (sys.getrefcount(x), sys.getrefcount(out)) == counts

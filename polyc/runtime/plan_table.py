@@ -1,0 +1,104 @@
+"""Finding the plan of a call: through compiled code where that is possible, else through Python."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from polyc.runtime import fastcalls
+from polyc.runtime.arrays import alias_pattern, data_address
+from polyc.runtime.fastcalls import CallTable
+from polyc.runtime.plan import Plan, layout_key
+
+
+class PlanTable:
+    """Plans by the layout of a call's arrays: inputs, and all results or none."""
+
+    _MAX_PLANS = 4096
+    """Beyond it all are forgotten, which costs a planning each."""
+
+    def __init__(self) -> None:
+        self._plans: dict[Any, Plan] = {}
+        self._calls: dict[int, CallTable] = {}
+
+    def call(self, *inputs: Any) -> Any:
+        """The result of a call (of several results a tuple) as planned, or None; `run` with the rest of the checks follows."""
+        # Shadowed by the function of a `CallTable` from the second call of a layout on.
+        return unpack(self.run(inputs))
+
+    def call_into(self, *arrays: Any) -> Any:
+        """As `call`, where the last of `arrays` is the only result."""
+        return unpack(self.run(arrays[:-1], arrays[-1:]))
+
+    def _speed_up(self, plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        """Let compiled code find `plan` from now on."""
+        table = self._calls.get(len(outputs))
+        if table is None:
+            table = self._calls[len(outputs)] = CallTable(len(outputs))
+        if len(table) >= self._MAX_PLANS:
+            table.forget(lambda plan: True)
+        table.add(plan, inputs, outputs)
+        if not outputs:
+            self.call = table.call  # type: ignore[method-assign]
+        elif len(outputs) == 1:
+            self.call_into = table.call  # type: ignore[method-assign]
+
+    def run(self, inputs: Sequence[Any], outputs: Sequence[Any] = (), extra: Hashable = None) -> tuple[np.ndarray, ...] | None:
+        """Execute as planned; None where there is no plan, or where this call needs the full checks after all.
+
+        `extra` is what else the plan depends on: sizes and constants given by keyword."""
+        if not outputs:
+            layout = layout_key(inputs)
+            plan = self._plans.get(layout if extra is None else (layout, extra))
+            if plan is None:
+                return None
+            addresses = [data_address(a) for a in inputs]
+            if not plan.is_aligned(addresses):
+                return None
+            if extra is None and fastcalls.is_available():
+                self._speed_up(plan, inputs, ())
+            return plan.run_at(addresses, (), [])
+        layout = layout_key((*inputs, *outputs))
+        if layout is None:
+            return None
+        addresses, given = [data_address(a) for a in inputs], [data_address(a) for a in outputs]
+        pattern = alias_pattern(addresses, given)
+        plan = self._plans.get((len(inputs), layout, pattern, extra))
+        if plan is None or not plan.is_aligned(addresses + given) or not plan.is_clear(addresses, given, pattern):
+            return None
+        for array in outputs:
+            if not array.flags.writeable:
+                return None
+        if extra is None and fastcalls.is_available():
+            self._speed_up(plan, inputs, outputs)
+        return plan.run_at(addresses, outputs, given)
+
+    def forget(self, owner: object) -> None:
+        """Drop the plans of one kernel."""
+        self._plans = {key: plan for key, plan in self._plans.items() if plan.keepalive is not owner}
+        for table in self._calls.values():
+            table.forget(lambda plan: plan.keepalive is owner)
+
+    def remember(
+        self, plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] = (), extra: Hashable = None
+    ) -> None:
+        """Let calls of this layout, with this pattern of exact aliases and `extra`, take `plan`."""
+        layout = layout_key((*inputs, *outputs))
+        if layout is None:
+            return
+        key: Any = layout if extra is None else (layout, extra)
+        if outputs:
+            pattern = alias_pattern([data_address(a) for a in inputs], [data_address(a) for a in outputs])
+            key = (len(inputs), layout, pattern, extra)
+        if len(self._plans) >= self._MAX_PLANS:
+            self._plans.clear()
+            for table in self._calls.values():
+                table.forget(lambda plan: True)
+        self._plans[key] = plan
+
+
+def unpack(results: tuple[np.ndarray, ...] | None) -> Any:
+    """What a call returns: the only result, or all."""
+    return results[0] if results is not None and len(results) == 1 else results

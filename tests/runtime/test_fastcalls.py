@@ -1,0 +1,267 @@
+"""Planned calls through compiled code: the same results, refusals and errors as through Python, under threads and forks too."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from polyc import ArgumentError, ArgumentTypeError, BoundsError
+from polyc.codegen.calls import PYTHON_FUNCTIONS, load_call
+from polyc.ir.signature import RuntimeGuard
+from polyc.runtime import fastcalls
+from tests.runtime.test_kernel import add_kernel, make_kernel, spec
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+B = np.arange(4, dtype=np.float32)
+
+
+@pytest.fixture(autouse=True)
+def native():
+    fastcalls.offer(PYTHON_FUNCTIONS, load_call)
+    assert fastcalls.is_available()
+
+
+def warm_kernel(*arrays, out=None, **options):
+    kernel = add_kernel(**options)
+    for _ in range(3):
+        kernel(*arrays, out=out)
+    return kernel
+
+
+def test_a_known_layout_is_found_by_compiled_code():
+    kernel = warm_kernel(X, B)
+    np.testing.assert_array_equal(kernel._plans.call(X + 1, B), X + 1 + B)
+    out = np.zeros_like(X)
+    warm = warm_kernel(X, B, out=out)
+    out[...] = 0
+    assert warm._plans.call_into(X, B, out) is out
+    np.testing.assert_array_equal(out, X + B)
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        (),
+        (X,),
+        (X, B, B),
+        (X, None),
+        (X.tolist(), B),
+        (X.astype("f8"), B),
+        (X.astype(">f4"), B),
+        (X.view("i4"), B),
+        (np.asfortranarray(X), B),
+        (X[::-1], B),
+        (X[:2], B),
+        (X[0], B),
+        (X.view(np.recarray), B),
+        (np.ma.masked_array(X), B),
+    ],
+)
+def test_other_arguments_are_left_to_python(arrays):
+    assert warm_kernel(X, B)._plans.call(*arrays) is None
+
+
+def test_unaligned_inputs_are_left_to_python():
+    raw = np.zeros(49, np.uint8)
+    x = raw[1:].view(np.float32).reshape(3, 4)
+    x[...] = X
+    kernel = warm_kernel(X, B)
+    assert kernel._plans.call(x, B) is None
+    np.testing.assert_array_equal(kernel(x, B), X + B)
+
+
+def test_errors_are_those_of_the_first_call():
+    kernel = warm_kernel(X, B)
+    with pytest.raises(ArgumentTypeError, match="expected type float32"):
+        kernel(X.astype("f8"), B)
+    with pytest.raises(ArgumentError, match="b has 3 elements"):
+        kernel(X, B[:3])
+    out = np.zeros_like(X)
+    kernel = warm_kernel(X, B, out=out)
+    out.flags.writeable = False
+    with pytest.raises(ArgumentError, match="read-only"):
+        kernel(X, B, out=out)
+
+
+def test_overlap_of_out_is_still_refused():
+    x = np.zeros((8, 4), np.float32)
+    kernel = warm_kernel(x[:3], B, out=x[3:6])
+    with pytest.raises(ArgumentError, match="memory"):
+        kernel(x[:3], B, out=x[2:5])
+    np.testing.assert_array_equal(kernel(x[:3], B, out=x[4:7]), np.broadcast_to(B, (3, 4)))
+
+
+def test_an_alias_is_asked_for_once_and_only_where_it_is_one():
+    asked = []
+    x = np.zeros((3, 4), np.float32)
+    kernel = warm_kernel(x, B, out=x, alias_is_safe=lambda out, source: asked.append(source) or True)
+    assert asked == ["X"]
+    np.testing.assert_array_equal(x, 3 * np.broadcast_to(B, (3, 4)))
+    assert kernel._plans.call_into(x, B, np.zeros_like(x)) is None  # planned for the alias only
+    assert kernel._plans.call_into(x, B, x) is x
+
+
+def test_element_types_that_are_equal_are_one_type():
+    kernel = warm_kernel(X, B)
+    other = pickle.loads(pickle.dumps(X))
+    copied = np.frombuffer(X.tobytes(), np.dtype(np.float32, copy=True)).reshape(3, 4)
+    for x in (other, copied):
+        np.testing.assert_array_equal(kernel._plans.call(x, B), X + B)
+
+
+def test_several_results_and_a_tuple_of_outs():
+    def body(views, sizes, place, error):
+        views[1][...], views[2][...] = views[0].sum(), views[0].max(axis=1)
+
+    kernel = make_kernel(body, spec("X", "M N"), spec("s", "", "output"), spec("m", "M", "output"))
+    for _ in range(3):
+        s, m = kernel(X)
+    s, m = kernel._plans.call(X)
+    assert s == X.sum() and m.tolist() == X.max(axis=1).tolist()
+    out = np.zeros((), np.float32), np.zeros(3, np.float32)
+    for _ in range(3):
+        s, m = kernel(X, out=out)
+        assert s is out[0] and m is out[1]
+    with pytest.raises(ArgumentError, match="expected 2 outputs"):
+        kernel(X, out=out[:1])
+
+
+def test_a_guard_raises_the_same_error_and_drops_the_result():
+    def body(views, sizes, place, error):
+        error[0], error[1], error[2] = 0, 12, sizes["N"]
+        return int(views[0][0, 0])
+
+    guard = RuntimeGuard("index I[i] is {value}, but T has {bound} rows")
+    kernel = make_kernel(body, spec("X", "M N"), spec("Y", "M", "output"), guards=(guard,))
+    fine, bad = np.zeros((3, 4), np.float32), np.ones((3, 4), np.float32)
+    for _ in range(3):
+        kernel(fine)
+    assert kernel._plans.call(fine) is not None
+    out = np.zeros(3, np.float32)
+    for _ in range(3):
+        kernel(fine, out=out)
+    counts = sys.getrefcount(bad), sys.getrefcount(out)
+    for call in (lambda: kernel(bad), lambda: kernel(bad, out=out)):
+        with pytest.raises(BoundsError, match=r"index I\[i\] is 12, but T has 4 rows"):
+            call()
+    assert (sys.getrefcount(bad), sys.getrefcount(out)) == counts
+
+
+def test_many_layouts_are_all_found():
+    kernel = add_kernel()
+    shapes = [(m, n) for m in range(12) for n in range(12)]
+    for _ in range(2):
+        for m, n in shapes:
+            kernel(np.ones((m, n), np.float32), np.ones(n, np.float32))
+    for m, n in shapes:
+        y = kernel._plans.call(np.ones((m, n), np.float32), np.ones(n, np.float32))
+        assert y.shape == (m, n) and (y == 2).all()
+
+
+def test_references_stay_balanced():
+    kernel = warm_kernel(X, B)
+    record = next(iter(kernel._plans._calls[0]._records.values()))
+    before, nones = [sys.getrefcount(o) for o in (X, B, record)], sys.getrefcount(None)
+    for _ in range(10_000):
+        kernel._plans.call(X, B)
+        kernel._plans.call(X, X)
+    assert [sys.getrefcount(o) for o in (X, B, record)] == before
+    assert abs(sys.getrefcount(None) - nones) < 5000  # others count None too
+    count = sys.getrefcount(kernel._plans.call(X, B))
+    assert count == 1
+
+
+def test_a_kernel_may_be_forgotten_while_it_runs():
+    inside, go_on = threading.Event(), threading.Event()
+    is_slow = False
+
+    def body(views, sizes, place, error):
+        if is_slow:
+            inside.set()
+            assert go_on.wait(10)
+        views[1][...] = 2 * views[0]
+
+    kernel = make_kernel(body, spec("X", "M N"), spec("Y", "M N", "output"))
+    for _ in range(3):
+        kernel(X)
+    call, plans, results = kernel._plans.call, kernel._plans, []
+    is_slow = True
+    thread = threading.Thread(target=lambda: results.append(call(X)))
+    thread.start()
+    assert inside.wait(10)
+    plans.forget(kernel)
+    del kernel
+    gc.collect()
+    go_on.set()
+    thread.join()
+    np.testing.assert_array_equal(results[0], 2 * X)
+    assert call(X) is None
+
+
+def test_threads_that_plan_and_call_at_once():
+    kernel, problems = add_kernel(), []
+    gate = threading.Barrier(4)
+
+    def work(seed):
+        rng = np.random.default_rng(seed)
+        gate.wait(10)
+        for _ in range(300):
+            m, n = rng.integers(1, 9, 2)
+            x = np.full((m, n), rng.integers(100), np.float32)
+            if not (kernel(x, np.ones(n, np.float32)) == x + 1).all():
+                problems.append((m, n))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not problems
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_calls_go_on_in_a_forked_child():
+    kernel = warm_kernel(X, B)
+    table = kernel._plans._calls[0]
+    with table._lock:  # as if another thread had been planning
+        child = os.fork()
+        if child == 0:
+            ok = (kernel(X, B) == X + B).all() and all(kernel(X[:2], B).shape == (2, 4) for _ in range(3))
+            os._exit(0 if ok else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_without_it_calls_go_through_python(monkeypatch):
+    monkeypatch.setattr(fastcalls._state, "native", None)
+    kernel = warm_kernel(X, B)
+    assert not kernel._plans._calls
+    np.testing.assert_array_equal(kernel(X, B), X + B)
+    out = np.zeros_like(X)
+    for _ in range(3):
+        assert kernel(X, B, out=out) is out
+    with pytest.raises(ArgumentError):
+        kernel(X, B[:3])
+
+
+@pytest.mark.parametrize("problem", [RuntimeError, KeyError])
+def test_code_that_cannot_be_loaded_is_done_without(monkeypatch, problem):
+    def load(symbols):
+        raise problem
+
+    monkeypatch.setattr(fastcalls, "_state", fastcalls._State())
+    fastcalls.offer(PYTHON_FUNCTIONS, load)
+    assert not fastcalls.is_available()
+
+
+def test_code_that_fails_its_self_test_is_not_used(monkeypatch):
+    exports, keepalive = load_call(fastcalls.symbols(PYTHON_FUNCTIONS))
+    wrong = {**exports, "polyc_probe": exports["polyc_probe_workspace"]}
+    monkeypatch.setattr(fastcalls, "_state", fastcalls._State())
+    fastcalls.offer(PYTHON_FUNCTIONS, lambda symbols: (wrong, keepalive))
+    assert not fastcalls.is_available()
