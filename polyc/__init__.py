@@ -16,7 +16,7 @@ Say what is computed; polyc decides how::
 from typing import TYPE_CHECKING, Any
 
 from polyc.api import Operator, compile, einsum, einsum_operator, indices, op
-from polyc.api.names import bool_, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, where
+from polyc.api.names import bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, where
 from polyc.config import Options
 from polyc.diagnostics import (
     ArgumentError,
@@ -61,10 +61,12 @@ __all__ = [
     "SyntaxErrorInSource",
     "UnsupportedError",
     "__version__",
+    "bf16",
     "bool_",
     "compile",
     "einsum",
     "einsum_operator",
+    "f16",
     "f32",
     "f64",
     "get_num_threads",

@@ -29,6 +29,7 @@ from polyc.ir.loops import LoopNest
 from polyc.ir.program import Program, specialize_sizes
 from polyc.ir.signature import ArraySpec, RuntimeGuard, Signature, make_entry_name
 from polyc.ir.simplify import define_sizes
+from polyc.ir.storage_types import widen_arithmetic
 from polyc.ir.text import format_loops, format_program
 from polyc.ir.verify import verify_program
 from polyc.target import PINNED, Target, restrict
@@ -222,6 +223,7 @@ def _lower(
     verify_program(program)
     target = target or select_target(options)
     sized = define_sizes(specialize_sizes(program, {name: int_const(value) for name, value in sizes.items()}))
+    sized = widen_arithmetic(sized)
     ranges = infer_ranges(sized)
     main, main_ranges, prepared = split_constants(sized, ranges, constants)
     made = main.parameters[len(sized.parameters) :]

@@ -50,7 +50,7 @@ MAX_SHAPES, MAX_FAMILIES = 1024, 16
 """Shapes, and families of shapes, that are remembered per subscripts; the oldest are forgotten first."""
 
 _WELL_FORMED = re.compile(r"[A-Za-z ]*(\.\.\.)?[A-Za-z ]*(,[A-Za-z ]*(\.\.\.)?[A-Za-z ]*)*(->[A-Za-z ]*(\.\.\.)?[A-Za-z ]*)?")
-_TYPES = frozenset(t.numpy for t in DTYPES.values())
+_TYPES = frozenset(t.numpy for t in DTYPES.values() if not t.is_storage)  # NumPy rounds partial sums of those
 Terms = tuple[tuple[str, ...], ...]
 Path = tuple[tuple[int, ...], ...]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from polyc.api.names import ElementType
 from polyc.ir.expr import evaluate
-from polyc.ir.types import DTYPES, DType
+from polyc.ir.types import BF16, DTYPES, DType
 from polyc.runtime.arguments import rank_error
 from polyc.runtime.arrays import (
     argument_error,
@@ -97,6 +97,8 @@ def to_numpy_dtype(dtype: Any) -> np.dtype:
         return dtype.numpy
     if isinstance(dtype, str) and dtype in DTYPES:
         return DTYPES[dtype].numpy  # NumPy reads "i8" as eight bytes
+    if isinstance(dtype, str) and dtype == BF16.label:
+        return BF16.numpy
     result: np.dtype = np.dtype(dtype)
     return result
 

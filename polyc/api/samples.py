@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from polyc.ir.expr import Expr, Index, Read, evaluate, int_const, reads, rewrite, walk
+from polyc.ir.halves import narrow
 from polyc.ir.interpret_ranges import solve_ranges
 from polyc.ir.program import Exists, Program, Statement
 from polyc.ir.types import DType
@@ -26,13 +27,15 @@ def draw_array(name: str, dtype: DType, shape: Sequence[int], seed: int, limits:
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     shape = tuple(shape)
     if dtype.is_float and limits is None:
-        return rng.standard_normal(shape).astype(dtype.numpy)
+        values = rng.standard_normal(shape)
+        return narrow(values, dtype) if dtype.is_storage else values.astype(dtype.numpy)
     if dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(bool)
     low, high = limits or (0 if dtype.kind == "u" else -8, 9)
     if dtype.is_integer:
         high = min(high, 1 << (dtype.bits - (1 if dtype.kind == "i" else 0)))
-    return rng.integers(low, max(low + 1, high), shape).astype(dtype.numpy)
+    drawn = rng.integers(low, max(low + 1, high), shape)
+    return narrow(drawn, dtype) if dtype.is_storage else drawn.astype(dtype.numpy)
 
 
 def find_index_limits(program: Program, sizes: Mapping[str, int]) -> dict[str, Limits]:

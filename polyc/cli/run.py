@@ -195,10 +195,13 @@ def describe_array(name: str, array: np.ndarray) -> str:
     """``O: float32[3, 4] min -1.2 max 3.4 sum 5.6 sha256 0123456789ab``."""
     import numpy as np
 
+    from polyc.ir.halves import widen
+
     head = f"{name}: {array.dtype}[{', '.join(map(str, array.shape))}]"
     digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:12]
     if array.size == 0:
         return f"{head} empty"
+    array = widen(array)
     wide = array.astype(np.float64) if array.dtype.kind == "f" else array.astype(object)
     with np.errstate(all="ignore"):
         return f"{head} min {array.min()!s} max {array.max()!s} sum {_number(wide.sum())} sha256 {digest}"

@@ -90,7 +90,7 @@ def c_header(signature: Signature, nest_parameters: Sequence[str]) -> str:
 def c_type(dtype: DType) -> str:
     match dtype.kind:
         case "f":
-            return "float" if dtype.bits == 32 else "double"
+            return {16: "uint16_t", 32: "float", 64: "double"}[dtype.bits]
         case "b":
             return "uint8_t"
         case _:

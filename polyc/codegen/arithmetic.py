@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from polyc.codegen.builder import Function, Val, float_val, int_val, llvm_type, zero_val
+from polyc.codegen.halves import narrow_half, widen_half
 from polyc.codegen.math import emit_function, emit_int_power
-from polyc.ir.types import DType
+from polyc.ir.types import F32, F64, DType
 from polyc.target import Target
 
 _COMPARE = {"lt": "lt", "le": "le", "gt": "gt", "ge": "ge", "eq": "eq", "ne": "ne"}
@@ -188,11 +189,17 @@ def _divide_by_constant(fn: Function, op: str, a: Val, divisor: int, signed: boo
     return quotient if op == "floordiv" else fn.binary("sub", a, fn.binary("mul", quotient, d))
 
 
-def emit_cast(fn: Function, value: Val, source: DType, dtype: DType) -> Val:
+def emit_cast(fn: Function, target: Target, value: Val, source: DType, dtype: DType) -> Val:
     """NumPy's astype.  A float outside the integer's range gives some value of the type, never undefined behaviour."""
     to = llvm_type(dtype)
     if source == dtype:
         return value
+    if source.is_storage:
+        return emit_cast(fn, target, widen_half(fn, target, value, source), F32, dtype)
+    if dtype.is_storage:
+        if source != F64:
+            value = emit_cast(fn, target, value, source, F32)
+        return narrow_half(fn, target, value, dtype)
     match source.kind, dtype.kind:
         case "f", "f":
             return fn.convert("fpext" if dtype.bits > source.bits else "fptrunc", value, to)

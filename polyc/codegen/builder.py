@@ -36,8 +36,8 @@ class Val:
 
 
 def llvm_type(dtype: DType) -> str:
-    """The type of a value while it is computed with; in memory bool is one byte."""
-    if dtype.kind == "f":
+    """The type of a value while it is computed with; in memory bool is one byte.  16-bit floats are bits, to be cast."""
+    if dtype.kind == "f" and not dtype.is_storage:
         return "float" if dtype.bits == 32 else "double"
     return "i1" if dtype.kind == "b" else f"i{dtype.bits}"
 

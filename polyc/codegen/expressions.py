@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
+import numpy as np
+
 from polyc.codegen import shuffles, vectors
 from polyc.codegen.arithmetic import emit_cast, emit_operator
 from polyc.codegen.builder import Val, float_val, int_val, llvm_type
@@ -25,6 +27,7 @@ from polyc.codegen.linear import (
     split_lane,
 )
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, evaluate, type_of
+from polyc.ir.halves import narrow_bits
 from polyc.ir.loops import Buffer
 from polyc.ir.types import I64
 
@@ -36,6 +39,8 @@ def eval_expr(state: State, ctx: Context, expr: Expr) -> Val:
     """The value of `expr`: one lane, or `ctx.lanes`."""
     match expr:
         case Const(value, dtype):
+            if dtype.is_storage:
+                return int_val(int(narrow_bits(np.float32(value), dtype)[0]), llvm_type(dtype))
             return float_val(float(value), llvm_type(dtype)) if dtype.is_float else int_val(int(value), llvm_type(dtype))
         case Index() | Size():
             return _eval_linear(state, ctx, as_linear(expr, ctx.env, ctx.lane))
@@ -47,7 +52,7 @@ def eval_expr(state: State, ctx: Context, expr: Expr) -> Val:
             return _eval_select(state, ctx, expr)
         case Cast(value, dtype):
             source = type_of(value, state.types)
-            return emit_cast(state.fn, eval_expr(state, ctx, value), source, dtype)
+            return emit_cast(state.fn, state.target, eval_expr(state, ctx, value), source, dtype)
         case Call(op, args):
             if _is_index_arithmetic(expr):
                 return _eval_linear(state, ctx, as_linear(expr, ctx.env, ctx.lane))

@@ -10,12 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
-import numpy as np
-
-from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic, SemanticError, Source, Span
+from polyc.diagnostics import ArgumentError, Diagnostic, SemanticError, Source, Span
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, identity_of, int_const
 from polyc.ir.program import Program, Reduction, Return, Statement, Tensor
-from polyc.ir.types import BOOL, DType, from_numpy
+from polyc.ir.types import BOOL, DType, promote_types
 
 Extent = int | None
 Path = Sequence[Sequence[int]]
@@ -65,7 +63,7 @@ def read_einsum(
     extents, sizes = _find_extents(terms, shapes)
     dtype = _common_dtype(dtypes)
     tensors = tuple(_declare_operand(n, term, shapes[n], dtypes[n], extents) for n, term in enumerate(terms))
-    factors = [_read_operand(t, shapes[n], dtypes[n], dtype, extents) for n, t in enumerate(terms)]
+    factors = [_read_operand(t, shapes[n], dtypes[n], dtype.computed, extents) for n, t in enumerate(terms)]
     statements, temporaries = _contract(factors, result, dtype, extents, path, Span(source, 0, len(subscripts)))
     return Program(
         name="einsum",
@@ -242,11 +240,7 @@ def _mismatch(name: str, term: Term, extent: int, other: Term, other_extent: int
 
 
 def _common_dtype(dtypes: Sequence[DType]) -> DType:
-    found = np.result_type(*(d.numpy for d in dtypes))
-    dtype = from_numpy(found)
-    if dtype is None:
-        raise ArgumentTypeError(Diagnostic("argument-type-einsum", f"the result type {found} is not supported"))
-    return dtype
+    return reduce(promote_types, dtypes)
 
 
 def _declare_operand(number: int, term: Term, shape: Sequence[Extent], dtype: DType, extents: dict[str, Expr]) -> Tensor:
@@ -274,7 +268,7 @@ def _contract(
     path: Path | None,
     span: Span,
 ) -> tuple[tuple[Statement, ...], tuple[Tensor, ...]]:
-    """One statement per step of the path; the last one writes the result."""
+    """One statement per step of the path; the last one writes the result, in `dtype`, the others what it is computed in."""
     steps = path if path is not None else _find_path(factors, output, extents)
     statements: list[Statement] = []
     tensors: list[Tensor] = []
@@ -288,8 +282,9 @@ def _contract(
         seen = tuple(dict.fromkeys(x for f in used for x in f.indices))
         left = output if is_last else tuple(x for x in seen if x in needed)
         name = "result" if is_last else f"product{number}"
-        statements.append(_make_statement(number, name, left, used, dtype, span))
-        tensors.append(Tensor(name, dtype, len(left), None, "output" if is_last else "temporary", name, span))
+        own = dtype if is_last else dtype.computed
+        statements.append(_make_statement(number, name, left, used, own, span))
+        tensors.append(Tensor(name, own, len(left), None, "output" if is_last else "temporary", name, span))
         factors.append(Factor(Read(name, tuple(Index(x, span) for x in left), span), left))
     if len(factors) != 1:
         raise ArgumentError(_path_error(f"the path leaves {len(factors)} operands uncombined", span))

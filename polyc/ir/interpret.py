@@ -15,6 +15,7 @@ import numpy as np
 
 from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic, RangeError
 from polyc.ir.expr import Expr, Index, Read, Size, evaluate, walk
+from polyc.ir.halves import narrow, round_to, widen
 from polyc.ir.interpret_ranges import (
     Box,
     Component,
@@ -53,8 +54,9 @@ def interpret(
     array holds before the call, by the name of the return.  A result holds exactly the inferred range of its indices, its
     element 0 being the lower bound, or the declared shape.
 
-    Arithmetic is done in the program's own element types; sums and products in f32 are carried in f64 and rounded once.
-    `float_as=np.float64` evaluates all f32 arithmetic in f64 instead (an oracle for the rounding of the f32 result).
+    Arithmetic is done in the program's own element types, that on 16-bit floats in f32 with one rounding where an element is
+    stored or explicitly cast; sums and products in f32 are carried in f64 and rounded once.  `float_as=np.float64` evaluates
+    all f32 arithmetic in f64 instead (an oracle for the rounding of the f32 result); 16-bit results are then f64 as well.
 
     Raises ArgumentError (shapes, sizes), ArgumentTypeError (element types), RangeError (ranges that cannot be found, reads
     outside a tensor, elements never or twice written), BoundsError (data-dependent subscripts outside).
@@ -76,10 +78,17 @@ def interpret(
                 run_recurrence(component, scope, tensors, ranges)
             else:
                 (version,) = component.versions
-                tensors[version] = _run_version(version, component.statements, scope, ranges)
+                computed = _run_version(version, component.statements, scope, ranges)
+                tensors[version] = round_to(computed, program.types[version])
             for name in [n for n, p in last_use.items() if p == position]:
                 tensors.pop(name, None)
-    return {r.name: np.array(tensors[r.version], copy=True) for r in program.returns}
+    return {r.name: _take_result(tensors[r.version], program.types[r.version], wide) for r in program.returns}
+
+
+def _take_result(values: Array, dtype: DType, float_as: np.dtype | None) -> Array:
+    if dtype.is_storage and float_as is None:
+        return narrow(values, dtype)
+    return np.array(values, copy=True)
 
 
 def bind_sizes(
@@ -131,7 +140,7 @@ def _take_array(name: str, array: np.ndarray, dtype: DType, float_as: np.dtype |
     wanted = numpy_type(dtype, float_as)
     if array.dtype not in (dtype.numpy, wanted):
         raise ArgumentTypeError(Diagnostic("argument-type-dtype", f"{name} is {dtype}, the array given is {array.dtype}"))
-    return array.astype(wanted, copy=False)
+    return (widen(array) if dtype.is_storage else array).astype(wanted, copy=False)
 
 
 def _take_inputs(

@@ -16,6 +16,7 @@ import numpy as np
 
 from polyc.diagnostics import Diagnostic, InternalError
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, evaluate, type_of, walk
+from polyc.ir.halves import is_bfloat16, narrow, widen
 from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Store, Update
 from polyc.ir.numeric import APPLY, quiet
 from polyc.ir.types import BOOL, I64, DType
@@ -80,6 +81,9 @@ def _allocate(buffer: Buffer, values: Mapping[str, int]) -> np.ndarray:
 
 
 def _poison(array: np.ndarray) -> None:
+    if is_bfloat16(array.dtype):
+        array.view(np.uint16).fill(0x7FC0)
+        return
     array.fill(np.nan if array.dtype.kind == "f" else False if array.dtype.kind == "b" else _garbage(array.dtype))
 
 
@@ -331,6 +335,8 @@ def _expr(w: _Writer, expr: Expr) -> str:
             if expr.dtype == I64:
                 return f"({int(expr.value)})"
             literal = int(expr.value) if expr.dtype.is_integer else expr.value
+            if expr.dtype.is_storage:
+                return w.constant(narrow(np.float32(literal), expr.dtype)[()])
             return w.constant(np.asarray(literal, expr.dtype.numpy)[()])
         case Index():
             return w.variables["i " + expr.name]
@@ -401,7 +407,9 @@ def _make_cast(dtype: DType) -> Callable[[Any], Any]:
     target = dtype.numpy
 
     def cast(value: Any) -> Any:
-        return np.asarray(value).astype(target)[()]
+        if dtype.is_storage:
+            return narrow(value, dtype)[()]
+        return widen(np.asarray(value)).astype(target)[()]
 
     return cast
 

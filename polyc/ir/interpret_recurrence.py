@@ -12,6 +12,7 @@ import numpy as np
 
 from polyc.diagnostics import Diagnostic, RangeError
 from polyc.ir.expr import Expr
+from polyc.ir.halves import round_to
 from polyc.ir.interpret import accumulator_type, check_overlap, check_written, find_region, neutral
 from polyc.ir.interpret_ranges import Box, Component, ConcreteRanges, execution_conditions
 from polyc.ir.interpret_values import (
@@ -161,7 +162,7 @@ def _evaluate_group(group: _Points, points: Array, state: _State, finished: list
     np.subtract.at(left, elements, 1)
     done = np.unique(elements[left[elements] == 0])
     final = state.scope.tensors[version].reshape(-1)
-    final[done] = sums[done].astype(final.dtype)
+    final[done] = round_to(sums[done].astype(final.dtype), state.scope.types[version])
     waiting.ready[version].reshape(-1)[done] = True
     finished.append(done + waiting.offsets[version])
     return missing

@@ -10,11 +10,12 @@ from typing import Any, assert_never
 import numpy as np
 
 from polyc.diagnostics import BoundsError, Diagnostic, RangeError
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, walk
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, type_of, walk
+from polyc.ir.halves import narrow, round_to, widen
 from polyc.ir.interpret_ranges import Box, Interval
 from polyc.ir.numeric import APPLY
 from polyc.ir.program import Statement
-from polyc.ir.types import DType
+from polyc.ir.types import F32, DType
 
 POINTS_AT_ONCE = 1 << 21
 """Points of an iteration space evaluated together: 16 MiB per 8-byte intermediate value."""
@@ -54,7 +55,8 @@ class Scope:
 
 
 def numpy_type(dtype: DType, float_as: np.dtype | None) -> np.dtype:
-    return float_as if float_as is not None and dtype.name == "f32" else dtype.numpy
+    """The type of the arrays that stand for values of `dtype`: 16-bit floats are computed with in f32."""
+    return float_as if float_as is not None and dtype.computed == F32 else dtype.computed.numpy
 
 
 def split_box(box: Box) -> Iterator[Box]:
@@ -88,7 +90,7 @@ def evaluate_points(expr: Expr, scope: Scope) -> Array:
     match expr:
         case Const():
             literal = int(expr.value) if expr.dtype.is_integer else expr.value
-            return np.asarray(literal, expr.dtype.numpy).astype(numpy_type(expr.dtype, scope.float_as))
+            return np.asarray(literal, expr.dtype.computed.numpy).astype(numpy_type(expr.dtype, scope.float_as))
         case Index():
             return scope.indices[expr.name]
         case Size():
@@ -111,7 +113,10 @@ def evaluate_points(expr: Expr, scope: Scope) -> Array:
             other = evaluate_points(expr.other, restrict_scope(scope, np.logical_not(condition)))
             return np.where(condition, then, other)
         case Cast():
-            return evaluate_points(expr.value, scope).astype(numpy_type(expr.dtype, scope.float_as))
+            value = evaluate_points(expr.value, scope)
+            if expr.dtype.is_storage and type_of(expr.value, scope.types) != expr.dtype:
+                value = widen(narrow(value, expr.dtype))
+            return value.astype(numpy_type(expr.dtype, scope.float_as))
         case _:
             assert_never(expr)
 
@@ -134,6 +139,7 @@ def _evaluate_pad(expr: Pad, scope: Scope) -> Array:
     for value, (lower, upper) in zip(subscripts, interval, strict=True):
         inside = np.logical_and(inside, np.logical_and(value >= lower, value < upper))
     padding = evaluate_points(expr.value, restrict_scope(scope, np.logical_not(inside)))
+    padding = round_to(padding, scope.types[expr.read.tensor])
     positions = [_clamp(v, lower, upper) - lower for v, (lower, upper) in zip(subscripts, interval, strict=True)]
     return np.where(inside, _gather(restrict_scope(scope, inside), expr.read.tensor, positions), padding)
 

@@ -10,6 +10,9 @@ That says nothing about cancellation inside a program (a variance from two momen
 program is interpreted with f32 and with f64 arithmetic, and a difference beyond rounding widens the tolerance.  As it has
 that measure, it takes the typical (median) element in place of the largest, so that one large element hides no others.
 Cancellation inside one sum shows in neither; inputs changed by a hair, interpreted once more, give its size.
+
+Elements stored as 16-bit floats are rounded there, by kernel and reference alike, but not always to the same side.  Such
+roundings are counted apart (`of_storage`): each weighs one unit of its type, and summing many of them in f32 adds none.
 """
 
 from __future__ import annotations
@@ -21,10 +24,11 @@ from math import prod, sqrt
 import numpy as np
 
 from polyc.ir.expr import OPERATORS, Call, Cast, Expr, Read, type_of, walk
+from polyc.ir.halves import is_bfloat16, narrow, widen
 from polyc.ir.interpret import bind_sizes, interpret
 from polyc.ir.interpret_ranges import ConcreteRanges, order_components, solve_ranges
 from polyc.ir.program import Program, Statement
-from polyc.ir.types import DType
+from polyc.ir.types import BF16, F16, F32, DType, from_numpy
 
 _EXACT = frozenset("max min fmax fmin neg abs ceil floor round rint trunc copysign".split())
 _FUNCTION_ULPS = 8
@@ -47,6 +51,8 @@ class Expectation:
     rtol: float
     atol: dict[str, float]
     origins: dict[str, tuple[int, ...]]
+    types: dict[str, DType]
+    """Element types of the results."""
     integer_slack: int
     """1 where integers are made from rounded numbers, else 0."""
 
@@ -56,10 +62,11 @@ def operation_count(program: Program, sizes: Mapping[str, int]) -> dict[str, int
     return _count(program, solve_ranges(program, sizes))
 
 
-def _count(program: Program, ranges: ConcreteRanges) -> dict[str, int]:
+def _count(program: Program, ranges: ConcreteRanges, of_storage: bool = False) -> dict[str, int]:
+    """Roundings in arithmetic, or those to 16-bit floats alone."""
     counts = {t.name: 0 for t in program.tensors}
     for component in order_components(program):
-        found = {s.name: _count_statement(s, program, ranges, counts) for s in component.statements}
+        found = {s.name: _count_statement(s, program, ranges, counts, of_storage) for s in component.statements}
         for version in component.versions:
             counts[version] = max(found[s.name] for s in component.statements if s.target == version)
         if component.is_recurrence:  # a path goes through each statement once per step, and steps along each dimension
@@ -68,23 +75,26 @@ def _count(program: Program, ranges: ConcreteRanges) -> dict[str, int]:
     return counts
 
 
-def _count_statement(s: Statement, program: Program, ranges: ConcreteRanges, counts: Mapping[str, int]) -> int:
-    total = _roundings(s.value, program.types, counts)
+def _count_statement(
+    s: Statement, program: Program, ranges: ConcreteRanges, counts: Mapping[str, int], of_storage: bool
+) -> int:
+    total = _roundings(s.value, program.types, counts, of_storage)
+    stored = int(of_storage and program.types[s.target].is_storage)
     if s.reduction is None:
-        return total
+        return total + stored
     box = ranges.statements[s.name]
     terms = prod(box[i][1] - box[i][0] for i in s.reduction_indices)
     if not s.has_plain_left:  # any instance may meet any element
         terms = prod(upper - lower for lower, upper in box.values())
-    total = max(total, _roundings(s.reduction.init, program.types, counts))
-    if s.reduction.op in ("add", "mul"):
+    total = max(total, _roundings(s.reduction.init, program.types, counts, of_storage))
+    if s.reduction.op in ("add", "mul") and not of_storage:
         total += max(terms, 1)
     if s.reduction.op == "mul":
-        total += max(terms, 1) * _roundings(s.value, program.types, counts)
-    return total
+        total += max(terms, 1) * _roundings(s.value, program.types, counts, of_storage)
+    return total + stored
 
 
-def _roundings(expr: Expr, types: Mapping[str, DType], counts: Mapping[str, int]) -> int:
+def _roundings(expr: Expr, types: Mapping[str, DType], counts: Mapping[str, int], of_storage: bool) -> int:
     """Roundings on all paths of one evaluation: a bound for the longest one of any shape of tree."""
     total = 0
     deepest = 0
@@ -92,6 +102,8 @@ def _roundings(expr: Expr, types: Mapping[str, DType], counts: Mapping[str, int]
         match node:
             case Read():
                 deepest = max(deepest, counts[node.tensor])
+            case _ if of_storage:
+                total += int(isinstance(node, Cast) and node.dtype.is_storage)
             case Call() if OPERATORS[node.op].result != "bool" and node.op not in _EXACT and type_of(node, types).is_float:
                 infix = OPERATORS[node.op].infix or node.op == "fma"
                 total += 1 if infix else _POWER_ULPS if node.op == "pow" else _FUNCTION_ULPS
@@ -106,12 +118,25 @@ def tolerance(program: Program, sizes: Mapping[str, int], dtype: DType) -> tuple
     `dtype` is the element type of the arithmetic; integers give ``(0, 0)``."""
     if not dtype.is_float:
         return 0.0, 0.0
-    bound = _bound(max((operation_count(program, sizes)[r.version] for r in program.returns), default=0), dtype)
+    ranges = solve_ranges(program, sizes)
+    counts, rounded = _count(program, ranges), _count(program, ranges, of_storage=True)
+    bound = _bound(max((counts[r.version] for r in program.returns), default=0), dtype.computed)
+    bound += _storage_bound(max((rounded[r.version] for r in program.returns), default=0), program)
     return bound, bound
 
 
 def _bound(n: int, dtype: DType) -> float:
     return float(np.finfo(dtype.numpy).eps) * (4 + min(n, 8 * sqrt(n)))
+
+
+_STORAGE_EPSILON = {F16: 2.0**-10, BF16: 2.0**-7}
+
+
+def _storage_bound(n: int, program: Program) -> float:
+    """The error of `n` roundings to the coarsest 16-bit float of a program."""
+    types = {t.dtype for t in program.tensors}
+    types |= {node.dtype for s in program.statements for node in walk(s.value) if isinstance(node, Cast)}
+    return n * max((_STORAGE_EPSILON[t] for t in types if t.is_storage), default=0.0)
 
 
 def compare_results(
@@ -125,6 +150,7 @@ def compare_results(
     NaN agrees with NaN, an infinity with itself; integers and bools must be equal."""
     rtol, scale = tolerance
     for name, reference in expected.items():
+        reference = widen(reference)
         finite = np.abs(reference[np.isfinite(reference)]) if reference.dtype.kind == "f" else reference[:0]
         atol = scale * float(finite.max()) if finite.size else 0.0
         message = _compare_one(name, got.get(name), reference, rtol, atol, (origins or {}).get(name), 0, None)
@@ -147,9 +173,12 @@ def _compare_one(
         return f"there is no result {name}"
     if got.shape != expected.shape:
         return f"{name} has the shape {got.shape}, expected {expected.shape}"
+    stored = from_numpy(got.dtype) or (BF16 if is_bfloat16(got.dtype) else F32)
     with np.errstate(all="ignore"):
         if expected.dtype.kind == "f":
-            reference = expected.astype(got.dtype)  # what overflows the element type is an infinity there
+            # what overflows the element type is an infinity there
+            reference = widen(narrow(expected, stored)) if stored.is_storage else expected.astype(got.dtype)
+            got = widen(got)
             difference = np.abs(got.astype(np.float64) - expected.astype(np.float64))
             close = (difference <= rtol * np.abs(expected) + atol) & np.isfinite(got) & np.isfinite(reference)
             good = (got == reference) | (np.isnan(got) & np.isnan(reference)) | close
@@ -181,16 +210,16 @@ def expect_results(
     nudged = interpret(program, _nudge(arrays), sizes, _nudge(out or {}), float_as=np.float64)
     values = bind_sizes(program, arrays, sizes or {}, out)
     ranges = solve_ranges(program, values)
-    counts = _count(program, ranges)
+    counts, rounded = _count(program, ranges), _count(program, ranges, of_storage=True)
     rtol = 0.0
     atol = {}
     for result in program.returns:
-        expected, sample = wide[result.name], plain[result.name].astype(np.float64)
+        expected, sample = wide[result.name], widen(plain[result.name]).astype(np.float64)
         if expected.dtype.kind != "f":
             atol[result.name] = 0.0
             continue
-        lowest = min((t.dtype for t in program.tensors if t.dtype.is_float), key=lambda d: d.bits)
-        bound = _bound(counts[result.version], lowest)
+        lowest = min((t.dtype.computed for t in program.tensors if t.dtype.is_float), key=lambda d: d.bits)
+        bound = _bound(counts[result.version], lowest) + _storage_bound(rounded[result.version], program)
         rtol = max(rtol, bound)
         with np.errstate(all="ignore"):
             # what rounding relative to the element itself does not explain: cancellation
@@ -209,7 +238,8 @@ def expect_results(
         for node in walk(s.value)
     )
     origins = {r.name: tuple(lower for lower, _ in ranges.tensors[r.version]) for r in program.returns}
-    return Expectation(wide, plain, rtol, atol, origins, int(makes_integers))
+    types = {r.name: program.types[r.version] for r in program.returns}
+    return Expectation(wide, plain, rtol, atol, origins, types, int(makes_integers))
 
 
 def _nudge(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -218,6 +248,7 @@ def _nudge(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     result = {}
     with np.errstate(all="ignore"):
         for name, a in arrays.items():
+            a = widen(a)
             factor = 1 + _NUDGE * rng.choice((-1.0, 1.0), a.shape) if a.dtype.kind == "f" else 1
             result[name] = (a * factor).astype(np.float64) if a.dtype == np.float32 else np.asarray(a * factor, a.dtype)
     return result
@@ -231,7 +262,9 @@ def check_results(got: Mapping[str, np.ndarray], expected: Expectation) -> str |
         unsure = None
         if reference.dtype.kind == "f":
             with np.errstate(all="ignore"):
-                unsure = np.isfinite(reference.astype(plain.dtype)) != np.isfinite(plain)
+                stored = expected.types[name]
+                same = widen(narrow(reference, stored)) if stored.is_storage else reference.astype(plain.dtype)
+                unsure = np.isfinite(same) != np.isfinite(widen(plain))
         elif expected.integer_slack:
             unsure = reference != plain
         message = _compare_one(

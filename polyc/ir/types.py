@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -10,7 +11,11 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """An element type: `name` is polyc's (``f32``), `kind` f(loat), i(nt), u(nsigned), b(ool)."""
+    """An element type: `name` is polyc's (``f32``), `kind` f(loat), i(nt), u(nsigned), b(ool).
+
+    The 16-bit floats are *storage types*: tensors hold them, a read converts to f32, arithmetic and sums are f32, and what is
+    stored (or cast explicitly) is rounded to the nearest, ties to even.
+    """
 
     name: str
     kind: Literal["f", "i", "u", "b"]
@@ -18,7 +23,25 @@ class DType:
 
     @property
     def numpy(self) -> np.dtype:
+        """NumPy's type; for bf16 that of `ml_dtypes`, or two raw bytes (``V2``) where that is not installed."""
+        if self.name == "bf16":
+            return _bfloat16()
         return np.dtype("bool" if self.kind == "b" else f"{self.kind}{self.bits // 8}")
+
+    @property
+    def label(self) -> str:
+        """NumPy's name of it, which is the one that users know (``float32``, ``bfloat16``)."""
+        return "bfloat16" if self.name == "bf16" else str(self.numpy)
+
+    @property
+    def is_storage(self) -> bool:
+        """Whether this is a type for memory only: a 16-bit float."""
+        return self.kind == "f" and self.bits == 16
+
+    @property
+    def computed(self) -> DType:
+        """The type that arithmetic on elements of this type is done in."""
+        return F32 if self.is_storage else self
 
     @property
     def itemsize(self) -> int:
@@ -41,19 +64,57 @@ class DType:
         return self.name
 
 
+F16, BF16 = DType("f16", "f", 16), DType("bf16", "f", 16)
 F32, F64 = DType("f32", "f", 32), DType("f64", "f", 64)
 I8, I16, I32, I64 = (DType(f"i{b}", "i", b) for b in (8, 16, 32, 64))
 U8, U16, U32, U64 = (DType(f"u{b}", "u", b) for b in (8, 16, 32, 64))
 BOOL = DType("bool", "b", 8)
 
-DTYPES: dict[str, DType] = {t.name: t for t in (F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, BOOL)}
+DTYPES: dict[str, DType] = {t.name: t for t in (F16, BF16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, BOOL)}
+
+_BY_NUMPY = {t.numpy: t for t in DTYPES.values() if t != BF16}
+
+
+_RAW = np.dtype("V2")
+
+
+@cache
+def _bfloat16() -> np.dtype:
+    try:
+        from ml_dtypes import bfloat16
+    except ImportError:
+        return _RAW
+    return np.dtype(bfloat16)
 
 
 def from_numpy(dtype: np.dtype) -> DType | None:
     """The element type for a NumPy dtype in native byte order, or None where polyc has none."""
     if not dtype.isnative:
         return None
-    for candidate in DTYPES.values():
-        if candidate.numpy == dtype:
-            return candidate
-    return None
+    found = _BY_NUMPY.get(dtype)
+    if found is None and (dtype.name == "bfloat16" or (dtype == _RAW and _bfloat16() == _RAW)):
+        return BF16
+    return found
+
+
+def promote_types(a: DType, b: DType) -> DType:
+    """NumPy's `promote_types`.  bf16, which NumPy does not have, meets the others as f16 does; f16 and bf16 meet in f32."""
+    if a == b or BF16 not in (a, b):
+        return _promote(a, b)
+    other = b if a == BF16 else a
+    if other == F16:
+        return F32
+    result = _promote(F16, other)
+    return BF16 if result == F16 else result
+
+
+def _promote(a: DType, b: DType) -> DType:
+    return a if a == b else _BY_NUMPY[np.promote_types(a.numpy, b.numpy)]
+
+
+def can_cast(source: DType, target: DType) -> bool:
+    """NumPy's `can_cast` under the rule ``same_kind``: a narrower type of the same kind, or of a higher one, will do."""
+    return _ORDER[source.kind] <= _ORDER[target.kind] and not (source.kind == "i" and target.kind == "u")
+
+
+_ORDER = {"b": 0, "u": 1, "i": 2, "f": 3}

@@ -120,7 +120,9 @@ def _check_statement(program: Program, s: Statement) -> Iterator[Problem]:
     if s.reduction is None and s.reduction_indices:
         yield f"{s.name}: {', '.join(s.reduction_indices)} is not on the left and there is no reduction", s.span
     exprs: list[tuple[Expr, DType | None, Set[str], str]] = [(e, I64, indices, "a left subscript") for e in s.subscripts]
-    exprs.append((s.value, target.dtype, indices, "the value"))
+    # what is stored to a 16-bit float, or reduced to one, may come unrounded
+    is_unrounded = target.dtype.is_storage and _finds_type(s.value, program, target.dtype.computed)
+    exprs.append((s.value, target.dtype.computed if is_unrounded else target.dtype, indices, "the value"))
     if s.reduction is not None:
         if s.reduction.op not in MONOIDS:
             yield f"{s.name}: {s.reduction.op} is no monoid", s.span
@@ -145,6 +147,13 @@ def _check_statement(program: Program, s: Statement) -> Iterator[Problem]:
         names = list(_check_names(expr, allowed, sizes, ranks))
         for text, span in names or check_expression(expr, program.types, wanted, what, s.span):
             yield f"{s.name}: {text if not names else f'{what} {text}'}", span or s.span
+
+
+def _finds_type(expr: Expr, program: Program, wanted: DType) -> bool:
+    try:
+        return type_of(expr, program.types) == wanted
+    except LookupError:  # an unknown tensor or operator, which is reported where it stands
+        return False
 
 
 def _check_names(expr: Expr, indices: Set[str], sizes: Set[str], ranks: dict[str, int]) -> Iterator[Problem]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from polyc.diagnostics import Diagnostic, InternalError
-from polyc.ir.expr import MONOIDS, Const, Expr, Index, Read, Size, walk
+from polyc.ir.expr import MONOIDS, Call, Const, Expr, Index, Read, Size, type_of, walk
 from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Store, Update
 from polyc.ir.types import BOOL, I64, DType
 from polyc.ir.verify import check_expression
@@ -88,7 +88,15 @@ def _check_expr(expr: Expr, wanted: DType, context: _Context, what: str) -> Iter
                 names.append(f"{what} reads {node.tensor} with {len(node.subscripts)} subscripts")
     yield from names
     if not names:
-        yield from (text for text, _ in check_expression(expr, context.types, wanted, what, None))
+        faults = [text for text, _ in check_expression(expr, context.types, wanted, what, None)]
+        yield from faults or _check_storage(expr, context, what)
+
+
+def _check_storage(expr: Expr, context: _Context, what: str) -> Iterator[str]:
+    """16-bit floats are moved and converted, never computed with."""
+    for node in walk(expr):
+        if isinstance(node, Call) and type_of(node.args[0], context.types).is_storage:
+            yield f"{what} computes with {type_of(node.args[0], context.types)} ({node.op})"
 
 
 def _check_node(node: Node, context: _Context) -> Iterator[str]:
@@ -102,6 +110,8 @@ def _check_node(node: Node, context: _Context) -> Iterator[str]:
                 yield f"{what} has {len(node.subscripts)} subscripts"
             if isinstance(node, Update) and node.op not in MONOIDS:
                 yield f"{what} updates with {node.op}, which is no monoid"
+            if isinstance(node, Update) and context.types[node.buffer].is_storage:
+                yield f"{what} updates elements of {context.types[node.buffer]}"
             for sub in node.subscripts:
                 yield from _check_expr(sub, I64, context, f"a subscript of {what}")
             yield from _check_expr(node.value, context.types[node.buffer], context, what)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic, PolycError, Span, UnsupportedError
-from polyc.ir.types import DType, from_numpy
+from polyc.ir.halves import narrow, widen
+from polyc.ir.types import BF16, DTYPES, DType, from_numpy
 
 _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
 )
 _word_at = ctypes.c_size_t.from_address
+_RAW_BFLOAT16 = np.dtype("V2")
 _DATA_OFFSET = 40 if ctypes.sizeof(ctypes.c_void_p) == 8 else 28
 """Offset of `data` in NumPy's documented `PyArrayInterface` structure: four ints and a char, then three pointers."""
 
@@ -27,7 +30,7 @@ def data_address(array: np.ndarray) -> int:
 
 def type_label(dtype: DType) -> str:
     """NumPy's name of an element type, which is the one that users know (``float32``)."""
-    return str(dtype.numpy)
+    return dtype.label
 
 
 def shape_label(shape: Sequence[int]) -> str:
@@ -71,6 +74,8 @@ def convert_input(value: Any, name: str, dtype: DType | None, span: Span | None 
             span,
             "pass a NumPy array, an object with DLPack support, or a number for a scalar",
         )
+    if dtype == BF16 and array.dtype == _RAW_BFLOAT16:
+        array = array.view(BF16.numpy)  # as numpy.save writes them
     check_element_type(array, name, dtype, span)
     return array if array.flags.aligned else array.copy()
 
@@ -88,7 +93,9 @@ def check_element_type(array: np.ndarray, name: str, dtype: DType | None, span: 
     if found is None:
         expected = f": expected type {type_label(dtype)}" if dtype is not None else ""
         message = f"{name} has element type {array.dtype}, which polyc does not compute with{expected}"
-        raise argument_error("argument-type-dtype", message, span, f"convert it, for example {name}.astype('float32')")
+        supported = ", ".join(type_label(t) for t in DTYPES.values())
+        help = f"convert it, for example {name}.astype('float32') (element types are {supported})"
+        raise argument_error("argument-type-dtype", message, span, help)
     if dtype is not None and found != dtype:
         message = f"{name}: expected type {type_label(dtype)} ({dtype}), but found {type_label(found)}"
         help = f"convert it: {name}.astype('{type_label(dtype)}')"
@@ -99,14 +106,26 @@ def check_element_type(array: np.ndarray, name: str, dtype: DType | None, span: 
 
 
 def _import_dlpack(value: Any, name: str, span: Span | None) -> np.ndarray:
-    """A view of a DLPack object; NumPy's refusals (a GPU tensor, one that needs a gradient) in the user's names."""
+    """A view of a DLPack object; NumPy's refusals (a GPU tensor, one that needs a gradient) in the user's names.
+
+    NumPy imports no bf16: a PyTorch tensor of it is taken by its bits, any other converts itself."""
     try:
+        match str(getattr(value, "dtype", "")):
+            case "torch.bfloat16":
+                return _import_bits(value)
+            case "bfloat16":
+                return np.asarray(value)
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError, ValueError) as problem:
         help = "detach it from the gradient tape (x.detach()) and bring it to the CPU (x.cpu())"
         raise argument_error(
             "argument-type-dlpack", f"{name} cannot be read through DLPack: {problem}", span, help
         ) from problem
+
+
+def _import_bits(tensor: Any) -> np.ndarray:
+    integers = tensor.view(sys.modules["torch"].int16)
+    return np.from_dlpack(integers).view(BF16.numpy)
 
 
 def _export_array(value: Any, name: str, span: Span | None) -> np.ndarray:
@@ -126,7 +145,7 @@ def _convert_numbers(value: Any, name: str, dtype: DType | None, span: Span | No
             "argument-type-array", f"{name} is a list that makes no array: {problem}", span, "give every row one length"
         ) from problem
     if plain.size == 0 and dtype is not None:
-        return plain.astype(dtype.numpy)
+        return np.empty(plain.shape, dtype.numpy)
     if plain.dtype.kind not in "biuf":
         raise argument_error(
             "argument-type-array", f"{name} does not hold real numbers (but {plain.dtype})", span, "pass numbers"
@@ -141,6 +160,12 @@ def _convert_numbers(value: Any, name: str, dtype: DType | None, span: Span | No
             f"convert it: numpy.asarray({name}).astype('{type_label(dtype)}')",
         )
     with np.errstate(all="ignore"):
+        if dtype.is_storage:
+            rounded = narrow(plain, dtype)
+            if plain.dtype.kind != "f" and not bool(np.all(widen(rounded) == plain)):
+                message = f"{name} holds a number that {type_label(dtype)} cannot hold exactly"
+                raise argument_error("argument-type-dtype", message, span, "pass an array of the declared type")
+            return rounded
         converted = plain.astype(dtype.numpy)
         exact = plain.dtype.kind == "f" or bool(np.all(_values(converted) == _values(plain)))
     if not exact:
@@ -188,6 +213,15 @@ def check_output(value: Any, name: str, dtype: DType, shape: tuple[int, ...], sp
             "pass an array of its own, for example numpy.empty_like(...)",
         )
     return array
+
+
+def result_type(name: str, dtype: DType) -> np.dtype:
+    """NumPy's type for a new result; an error for bf16 where `ml_dtypes`, which defines it, is not installed."""
+    if dtype == BF16 and BF16.numpy == _RAW_BFLOAT16:
+        message = f"{name} is bfloat16, and NumPy has no such type without the package ml_dtypes"
+        help = "install ml_dtypes, pass a bfloat16 array (of PyTorch, for example) as out, or compute float32"
+        raise argument_error("argument-type-bfloat16", message, None, help)
+    return dtype.numpy
 
 
 def has_internal_overlap(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> bool:

@@ -35,6 +35,7 @@ from polyc.runtime.arrays import (
     byte_bounds,
     contiguous_strides,
     data_address,
+    result_type,
     unsupported_alias,
 )
 from polyc.runtime.plan import Plan, format_message
@@ -192,7 +193,7 @@ class Kernel:
         allocate: list[tuple[tuple[int, ...], np.dtype] | None] = []
         for spec, output in zip(self._results, outputs, strict=True):
             if output is None:
-                shape, dtype = result_shape(spec, values), spec.dtype.numpy
+                shape, dtype = result_shape(spec, values), result_type(spec.name, spec.dtype)
                 memory.check_result(shape, dtype)
                 allocate.append((shape, dtype))
                 words += contiguous_strides(shape, dtype.itemsize)

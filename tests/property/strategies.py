@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 
 from polyc.diagnostics import PolycError
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, evaluate, identity_of, int_const, reads
+from polyc.ir.halves import widen
 from polyc.ir.interpret import interpret
 from polyc.ir.interpret_ranges import solve_ranges
 from polyc.ir.program import Exists, Program, RangeClause, Reduction, Return, Statement, Tensor, Where
-from polyc.ir.types import BOOL, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
+from polyc.ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
 
-ALL_DTYPES: tuple[DType, ...] = (F32, F64, I32, I64, I8, I16, U8, U16, U32, U64, BOOL)
+ALL_DTYPES: tuple[DType, ...] = (F32, F64, F16, BF16, I32, I64, I8, I16, U8, U16, U32, U64, BOOL)
 SIZES = ("N", "M", "K")
 
 
@@ -180,7 +181,8 @@ def _try_statement(draft: _Draft, s: Statement, dtype: DType, initial: Tensor | 
     trial.statements = [*draft.statements, s]
     trial.returns = [*draft.returns, Return(s.target, s.target, initial.name if initial else None)]
     result = _run_trial(trial, draft.sizes)
-    if result is None or (result.dtype.kind == "f" and not (np.abs(result) < 1e6).all()):
+    limit = 3e4 if dtype == F16 else 1e6
+    if result is None or (dtype.is_float and not (np.abs(widen(result).astype(np.float64)) < limit).all()):
         return
     if not any(_has_points(trial, sizes) for sizes in _GENEROUS):
         return  # valid only because nothing is ever computed: a compiler may refuse it

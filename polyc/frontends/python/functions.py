@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,18 +22,22 @@ from polyc.frontends.python.values import (
     make_literal,
     unify,
 )
+from polyc.ir.expr import Const
+from polyc.ir.halves import narrow, widen
 from polyc.ir.types import BOOL, DTYPES, F64, I64, DType
 
 TYPE_NAMES: dict[str, DType] = {
     **DTYPES,
-    **{f"float{b}": DTYPES[f"f{b}"] for b in (32, 64)},
+    **{f"float{b}": DTYPES[f"f{b}"] for b in (16, 32, 64)},
+    "half": DTYPES["f16"],
+    "bfloat16": DTYPES["bf16"],
     **{f"int{b}": DTYPES[f"i{b}"] for b in (8, 16, 32, 64)},
     **{f"uint{b}": DTYPES[f"u{b}"] for b in (8, 16, 32, 64)},
     "bool_": BOOL,
 }
 """Element types by name, in annotations and as casts."""
 
-UNSUPPORTED_TYPES = frozenset("f16 float16 half bf16 bfloat16 complex64 complex128 c64 c128 longdouble f128 float128".split())
+UNSUPPORTED_TYPES = frozenset("complex64 complex128 c64 c128 longdouble f128 float128".split())
 
 CAST_NAMES: dict[str, DType] = {**TYPE_NAMES, "int": I64, "float": F64}
 
@@ -184,7 +189,10 @@ def cast(x: Value, dtype: DType, span: Span | None) -> Value:
     """``f32(x)``: a strong value.  A cast to bool tests against zero."""
     if dtype == BOOL and x.dtype != BOOL:
         return binary("ne", x, make_literal(0), span)
-    return convert(x, dtype, span)
+    y = convert(x, dtype, span)
+    if dtype.is_storage and isinstance(y.expr, Const):  # what is cast explicitly is rounded
+        return replace(y, expr=replace(y.expr, value=float(widen(narrow(y.expr.value, dtype))[()])))
+    return y
 
 
 def apply_function(module: str | None, name: str, args: tuple[Value, ...], span: Span | None) -> Value:

@@ -22,7 +22,18 @@ Report = Callable[[Diagnostic], None]
 
 
 _OTHER_NAMES = {
-    **{"float": "f32", "float32": "f32", "double": "f64", "float64": "f64", "int": "i64", "long": "i64", "boolean": "bool"},
+    **{
+        "float": "f32",
+        "float32": "f32",
+        "double": "f64",
+        "float64": "f64",
+        "float16": "f16",
+        "fp16": "f16",
+        "bfloat": "bf16",
+        "int": "i64",
+        "long": "i64",
+        "boolean": "bool",
+    },
     **{f"int{n}": f"i{n}" for n in (8, 16, 32, 64)},
     **{f"uint{n}": f"u{n}" for n in (8, 16, 32, 64)},
 }

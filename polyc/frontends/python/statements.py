@@ -5,18 +5,16 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from polyc.diagnostics import Span
 from polyc.frontends.python.expressions import call_name, count_dimensions, read_expression
 from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.operators import binary, negate, require_bool
 from polyc.frontends.python.scope import Clauses, Scope, Version
 from polyc.frontends.python.source import make_nesting_error
-from polyc.frontends.python.values import POISON, Fault, Value, common_type, convert, make_literal, promote, require_integer
+from polyc.frontends.python.values import POISON, Fault, Value, common_type, convert, make_literal, require_integer
 from polyc.ir.expr import Expr, Index, Pad, Read, children, identity_of, reads, walk
 from polyc.ir.program import Condition, RangeClause, Reduction, Statement, Tensor, Where, element_names
-from polyc.ir.types import BOOL, I64, DType
+from polyc.ir.types import BOOL, I64, DType, can_cast, promote_types
 
 _MONOIDS: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "add", ast.Mult: "mul", ast.BitOr: "or", ast.BitAnd: "and"}
 
@@ -217,7 +215,7 @@ def _settle_type(value: Value, version: str, target: Target, scope: Scope) -> Va
     if hint is not None and value.weak:
         return convert(value, hint)
     if version in scope.forward and not value.weak and hint != value.dtype:
-        raise Retyped(version, value.dtype if hint is None else promote(hint, value.dtype))
+        raise Retyped(version, value.dtype if hint is None else promote_types(hint, value.dtype))
     return value
 
 
@@ -260,7 +258,7 @@ def _fit_version(value: Value, previous: Version, target: Target) -> Value:
         dtype, _ = common_type((Value(value.expr, previous.dtype, True), value))
         raise Retyped(previous.name, dtype)
     needed = previous.dtype if value.weak and value.dtype.kind in "iu" else value.dtype
-    if not np.can_cast(needed.numpy, previous.dtype.numpy, "same_kind"):
+    if not can_cast(needed, previous.dtype):
         message = f"{target.name} holds {previous.dtype}, and a part of it cannot be {needed}"
         raise Fault("type-accumulate", message, f"cast the value: {target.name}[...] = {previous.dtype}(...)")
     return convert(value, previous.dtype)
@@ -318,13 +316,14 @@ def _accumulate(value: Value, previous: Version, target: Target, op: ast.operato
         if value.weak:
             needed, _ = common_type((old, value))
         else:
-            needed = promote(dtype, value.dtype)
-        if not np.can_cast(needed.numpy, dtype.numpy, "same_kind"):
+            needed = promote_types(dtype, value.dtype)
+        if not can_cast(needed, dtype):
             message = f"{target.name} holds {dtype}, and cannot accumulate {value.dtype}"
             raise Fault("type-accumulate", message, f"cast one of them: {target.name}[...] += {dtype}(...)")
     if weak:
         return Value(convert(value, dtype).expr, dtype, True), convert(old, dtype).expr
-    return convert(value, dtype), convert(old, dtype).expr
+    is_unrounded = dtype.is_storage and not value.weak and value.dtype == dtype.computed  # the sum is rounded, not its terms
+    return value if is_unrounded else convert(value, dtype), convert(old, dtype).expr
 
 
 def _check_own_reads(value: Value, target: Target, previous: Version | None, scope: Scope) -> bool:

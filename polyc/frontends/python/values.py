@@ -2,8 +2,8 @@
 
 A value is *weak* where NumPy would see a Python scalar: literals, compile-time constants, and extents (``X.shape[0]``,
 ``len(X)``).  A weak value takes the element type of what it meets, unless its kind is higher (a float literal makes an
-integer array f64).  Indices and size symbols are i64 arrays, as ``np.arange`` gives.  Where NumPy would give float16
-(functions of 8-bit integers and booleans), the result is f32.
+integer array f64).  Indices and size symbols are i64 arrays, as ``np.arange`` gives.  Functions of 8-bit integers and booleans
+give f32, where NumPy gives float16; a literal that meets a 16-bit float is not rounded to it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from polyc.diagnostics import Span
 from polyc.ir.expr import OPERATORS, Call, Cast, Const, Expr
-from polyc.ir.types import BOOL, F32, F64, I64, DType, from_numpy
+from polyc.ir.types import BOOL, F32, F64, I64, DType, promote_types
 
 MAX_NODES = 20_000
 """Nodes of one expression: operators such as ``sign`` repeat their operand, so nesting them can grow without bound."""
@@ -88,13 +88,6 @@ def _fit_literal(number: int | float | bool, dtype: DType) -> int | float | bool
     return int(number)
 
 
-def promote(a: DType, b: DType) -> DType:
-    """NumPy's `promote_types`."""
-    result = from_numpy(np.promote_types(a.numpy, b.numpy))
-    assert result is not None
-    return result
-
-
 def common_type(values: tuple[Value, ...]) -> tuple[DType, bool]:
     """Element type that operands meet in, and whether all of them are weak."""
     strong = [v.dtype for v in values if not v.weak]
@@ -102,7 +95,7 @@ def common_type(values: tuple[Value, ...]) -> tuple[DType, bool]:
     if not strong:
         assert weak is not None
         return weak, True
-    dtype = reduce(promote, strong)
+    dtype = reduce(promote_types, strong)
     if weak is not None and _KIND_ORDER[weak.kind] > _KIND_ORDER[dtype.kind]:
         dtype = weak
     return dtype, False

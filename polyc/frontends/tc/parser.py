@@ -163,7 +163,16 @@ _HABITS = {
 _OTHER_TYPES = {
     **{"int": "int32", "long": "int64", "short": "int16", "char": "int8", "byte": "uint8", "unsigned": "uint32"},
     **{"f32": "float", "f64": "double", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64"},
-    **{"u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64", "half": "float", "real": "float"},
+    **{
+        "u8": "uint8",
+        "u16": "uint16",
+        "u32": "uint32",
+        "u64": "uint64",
+        "f16": "float16",
+        "bf16": "bfloat16",
+        "half": "float16",
+        "real": "float",
+    },
 }
 
 

@@ -19,8 +19,8 @@ from polyc.frontends.tc.statement import (
     split_operator,
 )
 from polyc.frontends.tc.syntax import Name, Number, Parameter, SyntaxDef, SyntaxStatement, TypeSyntax
-from polyc.frontends.tc.types import convert_expr, is_narrower
-from polyc.frontends.tc.values import build_value, check_arithmetic, report_narrowing, resolve_type
+from polyc.frontends.tc.types import TYPE_NAMES, convert_expr, is_narrower
+from polyc.frontends.tc.values import build_value, check_arithmetic, report_narrowing
 from polyc.frontends.tc.where import (
     build_conditions,
     build_exists,
@@ -128,7 +128,6 @@ def _declare_parameters(d: _Definition, syntax: SyntaxDef) -> None:
         for dimension in parameter.type.dimensions if parameter.type else ():
             if isinstance(dimension, Name) and check_not_builtin(d.reporter, dimension.name, dimension.span):
                 d.sizes.setdefault(dimension.name, dimension.span)
-    scope = Scope(d.reporter, d.sizes, {}, frozenset())
     for parameter in syntax.parameters:
         name, span = parameter.name, parameter.name_span
         check_not_builtin(d.reporter, name, span)
@@ -142,10 +141,9 @@ def _declare_parameters(d: _Definition, syntax: SyntaxDef) -> None:
             d.current[name] = TensorEntry(name, None, 0, None)
             continue
         shape = _build_shape(d, parameter.type)
-        dtype = resolve_type(scope, parameter.type.name, parameter.type.span)
+        dtype = TYPE_NAMES[parameter.type.name]
         d.current[name] = TensorEntry(name, dtype, len(shape), shape)
-        if dtype is not None:
-            d.tensors[name] = Tensor(name, dtype, len(shape), shape, "input", name, span)
+        d.tensors[name] = Tensor(name, dtype, len(shape), shape, "input", name, span)
 
 
 def _build_shape(d: _Definition, syntax: TypeSyntax) -> tuple[Expr, ...]:
@@ -185,7 +183,7 @@ def _read_annotation(d: _Definition, scope: Scope, result: Parameter) -> _Annota
     if result.type is None:
         return None
     shape = _build_shape(d, result.type)
-    return _Annotation(resolve_type(scope, result.type.name, result.type.span), len(shape), shape)
+    return _Annotation(TYPE_NAMES[result.type.name], len(shape), shape)
 
 
 def _check_target(d: _Definition, s: SyntaxStatement) -> bool:

@@ -7,9 +7,10 @@ import math
 import numpy as np
 
 from polyc.ir.expr import Cast, Const, Expr
-from polyc.ir.types import BOOL, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
+from polyc.ir.halves import narrow, widen
+from polyc.ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
 
-TYPE_NAMES: dict[str, DType | None] = {
+TYPE_NAMES: dict[str, DType] = {
     "bool": BOOL,
     "uint8": U8,
     "uint16": U16,
@@ -19,17 +20,19 @@ TYPE_NAMES: dict[str, DType | None] = {
     "int16": I16,
     "int32": I32,
     "int64": I64,
-    "float16": None,
-    "bfloat16": None,
+    "float16": F16,
+    "bfloat16": BF16,
     "float32": F32,
     "float64": F64,
     "float": F32,
     "double": F64,
 }
-"""Keyword -> element type; None for the 16-bit floats, which have no arithmetic yet."""
+"""Keyword -> element type."""
 
 _SPELLING = {
     BOOL: "bool",
+    F16: "float16",
+    BF16: "bfloat16",
     F32: "float32",
     F64: "float64",
     **{t: f"int{t.bits}" for t in (I8, I16, I32, I64)},
@@ -47,21 +50,26 @@ def spell_type(dtype: DType) -> str:
 def promote_types(a: DType, b: DType) -> DType:
     """Common type: float beats integer, the wider float wins, mixed signedness gives the signed type of the wider width.
 
-    A bool takes the other type.
+    A bool takes the other type.  float16 and bfloat16 meet each other, and integers of more than 8 bits, in float32.
     """
     if a == b or b.kind == "b":
         return a
     if a.kind == "b":
         return b
     if a.is_float != b.is_float:
-        return a if a.is_float else b
+        real, whole = (a, b) if a.is_float else (b, a)
+        return F32 if real.is_storage and whole.bits > 8 else real
+    if a.is_storage and b.is_storage:
+        return F32
     if a.kind == b.kind:
         return a if a.bits >= b.bits else b
     return _SIGNED[max(a.bits, b.bits)]
 
 
 def is_narrower(target: DType, value: DType) -> bool:
-    """Whether storing `value` into `target` may lose what promotion would keep."""
+    """Whether storing `value` into `target` may lose what promotion would keep.  Integers go into every float."""
+    if target.is_float and not value.is_float:
+        return False
     return promote_types(target, value) != target
 
 
@@ -87,6 +95,8 @@ def convert_literal(value: int | float | bool, source: DType, target: DType) -> 
     if target.is_float:
         # A float32 literal is rounded before it is widened: 0.1 + (a float64) adds the float32 nearest to 0.1.
         number = float(np.float32(value)) if source == F32 else float(value)
+        if target.is_storage:
+            return float(widen(narrow(number, target))[()])
         return number if target == F64 or math.isfinite(number) else None
     if target.is_integer and not source.is_float and fits_type(int(value), target):
         return int(value)

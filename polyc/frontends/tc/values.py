@@ -23,7 +23,8 @@ from polyc.frontends.tc.types import (
     spell_type,
 )
 from polyc.ir.expr import PAD_MODES, Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, identity_of
-from polyc.ir.types import BOOL, F32, I32, I64, DType
+from polyc.ir.halves import narrow, widen
+from polyc.ir.types import BF16, BOOL, F16, F32, F64, I32, I64, DType
 
 
 def build_value(scope: Scope, syntax: SyntaxExpr) -> Typed | None:
@@ -84,11 +85,17 @@ def report_literal(scope: Scope, syntax: Number, dtype: DType) -> None:
     scope.reporter.error("type-literal", message, syntax.span, help)
 
 
+_LARGEST = {F16: 65519.99, BF16: 3.3961e38, F32: 3.4028235677973366e38, F64: 1.7976931348623157e308}
+"""Literals up to here do not round to infinity."""
+
+
 def _build_number(scope: Scope, syntax: Number, dtype: DType, sign: int = 1) -> Typed | None:
     """The literal itself as `dtype`: an integer type for integer literals, or a float type."""
     if dtype.is_float:
         value: float | int = sign * float(syntax.text)
-        fits = abs(value) <= (3.4028235677973366e38 if dtype == F32 else 1.7976931348623157e308)
+        fits = abs(value) <= _LARGEST[dtype]
+        if fits and dtype.is_storage:
+            value = float(widen(narrow(value, dtype))[()])
     else:
         value = sign * int(syntax.text)
         fits = fits_type(value, dtype)
@@ -231,28 +238,19 @@ def _build_builtin(scope: Scope, syntax: Apply) -> Typed | None:
     return None if operands is None else Typed(Call(BUILTIN_OPERATORS[name], operands[0], syntax.span), operands[1])
 
 
-def resolve_type(scope: Scope, name: str, span: Span) -> DType | None:
-    """The element type of a type keyword; the 16-bit floats are reported."""
-    dtype = TYPE_NAMES[name]
-    if dtype is None:
-        message = f"Half precision floating point not supported: {name}"
-        scope.reporter.error("unsupported-half-precision", message, span, "use float (32 bits)")
-    return dtype
-
-
 def _build_cast(scope: Scope, syntax: Convert) -> Typed | None:
-    dtype = resolve_type(scope, syntax.type_name, syntax.span)
+    dtype = TYPE_NAMES[syntax.type_name]
     literal, sign = syntax.value, 1
     if isinstance(literal, Unary) and literal.op == "-":
         literal, sign = literal.operand, -1
-    if isinstance(literal, Number) and dtype is not None and dtype != BOOL and (dtype.is_float or not literal.is_float):
+    if isinstance(literal, Number) and dtype != BOOL and (dtype.is_float or not literal.is_float):
         # The literal itself in that type: double(0.1) is the double nearest to 0.1, int64(3000000000) needs 64 bits.
         return _build_number(scope, literal, dtype, sign)
     if dtype == I64 and subscripts.is_index_expression(scope, syntax.value):
         wide = subscripts.build_subscript(scope, syntax.value)
         return None if wide is None else Typed(wide, I64)
     inner = build_value(scope, syntax.value)
-    if inner is None or dtype is None:
+    if inner is None:
         return None
     return Typed(convert_expr(inner.expr, inner.dtype, dtype), dtype)
 

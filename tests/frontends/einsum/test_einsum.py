@@ -73,7 +73,7 @@ def test_agrees_with_numpy(subscripts, shapes):
     check(subscripts, make_arrays(shapes, ["f8"] * len(shapes)))
 
 
-@pytest.mark.parametrize("left", DTYPES)
+@pytest.mark.parametrize("left", [t for t in DTYPES if t != "bf16"])  # which NumPy does not have
 @pytest.mark.parametrize("right", ["f32", "i8", "u64", "bool"])
 def test_result_type_is_numpys(left, right):
     check("ij,jk", make_arrays([(2, 3), (3, 4)], [DTYPES[left].numpy, DTYPES[right].numpy]))

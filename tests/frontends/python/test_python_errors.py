@@ -74,7 +74,7 @@ BODIES = [
     ("Y[i] = b[i] * (-1) ** 0.5", "type-literal", "(-1) ** 0.5"),
     ("Y[i] = b[i] + 9 ** 9 ** 9", "type-literal", "9 ** 9 ** 9"),
     ("Y[i] = pad(n[i - 1], 0.5)", "type-pad", "pad(n[i - 1], 0.5)"),
-    ("Y[i] = f16(b[i])", "unsupported-type", "f16(b[i])"),
+    ("Y[i] = c64(b[i])", "unsupported-type", "c64(b[i])"),
     # functions and expressions
     ("Y[i] = pad(b[i] + 1, 0)", "semantic-pad", "pad(b[i] + 1, 0)"),
     ("Y[i] = pad(b[i])", "semantic-arity", "pad(b[i])"),
@@ -131,7 +131,7 @@ HEADERS = [
     ('def f(X: "f32[N.x]"):', "semantic-annotation", "cannot be read"),
     ('def f(X: "f32[-1]"):', "semantic-annotation", "cannot be read"),
     ('def f(X: "f32[2 * N]"):', "semantic-annotation", "no call can tell the size N"),
-    ('def f(X: "bf16[N]"):', "unsupported-type", "bf16"),
+    ('def f(X: "c128[N]"):', "unsupported-type", "c128"),
     ('def f(X: "f32[X]"):', "semantic-already-defined", "parameter and a size"),
     ("def f(X):", "semantic-annotation-missing", "element type and rank of X"),
     ('def f(X: "f32[N]", *args):', "semantic-parameter", "*args"),

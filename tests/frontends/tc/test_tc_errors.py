@@ -97,7 +97,6 @@ STATEMENTS = [
     ("O(i) = 3000000000 + I(i)", "type-literal", "3000000000 does not fit int32", "3000000000"),
     ("O(i) = a(i) * 1e39", "type-literal", "1e39 does not fit float32", "1e39"),
     ("O(i) = uint8(256) + U(i)", "type-literal", "256 does not fit uint8", "256"),
-    ("O(i) = float16(a(i))", "unsupported-half-precision", "Half precision floating point not supported", "float16(a(i))"),
     ("O(i) = j1(a(i))", "unsupported-builtin", "j1 is not available", "j1(a(i))"),
     ("O(i) = norm3d(a(i), a(i), a(i))", "unsupported-builtin", "norm3d is not available", "norm3d(a(i), a(i), a(i))"),
     ("O(I(i)) = a(i)", "semantic-scatter", "depends on data", "I(i)"),
@@ -129,8 +128,9 @@ DEFINITIONS = [
         "tensor defined with 1 dimensions but declared as an output with 2 dimensions",
         "O",
     ),
-    ("def f(float16(N) A) -> (O) { O(i) = A(i) }", "unsupported-half-precision", "Half precision", "float16(N)"),
-    ("def f(float(N) A) -> (bfloat16(N) O) { O(i) = A(i) }", "unsupported-half-precision", "Half precision", "bfloat16(N)"),
+    ("def f(float16(N) A) -> (float16(N) O) { O(i) = A(i) * 0.5 }", "type-narrowing", "narrower type float16", "A(i) * 0.5"),
+    ("def f(float(N) A) -> (bfloat16(N) O) { O(i) = A(i) }", "type-narrowing", "narrower type bfloat16", "A(i)"),
+    ("def f(float16(N) A) -> (O) { O(i) = A(i) + float16(1e5) }", "type-literal", "does not fit float16", "1e5"),
 ]
 
 
