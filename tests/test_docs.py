@@ -1,7 +1,7 @@
 """Every example of README and docs runs: Python blocks in order, ``.tc`` blocks compile, console lines succeed.
 
-A ``.tc`` block marked ``error=range-`` is refused with a code of that beginning; one marked ``file=op.tc`` is also written to a
-file for the console lines of the page.
+A ``.tc`` block marked ``error=range-`` is refused with a code of that beginning; marked ``entry=f`` that def is compiled;
+one marked ``file=op.tc`` is also written to a file for the console lines of the page.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ def test_tc_blocks_compile(page: Path) -> None:
             continue
         if "error" in block.attributes:
             with pytest.raises(polyc.PolycError) as caught:
-                polyc.compile(block.text).lower()
+                polyc.compile(block.text, block.attributes.get("entry")).lower()
             assert caught.value.code.startswith(block.attributes["error"])
         else:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                assert polyc.compile(block.text).lower().as_text("sched")
+                assert polyc.compile(block.text, block.attributes.get("entry")).lower().as_text("sched")
 
 
 @pytest.mark.parametrize("page", pages_with("console"))

@@ -151,7 +151,7 @@ def _file_error(message: str, help: str) -> PolycError:
 
 def select_program(text: str, filename: str, entry: str | None) -> Program:
     """The def called `entry`, or the only one."""
-    with name_crashes(f"reading {filename}"):
+    with driver.compile_lock, name_crashes(f"reading {filename}"):  # calls infer ranges, and isl is not thread-safe
         result = driver.read_tc_with_warnings(text, filename)
     issue_warnings(result.warnings)
     programs: tuple[Program, ...] = result.programs

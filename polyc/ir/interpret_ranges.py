@@ -225,8 +225,9 @@ def _initial_interval(
     """The elements of the version that a reduction over a part of the tensor continues from."""
     if s.reduction is None or not s.writes_part:
         return None
+    element = tuple(Index(name) for name in s.element_names)
     for node in walk(s.reduction.init):
-        if isinstance(node, Read) and program.tensor(node.tensor).base == program.tensor(s.target).base:
+        if isinstance(node, Read) and node.subscripts == element:
             return tensors.get(node.tensor)
     return None
 

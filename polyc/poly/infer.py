@@ -216,9 +216,8 @@ def _initial_bounds(state: _State, s: Statement) -> tuple[Bounds, ...] | None:
     """The elements of the version that a reduction over a part of the tensor continues from."""
     if s.reduction is None or not s.writes_part:
         return None
-    base = state.program.tensor(s.target).base
     for site in collect_reads(s):
-        if site.place == "init" and state.program.tensor(site.read.tensor).base == base:
+        if site.place == "init" and list(site.read.subscripts) == [Index(n) for n in s.element_names]:
             return state.tensors.get(site.read.tensor)
     return None
 

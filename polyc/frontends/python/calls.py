@@ -1,37 +1,46 @@
-"""Calls of other einsum-style functions: ``H = linear(X, W, b)`` reads the body of `linear` in place, under new names.
+"""Calls of other operators: ``H = linear(X, W, b)`` reads the body of `linear` in place, under new names.
 
-The statements become part of one Program, so that both functions are scheduled as a whole.  Parameters stand for the tensors
-given, sizes of annotations for their extents, keyword-only parameters for numbers; everything else gets a name of its own.
+The callee is a function of this kind, decorated or not, or an `Operator` made from text.  It is read into a Program of its own,
+which `polyc.frontends.calls` splices in, so that both are scheduled as a whole.
 """
 
 from __future__ import annotations
 
 import ast
-import copy
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from polyc.frontends.python.expressions import count_dimensions, read_expression
-from polyc.frontends.python.forward import find_forward_reads
+from polyc.diagnostics import Diagnostic, PolycError
+from polyc.frontends.calls import Argument, Caller, CallFault, CallResult, Incomplete, inline_program
+from polyc.frontends.python.expressions import read_expression
 from polyc.frontends.python.functions import KNOWN
-from polyc.frontends.python.names import Index as IndexObject
 from polyc.frontends.python.scope import Scope, Version
-from polyc.frontends.python.signature import Number, PythonSignature, read_parameters
 from polyc.frontends.python.source import FunctionText, load_function
-from polyc.frontends.python.values import Fault
-from polyc.ir.expr import Size
+from polyc.frontends.python.values import POISON, Fault, convert
+from polyc.ir.expr import Index, walk
+from polyc.ir.program import Program, Statement, Tensor
+from polyc.ir.types import DType
 
-ReadBody = Callable[[Sequence[ast.stmt]], None]
+ReadProgram = Callable[
+    [FunctionText, Mapping[str, tuple[DType, int]], Mapping[str, object], tuple[FunctionText, ...]],
+    tuple[Program, tuple[Diagnostic, ...]],
+]
+"""Reads a called function for element types and constants; the last argument are the functions that call it."""
+
+MAX_DEPTH = 64
+"""Calls inside each other."""
+
+_ITSELF = object()
+"""A function that is still being defined."""
 
 
-def find_callee(node: ast.Assign, scope: Scope) -> object | None:
-    """The function that the right side of an assignment calls; None where it is an expression over elements."""
-    if not isinstance(node.value, ast.Call) or len(node.targets) != 1:
+def find_callee(value: ast.expr, scope: Scope) -> object | None:
+    """The operator that an expression calls; None where it is an expression over elements."""
+    if not isinstance(value, ast.Call):
         return None
-    targets = node.targets[0].elts if isinstance(node.targets[0], ast.Tuple) else [node.targets[0]]
-    if not all(isinstance(t, ast.Name) for t in targets):
-        return None
-    match node.value.func:
+    match value.func:
         case ast.Name(name) if name == scope.text.definition.name:
             found = scope.text.lookup(name) or scope.text.function or _ITSELF
         case ast.Name(name) if name not in KNOWN:
@@ -43,186 +52,241 @@ def find_callee(node: ast.Assign, scope: Scope) -> object | None:
     if found is _ITSELF:
         return found
     is_function = isinstance(found, types.FunctionType) and not found.__module__.startswith(("polyc.", "numpy"))
-    return found if is_function or (hasattr(found, "__wrapped__") and hasattr(found, "formals")) else None
+    return found if is_function or (hasattr(found, "formals") and hasattr(found, "input_names")) else None
 
 
-_ITSELF = object()
-"""A function that is still being defined."""
-
-
-def _recursion(name: str) -> Fault:
-    return Fault("semantic-recursion", f"{name} calls itself", "a recurrence over elements is written T[t] = f(T[t - 1])")
-
-
-def inline_call(node: ast.Assign, callee: object, scope: Scope, read_body: ReadBody) -> None:
-    """Read the body of `callee` for the arguments of the call, and let the targets name what it returns.
-
-    Raises `Fault` where the arguments do not fit; errors in the body are reported where they stand."""
-    assert isinstance(node.value, ast.Call)
-    if callee is _ITSELF or callee is scope.text.function:
-        raise _recursion(scope.text.definition.name)
-    text = load_function(callee)  # type: ignore[arg-type]
-    name = text.definition.name
-    if any(other.function is text.function for other in (*scope.callers, scope.text) if other.function is not None):
-        raise _recursion(name)
-    constants, given = _sort_arguments(node.value, text, scope)
-    errors_before = len(scope.errors)
-    signature = read_parameters(text, constants, scope.errors.append)
-    if len(scope.errors) > errors_before:
-        return
-    arguments = _match_parameters(signature, given)
-    extents = _check_arguments(signature, arguments, scope)
-    scope.n_calls += 1
-    renamer = _Renamer(text, f"{name}.{scope.n_calls}", arguments, extents, signature, scope)
-    body = [renamer.visit(copy.deepcopy(s)) for s in text.definition.body]
-    results = _split_return(body, name)
+def find_targets(node: ast.Assign) -> list[ast.Name] | None:
+    """The names that an assignment of a call gives its results; None where its left side is made of something else."""
+    if len(node.targets) != 1:
+        return None
     targets = node.targets[0].elts if isinstance(node.targets[0], ast.Tuple) else [node.targets[0]]
+    names = [t for t in targets if isinstance(t, ast.Name)]
+    return names if len(names) == len(targets) else None
+
+
+def find_results(scope: Scope) -> set[str]:
+    """Names that calls in the function give their results."""
+    calls = [
+        n for n in ast.walk(scope.text.definition) if isinstance(n, ast.Assign) and find_callee(n.value, scope) is not None
+    ]
+    return {t.id for node in calls for t in find_targets(node) or ()}
+
+
+def read_call(
+    node: ast.Assign, targets: list[ast.Name], callee: object, scope: Scope, statements: list[Statement], read: ReadProgram
+) -> None:
+    """Add the statements of `callee`, and let the targets name what it returns.
+
+    Raises `Fault` where something does not fit; errors in the body are reported where they stand."""
+    assert isinstance(node.value, ast.Call)
+    results, name = _inline(node.value, callee, scope, statements, read)
     if len(results) != len(targets):
         message = f"{name} returns {len(results)} tensor{'s' if len(results) != 1 else ''}, and {len(targets)} are assigned"
-        raise Fault("semantic-call", message, "give one name for each result")
-    scope.assigned_names |= renamer.assigned
-    scope.forward = {**scope.forward, **find_forward_reads(body, frozenset())}
-    caller, scope.text = scope.text, text
-    scope.callers.append(caller)
-    try:
-        read_body(body)
-    finally:
-        scope.text = scope.callers.pop()
+        raise Fault("semantic-call", message, "give one name for each result; _ for one that is not wanted")
+    if len({t.id for t in targets}) < len(targets):
+        raise Fault("semantic-call", "two results of this call have the same name", "give each result a name of its own")
     for target, result in zip(targets, results, strict=True):
-        assert isinstance(target, ast.Name)
-        version = scope.tensors.get(result)
         if target.id in scope.sizes or (target.id in scope.tensors and scope.tensors[target.id].is_parameter):
             raise Fault("semantic-immutable-input", f"{target.id} cannot be assigned", "give the result a name of its own")
-        scope.tensors[target.id] = version or Version(target.id, None, None)
+        span = scope.text.span(target)
+        shape = tuple(i.extent for i in scope.intervals[result.name])
+        writers = [s for s in statements if s.target == result.name]
+        scope.tensors[target.id] = Version(result.name, result.dtype, result.rank, False, shape, False, span, writers)
+        scope.n_versions[target.id] = scope.n_versions.get(target.id, 0) + 1
+        scope.call_results[result.name] = CallResult(target.id, name, span)
 
 
-def _sort_arguments(call: ast.Call, text: FunctionText, scope: Scope) -> tuple[dict[str, object], dict[str, str]]:
-    """Numbers for keyword-only parameters, and names of tensors by parameter."""
+@dataclass(frozen=True, slots=True)
+class _Callee:
+    """A function to be read, or an operator with a Program of its own."""
+
+    name: str
+    text: FunctionText | None
+    program: Program | None
+    positional: tuple[str, ...]
+    annotated: frozenset[str]
+    constants: tuple[str, ...]
+
+
+def _inline(
+    call: ast.Call, callee: object, scope: Scope, statements: list[Statement], read: ReadProgram
+) -> tuple[tuple[Tensor, ...], str]:
+    """The results of a call as versions of this program, and the name of the callee."""
+    if callee is _ITSELF:
+        raise _recursion([*scope.callers, scope.text], scope.text.definition.name)
+    described = _describe_callee(callee, scope)
+    name = described.name
+    constants, nodes = _sort_arguments(call, described, scope)
+    numbers = [p for p, node in nodes.items() if p in described.annotated and _is_number(node, scope)]
+    given: dict[str, Argument] = {}
+    types_of: dict[str, tuple[DType, int]] = {}
+    for p, node in nodes.items():
+        if p in numbers:
+            continue
+        given[p] = _read_argument(p, node, scope, statements, read)
+        version = scope.known_tensors()[given[p].version]
+        types_of[p] = version.dtype, version.rank
+    program = described.program
+    if program is None:
+        assert described.text is not None
+        opened = {p: t for p, t in types_of.items() if p not in described.annotated}
+        program = _read_callee(described.text, opened, constants, scope, read)
+    declared = {program.tensor(p).base: program.tensor(p) for p in program.parameters}
+    scope.n_calls += 1
+    for p in numbers:
+        given[p] = _make_scalar(name, declared[p], nodes[p], scope, statements)
+    caller = Caller(scope.sizes, scope.known_tensors(), statements, scope.intervals, callees=scope.callee_intervals)
+    arguments = {p: given[program.tensor(p).base] for p in program.parameters}
+    try:
+        inlined = inline_program(program, arguments, caller, scope.n_calls, scope.text.span(call))
+    except CallFault as fault:
+        if fault.argument is None:
+            raise Fault(fault.code, fault.message, fault.help) from None
+        scope.report(fault.code, fault.message, nodes[program.tensor(fault.argument).base], fault.help)
+        raise Reported from None
+    except Incomplete:
+        raise Reported from None
+    except PolycError as error:  # ranges that cannot be inferred, here or in the callee
+        scope.errors += [d for d in error.diagnostics if d not in scope.errors]
+        raise Reported from None
+    scope.versions += inlined.tensors
+    scope.call_versions |= {t.name: name for t in inlined.tensors}
+    statements += inlined.statements
+    return inlined.results, name
+
+
+class Reported(Exception):
+    """A call that has been reported already."""
+
+
+def _describe_callee(callee: Any, scope: Scope) -> _Callee:
+    if not isinstance(callee, types.FunctionType):
+        if len(callee.input_names) < len(callee.formals):
+            message = f"{callee.name} has inputs that are bound to arrays"
+            raise Fault("semantic-call", message, "call the operator without bound inputs, and bind those of the caller")
+        if not isinstance(getattr(callee, "__wrapped__", None), types.FunctionType):
+            return _describe_program(callee)
+    text = load_function(callee)
+    chain = [*scope.callers, scope.text]
+    if any(other.function is text.function for other in chain if other.function is not None):
+        raise _recursion(chain, text.definition.name, text.function)
+    if len(chain) >= MAX_DEPTH:
+        raise Fault("budget-calls", f"calls are nested more than {MAX_DEPTH} deep", "call the inner operators from one")
     spec = text.definition.args
-    positional = [a.arg for a in (*spec.posonlyargs, *spec.args)]
-    keyword_only = {a.arg for a in spec.kwonlyargs}
+    positional = tuple(a.arg for a in (*spec.posonlyargs, *spec.args))
+    annotated = frozenset(a.arg for a in (*spec.posonlyargs, *spec.args) if a.annotation is not None)
+    return _Callee(text.definition.name, text, None, positional, annotated, tuple(a.arg for a in spec.kwonlyargs))
+
+
+def _describe_program(operator: Any) -> _Callee:
+    try:
+        program = operator.program
+    except PolycError:
+        message = f"the program of {operator.name} is not known before its arguments are"
+        raise Fault("semantic-call", message, "annotate its parameters, or write it as a function") from None
+    names = tuple(program.tensor(p).base for p in program.parameters)
+    return _Callee(operator.name, None, program, names, frozenset(names), ())
+
+
+def _recursion(chain: list[FunctionText], name: str, function: object = None) -> Fault:
+    first = next((n for n, t in enumerate(chain) if function is not None and t.function is function), len(chain) - 1)
+    names = [*(t.definition.name for t in chain[first:]), name]
+    through = f": {' → '.join(names)}" if len(names) > 2 else ""
+    help = "functions are read in place, so that none can call itself; a recurrence is written T[t] = f(T[t - 1])"
+    return Fault("semantic-recursion", f"{name} calls itself{through}", help)
+
+
+def _sort_arguments(call: ast.Call, callee: _Callee, scope: Scope) -> tuple[dict[str, object], dict[str, ast.expr]]:
+    """Numbers for keyword-only parameters, and the arguments of the others by parameter."""
+    positional, keyword_only = callee.positional, callee.constants
     constants: dict[str, object] = {}
-    given: dict[str, str] = {}
+    given: dict[str, ast.expr] = {}
     if len(call.args) > len(positional):
-        message = f"{text.definition.name} takes {len(positional)} tensors, and {len(call.args)} are given"
+        message = f"{callee.name} takes {len(positional)} tensors, and {len(call.args)} are given"
         raise Fault("semantic-call", message, f"its parameters are: {', '.join(positional)}")
-    pairs = [*zip(positional, call.args, strict=False), *((k.arg or "", k.value) for k in call.keywords)]
+    pairs = [*zip(positional, call.args, strict=False), *((k.arg or "**", k.value) for k in call.keywords)]
     for name, node in pairs:
         if name in keyword_only:
             value = read_expression(node, scope)
+            if value is POISON:
+                raise Reported
             if value.constant is None:
-                raise Fault(
-                    "semantic-call", f"{name} takes a number that is known when the function is read", "give a constant"
-                )
+                message = f"{name} takes a number that is known when the function is read"
+                raise Fault("semantic-call", message, "give a constant")
             constants[name] = value.constant
         elif name not in positional or name in given:
-            message = f"{text.definition.name} has no parameter {name}" if name not in positional else f"{name} is given twice"
+            message = f"{callee.name} has no parameter {name}" if name not in positional else f"{name} is given twice"
             raise Fault("semantic-call", message, f"its parameters are: {', '.join([*positional, *keyword_only])}")
-        elif not isinstance(node, ast.Name) or node.id not in scope.tensors:
-            help = "assign the expression to a tensor first, and give its name"
-            raise Fault("semantic-call", f"the argument {name} must be the name of a tensor", help)
         else:
-            given[name] = node.id
+            given[name] = node
+    missing = [name for name in positional if name not in given]
+    if missing:
+        raise Fault("semantic-call", f"{callee.name} needs a tensor for {', '.join(missing)}", "give all parameters")
     return constants, given
 
 
-def _match_parameters(signature: PythonSignature, given: dict[str, str]) -> dict[str, str]:
-    missing = [p.name for p in signature.parameters if p.name not in given]
-    if missing:
-        raise Fault("semantic-call", f"{signature.name} needs a tensor for {', '.join(missing)}", "give all parameters")
-    return given
+def _is_number(node: ast.expr, scope: Scope) -> bool:
+    """Whether an argument is an expression over numbers and extents, and not a tensor."""
+    if isinstance(node, ast.Name):
+        return node.id not in scope.tensors and node.id in (*scope.sizes, *scope.constants)
+    return find_callee(node, scope) is None
 
 
-def _check_arguments(signature: PythonSignature, arguments: dict[str, str], scope: Scope) -> dict[str, tuple[str, int]]:
-    """Where each size of the annotations is found: a tensor of the caller and a dimension."""
-    extents: dict[str, tuple[str, int]] = {}
-    for parameter in signature.parameters:
-        name, annotation = arguments[parameter.name], parameter.annotation
-        version = scope.tensors[name]
-        if annotation is None or version.dtype is None:
-            continue
-        if version.rank != len(annotation.shape):
-            message = f"{parameter.name} of {signature.name} has {count_dimensions(len(annotation.shape))}"
-            raise Fault("semantic-rank", message, f"{name} has {count_dimensions(version.rank or 0)}")
-        if version.dtype != annotation.dtype and not version.is_weak:
-            message = f"{parameter.name} of {signature.name} is {annotation.dtype}, and {name} is {version.dtype}"
-            raise Fault("type-call", message, f"cast it first: T[...] = {annotation.dtype}({name}[...])")
-        for d, extent in enumerate(annotation.shape):
-            if isinstance(extent, Size) and extent.name not in extents:
-                extents[extent.name] = (name, d)
-            elif isinstance(extent, Size):
-                _check_equal(signature, extent.name, extents[extent.name], (name, d), scope)
-    return extents
+def _read_argument(parameter: str, node: ast.expr, scope: Scope, statements: list[Statement], read: ReadProgram) -> Argument:
+    span = scope.text.span(node)
+    callee = find_callee(node, scope)
+    if callee is not None:
+        assert isinstance(node, ast.Call)
+        results, name = _inline(node, callee, scope, statements, read)
+        if len(results) != 1:
+            message = f"{name} returns {len(results)} tensors, and an argument is one"
+            raise Fault("semantic-call", message, "assign them to names first")
+        return Argument(results[0].name, f"the result of {name}", span)
+    if not isinstance(node, ast.Name) or node.id not in scope.tensors:
+        help = "assign the expression to a tensor first, and give its name"
+        raise Fault("semantic-call", f"the argument {parameter} must be the name of a tensor", help)
+    version = scope.tensors[node.id]
+    if version.dtype is None:
+        raise Reported
+    return Argument(version.name, node.id, span, version.is_weak)
 
 
-def _check_equal(signature: PythonSignature, size: str, a: tuple[str, int], b: tuple[str, int], scope: Scope) -> None:
-    shapes = [(scope.tensors[name].shape, d) for name, d in (a, b)]
-    (first, m), (second, n) = shapes
-    if first is not None and second is not None and first[m] != second[n]:
-        message = f"{size} of {signature.name} is dimension {m} of {a[0]} and {n} of {b[0]}, declared differently"
-        raise Fault("semantic-call", message, "declare both with one size")
+def _make_scalar(name: str, parameter: Tensor, node: ast.expr, scope: Scope, statements: list[Statement]) -> Argument:
+    """A scalar tensor for an argument that is a number or an extent."""
+    span = scope.text.span(node)
+    if parameter.rank:
+        help = "assign the expression to a tensor first, and give its name"
+        raise Fault("semantic-call", f"the argument {parameter.base} must be the name of a tensor", help)
+    value = read_expression(node, scope)
+    if value is POISON or any(isinstance(n, Index) for n in walk(value.expr)):
+        raise Reported
+    version = f"{name}.{scope.n_calls}.{parameter.name}"
+    if not value.weak or (value.dtype.is_float and not parameter.dtype.is_float):
+        message = f"{parameter.base} of {name} is {parameter.dtype}, and the argument is {value.dtype}"
+        if value.dtype != parameter.dtype:
+            raise Fault("type-call", message, f"cast it: {parameter.dtype}(...)")
+    scope.versions.append(Tensor(version, parameter.dtype, 0, (), "temporary", parameter.base, span))
+    scope.call_versions[version] = name
+    statements.append(Statement("", version, (), (), convert(value, parameter.dtype).expr, None, (), span))
+    return Argument(version, "the argument", span)
 
 
-def _split_return(body: list[ast.stmt], name: str) -> list[str]:
-    last = body.pop() if body and isinstance(body[-1], ast.Return) else None
-    value = last.value if isinstance(last, ast.Return) else None
-    parts = value.elts if isinstance(value, ast.Tuple) else [value]
-    if not all(isinstance(p, ast.Name) for p in parts):
-        raise Fault("semantic-call", f"{name} does not end with a return of tensors", "end it with 'return Y'")
-    return [p.id for p in parts if isinstance(p, ast.Name)]
-
-
-class _Renamer(ast.NodeTransformer):
-    """Names of the callee as the caller's scope knows them (`ast` offers no other way to rewrite a tree in place)."""
-
-    def __init__(
-        self,
-        text: FunctionText,
-        prefix: str,
-        arguments: dict[str, str],
-        extents: dict[str, tuple[str, int]],
-        signature: PythonSignature,
-        scope: Scope,
-    ) -> None:
-        self.text, self.prefix, self.arguments, self.extents = text, prefix, arguments, extents
-        self.constants: dict[str, Number | None] = {c.name: c.value for c in signature.constants}
-        self.taken = {*scope.tensors, *scope.assigned_names, *scope.sizes, *scope.constants}
-        stored = {n.id for n in ast.walk(text.definition) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        stored |= {
-            n.value.id
-            for n in ast.walk(text.definition)
-            if isinstance(n, ast.Subscript) and isinstance(n.ctx, ast.Store) and isinstance(n.value, ast.Name)
-        }
-        self.local = {name: f"{prefix}.{name}" for name in stored}
-        self.assigned = frozenset(self.local.values())
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        node.args = [self.visit(a) for a in node.args]
-        node.keywords = [self.visit(k) for k in node.keywords]
-        return node  # the function keeps its name
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        if isinstance(node.value, ast.Name) and node.value.id not in (*self.arguments, *self.local):
-            return node  # np.pi
-        node.value = self.visit(node.value)
-        return node
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        name = node.id
-        if name in self.local:
-            return self._named(self.local[name], node)
-        if name in self.arguments:
-            return self._named(self.arguments[name], node)
-        if name in self.extents:
-            tensor, d = self.extents[name]
-            shape = ast.Attribute(self._named(tensor, node), "shape", ast.Load())
-            extent = ast.Subscript(ast.copy_location(shape, node), ast.copy_location(ast.Constant(d), node), ast.Load())
-            return ast.copy_location(extent, node)
-        if name in self.constants:
-            return ast.copy_location(ast.Constant(self.constants[name]), node)
-        if name in self.taken and not isinstance(self.text.lookup(name), IndexObject):
-            return self._named(f"{self.prefix}.{name}", node)  # an index that is called as something of the caller
-        return node
-
-    def _named(self, name: str, node: ast.Name) -> ast.Name:
-        return ast.copy_location(ast.Name(name, node.ctx), node)
+def _read_callee(
+    text: FunctionText,
+    opened: Mapping[str, tuple[DType, int]],
+    constants: Mapping[str, object],
+    scope: Scope,
+    read: ReadProgram,
+) -> Program:
+    """The Program of a called function for these types; read once for all calls alike."""
+    numbers = tuple((n, type(v).__name__, repr(v)) for n, v in sorted(constants.items()))
+    key = (id(text.function), tuple(opened.items()), numbers)
+    if key not in scope.callee_programs:
+        try:
+            program, warnings = read(text, opened, constants, (*scope.callers, scope.text))
+        except PolycError as error:
+            scope.errors += [d for d in error.diagnostics if d not in scope.errors]
+            raise Reported from None
+        scope.warnings += [w for w in warnings if w not in scope.warnings]
+        scope.callee_programs[key] = program
+    return scope.callee_programs[key]

@@ -277,10 +277,15 @@ def _read_call(node: ast.Call, scope: Scope, depth: int) -> Value:
                 return make_literal(float(text), scope.text.span(node))
             except ValueError:
                 raise Fault("type-literal", f"{text!r} is no number", "write float('inf') or float('nan')") from None
-    args = tuple(read_expression(a, scope, depth) for a in node.args)
     if name not in KNOWN and module is None and callable(scope.text.lookup(name)):
-        message = f"{name} is a function of the program around, which polyc cannot call yet"
-        raise Fault("unsupported-call", message, f"write out what {name} does, on elements")
+        message = f"{name} is a function of the program around, and cannot be called on elements"
+        help = f"call it on whole tensors, as a statement of its own: T = {name}(X); or write out what it does, on elements"
+        raise Fault("unsupported-call", message, help)
+    if name not in KNOWN and any(isinstance(a, ast.Name) and a.id in scope.tensors for a in node.args):
+        apply_function(
+            module, name, (), scope.text.span(node)
+        )  # tensors as they stand were meant for an operator: tell its name
+    args = tuple(read_expression(a, scope, depth) for a in node.args)
     if name == "pad":
         return _apply_pad(args, node, scope)
     if name in REDUCERS and len(args) == 1:

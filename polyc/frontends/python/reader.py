@@ -19,7 +19,8 @@ from polyc.diagnostics import (
     UnsupportedError,
     suggest_name,
 )
-from polyc.frontends.python.calls import find_callee, inline_call
+from polyc.frontends.calls import drop_unused_calls
+from polyc.frontends.python.calls import Reported, find_callee, find_results, find_targets, read_call
 from polyc.frontends.python.control import choose_branch, unroll_loop
 from polyc.frontends.python.declarations import declare_parameters, declare_results
 from polyc.frontends.python.forward import find_forward_reads
@@ -93,11 +94,20 @@ def read_function(
 
     Raises SyntaxErrorInSource, SemanticError or UnsupportedError, with all errors of the function at once.
     """
-    text = load_function(function_or_source)
+    program, warnings = _read_program(load_function(function_or_source), dtypes or {}, constants, ())
+    return ReadResult(program, (*warnings, *find_lonely_indices(program)))
+
+
+def _read_program(
+    text: FunctionText,
+    dtypes: Mapping[str, tuple[DType, int]],
+    constants: Mapping[str, object] | None,
+    callers: tuple[FunctionText, ...],
+) -> tuple[Program, tuple[Diagnostic, ...]]:
     hints: dict[str, DType] = {}
     for _ in range(MAX_READINGS):
         try:
-            return _read_text(text, dtypes or {}, constants, hints)
+            return _read_text(text, dtypes, constants, hints, callers)
         except Retyped as found:
             hints[found.version] = found.dtype
     place = Span(text.source, 0, 3)
@@ -110,13 +120,18 @@ def _read_text(
     dtypes: Mapping[str, tuple[DType, int]],
     constants: Mapping[str, object] | None,
     hints: dict[str, DType],
-) -> ReadResult:
+    callers: tuple[FunctionText, ...],
+) -> tuple[Program, tuple[Diagnostic, ...]]:
     errors: list[Diagnostic] = []
     signature = read_parameters(text, constants, errors.append)
     tensors, sizes = declare_parameters(text, signature, dict(dtypes), errors)
     scope = Scope(text, sizes=sizes, constants={c.name: c.value for c in signature.constants}, errors=errors)
     scope.type_hints = hints
+    scope.callers = callers
+    scope.inputs = tuple(tensors)
     scope.forward = find_forward_reads(text.definition.body, frozenset(p.name for p in signature.parameters))
+    results = find_results(scope)  # whole before they are read, and so in no recurrence
+    scope.forward = {name: rank for name, rank in scope.forward.items() if name not in results}
     for tensor in tensors:
         version = Version(tensor.name, tensor.dtype, tensor.rank, False, tensor.shape, True, tensor.span)
         scope.tensors[tensor.name] = version
@@ -141,7 +156,8 @@ def _read_text(
         statements=tuple(replace(s, name=f"S{n}") for n, s in enumerate(statements)),
         source=text.source,
     )
-    return ReadResult(program, tuple(find_lonely_indices(program)))
+    program, unused = drop_unused_calls(program, scope.call_versions, scope.call_results)
+    return program, (*scope.warnings, *unused)
 
 
 def _raise_all(errors: list[Diagnostic]) -> None:
@@ -165,6 +181,8 @@ def _find_assigned_names(definition: ast.FunctionDef) -> frozenset[str]:
             match target:
                 case ast.Name(name) | ast.Subscript(ast.Name(name)):
                     names.add(name)
+                case ast.Tuple(parts):
+                    names |= {part.id for part in parts if isinstance(part, ast.Name)}
     return frozenset(names)
 
 
@@ -195,9 +213,9 @@ def _read_statement(node: ast.stmt, clauses: Clauses, scope: Scope, statements: 
                     "semantic-statement", "one assignment per statement", node, "write the assignments below each other"
                 )
                 return
-            callee = find_callee(node, scope)
-            if callee is not None:
-                _read_call(node, callee, clauses, scope, statements)
+            callee, names = find_callee(node.value, scope), find_targets(node)
+            if callee is not None and names is not None:
+                _read_call(node, names, callee, clauses, scope, statements)
                 return
             statement = read_assignment(node, targets[0], clauses, scope)
             statements += [statement] if statement is not None else []
@@ -227,16 +245,21 @@ def _read_statement(node: ast.stmt, clauses: Clauses, scope: Scope, statements: 
             scope.report("semantic-statement", "this Python statement has no meaning here", node, _STATEMENTS)
 
 
-def _read_call(node: ast.Assign, callee: object, clauses: Clauses, scope: Scope, statements: list[Statement]) -> None:
+def _read_call(
+    node: ast.Assign, targets: list[ast.Name], callee: object, clauses: Clauses, scope: Scope, statements: list[Statement]
+) -> None:
     try:
         if clauses != Clauses():
             raise Fault("semantic-call", "a call computes whole tensors, whatever the block around it says", "move it out")
-        inline_call(node, callee, scope, lambda body: _read_block(body, Clauses(), scope, statements))
+        read_call(node, targets, callee, scope, statements, _read_program)
+        return
     except Fault as fault:
         scope.report(fault.code, fault.message, node, fault.help)
-        for target in ast.walk(node.targets[0]):
-            if isinstance(target, ast.Name) and target.id not in scope.sizes:
-                scope.tensors.setdefault(target.id, Version(target.id, None, None))
+    except Reported:
+        pass
+    for target in targets:
+        if target.id not in scope.sizes and not (target.id in scope.tensors and scope.tensors[target.id].is_parameter):
+            scope.tensors[target.id] = Version(target.id, None, None)
 
 
 def _read_block(body: Sequence[ast.stmt], clauses: Clauses, scope: Scope, statements: list[Statement]) -> None:

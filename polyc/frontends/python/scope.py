@@ -5,15 +5,17 @@ from __future__ import annotations
 import ast
 import numbers
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from polyc.diagnostics import Diagnostic, Span
+from polyc.frontends.calls import CallResult, Interval
 from polyc.frontends.python.names import Index as IndexObject
 from polyc.frontends.python.signature import Number
 from polyc.frontends.python.source import FunctionText
 from polyc.ir.expr import Expr
-from polyc.ir.program import Condition, RangeClause, Statement, Tensor
+from polyc.ir.program import Condition, Program, RangeClause, Statement, Tensor
 from polyc.ir.types import I64, DType
 
 
@@ -75,13 +77,28 @@ class Scope:
     used_indices: dict[str, Span] = field(default_factory=dict)
     errors: list[Diagnostic] = field(default_factory=list)
     ambiguous: set[str] = field(default_factory=set)
-    callers: list[FunctionText] = field(default_factory=list)
-    """Functions whose calls are being read, outermost first."""
+    callers: tuple[FunctionText, ...] = ()
+    """Functions that call this one, outermost first."""
     n_calls: int = 0
+    inputs: tuple[Tensor, ...] = ()
+    intervals: dict[str, tuple[Interval, ...]] = field(default_factory=dict)
+    """Versions whose ranges a call has needed, so that no more parts may be assigned."""
+    callee_programs: dict[Any, Program] = field(default_factory=dict)
+    """Programs of called functions, by function, element types and constants."""
+    callee_intervals: dict[int, tuple[Program, dict[str, tuple[Interval, ...]]]] = field(default_factory=dict)
+    call_versions: dict[str, str] = field(default_factory=dict)
+    """Callee by version that a call has made."""
+    call_results: dict[str, CallResult] = field(default_factory=dict)
+    """By version, the results of calls."""
+    warnings: list[Diagnostic] = field(default_factory=list)
     rounds: int = 0
     """Bodies of loops unrolled so far."""
     loop_names: set[str] = field(default_factory=set)
     """Variables of loops that are over: Python would still find a number there."""
+
+    def known_tensors(self) -> dict[str, Tensor]:
+        """All versions so far by name."""
+        return {t.name: t for t in (*self.inputs, *self.versions)}
 
     def next_version(self, name: str) -> str:
         count = self.n_versions.get(name, 0)

@@ -177,7 +177,7 @@ def _make_statement(
     where += [c for c in clauses.conditions if set(_names(c.condition)) <= set(indices)]
     draft = Statement("", "", target.subscripts, indices, value.expr, None, tuple(where), scope.text.span(node))
     accumulates = isinstance(node, ast.AugAssign) and previous is not None
-    joins = not accumulates and _joins_version(previous, draft)
+    joins = not accumulates and _joins_version(previous, draft, target.name, scope)
     if not joins and not _check_own_reads(value, target, previous, scope):
         return None
     if op in ("or", "and"):
@@ -225,13 +225,21 @@ def _check_scatter(op: str | None, target: Target) -> None:
         raise Fault("semantic-scatter", message, f"say how they combine: {target.name}[...] += value, or = max(value)")
 
 
-def _joins_version(previous: Version | None, draft: Statement) -> bool:
+def _joins_version(previous: Version | None, draft: Statement, name: str, scope: Scope) -> bool:
     """Whether an assignment to a part of a tensor belongs to the version that the statements above write."""
     if previous is None or not previous.writers:
         return False
     if not draft.writes_part and not _recurs(previous, draft):
         return False
     (first, *others) = previous.writers
+    if previous.name in scope.intervals:
+        if previous.name in scope.call_versions:
+            message = f"{name} is the result of a call, which has assigned all of it"
+            help = f"make a new tensor of it, as in T[i] = 1 if i == 0 else {name}[i]"
+        else:
+            message = f"{name} is given to a call above, and this assigns another part of it"
+            help = f"assign all parts of {name} above the call"
+        raise Fault("semantic-call-part", message, help)
     is_same = not others and first.subscripts == draft.subscripts and _left_clauses(first) == _left_clauses(draft)
     return not is_same
 

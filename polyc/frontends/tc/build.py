@@ -19,6 +19,7 @@ from polyc.frontends.tc.syntax import (
     Number,
     Parameter,
     RangeSyntax,
+    SyntaxCall,
     SyntaxDef,
     SyntaxExpr,
     SyntaxStatement,
@@ -83,7 +84,7 @@ class _Builder:
         nodes = tuple((Number if d.type == "NUMBER" else Name)(str(d), self._of(d)) for d in dimensions)
         return TypeSyntax(str(name), nodes, self._of(name).join(self._of(end)))
 
-    def statement(self, c: list[Any]) -> SyntaxStatement:
+    def assignment(self, c: list[Any]) -> SyntaxStatement:
         (name, subscripts, target_span), op, value, *rest = c
         span = target_span.join(value.span)
         where: tuple[Any, ...] = ()
@@ -94,6 +95,13 @@ class _Builder:
             else:
                 span = span.join(part)
         return SyntaxStatement(str(name), subscripts, str(op), value, where, self._of(name), self._of(op), span)
+
+    def call(self, c: list[Any]) -> SyntaxCall:
+        end = next(n for n, part in enumerate(c) if getattr(part, "type", None) == "RPAR")
+        targets = tuple(Name(str(t), self._of(t)) for t in c[:end])
+        value, where = c[end + 2], c[end + 3] if len(c) > end + 3 else ()
+        span = targets[0].span.join(where[-1].span if where else value.span)
+        return SyntaxCall(targets, value, where, span)
 
     def scalar_target(self, c: list[Any]) -> Any:
         return [c[0], (), self._of(c[0])]

@@ -12,6 +12,7 @@ from polyc.frontends.tc.syntax import (
     ExistsSyntax,
     LetSyntax,
     Name,
+    SyntaxCall,
     SyntaxDef,
     SyntaxExpr,
     SyntaxStatement,
@@ -22,23 +23,26 @@ from polyc.frontends.tc.syntax import (
 def find_forward_reads(syntax: SyntaxDef) -> dict[str, int]:
     """Rank by name of the tensors that may be read above their first assignment."""
     first: dict[str, int] = {}
-    for position, s in enumerate(syntax.statements):
+    calls = {t.name for s in syntax.statements if isinstance(s, SyntaxCall) for t in s.targets}
+    own = [s for s in syntax.statements if isinstance(s, SyntaxStatement)]
+    for position, s in enumerate(own):
         first.setdefault(s.target, position)
+    first = {name: position for name, position in first.items() if name not in calls}
     parameters = {p.name for p in syntax.parameters}
-    reads = [_names_read(s) & (first.keys() - parameters) for s in syntax.statements]
+    reads = [_names_read(s) & (first.keys() - parameters) for s in own]
     needs: dict[str, set[str]] = {}
-    for s, names in zip(syntax.statements, reads, strict=True):
+    for s, names in zip(own, reads, strict=True):
         needs.setdefault(s.target, set()).update(names)
     allowed: dict[str, int] = {}
     refused: set[str] = set()
-    for position, (s, names) in enumerate(zip(syntax.statements, reads, strict=True)):
+    for position, (s, names) in enumerate(zip(own, reads, strict=True)):
         for name in sorted(names):
             if first[name] < position:
                 continue
             if s.op.endswith("=") and s.op not in ("=",) and not s.op.endswith("!") and name == s.target:
                 refused.add(name)
             elif s.target in _reachable(name, needs) and not _reads_itself_in_place(s, name):
-                allowed[name] = len(syntax.statements[first[name]].subscripts)
+                allowed[name] = len(own[first[name]].subscripts)
             else:
                 refused.add(name)
     return {name: rank for name, rank in allowed.items() if name not in refused}

@@ -108,6 +108,7 @@ class LexicalError(Exception):
 def read_tokens(text: str) -> Iterator[Token]:
     """The tokens of `text`, with `start_pos` and `end_pos`.  Raises `LexicalError`."""
     position = nesting = 0
+    before = last = ""
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
@@ -123,8 +124,27 @@ def read_tokens(text: str) -> Iterator[Token]:
                 message = f"parentheses are nested more than {MAX_NESTING} deep"
                 help = "name parts of the expression in temporaries or `where x = …` clauses"
                 raise LexicalError("syntax-nesting", message, position, end, help)
+            if name == "LPAR" and _starts_targets(text, position, before, last):
+                name = "_TARGETS"
+            before, last = last, name
             yield Token(name, value, start_pos=position, end_pos=end)
         position = end
+
+
+_SKIP = r"(?:[ \t\n\r\f\v]|\#[^\n]*\n)*"
+_TARGETS = re.compile(rf"\({_SKIP}{_WORD}{_SKIP}(?:,{_SKIP}{_WORD}{_SKIP})*\){_SKIP}=(?!=)")
+_ENDS = frozenset({"NAME", "NUMBER", "EXTENT", "RPAR", "LBRACE"})
+
+
+def _starts_targets(text: str, position: int, before: str, last: str) -> bool:
+    """Whether a parenthesis opens the targets of a call, ``(Q, K) = …``, and no subscripts: statements have no separator.
+
+    `before` and `last` are the two tokens in front of it.  A name there is what the subscripts of ``T(i, j) = …`` belong to
+    where something ends in front of the name (a statement, or nothing yet), and an operand otherwise: ``O = -T (Q, K) = …``.
+    """
+    if last not in _ENDS or (last == "NAME" and before in _ENDS):
+        return False
+    return _TARGETS.match(text, position) is not None
 
 
 _TERMINALS: dict[str, Callable[[str], str]] = {

@@ -15,6 +15,7 @@ from polyc.frontends.tc.syntax import (
     ExistsSyntax,
     LetSyntax,
     RangeSyntax,
+    SyntaxCall,
     SyntaxDef,
     SyntaxExpr,
     SyntaxStatement,
@@ -56,8 +57,9 @@ def parse_tc(text: str, filename: str = "<string>") -> tuple[SyntaxDef, ...]:
     return definitions
 
 
-def _expressions(statement: SyntaxStatement) -> Iterator[SyntaxExpr]:
-    yield from statement.subscripts
+def _expressions(statement: SyntaxStatement | SyntaxCall) -> Iterator[SyntaxExpr]:
+    if isinstance(statement, SyntaxStatement):
+        yield from statement.subscripts
     yield statement.value
     for clause in statement.where:
         match clause:
@@ -125,6 +127,7 @@ _FOUND_HELP = {
 def _describe_unexpected(error: Any, source: Source) -> Diagnostic:
     token = getattr(error, "token", None)
     names = set(getattr(error, "accepts", None) or getattr(error, "expected", None) or ())
+    names.discard("_TARGETS")  # an opening parenthesis where a statement may begin: it is named with the statement
     kind = getattr(token, "type", "$END")
     if kind == "$END":
         end = len(source.text.rstrip())
@@ -214,6 +217,8 @@ def _help(kind: str, token: Any, names: set[str]) -> str:
     text = str(token)
     if names == {"DEF"} or names == {"DEF", "$END"}:
         return "a text is one or more definitions: def name(float(N) A) -> (B) { B(i) = A(i) }"
+    if kind == "LPAR" and "RBRACE" in names:
+        return "parentheses open a statement only around the results of a call: (Q, K) = project(X, W)"
     if "OP_ASSIGN" in names and kind != "ASSIGN":
         if kind in _FOUND_HELP:
             return _FOUND_HELP[kind]

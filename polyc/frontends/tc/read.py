@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from polyc.diagnostics import CompileBudgetError, Diagnostic, PolycError, SemanticError, UnsupportedError
+from polyc.frontends.calls import CallFault
 from polyc.frontends.tc.parser import parse_tc
 from polyc.frontends.tc.semantics import check_definition
+from polyc.frontends.tc.syntax import SyntaxDef
 from polyc.frontends.typos import find_lonely_indices
 from polyc.ir.program import Program
 
@@ -25,23 +27,61 @@ def read_tc_with_warnings(text: str, filename: str = "<string>") -> TcResult:
     Raises `SyntaxErrorInSource`, or `SemanticError` with all errors of all definitions (`UnsupportedError` or
     `CompileBudgetError` where nothing else is wrong).
     """
+    definitions = parse_tc(text, filename)
+    reader = _Reader(definitions)
     programs: list[Program] = []
     findings: list[Diagnostic] = []
     defined: set[str] = set()
-    for definition in parse_tc(text, filename):
+    for position, definition in enumerate(definitions):
         if definition.name in defined:
             message = f"{definition.name} is already defined as an operator of this text"
             findings.append(Diagnostic("semantic-already-defined", message, definition.name_span, "choose another name"))
         defined.add(definition.name)
-        program, found = check_definition(definition)
+        program, found = reader.check(position)
         findings += found
         if program is not None:
             programs.append(program)
             findings += find_lonely_indices(program)
+    findings = list(dict.fromkeys(findings))  # an index of a callee is found in all its callers
     errors = tuple(f for f in findings if f.severity == "error")
     if errors:
         raise _choose_error(errors)(*errors)
     return TcResult(tuple(programs), tuple(f for f in findings if f.severity == "warning"))
+
+
+MAX_DEPTH = 64
+"""Calls inside each other."""
+
+
+class _Reader:
+    """The definitions of a text, each checked once, callees before their callers."""
+
+    def __init__(self, definitions: tuple[SyntaxDef, ...]) -> None:
+        self.definitions = definitions
+        self.positions = {d.name: n for n, d in reversed(list(enumerate(definitions)))}
+        self.checked: dict[int, tuple[Program | None, list[Diagnostic]]] = {}
+        self.open: list[str] = []
+        """Definitions that are being checked, each called by the one before."""
+
+    def check(self, position: int) -> tuple[Program | None, list[Diagnostic]]:
+        if position not in self.checked:
+            definition = self.definitions[position]
+            self.open.append(definition.name)
+            self.checked[position] = check_definition(definition, frozenset(self.positions), self.read_callee)
+            self.open.pop()
+        return self.checked[position]
+
+    def read_callee(self, name: str) -> Program | None:
+        """The Program of a definition that the one at hand calls."""
+        if name in self.open:
+            chain = [*self.open[self.open.index(name) :], name]
+            through = f": {' → '.join(chain)}" if len(chain) > 2 else ""
+            help = "operators are read in place, so that none can call itself; a recurrence is written T(t) = f(T(t - 1))"
+            raise CallFault("semantic-recursion", f"{name} calls itself{through}", help)
+        if len(self.open) >= MAX_DEPTH:
+            message = f"calls are nested more than {MAX_DEPTH} deep"
+            raise CallFault("budget-calls", message, "call the inner operators from one")
+        return self.check(self.positions[name])[0]
 
 
 def read_tc(text: str, filename: str = "<string>") -> tuple[Program, ...]:

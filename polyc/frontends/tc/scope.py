@@ -52,6 +52,7 @@ class TensorEntry:
     version: str
     dtype: DType | None
     rank: int
+    """Negative where an earlier error left it unknown."""
     shape: tuple[Expr, ...] | None
 
 
@@ -82,6 +83,8 @@ class Scope:
     lets: dict[str, Let] = field(default_factory=dict)
     later_lets: frozenset[str] = frozenset()
     """Lets that stand further right in the where-clause list."""
+    operators: frozenset[str] = frozenset()
+    """Other definitions of the text, which a statement of its own may call."""
 
     def report_undefined(self, name: str, span: Span) -> None:
         """A tensor read, or a use of a name, that nothing before it defines."""
@@ -89,8 +92,12 @@ class Scope:
             help = f"put `{name} = …` to the left of its use in the where list; it cannot use itself"
         elif name in self.definition_tensors:
             help = f"statements run in textual order: assign {name} above this statement"
+        elif name in self.operators:
+            help = f"{name} is an operator: a call is a statement of its own, T = {name}(…), and gives whole tensors"
         else:
-            close = suggest_name(name, [*self.tensors, *self.sizes, *BUILTIN_ARITY, *TYPE_NAMES, "pad", "min", "max"])
+            close = suggest_name(
+                name, [*self.tensors, *self.sizes, *BUILTIN_ARITY, *TYPE_NAMES, *self.operators, "pad", "min", "max"]
+            )
             help = _INSTEAD.get(name) or close or "declare it as a parameter, or assign it above this statement"
         self.reporter.error("semantic-undefined", f"undefined variable {name} used here", span, help)
 

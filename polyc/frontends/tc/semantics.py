@@ -6,9 +6,11 @@ is not reported again.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from polyc.diagnostics import Diagnostic, Span, suggest_name
+from polyc.frontends.tc.calls import ReadCallee, assigned_names, check_call, drop_unused, find_calls
+from polyc.frontends.tc.definition import Annotation, Definition, make_scope, next_version
 from polyc.frontends.tc.forward import find_forward_reads
 from polyc.frontends.tc.scope import Reporter, Scope, TensorEntry, Typed, check_not_builtin
 from polyc.frontends.tc.statement import (
@@ -33,59 +35,44 @@ from polyc.ir.expr import Const, Expr, Index, Read, Size, identity_of, reads, wa
 from polyc.ir.program import Program, Reduction, Return, Role, Statement, Tensor, Where, element_names
 from polyc.ir.types import BOOL, I64, U8, DType
 
-
-@dataclass(frozen=True, slots=True)
-class _Annotation:
-    dtype: DType | None
-    rank: int
-    shape: tuple[Expr, ...]
-
-
-@dataclass(slots=True)
-class _Definition:
-    """What is known after the statements so far."""
-
-    reporter: Reporter
-    sizes: dict[str, Span] = field(default_factory=dict)
-    parameters: dict[str, Span] = field(default_factory=dict)
-    returns: dict[str, _Annotation | None] = field(default_factory=dict)
-    names: frozenset[str] = frozenset()
-    forward: dict[str, TensorEntry] = field(default_factory=dict)
-    """Tensors that may be read above their first assignment, as that will define them."""
-    current: dict[str, TensorEntry] = field(default_factory=dict)
-    n_versions: dict[str, int] = field(default_factory=dict)
-    tensors: dict[str, Tensor] = field(default_factory=dict)
-    initial: dict[str, str] = field(default_factory=dict)
-    statements: list[Statement] = field(default_factory=list)
-
-
 MAX_READINGS = 8
 """Rounds in which the element types of a recurrence settle; promotion has fewer steps."""
 
 
-def check_definition(syntax: SyntaxDef) -> tuple[Program | None, list[Diagnostic]]:
+def check_definition(
+    syntax: SyntaxDef, operators: frozenset[str] = frozenset(), read_callee: ReadCallee | None = None
+) -> tuple[Program | None, list[Diagnostic]]:
     """The Program of `syntax`, or None where the findings hold an error; findings in the order of the text.
+
+    `operators` are the names of all definitions of the text, `read_callee` gives their Programs.
 
     A tensor that a recurrence reads before its first assignment has the type that this assignment then gives: read the
     definition with the narrowest type for it, and again with what came out, until nothing changes.
     """
+    syntax = find_calls(syntax, operators)
     forward = find_forward_reads(syntax)
     for guess in (U8, BOOL) if forward else (U8,):
         types = dict.fromkeys(forward, guess)
         for _ in range(MAX_READINGS):
-            d = _read_definition(syntax, forward, types)
+            d = _read_definition(syntax, forward, types, operators, read_callee)
             found = {name: d.tensors[name].dtype if name in d.tensors else types[name] for name in forward}
             if found == types:
                 break
             types = found
         if not d.reporter.n_errors:
             break
-    findings = sorted(d.reporter.diagnostics, key=lambda f: f.span.start if f.span else 0)
-    return (None if d.reporter.n_errors else _assemble_program(d, syntax)), findings
+    program = None if d.reporter.n_errors or d.is_incomplete else drop_unused(d, _assemble_program(d, syntax))
+    return program, sorted(d.reporter.diagnostics, key=lambda f: f.span.start if f.span else 0)
 
 
-def _read_definition(syntax: SyntaxDef, forward: dict[str, int], types: dict[str, DType]) -> _Definition:
-    d = _Definition(Reporter())
+def _read_definition(
+    syntax: SyntaxDef,
+    forward: dict[str, int],
+    types: dict[str, DType],
+    operators: frozenset[str],
+    read_callee: ReadCallee | None,
+) -> Definition:
+    d = Definition(Reporter(), operators=operators, read_callee=read_callee)
     check_not_builtin(d.reporter, syntax.name, syntax.name_span)
     _declare_parameters(d, syntax)
     _declare_returns(d, syntax)
@@ -93,9 +80,12 @@ def _read_definition(syntax: SyntaxDef, forward: dict[str, int], types: dict[str
         message = f"{syntax.name} returns nothing"
         d.reporter.error("semantic-no-result", message, syntax.name_span, "name a result: def f(float(N) A) -> (B) { … }")
     d.forward = {name: TensorEntry(name, types[name], rank, None) for name, rank in forward.items()}
-    d.names = frozenset([*d.parameters, *d.returns, *(s.target for s in syntax.statements)])
+    d.names = frozenset([*d.parameters, *d.returns, *assigned_names(syntax)])
     for statement in syntax.statements:
-        _check_statement(d, statement)
+        if isinstance(statement, SyntaxStatement):
+            _check_statement(d, statement)
+        else:
+            check_call(d, statement, check_target)
     for result in syntax.returns:
         if result.name in d.returns and result.name not in d.n_versions:
             message = f"undefined variable {result.name} used here: it is returned but never assigned"
@@ -105,7 +95,7 @@ def _read_definition(syntax: SyntaxDef, forward: dict[str, int], types: dict[str
     return d
 
 
-def _assemble_program(d: _Definition, syntax: SyntaxDef) -> Program:
+def _assemble_program(d: Definition, syntax: SyntaxDef) -> Program:
     returns = tuple(Return(name, d.current[name].version, d.initial.get(name)) for name in d.returns)
     last = {r.version for r in returns}
     return Program(
@@ -119,11 +109,11 @@ def _assemble_program(d: _Definition, syntax: SyntaxDef) -> Program:
     )
 
 
-def _already_defined(d: _Definition, name: str, what: str, span: Span) -> None:
+def _already_defined(d: Definition, name: str, what: str, span: Span) -> None:
     d.reporter.error("semantic-already-defined", f"{name} is already defined as {what}", span, "choose another name")
 
 
-def _declare_parameters(d: _Definition, syntax: SyntaxDef) -> None:
+def _declare_parameters(d: Definition, syntax: SyntaxDef) -> None:
     for parameter in syntax.parameters:
         for dimension in parameter.type.dimensions if parameter.type else ():
             if isinstance(dimension, Name) and check_not_builtin(d.reporter, dimension.name, dimension.span):
@@ -146,7 +136,7 @@ def _declare_parameters(d: _Definition, syntax: SyntaxDef) -> None:
         d.tensors[name] = Tensor(name, dtype, len(shape), shape, "input", name, span)
 
 
-def _build_shape(d: _Definition, syntax: TypeSyntax) -> tuple[Expr, ...]:
+def _build_shape(d: Definition, syntax: TypeSyntax) -> tuple[Expr, ...]:
     """Declared extents; a size that no parameter has is reported (only results can have one)."""
     shape: list[Expr] = []
     for dimension in syntax.dimensions:
@@ -166,7 +156,7 @@ def _build_shape(d: _Definition, syntax: TypeSyntax) -> tuple[Expr, ...]:
     return tuple(shape)
 
 
-def _declare_returns(d: _Definition, syntax: SyntaxDef) -> None:
+def _declare_returns(d: Definition, syntax: SyntaxDef) -> None:
     scope = Scope(d.reporter, d.sizes, {}, frozenset())
     for result in syntax.returns:
         name, span = result.name, result.name_span
@@ -179,15 +169,15 @@ def _declare_returns(d: _Definition, syntax: SyntaxDef) -> None:
             d.returns[name] = annotation
 
 
-def _read_annotation(d: _Definition, scope: Scope, result: Parameter) -> _Annotation | None:
+def _read_annotation(d: Definition, scope: Scope, result: Parameter) -> Annotation | None:
     if result.type is None:
         return None
     shape = _build_shape(d, result.type)
-    return _Annotation(TYPE_NAMES[result.type.name], len(shape), shape)
+    return Annotation(TYPE_NAMES[result.type.name], len(shape), shape)
 
 
-def _check_target(d: _Definition, s: SyntaxStatement) -> bool:
-    name, span = s.target, s.target_span
+def check_target(d: Definition, name: str, span: Span, rank: int | None) -> bool:
+    """Whether a name may be assigned; `rank` None where that is not known yet."""
     if not check_not_builtin(d.reporter, name, span):
         return False
     if name in d.parameters:
@@ -198,17 +188,16 @@ def _check_target(d: _Definition, s: SyntaxStatement) -> bool:
         _already_defined(d, name, "a size", span)
         return False
     annotation = d.returns.get(name)
-    if annotation is not None and annotation.rank != len(s.subscripts):
-        found = len(s.subscripts)
-        message = f"tensor defined with {found} dimensions but declared as an output with {annotation.rank} dimensions"
+    if annotation is not None and rank is not None and annotation.rank != rank:
+        message = f"tensor defined with {rank} dimensions but declared as an output with {annotation.rank} dimensions"
         d.reporter.error("semantic-rank", message, span, "make the annotation and the left side agree")
     return True
 
 
-def _check_statement(d: _Definition, s: SyntaxStatement) -> None:
+def _check_statement(d: Definition, s: SyntaxStatement) -> None:
     reporter, errors_before = d.reporter, d.reporter.n_errors
-    assignable = _check_target(d, s)
-    scope = Scope(reporter, d.sizes, {**d.forward, **d.current}, d.names)
+    assignable = check_target(d, s.target, s.target_span, len(s.subscripts))
+    scope = make_scope(d)
     left = find_left_indices(scope, s)
     scope.left = frozenset(left)
     define_lets(scope, s.where)
@@ -246,7 +235,7 @@ def _check_statement(d: _Definition, s: SyntaxStatement) -> None:
     d.statements.append(replace(draft, name=f"S{len(d.statements)}", target=version, value=converted, reduction=reduction))
 
 
-def _joins_version(d: _Definition, s: SyntaxStatement, draft: Statement) -> bool:
+def _joins_version(d: Definition, s: SyntaxStatement, draft: Statement) -> bool:
     """Whether an assignment to a part of a tensor belongs to the version that the statements above write."""
     previous = d.current.get(s.target)
     if previous is None or s.target in d.parameters:
@@ -255,6 +244,8 @@ def _joins_version(d: _Definition, s: SyntaxStatement, draft: Statement) -> bool
     recurs = all(w.writes_part for w in writers) and any(
         r.tensor == previous.version and r.subscripts != draft.subscripts for r in reads(draft.value)
     )
+    if previous.rank < 0:
+        return True  # the result of a call that is reported already
     if not writers or not (draft.writes_part or recurs) or (len(writers) == 1 and is_same_part(writers[0], draft)):
         return False
     if previous.rank != len(draft.subscripts):
@@ -262,10 +253,19 @@ def _joins_version(d: _Definition, s: SyntaxStatement, draft: Statement) -> bool
         help = f"{s.target} has {previous.rank} dimensions above, and this assigns a part of it"
         d.reporter.error("semantic-rank", message, s.target_span, help)
         return False
+    if previous.version in d.intervals:
+        if previous.version in d.made:
+            message = f"{s.target} is the result of a call, which has assigned all of it"
+            help = f"make a new tensor of it, as in T(i) = i == 0 ? 1.0 : {s.target}(i)"
+        else:
+            message = f"{s.target} is given to a call above, and this assigns another part of it"
+            help = f"assign all parts of {s.target} above the call"
+        d.reporter.error("semantic-call-part", message, s.target_span, help)
+        return False
     return True
 
 
-def _report_missing_reduction(d: _Definition, s: SyntaxStatement, value: Typed | None, names: tuple[str, ...]) -> None:
+def _report_missing_reduction(d: Definition, s: SyntaxStatement, value: Typed | None, names: tuple[str, ...]) -> None:
     assert value is not None
     first = next(node for node in walk(value.expr) if isinstance(node, Index) and node.name in names)
     plural = "variable" if len(names) == 1 else "variables"
@@ -277,7 +277,7 @@ def _report_missing_reduction(d: _Definition, s: SyntaxStatement, value: Typed |
 
 
 def _choose_type(
-    d: _Definition, scope: Scope, s: SyntaxStatement, op: str | None, starts: bool, value: Typed | None, joins: bool = False
+    d: Definition, scope: Scope, s: SyntaxStatement, op: str | None, starts: bool, value: Typed | None, joins: bool = False
 ) -> DType | None:
     """Element type of the version that `s` defines: annotated, that of the version it continues, or the value's."""
     annotation, previous = d.returns.get(s.target), d.current.get(s.target)
@@ -296,7 +296,7 @@ def _choose_type(
     return dtype
 
 
-def _continue_reduction(d: _Definition, s: SyntaxStatement, op: str, draft: Statement, dtype: DType | None) -> Reduction | None:
+def _continue_reduction(d: Definition, s: SyntaxStatement, op: str, draft: Statement, dtype: DType | None) -> Reduction | None:
     """``op=`` without ``!``: start from the version before, or from what the caller's array holds."""
     name, previous = s.target, d.current.get(s.target)
     if previous is None and name not in d.returns:
@@ -309,6 +309,8 @@ def _continue_reduction(d: _Definition, s: SyntaxStatement, op: str, draft: Stat
         d.reporter.warn("semantic-accumulate", message, s.op_span, help)
         previous = _add_tensor(d, f"{name}.in", s, dtype, "accumulated")
         d.initial[name] = previous.version
+    if previous.rank < 0:
+        return None
     if previous.rank != len(s.subscripts):
         message = f"expected {previous.rank} dimensions but found {len(s.subscripts)} dimensions"
         help = f"{name} has {previous.rank} dimensions above; {s.op} continues from those values"
@@ -321,24 +323,19 @@ def _continue_reduction(d: _Definition, s: SyntaxStatement, op: str, draft: Stat
     return Reduction(op, convert_expr(read, previous.dtype, dtype))
 
 
-def _element_names(d: _Definition, draft: Statement) -> tuple[str, ...]:
-    return element_names(_next_version(d, draft.target), draft.subscripts)
+def _element_names(d: Definition, draft: Statement) -> tuple[str, ...]:
+    return element_names(next_version(d, draft.target), draft.subscripts)
 
 
-def _next_version(d: _Definition, name: str) -> str:
-    count = d.n_versions.get(name, 0)
-    return f"{name}.{count}" if count else name
-
-
-def _define_version(d: _Definition, s: SyntaxStatement, dtype: DType | None) -> str:
-    version = _next_version(d, s.target)
+def _define_version(d: Definition, s: SyntaxStatement, dtype: DType | None) -> str:
+    version = next_version(d, s.target)
     if s.target not in d.parameters:
         d.n_versions[s.target] = d.n_versions.get(s.target, 0) + 1
         d.current[s.target] = _add_tensor(d, version, s, dtype, "temporary")
     return version
 
 
-def _add_tensor(d: _Definition, version: str, s: SyntaxStatement, dtype: DType | None, role: Role) -> TensorEntry:
+def _add_tensor(d: Definition, version: str, s: SyntaxStatement, dtype: DType | None, role: Role) -> TensorEntry:
     annotation, rank = d.returns.get(s.target), len(s.subscripts)
     shape = annotation.shape if annotation is not None and annotation.rank == rank else None
     if dtype is not None:

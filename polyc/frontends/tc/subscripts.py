@@ -110,6 +110,8 @@ def build_extent(scope: Scope, syntax: Extent) -> Expr | None:
     if entry is None:
         scope.report_undefined(syntax.tensor, syntax.span)
         return None
+    if entry.rank < 0:
+        return None
     if syntax.dimension >= entry.rank:
         message = f"{syntax.tensor} has no dimension {syntax.dimension}: it has {entry.rank} dimensions"
         reporter.error("semantic-extent", message, syntax.span, "dimensions are counted from 0")

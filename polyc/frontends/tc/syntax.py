@@ -167,13 +167,23 @@ class SyntaxStatement:
 
 
 @dataclass(frozen=True, slots=True)
+class SyntaxCall:
+    """``(targets) = value``: a call with its results in parentheses."""
+
+    targets: tuple[Name, ...]
+    value: SyntaxExpr
+    where: tuple[ClauseSyntax, ...]
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
 class SyntaxDef:
     """``def name(parameters) -> (returns) { statements }``."""
 
     name: str
     parameters: tuple[Parameter, ...]
     returns: tuple[Parameter, ...]
-    statements: tuple[SyntaxStatement, ...]
+    statements: tuple[SyntaxStatement | SyntaxCall, ...]
     source: Source = field(compare=False, repr=False)
     name_span: Span = _span()
     span: Span = _span()

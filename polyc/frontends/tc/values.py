@@ -124,11 +124,11 @@ def _build_name(scope: Scope, syntax: Name) -> Typed | None:
         return scope.lets[name].value
     if name not in scope.left and name in scope.tensors:
         entry = scope.tensors[name]
-        if entry.rank:
+        if entry.rank > 0:
             message = f"expected a scalar but found a tensor expression: {name} has {entry.rank} dimensions"
             scope.reporter.error("semantic-scalar-expected", message, span, f"give a subscript for each, as in {name}(i)")
             return None
-        return None if entry.dtype is None else Typed(Read(entry.version, (), span), entry.dtype)
+        return None if entry.dtype is None or entry.rank else Typed(Read(entry.version, (), span), entry.dtype)
     plain = build_index_or_size(scope, syntax)
     return None if plain is None else Typed(Cast(plain, I32, span), I32)
 
@@ -152,8 +152,9 @@ def _build_apply(scope: Scope, syntax: Apply) -> Typed | None:
     if name in BUILTIN_ARITY:
         return _build_builtin(scope, syntax)
     scope.report_undefined(name, syntax.name_span)
-    for arg in syntax.args:  # find the errors in there too
-        build_value(scope, arg)
+    for arg in syntax.args:  # find the errors in there too, but a name alone may be a tensor that was meant for a call
+        if not isinstance(arg, Name):
+            build_value(scope, arg)
     return None
 
 
@@ -166,6 +167,8 @@ def _report_tensor_expected(scope: Scope, syntax: Apply, what: str) -> None:
 def _build_read(scope: Scope, syntax: Apply) -> Read | None:
     entry, found = scope.tensors[syntax.name], len(syntax.args)
     subscript_list = [subscripts.build_subscript(scope, arg) for arg in syntax.args]
+    if entry.rank < 0:
+        return None
     if entry.rank == 0 and found:
         _report_tensor_expected(scope, syntax, "scalar")
         return None

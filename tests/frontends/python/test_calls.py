@@ -11,6 +11,8 @@ import pytest
 import polyc
 from polyc.diagnostics import PolycError
 from polyc.frontends.python import read_function
+from polyc.ir.expr import evaluate
+from polyc.ir.interpret import interpret
 
 
 @polyc.op
@@ -70,6 +72,39 @@ def crossed(m: "f32[A, B]"):
     return n
 
 
+def norm(v: "f32[N]"):
+    q += v[i]
+    y[i] = v[i] / q
+    return y
+
+
+def ping(X):
+    Y = pong(X)
+    return Y
+
+
+def pong(X):
+    Y = ping(X)
+    return Y
+
+
+@polyc.op
+def scaled(X: "f32[M, N]", s: "f32"):
+    Y[m, n] = X[m, n] * s
+    return Y
+
+
+@polyc.op
+def ints(X: "i32[M, N]", s: "i32"):
+    Y[m, n] = X[m, n] * s
+    return Y
+
+
+layer = linear.bind(b=np.zeros(3, np.float32))
+product = polyc.einsum_operator("ij,ij->ij")
+text = polyc.compile("def text(float(M, N) X) -> (S, D) { S(m) +=! X(m, n)  D(n) +=! X(m, n) }")
+
+
 def draw(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
 
@@ -121,7 +156,6 @@ def _read(body: str) -> None:
         ("y = linear(x, w, b, z=b)", "semantic-call", "has no parameter z"),
         ("y = linear(x, W=w, X=x, b=b)", "semantic-call", "given twice"),
         ("y = linear(x + x, w, b)", "semantic-call", "must be the name of a tensor"),
-        ("y = linear(x, w, b)", "semantic-call", "K of linear is dimension 1 of x and 1 of w"),
         ("y = linear(b, w, b)", "semantic-rank", "X of linear has 2 dimensions"),
         ("y = linear(n, w, b)", "type-call", "X of linear is f32, and n is i32"),
         ("y = leaky(x, slope=b[0])", "semantic-call", "slope takes a number"),
@@ -129,6 +163,18 @@ def _read(body: str) -> None:
         ("with polyc.where(0 <= i < 3):\n    y = leaky(x)", "semantic-call", "whole tensors"),
         ("y = f(x)", "semantic-recursion", "f calls itself"),
         ("y = leaky(b)", "semantic-rank", "b"),
+        ("y = ping(x)", "semantic-recursion", "ping calls itself: ping → pong → ping"),
+        ("y = layer(x)", "semantic-call", "linear has inputs that are bound"),
+        ("y = product(x, x)", "semantic-call", "the program of einsum is not known"),
+        ("y = leaky(moments(x))", "semantic-call", "moments returns 2 tensors, and an argument is one"),
+        ("y, y = moments(x)", "semantic-call", "have the same name"),
+        ("z = leaky(x)\nz[0, 0] = 1\ny[i] = z[i, 0]", "semantic-call-part", "z is the result of a call"),
+        ("z[0] = 1\ny = norm(z)\nz[i + 1] = b[i]", "semantic-call-part", "z is given to a call above"),
+        ("y[i, j] = z[i, j] + x[i, j]\nz = leaky(y)", "semantic-undefined", "z"),
+        ("y = scaled(x, 'a')", "semantic-expression", ""),
+        ("y = scaled(x, n)", "semantic-rank", "s of scaled has 0 dimensions"),
+        ("y = scaled(x, i)", "semantic-call", "must be the name of a tensor"),
+        ("y = ints(n, 0.5)", "type-call", "s of ints is i32, and the argument is f64"),
     ],
 )
 def test_calls_that_do_not_fit(body: str, code: str, words: str) -> None:
@@ -137,3 +183,76 @@ def test_calls_that_do_not_fit(body: str, code: str, words: str) -> None:
     found = {d.code: d.message for d in caught.value.diagnostics}
     assert code in found, caught.value
     assert words in str(caught.value)
+
+
+def smoothed(a: "f32[N]", w: "f32[K]"):
+    s[i] += a[i + k - 1] * w[k]  # starts at 1
+    return s
+
+
+@polyc.op
+def windows(a: "f32[N]", w: "f32[K]"):
+    t[i] = a[i - 2]  # the tensor starts at 2, and what is called sees it from 0 on
+    u = smoothed(t, w)
+    u = norm(u)
+    v[i] = u[i] * u.shape[0]
+    return v
+
+
+def test_what_is_called_counts_from_zero() -> None:
+    a, w = draw(12), draw(3)
+    u = np.correlate(a, w, "valid")
+    np.testing.assert_allclose(windows(a, w), u / u.sum() * len(u), rtol=1e-4)
+
+
+@polyc.op
+def mixed(x: "f32[M, N]", y: "f32[M2, N]"):
+    sums, _ = text(x)
+    z = scaled(scaled(y, 2), x.shape[1])
+    r[m, n] = z[m, n] + sums[m]
+    return r
+
+
+def test_text_numbers_and_calls_in_calls() -> None:
+    x, y = draw(3, 4), draw(3, 4)
+    np.testing.assert_allclose(mixed(x, y), y * 8 + x.sum(1)[:, None], rtol=1e-5)
+    names = {t.base for t in mixed.program.tensors}
+    assert "S" in names and "D" not in names  # what is not used is not computed
+
+
+@polyc.op
+def unified(x: "f32[M, K]", w: "f32[N, L]", b: "f32[N]"):
+    y = linear(x, w, b)
+    return y
+
+
+def test_sizes_that_a_call_unifies_are_checked() -> None:
+    x, w, b = draw(3, 4), draw(5, 4), draw(5)
+    np.testing.assert_allclose(unified(x, w, b), x @ w.T + b, rtol=1e-4, atol=1e-5)
+    with pytest.raises(PolycError, match="dimension 1 of W of linear is declared as 4, but index i1 runs from 0 to before 7"):
+        unified(x, draw(5, 7), b)
+    kernel = unified.specialize()  # for all sizes
+    np.testing.assert_allclose(kernel(x, w, b), x @ w.T + b, rtol=1e-4, atol=1e-5)
+    with pytest.raises(PolycError, match="dimension 1 of W of linear is declared as K"):
+        kernel(x, draw(5, 7), b)
+
+
+def test_unused_results_are_warned_of() -> None:
+    def f(x: "f32[M, N]"):
+        mean, var = moments(x)  # noqa: RUF059
+        return mean
+
+    with pytest.warns(polyc.PolycWarning, match="var, a result of moments, is not used"):
+        operator = polyc.op(f)
+    assert {t.base for t in operator.program.tensors} == {"x", "s", "mean"}
+
+
+@pytest.mark.parametrize("operator", [network, normalized, four_times, crossed, windows, mixed])
+def test_calls_agree_with_the_reference_interpreter(operator: polyc.Operator) -> None:
+    sizes = dict.fromkeys(operator.program.sizes, 6) | {"K": 3}
+    inputs = {
+        p: draw(*(evaluate(e, sizes) for e in operator.program.tensor(p).shape or ())) for p in operator.program.parameters
+    }
+    expected = interpret(operator.program, inputs)
+    got = operator(*inputs.values())
+    np.testing.assert_allclose(got, expected[operator.program.returns[0].name], rtol=1e-4, atol=1e-5)

@@ -1,0 +1,405 @@
+"""Calls between operators: the statements of one Program become part of another, under new names.
+
+Both notations use it.  A called Program is spliced in where the call stands, so that range inference, the scheduler and the
+proofs see one program:
+
+    before  ``h = linear(x, w)``    with ``def linear(float(M, K) X, float(N, K) W) -> (H) { H(m, n) +=! X(m, k) * W(n, k) }``
+    after   ``linear.1.H(m, n) +=! x(m, k) * w(n, k)``    and ``h`` names ``linear.1.H``
+
+Parameters become the tensors that are given, size symbols the extents of those, and everything else gets a name that no user
+can write.  Where an extent has to equal another, or a tensor does not start at 0, the tensor is copied into one of the
+declared shape: range inference then checks the extents as it does for every declaration, and the copy is inlined again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from polyc.diagnostics import Diagnostic, Span
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, int_const, reads, rewrite, substitute, walk
+from polyc.ir.program import Condition, Exists, Program, RangeClause, Reduction, Return, Statement, Tensor, Where
+from polyc.ir.program import element_names as name_elements
+from polyc.ir.simplify import define_sizes, simplify
+from polyc.ir.types import DType
+
+MAX_STATEMENTS = 2048
+"""Statements that a program may have after calls are read in place: f that calls g twice, that calls h twice, doubles."""
+
+
+class Interval(NamedTuple):
+    """``lower <= x < lower + extent`` over sizes: `polyc.poly.ranges.Interval`, without the mathematics behind it."""
+
+    lower: Expr
+    extent: Expr
+
+
+class CallFault(Exception):
+    """What is wrong with a call; the front end adds the place."""
+
+    def __init__(self, code: str, message: str, help: str, argument: str | None = None) -> None:
+        super().__init__(message)
+        self.code, self.message, self.help = code, message, help
+        self.argument = argument
+        """The parameter of the callee whose argument is at fault, where it is one."""
+
+
+class Incomplete(Exception):
+    """An argument needs a tensor whose statement has an error, which is reported there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A tensor version of the caller that stands for a parameter, and the user's name of it."""
+
+    version: str
+    shown: str
+    span: Span
+    is_weak: bool = False
+    """Made of literals only: it takes the parameter's element type."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """A result of a call: the user's name of it, the callee, and the place of the name."""
+
+    name: str
+    callee: str
+    span: Span
+
+
+@dataclass(slots=True)
+class Caller:
+    """What a front end knows of the program that it is reading, up to the call."""
+
+    sizes: Sequence[str]
+    tensors: Mapping[str, Tensor]
+    """All versions so far by name."""
+    statements: Sequence[Statement]
+    intervals: dict[str, tuple[Interval, ...]]
+    """Versions whose ranges earlier calls have needed; kept by the front end from call to call."""
+    spell: Callable[[DType], str] = str
+    """The name of an element type in the notation of the caller."""
+    callees: dict[int, tuple[Program, dict[str, tuple[Interval, ...]]]] = field(default_factory=dict)
+    """Ranges of called programs, by identity; kept by the front end, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inlined:
+    """What a call adds to the program of its caller; `results` are versions in the order of the callee's returns."""
+
+    tensors: tuple[Tensor, ...]
+    statements: tuple[Statement, ...]
+    results: tuple[Tensor, ...]
+
+
+def inline_program(callee: Program, arguments: Mapping[str, Argument], caller: Caller, number: int, span: Span) -> Inlined:
+    """The statements of `callee` for `arguments` (by parameter); `number` tells the calls of one caller apart.
+
+    Raises `CallFault` where the arguments do not fit, and PolycError where ranges of the caller so far, or of the callee,
+    cannot be inferred; `Incomplete` where an error stands in the caller's statements.
+    """
+    if len(caller.statements) + len(callee.statements) > MAX_STATEMENTS:
+        message = f"with {callee.name} the calls of this program grow to more than {MAX_STATEMENTS} statements"
+        raise CallFault("budget-calls", message, "call operators that call others fewer times, or compile the parts apart")
+    accumulated = next((r for r in callee.returns if r.initial is not None), None)
+    if accumulated is not None:
+        message = f"{callee.name} adds to what its result {accumulated.name} holds before, and a call has no such array"
+        raise CallFault("semantic-call", message, f"let {callee.name} set the starting value of {accumulated.name} itself")
+    for p in callee.parameters:
+        _check_argument(callee, callee.tensor(p), arguments[p], caller)
+    extents = {p: _find_intervals(arguments[p].version, caller) for p in callee.parameters}
+    sizes = _bind_sizes(callee, arguments, extents, caller)
+    prefix = f"{callee.name}.{number}"
+    splice = _Splice(callee, prefix, sizes, {*caller.sizes, *(t.base for t in caller.tensors.values())})
+    copies = [
+        _copy_argument(callee, callee.tensor(p), arguments[p], extents[p], splice)
+        for p in callee.parameters
+        if not _fits(callee.tensor(p), arguments[p], extents[p], sizes, caller)
+    ]
+    names = {t.name: f"{prefix}.{t.name}" for t in callee.tensors if t.role not in ("input", "accumulated")}
+    names |= {p: arguments[p].version for p in callee.parameters} | {t.base_parameter: t.tensor.name for t in copies}
+    splice.names = names
+    tensors = [c.tensor for c in copies]
+    tensors += [splice.tensor(t) for t in callee.tensors if t.role not in ("input", "accumulated")]
+    statements = [c.statement for c in copies] + [splice.statement(s) for s in callee.statements]
+    results: list[Tensor] = []
+    if id(callee) not in caller.callees:
+        caller.callees[id(callee)] = callee, infer_intervals(callee)
+    inferred = caller.callees[id(callee)][1]
+    by_name = {t.name: t for t in tensors}
+    for r in callee.returns:
+        result = by_name[names[r.version]]
+        intervals = tuple(Interval(splice.size(i.lower), splice.size(i.extent)) for i in inferred[r.version])
+        if any(i.lower != int_const(0) for i in intervals):
+            origin = tuple(i.lower for i in intervals)
+            copied = Tensor(f"{result.name}.0", result.dtype, result.rank, None, "temporary", result.base, span)
+            statements.append(_copy(copied, result.name, origin, span, splice.taken))
+            tensors.append(copied)
+            result = copied
+        caller.intervals[result.name] = tuple(Interval(int_const(0), i.extent) for i in intervals)
+        results.append(result)
+    return Inlined(tuple(tensors), tuple(statements), tuple(results))
+
+
+def copy_tensor(source: Tensor, target: Tensor, span: Span, taken: Collection[str]) -> Statement:
+    """``target[i, …] = source[i, …]`` for a tensor that starts at 0, with indices that have no name of `taken`."""
+    return _copy(target, source.name, (int_const(0),) * source.rank, span, taken)
+
+
+def drop_unused_calls(
+    program: Program, made: Mapping[str, str], results: Mapping[str, CallResult]
+) -> tuple[Program, list[Diagnostic]]:
+    """The program without statements of calls that nothing needs, and a warning for each result that is not used.
+
+    `made` has the name of the callee for each version that a call has made, `results` those that the caller has names for."""
+    reading: dict[str, set[str]] = {}
+    for s in program.statements:
+        reading.setdefault(s.target, set()).update(r.tensor for r in _all_reads(s))
+    live = {r.version for r in program.returns} | {t for t in reading if t not in made}
+    stack = list(live)
+    while stack:
+        fresh = reading.get(stack.pop(), set()) - live
+        live |= fresh
+        stack.extend(fresh)
+    unused = {t for t in made if t not in live}
+    if not unused:
+        return program, []
+    statements = tuple(s for s in program.statements if s.target not in unused)
+    kept = replace(
+        program,
+        statements=tuple(replace(s, name=f"S{n}") for n, s in enumerate(statements)),
+        tensors=tuple(t for t in program.tensors if t.name not in unused),
+    )
+    help = "return it or read it; a result that is not wanted is given a name with _ in front"
+    return kept, [
+        Diagnostic("semantic-unused-result", f"{r.name}, a result of {r.callee}, is not used", r.span, help, "warning")
+        for version, r in results.items()
+        if version in unused and not r.name.startswith("_")
+    ]
+
+
+def infer_intervals(program: Program) -> dict[str, tuple[Interval, ...]]:
+    """Lower bounds and extents of all tensor versions, over the program's own sizes.  Raises what `infer_ranges` raises."""
+    from polyc.poly.infer import infer_ranges  # brings isl, which texts without calls do without
+
+    sized = define_sizes(program)
+    ranges = infer_ranges(sized)
+    defined: dict[str, Expr] = {}
+    for name, expr in sized.defined_sizes:
+        defined[name] = substitute(expr, {}, defined)
+
+    def spell(expr: Expr) -> Expr:
+        return simplify(substitute(expr, {}, defined))
+
+    return {
+        name: tuple(Interval(spell(i.lower), spell(i.extent)) for i in intervals) for name, intervals in ranges.tensors.items()
+    }
+
+
+def _all_reads(s: Statement) -> Iterable[Read]:
+    yield from reads(s.value)
+    for e in s.subscripts:
+        yield from reads(e)
+    if s.reduction is not None:
+        yield from reads(s.reduction.init)
+    for w in s.where:
+        if isinstance(w, Exists):
+            yield from reads(w.value)
+
+
+def _check_argument(callee: Program, parameter: Tensor, argument: Argument, caller: Caller) -> None:
+    given = caller.tensors[argument.version]
+    if given.rank != parameter.rank:
+        message = (
+            f"{parameter.base} of {callee.name} has {_count(parameter.rank)}, and {argument.shown} has {_count(given.rank)}"
+        )
+        help = "give a tensor with one dimension for each, or read the elements that are meant into one first"
+        raise CallFault("semantic-rank", message, help, parameter.name)
+    if given.dtype != parameter.dtype and not argument.is_weak:
+        wanted, found = caller.spell(parameter.dtype), caller.spell(given.dtype)
+        message = f"{parameter.base} of {callee.name} is {wanted}, and {argument.shown} is {found}"
+        raise CallFault("type-call", message, f"cast it first, in a tensor of its own: {wanted}(…)", parameter.name)
+
+
+def _count(rank: int) -> str:
+    return f"{rank} dimension{'s' if rank != 1 else ''}"
+
+
+def _find_intervals(version: str, caller: Caller) -> tuple[Interval, ...]:
+    """Where a version of the caller starts and how far it extends: declared, known from an earlier call, or inferred now."""
+    tensor = caller.tensors[version]
+    if tensor.shape is not None:
+        return tuple(Interval(int_const(0), e) for e in tensor.shape)
+    if version not in caller.intervals:
+        caller.intervals |= infer_intervals(_slice_program(version, caller))
+    return caller.intervals[version]
+
+
+def _slice_program(version: str, caller: Caller) -> Program:
+    """The statements that `version` needs, from tensors whose shapes are known on."""
+    writers: dict[str, list[Statement]] = {}
+    for s in caller.statements:
+        writers.setdefault(s.target, []).append(s)
+    inputs: dict[str, Tensor] = {}
+    inside: dict[str, Tensor] = {}
+    stack = [version]
+    while stack:
+        name = stack.pop()
+        if name in inputs or name in inside:
+            continue
+        tensor = caller.tensors[name]
+        known = caller.intervals.get(name)
+        is_based = known is not None and all(i.lower == int_const(0) for i in known)
+        if name not in writers and tensor.role not in ("input", "accumulated"):
+            raise Incomplete
+        if tensor.role in ("input", "accumulated") or (is_based and name != version):
+            shape = tensor.shape if known is None else tuple(i.extent for i in known)
+            inputs[name] = replace(tensor, role="input", shape=shape)
+            continue
+        inside[name] = replace(tensor, role="output" if name == version else "temporary")
+        stack += [r.tensor for s in writers[name] for r in _all_reads(s)]
+    chosen = [s for s in caller.statements if s.target in inside]
+    return Program(
+        name="call",
+        sizes=tuple(caller.sizes),
+        tensors=(*inputs.values(), *inside.values()),
+        parameters=tuple(inputs),
+        returns=(Return(version, version),),
+        statements=tuple(replace(s, name=f"S{n}") for n, s in enumerate(chosen)),
+    )
+
+
+def _bind_sizes(
+    callee: Program, arguments: Mapping[str, Argument], extents: Mapping[str, tuple[Interval, ...]], caller: Caller
+) -> dict[str, Expr]:
+    """The extent that each size symbol of the callee stands for; declared ones before inferred ones."""
+    sizes: dict[str, Expr] = {}
+    is_declared = {p: caller.tensors[arguments[p].version].shape is not None for p in callee.parameters}
+    for p in sorted(callee.parameters, key=lambda p: not is_declared[p]):
+        for extent, interval in zip(callee.tensor(p).shape or (), extents[p], strict=True):
+            if isinstance(extent, Size):
+                sizes.setdefault(extent.name, interval.extent)
+    for p in callee.parameters:
+        for d, (extent, interval) in enumerate(zip(callee.tensor(p).shape or (), extents[p], strict=True)):
+            wanted = simplify(substitute(extent, {}, sizes))
+            if isinstance(wanted, Const) and isinstance(interval.extent, Const) and wanted != interval.extent:
+                shown = f"dimension {d} of {arguments[p].shown}"
+                message = f"{shown} has extent {interval.extent.value}, and {p} of {callee.name} has {wanted.value} there"
+                raise CallFault("semantic-call", message, "give a tensor of that extent", p)
+    return sizes
+
+
+def _fits(
+    parameter: Tensor, argument: Argument, intervals: Sequence[Interval], sizes: Mapping[str, Expr], caller: Caller
+) -> bool:
+    """Whether a tensor can be read as the parameter as it stands: no other origin, extent or element type."""
+    if caller.tensors[argument.version].dtype != parameter.dtype:
+        return False
+    for extent, interval in zip(parameter.shape or (), intervals, strict=True):
+        if interval.lower != int_const(0):
+            return False
+        if simplify(substitute(extent, {}, sizes)) != simplify(interval.extent):
+            return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    base_parameter: str
+    tensor: Tensor
+    statement: Statement
+
+
+def _copy_argument(
+    callee: Program, parameter: Tensor, argument: Argument, intervals: Sequence[Interval], splice: _Splice
+) -> _Copied:
+    shape = tuple(splice.size(e) for e in parameter.shape or ())
+    base = f"{parameter.base} of {callee.name}"
+    name = f"{splice.prefix}.{parameter.name}"
+    tensor = Tensor(name, parameter.dtype, parameter.rank, shape, "temporary", base, argument.span)
+    statement = _copy(tensor, argument.version, [i.lower for i in intervals], argument.span, splice.taken)
+    if argument.is_weak:
+        statement = replace(statement, value=Cast(statement.value, parameter.dtype, argument.span))
+    return _Copied(parameter.name, tensor, statement)
+
+
+def _copy(target: Tensor, source: str, origin: Sequence[Expr], span: Span, taken: Collection[str]) -> Statement:
+    indices = tuple(Index(find_free(f"i{d}", taken)) for d in range(target.rank))
+    places = tuple(
+        i if low == int_const(0) else simplify(Call("add", (i, low))) for i, low in zip(indices, origin, strict=True)
+    )
+    names = tuple(i.name for i in indices)
+    return Statement("", target.name, indices, names, Read(source, places, span), None, (), span)
+
+
+def find_free(name: str, taken: Collection[str]) -> str:
+    """`name`, with as many _ behind it as make it new."""
+    while name in taken:
+        name += "_"
+    return name
+
+
+class _Splice:
+    """Names of the callee as the caller's program has them."""
+
+    def __init__(self, callee: Program, prefix: str, sizes: Mapping[str, Expr], taken: set[str]) -> None:
+        self.prefix = prefix
+        self.taken = taken
+        self.sizes = sizes
+        self.names: dict[str, str] = {}
+        indices = {i for s in callee.statements for i in s.indices}
+        self.indices = {i: f"{prefix}.{i}" for i in indices if i in taken}
+
+    def size(self, expr: Expr) -> Expr:
+        """An expression over sizes of the callee, over those of the caller."""
+        return simplify(substitute(expr, {}, self.sizes))
+
+    def tensor(self, t: Tensor) -> Tensor:
+        shape = None if t.shape is None else tuple(self.size(e) for e in t.shape)
+        return replace(t, name=self.names[t.name], shape=shape, role="temporary")
+
+    def statement(self, s: Statement) -> Statement:
+        target = self.names[s.target]
+        subscripts = tuple(self._expr(e) for e in s.subscripts)
+        reduction = s.reduction
+        if reduction is not None:
+            old, new = s.element_names, name_elements(target, subscripts)
+            reduction = Reduction(reduction.op, self._expr(reduction.init, dict(zip(old, new, strict=True))))
+        return replace(
+            s,
+            target=target,
+            subscripts=subscripts,
+            indices=tuple(self.indices.get(i, i) for i in s.indices),
+            value=self._expr(s.value),
+            reduction=reduction,
+            where=tuple(self._clause(w) for w in s.where),
+        )
+
+    def _expr(self, expr: Expr, elements: Mapping[str, str] | None = None) -> Expr:
+        indices = self.indices if elements is None else {**self.indices, **elements}
+        if not any(isinstance(n, Read | Index | Size) for n in walk(expr)):
+            return expr
+
+        def rule(node: Expr) -> Expr | None:
+            match node:
+                case Read():
+                    return replace(node, tensor=self.names[node.tensor])
+                case Size():
+                    return self.sizes[node.name]
+                case Index() if node.name in indices:
+                    return replace(node, name=indices[node.name])
+            return None
+
+        return rewrite(expr, rule)
+
+    def _clause(self, clause: Where) -> Where:
+        match clause:
+            case RangeClause():
+                index = self.indices.get(clause.index, clause.index)
+                return RangeClause(index, self._expr(clause.lower), self._expr(clause.upper), clause.span)
+            case Condition():
+                return Condition(self._expr(clause.condition), clause.span)
+            case Exists():
+                return Exists(self._expr(clause.value), clause.span)

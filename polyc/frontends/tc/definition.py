@@ -1,0 +1,67 @@
+"""What is known of one definition after the statements so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from polyc.diagnostics import Span
+from polyc.frontends.calls import CallResult, Interval
+from polyc.frontends.tc.scope import Reporter, Scope, TensorEntry
+from polyc.ir.expr import Expr
+from polyc.ir.program import Program, Statement, Tensor
+from polyc.ir.types import DType
+
+ReadCallee = Callable[[str], Program | None]
+"""The Program of another definition of the text by name; None where it has errors.  Raises `CallFault` for recursion."""
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """What the list of results declares."""
+
+    dtype: DType | None
+    rank: int
+    shape: tuple[Expr, ...]
+
+
+@dataclass(slots=True)
+class Definition:
+    """Names, versions and statements so far."""
+
+    reporter: Reporter
+    sizes: dict[str, Span] = field(default_factory=dict)
+    parameters: dict[str, Span] = field(default_factory=dict)
+    returns: dict[str, Annotation | None] = field(default_factory=dict)
+    names: frozenset[str] = frozenset()
+    forward: dict[str, TensorEntry] = field(default_factory=dict)
+    """Tensors that may be read above their first assignment, as that will define them."""
+    current: dict[str, TensorEntry] = field(default_factory=dict)
+    n_versions: dict[str, int] = field(default_factory=dict)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    initial: dict[str, str] = field(default_factory=dict)
+    statements: list[Statement] = field(default_factory=list)
+    operators: frozenset[str] = frozenset()
+    """Names of the definitions of the text."""
+    read_callee: ReadCallee | None = None
+    n_calls: int = 0
+    intervals: dict[str, tuple[Interval, ...]] = field(default_factory=dict)
+    """Versions whose ranges a call has needed, so that no more parts may be assigned."""
+    callees: dict[int, tuple[Program, dict[str, tuple[Interval, ...]]]] = field(default_factory=dict)
+    is_incomplete: bool = False
+    """Whether it calls a definition that has errors, which are reported there."""
+    made: dict[str, str] = field(default_factory=dict)
+    """Callee by version that a call has made."""
+    results: dict[str, CallResult] = field(default_factory=dict)
+    """By version, the results of calls."""
+
+
+def next_version(d: Definition, name: str) -> str:
+    """The name of the version that the next assignment to `name` makes."""
+    count = d.n_versions.get(name, 0)
+    return f"{name}.{count}" if count else name
+
+
+def make_scope(d: Definition) -> Scope:
+    """What names mean in the next statement."""
+    return Scope(d.reporter, d.sizes, {**d.forward, **d.current}, d.names, operators=d.operators - d.names)
