@@ -48,7 +48,8 @@ def refine_rows(rows: Node, scop: Scop, target: Target, options: Options, consta
     # Bands directly inside bands are one band: tiling sees all members at once.
     node = merge_bands(node)
     # Copies go under the loops that their elements move with, while bands are still whole.
-    scop, node, remarks = pack_operands(scop, node, target, options, constants)
+    packed = pack_operands(scop, node, target, options, constants)
+    scop, node, remarks = packed.scop, packed.rows, packed.remarks
     prepared: tuple[Prepared, ...] = ()
     if constants:
         # Copies of constants are made when the operator is bound; the bands around them close up.
@@ -58,7 +59,7 @@ def refine_rows(rows: Node, scop: Scop, target: Target, options: Options, consta
     rows = node
     # Initial values go directly above the outermost reduction member, before loops are cut into tiles and points.
     node = place_initial_values(node, scop)
-    planner = Planner(scop, target, options)
+    planner = Planner(scop, target, options, packed.tiles)
     plan = planner.plan(node)
     remarks += planner.remarks
     if options.parallel:

@@ -1,79 +1,83 @@
-"""Estimated cycles of one reduction under a choice of its vector index: arithmetic, copies, stores, masks.
+"""Estimated cycles of a sum of products under a choice of vector, register tile and copies, on one core.
 
-Rough on purpose: it only has to rank a handful of choices, and every constant was measured on the kernels it ranks.
+Rough on purpose: it only has to rank choices.  Constants were measured on the kernels that they rank; what depends on the
+machine comes from `Target`.  Each function returns cycles unless its name says bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import dataclass
+from math import gcd
 
-from polyc.ir.expr import Index, Select, walk
-from polyc.poly.scop import ScopStatement
-from polyc.scheduler.accesses import AccessMotion, index_trips
+from polyc.target import Target
 
-TRANSPOSING_COPY = 1.2
-"""Cycles per element of a copy that transposes."""
+TRANSPOSING_COPY, PLAIN_COPY, SCATTERED_COPY = 0.45, 0.15, 3.0
+"""Per element of a copy: through register transposes, along memory on both sides, one element at a time."""
+
+COPY_START = 150
+"""For the loops around a copy."""
+
+TILE_START = 14
+"""For addresses, first loads and the last additions of one register tile."""
+
+TRANSPOSED_STORE = 40
+"""Per vector of a tile whose rows, not lanes, are consecutive in memory: shuffles and masked stores of 16 rows."""
 
 NEAR_STORE, FAR_STORE, FAR_STRIDE = 1.0, 4.0, 2048
-"""Cycles per element of a store along a longer stride, below and from that many bytes (sets of the cache collide)."""
+"""Per element of a store along a longer stride, below and from that many bytes (sets of the cache collide)."""
+
+L2_BYTES, L3_BYTES, L3_STRIDED_BYTES = 40.0, 12.0, 5.0
+"""Bytes per cycle of one core from each cache; strided: by lines that no prefetcher foresees."""
+
+PAGE = 4096
+"""Bytes whose addresses choose the set of a first-level cache: that cache has one way for each so many bytes."""
+
+BORDER_SLOWDOWN = 0.8
+"""Part by which a tile with tests in it takes longer."""
 
 
-def _volume(s: ScopStatement, indices: Iterable[str]) -> int:
-    trips, result = index_trips(s), 1
-    for i in indices:
-        result *= trips[i]
-    return result
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Bytes that one step of a register tile reads of an operand, and where they come from."""
+
+    bytes: float
+    rate: float
+    """Bytes per cycle; infinite where the first-level cache holds them."""
+
+    @property
+    def cycles(self) -> float:
+        return self.bytes / self.rate
 
 
-def cycles_along(
-    s: ScopStatement,
-    motions: list[AccessMotion],
-    operand: AccessMotion,
-    vector: str,
-    lanes: int,
-    itemsize: int,
-    is_packed: bool,
-) -> float:
-    """Estimated cycles: two vector multiply-adds each, the copy, and the stores (lane by lane along a longer stride)."""
-    trip = index_trips(s)[vector]
-    compute = _volume(s, s.indices) / (2 * lanes) * (-(-trip // lanes) * lanes / trip)
-    if _volume(s, (i for i in s.left if operand.motion(i) == "invariant")) == 1:
-        compute *= 2  # no row shares the loads
-    copied = _volume(s, (i for i in s.indices if operand.motion(i) != "invariant"))
-    copy = 0.0 if not is_packed else copied * (0.25 if operand.motion(vector) == "unit" else TRANSPOSING_COPY)
-    store = 0.1
-    if motions[0].motion(vector) != "unit":
-        store = FAR_STORE if _store_stride(s, vector) * itemsize >= FAR_STRIDE else NEAR_STORE
-    masks = 0.0
-    if _is_tested(s, vector):  # a border or mask that moves with the lanes: one mask per vector and row tile
-        rows = max(1, min(14, _volume(s, (i for i in s.left if operand.motion(i) == "invariant"))))
-        masks = _volume(s, s.indices) / lanes / rows
-    return compute + copy + masks + _volume(s, s.left) * store
+def stream(bytes_per_step: float, footprint: float, target: Target, stride: int = 0) -> Stream:
+    """A stream over `footprint` bytes that is repeated; `stride`: bytes between steps where lines do not follow each other."""
+    if footprint <= 0.7 * target.l1 and not collides(footprint, stride, target.l1, target):
+        return Stream(bytes_per_step, float("inf"))
+    if footprint <= 0.7 * target.l2 and not collides(footprint, stride, target.l2, target):
+        return Stream(bytes_per_step, L2_BYTES)
+    return Stream(bytes_per_step, L3_STRIDED_BYTES if stride else L3_BYTES)
 
 
-def _store_stride(s: ScopStatement, vector: str) -> int:
-    """Elements between two lanes of a store along `vector`."""
-    trips, stride = index_trips(s), 1
-    for sub in reversed(s.subscripts):
-        names = [n.name for n in walk(sub) if isinstance(n, Index)]
-        if vector in names:
-            return stride
-        for name in names:
-            stride *= trips[name]
-    return stride
+def collides(footprint: float, stride: int, size: int, target: Target) -> bool:
+    """Whether lines `stride` bytes apart fall into so few sets of a cache that it cannot hold them."""
+    if stride < target.cache_line:
+        return False
+    ways = max(8, target.l1 // PAGE) if size == target.l1 else 8
+    sets = size // (ways * target.cache_line)
+    reached = sets if stride % target.cache_line else sets // gcd(stride // target.cache_line, sets)
+    return footprint / target.cache_line > 1.25 * reached * ways
 
 
-def _is_tested(s: ScopStatement, vector: str) -> bool:
-    """Whether a selection asks for the vector index."""
-    tests = (e.condition for e in walk(s.value) if isinstance(e, Select))
-    return any(isinstance(n, Index) and n.name == vector for test in tests for n in walk(test))
+def step_cycles(rows: int, vectors: int, target: Target, straddles: bool) -> float:
+    """One step of the reduction in a register tile whose operands are in the first-level cache."""
+    loads = vectors * (1.3 if straddles else 1.0) + rows
+    return max(rows * vectors / target.fma_per_cycle, loads / 2, float(target.fma_latency))
 
 
-def cycles_along_reduction(s: ScopStatement, motions: list[AccessMotion], lanes: int) -> float:
-    """The same with a reduction index as the vector, everything in place: lanes are summed up for every result."""
-    trips = index_trips(s)
-    best = float("inf")
-    for i in s.reduction_indices:
-        if trips[i] >= lanes and all(m.motion(i) == "unit" for m in motions if not m.is_write):
-            best = min(best, 1.3 * _volume(s, s.indices) / (2 * lanes) + 1.5 * _volume(s, s.left))
-    return best
+def store_cycles(rows: int, vectors: int, lanes: int, stride: int, row_stride: int, itemsize: int) -> float:
+    """Writing a register tile; strides in elements along the lanes and along the rows (0: rows are not neighbours)."""
+    if stride == 1:
+        return 1.0 * rows * vectors
+    if row_stride == 1 and rows >= 2:
+        return TRANSPOSED_STORE * vectors * (1.0 if vectors <= 2 else 1.7)
+    return rows * vectors * lanes * (FAR_STORE if stride * itemsize >= FAR_STRIDE else NEAR_STORE)

@@ -1,296 +1,306 @@
-"""Packing as copy statements: a Scop → Scop rewrite that gives a reduction the layout its register tile wants.
+"""Packing as copy statements: a Scop → Scop rewrite that gives a contraction the layout its register tile wants.
 
 Before: ``[P:i, P:j]{ [R:k] S }`` where S reads ``B[j, k]`` along a strided vector index j.
 After:  ``[P:j]{ [P:k] pack ; [P:i]{ [R:k] S } }`` where ``pack: B.packed[k, j] = B[j, k]`` and S reads ``B.packed[k, j]``.
 
 The copy is an ordinary statement: its storage is folded to the panel of one tile of j like that of any other temporary, and
-the proofs see it.  What is packed is the operand that moves with the vector index; the other one is broadcast from its
-place (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS 2008; here with one pack).
+the proofs see it.  A copy has one dimension per linear form of the operand's subscripts (`operands`): windows that overlap
+are stored once, with the border that padding adds and with elementwise functions computed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from polyc.config import Options
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Const, Expr, Index, Read, reads, rewrite
+from polyc.ir.expr import Index, Read, rewrite, type_of
 from polyc.ir.program import Statement, Tensor
-from polyc.poly.domains import project_domain, stays_inside
+from polyc.poly.domains import box_domain, project_domain, stays_inside
 from polyc.poly.ranges import StatementRanges
 from polyc.poly.rows import Band, Leaf, Member, Node, Row, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement, extract_scop
-from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
-from polyc.scheduler.costs import cycles_along, cycles_along_reduction
+from polyc.scheduler.accesses import index_trips
+from polyc.scheduler.contraction import Choice, choose, describe, find_contraction
+from polyc.scheduler.operands import Form, Operand, form_expr, form_interval, form_name, over_forms
 from polyc.scheduler.parallel import MINIMUM_ITERATIONS
+from polyc.scheduler.tiling import RegisterTile
 from polyc.target import Target
-
-MINIMUM_REUSE = 16
-"""Rows that must share a packed element before the copy of a strided operand is considered."""
-
-MINIMUM_UNIT_REUSE = 96
-"""The same for an operand that could be read in place."""
-
-
-MINIMUM_CONSTANT_REUSE = 2
-"""The same for an operand that never changes: its copy is made once, so it costs nothing at a call."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice:
-    """Pack `read` of statement `s` so that `order` (original indices, the vector index last) is its layout."""
+class Packed:
+    """The program with its copies, and the register tiles that were chosen with them, by statement."""
 
-    s: ScopStatement
-    read: Read
-    vector: str
-    order: tuple[str, ...]
-    reason: str
+    scop: Scop
+    rows: Node
+    tiles: dict[str, RegisterTile] = field(default_factory=dict)
+    remarks: list[Remark] = field(default_factory=list)
 
 
-def pack_operands(
-    scop: Scop, rows: Node, target: Target, options: Options, constants: frozenset[str] = frozenset()
-) -> tuple[Scop, Node, list[Remark]]:
-    """Add a copy statement for each operand that is worth packing, under the loops that its elements move with.
+def pack_operands(scop: Scop, rows: Node, target: Target, options: Options, constants: frozenset[str] = frozenset()) -> Packed:
+    """Choose how to compute each contraction, and add a copy statement for each operand that is worth one.
 
     `constants` are inputs whose copies will not be made at each call."""
-    remarks: list[Remark] = []
-    for leaf, bands in list(_leaves(rows, ())):
-        s = scop.statement(leaf)
-        choice = _choose(s, bands, scop, target, options, constants)
-        if choice is None:
-            continue
-        packed = _add_copy(scop, choice)
-        if packed is None:
-            continue
-        copy, new_scop = packed
-        placed = _place_copy(rows, choice, copy, new_scop, target)
-        if placed is None:
-            continue
-        scop, rows = new_scop, placed
-        remarks.append(Remark("passed", "pack", f"{choice.read.tensor} by {choice.vector}: {choice.reason}", s.name))
-    return scop, rows, remarks
+    result = Packed(scop, rows)
+    if not options.tile or not options.vectorize:
+        return result
+    for leaf in list(_single_leaves(rows)):
+        contraction = find_contraction(result.scop.statement(leaf), result.scop, target)
+        choice = None if contraction is None or contraction.lanes == 1 else choose(contraction, target, constants)
+        if choice is not None:
+            result = _apply(result, leaf, choice, target)
+    return result
 
 
-def _leaves(node: Node, path: tuple[Band, ...]) -> list[tuple[str, tuple[Band, ...]]]:
-    """Every leaf alone in its innermost band, with the bands around it."""
+def _single_leaves(node: Node) -> list[str]:
+    """Every statement that is alone in its innermost band."""
     match node:
         case Leaf():
-            return [(node.statement, path)]
+            return [node.statement]
         case Sequence():
-            return [leaf for child in node.children if not isinstance(child, Leaf) for leaf in _leaves(child, path)]
+            return [leaf for child in node.children if not isinstance(child, Leaf) for leaf in _single_leaves(child)]
         case Band():
-            return _leaves(node.child, (*path, node))
+            return _single_leaves(node.child)
 
 
-def _choose(
-    s: ScopStatement, bands: tuple[Band, ...], scop: Scop, target: Target, options: Options, constants: frozenset[str]
-) -> _Choice | None:
-    """The operand to pack: the one that moves with the best vector index, unless it is read well from its place."""
-    if s.op != "add" or not s.left or not options.tile or not options.vectorize:
-        return None
-    motions, trips = access_motions(s), index_trips(s)
-    operands = [m for m in motions if not m.is_write]
-    if len(operands) != 2 or any(_has_none(m) for m in operands):
-        return None
-    itemsize = scop.tensors[s.target].dtype.itemsize
-    lanes = max(1, target.lanes(itemsize))
-    best: tuple[float, _Choice | None] = (cycles_along_reduction(s, motions, lanes), None)
-    for vector in s.left:
-        moving = [m for m in operands if m.motion(vector) != "invariant"]
-        if len(moving) != 1 or trips[vector] < lanes // 2:
+def _apply(before: Packed, name: str, choice: Choice, target: Target) -> Packed:
+    result, block = before, choice.block
+    s = before.scop.statement(name)
+    # The row operand first: its copy is made outside of everything that repeats it.
+    for operand, is_vector in ((choice.row_operand, False), (choice.vector_operand, True)):
+        if not (choice.packs_vector if is_vector else choice.packs_rows):
             continue
-        other = next(m for m in operands if m is not moving[0])
-        is_unit = moving[0].motion(vector) == "unit"
-        layout = _plain_indices(moving[0])
-        if not _is_dense(other, s) or (not is_unit and (layout is None or vector not in layout)):
+        copy = _make_copy(result.scop, s, operand, _order_forms(operand, choice, is_vector))
+        placed = None if copy is None else _place(result.rows, copy, choice, is_vector, target)
+        if copy is None or placed is None:
+            if is_vector:
+                block = None
             continue
-        is_constant = moving[0].tensor in constants
-        choice = (
-            None
-            if layout is None or vector not in layout
-            else _make_choice(s, bands, moving[0], vector, layout, target, scop.tensors[moving[0].tensor].shape, is_constant)
-        )
-        if choice is None and not is_unit:
-            continue
-        cycles = cycles_along(s, motions, moving[0], vector, lanes, itemsize, choice is not None and not is_constant)
-        if cycles < best[0]:
-            best = (cycles, choice)
-    return best[1]
+        vector = form_name(copy.forms[-1])
+        tiles = {**result.tiles, copy.name: RegisterTile(vector, choice.lanes, {})}
+        reuse = f"each element is used {_reuse(s, copy.forms)} times"
+        text = f"{operand.read.tensor} by {vector}: {reuse}"
+        remark = Remark("passed", "pack", text, name)
+        result = Packed(copy.scop, placed, tiles, [*result.remarks, remark])
+    sizes = dict(choice.tile)
+    if block is not None:
+        sizes[block[0]] = block[1]
+    tile = RegisterTile(choice.vector, choice.lanes, sizes, order=choice.reduction_order)
+    remarks = [*result.remarks, Remark("analysis", "contraction", describe(choice), name)]
+    return replace(result, tiles={**result.tiles, name: tile}, remarks=remarks)
 
 
-def _make_choice(
-    s: ScopStatement,
-    bands: tuple[Band, ...],
-    operand: AccessMotion,
-    vector: str,
-    layout: tuple[str, ...],
-    target: Target,
-    shape: tuple[Expr, ...],
-    is_constant: bool,
-) -> _Choice | None:
-    """How to pack `operand`, of extents `shape`, for `vector`; None if too few rows share its elements."""
+def _reuse(s: ScopStatement, forms: tuple[Form, ...]) -> int:
     trips = index_trips(s)
-    reuse, depth = 1, 1
-    for i in s.left:
-        reuse *= 1 if i in layout else trips[i]
-    for i in s.reduction_indices:
-        depth *= trips[i] if i in layout else 1
-    is_unit = operand.motion(vector) == "unit"
-    is_read_well = is_unit and target.vector_bits >= 512  # narrow tiles take one cache line of a row, wide ones several
-    minimum = MINIMUM_CONSTANT_REUSE if is_constant else MINIMUM_UNIT_REUSE if is_read_well else MINIMUM_REUSE
-    if depth < 8 or reuse < minimum:
-        return None
-    if is_unit and depth * target.vector_bits // 8 * 4 <= target.l1:
-        return None
-    kept = tuple(i for i in s.left if i in layout and i != vector)
-    order = (*kept, *_reduction_order(s, bands, layout), vector)
-    reason = f"read along a {'unit' if is_unit else 'longer'} stride, each element by {reuse} rows"
-    read = next((r for r in reads(s.value) if r.tensor == operand.tensor and _layout(r) == layout), None)
-    if read is None:  # a constant is added to a subscript
-        return None
-    if not stays_inside(s.domain, s.indices, read.subscripts, shape):
-        return None  # a selection guards the read (the border of a padded one): the copy would read outside of the array
-    return _Choice(s, read, vector, order, reason)
+    moving = {i for form in forms for i, _ in form}
+    result = 1
+    for i in s.indices:
+        result *= 1 if i in moving else trips[i]
+    return result
 
 
-def _has_none(m: AccessMotion) -> bool:
-    return any(c is None for c in m.coefficients)
+def _order_forms(operand: Operand, choice: Choice, is_vector: bool) -> tuple[Form, ...]:
+    """Dimensions of the copy: for a vector operand its vector index last, for rows the reduction along memory."""
+    depth = {i: n for n, i in enumerate(choice.reduction_order)}
+
+    def key(form: Form) -> tuple[int, int]:
+        if is_vector and any(i == choice.vector for i, _ in form):
+            return 2, 0
+        reduced = [depth[i] for i, _ in form if i in depth]
+        plain = bool(reduced) and len(form) == 1
+        return (1, max(reduced)) if plain and (is_vector or not _has_windows(operand)) else (0, operand.forms.index(form))
+
+    return tuple(sorted(operand.forms, key=key))
 
 
-def _is_dense(m: AccessMotion, s: ScopStatement) -> bool:
-    """Whether the broadcast operand can be read in place: affine in every dimension."""
-    return not _has_none(m) and any(m.motion(i) != "invariant" for i in s.indices)
+def _has_windows(operand: Operand) -> bool:
+    return any(len(form) > 1 for form in operand.forms)
 
 
-def _plain_indices(m: AccessMotion) -> tuple[str, ...] | None:
-    """The indices of the dimensions if every subscript is one index alone, all different, or a constant."""
-    names: list[str] = []
-    for c in m.coefficients:
-        if c is not None and not c:
-            continue
-        if c is None or len(c) != 1 or set(c.values()) != {1}:
-            return None
-        names.append(next(iter(c)))
-    return tuple(names) if len(set(names)) == len(names) else None
+# -- the statement
 
 
-def _layout(read: Read) -> tuple[str, ...] | None:
-    if not all(isinstance(sub, Index | Const) for sub in read.subscripts):
-        return None
-    return tuple(sub.name for sub in read.subscripts if isinstance(sub, Index))
+@dataclass(frozen=True, slots=True)
+class _Copy:
+    name: str
+    statement: str
+    """The statement that reads the copy."""
+    forms: tuple[Form, ...]
+    source: str
+    scop: Scop
+    """With the copy in it."""
+
+    @property
+    def indices(self) -> tuple[str, ...]:
+        return tuple(map(form_name, self.forms))
 
 
-def _reduction_order(s: ScopStatement, bands: tuple[Band, ...], layout: tuple[str, ...]) -> list[str]:
-    """Reduction indices of the operand in the order of the loops."""
-    found = []
-    for band in bands:
-        for m in band.members:
-            position = m.rows[s.name].unit_index()
-            if position is not None and s.indices[position] in s.reduction_indices and s.indices[position] in layout:
-                found.append(s.indices[position])
-    return found
-
-
-def _add_copy(scop: Scop, choice: _Choice) -> tuple[str, Scop] | None:
-    """The program with the copy statement and the redirected read, extracted again."""
-    program, ranges, s = scop.program, scop.ranges, choice.s
+def _make_copy(scop: Scop, s: ScopStatement, operand: Operand, forms: tuple[Form, ...]) -> _Copy | None:
+    """The program with a copy of an operand of `s`, extracted again; None where it might read outside of an array."""
+    program, ranges = scop.program, scop.ranges
     original = next(st for st in program.statements if st.name == s.name)
-    # The program's own read (before shifting to zero): same tensor, same indices.
-    candidates = [r for r in reads(original.value) if r.tensor == choice.read.tensor and _layout(r) is not None]
-    match = next((r for r in candidates if set(_layout(r) or ()) == set(choice.order)), None)
-    if match is None:
+    indices = tuple(map(form_name, forms))
+    if len(set(indices)) < len(indices):
         return None
-    tensor = program.tensor(match.tensor)
-    name = f"{tensor.name}.packed.{s.name}"
-    copy_name = f"{s.name}_pack"
+    source = program.tensor(operand.read.tensor)
+    name, copy_name = f"{source.name}.packed.{s.name}", f"{s.name}_pack"
+    if any(t.name == name for t in program.tensors):
+        name = f"{name}.rows"
+    if any(x.name == copy_name for x in program.statements):
+        copy_name = f"{copy_name}_rows"
     own = ranges.statements[s.name]
-    packed = Tensor(name, tensor.dtype, len(choice.order), None, "temporary", f"{tensor.base}.packed", tensor.span)
-    copy = Statement(copy_name, name, tuple(Index(i) for i in choice.order), choice.order, match, None, (), original.span)
-    new_read = Read(name, tuple(Index(i) for i in choice.order), match.span)
-    redirected = replace(original, value=rewrite(original.value, lambda e: new_read if e == match else None))
+    intervals = {i: form_interval(form, own.indices) for i, form in zip(indices, forms, strict=True)}
+    if all(len(form) == 1 for form in forms) and set(indices) <= set(s.indices):
+        domain = project_domain(own.domain, s.indices, copy_name, indices)
+    else:
+        domain = box_domain(copy_name, indices, intervals, ranges.parameters)
+    dtype = type_of(operand.expr, program.types)
+    tensor = Tensor(name, dtype, len(forms), None, "temporary", f"{source.base}.packed", source.span)
+    copy = Statement(copy_name, name, tuple(map(Index, indices)), indices, over_forms(operand), None, (), original.span)
+    read = Read(name, tuple(map(form_expr, forms)), operand.read.span)
+    redirected = replace(original, value=rewrite(original.value, lambda e: read if e == operand.expr else None))
     new_program = replace(
         program,
         statements=tuple(x for st in program.statements for x in ((copy, redirected) if st is original else (st,))),
-        tensors=(*program.tensors, packed),
+        tensors=(*program.tensors, tensor),
     )
-    intervals = {i: own.indices[i] for i in choice.order}
-    copy_ranges = StatementRanges(intervals, project_domain(own.domain, s.indices, copy_name, choice.order))
     new_ranges = replace(
         ranges,
-        statements={**ranges.statements, copy_name: copy_ranges},
-        tensors={**ranges.tensors, name: tuple(intervals[i] for i in choice.order)},
+        statements={**ranges.statements, copy_name: StatementRanges(intervals, domain)},
+        tensors={**ranges.tensors, name: tuple(intervals[i] for i in indices)},
     )
-    return copy_name, extract_scop(new_program, new_ranges)
+    new_scop = extract_scop(new_program, new_ranges)
+    made = new_scop.statement(copy_name)
+    shape = new_scop.tensors[operand.read.tensor].shape
+    if not operand.is_padded:  # what a selection guards in the statement, the copy would read
+        for access in made.accesses:
+            if not stays_inside(made.domain, made.indices, access.read.subscripts, shape):
+                return None
+    return _Copy(copy_name, s.name, forms, operand.read.tensor, new_scop)
 
 
-def _place_copy(node: Node, choice: _Choice, copy: str, scop: Scop, target: Target) -> Node | None:
-    """Put the copy under the members that its elements move with and the statement runs coincidentally."""
+# -- its place
+
+
+def _place(node: Node, copy: _Copy, choice: Choice, is_vector: bool, target: Target) -> Node | None:
+    """The rows with the copy under the loops that its elements move with: for a vector operand those of its columns, for a
+    row operand only those that move both operands, so that no other loop repeats it."""
+    plain = {form[0][0] for form in copy.forms if form[0][1] == 1 and len(form) == 1}
+    other = choice.row_operand if is_vector else choice.vector_operand
+    if is_vector and not _is_small(copy, choice, target):
+        levels = plain
+    else:
+        levels = plain & other.indices
+    s = copy.scop.statement(copy.statement)
+    levels = {i for i in levels if i in s.left}
+    block = choice.block[0] if choice.block and is_vector and choice.vector in levels else None
+    return _place_at(node, copy, frozenset(levels), block)
+
+
+def _is_small(copy: _Copy, choice: Choice, target: Target) -> bool:
+    """Whether a copy fits a quarter of the second-level cache and its tiles are too few to share among threads."""
+    if choice.block is not None:
+        return False
+    made = copy.scop.statement(copy.name)
+    size = copy.scop.tensors[made.target].dtype.itemsize
+    trips = index_trips(made)
+    for i in made.indices:
+        size *= trips[i]
+    tiles = -(-trips[copy.indices[-1]] // choice.tile[choice.vector])
+    return size <= target.l2 // 4 and tiles < MINIMUM_ITERATIONS
+
+
+def _place_at(node: Node, copy: _Copy, levels: frozenset[str], block: str | None) -> Node | None:
     match node:
         case Leaf():
             return None
         case Sequence():
             for n, child in enumerate(node.children):
-                if choice.s.name in statements_of(child):
-                    placed = _place_copy(child, choice, copy, scop, target)
-                    if placed is None:
-                        return None
-                    return Sequence((*node.children[:n], placed, *node.children[n + 1 :]))
+                if copy.statement in statements_of(child):
+                    placed = _place_at(child, copy, levels, block)
+                    return None if placed is None else Sequence((*node.children[:n], placed, *node.children[n + 1 :]))
             return None
         case Band():
-            return _place_in_band(node, choice, copy, scop, target)
+            return _place_in_band(node, copy, levels, block)
 
 
-def _place_in_band(band: Band, choice: _Choice, copy: str, scop: Scop, target: Target) -> Node | None:
-    s = choice.s
+def _place_in_band(band: Band, copy: _Copy, levels: frozenset[str], block: str | None) -> Node | None:
+    s = copy.scop.statement(copy.statement)
     above: list[tuple[Member, str]] = []
     rest: list[Member] = []
     for m in band.members:
         position = m.rows[s.name].unit_index()
         index = None if position is None else s.indices[position]
-        if m.kind == "P" and index in choice.order:
+        if m.kind == "P" and index in levels:
             above.append((m, index))
         else:
             rest.append(m)
-    vector_here = any(i == choice.vector for _, i in above)
-    if not vector_here:
-        inner = _place_copy(band.child, choice, copy, scop, target)
-        if inner is None or rest or not above:
-            # The vector loop sits deeper: the loops above it must carry the copy along.
-            return None
-        return Band(tuple(_with_row(m, i, choice, copy) for m, i in above), inner)
     used = {i for _, i in above}
-    producers = {x.name for x in scop.statements if x.target == choice.read.tensor} & set(statements_of(band))
-    if producers and rest:
+    if levels - used and not rest and not isinstance(band.child, Leaf):
+        inner = _place_at(band.child, copy, levels - used, block)
+        if inner is not None:
+            return Band(tuple(_with_row(m, i, copy) for m, i in above), inner)
+    producers = {x.name for x in copy.scop.statements if x.target == copy.source} & set(statements_of(band))
+    if producers and (rest or not above):
         # What is copied is made inside the loops that the copy would have to stay above.
         return None
-    if rest and _is_small(choice, scop, target):
-        # The whole copy stays in the cache: make it once, and leave the loops below whole for threads.
-        own = Band(_copy_members(choice, copy, choice.order), Leaf(copy))
+    own = _copy_nest(copy, tuple(i for i in copy.indices if i not in used))
+    if not above:
         return Sequence((own, band))
-    free = tuple(i for i in choice.order if i not in used)
-    own = Band(_copy_members(choice, copy, free), Leaf(copy))
+    members = tuple(_with_row(m, i, copy) for m, i in above)
+    if block is not None and not producers:
+        blocked = _block_below(rest, band.child, copy, block, used)
+        if blocked is not None:
+            return Band(members, blocked)
     below: Node = Band(tuple(rest), band.child) if rest else band.child
     children = below.children if isinstance(below, Sequence) else (below,)
     first = next((n for n, child in enumerate(children) if s.name in statements_of(child)), 0) if producers else 0
     if producers & set(statements_of(children[first])):
         return None
-    parts = (*children[:first], own, *children[first:])
-    return Band(tuple(_with_row(m, i, choice, copy) for m, i in above), Sequence(parts))
+    return Band(members, Sequence((*children[:first], own, *children[first:])))
 
 
-def _copy_members(choice: _Choice, copy: str, indices: tuple[str, ...]) -> tuple[Member, ...]:
-    return tuple(Member("P", {copy: Row(tuple(int(i == j) for j in choice.order))}) for i in indices)
+def _block_below(rest: list[Member], child: Node, copy: _Copy, block: str, used: set[str]) -> Node | None:
+    """Before: ``[rest]{ A ; [R:k, …] S ; B }``.  After: ``[rest] A ; [R:k]{ pack ; [rest]{ […] S } } ; [rest] B``.
+
+    Members of `rest` that reduce stay with S; None where k is not the member of a band of S alone."""
+    s = copy.scop.statement(copy.statement)
+    position = s.indices.index(block)
+    parallel = [m for m in rest if m.kind == "P"]
+    reducing = [m for m in rest if m.kind != "P"]
+    parts = list(child.children) if isinstance(child, Sequence) else [child]
+    n = next((n for n, part in enumerate(parts) if s.name in statements_of(part)), None)
+    if n is None or (reducing and len(parts) > 1):
+        return None
+    part = parts[n]
+    if isinstance(part, Band) and isinstance(part.child, Leaf):
+        reducing += part.members
+        part = part.child
+    if not isinstance(part, Leaf):
+        return None
+    cut = next((m for m in reducing if m.kind == "R" and m.rows[s.name].unit_index() == position), None)
+    if cut is None:
+        return None
+    body: Node = part
+    for inside in (tuple(m for m in reducing if m is not cut), tuple(parallel)):
+        if inside:
+            body = Band(tuple(_restrict(m, part) for m in inside), body)
+    own = _copy_nest(copy, tuple(i for i in copy.indices if i not in used and i != block))
+    blocks = Band((_with_row(_restrict(cut, part), block, copy),), Sequence((own, body)))
+    around = [Band(tuple(_restrict(m, p) for m in parallel), p) if parallel else p for p in parts]
+    around[n] = blocks
+    return around[0] if len(around) == 1 else Sequence(tuple(around))
 
 
-def _is_small(choice: _Choice, scop: Scop, target: Target) -> bool:
-    """Whether the copy fits a quarter of the second-level cache and its tiles are too few to share among threads."""
-    trips = index_trips(choice.s)
-    size = scop.tensors[choice.read.tensor].dtype.itemsize
-    for i in choice.order:
-        size *= trips[i]
-    tiles = -(-trips[choice.vector] // (target.vector_bits // 8))
-    return size <= target.l2 // 4 and tiles < MINIMUM_ITERATIONS
+def _restrict(member: Member, node: Node) -> Member:
+    return replace(member, rows={name: member.rows[name] for name in statements_of(node)})
 
 
-def _with_row(member: Member, index: str, choice: _Choice, copy: str) -> Member:
-    return replace(member, rows={**member.rows, copy: Row(tuple(int(index == j) for j in choice.order))})
+def _copy_nest(copy: _Copy, indices: tuple[str, ...]) -> Node:
+    members = tuple(Member("P", {copy.name: Row(tuple(int(i == j) for j in copy.indices))}) for i in indices)
+    return Band(members, Leaf(copy.name)) if members else Leaf(copy.name)
+
+
+def _with_row(member: Member, index: str, copy: _Copy) -> Member:
+    return replace(member, rows={**member.rows, copy.name: Row(tuple(int(index == j) for j in copy.indices))})

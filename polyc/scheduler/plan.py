@@ -6,6 +6,7 @@ point loops of outer bands are sunk below the statement's own loops, so that a r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from polyc.config import Options
@@ -36,8 +37,8 @@ class Point:
 class Planner:
     """Carries what every step reads; the result is a plain `Plan` and remarks."""
 
-    def __init__(self, scop: Scop, target: Target, options: Options) -> None:
-        self.scop, self.target, self.options = scop, target, options
+    def __init__(self, scop: Scop, target: Target, options: Options, tiles: Mapping[str, RegisterTile]) -> None:
+        self.scop, self.target, self.options, self.tiles = scop, target, options, tiles
         self.remarks: list[Remark] = []
 
     # -- names ---------------------------------------------------------------------------------------------------
@@ -75,7 +76,8 @@ class Planner:
                 return self._plan_band(node, points)
 
     def _plan_band(self, band: Band, points: tuple[Point, ...]) -> Plan:
-        if isinstance(band.child, Leaf) or _all_leaves(band.child):
+        is_blocked = isinstance(band.child, Leaf) and any(p.member.kind == "R" for p in points)
+        if not is_blocked and _all_leaves(band.child):
             return self._plan_nest(list(statements_of(band.child)), band.members, points)
         sizes = self._wanted_points(band) if self.options.tile else {}
         outer = [m for n, m in enumerate(band.members) if n not in sizes]
@@ -153,13 +155,18 @@ class Planner:
 
     def _group_tile(self, statements: list[ScopStatement], reductions: list[ScopStatement]) -> RegisterTile:
         lanes = self._lanes(statements)
-        tile = choose_register_tile(reductions[0], self.target, lanes, self.options.reassociate)
+        tile = self._tile(reductions[0], lanes)
         if len(statements) == 1:
             return tile
         # Statements that share a pass: only the vector index is worth a tile, and only if it is a left index of all.
         if tile.vector is None or any(tile.vector not in s.left for s in statements):
             return RegisterTile(tile.vector, lanes, {})
         return RegisterTile(tile.vector, lanes, {tile.vector: tile.sizes[tile.vector]})
+
+    def _tile(self, s: ScopStatement, lanes: int) -> RegisterTile:
+        """The tile that was chosen together with copies, or the best one for the accesses as they are."""
+        known = self.tiles.get(s.name)
+        return known or choose_register_tile(s, self.target, lanes, self.options.reassociate)
 
     def _lanes(self, statements: list[ScopStatement]) -> int:
         if not self.options.vectorize:
@@ -188,6 +195,7 @@ class Planner:
                 return streamed
         order = self._order(names, candidates, vector)
         plan = body
+        blocks = {id(p.member) for p in points if p.member.kind == "R"}
         for member, size in reversed(order):
             mark = None
             is_vector = vector is not None and member is candidates[vector][0]
@@ -195,7 +203,7 @@ class Planner:
                 mark = Mark("vector", lanes, self._interleave(real, member, points))
                 if not points and self._is_streaming(names, member):
                     mark = Mark("vector", lanes // 2, 2 * mark.interleave)
-            elif size and (is_tile or (size <= 8 and not real)):
+            elif size and id(member) not in blocks and (is_tile or (size <= 8 and not real)):
                 mark = Mark("unroll")
             plan = self._loop(member, plan, "point" if size else "whole", size, mark)
         return self._tile_for_locality(plan, names, order, vector, candidates) if not points else plan
@@ -204,7 +212,7 @@ class Planner:
         self, s: ScopStatement, candidates: list[tuple[Member, int]], chosen: Member, lanes: int, body: Plan
     ) -> Plan | None:
         """``r by 8 { vector j { unroll 8 rows { S } } }`` for a reduction that streams an operand without reuse."""
-        tile = choose_register_tile(s, self.target, lanes, self.options.reassociate)
+        tile = self._tile(s, lanes)
         if not tile.streamed or self._index(chosen, s.name) != tile.vector:
             return None
         ((index, size),) = tile.streamed.items()
@@ -230,6 +238,11 @@ class Planner:
                     entry[self._statement(n).name] = index
             maps.append(entry)
         statements = list(dict.fromkeys(self._statement(n) for n in names))
+        known = self.tiles.get(names[0]) if len(names) == 1 else None
+        if known is not None and known.vector is not None:
+            for position, entry in enumerate(maps):
+                if entry.get(names[0]) == known.vector:
+                    return position
         only_init = all(n.startswith("init_") for n in names)
         if only_init:  # the write alone decides
             for position, entry in enumerate(maps):
@@ -241,8 +254,12 @@ class Planner:
 
     def _order(self, names: list[str], candidates: list[tuple[Member, int]], vector: int | None) -> list[tuple[Member, int]]:
         """Own loops outside, then unrolled points; the vector innermost unless it is a reduction over unrolled points."""
-        whole = [c for n, c in enumerate(candidates) if n != vector and not c[1]]
-        point = [c for n, c in enumerate(candidates) if n != vector and c[1]]
+        whole = [c for n, c in enumerate(candidates) if n != vector and (not c[1] or c[0].kind == "R")]
+        point = [c for n, c in enumerate(candidates) if n != vector and c[1] and c[0].kind != "R"]
+        known = self.tiles.get(names[0]) if len(names) == 1 else None
+        if known is not None and known.order:
+            place = {i: n for n, i in enumerate(known.order)}
+            whole.sort(key=lambda c: place.get(self._index(c[0], names[0]) or "", -1))
         if vector is None:
             return whole + point
         chosen = candidates[vector]

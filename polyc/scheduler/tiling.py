@@ -25,7 +25,8 @@ STREAM_ROWS = 8
 
 @dataclass(frozen=True, slots=True)
 class RegisterTile:
-    """`vector` index in steps of `lanes`; `sizes`: tile size by left index (the vector index in elements).
+    """`vector` index in steps of `lanes`; `sizes`: tile size by index (the vector index in elements).  A reduction index
+    with a size is cut into blocks, which are no part of the tile but of the loops around it.
 
     `streamed`: a reduction index to cut into few rows that run innermost, while the accumulators of a long vector stay in
     the first-level cache: the way to read an operand without reuse in the order of memory.
@@ -35,6 +36,8 @@ class RegisterTile:
     lanes: int
     sizes: dict[str, int]
     streamed: dict[str, int] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
+    """Reduction indices, outermost first, where their order was chosen."""
 
 
 def vector_cost(motions: list[AccessMotion], index: str, trip: int, lanes: int, reduction_trip: int) -> float:

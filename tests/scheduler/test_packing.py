@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from polyc.driver import Lowered
 from polyc.poly.rows import format_rows
+from polyc.target import X86_64_V4
 from tests.scheduler.support import check, check_nest, lower
 
 MATMUL_NT = "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * B(n,k) }"
@@ -21,7 +24,7 @@ def test_the_operand_of_the_vector_index_is_copied_above_the_rows():
     assert packed(lowered) == ["B.packed.S0"]
     assert format_rows(lowered.rows, lowered.scop) == "[P:k, P:n] S0_pack ; [P:m, P:n, R:k] S0"
     (remark,) = [r for r in lowered.remarks if r.pass_name == "pack"]
-    assert "B by n" in remark.message and "70 rows" in remark.message
+    assert "B by n" in remark.message and "70 times" in remark.message
 
 
 def test_few_rows_are_read_in_place():
@@ -100,4 +103,46 @@ def test_weights_of_a_one_by_one_filter_are_copied():
     text = """def f(float(N,C,H,W) I, float(K,C,R,S) F) -> (O) {
       O(n,k,h,w) +=! I(n,c,2*h+r,2*w+s) * F(k,c,r,s) }"""
     lowered = check(text, {"N": 1, "C": 24, "H": 16, "W": 16, "K": 40, "R": 1, "S": 1})
-    assert packed(lowered) == ["F.packed.S0"]
+    assert "F.packed.S0" in packed(lowered)
+
+
+PADDED = """def f(float(C,H,W) I, float(K,C,R,S) F) -> (O) {
+  O(k,h,w) +=! pad(I(c,h+r-1,w+s-1), 0.0) * F(k,c,r,s) where h in 0:H, w in 0:W }"""
+
+
+def test_windows_are_copied_once_with_their_border():
+    sizes = {"C": 24, "H": 28, "W": 28, "K": 64, "R": 3, "S": 3}
+    lowered = check(PADDED, sizes)
+    assert "I.packed.S0" in packed(lowered)
+    (copy,) = [s for s in lowered.scop.statements if s.target == "I.packed.S0"]
+    assert copy.indices[:2] == ("c", "h.r") and len(copy.indices) == 3
+    assert "pad" not in str(lowered.scop.statement("S0").origin.value)
+
+
+def test_elementwise_functions_of_an_operand_move_into_its_copy():
+    text = "def f(float(M,K) A, float(N,K) B) -> (C) { C(m,n) +=! A(m,k) * exp(B(n,k)) }"
+    lowered = check(text, {"M": 70, "N": 40, "K": 50})
+    (copy,) = [s for s in lowered.scop.statements if ".packed." in s.target]
+    assert "exp" in str(copy.origin.value)
+    assert "exp" not in str(lowered.scop.statement("S0").origin.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(float(K,M) A, float(K,N) B) -> (C) { C(m,n) +=! A(k,m) * B(k,n) }",
+        "def f(float(K,M) A, float(K,N) B) -> (C) { C(m,n) +=! A(k,m) * B(k,n)  C(m,n) = fmax(C(m,n), 0.5) }",
+        "def f(float(K,M) A, float(N,K) B) -> (C) { T(k,m) = A(k,m) + 1.0  C(m,n) +=! T(k,m) * B(n,k) }",
+        "def f(float(K,M) A, float(N,K) B, float(M,N) D) -> (C) { C(m,n) = D(m,n)  C(m,n) += A(k,m) * B(n,k) }",
+    ],
+    ids=["alone", "epilogue", "producer", "accumulating"],
+)
+@pytest.mark.parametrize("is_fixed", [True, False])
+def test_long_sums_are_cut_into_blocks(text, is_fixed):
+    """The caches are made small, so that the blocks are few and short."""
+    target = replace(X86_64_V4, l1=1 << 12, l2=1 << 14)
+    sizes = {"M": 40, "N": 50, "K": 500}
+    lowered = lower(text, sizes, is_fixed, target=target)
+    if is_fixed:
+        assert any("in blocks of" in r.message for r in lowered.remarks if r.pass_name == "contraction")
+    check_nest(lowered, sizes)

@@ -1,0 +1,345 @@
+"""Sums of products of two operands: which index is the vector, what the register tile holds, which operands are copied.
+
+One mechanism for matrix products in every transposition, batched ones, convolutions and tensor contractions; it sees access
+relations only.  The left indices fall into bundles by the operands that they move:
+
+- columns move the *vector operand* alone, one of them is the vector index;
+- rows move the *row operand* alone: they share the loads of the vector operand, up to two of them are unrolled;
+- batch indices (and rows of overlapping windows) move both.
+
+The rest are reduction indices.  The vector operand is loaded as vectors, the row operand is broadcast element by element from
+where it lies.  Every choice of vector, tile and copies is given its cycles by `costs`, and the cheapest is taken
+(structure: Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS 2008; one copy is often enough).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from math import ceil, prod
+
+from polyc.ir.expr import Expr, Select, walk
+from polyc.ir.linear import index_coefficients
+from polyc.poly.scop import Scop, ScopStatement
+from polyc.scheduler import costs
+from polyc.scheduler.accesses import index_trips, trip_count
+from polyc.scheduler.operands import Operand, find_operands, form_extent
+from polyc.target import Target
+
+LONG_RUN = 1024
+"""Bytes of consecutive memory from which prefetchers keep up with a stream."""
+
+MAX_ROWS = 14
+"""Rows of a register tile; more only lengthen the code."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """An operand, the stride in elements of every index that moves it, the elements that it touches, and their size."""
+
+    operand: Operand
+    strides: dict[str, int]
+    elements: int
+    itemsize: int
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * self.itemsize
+
+    def moves(self, index: str) -> bool:
+        return index in self.operand.indices
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """A reduction statement with exactly two operands, both linear in the indices."""
+
+    s: ScopStatement
+    trips: dict[str, int]
+    views: tuple[View, View]
+    result: dict[str, int]
+    """Stride in elements of every left index in the result."""
+    lanes: int
+    itemsize: int
+
+    def columns(self, vector_view: View) -> list[str]:
+        other = self.views[1 - self.views.index(vector_view)]
+        return [i for i in self.s.left if vector_view.moves(i) and not other.moves(i)]
+
+    @property
+    def depth(self) -> int:
+        return prod(self.trips[i] for i in self.s.reduction_indices)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How to compute a contraction.  `tile`: elements of each left index in the register tile, where more than one.
+
+    `block`: a reduction index that is cut into blocks of so many, so that the copy of a block stays in the cache."""
+
+    vector: str
+    lanes: int
+    tile: dict[str, int]
+    vector_operand: Operand
+    row_operand: Operand
+    packs_vector: bool
+    packs_rows: bool
+    reduction_order: tuple[str, ...]
+    block: tuple[str, int] | None = None
+    cycles: dict[str, float] = field(default_factory=dict)
+    """Estimated cycles by what they are spent on."""
+    traffic: dict[str, float] = field(default_factory=dict)
+    """Bytes that come from beyond the first-level cache, by operand, and bytes copied."""
+
+    @property
+    def total(self) -> float:
+        return sum(self.cycles.values())
+
+
+def find_contraction(s: ScopStatement, scop: Scop, target: Target) -> Contraction | None:
+    """The statement as a contraction; None if it is none."""
+    if s.op != "add" or not s.left or not s.reduction_indices or not s.writes_exactly:
+        return None
+    operands = find_operands(s.origin.value)
+    if operands is None or len(operands) != 2:
+        return None
+    itemsize = scop.tensors[s.target].dtype.itemsize
+    trips = {i: max(1, n) for i, n in index_trips(s).items()}
+    result = _strides(s.subscripts, [trip_count(e) for e in scop.tensors[s.target].shape])
+    if result is None:
+        return None
+    views = []
+    for operand in operands:
+        shape = [trip_count(e) for e in scop.tensors[operand.read.tensor].shape]
+        strides = _strides(operand.read.subscripts, shape)
+        if strides is None or not strides:
+            return None
+        elements = prod(form_extent(form, trips) for form in operand.forms)
+        views.append(View(operand, strides, elements, scop.tensors[operand.read.tensor].dtype.itemsize))
+    lanes = min(64, max(1, target.lanes(max(itemsize, *(v.itemsize for v in views)))))
+    return Contraction(s, trips, (views[0], views[1]), result, lanes, itemsize)
+
+
+def _strides(subscripts: tuple[Expr, ...], shape: list[int]) -> dict[str, int] | None:
+    """Elements by which each index moves an access to an array in C order; None where that is not linear."""
+    result: dict[str, int] = {}
+    step = 1
+    for subscript, extent in zip(reversed(subscripts), reversed(shape), strict=True):
+        coefficients = index_coefficients(subscript)
+        if coefficients is None:
+            return None
+        for i, c in coefficients.items():
+            result[i] = result.get(i, 0) + c * step
+        step *= max(1, extent)
+    return result
+
+
+def choose(c: Contraction, target: Target, constants: Collection[str] = ()) -> Choice | None:
+    """The cheapest way to compute a contraction; None where no register tile with shared loads beats plain loops.
+
+    `constants` are tensors whose copies are made once, outside of the call."""
+    best: Choice | None = None
+    for n, view in enumerate(c.views):
+        other = c.views[1 - n]
+        rows = [i for i in c.s.left if other.moves(i) and not view.moves(i) and i in c.s.separate_left]
+        for vector in c.columns(view):
+            if vector not in c.s.separate_left or c.trips[vector] < c.lanes // 2:
+                continue
+            for packs_vector in (False, True):
+                if not packs_vector and abs(view.strides[vector]) != 1:
+                    continue
+                for packs_rows in (False, True):
+                    for tile, vectors in _tiles(c, vector, rows, target):
+                        found = _estimate(c, target, view, other, vector, tile, vectors, packs_vector, packs_rows, constants)
+                        if best is None or found.total < best.total:
+                            best = found
+    if best is None or not any(i != best.vector for i in best.tile):
+        return None  # nothing is shared between rows
+    return best if best.total < _cycles_along_reduction(c) else None
+
+
+def _tiles(c: Contraction, vector: str, rows: list[str], target: Target) -> Iterator[tuple[dict[str, int], int]]:
+    """Register tiles: elements of the row indices, and vectors.  Accumulators, a row of vectors and a broadcast must fit."""
+    widest = min(4 if target.n_registers >= 32 else 3, ceil(c.trips[vector] / c.lanes))
+    for vectors in range(1, widest + 1):
+        room = min(MAX_ROWS, (target.n_registers - vectors - 1) // vectors)
+        yield {}, vectors
+        for first in rows:
+            trip = c.trips[first]
+            for size in {min(trip, r) for r in range(2, room + 1)}:
+                if size != ceil(trip / ceil(trip / size)):
+                    continue  # a smaller one makes as many tiles
+                yield {first: size}, vectors
+                if size < trip:
+                    continue
+                for second in rows:
+                    for more in range(2, min(c.trips[second], room // size) + 1) if second != first else ():
+                        yield {first: size, second: more}, vectors
+
+
+def _estimate(
+    c: Contraction,
+    target: Target,
+    view: View,
+    other: View,
+    vector: str,
+    rows: dict[str, int],
+    vectors: int,
+    packs_vector: bool,
+    packs_rows: bool,
+    constants: Collection[str],
+) -> Choice:
+    trips, lanes = c.trips, c.lanes
+    n_rows = prod(rows.values())
+    n_tiles = ceil(trips[vector] / (vectors * lanes))
+    passes = prod(ceil(trips[i] / rows.get(i, 1)) for i in c.s.left if i != vector)  # row tiles that read a panel
+    order = _reduction_order(c, other)
+    straddles = any(i != vector for form in view.operand.forms if any(i == vector for i, _ in form) for i, _ in form)
+    step = costs.step_cycles(n_rows, vectors, target, straddles)
+    # The vector operand: a panel of all steps, read once for each row tile.
+    width = vectors * lanes * view.itemsize
+    panel = prod(trips[i] for i in order if view.moves(i)) * width
+    block = None
+    if packs_vector:
+        block = _block(c, order, view, panel, target)
+        held = panel if block is None else panel // trips[block[0]] * block[1]
+        loads = costs.stream(width, held, target)
+    else:
+        inner = next((i for i in reversed(order) if view.moves(i)), None)
+        stride = abs(view.strides[inner]) * view.itemsize if inner is not None else 0
+        loads = costs.stream(width, panel, target, stride if stride > width else 0)
+    # The row operand: all of it passes by for every panel.
+    broadcasts = _row_stream(c, other, rows, order, packs_rows, target)
+    step = max(step, loads.cycles + broadcasts.cycles)
+    tested = 1.0
+    if (view.operand.is_padded and not packs_vector) or _is_tested(c.s, vector):
+        step += vectors
+    if other.operand.is_padded and not packs_rows:
+        near = max((2 / max(2, ceil(trips[i] / rows.get(i, 1))) for i in other.operand.indices if i in c.s.left), default=0.0)
+        tested += costs.BORDER_SLOWDOWN * near
+    row_stride = min((abs(c.result.get(i, 0)) for i in rows), default=0)
+    store = costs.store_cycles(n_rows, vectors, lanes, abs(c.result.get(vector, 0)), row_stride, c.itemsize)
+    steps = n_tiles * passes * c.depth
+    spent = {
+        "arithmetic": n_tiles * passes * (costs.TILE_START + c.depth * step * tested),
+        "stores": n_tiles * passes * store,
+    }
+    traffic = {
+        view.operand.read.tensor: 0.0 if loads.rate == float("inf") else steps * loads.bytes,
+        other.operand.read.tensor: 0.0 if broadcasts.rate == float("inf") else steps * broadcasts.bytes,
+    }
+    copied = 0.0
+    whole = {i for i in c.s.indices if not (i in c.s.left and view.moves(i) and other.moves(i))}
+    pieces = ((view, packs_vector, vector, {*order, vector}), (other, packs_rows, order[-1], whole))
+    for v, packs, last, inside in pieces:
+        if packs and v.operand.read.tensor not in constants:
+            copied += _copy_cycles(v, last, inside)
+            traffic["copied"] = traffic.get("copied", 0.0) + v.bytes
+    if copied:
+        spent["copies"] = copied
+    if block is not None:
+        spent["blocks"] = 0.2 * ceil(trips[block[0]] / block[1]) * prod(trips[i] for i in c.s.left)
+    tile = {i: size for i, size in rows.items() if size > 1} | {vector: vectors * lanes}
+    return Choice(vector, lanes, tile, view.operand, other.operand, packs_vector, packs_rows, order, block, spent, traffic)
+
+
+def _reduction_order(c: Contraction, other: View) -> tuple[str, ...]:
+    """Reduction indices, outermost first: the row operand is read along its memory, its smallest stride innermost."""
+    own = [i for i in c.s.reduction_indices if other.moves(i)]
+    rest = [i for i in c.s.reduction_indices if not other.moves(i)]
+    return (*rest, *sorted(own, key=lambda i: -abs(other.strides[i])))
+
+
+def _block(c: Contraction, order: tuple[str, ...], view: View, panel: int, target: Target) -> tuple[str, int] | None:
+    """Which reduction index to cut so that a packed panel stays in the second-level cache, and how often."""
+    if panel <= 0.6 * target.l2:
+        return None
+    plain = [i for i in order if view.operand.is_plain(i)]
+    if not plain:
+        return None
+    index = plain[0]
+    wanted = ceil(panel / (0.5 * target.l2))
+    size = ceil(c.trips[index] / wanted)
+    if size >= 16:
+        size = ceil(size / 16) * 16
+    return (index, size) if 1 <= size < c.trips[index] else None
+
+
+def _row_stream(
+    c: Contraction, other: View, rows: dict[str, int], order: tuple[str, ...], packs: bool, target: Target
+) -> costs.Stream:
+    """What a step of a register tile reads of the row operand: all of it passes by for every panel."""
+    n_rows, size, line = prod(rows.values()), other.itemsize, target.cache_line
+    inner = [i for i in reversed(order) if other.moves(i)]
+    if packs or not inner:
+        return costs.stream(n_rows * size, other.bytes, target)
+    depth = prod(c.trips[i] for i in inner)
+    if abs(other.strides[inner[0]]) == 1:
+        run = _run([*inner, *rows], other, {**c.trips, **rows}) * size
+        is_foreseen = run >= LONG_RUN or run >= other.bytes
+        return costs.stream(n_rows * size, other.bytes, target, 0 if is_foreseen else run)
+    stride = abs(other.strides[inner[0]]) * size
+    neighbours = any(abs(other.strides.get(i, 0)) == 1 for i in rows)
+    # Lines of one row tile serve the next ones where they stay in the cache meanwhile.
+    kept = neighbours and depth * line <= target.l2 // 2 and not costs.collides(depth * line, stride, target.l2, target)
+    used = n_rows * size if kept else (n_rows * size + line if neighbours else n_rows * line)
+    footprint = other.bytes if kept or neighbours else other.elements * line
+    return costs.stream(used, footprint, target, stride)
+
+
+def _run(indices: list[str], view: View, trips: dict[str, int]) -> int:
+    """Consecutive elements that these indices reach together."""
+    run = 1
+    for i in sorted(dict.fromkeys(indices), key=lambda i: abs(view.strides.get(i, 0))):
+        step = abs(view.strides.get(i, 0))
+        if 0 < step <= run:
+            run += step * (trips[i] - 1)
+    return run
+
+
+def _copy_cycles(view: View, last: str, inside: set[str]) -> float:
+    """Copying an operand so that `last` becomes its fastest index, in pieces over the indices `inside`."""
+    if abs(view.strides.get(last, 0)) == 1:
+        per_element = costs.PLAIN_COPY
+    elif any(abs(step) == 1 and i in inside for i, step in view.strides.items()):
+        per_element = costs.TRANSPOSING_COPY
+    else:
+        per_element = costs.SCATTERED_COPY
+    return costs.COPY_START + view.elements * per_element
+
+
+def _is_tested(s: ScopStatement, vector: str) -> bool:
+    """Whether a selection of the program itself asks for the vector index."""
+    tests = (e.condition for e in walk(s.origin.value) if isinstance(e, Select))
+    return any(i == vector for test in tests for i in _names(test))
+
+
+def _names(expr: Expr) -> Iterator[str]:
+    return (node.name for node in walk(expr) if hasattr(node, "name"))
+
+
+def _cycles_along_reduction(c: Contraction) -> float:
+    """The same with a reduction index as the vector, everything in place: lanes are summed up for every result."""
+    volume = prod(c.trips[i] for i in c.s.indices)
+    results = prod(c.trips[i] for i in c.s.left)
+    for i in c.s.reduction_indices:
+        if c.trips[i] >= c.lanes and all(abs(v.strides.get(i, 0)) == 1 for v in c.views):
+            return 1.3 * volume / (2 * c.lanes) + 1.5 * results
+    return float("inf")
+
+
+def describe(choice: Choice) -> str:
+    """The choice in words: ``n 64 x m 6, vectors of 16 along n; copies B; 1.2e+06 cycles (arithmetic 95 %, …)``."""
+    tile = " x ".join(f"{i} {size}" for i, size in choice.tile.items())
+    copied = [
+        o.read.tensor
+        for o, packs in ((choice.vector_operand, choice.packs_vector), (choice.row_operand, choice.packs_rows))
+        if packs
+    ]
+    total = choice.total
+    shares = ", ".join(f"{what} {100 * x / total:.0f} %" for what, x in choice.cycles.items())
+    blocks = f"; {choice.block[0]} in blocks of {choice.block[1]}" if choice.block else ""
+    return (
+        f"{tile}, vectors of {choice.lanes} along {choice.vector}; "
+        f"copies {' and '.join(copied) or 'nothing'}{blocks}; about {total:.2g} cycles ({shares})"
+    )
