@@ -96,17 +96,25 @@ class Module:
         self.functions: list[Function] = []
         self.declarations: dict[str, str] = {}
         self.extra: dict[str, str] = {}
+        self.metadata: list[str] = []
 
     def declare(self, name: str, result: str, arguments: Sequence[str], attributes: str = "") -> str:
         self.declarations.setdefault(name, f"declare {result} @{name}({', '.join(arguments)}) {attributes}".rstrip())
         return f"@{name}"
+
+    def unroll_hint(self, count: int) -> str:
+        """Metadata of a loop that is to be unrolled `count` times: one node for each loop."""
+        name, hint = f"!{len(self.metadata)}", f"!{len(self.metadata) + 1}"
+        self.metadata.append(f"{name} = distinct !{{{name}, {hint}}}")
+        self.metadata.append(f'{hint} = !{{!"llvm.loop.unroll.count", i32 {count}}}')
+        return name
 
     def as_text(self, triple: str, attributes: str) -> str:
         parts = [f'target triple = "{triple}"', ""]
         parts += self.extra.values()
         for function in self.functions:
             parts += ["", *function.as_lines()]
-        parts += ["", *self.declarations.values(), "", f"attributes #0 = {{ {attributes} }}", ""]
+        parts += ["", *self.declarations.values(), "", f"attributes #0 = {{ {attributes} }}", "", *self.metadata, ""]
         return "\n".join(parts)
 
 
@@ -319,8 +327,10 @@ class Function:
         finally:
             self.current, self.scopes = saved
 
-    def counted_loop(self, lower: Val, upper: Val, step: int, body: Callable[[Val], None]) -> None:
-        """``for i in range(lower, upper, step): body(i)``; the bounds are not compared first: lower < upper is known."""
+    def counted_loop(self, lower: Val, upper: Val, step: int, body: Callable[[Val], None], unroll: int = 1) -> None:
+        """``for i in range(lower, upper, step): body(i)``; the bounds are not compared first: lower < upper is known.
+
+        LLVM is asked to put `unroll` iterations into one; it does not unroll what nobody asked for."""
         before = self.current
         header, after = self.new_block("loop"), self.new_block("done")
         self.branch(header)
@@ -331,6 +341,8 @@ class Function:
             following = self.effect_value(f"add nsw {variable}, {step}", "i64")
             again = self.effect_value(f"icmp slt {following}, {upper.ref}", "i1")
             self.branch_if(again, header, after)
+            if unroll > 1:
+                self.current.terminator += f", !llvm.loop {self.module.unroll_hint(unroll)}"
         header.lines.insert(
             0, f"{variable.ref} = phi i64 [ {lower.ref}, %{before.label} ], [ {following.ref}, %{self.current.label} ]"
         )

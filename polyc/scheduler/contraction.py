@@ -143,7 +143,7 @@ def choose(c: Contraction, target: Target, constants: Collection[str] = ()) -> C
         other = c.views[1 - n]
         rows = [i for i in c.s.left if other.moves(i) and not view.moves(i) and i in c.s.separate_left]
         for vector in c.columns(view):
-            if vector not in c.s.separate_left or c.trips[vector] < c.lanes // 2:
+            if vector not in c.s.separate_left or c.trips[vector] < max(2, c.lanes // 4):
                 continue
             for packs_vector in (False, True):
                 if not packs_vector and abs(view.strides[vector]) != 1:
@@ -190,6 +190,8 @@ def _estimate(
     constants: Collection[str],
 ) -> Choice:
     trips, lanes = c.trips, c.lanes
+    while lanes >= 2 * trips[vector]:
+        lanes //= 2  # accesses of few lanes stay within a line where wide ones with a mask straddle two
     n_rows = prod(rows.values())
     n_tiles = ceil(trips[vector] / (vectors * lanes))
     passes = prod(ceil(trips[i] / rows.get(i, 1)) for i in c.s.left if i != vector)  # row tiles that read a panel

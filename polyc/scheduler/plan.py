@@ -171,6 +171,9 @@ class Planner:
     def _lanes(self, statements: list[ScopStatement]) -> int:
         if not self.options.vectorize:
             return 1
+        known = self.tiles.get(statements[0].name) if len(statements) == 1 else None
+        if known is not None:
+            return known.lanes
         return min(self.target.lanes(vector_itemsize(self.scop, statements)), 64)
 
     def _loop(self, member: Member, child: Plan, part: str = "whole", size: int = 0, mark: Mark | None = None) -> PlanLoop:
