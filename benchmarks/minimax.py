@@ -1,7 +1,7 @@
-"""Minimax coefficients of `polyc/codegen/coefficients.py`: ``python -m benchmarks.minimax [NAME]`` prints them with their errors.
+"""Coefficients of `polyc/codegen/coefficients.py`: ``python -m benchmarks.minimax [NAME]…`` prints them with their errors.
 
-Remez exchange in 60 digits (needs mpmath).  Coefficients of float32 are rounded one after the other, constant term first, each time
-fitting those that are left to what the rounding left over; where that is closer; all others are rounded at once.
+Remez exchange in 60 digits (needs mpmath).  Coefficients of float32 are rounded one after the other, constant term first,
+each time fitting those that are left to what the rounding left over; where that is closer; all others are rounded at once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Function = Callable[[mpf], mpf]
 
 @dataclass(frozen=True)
 class Fit:
-    """The polynomial in x closest to `f` between `low` and `high`, errors multiplied by `weight`; terms in float32 and float64."""
+    """The polynomial in x closest to `f` between `low` and `high`, errors times `weight`; terms of float32 and float64."""
 
     f: Function
     weight: Function
@@ -77,7 +77,7 @@ def remez(f: Function, weight: Function, low: mpf, high: mpf, n: int) -> tuple[l
                 extrema.append((e, x))
         while len(extrema) > n + 1:
             extrema.pop(0 if abs(extrema[0][0]) < abs(extrema[-1][0]) else -1)
-        if len(extrema) < n + 1 or len(set(x for _, x in extrema)) < n + 1 or worst < abs(solution[n]) * mpf("1.0001"):
+        if len(extrema) < n + 1 or worst < abs(solution[n]) * mpf("1.0001"):
             break
         points = [x for _, x in extrema]
     return coefficients, worst

@@ -1,6 +1,6 @@
 """Coefficients of minimax polynomials, constant term first: for each name those of float32 and those of float64.
 
-`benchmarks/minimax.py` computes them; those of exp2 and erf are older and were made the same way, erf in float32 is N. Juffa's."""
+`benchmarks/minimax.py` computes them; those of exp2 and erf were made the same way, erf in float32 is N. Juffa's."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _LN_2 = 0.6931471805599453
 
 
 def _split(m: Math, x: Val) -> tuple[Val, Val]:
-    """e and 1 + f.  Zero, infinity, NaN and x < 0 give anything; with AVX-512 e = -inf, e = inf and f = NaN for the last two."""
+    """e and 1 + f.  Zero, infinity, NaN and x < 0 give anything; with AVX-512 e = -inf, e = inf, and NaN twice."""
     f, k = m.format, m.format.mantissa
     if m.target.has_masks:
         mantissa = m.call512("getmant", 1, ", i32 11", x)  # to [3/4, 3/2), NaN for negative numbers
