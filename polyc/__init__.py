@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from polyc.api import Operator, compile, einsum, einsum_operator, indices, op
 from polyc.api.names import bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, where
+from polyc.config import VERSION as __version__
 from polyc.config import Options
 from polyc.diagnostics import (
     ArgumentError,
@@ -38,8 +39,6 @@ from polyc.runtime.threads import get_num_threads, set_num_threads
 
 if TYPE_CHECKING:
     from polyc.driver import Index, Lowered
-
-__version__ = "0.1.0"
 
 __all__ = [
     "ArgumentError",

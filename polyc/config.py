@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
+from functools import cache
+from pathlib import Path
+
+VERSION = "0.1.0"
+"""As in pyproject.toml."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +44,54 @@ ENVIRONMENT: dict[str, str] = {
     "POLYC_NUM_THREADS": "threads per kernel (default: OMP_NUM_THREADS, else the number of cores)",
     "POLYC_VERIFY": "1 compares every call with the reference interpreter",
     "POLYC_EINSUM": "compile lets polyc.einsum compile at once, instead of when NumPy has taken as long as a compilation",
+    "POLYC_CACHE": "0 switches the disk cache off",
+    "POLYC_CACHE_DIR": "where compiled kernels are kept (default: polyc below the user's cache directory, ~/.cache)",
+    "POLYC_CACHE_SIZE": "most bytes that it may take, with K, M or G for powers of 1024 (default: 512M)",
     "POLYC_DEBUG": "1 lets internal faults of the scheduler surface instead of taking a simpler schedule",
 }
+
+
+DEFAULT_CACHE_SIZE = 512 << 20
+"""Bytes."""
+
+
+def cache_settings() -> tuple[Path, int] | None:
+    """Directory and most bytes of the disk cache; None where it is switched off, or nobody knows a place for it."""
+    if os.environ.get("POLYC_CACHE", "") == "0":
+        return None
+    directory = cache_directory()
+    if directory is None:
+        return None
+    return directory, cache_size()
+
+
+def cache_size() -> int:
+    """The most bytes that the disk cache may take."""
+    size = parse_bytes(os.environ.get("POLYC_CACHE_SIZE", ""))
+    return DEFAULT_CACHE_SIZE if size is None else size
+
+
+def cache_directory() -> Path | None:
+    """Where the disk cache is, or would be; None where there is neither a home nor `POLYC_CACHE_DIR`."""
+    named = os.environ.get("POLYC_CACHE_DIR", "")
+    if named:
+        return Path(named).absolute()
+    return _user_cache(os.environ.get("XDG_CACHE_HOME", ""), os.environ.get("HOME", ""))
+
+
+@cache
+def _user_cache(xdg: str, home: str) -> Path | None:
+    """`platformdirs`' answer; it depends on the two variables."""
+    from platformdirs import user_cache_path
+
+    path = user_cache_path("polyc")
+    return path if path.is_absolute() else None
+
+
+def parse_bytes(text: str) -> int | None:
+    """``"512M"`` in bytes; None for what is no number of bytes."""
+    match = re.fullmatch(r"\s*(\d{1,15})\s*([KMG]?)(?:i?B)?\s*", text, re.IGNORECASE)
+    return None if match is None else int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()]
 
 
 def debugging() -> bool:

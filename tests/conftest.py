@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
+
+# Every test compiles anew, whatever earlier runs left behind; POLYC_CACHE=1 and a POLYC_CACHE_DIR run the suite warm.
+os.environ.setdefault("POLYC_CACHE", "0")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

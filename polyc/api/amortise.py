@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from polyc import driver
+from polyc import driver, recall
 from polyc.api.crash import name_crashes
 from polyc.api.operator import Operator
 from polyc.config import Options, compiles_every_einsum
@@ -173,7 +173,7 @@ class EinsumCalls:
                     dtypes = [from_numpy(dtype) for _, dtype in shape.family]
                     ranks = [rank for rank, _ in shape.family]
                     program = driver.read_einsum_symbolic(self._subscripts, ranks, dtypes)
-                    family.kernel = driver.lower(program, options=self._options).compile()
+                    family.kernel = recall.compile_program(program, options=self._options).compile()
         return family.kernel(*arrays, out=out)
 
     def _run_numpy(self, shape: _Shape, arrays: Sequence[np.ndarray], out: Any) -> Any:

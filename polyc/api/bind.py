@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from polyc import driver
+from polyc import driver, recall
 from polyc.config import Options
 from polyc.diagnostics import PolycError
 from polyc.ir.expr import evaluate
@@ -62,7 +62,7 @@ class Preparations:
         self.n_runs = 0
         """Programs run so far."""
 
-    def make(self, lowered: driver.Lowered, sizes: Mapping[str, int]) -> tuple[np.ndarray, ...]:
+    def make(self, lowered: driver.Lowered | recall.Recalled, sizes: Mapping[str, int]) -> tuple[np.ndarray, ...]:
         """The arrays for the constants in the signature of `lowered`, in its order and layout.
 
         All of them are kept for the next specialisation that wants the same: one for another batch size, say.  The caller
@@ -87,7 +87,7 @@ class Preparations:
                 # A dimension of the program may stand for several neighbouring ones of the caller.
                 shape = tuple(evaluate(e, sizes) for e in program.tensor(name).shape or ())
                 arrays.append(values[name].reshape(shape))
-            kernel = driver.lower(program, sizes=own_sizes, options=self._options).compile()
+            kernel = recall.compile_program(program, sizes=own_sizes, options=self._options).compile()
             made = self._made[key] = kernel.run(arrays, (None,) * len(program.returns), own_sizes)
             self.n_runs += 1
         self._remember(key)

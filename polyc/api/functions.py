@@ -10,7 +10,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, overload
 
-from polyc import driver
+from polyc import driver, recall
 from polyc.api.amortise import EinsumCalls
 from polyc.api.crash import name_crashes
 from polyc.api.dynamic import Dynamic, check_dynamic
@@ -152,9 +152,8 @@ def _file_error(message: str, help: str) -> PolycError:
 def select_program(text: str, filename: str, entry: str | None) -> Program:
     """The def called `entry`, or the only one."""
     with driver.compile_lock, name_crashes(f"reading {filename}"):  # calls infer ranges, and isl is not thread-safe
-        result = driver.read_tc_with_warnings(text, filename)
-    issue_warnings(result.warnings)
-    programs: tuple[Program, ...] = result.programs
+        programs, found = recall.read_tc(text, filename)
+    issue_warnings(found)
     names = [p.name for p in programs]
     if entry is not None:
         chosen = [p for p in programs if p.name == entry]

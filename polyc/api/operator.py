@@ -6,11 +6,11 @@ import functools
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from polyc import driver
+from polyc import driver, recall
 from polyc.api.bind import Preparations, bound_error, describe_bound, own_inputs
 from polyc.api.crash import name_crashes
 from polyc.api.dynamic import DynamicSizes, add_defined, known_strides, typical_sizes
@@ -32,6 +32,9 @@ from polyc.runtime.arrays import argument_error, check_element_type, check_outpu
 from polyc.runtime.kernel import Kernel
 from polyc.runtime.plan_table import PlanTable, unpack
 from polyc.runtime.sizes import Formal, missing_sizes, solve_sizes
+
+Compilable = driver.Lowered | recall.Recalled
+Made = TypeVar("Made", driver.Lowered, Compilable)
 
 MAX_KERNELS = 256
 """Kernels that an operator keeps.  Beyond it those go that were not called lately; they are compiled again when wanted."""
@@ -193,7 +196,15 @@ class Operator:
         """The stages of the compilation for arguments as in `specialize`: ``.as_text("loops")``, ``.explain()``."""
         program, sizes, layouts = self._describe(arrays, named)
         symbolic = self._dynamic.symbolic(program, sizes)
-        return self._lower(program, sizes, layouts, self._result_layouts(program, sizes, layouts), (), symbolic)
+        results = self._result_layouts(program, sizes, layouts)
+        return self._lower(driver.lower, program, sizes, layouts, results, (), symbolic)
+
+    def compiled(self, /, *arrays: Any, **named: Any) -> Compilable:
+        """As `lower`, from the disk cache where it is there: ``.object_code()``, ``.c_header()``; texts are made anew."""
+        program, sizes, layouts = self._describe(arrays, named)
+        symbolic = self._dynamic.symbolic(program, sizes)
+        results = self._result_layouts(program, sizes, layouts)
+        return self._lower(recall.compile_program, program, sizes, layouts, results, (), symbolic)
 
     def _describe(
         self, arrays: Sequence[Any], named: Mapping[str, Any]
@@ -317,7 +328,7 @@ class Operator:
         if len(self._shapes) >= MAX_KERNELS:
             self._shapes.clear()
         with driver.compile_lock, name_crashes(f"finding the shapes of {self.name}"):
-            found = driver.infer_shapes(program, sizes)
+            found = recall.infer_shapes(program, sizes)
         shapes = {name: tuple(extents) for name, (_, extents) in found.items()}
         self._shapes[key] = program, shapes  # the program is kept, so that its identity stays a sound key
         return shapes
@@ -360,7 +371,7 @@ class Operator:
             if kernel is not None:  # another thread was faster
                 return kernel
             try:
-                lowered = self._lower(program, sizes, inputs, results, aliases, symbolic)
+                lowered = self._lower(recall.compile_program, program, sizes, inputs, results, aliases, symbolic)
             except PolycError as error:
                 if not symbolic or not self._dynamic.refuse(program, symbolic, error):
                     raise
@@ -403,13 +414,13 @@ class Operator:
             return strides
         found = self._extents.get(id(program))
         if found is None:
-            extents, defined = driver.infer_extents(program)
+            extents, defined = recall.infer_extents(program)
             found = self._extents[id(program)] = _Extents(program, extents, defined)
         names = (*(program.tensor(n).base for n in program.parameters), *(r.name for r in program.returns))
         open_sizes = add_defined(symbolic, found.defined)
         return tuple(known_strides(s, found.extents[n], open_sizes) for s, n in zip(strides, names, strict=True))
 
-    def _compile(self, lowered: driver.Lowered, sizes: Mapping[str, int]) -> Kernel:
+    def _compile(self, lowered: Compilable, sizes: Mapping[str, int]) -> Kernel:
         constants = self._preparations.make(lowered, sizes) if self._bound else ()
         kernel: Kernel = lowered.compile(constants, self._bound) if self._bound else lowered.compile()
         return kernel
@@ -427,27 +438,29 @@ class Operator:
 
     def _lower(
         self,
+        lower: Callable[..., Made],
         program: Program,
         sizes: Mapping[str, int],
         inputs: Sequence[Layout] | None,
         results: Sequence[Layout] | None,
         aliases: tuple[Alias, ...],
         symbolic: frozenset[str],
-    ) -> driver.Lowered:
+    ) -> Made:
+        """What `lower` (`driver.lower`, or the same through the disk cache) makes for these sizes and layouts."""
         with driver.compile_lock, name_crashes(f"compiling {self.name}"):
             strides = self._known_strides(program, inputs, results, symbolic)
             kept = {n: v for n, v in sizes.items() if n not in symbolic}
-            lower = functools.partial(
-                driver.lower, program, sizes=kept or None, strides=strides, aliases=aliases, options=self._options
+            make = functools.partial(
+                lower, program, sizes=kept or None, strides=strides, aliases=aliases, options=self._options
             )
             if symbolic:
-                lower = functools.partial(lower, typical=typical_sizes(sizes, symbolic))
+                make = functools.partial(make, typical=typical_sizes(sizes, symbolic))
             if self._bound:
-                lowered = lower(constants=tuple(n for n in program.parameters if program.tensor(n).base in self._bound))
+                lowered = make(constants=tuple(n for n in program.parameters if program.tensor(n).base in self._bound))
                 if all(n in kept for p in lowered.preparations for n in p.sizes):
                     return lowered
                 # What could be computed once depends on sizes that are still open: each call computes it.
-            return lower()
+            return make()
 
     def _plain_outputs(self, out: Any) -> tuple[np.ndarray, ...] | None:
         """`out` as a complete tuple of plain arrays; None where it is anything else."""

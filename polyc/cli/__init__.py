@@ -1,4 +1,4 @@
-"""The command line: ``polyc compile``, ``run``, ``explain`` and ``doctor``.
+"""The command line: ``polyc compile``, ``run``, ``explain``, ``doctor`` and ``cache``.
 
 Results go to standard output and nothing else does; diagnostics, warnings and timings go to standard error.  An error
 of the user's is shown as a diagnostic and ends with exit code 1, a wrong command line with 2.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import click
 
+from polyc.cli.cache import cache_command
 from polyc.cli.compile import compile_command
 from polyc.cli.doctor import doctor_command
 from polyc.cli.explain import explain_command
@@ -26,8 +27,9 @@ def main() -> None:
       polyc compile softmax.tc --emit loops
       polyc explain softmax.tc --size N=64,D=1000
       polyc doctor
+      polyc cache info
     """
 
 
-for _command in (compile_command, run_command, explain_command, doctor_command):
+for _command in (compile_command, run_command, explain_command, doctor_command, cache_command):
     main.add_command(_command)

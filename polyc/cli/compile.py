@@ -32,9 +32,10 @@ def compile_command(
       polyc compile op.tc --emit loops                     the loop nest, to read
       polyc compile op.tc --emit s --target x86-64-v3      assembly for AVX2
     """
-    lowered = load_operator(source, entry, target, sizes).lower(**known_sizes(sizes))
+    operator = load_operator(source, entry, target, sizes)
+    known = known_sizes(sizes)
     if emit is not None:
-        text = lowered.as_text(emit)
+        text = operator.lower(**known).as_text(emit)
         text = text if text.endswith("\n") else text + "\n"
         if output is None:
             click.echo(text, nl=False)
@@ -44,7 +45,8 @@ def compile_command(
     path = Path(output) if output is not None else Path(source).with_suffix(".o")
     if path.suffix == ".h":
         raise click.BadParameter(f"{path} is where the header goes; name the object file", param_hint="--output")
-    code, header = lowered.object_code(), lowered.c_header()
+    made = operator.compiled(**known)
+    code, header = made.object_code(), made.c_header()
     write_file(path, code)
     write_file(path.with_suffix(".h"), header.encode())
     click.echo(f"{path}\n{path.with_suffix('.h')}")

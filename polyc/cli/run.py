@@ -166,13 +166,13 @@ def check_inputs_fit(formals: Sequence[Formal], sizes: dict[str, int], given: di
 
 def make_accumulated(program: Program, arrays: list[np.ndarray], sizes: dict[str, int], seed: int) -> dict[str, np.ndarray]:
     """Random content for the outputs that are accumulated into, by name."""
-    from polyc import driver
+    from polyc import recall
     from polyc.api.samples import draw_array
 
     accumulated = [r for r in program.returns if r.initial is not None]
     if not accumulated:
         return {}
-    shapes = driver.infer_shapes(program, sizes)
+    shapes = recall.infer_shapes(program, sizes)
     return {r.name: draw_array(r.name, program.tensor(r.version).dtype, shapes[r.name][1], seed) for r in accumulated}
 
 

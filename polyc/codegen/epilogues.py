@@ -18,7 +18,12 @@ from polyc.ir.simplify import simplify
 MAX_WORK = 512
 """Operators in all copies of an epilogue beyond which its code would be too long to expand."""
 
-_COSTS = {"exp": 16, "log": 32, "tanh": 24, "sigmoid": 20, "erf": 40, "exp2": 16, "pow": 60, "sin": 40, "cos": 40}
+_COSTS = (
+    dict.fromkeys(("exp", "exp2", "exp10", "sin", "cos", "sinpi", "cospi", "log", "log2", "log10"), 20)
+    | dict.fromkeys(("sigmoid", "tanh", "expm1", "sinh", "cosh", "asin", "acos", "atan", "hypot", "rhypot"), 24)
+    | dict.fromkeys(("tan", "cbrt", "log1p", "atan2", "erf"), 36)
+    | dict.fromkeys(("erfc", "asinh", "acosh", "atanh", "pow"), 56)
+)
 
 
 def keep_epilogues(body: tuple[Node, ...], buffers: tuple[Buffer, ...]) -> tuple[tuple[Node, ...], tuple[Buffer, ...]]:

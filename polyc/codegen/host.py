@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import llvmlite
 import llvmlite.binding as llvm
 
 from polyc.target import BASELINE, PINNED, Target
@@ -43,6 +44,11 @@ def host_target() -> Target:
         l3=sizes.get(3, base.l3),
         cache_line=64,
     )
+
+
+def describe_llvm() -> str:
+    """``llvmlite 0.50.0, LLVM 22.1.0``: versions that object code depends on."""
+    return f"llvmlite {llvmlite.__version__}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
 
 
 _HARMFUL = ("prefer-256-bit", "64bit", "shstk", "prefer-128-bit")

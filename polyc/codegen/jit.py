@@ -16,9 +16,11 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from polyc.codegen.openmp import SYMBOLS
 from polyc.diagnostics import Diagnostic, InternalError, UnsupportedError
 from polyc.target import Target
+
+SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+"""What generated code with parallel loops needs from an OpenMP library."""
 
 _TEAM_OF_ONE = """
 define void @GOMP_parallel(ptr %function, ptr %data, i32 %threads, i32 %flags) {

@@ -1,4 +1,4 @@
-"""Mathematical functions: inline polynomials for the frequent ones, the C library lane by lane for the others."""
+"""Mathematical functions: inline polynomials for most, the C library lane by lane for the others (gamma, fmod, …)."""
 
 from __future__ import annotations
 
@@ -6,30 +6,16 @@ from polyc.codegen import polynomials
 from polyc.codegen.builder import Function, Val, float_val, int_val
 from polyc.target import Target
 
-_LIBM_NAMES = {"abs": "fabs", "sinpi": "sin", "cospi": "cos"}
+_SIMPLE_EXPONENTS = (0.0, 1.0, 2.0, 3.0, 4.0, -1.0, 0.5, -0.5)
 
 
 def emit_function(fn: Function, target: Target, op: str, args: list[Val]) -> Val:
     """`op` on floating-point operands of one type."""
-    if op in polynomials.INLINE:
-        return polynomials.emit_inline(fn, target, op, args[0])
-    match op:
-        case "pow":
-            return _power(fn, target, *args)
-        case "rhypot":
-            return fn.binary("fdiv", float_val(1.0, args[0].type), call_libm(fn, "hypot", args))
-        case "sinpi" | "cospi":
-            return _circular_pi(fn, op, args[0])
-        case _:
-            return call_libm(fn, op, args)
-
-
-def _power(fn: Function, target: Target, x: Val, y: Val) -> Val:
-    """Squares, roots and small integer powers directly, other float32 inline, other float64 from the C library."""
-    for exponent in (0.0, 1.0, 2.0, 3.0, 4.0, -1.0, 0.5, -0.5):
-        if y == float_val(exponent, x.type):
-            return _simple_power(fn, x, exponent)
-    return polynomials.emit_power(fn, target, x, y) if x.type == "float" else call_libm(fn, "pow", [x, y])
+    if op == "pow":
+        for exponent in _SIMPLE_EXPONENTS:
+            if args[1] == float_val(exponent, args[0].type):
+                return _simple_power(fn, args[0], exponent)
+    return polynomials.emit_inline(fn, target, op, args) or call_libm(fn, op, args)
 
 
 def _simple_power(fn: Function, x: Val, exponent: float) -> Val:
@@ -52,23 +38,9 @@ def _simple_power(fn: Function, x: Val, exponent: float) -> Val:
 def call_libm(fn: Function, op: str, args: list[Val]) -> Val:
     """The C library's function, one call per lane; float uses the ``f`` functions."""
     type = args[0].type
-    name = _LIBM_NAMES.get(op, op) + ("f" if type == "float" else "")
+    name = op + ("f" if type == "float" else "")
     callee = fn.module.declare(name, type, [type] * len(args), "nounwind memory(none)")
     return fn.map_lanes(lambda a: fn.pure(f"call {type} {callee}({', '.join(map(str, a))})", type), *args)
-
-
-def _circular_pi(fn: Function, op: str, x: Val) -> Val:
-    """sin(pi x), cos(pi x): taken to sin(pi t) with |t| <= 1/2, exactly, before pi is multiplied; so zeros are zeros."""
-    one, half = float_val(1.0, x.type), float_val(0.5, x.type)
-    turns = fn.intrinsic("rint", fn.binary("fmul", x, half))
-    rest = fn.binary("fsub", x, fn.binary("fmul", float_val(2.0, x.type), turns))
-    size = fn.intrinsic("fabs", rest)
-    if op == "cospi":
-        t = fn.binary("fsub", half, size)
-    else:
-        mirrored = fn.binary("fsub", fn.intrinsic("copysign", one, rest), rest)
-        t = fn.select(fn.compare("fcmp ogt", size, half), mirrored, rest)
-    return call_libm(fn, "sin", [fn.binary("fmul", t, float_val(3.141592653589793, x.type))])
 
 
 def emit_int_power(fn: Function, a: Val, b: Val, signed: bool) -> Val:

@@ -15,9 +15,6 @@ from polyc.codegen.context import Context, State
 from polyc.codegen.expressions import as_scalar, eval_expr, eval_predicates
 from polyc.ir.loops import Loop
 
-SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
-"""What generated code with parallel loops needs from an OpenMP library."""
-
 EmitBody = Callable[[State, Context, Val, Val], None]
 """Writes the serial loop from a lower to an upper bound."""
 

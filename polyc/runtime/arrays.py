@@ -51,7 +51,7 @@ def convert_input(value: Any, name: str, dtype: DType | None, span: Span | None 
     except one whose elements are not aligned, which compiled code must not touch.
     """
     if isinstance(value, np.ndarray):
-        if isinstance(value, np.ma.MaskedArray):
+        if type(value) is not np.ndarray and isinstance(value, np.ma.MaskedArray):  # np.ma takes long to import
             raise argument_error(
                 "argument-type-masked",
                 f"{name} is a masked array, and polyc would ignore its mask",
@@ -181,7 +181,7 @@ def _values(array: np.ndarray) -> np.ndarray:
 
 def check_output(value: Any, name: str, dtype: DType, shape: tuple[int, ...], span: Span | None = None) -> np.ndarray:
     """The writable view behind an ``out`` argument of the given element type and shape."""
-    if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
+    if type(value) is np.ndarray or (isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray)):
         array = value.view(np.ndarray) if type(value) is not np.ndarray else value
     elif hasattr(value, "__dlpack__") and not isinstance(value, (np.generic, np.ndarray)):
         array = _import_dlpack(value, f"out for {name}", span)

@@ -13,7 +13,7 @@ import ctypes.util
 import os
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from polyc.diagnostics import Diagnostic, PolycWarning
@@ -82,6 +82,9 @@ def _address(library: ctypes.CDLL, symbol: str) -> int:
 
 def loaded_runtimes() -> list[str]:
     """Paths of the OpenMP libraries that the process holds, libgomp first, in a fixed order."""
+    if _is_mapped() is False:
+        return []  # threadpoolctl takes long to import
+
     import threadpoolctl
 
     paths = {str(i["filepath"]) for i in threadpoolctl.threadpool_info() if i["user_api"] == "openmp"}
@@ -106,13 +109,21 @@ def _search_openmp() -> OpenMP | None:
             return found
     if loaded:
         return None  # one that lacks the GOMP entry points: a second runtime beside it would be worse than one thread
-    names = ["libgomp.so.1", ctypes.util.find_library("gomp"), "libomp.so.5", "libomp.so", ctypes.util.find_library("omp")]
-    names += ["libomp.dylib", ctypes.util.find_library("iomp5")]
-    for name in names:
+    for name in _library_names():
         found = _open(name, loaded_before=False) if name else None
         if found is not None:
             return found
     return None
+
+
+def _library_names() -> Iterator[str | None]:
+    """Names to try, the likeliest first; `find_library` runs other programs, so it is asked only when it comes to it."""
+    yield "libgomp.so.1"
+    yield ctypes.util.find_library("gomp")
+    yield from ("libomp.so.5", "libomp.so")
+    yield ctypes.util.find_library("omp")
+    yield "libomp.dylib"
+    yield ctypes.util.find_library("iomp5")
 
 
 def symbols() -> dict[str, int]:
@@ -238,16 +249,17 @@ def _after_fork() -> None:
     _state.forked_after_use = _state.forked_after_use or _state.used or others
     if not _state.searched and not _state.forked_after_use:
         # Nothing is known yet.  If OpenMP is already in the process, its threads may have run in the parent.
-        _state.forked_after_use = _is_mapped()
+        _state.forked_after_use = bool(_is_mapped())
 
 
-def _is_mapped() -> bool:
-    """Whether an OpenMP library is in the process; reads a file only, as code after a fork should do little."""
+def _is_mapped() -> bool | None:
+    """Whether an OpenMP library is in the process, None where the system does not say; reads a file only, as code after a
+    fork should do little."""
     try:
         with open("/proc/self/maps") as maps:
             return any(name in line for line in maps for name in ("libgomp", "libomp", "libiomp"))
     except OSError:
-        return False
+        return None
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,0 +1,334 @@
+"""The driver's slow functions, behind the disk cache: what an earlier process worked out is read instead.
+
+Kinds of entries: ``source`` (the programs of a ``.tc`` text), ``shapes`` (of a program's results at given sizes), ``extents``
+(the same over symbols) and ``kernel`` (object code, and what a `Kernel` needs to run it).  An entry depends on nothing but its
+key (`polyc.cache.keys`), so a hit gives what the driver would give.  Whatever is wrong with an entry, the driver does the work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import warnings
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, TypeVar
+
+from polyc import driver
+from polyc.cache import (
+    Entry,
+    Key,
+    ProgramPlaces,
+    SourcePlaces,
+    Store,
+    Unreadable,
+    Unstorable,
+    decode,
+    encode,
+    identify_program,
+    open_store,
+    package_state,
+    versions,
+)
+from polyc.config import VERSION, Options, debugging, default_options, parse_bytes
+from polyc.diagnostics import Diagnostic, PolycWarning, Remark
+from polyc.ir.expr import Expr
+from polyc.ir.program import Program
+from polyc.ir.signature import Signature
+from polyc.ir.text import format_loops
+from polyc.target import Target
+
+Made = TypeVar("Made")
+Read = TypeVar("Read")
+
+logger = logging.getLogger("polyc")
+
+_PACKAGE = package_state()
+"""The state of polyc's files when this process began: what it compiles belongs to no later one."""
+
+
+@dataclass(eq=False)
+class Recalled:
+    """A specialisation that was compiled before: what of `driver.Lowered` is needed to run it.
+
+    The stages before object code are made again when somebody wants to see them (`lowered`)."""
+
+    signature: Signature
+    code: bytes
+    parameters: tuple[str, ...]
+    """`LoopNest.parameters`."""
+    remarks: tuple[Remark, ...]
+    preparations: tuple[Program, ...]
+    panels: Mapping[str, Any]
+    aliases: Mapping[tuple[str, str], bool]
+    """What is known of pairs (result, input) in the same memory."""
+    loops: str
+    """Digest of the text of the loops."""
+    fixed_sizes: Mapping[str, int]
+    lower: Callable[[], driver.Lowered]
+
+    @cached_property
+    def lowered(self) -> driver.Lowered:
+        """All stages, compiled again."""
+        return self.lower()
+
+    def alias_is_safe(self, output: str, source: str) -> bool:
+        """Whether the code may write `output` over `source`; the proof is made again where it was not kept."""
+        known = self.aliases.get((output, source))
+        if known is None:
+            with driver.compile_lock:
+                # Only a proof about these very loops is one about this code.
+                known = _digest_loops(self.lowered) == self.loops and self.lowered.alias_is_safe(output, source)
+        return known
+
+    def as_text(self, stage: str) -> str:
+        """As `driver.Lowered.as_text`."""
+        return self.lowered.as_text(stage)
+
+    def explain(self) -> str:
+        """As `driver.Lowered.explain`."""
+        return self.lowered.explain()
+
+    def summary(self) -> str:
+        """As `driver.Lowered.summary`."""
+        return self.lowered.summary()
+
+    def object_code(self) -> bytes:
+        return self.code
+
+    def c_header(self) -> str:
+        from polyc.codegen.aot import c_header
+
+        return c_header(self.signature, self.parameters)
+
+    def compile(self, constants: Sequence[Any] = (), bound: Mapping[str, Any] | None = None) -> Any:
+        """As `driver.Lowered.compile`."""
+        return driver.load_kernel(self, constants, bound)
+
+
+# --- Kernels ---------------------------------------------------------------------------------------------------------
+
+
+def compile_program(
+    program: Program,
+    *,
+    sizes: Mapping[str, int] | None = None,
+    strides: driver.Strides | None = None,
+    aliases: tuple[tuple[str, str], ...] = (),
+    options: Options | None = None,
+    constants: Collection[str] = (),
+    typical: Mapping[str, int] | None = None,
+) -> driver.Lowered | Recalled:
+    """`driver.lower` with these arguments, or what is left of it from an earlier process.
+
+    Both have ``signature``, ``remarks``, ``preparations``, ``panels``, ``alias_is_safe``, ``object_code``, ``c_header``,
+    ``compile``, ``as_text``, ``explain`` and ``summary``."""
+    options = options or default_options()
+    arguments: dict[str, Any] = {"sizes": sizes, "strides": strides, "aliases": aliases, "options": options}
+    if constants:
+        arguments["constants"] = constants
+    if typical:
+        arguments["typical"] = typical
+
+    def lower() -> driver.Lowered:
+        return driver.lower(program, **arguments)
+
+    store = _open_store()
+    if store is None:
+        return lower()
+    with driver.compile_lock:
+        places = identify_program(program).places
+        key = _kernel_key(program, dict(sizes or {}), strides, aliases, options, constants, typical or {})
+        return _recall(
+            store,
+            key,
+            lambda entry: _read_kernel(entry, places, sizes or {}, lower),
+            lower,
+            lambda lowered: _write_kernel(lowered, places, aliases),
+        )
+
+
+def _kernel_key(
+    program: Program,
+    sizes: Mapping[str, int],
+    strides: driver.Strides | None,
+    aliases: tuple[tuple[str, str], ...],
+    options: Options,
+    constants: Collection[str],
+    typical: Mapping[str, int],
+) -> Key:
+    from polyc.codegen.host import describe_llvm
+
+    target = driver.select_target(options)
+    identity = identify_program(program)
+    parts = (
+        ("sizes", _format_sizes(sizes) or "any"),
+        ("typical sizes", _format_sizes(typical)),
+        ("strides", "any" if strides is None else _format_strides(strides)),
+        ("in place", ", ".join(f"{out} over {source}" for out, source in aliases)),
+        ("constants", ", ".join(sorted(constants))),
+        ("options", ", ".join(f"{f.name}={getattr(options, f.name)}" for f in fields(Options) if f.name != "verify")),
+        ("machine", ", ".join(f"{f.name}={getattr(target, f.name)}" for f in fields(Target))),
+        ("source", identity.places.digest),
+        ("versions", f"{_own_versions()}, {describe_llvm()}"),
+    )
+    return Key("kernel", program.name, identity.text, parts)
+
+
+def _format_sizes(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{n}={v}" for n, v in sorted(sizes.items()))
+
+
+def _format_strides(strides: driver.Strides) -> str:
+    return " ".join("any" if s is None else "/".join("?" if n is None else str(n) for n in s) or "-" for s in strides)
+
+
+def _write_kernel(lowered: driver.Lowered, places: ProgramPlaces, aliases: Sequence[tuple[str, str]]) -> Entry:
+    if not lowered.is_reproducible:
+        raise Unstorable("a part of the compiler failed")
+    value = (
+        lowered.signature,
+        tuple(lowered.nest.parameters),
+        lowered.remarks,
+        lowered.preparations,
+        dict(lowered.panels),
+        {pair: lowered.alias_is_safe(*pair) for pair in aliases},
+        _digest_loops(lowered),
+    )
+    return Entry({"value": encode(value, places)}, lowered.object_code())
+
+
+def _read_kernel(
+    entry: Entry, places: ProgramPlaces, sizes: Mapping[str, int], lower: Callable[[], driver.Lowered]
+) -> Recalled:
+    signature, *rest = decode(entry.header["value"], places)
+    if not isinstance(signature, Signature) or len(rest) != 6:
+        raise Unreadable("no kernel")
+    parameters, remarks, preparations, panels, aliases, loops = rest
+    return Recalled(signature, entry.payload, parameters, remarks, preparations, panels, aliases, loops, dict(sizes), lower)
+
+
+def _digest_loops(lowered: driver.Lowered) -> str:
+    return hashlib.sha256(format_loops(lowered.nest).encode()).hexdigest()
+
+
+# --- Shapes and sources ----------------------------------------------------------------------------------------------
+
+
+def infer_shapes(program: Program, sizes: Mapping[str, int]) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
+    """As `driver.infer_shapes`."""
+    store = _open_store()
+    if store is None:
+        return driver.infer_shapes(program, sizes)
+    with driver.compile_lock:
+        identity = identify_program(program)
+        parts = (("sizes", _format_sizes(sizes)), ("versions", _own_versions()))
+        key = Key("shapes", program.name, identity.text, parts)
+        return _recall(
+            store,
+            key,
+            lambda entry: dict(decode(entry.header["value"], identity.places)),
+            lambda: driver.infer_shapes(program, sizes),
+            lambda shapes: Entry({"value": encode(shapes, identity.places)}),
+        )
+
+
+def infer_extents(program: Program) -> tuple[dict[str, tuple[Expr, ...]], tuple[tuple[str, Expr], ...]]:
+    """As `driver.infer_extents`."""
+    store = _open_store()
+    if store is None:
+        return driver.infer_extents(program)
+    with driver.compile_lock:
+        identity = identify_program(program)
+        parts = (("source", identity.places.digest), ("versions", _own_versions()))
+
+        def read(entry: Entry) -> tuple[dict[str, tuple[Expr, ...]], tuple[tuple[str, Expr], ...]]:
+            extents, defined = decode(entry.header["value"], identity.places)
+            return extents, defined
+
+        return _recall(
+            store,
+            Key("extents", program.name, identity.text, parts),
+            read,
+            lambda: driver.infer_extents(program),
+            lambda found: Entry({"value": encode(found, identity.places)}),
+        )
+
+
+def read_tc(text: str, filename: str) -> tuple[tuple[Program, ...], tuple[Diagnostic, ...]]:
+    """Programs and warnings of `driver.read_tc_with_warnings`."""
+
+    def read() -> tuple[tuple[Program, ...], tuple[Diagnostic, ...]]:
+        result = driver.read_tc_with_warnings(text, filename)
+        return result.programs, result.warnings
+
+    def write(result: tuple[tuple[Program, ...], tuple[Diagnostic, ...]]) -> Entry:
+        places = SourcePlaces()
+        value = encode(result, places)
+        return Entry({"value": value, "sources": places.plain_sources()})
+
+    def restore(entry: Entry) -> tuple[tuple[Program, ...], tuple[Diagnostic, ...]]:
+        programs, found = decode(entry.header["value"], SourcePlaces(entry.header["sources"]))
+        return programs, found
+
+    store = _open_store()
+    if store is None:
+        return read()
+    subject = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    parts = (("file", filename), ("versions", _own_versions()))
+    return _recall(store, Key("source", filename, subject, parts), restore, read, write)
+
+
+# --- What they share -------------------------------------------------------------------------------------------------
+
+
+def _recall(
+    store: Store, key: Key, read: Callable[[Entry], Read], make: Callable[[], Made], write: Callable[[Made], Entry]
+) -> Read | Made:
+    """The value of the entry of `key`; where there is none, or it makes no sense, what `make` gives, which is kept."""
+    entry = store.read(key)
+    if entry is not None:
+        try:
+            value = read(entry)
+        except Exception as error:
+            # The entry is as it was written, but not by this version, or not for this key.
+            logger.warning("cache: %s of %s makes no sense and is removed: %s", key.kind, key.name, error)
+            store.remove(key)
+        else:
+            logger.debug("cache: hit: %s of %s", key.kind, key.name)
+            return value
+    if logger.isEnabledFor(logging.INFO):
+        logger.info("cache: miss: %s of %s: %s", key.kind, key.name, store.explain_miss(key))
+    made = make()
+    if package_state() != _PACKAGE:
+        logger.info("cache: %s of %s is not stored: polyc's files have changed since it was imported", key.kind, key.name)
+        return made
+    try:
+        store.write(key, write(made))
+    except (Unstorable, RecursionError) as error:
+        logger.info("cache: %s of %s is not stored: %s", key.kind, key.name, error)
+    return made
+
+
+def _own_versions() -> str:
+    return f"polyc {VERSION} ({_PACKAGE}), {versions('islpy', 'highspy')}"
+
+
+_warned: set[str] = set()
+
+
+def _open_store() -> Store | None:
+    """The store of the environment.  While faults should surface (`POLYC_DEBUG`), everything is compiled."""
+    if debugging():
+        return None
+    size = os.environ.get("POLYC_CACHE_SIZE", "")
+    if size and size not in _warned and parse_bytes(size) is None:
+        from polyc.runtime.threads import user_stacklevel
+
+        _warned.add(size)
+        message = f"POLYC_CACHE_SIZE is {size!r}, which is no number of bytes; the default is used"
+        diagnostic = Diagnostic("argument-cache-size", message, None, "write for example 200M or 2G", "warning")
+        warnings.warn(PolycWarning(diagnostic), stacklevel=user_stacklevel())
+    return open_store()
