@@ -61,9 +61,6 @@ def _mark(plan: Plan, scop: Scop, remarks: list[Remark], repetitions: int = 1) -
         return plan
     trips = {n: _trip(chain[n], scop) for n in free}
     best = next((n for n in free if trips[n] >= MINIMUM_ITERATIONS), max(free, key=lambda n: trips[n]))
-    if trips[best] <= 1:
-        remarks.append(Remark("missed", "parallel", "every coincident loop has one iteration", label))
-        return plan
     if trips[best] < MINIMUM_ITERATIONS and isinstance(node, PlanSequence):
         inside = _mark_inside(chain, node, trips, work, scop)
         if inside is not None:
@@ -71,6 +68,9 @@ def _mark(plan: Plan, scop: Scop, remarks: list[Remark], repetitions: int = 1) -
             reason = f"inside {trips[best]} iterations: too few for the loop around to balance"
             remarks += [Remark("analysis", "parallel", reason, label), *found]
             return plan
+    if trips[best] <= 1:
+        remarks.append(Remark("missed", "parallel", "every coincident loop has one iteration", label))
+        return plan
     remarks.append(Remark("passed", "parallel", f"a loop of {trips[best]} iterations, {work} operations", label))
     rounds = ROUNDS if any(_is_uneven(chain[best], name, scop) for name in names) else 1
     chosen = replace(chain[best], mark=Mark("parallel", rounds=rounds))
