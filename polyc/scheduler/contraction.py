@@ -142,6 +142,9 @@ def choose(c: Contraction, target: Target, constants: Collection[str] = ()) -> C
     for n, view in enumerate(c.views):
         other = c.views[1 - n]
         rows = [i for i in c.s.left if other.moves(i) and not view.moves(i) and i in c.s.separate_left]
+        shared = bool(rows)
+        if not shared:  # what the row operand does not move with shares at least its broadcasts
+            rows = [i for i in c.columns(view) if i in c.s.separate_left]
         for vector in c.columns(view):
             if vector not in c.s.separate_left or c.trips[vector] < max(2, c.lanes // 4):
                 continue
@@ -149,12 +152,14 @@ def choose(c: Contraction, target: Target, constants: Collection[str] = ()) -> C
                 if not packs_vector and abs(view.strides[vector]) != 1:
                     continue
                 for packs_rows in (False, True):
-                    for tile, vectors in _tiles(c, vector, rows, target):
-                        found = _estimate(c, target, view, other, vector, tile, vectors, packs_vector, packs_rows, constants)
+                    for tile, vectors in _tiles(c, vector, [i for i in rows if i != vector], target):
+                        found = _estimate(
+                            c, target, view, other, vector, tile, vectors, packs_vector, packs_rows, constants, shared
+                        )
                         if best is None or found.total < best.total:
                             best = found
-    if best is None or not any(i != best.vector for i in best.tile):
-        return None  # nothing is shared between rows
+    if best is None or not (best.packs_vector or any(i != best.vector for i in best.tile)):
+        return None  # nothing is shared
     return best if best.total < _cycles_along_reduction(c) else None
 
 
@@ -188,7 +193,9 @@ def _estimate(
     packs_vector: bool,
     packs_rows: bool,
     constants: Collection[str],
+    shared: bool,
 ) -> Choice:
+    """`shared`: the rows share the loads of the vector operand; else they share the broadcasts of the other one."""
     trips, lanes = c.trips, c.lanes
     while lanes >= 2 * trips[vector]:
         lanes //= 2  # accesses of few lanes stay within a line where wide ones with a mask straddle two
@@ -197,7 +204,7 @@ def _estimate(
     passes = prod(ceil(trips[i] / rows.get(i, 1)) for i in c.s.left if i != vector)  # row tiles that read a panel
     order = _reduction_order(c, other)
     straddles = any(i != vector for form in view.operand.forms if any(i == vector for i, _ in form) for i, _ in form)
-    step = costs.step_cycles(n_rows, vectors, target, straddles)
+    step = costs.step_cycles(n_rows if shared else 1, vectors if shared else n_rows * vectors, target, straddles)
     # The vector operand: a panel of all steps, read once for each row tile.
     width = vectors * lanes * view.itemsize
     panel = prod(trips[i] for i in order if view.moves(i)) * width
@@ -205,17 +212,17 @@ def _estimate(
     if packs_vector:
         block = _block(c, order, view, panel, target)
         held = panel if block is None else panel // trips[block[0]] * block[1]
-        loads = costs.stream(width, held, target)
+        loads = costs.stream(width if shared else n_rows * width, held, target)
     else:
         inner = next((i for i in reversed(order) if view.moves(i)), None)
         stride = abs(view.strides[inner]) * view.itemsize if inner is not None else 0
-        loads = costs.stream(width, panel, target, stride if stride > width else 0)
+        loads = costs.stream(width if shared else n_rows * width, panel, target, stride if stride > width else 0)
     # The row operand: all of it passes by for every panel.
-    broadcasts = _row_stream(c, other, rows, order, packs_rows, target)
+    broadcasts = _row_stream(c, other, rows if shared else {}, order, packs_rows, target)
     step = max(step, loads.cycles + broadcasts.cycles)
     tested = 1.0
     if (view.operand.is_padded and not packs_vector) or _is_tested(c.s, vector):
-        step += vectors
+        step += vectors if shared else n_rows * vectors
     if other.operand.is_padded and not packs_rows:
         near = max((2 / max(2, ceil(trips[i] / rows.get(i, 1))) for i in other.operand.indices if i in c.s.left), default=0.0)
         tested += costs.BORDER_SLOWDOWN * near
