@@ -455,6 +455,10 @@ def __getattr__(name: str) -> Any:
         from polyc.frontends import einsum
 
         return getattr(einsum, name)
+    if name in ("read_pattern", "check_lengths", "fit_pattern", "read_einops", "result_type"):
+        from polyc.frontends import einops
+
+        return getattr(einops, name)
     raise AttributeError(name)
 
 
