@@ -10,12 +10,14 @@ Say what is computed; polyc decides how::
 
     y = linear_relu(x, w, b)                         # NumPy (or any DLPack array) in, NumPy out
 
-`compile` does the same for ``.tc`` text and files, `einsum` is a drop-in for `numpy.einsum`.
+`compile` does the same for ``.tc`` text and files, `einsum` is a drop-in for `numpy.einsum`, and `rearrange`, `reduce` and
+`repeat` for those of einops.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from polyc.api import Operator, compile, einsum, einsum_operator, indices, op
+from polyc import memory
+from polyc.api import Operator, compile, einsum, einsum_operator, indices, op, rearrange, reduce, repeat
 from polyc.api.names import bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, where
 from polyc.config import VERSION as __version__
 from polyc.config import Options
@@ -74,7 +76,11 @@ __all__ = [
     "i32",
     "i64",
     "indices",
+    "memory",
     "op",
+    "rearrange",
+    "reduce",
+    "repeat",
     "set_num_threads",
     "u8",
     "u16",

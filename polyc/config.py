@@ -47,6 +47,7 @@ ENVIRONMENT: dict[str, str] = {
     "POLYC_CACHE": "0 switches the disk cache off",
     "POLYC_CACHE_DIR": "where compiled kernels are kept (default: polyc below the user's cache directory, ~/.cache)",
     "POLYC_CACHE_SIZE": "most bytes that it may take, with K, M or G for powers of 1024 (default: 512M)",
+    "POLYC_HELD_MEMORY": "most bytes of dropped results kept for later calls, with K, M or G (default: 512M; 0 keeps none)",
     "POLYC_DEBUG": "1 lets internal faults of the scheduler surface instead of taking a simpler schedule",
 }
 

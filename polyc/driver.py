@@ -216,6 +216,7 @@ def _lower(
     typical: Mapping[str, int],
 ) -> Lowered:
     from polyc.poly.infer import infer_ranges
+    from polyc.poly.ranges import assume_sizes
     from polyc.poly.scop import extract_scop
     from polyc.scheduler.constants import split_constants
     from polyc.scheduler.preparation import collect_preparations
@@ -224,7 +225,7 @@ def _lower(
     target = target or select_target(options)
     sized = define_sizes(specialize_sizes(program, {name: int_const(value) for name, value in sizes.items()}))
     sized = widen_arithmetic(sized)
-    ranges = infer_ranges(sized)
+    ranges = assume_sizes(infer_ranges(sized), sized.defined_sizes, typical)
     main, main_ranges, prepared = split_constants(sized, ranges, constants)
     made = main.parameters[len(sized.parameters) :]
     if strides is not None:  # what is prepared is laid out later
@@ -234,7 +235,7 @@ def _lower(
         main_strides = None
     rewritten, new_ranges, groups, remarks = _rewrite_program(main, main_ranges, main_strides, options)
     remarks += [Remark("passed", "bind", f"{p.statement.target} is computed once", p.statement.name) for p in prepared]
-    scop = extract_scop(rewritten, new_ranges, typical)
+    scop = extract_scop(rewritten, new_ranges)
     signature = _make_signature(sized, ranges, scop, strides)
     lowered = _climb_down(program, signature, scop, ranges, target, options, remarks, aliases, groups, constants | set(made))
     if constants:
@@ -455,6 +456,10 @@ def __getattr__(name: str) -> Any:
         from polyc.frontends import einsum
 
         return getattr(einsum, name)
+    if name in ("read_pattern", "check_lengths", "fit_pattern", "read_einops", "result_type"):
+        from polyc.frontends import einops
+
+        return getattr(einops, name)
     raise AttributeError(name)
 
 

@@ -1,6 +1,7 @@
 """The public interface: operators and the functions that make them."""
 
+from polyc.api.einops import rearrange, reduce, repeat
 from polyc.api.functions import compile, einsum, einsum_operator, indices, op
 from polyc.api.operator import Operator
 
-__all__ = ["Operator", "compile", "einsum", "einsum_operator", "indices", "op"]
+__all__ = ["Operator", "compile", "einsum", "einsum_operator", "indices", "op", "rearrange", "reduce", "repeat"]

@@ -190,9 +190,9 @@ def add_defined(symbolic: frozenset[str], defined: Sequence[tuple[str, Expr]]) -
 
 
 def typical_sizes(sizes: Mapping[str, int], symbolic: Collection[str]) -> dict[str, int]:
-    """What the scheduler may take symbolic sizes for: exact up to 16, beyond that rounded down to a power of two, so that
-    operators first called with similar sizes get the same code."""
-    return {n: v if v <= 16 else 1 << (v.bit_length() - 1) for n, v in sizes.items() if n in symbolic}
+    """What the scheduler may take symbolic sizes for: rounded down to three significant bits, so that operators first called
+    with similar sizes get the same code."""
+    return {n: v >> max(0, v.bit_length() - 3) << max(0, v.bit_length() - 3) for n, v in sizes.items() if n in symbolic}
 
 
 def describe_sizes(sizes: Mapping[str, int], symbolic: Collection[str]) -> str:

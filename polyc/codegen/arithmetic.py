@@ -5,6 +5,7 @@ from __future__ import annotations
 from polyc.codegen.builder import Function, Val, float_val, int_val, llvm_type, zero_val
 from polyc.codegen.halves import narrow_half, widen_half
 from polyc.codegen.math import emit_function, emit_int_power
+from polyc.codegen.vectors import truncate
 from polyc.ir.types import F32, F64, DType
 from polyc.target import Target
 
@@ -206,7 +207,7 @@ def emit_cast(fn: Function, target: Target, value: Val, source: DType, dtype: DT
         case "f", "b":
             return fn.compare("fcmp une", value, zero_val(value.type, value.lanes))
         case "f", _:
-            return _float_to_int(fn, value, dtype)
+            return _float_to_int(fn, target, value, dtype)
         case _, "b":
             return fn.compare("icmp ne", value, zero_val(value.type, value.lanes))
         case "i", "f":
@@ -215,13 +216,13 @@ def emit_cast(fn: Function, target: Target, value: Val, source: DType, dtype: DT
             return fn.convert("uitofp", value, to)
         case _:
             if dtype.bits < source.bits and source.kind != "b":
-                return fn.convert("trunc", value, to)
+                return truncate(fn, target, value, to)
             return fn.convert("sext" if source.kind == "i" else "zext", value, to)
 
 
-def _float_to_int(fn: Function, value: Val, dtype: DType) -> Val:
+def _float_to_int(fn: Function, target: Target, value: Val, dtype: DType) -> Val:
     # Through the wider signed type, as C compilers (and so NumPy) do on x86; freeze makes the poison of an overflow some value.
     if dtype.kind == "u" and dtype.bits == 64:
         return fn.freeze(fn.convert("fptoui", value, "i64"))
     wide = "i64" if dtype.bits == 64 or (dtype.kind == "u" and dtype.bits == 32) else "i32"
-    return fn.convert("trunc", fn.freeze(fn.convert("fptosi", value, wide)), llvm_type(dtype))
+    return truncate(fn, target, fn.freeze(fn.convert("fptosi", value, wide)), llvm_type(dtype))

@@ -9,6 +9,7 @@ the machine, and the five instructions it would save are hidden behind the store
 from __future__ import annotations
 
 from polyc.codegen.builder import Function, Val, float_val, int_val
+from polyc.codegen.vectors import truncate
 from polyc.ir.types import BF16, DType
 from polyc.target import Target
 
@@ -28,10 +29,10 @@ def narrow_half(fn: Function, target: Target, value: Val, dtype: DType) -> Val:
     if value.type == "double":
         value = _round_to_odd(fn, value)
     if dtype == BF16:
-        return _narrow_bfloat(fn, value)
+        return _narrow_bfloat(fn, target, value)
     if has_half_conversion(target):
         return fn.bitcast(fn.convert("fptrunc", value, "half"), "i16")
-    return _narrow_by_bits(fn, value)
+    return _narrow_by_bits(fn, target, value)
 
 
 def has_half_conversion(target: Target) -> bool:
@@ -45,13 +46,13 @@ def _bits(value: int) -> Val:
     return int_val(value, "i32")
 
 
-def _narrow_bfloat(fn: Function, value: Val) -> Val:
+def _narrow_bfloat(fn: Function, target: Target, value: Val) -> Val:
     bits = fn.bitcast(value, "i32")
     upper = fn.binary("lshr", bits, _bits(16))
     odd = fn.binary("and", upper, _bits(1))
     rounded = fn.binary("lshr", fn.binary("add", bits, fn.binary("add", odd, _bits(0x7FFF))), _bits(16))
     quiet = fn.binary("or", upper, _bits(0x40))
-    return fn.convert("trunc", fn.select(fn.compare("fcmp uno", value, value), quiet, rounded), "i16")
+    return truncate(fn, target, fn.select(fn.compare("fcmp uno", value, value), quiet, rounded), "i16")
 
 
 def _widen_by_bits(fn: Function, value: Val) -> Val:
@@ -69,7 +70,7 @@ def _widen_by_bits(fn: Function, value: Val) -> Val:
     return fn.bitcast(fn.binary("or", result, sign), "float")
 
 
-def _narrow_by_bits(fn: Function, value: Val) -> Val:
+def _narrow_by_bits(fn: Function, target: Target, value: Val) -> Val:
     """Normal numbers round in the integers; denormal ones in an addition whose last place is that of a denormal f16."""
     signed = fn.bitcast(value, "i32")
     sign = fn.binary("lshr", fn.binary("and", signed, _bits(1 << 31)), _bits(16))
@@ -84,7 +85,7 @@ def _narrow_by_bits(fn: Function, value: Val) -> Val:
     result = fn.select(fn.compare("icmp ult", bits, _bits(113 << 23)), denormal, normal)
     result = fn.select(fn.compare("icmp uge", bits, _bits(143 << 23)), _bits(0x7C00), result)
     result = fn.select(fn.compare("icmp ugt", bits, _bits(255 << 23)), nan, result)
-    return fn.convert("trunc", fn.binary("or", result, sign), "i16")
+    return truncate(fn, target, fn.binary("or", result, sign), "i16")
 
 
 def _round_to_odd(fn: Function, value: Val) -> Val:

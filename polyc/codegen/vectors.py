@@ -141,6 +141,27 @@ def first_lanes(fn: Function, target: Target, count: Val, lanes: int) -> Val:
     return fn.compare("icmp ult", lane_numbers(lanes, type), narrow)
 
 
+def truncate(fn: Function, target: Target, value: Val, type: str) -> Val:
+    """Integers cut to the narrower `type`.
+
+    On AVX-512 the result is hidden from what follows: where LLVM (22.1) merges a truncation that drops zeros with a masked
+    store of a single lane, it stores the wide element, over memory that is not its to write.  The hiding is no instruction."""
+    cut = fn.convert("trunc", value, type)
+    if cut is value or cut.lanes == 1 or not target.has_masks or not target.triple.startswith("x86_64"):
+        return cut
+    bits = int(type[1:])
+    lanes = max(1 << (cut.lanes - 1).bit_length(), 128 // bits)
+    padded = cut if lanes == cut.lanes else fn.shuffle(cut, None, [e if e < cut.lanes else -1 for e in range(lanes)])
+    width = min(lanes, 512 // bits)
+
+    def hide(parts: list[Val]) -> Val:
+        full = parts[0].full_type
+        return fn.pure(f'call {full} asm "", "=x,0"({parts[0]})', type, width)
+
+    hidden = fn.map_registers(hide, width, padded)
+    return hidden if lanes == cut.lanes else fn.shuffle(hidden, None, range(cut.lanes))
+
+
 def is_any(fn: Function, mask: Val) -> Val:
     """Whether a lane is active."""
     if mask.lanes == 1:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import islpy
 
 from polyc.diagnostics import Diagnostic
-from polyc.ir.expr import Expr, Read
+from polyc.ir.expr import Expr, Read, Size, evaluate, walk
 from polyc.ir.signature import HostCheck
 
 
@@ -44,7 +45,8 @@ class Ranges:
     """`statements` by statement name, `tensors` by version name (declared ones too).
 
     `context` holds what may be assumed of the sizes: not negative, and every `checks` condition.
-    `warnings` are diagnostics for the user (a precondition that is only tested at the call).
+    `warnings` are diagnostics for the user (a precondition that is only tested at the call).  `typical`: what estimates take
+    symbolic sizes for; nothing that is proved depends on it.
     """
 
     parameters: tuple[str, ...]
@@ -53,3 +55,21 @@ class Ranges:
     tensors: dict[str, tuple[Interval, ...]]
     checks: tuple[HostCheck, ...] = ()
     warnings: tuple[Diagnostic, ...] = ()
+    typical: dict[str, int] = field(default_factory=dict)
+
+
+def assume_sizes(ranges: Ranges, defined: Sequence[tuple[str, Expr]], typical: Mapping[str, int]) -> Ranges:
+    """`ranges` with `typical` values of sizes, and of those in `defined` that are computed from them."""
+    values = dict(typical)
+    for name, expr in defined:
+        value = estimate_extent(expr, values)
+        if value is not None:
+            values[name] = value
+    return replace(ranges, typical=values)
+
+
+def estimate_extent(extent: Expr, typical: Mapping[str, int]) -> int | None:
+    """A number, at least 0, for an extent over sizes in `typical`; None where it depends on others."""
+    if any(isinstance(node, Size) and node.name not in typical for node in walk(extent)):
+        return None
+    return max(0, evaluate(extent, typical))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import islpy
 
@@ -17,13 +17,10 @@ from polyc.ir.expr import (
     PadMode,
     Read,
     Select,
-    Size,
     children,
-    evaluate,
     int_const,
     rewrite,
     substitute,
-    walk,
     with_children,
 )
 from polyc.ir.linear import index_coefficients
@@ -32,7 +29,7 @@ from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
 from polyc.poly import isl
 from polyc.poly.isl import Affine, NotAffine
-from polyc.poly.ranges import GuardedSubscript, Interval, Ranges
+from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, estimate_extent
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -82,7 +79,7 @@ class ScopStatement:
     guards: tuple[ScopGuard, ...]
     origin: Statement
     trips: dict[str, int] = field(default_factory=dict)
-    """Estimates of the extents that depend on symbolic sizes, where `Scop.typical` says enough."""
+    """Estimates of `extents` over symbolic sizes, where `Ranges.typical` says enough."""
 
     @property
     def is_reduction(self) -> bool:
@@ -128,8 +125,6 @@ class Scop:
     context: islpy.Set  # [sizes] -> { : }
     statements: tuple[ScopStatement, ...]
     tensors: dict[str, ScopTensor]
-    typical: dict[str, int] = field(default_factory=dict)
-    """What estimates take symbolic sizes for; nothing that is proved depends on it."""
 
     def statement(self, name: str) -> ScopStatement:
         for s in self.statements:
@@ -138,8 +133,8 @@ class Scop:
         raise KeyError(name)
 
 
-def extract_scop(program: Program, ranges: Ranges, typical: Mapping[str, int] | None = None) -> Scop:
-    """Program and Ranges → Scop.  `typical`: values of symbolic sizes for estimates."""
+def extract_scop(program: Program, ranges: Ranges) -> Scop:
+    """Program and Ranges → Scop."""
     tensors = {
         t.name: ScopTensor(
             t.name,
@@ -154,24 +149,7 @@ def extract_scop(program: Program, ranges: Ranges, typical: Mapping[str, int] | 
     }
     writers = program.writers()
     statements = tuple(_extract_statement(s, tensors, ranges, len(writers[s.target]) == 1) for s in program.statements)
-    if not typical:
-        return Scop(program, ranges, ranges.parameters, ranges.context, statements, tensors)
-    values = {**typical}
-    for name, expr in program.defined_sizes:
-        if _size_names(expr) <= values.keys():
-            values[name] = evaluate(expr, values)
-    statements = tuple(replace(s, trips=estimate_trips(s.extents, values)) for s in statements)
-    return Scop(program, ranges, ranges.parameters, ranges.context, statements, tensors, values)
-
-
-def estimate_trips(extents: Mapping[str, Expr], sizes: Mapping[str, int]) -> dict[str, int]:
-    """Numbers, at least 1, for the extents over `sizes`; nothing for those over others."""
-    return {i: max(1, evaluate(e, sizes)) for i, e in extents.items() if _size_names(e) <= sizes.keys()}
-
-
-def _size_names(expr: Expr) -> set[str]:
-    """Size symbols in an expression."""
-    return {node.name for node in walk(expr) if isinstance(node, Size)}
+    return Scop(program, ranges, ranges.parameters, ranges.context, statements, tensors)
 
 
 def _is_zero(expr: Expr) -> bool:
@@ -247,6 +225,7 @@ def _extract_statement(s: Statement, tensors: dict[str, ScopTensor], ranges: Ran
             init_domain = init_domain.intersect(region.set_tuple_name(f"init_{s.name}"))
         init = _expand_pads(init, tensors, affine, init_domain)
         init_accesses = tuple(_accesses(init, affine, init_domain, tensors, ranges))
+    estimates = {i: estimate_extent(e, ranges.typical) for i, e in extents.items() if not isinstance(e, Const)}
     return ScopStatement(
         s.name,
         s.target,
@@ -264,6 +243,7 @@ def _extract_statement(s: Statement, tensors: dict[str, ScopTensor], ranges: Ran
         extents,
         guards,
         s,
+        {i: max(1, n) for i, n in estimates.items() if n is not None},
     )
 
 

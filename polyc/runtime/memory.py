@@ -1,7 +1,7 @@
-"""Memory for results and workspaces.
+"""Memory for results and workspaces, most of it used again (`pages.py`).
 
-Results of some size start at a cache line, so that vector stores do not straddle two; the compiled code does not rely
-on it.  The workspace is one block per Python thread, grown as needed and never shared between concurrent calls.
+Results from `REUSE_FROM` bytes up are lent from a store of blocks that calls have used before; smaller ones are NumPy's own.
+The workspace is one block per Python thread, lent from there too, grown as needed and never shared between concurrent calls.
 """
 
 from __future__ import annotations
@@ -11,32 +11,28 @@ import math
 import os
 import sys
 import threading
+import warnings
+import weakref
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from polyc.diagnostics import PolycError
-from polyc.runtime.arrays import argument_error, data_address, shape_label
+from polyc.config import parse_bytes
+from polyc.diagnostics import Diagnostic, PolycError, PolycWarning
+from polyc.runtime import pages
+from polyc.runtime.arrays import argument_error, shape_label
 
-ALIGNMENT = 64
-"""Bytes; one cache line of every machine model, and what the ABI promises for the workspace."""
-
-_ALIGN_FROM = 4096
-"""Below this many bytes a straddled line costs less than making the aligned view (about 1 µs)."""
+REUSE_FROM = 128 << 10
+"""Bytes from which the C library maps fresh pages for each allocation, at first at least.  Below it `numpy.empty` is five times
+faster than lending a block, which takes half a microsecond."""
+MOST_HELD = 512 << 20
+"""Bytes that are kept at most where nobody says otherwise; on small machines a sixteenth of the memory."""
 
 
 def allocate_result(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """An uninitialised C-order array; its elements may be none."""
-    size = math.prod(shape) * dtype.itemsize
-    if size >= _ALIGN_FROM:
-        check_memory(f"a result of shape {shape_label(shape)}", size)
-    try:
-        if size < _ALIGN_FROM:
-            return np.empty(shape, dtype)
-        block = np.empty(size + ALIGNMENT, np.uint8)
-        return np.ndarray(shape, dtype, block, -data_address(block) % ALIGNMENT)
-    except (MemoryError, ValueError, OverflowError) as problem:
-        raise _too_large(f"a result of shape {shape_label(shape)}", size) from problem
+    return make_allocator(shape, dtype)()
 
 
 def check_result(shape: tuple[int, ...], dtype: np.dtype) -> None:
@@ -45,35 +41,109 @@ def check_result(shape: tuple[int, ...], dtype: np.dtype) -> None:
 
 
 def make_allocator(shape: tuple[int, ...], dtype: np.dtype) -> Callable[[], np.ndarray]:
-    """A function that makes such results as `allocate_result` does."""
-    if 0 < math.prod(shape) * dtype.itemsize < _ALIGN_FROM:
+    """A function that makes uninitialised C-order arrays; ``argument-too-large`` where there is no memory for one."""
+    size = math.prod(shape) * dtype.itemsize
+    what = f"a result of shape {shape_label(shape)}"
+    if 0 < size < REUSE_FROM:
         return functools.partial(np.empty, shape, dtype)
-    return functools.partial(allocate_result, shape, dtype)
+    check_memory(what, size)
+    pile = store.pile(size) if size else None
+    new_array = np.ndarray
+
+    def allocate() -> np.ndarray:
+        try:
+            return np.empty(shape, dtype) if pile is None else new_array(shape, dtype, pile.lend())
+        except (MemoryError, ValueError, OverflowError) as problem:
+            raise _too_large(what, size) from problem
+
+    return allocate
+
+
+class _Area:
+    """The workspace of one thread."""
+
+    def __init__(self) -> None:
+        self.lease: Any = None
+        self.size = -1
+        self.address = 0
+        self.generation = 0
 
 
 class _Workspace(threading.local):
-    block: np.ndarray | None = None
-    address: int = 0
-    size: int = -1
+    def __init__(self) -> None:
+        self.area = _Area()
+        _areas.add(self.area)
 
 
+_areas: weakref.WeakSet[_Area] = weakref.WeakSet()
 _workspace = _Workspace()
+_generation = [0]
+"""Its number grows when workspaces shall be given up, which each thread does for its own."""
 
 
 def workspace_address(size: int) -> int:
     """Address of at least `size` bytes, 64-byte aligned, that belong to this thread until its next call."""
-    if size > _workspace.size:
+    area = _workspace.area
+    if size > area.size or area.generation != _generation[0]:
         # The old block is dropped first: two big ones at once could exceed the memory.
-        _workspace.block, _workspace.size, _workspace.address = None, -1, 0
+        area.lease, area.size, area.generation = None, -1, _generation[0]
         check_memory("the workspace for temporaries", size)
         try:
-            block = np.empty(size + ALIGNMENT, np.uint8)
+            lease = store.pile(size).lend()
         except (MemoryError, ValueError, OverflowError) as problem:
             raise _too_large("the workspace for temporaries", size) from problem
-        address = data_address(block)
-        _workspace.block, _workspace.size = block, size
-        _workspace.address = address + -address % ALIGNMENT
-    return _workspace.address
+        area.lease, area.address, area.size = lease, lease.block.address, lease.pile.capacity
+    return area.address
+
+
+def held() -> int:
+    """Bytes that polyc keeps for calls to come: blocks of results that are no more, and the workspaces of all threads."""
+    return store.count() + sum(max(0, area.size) for area in list(_areas))
+
+
+def release() -> int:
+    """Give everything that `held` counts back to the system, and say how many bytes that were.
+
+    Results that are still referenced are not touched.  Workspaces of other threads, which may be in use, go when these call
+    the next time."""
+    area = _workspace.area
+    own, before = max(0, area.size), store.count()
+    _generation[0] += 1
+    area.lease, area.size, area.generation = None, -1, _generation[0]
+    # A workspace beyond the limit goes to the system at once, another to the store first.
+    return (own if store.count() == before else 0) + store.release()
+
+
+def limit() -> int:
+    """Most bytes of results that are kept when nobody references them any more."""
+    return store.limit
+
+
+def set_limit(n_bytes: int | None) -> None:
+    """Keep at most `n_bytes` of results for calls to come; 0 keeps none, None goes back to the default.
+
+    What exceeds it is given back at once.  Raises `ArgumentTypeError` and `ArgumentError` for what is no number of bytes."""
+    if n_bytes is not None and (isinstance(n_bytes, bool) or not isinstance(n_bytes, int)):
+        message = f"the limit of kept memory must be an integer, not {n_bytes!r}"
+        raise argument_error("argument-type-memory", message, None, "pass a number of bytes: set_limit(256 << 20)")
+    if n_bytes is not None and n_bytes < 0:
+        message = f"the limit of kept memory must not be negative, but is {n_bytes}"
+        raise argument_error("argument-memory", message, None, "0 keeps nothing")
+    store.limit = default_limit() if n_bytes is None else n_bytes
+    store.release(store.limit)
+
+
+def default_limit() -> int:
+    """POLYC_HELD_MEMORY, else `MOST_HELD` or a sixteenth of the machine's memory, whichever is less."""
+    text = os.environ.get("POLYC_HELD_MEMORY", "")
+    given = parse_bytes(text)
+    if given is not None:
+        return given
+    if text:
+        message = f"POLYC_HELD_MEMORY={text} is no number of bytes and is ignored"
+        help = "set it to a number, with K, M or G for powers of 1024: POLYC_HELD_MEMORY=256M"
+        warnings.warn(PolycWarning(Diagnostic("argument-memory", message, None, help, "warning")), stacklevel=2)
+    return min(MOST_HELD, machine_memory() // 16)
 
 
 @functools.cache
@@ -95,3 +165,9 @@ def _too_large(what: str, size: int) -> PolycError:
     message = f"{what} needs {size / 2**30:.3g} GiB, which does not fit into memory"
     has = f": this machine has {machine_memory() / 2**30:.3g} GiB" if machine_memory() < sys.maxsize else ""
     return argument_error("argument-too-large", message, None, f"try smaller sizes{has}")
+
+
+store = pages.Store(default_limit())
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=store.reset_lock)

@@ -33,11 +33,11 @@ def schedule_statements(
 ) -> Node:
     """Rows for all statements of a Scop.
 
-    `sizes`: numbers for footprints where sizes are symbolic (by default `scop.typical`; unknown ones count as 64).  `method`:
+    `sizes`: numbers for footprints where sizes are symbolic (by default the typical ones; unknown ones count as 64).  `method`:
     "classes" finds rows by union-find, "ilp" by HiGHS within `budget`; what is over budget is not fused.  Recurrences get
     skewed bands by HiGHS in either case; raises `UnsupportedError` where there is no legal row at all.
     """
-    model = build_model(scop, dependences, sizes or scop.typical)
+    model = build_model(scop, dependences, sizes or scop.ranges.typical)
     budget = budget or Budget()
     pieces = tuple(make_piece(flow) for flow in dependences.flows)
     make_finder = ClassFinder if method == "classes" else partial(IlpFinder, budget=budget)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from polyc import driver
 from polyc.ir.expr import Const
 from polyc.ir.loops import Loop, LoopNest, Store
 from polyc.ir.types import DTYPES, F32
@@ -62,3 +63,17 @@ def test_an_alias_is_read_once(level):
             out = np.zeros(size, "f4")
             code.run({"X": out, "Y": out}, {"N": size})
             assert (out == 1).all(), (size, shared)
+
+
+@pytest.mark.parametrize("extent", [1, 9, 17, 33, 49])
+@pytest.mark.parametrize(
+    "cast", ["uint8(A(i, j) / uint32(16777216))", "uint16(A(i, j) / uint32(65536))", "bfloat16(float(A(i, j)))"]
+)
+def test_a_narrow_tail_of_one_lane_writes_nothing_behind_it(cast: str, extent: int) -> None:
+    program = driver.read_tc(f"def f(uint32(2, N) A) -> (O) {{ O(i, j) = {cast} }}")[0]
+    kernel = driver.lower(program, sizes={"N": extent}).compile()
+    a = np.full((2, extent), 0x7F000000, np.uint32)
+    expected = np.asarray(kernel(a))
+    room = np.full(2 * extent + 8, 9, f"u{expected.itemsize}")
+    kernel(a, out=room[: 2 * extent].view(expected.dtype).reshape(2, extent))
+    assert (room[2 * extent :] == 9).all()

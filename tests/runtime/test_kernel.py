@@ -268,7 +268,7 @@ def test_zero_sizes_and_large_results():
     kernel = add_kernel()
     assert kernel(np.zeros((0, 4), "f4"), B).shape == (0, 4)
     assert kernel(np.zeros((3, 0), "f4"), np.zeros(0, "f4")).shape == (3, 0)
-    big = kernel(np.ones((100, 100), "f4"), np.ones(100, "f4"))
+    big = kernel(np.ones((200, 200), "f4"), np.ones(200, "f4"))
     assert big.ctypes.data % 64 == 0 and (big == 2).all() and big.flags.writeable
 
 
