@@ -188,7 +188,7 @@ def _emit_serial(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val)
     state.invalidate_all()
 
 
-MAX_UNROLLED = 64
+MAX_UNROLLED = 80
 """Updates of accumulators in a loop that is unrolled completely, its loops inside included."""
 
 MAX_DOUBLED = 16
@@ -200,7 +200,8 @@ def _count_unrolled(loop: Loop) -> int:
     """Iterations of a loop over accumulators to put into one: all of a short loop, two of a long one."""
     updates = _count_updates(loop.body)
     trip = (int(loop.upper.value) - int(loop.lower.value)) if _is_constant(loop) else None  # type: ignore[union-attr]
-    if updates is None or updates > MAX_DOUBLED:
+    held = _count_updates(loop.body, with_serial=False)
+    if updates is None or held is None or held > MAX_DOUBLED:
         return 1
     if trip is not None and 1 < trip * updates <= MAX_UNROLLED and loop.step == 1:
         return trip
@@ -212,16 +213,20 @@ def _is_constant(loop: Loop) -> bool:
     return isinstance(loop.lower, Const) and isinstance(loop.upper, Const)
 
 
-def _count_updates(body: tuple[Node, ...]) -> int | None:
-    """Updates that one run of `body` makes; None where that is not known, or where it does something else as well."""
+def _count_updates(body: tuple[Node, ...], with_serial: bool = True) -> int | None:
+    """Updates that one run of `body` makes; None where that is not known, or where it does something else as well.
+
+    Without serial loops each of them counts once: that is how many accumulators there are."""
     total = 0
     for node in body:
         if isinstance(node, Update):
             total += 1
         elif isinstance(node, Loop):
-            inner = _count_updates(node.body)
+            inner = _count_updates(node.body, with_serial)
             trip = node.max_trip if is_expanded(node) else None
-            if trip is None and _is_constant(node):
+            if trip is None and not with_serial:
+                trip = 1
+            elif trip is None and _is_constant(node):
                 trip = int(node.upper.value) - int(node.lower.value)  # type: ignore[union-attr]
             if inner is None or trip is None:
                 return None

@@ -66,7 +66,7 @@ def trip_count(extent: Expr) -> int:
 
 
 def index_trips(s: ScopStatement) -> dict[str, int]:
-    return {i: trip_count(s.extents[i]) for i in s.indices}
+    return {i: s.trips.get(i, trip_count(s.extents[i])) for i in s.indices}
 
 
 def is_constant(extent: Expr) -> bool:

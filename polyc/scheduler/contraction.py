@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from itertools import product
 from math import ceil, prod
 
 from polyc.ir.expr import Expr, Select, walk
@@ -28,6 +29,12 @@ from polyc.target import Target
 
 LONG_RUN = 1024
 """Bytes of consecutive memory from which prefetchers keep up with a stream."""
+
+MINIMUM_REUSE = 2
+"""Times that an operand must be read before a copy of it is considered."""
+
+FEW_ACCUMULATORS = 8
+"""Accumulators of a tile that shares broadcasts only: with few, short windows are unrolled, and their loads shared as well."""
 
 MAX_ROWS = 14
 """Rows of a register tile; more only lengthen the code."""
@@ -65,6 +72,10 @@ class Contraction:
     def columns(self, vector_view: View) -> list[str]:
         other = self.views[1 - self.views.index(vector_view)]
         return [i for i in self.s.left if vector_view.moves(i) and not other.moves(i)]
+
+    def reuses(self, view: View) -> bool:
+        """Whether elements of an operand are read often enough for a copy to be thought of."""
+        return prod(self.trips.values()) >= MINIMUM_REUSE * view.elements
 
     @property
     def depth(self) -> int:
@@ -148,26 +159,29 @@ def choose(c: Contraction, target: Target, constants: Collection[str] = ()) -> C
         for vector in c.columns(view):
             if vector not in c.s.separate_left or c.trips[vector] < max(2, c.lanes // 4):
                 continue
-            for packs_vector in (False, True):
+            for packs_vector, packs_rows in product((False, True), repeat=2):
                 if not packs_vector and abs(view.strides[vector]) != 1:
                     continue
-                for packs_rows in (False, True):
-                    for tile, vectors in _tiles(c, vector, [i for i in rows if i != vector], target):
-                        found = _estimate(
-                            c, target, view, other, vector, tile, vectors, packs_vector, packs_rows, constants, shared
-                        )
-                        if best is None or found.total < best.total:
-                            best = found
+                if (packs_vector and not c.reuses(view)) or (packs_rows and not c.reuses(other)):
+                    continue
+                for tile, vectors in _tiles(c, vector, [i for i in rows if i != vector], shared, target):
+                    found = _estimate(
+                        c, target, view, other, vector, tile, vectors, packs_vector, packs_rows, constants, shared
+                    )
+                    if best is None or found.total < best.total:
+                        best = found
     if best is None or not (best.packs_vector or any(i != best.vector for i in best.tile)):
         return None  # nothing is shared
     return best if best.total < _cycles_along_reduction(c) else None
 
 
-def _tiles(c: Contraction, vector: str, rows: list[str], target: Target) -> Iterator[tuple[dict[str, int], int]]:
+def _tiles(c: Contraction, vector: str, rows: list[str], shared: bool, target: Target) -> Iterator[tuple[dict[str, int], int]]:
     """Register tiles: elements of the row indices, and vectors.  Accumulators, a row of vectors and a broadcast must fit."""
     widest = min(4 if target.n_registers >= 32 else 3, ceil(c.trips[vector] / c.lanes))
     for vectors in range(1, widest + 1):
         room = min(MAX_ROWS, (target.n_registers - vectors - 1) // vectors)
+        if not shared:
+            room = min(room, FEW_ACCUMULATORS // vectors)
         yield {}, vectors
         for first in rows:
             trip = c.trips[first]
