@@ -199,7 +199,9 @@ loads that move up between the iterations would spill it (3×3 windows over 28 a
 def _count_unrolled(loop: Loop) -> int:
     """Iterations of a loop over accumulators to put into one: all of a short loop, two of a long one."""
     updates = _count_updates(loop.body)
-    trip = (int(loop.upper.value) - int(loop.lower.value)) if _is_constant(loop) else None  # type: ignore[union-attr]
+    trip = None
+    if isinstance(loop.upper, Const) and isinstance(loop.lower, Const):
+        trip = int(loop.upper.value) - int(loop.lower.value)
     held = _count_updates(loop.body, with_serial=False)
     if updates is None or held is None or held > MAX_DOUBLED:
         return 1
@@ -207,10 +209,6 @@ def _count_unrolled(loop: Loop) -> int:
         return trip
     is_innermost = all(is_expanded(n) for n in loop.body if isinstance(n, Loop))
     return 2 if is_innermost and (trip is None or trip >= 16) else 1
-
-
-def _is_constant(loop: Loop) -> bool:
-    return isinstance(loop.lower, Const) and isinstance(loop.upper, Const)
 
 
 def _count_updates(body: tuple[Node, ...], with_serial: bool = True) -> int | None:
@@ -226,8 +224,8 @@ def _count_updates(body: tuple[Node, ...], with_serial: bool = True) -> int | No
             trip = node.max_trip if is_expanded(node) else None
             if trip is None and not with_serial:
                 trip = 1
-            elif trip is None and _is_constant(node):
-                trip = int(node.upper.value) - int(node.lower.value)  # type: ignore[union-attr]
+            elif trip is None and isinstance(node.upper, Const) and isinstance(node.lower, Const):
+                trip = int(node.upper.value) - int(node.lower.value)
             if inner is None or trip is None:
                 return None
             total += inner * -(-trip // node.lanes)

@@ -111,11 +111,11 @@ def find_contraction(s: ScopStatement, scop: Scop, target: Target) -> Contractio
     """The statement as a contraction; None if it is none."""
     if s.op != "add" or not s.left or not s.reduction_indices or not s.writes_exactly:
         return None
-    operands = find_operands(s.origin.value)
+    trips = {i: max(1, n) for i, n in index_trips(s).items()}
+    operands = find_operands(s.origin.value, trips)
     if operands is None or len(operands) != 2:
         return None
     itemsize = scop.tensors[s.target].dtype.itemsize
-    trips = {i: max(1, n) for i, n in index_trips(s).items()}
     result = _strides(s.subscripts, [trip_count(e) for e in scop.tensors[s.target].shape])
     if result is None:
         return None

@@ -13,13 +13,14 @@ from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import access_motions, index_trips, statement_work
 from polyc.scheduler.parallel import MINIMUM_ITERATIONS, MINIMUM_WORK
+from polyc.scheduler.split import ENOUGH_TASKS, TILE_TASK
 from polyc.target import Target
 
 
 def distribute_bands(node: Node, scop: Scop, target: Target, is_inside: bool = False) -> Node:
     """Separate the parts of a sequence under a band that each reread an operand beyond half of the second-level cache.
 
-    An outermost band that reduces in some parts only is separated as well: the other parts are parallel on their own."""
+    An outermost band of few tasks that reduces in some parts only is separated as well: the others have more tasks alone."""
     match node:
         case Leaf():
             return node
@@ -29,7 +30,7 @@ def distribute_bands(node: Node, scop: Scop, target: Target, is_inside: bool = F
             child = distribute_bands(node.child, scop, target, True)
             if not isinstance(child, Sequence) or any(m.kind == "S" for m in node.members):
                 return Band(node.members, child)
-            if not is_inside and all(m.kind == "R" for m in node.members):
+            if not is_inside and any(m.kind == "R" for m in node.members) and _tasks(node, scop) < ENOUGH_TASKS:
                 parallel = _free_parallel_parts(node.members, child, scop)
                 if parallel is not None:
                     return parallel
@@ -72,6 +73,18 @@ def _starves(members: tuple[Member, ...], child: Sequence, scop: Scop, target: T
     return passed > target.l2
 
 
+def _tasks(band: Band, scop: Scop) -> int:
+    """Pieces of the parallel members of a band that are worth a thread each: register tiles, or single iterations."""
+    first = scop.statement(next(iter(statements_of(band))))
+    trips, iterations, n = index_trips(first), 1, 0
+    for m in band.members:
+        position = m.rows[first.name].unit_index()
+        if m.kind == "P" and position is not None:
+            iterations *= trips[first.indices[position]]
+            n += 1
+    return iterations if n < 2 else iterations // TILE_TASK
+
+
 def _free_parallel_parts(members: tuple[Member, ...], child: Sequence, scop: Scop) -> Node | None:
     """Runs of parts that reduce along the band, and runs that do not; None if all are alike or there is little work."""
     work = sum(statement_work(scop.statement(n)) for n in statements_of(child))
@@ -86,7 +99,10 @@ def _free_parallel_parts(members: tuple[Member, ...], child: Sequence, scop: Sco
     bands = []
     for reducing, parts in runs:
         band = _band_over(members, parts)
-        bands.append(band if reducing else Band(tuple(replace(m, kind="P") for m in band.members), band.child))
+        if not reducing:  # what was a reduction is parallel here, and goes outside: each of its iterations has data of its own
+            freed = [replace(m, kind="P") for m in band.members if m.kind == "R"]
+            band = Band((*freed, *(m for m in band.members if m.kind != "R")), band.child)
+        bands.append(band)
     return Sequence(tuple(bands))
 
 

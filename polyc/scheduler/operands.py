@@ -41,14 +41,16 @@ class Operand:
         return [form for form in self.forms if any(i == index for i, _ in form)] == [((index, 1),)]
 
 
-def find_operands(value: Expr) -> list[Operand] | None:
-    """The operands of a value, left to right; None where a subscript is not linear in the indices."""
+def find_operands(value: Expr, trips: Mapping[str, int]) -> list[Operand] | None:
+    """The operands of a value, left to right; None where a subscript is not linear in the indices.
+
+    `trips`: iterations of every index.  Windows that do not overlap are no windows: their indices count one by one."""
     parts: dict[Read, Expr] = {}
     if not _collect(value, parts):
         return None
     found = []
     for read, expr in parts.items():
-        forms = _forms(read)
+        forms = _forms(read, trips)
         if forms is None:
             return None
         loose = _loose_indices(expr)
@@ -73,15 +75,28 @@ def _collect(expr: Expr, parts: dict[Read, Expr]) -> bool:
     return all(_collect(child, parts) for child in children(expr))
 
 
-def _forms(read: Read) -> tuple[Form, ...] | None:
+def _forms(read: Read, trips: Mapping[str, int]) -> tuple[Form, ...] | None:
     found: dict[Form, None] = {}
     for subscript in read.subscripts:
         coefficients = index_coefficients(subscript)
         if coefficients is None:
             return None
-        if coefficients:
+        if _is_injective(coefficients, trips):
+            found.update(dict.fromkeys(((i, 1),) for i in coefficients))
+        else:
             found[_normalize(coefficients)[0]] = None
     return tuple(found)
+
+
+def _is_injective(coefficients: Mapping[str, int], trips: Mapping[str, int]) -> bool:
+    """Whether different values of the indices surely make different sums: each step is longer than all smaller ones reach."""
+    reach = 0
+    moving = {i: c for i, c in coefficients.items() if trips[i] > 1}
+    for i, c in sorted(moving.items(), key=lambda item: abs(item[1])):
+        if abs(c) <= reach:
+            return False
+        reach += abs(c) * (max(1, trips[i]) - 1)
+    return True
 
 
 def _normalize(coefficients: Mapping[str, int]) -> tuple[Form, int]:
@@ -137,7 +152,7 @@ def over_forms(operand: Operand) -> Expr:
     def subscript(expr: Expr) -> Expr:
         coefficients = index_coefficients(expr)
         assert coefficients is not None
-        if not coefficients:
+        if all(((i, 1),) in operand.forms for i in coefficients):
             return expr
         form, factor = _normalize(coefficients)
         place: Expr = Index(form_name(form))

@@ -7,7 +7,7 @@ Suriana, Adams, Kamil, "Parallel associative reductions in Halide", CGO 2017).
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Read, identity_of, int_const, reads, simplify_int, substitute
@@ -25,6 +25,24 @@ MINIMUM_POINTS = 1 << 17
 CHUNK_POINTS = 1 << 15
 """Points that each partial result covers."""
 
+ENOUGH_TASKS = 16
+"""Pieces of the results that feed the threads of common machines; with fewer, long sums are cut."""
+
+VECTOR_TASK, TILE_TASK = 64, 512
+"""Results of one piece: where vectors run over results, and where register tiles of a contraction do."""
+
+MINIMUM_DEPTH, LONG_DEPTH = 4096, 1024
+"""Points of a sum from which many results are cut, and that each part keeps: its results are written and read once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """Cut `index` into chunks of `size`.  `outside`: results of one chunk lie together, as vectors over results want."""
+
+    index: str
+    size: int
+    outside: bool
+
 
 def split_reductions(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
     """Two-stage reductions for statements with few results and many points."""
@@ -33,18 +51,16 @@ def split_reductions(program: Program, ranges: Ranges) -> tuple[Program, Ranges,
     own, intervals = dict(ranges.statements), dict(ranges.tensors)
     remarks: list[Remark] = []
     for s in program.statements:
-        index = _index_to_split(s, ranges)
-        if index is None:
+        cut = _find_cut(s, ranges)
+        if cut is None:
             statements.append(s)
             continue
-        partial, whole, tensor, added = _split(s, index, program, ranges)
+        partial, whole, tensor, added = _split(s, cut, program, ranges)
         statements += [partial, whole]
         tensors.append(tensor)
         own.update(added)
         intervals[tensor.name] = tuple(added[partial.name].indices[i] for i in partial.left_indices)
-        chunk = own[partial.name].indices[partial.indices[len(s.left_indices) + 1]].extent
-        assert isinstance(chunk, Const)
-        remarks.append(Remark("passed", "split", f"partial results over chunks of {chunk.value} of {index}", s.name, s.span))
+        remarks.append(Remark("passed", "split", f"partial results over chunks of {cut.size} of {cut.index}", s.name, s.span))
     if not remarks:
         return program, ranges, remarks
     new = replace(program, statements=tuple(statements), tensors=tuple(tensors))
@@ -62,46 +78,79 @@ def _volume(s: Statement, names: tuple[str, ...], ranges: Ranges) -> int | None:
     return volume
 
 
-def _index_to_split(s: Statement, ranges: Ranges) -> str | None:
+def _find_cut(s: Statement, ranges: Ranges) -> _Cut | None:
     if s.reduction is None or not s.reduction_indices or ranges.statements[s.name].guards:
         return None
     if any(r.tensor == s.target for r in reads(s.value)):
         return None  # a recurrence: its parts would wait for the whole
     results, points = _volume(s, s.left_indices, ranges), _volume(s, s.reduction_indices, ranges)
-    if (results is None and s.left_indices) or (results is not None and (results >= FEW_RESULTS or results == 0)):
+    extents = ranges.statements[s.name].indices
+    # Chunks of an index that some operand has consecutive in memory would share its cache lines.
+    along = {e.name for r in reads(s.value) if r.subscripts and isinstance(e := r.subscripts[-1], Index)}
+    trips = {i: trip_count(extents[i].extent) for i in s.reduction_indices}
+    longest = max(s.reduction_indices, key=lambda i: (i not in along and trips[i] >= ENOUGH_TASKS // 2, trips[i]))
+    if results is not None and results >= FEW_RESULTS:
+        return None if points is None else _cut_many(s, longest, results, points, ranges)
+    if (results is None and s.left_indices) or results == 0:
         return None
     if points is not None and points < MINIMUM_POINTS:
         return None
-    extents = ranges.statements[s.name].indices
-    return max(s.reduction_indices, key=lambda i: trip_count(extents[i].extent))
+    return _Cut(longest, _chunk_size(CHUNK_POINTS, longest, s, ranges), False)
+
+
+def _cut_many(s: Statement, longest: str, results: int, points: int, ranges: Ranges) -> _Cut | None:
+    """Cut long sums whose results make too few tasks for threads: by sizes alone, whatever the number of threads."""
+    if points < MINIMUM_DEPTH or results * points < MINIMUM_POINTS * FEW_RESULTS or not s.has_plain_left:
+        return None
+    operands = dict.fromkeys(reads(s.value))
+    along = {e.name for r in operands if r.subscripts and isinstance(e := r.subscripts[-1], Index)}
+    if len(operands) == 2:
+        tasks = results // TILE_TASK
+    elif along & set(s.left_indices):
+        tasks = results // VECTOR_TASK
+    else:
+        tasks = results
+    if tasks >= ENOUGH_TASKS:
+        return None
+    depth = max(LONG_DEPTH, points // (2 * ENOUGH_TASKS))
+    size = _chunk_size(depth, longest, s, ranges)
+    return _Cut(longest, size, True) if 2 * size <= trip_count(ranges.statements[s.name].indices[longest].extent) else None
+
+
+def _chunk_size(points: int, index: str, s: Statement, ranges: Ranges) -> int:
+    """Iterations of `index` that make so many points together with the other reduction indices."""
+    own = ranges.statements[s.name]
+    for i in s.reduction_indices:
+        if i != index:
+            points //= max(1, trip_count(own.indices[i].extent))
+    size = max(1, points)
+    return size - size % 64 if size > 64 else size
 
 
 def _split(
-    s: Statement, index: str, program: Program, ranges: Ranges
+    s: Statement, cut: _Cut, program: Program, ranges: Ranges
 ) -> tuple[Statement, Statement, Tensor, dict[str, StatementRanges]]:
     assert s.reduction is not None
     own = ranges.statements[s.name]
+    index, size = cut.index, cut.size
     interval = own.indices[index]
-    rest = 1
-    for i in s.reduction_indices:
-        if i != index:
-            rest *= max(1, trip_count(own.indices[i].extent))
-    size = max(1, CHUNK_POINTS // rest)
-    if size > 64:
-        size -= size % 64
     chunk, inner = f"{index}.chunk", f"{index}.in"
     n_chunks = simplify_int(Call("floordiv", (Call("add", (interval.extent, int_const(size - 1))), int_const(size))))
     target = program.tensor(s.target)
     left = s.left_indices
     tensor = Tensor(f"{s.target}.part.{s.name}", target.dtype, len(left) + 1, None, "temporary", f"{target.base}.part", s.span)
-    point: Expr = Call("add", (Call("mul", (Index(chunk), int_const(size))), Index(inner)))
+    inside = {inner: Interval(int_const(0), int_const(size))} if size > 1 or len(s.reduction_indices) == 1 else {}
+    point: Expr = Call("mul", (Index(chunk), int_const(size)))
+    for i in inside:
+        point = Call("add", (point, Index(i)))
     point = simplify_int(Call("add", (point, interval.lower)))
     others = tuple(i for i in s.reduction_indices if i != index)
+    element = (chunk, *left) if cut.outside else (*left, chunk)
     partial = Statement(
         f"{s.name}_part",
         tensor.name,
-        (*(Index(i) for i in left), Index(chunk)),
-        (*left, chunk, inner, *others),
+        tuple(map(Index, element)),
+        (*element, *inside, *others),
         substitute(s.value, {index: point}),
         Reduction(s.reduction.op, identity_of(s.reduction.op, target.dtype)),
         (),
@@ -112,20 +161,20 @@ def _split(
         s.target,
         s.subscripts,
         (*left, chunk),
-        Read(tensor.name, (*(Index(i) for i in left), Index(chunk))),
+        Read(tensor.name, tuple(map(Index, element))),
         s.reduction,
         (),
         s.span,
     )
     chunks = Interval(int_const(0), n_chunks)
     values: list[Expr] = [point if i == index else Index(i) for i in s.indices]
-    inside = [Call("ge", (Index(inner), int_const(0))), Call("lt", (Index(inner), int_const(size)))]
-    partial_domain = map_domain(own.domain, partial.name, partial.indices, values, inside)
+    bounds = [b for i in inside for b in (Call("ge", (Index(i), int_const(0))), Call("lt", (Index(i), int_const(size))))]
+    partial_domain = map_domain(own.domain, partial.name, partial.indices, values, bounds)
     partial_ranges = StatementRanges(
         {
             **{i: own.indices[i] for i in left},
             chunk: chunks,
-            inner: Interval(int_const(0), int_const(size)),
+            **inside,
             **{i: own.indices[i] for i in others},
         },
         partial_domain,

@@ -50,6 +50,8 @@ def small_thresholds() -> Iterator[None]:
         (parallel, "CHUNK", 8),
         (split, "MINIMUM_POINTS", 2),
         (split, "CHUNK_POINTS", 4),
+        (split, "MINIMUM_DEPTH", 8),
+        (split, "LONG_DEPTH", 4),
     ]
     before = [getattr(module, name) for module, name, _ in changes]
     try:

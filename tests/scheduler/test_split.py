@@ -111,4 +111,22 @@ def test_every_kind_in_chunks_of_four(name):
 def test_chunks_do_not_depend_on_the_other_extents_beyond_their_product(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(split, "CHUNK_POINTS", 1 << 8)
     _, ranges = split_text("def f(float(M,N) X) -> (s) { s +=! X(i,j) }", M=1 << 10, N=1 << 8)
-    assert ranges.statements["S0_part"].indices["i.in"].extent == Const(1)
+    assert set(ranges.statements["S0_part"].indices) == {"i.chunk", "j"}  # chunks of one i have no index inside
+
+
+def test_long_sums_of_many_results_are_cut_where_these_make_few_tasks():
+    columns = "def f(float(M,N) X) -> (O) { O(j) +=! X(i,j) }"
+    assert is_split(columns, M=1 << 16, N=64) and not is_split(columns, M=1 << 16, N=1024)
+    assert not is_split(columns, M=4095, N=64)
+    product = "def f(float(K,M) A, float(K,N) B) -> (C) { C(m,n) +=! A(k,m) * B(k,n) }"
+    assert is_split(product, M=64, N=64, K=1 << 16) and not is_split(product, M=256, N=256, K=1 << 16)
+    new, ranges = split_text(product, M=64, N=64, K=1 << 16)
+    assert statements(new)[0].startswith("S0_part(k.chunk, m, n, k.in): C.part.S0[k.chunk, m, n] += ")
+    assert [str(i.extent.value) for i in ranges.tensors["C.part.S0"]] == ["32", "64", "64"]
+
+
+def test_the_parts_of_a_cut_sum_run_in_parallel():
+    with small_thresholds():
+        text = "def f(float(K,M) A, float(K,N) B) -> (C) { C(m,n) +=! A(k,m) * B(k,n) }"
+        lowered = check(text, {"M": 20, "N": 17, "K": 300})
+        assert any(r.pass_name == "split" for r in lowered.remarks)
