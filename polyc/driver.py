@@ -248,6 +248,7 @@ def _rewrite_program(
     program: Program, ranges: Any, strides: Strides | None, options: Options
 ) -> tuple[Program, Any, dict[str, Any], list[Remark]]:
     """Rewritings of the program that come before the polyhedral model."""
+    from polyc.scheduler.conversions import hoist_conversions
     from polyc.scheduler.inline import inline_producers
     from polyc.scheduler.merge_indices import merge_indices
     from polyc.scheduler.split import split_reductions
@@ -262,6 +263,8 @@ def _rewrite_program(
     known |= {r.initial: known.get(r.version) for r in program.returns if r.initial is not None}
     program, ranges = drop_unit_indices(program, ranges)
     program, ranges, groups, found = merge_indices(program, ranges, known)
+    remarks += found
+    program, ranges, found = hoist_conversions(program, ranges)
     remarks += found
     if options.reassociate and options.parallel:
         program, ranges, found = split_reductions(program, ranges)

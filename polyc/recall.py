@@ -7,31 +7,15 @@ key (`polyc.cache.keys`), so a hit gives what the driver would give.  Whatever i
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from polyc import driver
-from polyc.cache import (
-    Entry,
-    Key,
-    ProgramPlaces,
-    SourcePlaces,
-    Store,
-    Unreadable,
-    Unstorable,
-    decode,
-    encode,
-    identify_program,
-    open_store,
-    package_state,
-    versions,
-)
 from polyc.config import VERSION, Options, debugging, default_options, parse_bytes
 from polyc.diagnostics import Diagnostic, PolycWarning, Remark
 from polyc.ir.expr import Expr
@@ -40,10 +24,35 @@ from polyc.ir.signature import Signature
 from polyc.ir.text import format_loops
 from polyc.target import Target
 
+if TYPE_CHECKING:
+    from polyc.cache import Entry, Key, ProgramPlaces, Store
+
 Made = TypeVar("Made")
 Read = TypeVar("Read")
 
 logger = logging.getLogger("polyc")
+
+
+def package_state() -> tuple[tuple[str, int, int], ...]:
+    """Path, size and time of change of the package's own files: code that is being worked on has no version."""
+    root = os.path.dirname(__file__)
+    found: list[tuple[str, int, int]] = []
+    try:
+        _list_files(root, found)
+    except OSError:
+        return ()  # no files of its own: an archive
+    return tuple(sorted((path[len(root) :], size, time) for path, size, time in found))
+
+
+def _list_files(directory: str, found: list[tuple[str, int, int]]) -> None:
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name.endswith((".py", ".lark")):
+                state = entry.stat()
+                found.append((entry.path, state.st_size, state.st_mtime_ns))
+            elif entry.name != "__pycache__" and entry.is_dir(follow_symlinks=False):
+                _list_files(entry.path, found)
+
 
 _PACKAGE = package_state()
 """The state of polyc's files when this process began: what it compiles belongs to no later one."""
@@ -138,6 +147,8 @@ def compile_program(
     store = _open_store()
     if store is None:
         return lower()
+    from polyc.cache import identify_program
+
     with driver.compile_lock:
         places = identify_program(program).places
         key = _kernel_key(program, dict(sizes or {}), strides, aliases, options, constants, typical or {})
@@ -159,6 +170,7 @@ def _kernel_key(
     constants: Collection[str],
     typical: Mapping[str, int],
 ) -> Key:
+    from polyc.cache import Key, identify_program
     from polyc.codegen.host import describe_llvm
 
     target = driver.select_target(options)
@@ -186,6 +198,8 @@ def _format_strides(strides: driver.Strides) -> str:
 
 
 def _write_kernel(lowered: driver.Lowered, places: ProgramPlaces, aliases: Sequence[tuple[str, str]]) -> Entry:
+    from polyc.cache import Entry, Unstorable, encode
+
     if not lowered.is_reproducible:
         raise Unstorable("a part of the compiler failed")
     value = (
@@ -203,6 +217,8 @@ def _write_kernel(lowered: driver.Lowered, places: ProgramPlaces, aliases: Seque
 def _read_kernel(
     entry: Entry, places: ProgramPlaces, sizes: Mapping[str, int], lower: Callable[[], driver.Lowered]
 ) -> Recalled:
+    from polyc.cache import Unreadable, decode
+
     signature, *rest = decode(entry.header["value"], places)
     if not isinstance(signature, Signature) or len(rest) != 6:
         raise Unreadable("no kernel")
@@ -211,7 +227,9 @@ def _read_kernel(
 
 
 def _digest_loops(lowered: driver.Lowered) -> str:
-    return hashlib.sha256(format_loops(lowered.nest).encode()).hexdigest()
+    from polyc.cache import digest_text
+
+    return digest_text(format_loops(lowered.nest))
 
 
 # --- Shapes and sources ----------------------------------------------------------------------------------------------
@@ -222,6 +240,8 @@ def infer_shapes(program: Program, sizes: Mapping[str, int]) -> dict[str, tuple[
     store = _open_store()
     if store is None:
         return driver.infer_shapes(program, sizes)
+    from polyc.cache import Entry, Key, decode, encode, identify_program
+
     with driver.compile_lock:
         identity = identify_program(program)
         parts = (("sizes", _format_sizes(sizes)), ("versions", _own_versions()))
@@ -240,6 +260,8 @@ def infer_extents(program: Program) -> tuple[dict[str, tuple[Expr, ...]], tuple[
     store = _open_store()
     if store is None:
         return driver.infer_extents(program)
+    from polyc.cache import Entry, Key, decode, encode, identify_program
+
     with driver.compile_lock:
         identity = identify_program(program)
         parts = (("source", identity.places.digest), ("versions", _own_versions()))
@@ -264,6 +286,11 @@ def read_tc(text: str, filename: str) -> tuple[tuple[Program, ...], tuple[Diagno
         result = driver.read_tc_with_warnings(text, filename)
         return result.programs, result.warnings
 
+    store = _open_store()
+    if store is None:
+        return read()
+    from polyc.cache import Entry, Key, SourcePlaces, decode, digest_text, encode
+
     def write(result: tuple[tuple[Program, ...], tuple[Diagnostic, ...]]) -> Entry:
         places = SourcePlaces()
         value = encode(result, places)
@@ -273,12 +300,8 @@ def read_tc(text: str, filename: str) -> tuple[tuple[Program, ...], tuple[Diagno
         programs, found = decode(entry.header["value"], SourcePlaces(entry.header["sources"]))
         return programs, found
 
-    store = _open_store()
-    if store is None:
-        return read()
-    subject = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     parts = (("file", filename), ("versions", _own_versions()))
-    return _recall(store, Key("source", filename, subject, parts), restore, read, write)
+    return _recall(store, Key("source", filename, digest_text(text), parts), restore, read, write)
 
 
 # --- What they share -------------------------------------------------------------------------------------------------
@@ -288,6 +311,8 @@ def _recall(
     store: Store, key: Key, read: Callable[[Entry], Read], make: Callable[[], Made], write: Callable[[Made], Entry]
 ) -> Read | Made:
     """The value of the entry of `key`; where there is none, or it makes no sense, what `make` gives, which is kept."""
+    from polyc.cache import Unstorable
+
     entry = store.read(key)
     if entry is not None:
         try:
@@ -313,7 +338,9 @@ def _recall(
 
 
 def _own_versions() -> str:
-    return f"polyc {VERSION} ({_PACKAGE}), {versions('islpy', 'highspy')}"
+    from polyc.cache import digest_text, versions
+
+    return f"polyc {VERSION} ({digest_text(repr(_PACKAGE))[:16]}), {versions('islpy', 'highspy')}"
 
 
 _warned: set[str] = set()
@@ -331,4 +358,6 @@ def _open_store() -> Store | None:
         message = f"POLYC_CACHE_SIZE is {size!r}, which is no number of bytes; the default is used"
         diagnostic = Diagnostic("argument-cache-size", message, None, "write for example 200M or 2G", "warning")
         warnings.warn(PolycWarning(diagnostic), stacklevel=user_stacklevel())
+    from polyc.cache import open_store
+
     return open_store()

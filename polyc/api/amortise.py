@@ -29,7 +29,7 @@ from polyc.api.crash import name_crashes
 from polyc.api.operator import Operator
 from polyc.config import Options, compiles_every_einsum
 from polyc.diagnostics import Remark
-from polyc.ir.types import DTYPES, from_numpy
+from polyc.ir.types import DTYPES, DType, from_numpy
 from polyc.runtime.arguments import convert_inputs, find_aliases
 from polyc.runtime.arrays import check_output
 from polyc.runtime.kernel import Kernel
@@ -81,8 +81,19 @@ class _Family:
 class EinsumCalls:
     """Calls of `polyc.einsum` with one string of subscripts, and how each is computed."""
 
-    def __init__(self, subscripts: str, options: Options, make_operator: Callable[[], Operator]) -> None:
+    def __init__(
+        self,
+        subscripts: str,
+        options: Options,
+        make_operator: Callable[[], Operator],
+        dtype: DType | None = None,
+        path: Path | None = None,
+    ) -> None:
+        """`dtype`: what operands are cast to, where that is not their common type.  `path`: the order of contraction that
+        was asked for."""
         self._subscripts = subscripts
+        self._dtype = dtype
+        self._path = path
         self._options = options
         self._make_operator = make_operator
         self._operator: Operator | None = None
@@ -144,18 +155,47 @@ class EinsumCalls:
                 self._shapes.popitem(last=False)
         return shape
 
+    def result_shape(self, arrays: Sequence[np.ndarray]) -> tuple[int, ...] | None:
+        """The shape of the result, None where subscripts and arrays do not fit."""
+        if len(arrays) != len(self._terms):
+            return None
+        terms = _expand_dots(self._terms, [a.ndim for a in arrays])
+        extents = None if terms is None else _find_extents(terms, arrays)
+        if terms is None or extents is None:
+            return None
+        dots = sorted((x for x in extents if x.startswith(".")), key=lambda x: -int(x[1:]))
+        letters = [x for t in self._terms for x in t]
+        output = sorted(x for x in extents if letters.count(x) == 1 and not x.startswith("."))
+        if "->" in self._subscripts:
+            right = self._subscripts.split("->")[1].replace(" ", "").replace("...", ".")
+            output = [y for x in right for y in (dots if x == "." else [x])]
+        else:
+            output = [*dots, *output]
+        return tuple(extents[x] for x in output) if all(x in extents for x in output) else None
+
     def _describe(self, arrays: Sequence[np.ndarray]) -> _Shape | None:
-        if compiles_every_einsum():
+        if compiles_every_einsum() or (self._dtype is not None and self._dtype.numpy not in _TYPES):
             return None
         terms = _expand_dots(self._terms, [a.ndim for a in arrays])
         extents = None if terms is None else _find_extents(terms, arrays)
         if terms is None or extents is None or not all(a.dtype in _TYPES for a in arrays):
             return None
-        path, estimate = estimate_time(self._subscripts, terms, arrays, extents)
+        path, estimate = estimate_time(self._subscripts, terms, self._cast(arrays, only_shapes=True), extents)
+        if self._path is not None:
+            path = self._path
         broadcast = any(extents[x] != n for t, a in zip(terms, arrays, strict=True) for x, n in zip(t, a.shape, strict=True))
         label = ", ".join(f"{a.dtype}{list(a.shape)}" for a in arrays)
         family = tuple((a.ndim, a.dtype) for a in arrays)
         return _Shape(label, family, path, estimate, broadcast)
+
+    def _cast(self, arrays: Sequence[np.ndarray], only_shapes: bool = False) -> Sequence[np.ndarray]:
+        """`arrays` in the element type of the computation."""
+        if self._dtype is None:
+            return arrays
+        if only_shapes:
+            zero = np.zeros((), self._dtype.numpy)
+            return [np.broadcast_to(zero, a.shape) for a in arrays]
+        return [a.astype(self._dtype.numpy, copy=False) for a in arrays]
 
     def _find_family(self, shape: _Shape) -> _Family:
         family = self._families.get(shape.family)
@@ -172,7 +212,7 @@ class EinsumCalls:
                 if family.kernel is None:
                     dtypes = [from_numpy(dtype) for _, dtype in shape.family]
                     ranks = [rank for rank, _ in shape.family]
-                    program = driver.read_einsum_symbolic(self._subscripts, ranks, dtypes)
+                    program = driver.read_einsum_symbolic(self._subscripts, ranks, dtypes, self._path, self._dtype)
                     family.kernel = recall.compile_program(program, options=self._options).compile()
         return family.kernel(*arrays, out=out)
 
@@ -184,12 +224,13 @@ class EinsumCalls:
             if type(value) is not np.ndarray or find_aliases(_operand_names(arrays), arrays, ("result",), (value,)):
                 return self.operator(*arrays, out=out)
             given = value
+        operands = self._cast(arrays)
         try:
             if shape.path is None:
-                result = np.asarray(np.einsum(self._subscripts, *arrays, order="C"))
+                result = np.asarray(np.einsum(self._subscripts, *operands, order="C"))
             else:
                 path = ["einsum_path", *shape.path]
-                result = np.asarray(np.einsum(self._subscripts, *arrays, order="C", optimize=path))
+                result = np.asarray(np.einsum(self._subscripts, *operands, order="C", optimize=path))
         except Exception:  # more operands than it takes, no memory, …: polyc computes, or says what is wrong
             shape.spent = COMPILE_TIME
             return self.operator(*arrays, out=out)

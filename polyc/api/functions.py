@@ -17,8 +17,9 @@ from polyc.api.dynamic import Dynamic, check_dynamic
 from polyc.api.operator import Operator
 from polyc.api.sources import EinsumSource, FixedSource, issue_warnings, make_function_source
 from polyc.config import Options, default_options, default_options_key
-from polyc.diagnostics import ArgumentError, Diagnostic, PolycError, SemanticError, suggest_name
+from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic, PolycError, SemanticError, suggest_name
 from polyc.ir.program import Program
+from polyc.ir.types import DType
 from polyc.runtime.arguments import with_suggestion
 from polyc.runtime.arrays import argument_error
 from polyc.runtime.sizes import check_size
@@ -181,8 +182,13 @@ _warm_calls: dict[Any, EinsumCalls] = {}
 
 
 @functools.lru_cache(maxsize=_MAX_EINSUMS)
-def _einsum_calls(subscripts: str, options: Options) -> EinsumCalls:
-    return EinsumCalls(subscripts, options, lambda: Operator(EinsumSource(subscripts), "einsum", check_options(options)))
+def _einsum_calls(
+    subscripts: str, options: Options, dtype: DType | None = None, path: tuple[tuple[int, ...], ...] | None = None
+) -> EinsumCalls:
+    def make_operator() -> Operator:
+        return Operator(EinsumSource(subscripts, dtype, path), "einsum", check_options(options))
+
+    return EinsumCalls(subscripts, options, make_operator, dtype, path)
 
 
 def forget_einsums() -> None:
@@ -207,11 +213,27 @@ def _find_einsum(subscripts: str, options: Mapping[str, Any]) -> EinsumCalls:
     return _einsum_calls(subscripts, make_options(options) if options else default_options())
 
 
-def einsum(subscripts: str, *arrays: Any, out: Any = None) -> Any:
+def einsum(
+    subscripts: Any = None,
+    /,
+    *arrays: Any,
+    out: Any = None,
+    dtype: Any = None,
+    order: str = "K",
+    casting: str = "safe",
+    optimize: Any = False,
+) -> Any:
     """What ``numpy.einsum(subscripts, *arrays)`` computes, with NumPy's result type.
 
     A result without dimensions is a NumPy scalar, as in NumPy (operators give an array of shape ``()``); with `out`,
-    `out` itself is returned.
+    `out` itself is returned.  The other arguments are NumPy's, too:
+
+    * Instead of subscripts, a list of numbers (and ``...``) behind each array, and one for the output:
+      ``einsum(a, [0, 1], b, [1, 2], [0, 2])``.
+    * `dtype`: the element type to compute in; by default the common one of the arrays and `out`.
+    * `casting`: which casts to `dtype`, and from it to that of `out`, are allowed.
+    * `order`: ``"F"`` or ``"A"`` (where all arrays are in Fortran order) give a result in Fortran order, others in C order.
+    * `optimize`: a path, as `numpy.einsum_path` gives; for any other value polyc chooses the order of contraction.
 
     New shapes are computed by NumPy until that has taken as long as a compilation would (`polyc.api.amortise` states the
     rule); ``polyc.einsum_operator(subscripts).remarks`` tells how each shape is computed.
@@ -219,15 +241,45 @@ def einsum(subscripts: str, *arrays: Any, out: Any = None) -> Any:
     ::
 
         polyc.einsum("bhqd,bhkd->bhqk", q, k)
+
+    Raises SemanticError for wrong subscripts, ArgumentError for arrays that do not fit them, ArgumentTypeError for element
+    types: subclasses of what NumPy raises.
     """
-    key = (subscripts, default_options_key()) if type(subscripts) is str else None
+    is_plain = type(subscripts) is str and dtype is None and order in ("K", "C") and casting == "safe"
+    if not is_plain or (optimize is not False and optimize is not True):
+        return _einsum_general(subscripts, arrays, out, dtype, order, casting, optimize)
+    key = (subscripts, default_options_key())
     calls = _warm_calls.get(key)
     if calls is None:
         calls = _find_einsum(subscripts, {})
         if len(_warm_calls) >= _MAX_EINSUMS:
             _warm_calls.clear()
         _warm_calls[key] = calls
+    if out is not None:
+        try:
+            return calls(arrays, out)
+        except ArgumentTypeError:  # another element type, which takes part in the choice of the type of the computation
+            return _einsum_general(subscripts, arrays, out, dtype, order, casting, optimize)
     result = calls(arrays, out)
+    return result[()] if result.ndim == 0 else result
+
+
+def _einsum_general(
+    subscripts: Any, arrays: tuple[Any, ...], out: Any, dtype: Any, order: Any, casting: Any, optimize: Any
+) -> Any:
+    from polyc.api.einsum_arguments import explain_letters, join_sublists, run_general
+
+    def find(text: str, computed: DType | None, path: Any) -> EinsumCalls:
+        return _einsum_calls(text, default_options(), computed, path)
+
+    if isinstance(subscripts, str):
+        result = run_general(str(subscripts), arrays, out, dtype, order, casting, optimize, find)
+    else:
+        joined, operands = join_sublists(() if subscripts is None else (subscripts, *arrays))
+        try:
+            result = run_general(joined, operands, out, dtype, order, casting, optimize, find)
+        except PolycError as error:
+            raise explain_letters(error, joined) from None
     return result[()] if out is None and result.ndim == 0 else result
 
 

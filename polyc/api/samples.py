@@ -39,15 +39,16 @@ def draw_array(name: str, dtype: DType, shape: Sequence[int], seed: int, limits:
 
 
 def find_index_limits(program: Program, sizes: Mapping[str, int]) -> dict[str, Limits]:
-    """The values that inputs may hold whose elements serve as subscripts, so that every subscript stays inside.
+    """The values that inputs may hold whose elements serve as subscripts, on either side, so that every subscript stays inside.
 
     Exact where one such element, times a positive factor, is added to index expressions."""
     ranges = solve_ranges(program, sizes)
     limits: dict[str, Limits] = {}
     for statement in program.statements:
         box = ranges.statements[statement.name]
-        for outer in _all_reads(statement):
-            for subscript, (start, stop) in zip(outer.subscripts, ranges.tensors[outer.tensor], strict=True):
+        accesses = [(outer.tensor, outer.subscripts) for outer in _all_reads(statement)]
+        for tensor, subscripts in (*accesses, (statement.target, statement.subscripts)):
+            for subscript, (start, stop) in zip(subscripts, ranges.tensors[tensor], strict=True):
                 for inner in reads(subscript):
                     if inner.tensor in program.parameters:
                         low, high = _fit(subscript, start, stop, {**sizes}, box)

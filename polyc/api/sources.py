@@ -156,6 +156,10 @@ class EinsumSource:
     """An einsum: a Program per shapes and element types, since extents of 1 broadcast."""
 
     subscripts: str
+    dtype: DType | None = None
+    """What operands are cast to; None: their common type."""
+    path: tuple[tuple[int, ...], ...] | None = None
+    """The order of contraction; None: the best that is found."""
     formals: tuple[Formal, ...] = ()
     sizes: tuple[str, ...] = ()
     constants: tuple[str, ...] = ()
@@ -172,7 +176,7 @@ class EinsumSource:
         if program is None:
             shapes, dtypes = [shape for _, shape in types], [dtype for dtype, _ in types]
             with name_crashes("reading the subscripts"):
-                found: Program = driver.read_einsum(self.subscripts, shapes, dtypes)
+                found: Program = driver.read_einsum(self.subscripts, shapes, dtypes, self.path, self.dtype)
             if len(self._programs) >= _MAX_PROGRAMS:
                 self._programs.clear()
             self._programs[key] = program = found

@@ -4,7 +4,7 @@
 Nothing here compiles; `polyc.recall` puts the cache before the driver's slow functions.
 """
 
-from polyc.cache.keys import Key, identify_program, package_state, versions
+from polyc.cache.keys import Key, digest_text, identify_program, versions
 from polyc.cache.places import ProgramPlaces, SourcePlaces
 from polyc.cache.store import Entry, Store, open_store
 from polyc.cache.values import Unreadable, Unstorable, decode, encode
@@ -18,9 +18,9 @@ __all__ = [
     "Unreadable",
     "Unstorable",
     "decode",
+    "digest_text",
     "encode",
     "identify_program",
     "open_store",
-    "package_state",
     "versions",
 ]

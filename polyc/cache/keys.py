@@ -36,7 +36,7 @@ class Key:
     def file_name(self) -> str:
         """``<kind>-<16 digits of the subject>-<digest of everything>``."""
         whole = json.dumps([SCHEMA, self.kind, self.subject, self.parts])
-        return f"{self.file_prefix}{_digest(whole)}"
+        return f"{self.file_prefix}{digest_text(whole)}"
 
     @property
     def file_prefix(self) -> str:
@@ -59,14 +59,15 @@ def identify_program(program: Program) -> ProgramIdentity:
     """The identity of `program`; that of the last few hundred programs is kept."""
     found = _identities.get(id(program))
     if found is None:
-        identity = ProgramIdentity(_digest(format_program(program)), ProgramPlaces(program))
+        identity = ProgramIdentity(digest_text(format_program(program)), ProgramPlaces(program))
         found = _identities[id(program)] = program, identity  # the program is kept, so that its id stays its own
         while len(_identities) > _MAX_IDENTITIES:
             _identities.popitem(last=False)
     return found[1]
 
 
-def _digest(text: str) -> str:
+def digest_text(text: str) -> str:
+    """SHA-256, in hexadecimal."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -94,24 +95,3 @@ def _find_version(name: str) -> str:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return "unknown"
-
-
-def package_state() -> str:
-    """A digest of the package's own files by path, size and time of change: code that is being worked on has no version."""
-    root = Path(__file__).parents[1]
-    found: list[tuple[str, int, int]] = []
-    try:
-        _list_files(str(root), found)
-    except OSError:
-        return "unknown"  # no files of its own: an archive
-    return _digest(repr(sorted((path[len(str(root)) :], size, time) for path, size, time in found)))[:16]
-
-
-def _list_files(directory: str, found: list[tuple[str, int, int]]) -> None:
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            if entry.name.endswith((".py", ".lark")):
-                state = entry.stat()
-                found.append((entry.path, state.st_size, state.st_mtime_ns))
-            elif entry.name != "__pycache__" and entry.is_dir(follow_symlinks=False):
-                _list_files(entry.path, found)

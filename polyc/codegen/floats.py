@@ -70,6 +70,11 @@ F64 = Format(
 )
 
 
+_LONG = 8
+"""Terms from which on a polynomial is split into even and odd ones: a chain of multiply-adds waits for each one's latency.  float32 has none so long
+that it is worth the error."""
+
+
 @dataclass(frozen=True, slots=True)
 class Math:
     """Arithmetic shorthands; `Val | float` operands, constants rounded to the format."""
@@ -114,7 +119,10 @@ class Math:
         return self.add(self.mul(a, b), c)
 
     def horner(self, x: Val, coefficients: Sequence[float]) -> Val:
-        """The polynomial with `coefficients`, constant term first."""
+        """The polynomial with `coefficients`, constant term first; long ones in chains that do not wait for each other."""
+        if not self.is_f32 and len(coefficients) >= _LONG:
+            square = self.mul(x, x)
+            return self.fma(self.horner(square, coefficients[1::2]), x, self.horner(square, coefficients[::2]))
         result: Val | float = coefficients[-1]
         for c in reversed(coefficients[:-1]):
             result = self.fma(result, x, c)

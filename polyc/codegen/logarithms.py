@@ -6,7 +6,8 @@ x = 2^e (1 + f) with -1/4 <= f < 1/2.  log(1+f) is a polynomial in float32 and F
 from __future__ import annotations
 
 from polyc.codegen.builder import Val, int_val
-from polyc.codegen.exponentials import LOG2_E, emit_exp2
+from polyc.codegen.coefficients import POW_EXP2, POW_LOG2
+from polyc.codegen.exponentials import LOG2_E
 from polyc.codegen.floats import F64, Math
 
 _LOG2_E_LOW = 2.0355273740931033e-17
@@ -119,26 +120,31 @@ def emit_atanh(m: Math, x: Val) -> Val:
 
 
 def emit_power(m: Math, x: Val, y: Val) -> Val:
-    """x to the power y in float32, as 2^(y log2 |x|) in float64: 1 ULP, with every special case of C99."""
+    """x to the power y in float32, as 2^(y log2 |x|) in float64: with every special case of C99."""
     fn = m.fn
-    wide = Math(fn, m.target, F64)
-    x, y = fn.unify(fn.convert("fpext", x, "double"), fn.convert("fpext", y, "double"))
-    one, nan = wide.val(1.0), wide.val(float("nan"))
-    t = wide.abs(x)
+    x, y = fn.unify(x, y)
+    power = _magnitude(m, m.abs(x), y)
+    whole = m.is_equal(fn.intrinsic("rint", y), y)
+    half = m.mul(y, 0.5)
+    odd = fn.binary("and", whole, fn.compare("fcmp une", fn.intrinsic("rint", half), half))
+    power = m.where(odd, m.copysign(power, x), power)
+    # (-inf)^y and (-0)^y have values for every y.
+    negative = fn.binary("and", m.is_less(x, 0.0), m.is_less(float("-inf"), x))
+    power = m.where(fn.binary("and", negative, fn.not_(whole)), float("nan"), power)
+    turning = fn.binary("and", m.is_equal(x, -1.0), m.is_equal(m.abs(y), float("inf")))
+    unit = fn.binary("or", m.is_equal(x, 1.0), m.is_equal(y, 0.0))
+    return m.where(fn.binary("or", unit, turning), 1.0, power)
+
+
+def _magnitude(m: Math, t: Val, y: Val) -> Val:
+    """t^y for t >= 0 where that needs the logarithm, NaN where an operand is.  No t is denormal in float64."""
+    fn, wide = m.fn, Math(m.fn, m.target, F64)
+    t, y = fn.convert("fpext", t, "double"), fn.convert("fpext", y, "double")
     e, mantissa = _split(wide, t)
     f = wide.sub(mantissa, 1.0)
-    logarithm = _at_ends(wide, t, wide.fma(wide.add(f, _tail(wide, f)), LOG2_E, e))
-    is_unit = wide.is_equal(logarithm, 0.0)
-    power = emit_exp2(wide, fn.select(is_unit, wide.val(0.0), wide.mul(y, logarithm)))
-    integral = fn.compare("fcmp oeq", fn.intrinsic("rint", y), y)
-    half = wide.mul(y, 0.5)
-    odd = fn.binary("and", integral, fn.compare("fcmp une", fn.intrinsic("rint", half), half))
-    power = fn.select(odd, wide.copysign(power, x), power)
-    undefined = fn.binary("and", wide.is_less(x, 0.0), fn.not_(integral))
-    # (-inf)^y and (-0)^y have values for every y.
-    undefined = fn.binary("and", undefined, fn.compare("fcmp une", x, wide.val(float("-inf"))))
-    power = fn.select(undefined, nan, power)
-    unordered = fn.binary("and", fn.compare("fcmp uno", y, y), fn.compare("fcmp une", x, one))
-    power = fn.select(unordered, nan, power)
-    power = fn.select(wide.is_equal(y, 0.0), one, power)
-    return fn.convert("fptrunc", power, "float")
+    logarithm = _at_ends(wide, t, wide.fma(f, wide.horner(f, POW_LOG2), e))
+    exponent = wide.clamp(wide.mul(y, logarithm), -160.0, 130.0)
+    shifted = wide.add(exponent, wide.format.magic)
+    r = wide.sub(exponent, wide.sub(shifted, wide.format.magic))
+    scaled = wide.mul(wide.horner(r, (1.0, *POW_EXP2)), wide.power_of_two(wide.rounded_int(shifted)))
+    return fn.convert("fptrunc", scaled, "float")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from polyc.codegen.coalesce import coalesce_copies
+from polyc.codegen.copies import split_last_tiles
 from polyc.codegen.epilogues import keep_epilogues
 from polyc.codegen.scalars import hold_accumulators
 from polyc.codegen.tiles import split_partial_tiles
@@ -54,7 +56,8 @@ def build_loop_nest(
     aliased = frozenset(b.name for b in buffers if b.may_alias)
     nodes, buffers = keep_epilogues(hold_accumulators(tuple(body), aliased), buffers)
     held = frozenset(b.name for b in buffers if b.space == "register")
-    nodes = block_transposes(split_partial_tiles(nodes, held), buffers)
+    nodes, buffers = coalesce_copies(split_last_tiles(nodes, buffers), buffers)
+    nodes = split_partial_tiles(block_transposes(nodes, buffers), held)
     return LoopNest(signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards))
 
 

@@ -146,8 +146,11 @@ def load_columns(
     active = _constant_mask(mask, len(rows))
     width = min(len(rows), target.lanes(dtype.itemsize))
     columns: list[Val] = []
-    for first in range(0, n_columns, width):
-        n = min(width, n_columns - first)
+    for start in range(0, n_columns, width):
+        n = min(width, n_columns - start)
+        # The last columns of several groups end a whole group: its first ones are there already.
+        skipped = width - n if start else 0
+        first, n = start - skipped, n + skipped
         loaded: list[Val | None] = []
         for lane, pointer in enumerate(rows):
             if active is not None and not active[lane]:
@@ -159,7 +162,7 @@ def load_columns(
                 _load_row(fn, target, dtype, vectors.offset_pointer(fn, pointer, first * dtype.itemsize), n, width, epoch)
             )
         parts = [transpose(fn, loaded[r : r + width], n) for r in range(0, len(rows), width)]
-        columns += [_concatenate(fn, [part[c] for part in parts]) for c in range(n)]
+        columns += [_concatenate(fn, [part[c] for part in parts]) for c in range(skipped, n)]
     return columns
 
 

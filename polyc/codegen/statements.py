@@ -244,7 +244,12 @@ def _emit_expanded(state: State, ctx: Context, loop: Loop) -> None:
     outer = state.blocks
     if trip is not None:
         state.blocks = {**outer, **load_blocks(state, ctx, loop, copies)}
-    for number, start in enumerate(range(0, copies, lanes)):
+    starts = list(range(0, copies, lanes))
+    if trip is not None and trip % lanes and not state.target.has_masks and _is_repeatable(state, loop):
+        # Instead of a mask the last vector moves back to end with the loop; it stores what is there already.
+        lanes = min(lanes, 1 << (trip.bit_length() - 1))
+        starts = sorted({*range(0, trip - lanes + 1, lanes), trip - lanes})
+    for number, start in enumerate(starts):
         base: int | Expr = start
         if loop.lower != int_const(0):
             base = simplify_int(Call("add", (loop.lower, int_const(start))))
@@ -276,10 +281,12 @@ def _emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val)
 
         return emit
 
-    trip = fn.binary("sub", upper, lower)
+    trip, known = fn.binary("sub", upper, lower), constant_trip(loop)
     start = lower
     for count in (loop.interleave, 1) if loop.interleave > 1 else (1,):
         width = lanes * count
+        if known is not None and known < width:
+            continue
         whole = fn.binary("sub", trip, _modulo(fn, trip, width))
         stop = fn.binary("add", lower, whole)
         state.invalidate_all()
@@ -287,18 +294,21 @@ def _emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val)
             fn.counted_loop(start, stop, width, emit_vectors(count))
         state.invalidate_all()
         start = stop
+        if known is not None and known % width == 0:
+            return
     with fn.when(fn.compare("icmp slt", start, upper)):
         if state.target.has_masks:
             inside = Predicate(Call("lt", (Index(loop.var), loop.upper)), loop.var)
             emit_body(state, ctx.bind_lanes(loop.var, start, lanes).under(inside), loop.body)
         elif _is_repeatable(state, loop):
             # The last vector once more, moved back to end where the loop ends: it stores what is there already.
-            is_long = fn.compare("icmp sge", trip, int_val(lanes))
+            is_long = None if known is not None and known >= lanes else fn.compare("icmp sge", trip, int_val(lanes))
             with fn.when(is_long):
                 emit_vectors(1)(fn.binary("sub", upper, int_val(lanes)))
             state.invalidate_all()
-            with fn.when(fn.not_(is_long)):
-                _emit_rest(state, ctx, loop, start, upper)
+            if is_long is not None:
+                with fn.when(fn.not_(is_long)):
+                    _emit_rest(state, ctx, loop, start, upper)
         else:
             _emit_rest(state, ctx, loop, start, upper)
     state.invalidate_all()
@@ -306,11 +316,27 @@ def _emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val)
 
 def _is_repeatable(state: State, loop: Loop) -> bool:
     """Whether running iterations twice changes nothing: only stores, of values that no store in the loop changes."""
-    stores = [node for node in loop.body if isinstance(node, Store)]
+    stores = _only_stores(loop.body)
+    if stores is None:
+        return False
     written = {name for node in stores for name in (node.buffer, *state.by_name[node.buffer].may_alias)}
     used = {read.tensor for node in stores for expr in (node.value, *node.subscripts) for read in reads(expr)}
     aliases = {name for buffer in used for name in state.by_name[buffer].may_alias}
-    return len(stores) == len(loop.body) and written.isdisjoint(used | aliases)
+    return written.isdisjoint(used | aliases)
+
+
+def _only_stores(body: tuple[Node, ...]) -> list[Store] | None:
+    """The stores of a body that holds nothing else, loops of stores aside."""
+    found: list[Store] = []
+    for node in body:
+        match node:
+            case Store():
+                found.append(node)
+            case Loop() if not node.registers and not node.initial and (inner := _only_stores(node.body)) is not None:
+                found += inner
+            case _:
+                return None
+    return found
 
 
 def _emit_rest(state: State, ctx: Context, loop: Loop, start: Val, upper: Val) -> None:
@@ -320,7 +346,7 @@ def _emit_rest(state: State, ctx: Context, loop: Loop, start: Val, upper: Val) -
     fn, lanes = state.fn, loop.lanes
     rest = fn.binary("sub", upper, start)
     width = lanes
-    narrowest = max(2, lanes // 4) if all(isinstance(node, Store) for node in loop.body) and not lanes & (lanes - 1) else lanes
+    narrowest = max(2, lanes // 4) if _only_stores(loop.body) is not None and not lanes & (lanes - 1) else lanes
     while width > narrowest:
         base = fn.binary("add", start, fn.binary("and", rest, int_val(-width)))
         width //= 2

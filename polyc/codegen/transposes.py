@@ -1,8 +1,11 @@
-"""Blocks for transposing copies: a loop along contiguous memory moves inside the vector loop that runs across it.
+"""Blocks for transposing copies: the loop along contiguous memory becomes short and moves inside the vector loop.
 
 Before: ``for k { vector j { P[k, j] = B[j, k] } }``, where each vector of B is gathered from as many rows.
-After: ``for k0 step lanes { vector j { unroll k1 < lanes { P[k0 + k1, j] = B[j, k0 + k1] } } }`` and the rest of k: the
-emitter loads whole rows of B and transposes them in registers.
+After: ``for k0 step 16 { vector j { unroll k1 < 16 { P[k0 + k1, j] = B[j, k0 + k1] } } }`` and the rest of k: the emitter loads
+whole rows of B and transposes them in registers.
+
+The rest joins the last block where the extent is a constant.  Otherwise the last block is moved back to end with the loop, and
+extents below one block are put together from blocks of 8, 4, 2 and 1.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from polyc.codegen.copies import copy_nest, depends
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, Node, Store
@@ -24,61 +28,79 @@ MIN_LANES = 4
 
 
 def block_transposes(body: tuple[Node, ...], buffers: tuple[Buffer, ...]) -> tuple[Node, ...]:
-    """Strip-mine loops along which a vector loop inside reads contiguously, and move the strips inside it."""
+    """Strip-mine loops of copies along which a vector loop reads contiguously, and move the strips inside it."""
     by_name = {b.name: b for b in buffers}
-    return tuple(new for node in body for new in _block(node, by_name))
+    return _block_body(body, by_name)
+
+
+def _block_body(body: tuple[Node, ...], buffers: Mapping[str, Buffer]) -> tuple[Node, ...]:
+    return tuple(new for node in body for new in _block(node, buffers))
 
 
 def _block(node: Node, buffers: Mapping[str, Buffer]) -> tuple[Node, ...]:
     match node:
         case If():
-            body = tuple(n for child in node.body for n in _block(child, buffers))
-            orelse = tuple(n for child in node.orelse for n in _block(child, buffers))
-            return (replace(node, body=body, orelse=orelse),)
+            return (replace(node, body=_block_body(node.body, buffers), orelse=_block_body(node.orelse, buffers)),)
         case Loop():
-            if itemsize := _transposed_itemsize(node, buffers):
-                return _strip_mine(node, itemsize)
-            return (replace(node, body=tuple(n for child in node.body for n in _block(child, buffers))),)
+            nest = copy_nest(node, buffers)
+            blocked = None if nest is None else _block_copy(*nest, buffers)
+            return (replace(node, body=_block_body(node.body, buffers)),) if blocked is None else blocked
     return (node,)
 
 
-def _transposed_itemsize(loop: Loop, buffers: Mapping[str, Buffer]) -> int:
-    """Bytes of an element that `loop` reads along memory and its vector loop across; 0 if there is none to be blocked."""
-    if loop.kind != "serial" or loop.step != 1 or loop.registers or len(loop.body) != 1:
-        return 0
-    inner = loop.body[0]
-    if not isinstance(inner, Loop) or inner.kind != "vector" or inner.registers or len(inner.body) != 1:
-        return 0
-    store = inner.body[0]
-    if (
-        inner.lanes < MIN_LANES
-        or not isinstance(store, Store)
-        or any(_depends(e, loop.var) for e in (inner.lower, inner.upper))
-    ):
-        return 0
+def _block_copy(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer]) -> tuple[Node, ...] | None:
+    """The copy in blocks; None if nothing in it lies across the vectors, or the loops cannot be brought into order."""
+    vector = next((loop for loop in loops if loop.kind == "vector"), None)
+    if vector is None or vector.lanes < MIN_LANES:
+        return None
+    loops = _turn(loops, vector, store, buffers)
+    vector = next(loop for loop in loops if loop.kind == "vector")
+    along, itemsize = _loop_along(loops, vector, store, buffers)
+    if along is None:
+        return None
+    first, last = sorted((loops.index(along), loops.index(vector)))
+    bounds = [e for loop in loops[first + 1 :] for e in (loop.lower, loop.upper)]
+    if last + 1 < len(loops) or any(depends(e, loop.var) for e in bounds for loop in (along, vector)):
+        return None
+    body = _strip_mine(along, vector, store, ROW_BYTES // itemsize)
+    for loop in reversed([loop for loop in loops if loop is not along and loop is not vector]):
+        body = (replace(loop, body=body),)
+    return body
+
+
+def _turn(loops: list[Loop], vector: Loop, store: Store, buffers: Mapping[str, Buffer]) -> list[Loop]:
+    """The loops with the vectors along the memory of the store, where they lie across it and along the memory of a read.
+
+    A vector loop keeps its number of lanes; loops of less than `MIN_LANES` iterations stay as they are."""
     target = buffers[store.buffer]
-    used = {r.tensor for e in (store.value, *store.subscripts) for r in reads(e)}
-    if target.space == "register" or used & {store.buffer, *target.may_alias}:
-        return 0
-    if any(store.buffer in buffers[name].may_alias for name in used) or not _keeps_apart(store, loop.var, inner.var):
-        return 0
-    across = [b for r in reads(store.value) if _lies_across(r, b := buffers[r.tensor], loop.var, inner.var)]
-    return max((b.dtype.itemsize for b in across), default=0)
+    place = Read(store.buffer, store.subscripts)
+    for loop in reversed(loops):
+        if loop.kind not in ("serial", "unroll") or loop.step != 1 or not _lies_across(place, target, loop.var, vector.var):
+            continue
+        if not any(_lies_across(r, buffers[r.tensor], vector.var, loop.var) for r in reads(store.value)):
+            continue
+        trip = int(loop.upper.value) if isinstance(loop.upper, Const) and loop.lower == int_const(0) else None
+        if trip is not None and trip < MIN_LANES:
+            continue
+        turned = {
+            loop.var: replace(loop, kind="vector", lanes=vector.lanes, max_trip=trip),
+            vector.var: replace(vector, kind="serial", lanes=1, interleave=1, max_trip=None),
+        }
+        return [turned.get(other.var, other) for other in loops]
+    return loops
 
 
-def _depends(expr: Expr, variable: str) -> bool:
-    coefficients = index_coefficients(expr)
-    return coefficients is None or variable in coefficients
-
-
-def _keeps_apart(store: Store, outer: str, inner: str) -> bool:
-    """Whether different pairs of iterations surely write different elements, so that their order is free."""
-    alone: set[str] = set()
-    for subscript in store.subscripts:
-        moving = {v for v in index_coefficients(subscript) or {} if v in (outer, inner)}
-        if len(moving) == 1:
-            alone |= moving
-    return alone == {outer, inner}
+def _loop_along(loops: list[Loop], vector: Loop, store: Store, buffers: Mapping[str, Buffer]) -> tuple[Loop | None, int]:
+    """The loop that reads along memory while the vector loop reads across, and the bytes of an element (the widest such)."""
+    best: tuple[Loop | None, int] = (None, 0)
+    for loop in reversed(loops):
+        if loop.kind not in ("serial", "unroll") or loop.step != 1:
+            continue
+        across = [b for r in reads(store.value) if _lies_across(r, b := buffers[r.tensor], loop.var, vector.var)]
+        itemsize = max((b.dtype.itemsize for b in across), default=0)
+        if itemsize > best[1]:
+            best = loop, itemsize
+    return best
 
 
 def _lies_across(read: Read, buffer: Buffer, outer: str, inner: str) -> bool:
@@ -99,41 +121,48 @@ def _lies_across(read: Read, buffer: Buffer, outer: str, inner: str) -> bool:
     return size >= 4 and along == size and (unknown or abs(across) > size)
 
 
-def _strip_mine(loop: Loop, itemsize: int) -> tuple[Node, ...]:
-    inner = loop.body[0]
-    assert isinstance(inner, Loop)
-    block = ROW_BYTES // itemsize
-    trip = simplify(Call("sub", (loop.upper, loop.lower)))
-    if isinstance(trip, Const) and int(trip.value) <= block:
-        return (_unroll(inner, loop.var, loop.lower, int(trip.value)),) if int(trip.value) > 0 else ()
+def _strip_mine(along: Loop, vector: Loop, store: Store, block: int) -> tuple[Node, ...]:
+    """``for along { vector { store } }`` in blocks of `block` iterations of `along`."""
+    lower, upper, name = along.lower, along.upper, f"{along.var}_0"
+    trip = simplify(Call("sub", (upper, lower)))
+    whole = replace(along, var=name, step=block, kind="serial", max_trip=None)
+
+    def single(start: Expr, count: int) -> Loop:
+        return _unroll(vector, store, along.var, simplify(start), count)
+
     if isinstance(trip, Const):
-        n_whole: Expr = int_const(int(trip.value) // block * block)
-    else:
-        n_whole = Call("mul", (Call("floordiv", (trip, int_const(block))), int_const(block)))
-    middle = simplify(Call("add", (loop.lower, n_whole)))
-    name = f"{loop.var}_0"
-    nodes: list[Node] = [
-        replace(loop, var=name, upper=middle, step=block, body=(_unroll(inner, loop.var, Index(name), block),))
-    ]
-    if not isinstance(trip, Const):
-        nodes.append(replace(loop, lower=middle))
-    elif rest := int(trip.value) % block:
-        nodes.append(_unroll(inner, loop.var, middle, rest))
-    return tuple(nodes)
+        n = int(trip.value)
+        if n < 2 * block:
+            return (single(lower, n),) if n > 0 else ()
+        n_whole = n // block - (1 if n % block else 0)
+        middle = simplify(Call("add", (lower, int_const(n_whole * block))))
+        loop = replace(whole, upper=middle, body=(single(Index(name), block),))
+        return (loop, single(middle, n - n_whole * block)) if n % block else (loop,)
+    middle = simplify(Call("sub", (upper, Call("mod", (trip, int_const(block))))))
+    loop = replace(whole, upper=middle, body=(single(Index(name), block),))
+    last = If(Call("lt", (middle, upper)), (single(Call("sub", (upper, int_const(block))), block),))
+    pieces: list[Node] = []
+    size = block // 2
+    while size:  # where the extent is below one block, its binary digits say which sizes there are, the largest first
+        rest = Call("mod", (trip, int_const(2 * size)))
+        pieces.append(If(Call("ge", (rest, int_const(size))), (single(Call("sub", (upper, rest)), size),)))
+        size //= 2
+    few = If(Call("lt", (lower, upper)), tuple(pieces))
+    return (If(Call("ge", (trip, int_const(block))), (loop, last), (few,)),)
 
 
-def _unroll(vector: Loop, variable: str, start: Expr, count: int) -> Loop:
-    """`vector` around `count` copies of its body, for `variable` from `start` on."""
-    store = vector.body[0]
-    assert isinstance(store, Store)
-    names = {variable: simplify(Call("add", (start, Index(variable))))}
+def _unroll(vector: Loop, store: Store, variable: str, start: Expr, count: int) -> Loop:
+    """`vector` around `count` copies of the store, for `variable` from `start` on."""
+    names = {variable: start if count == 1 else simplify(Call("add", (start, Index(variable))))}
     store = replace(
         store,
         subscripts=tuple(simplify(substitute(s, names)) for s in store.subscripts),
         value=substitute(store.value, names),
     )
-    copies = Loop(variable, int_const(0), int_const(count), 1, "unroll", (store,), max_trip=count)
     trip = vector.max_trip
-    if trip is not None and vector.upper == int_const(trip) and trip % vector.lanes == 0:
-        trip = trip if trip // vector.lanes * count <= MAX_COPIES else None  # a loop of whole vectors, where that is too much
-    return replace(vector, body=(copies,), max_trip=trip, interleave=1)
+    is_whole = trip is not None and vector.upper == int_const(trip) and -(-trip // vector.lanes) * count <= MAX_COPIES
+    vector = replace(vector, max_trip=trip if is_whole else None, interleave=1)
+    if count == 1:
+        return replace(vector, body=(store,))
+    copies = Loop(variable, int_const(0), int_const(count), 1, "unroll", (store,), max_trip=count)
+    return replace(vector, body=(copies,))

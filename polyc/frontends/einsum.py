@@ -45,14 +45,18 @@ class Factor:
 
 
 def read_einsum(
-    subscripts: str, shapes: Sequence[Sequence[Extent]], dtypes: Sequence[DType], path: Path | None = None
+    subscripts: str,
+    shapes: Sequence[Sequence[Extent]],
+    dtypes: Sequence[DType],
+    path: Path | None = None,
+    dtype: DType | None = None,
 ) -> Program:
     """The Program of ``einsum(subscripts, *operands)`` for operands of these shapes and element types.
 
     An extent that is None becomes a symbol of its index, shared by all unknown extents of that index.  A known extent of 1
-    against a larger one is broadcast.  Operands are cast to their common type (NumPy's ``result_type``) before they are
-    multiplied; booleans are combined with ``and`` and reduced with ``or``.  Three and more operands are contracted in the
-    order of `path` (pairs of positions, as `opt_einsum.contract_path` gives; by default the one it finds).
+    against a larger one is broadcast.  Operands are cast to `dtype`, or their common type (NumPy's ``result_type``), before
+    they are multiplied; booleans are combined with ``and`` and reduced with ``or``.  Three and more operands are contracted
+    in the order of `path` (pairs of positions, as `opt_einsum.contract_path` gives; by default the one it finds).
 
     Raises SemanticError for wrong subscripts, ArgumentError for operands that do not fit them.
     """
@@ -61,7 +65,7 @@ def read_einsum(
     _check_counts(source, inputs, shapes, dtypes)
     terms, result = _expand_ellipses(source, inputs, output, [len(s) for s in shapes])
     extents, sizes = _find_extents(terms, shapes)
-    dtype = _common_dtype(dtypes)
+    dtype = dtype or _common_dtype(dtypes)
     tensors = tuple(_declare_operand(n, term, shapes[n], dtypes[n], extents) for n, term in enumerate(terms))
     factors = [_read_operand(t, shapes[n], dtypes[n], dtype.computed, extents) for n, t in enumerate(terms)]
     statements, temporaries = _contract(factors, result, dtype, extents, path, Span(source, 0, len(subscripts)))
@@ -76,9 +80,11 @@ def read_einsum(
     )
 
 
-def read_einsum_symbolic(subscripts: str, ranks: Sequence[int], dtypes: Sequence[DType], path: Path | None = None) -> Program:
+def read_einsum_symbolic(
+    subscripts: str, ranks: Sequence[int], dtypes: Sequence[DType], path: Path | None = None, dtype: DType | None = None
+) -> Program:
     """The Program for operands of these ranks and any extents: one size symbol per index, so nothing is broadcast."""
-    return read_einsum(subscripts, [(None,) * rank for rank in ranks], dtypes, path)
+    return read_einsum(subscripts, [(None,) * rank for rank in ranks], dtypes, path, dtype)
 
 
 def count_operands(subscripts: str) -> int:

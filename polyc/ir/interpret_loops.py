@@ -8,6 +8,7 @@ become garbage again before each iteration of a parallel loop, so that values ca
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, assert_never
@@ -58,11 +59,32 @@ def _fail(message: str) -> NoReturn:
 def _check_argument(buffer: Buffer, array: np.ndarray, values: Mapping[str, int]) -> np.ndarray:
     shape = tuple(evaluate(e, values) for e in buffer.shape)
     strides = tuple(evaluate(e, values) for e in buffer.strides)
+    if array.shape != shape and array.size == math.prod(shape):
+        array = _merge_dimensions(array, shape)
     if array.shape != shape or array.dtype != buffer.dtype.numpy:
         _fail(f"{buffer.name} is {buffer.dtype}{list(shape)}, the array is {array.dtype}{list(array.shape)}")
     if array.size and any(s != a for s, a, n in zip(strides, array.strides, shape, strict=True) if n > 1):
         _fail(f"{buffer.name} has the byte strides {list(strides)}, the array {list(array.strides)}")
     return array
+
+
+def _merge_dimensions(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """`array` seen with fewer dimensions, where each of `shape` stands for neighbours without a gap; else as it is."""
+    groups, d = [], 0
+    for extent in shape:
+        first, product = d, 1
+        while d < array.ndim and (d == first or product < extent or (array.shape[d] == 1 and extent == product)):
+            product *= array.shape[d]
+            d += 1
+        groups.append(product)
+    if tuple(groups) != shape or d != array.ndim:
+        return array
+    view = array.view()
+    try:
+        view.shape = shape
+    except AttributeError:  # there is a gap
+        return array
+    return view
 
 
 def _allocate(buffer: Buffer, values: Mapping[str, int]) -> np.ndarray:

@@ -102,6 +102,7 @@ def lowered(monkeypatch) -> list[InterpretedLowering]:
             for r in program.returns
         }
 
+    monkeypatch.setenv("POLYC_CACHE", "0")  # there is nothing to keep of an interpreted kernel
     monkeypatch.setattr(driver, "lower", lower)
     monkeypatch.setattr(driver, "infer_shapes", infer_shapes)
     return requests

@@ -115,15 +115,14 @@ def test_edited_package_is_a_miss_and_stores_nothing(calls, monkeypatch, cache_d
 
 
 def test_package_state_notices_an_edit(tmp_path, monkeypatch) -> None:
-    from polyc.cache import keys
-
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "a.py").write_text("1")
-    monkeypatch.setattr(keys, "__file__", str(tmp_path / "cache" / "keys.py"))
-    before = keys.package_state()
-    assert keys.package_state() == before
-    (tmp_path / "a.py").write_text("12")
-    assert keys.package_state() != before
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "a.py").write_text("1")
+    monkeypatch.undo()  # the state that all other tests here see
+    monkeypatch.setattr(recall, "__file__", str(tmp_path / "recall.py"))
+    before = recall.package_state()
+    assert recall.package_state() == before
+    (tmp_path / "below" / "a.py").write_text("12")
+    assert recall.package_state() != before
 
 
 @pytest.mark.parametrize("variable, value", [("POLYC_CACHE", "0"), ("POLYC_DEBUG", "1")])

@@ -49,7 +49,6 @@ LANES = {"x86-64-v2": 4, "x86-64-v3": 8, "x86-64-v4": 16}
 @pytest.mark.parametrize("dtype", [F32, F64, I32])
 def test_transposes_of_unknown_sizes(level, rng, dtype):
     nest = blocked(transposing(rd("X", i("i"), i("j")), dtype, LANES[level]))
-    assert nest.body[0].body[0].body[0].kind == "unroll"
     code, fence = compiled(nest, level), Fenced()
     for m, k in ((1, 1), (5, 40), (33, 17), (16, 16), (3, 64), (24, 25)):
         values = random_array(rng, dtype, (m, k))
@@ -57,6 +56,69 @@ def test_transposes_of_unknown_sizes(level, rng, dtype):
             x, y = fence.place(values, at_end), np.zeros((k, m), dtype.numpy)
             code.run({"X": x, "Y": y}, {"M": m, "K": k})
             np.testing.assert_array_equal(y, values.T)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_every_remainder_of_both_extents(level, dtype):
+    """All residues modulo lanes and blocks, in both directions, next to memory that must not be touched."""
+    lanes = target(level).lanes(dtype.itemsize)
+    code, fence = compiled(blocked(transposing(rd("X", i("i"), i("j")), dtype, lanes)), level), Fenced()
+    for m in range(2 * lanes + 2):
+        for k in range(64 // dtype.itemsize * 2 + 2):
+            values = np.arange(1, m * k + 1).reshape(m, k).astype(dtype.numpy)
+            x, y = fence.place(values, bool((m + k) % 2)), np.zeros((k + 1, m), dtype.numpy)
+            code.run({"X": x, "Y": y[:k]}, {"M": m, "K": k})
+            np.testing.assert_array_equal(y[:k], values.T)
+            assert not y[k].any()
+
+
+@pytest.mark.parametrize("k", [2, 7, 9, 15, 17, 24, 31, 33])
+@pytest.mark.parametrize("m", [1, 2, 3, 5, 7, 9, 15, 18, 31])
+def test_every_remainder_of_constant_extents(level, m, k):
+    lanes = target(level).lanes(4)
+    x = np.arange(m * k, dtype="f4").reshape(m, k)
+    for short in (False, True):
+        y = np.zeros((k, m), "f4")
+        nest = blocked(transposing(rd("X", i("i"), i("j")), F32, lanes, m, k, short))
+        code = compiled(nest, level)
+        code.run({"X": x, "Y": y}, {"M": m, "K": k})
+        np.testing.assert_array_equal(y, x.T)
+        assert "gather" not in code.text
+
+
+@pytest.mark.parametrize("k", [2, 3, 9, 24, 26, 72, 1000])
+def test_remainders_along_memory_gather_nothing(level, k):
+    code = compiled(blocked(transposing(rd("X", i("i"), i("j")), F32, LANES[level], 32, k, True)), level)
+    assert "gather" not in code.text
+    assert "load float," not in code.text
+
+
+def nested(kinds, bounds, target_order, source_order, lanes=16):
+    """Loops over ``a, b, c`` as given (outermost first) around a copy ``Y[target_order] = X[source_order]``."""
+    extents = dict(bounds)
+    x = argument("X", F32, tuple(c(extents[v]) for v in source_order), 0)
+    y = argument("Y", F32, tuple(c(extents[v]) for v in target_order), 1)
+    node = Store("Y", tuple(map(i, target_order)), rd("X", *map(i, source_order)))
+    for variable, extent in reversed(bounds):
+        kind = kinds.get(variable, "serial")
+        trip = extent if kind != "serial" else None
+        node = Loop(variable, c(0), c(extent), 1, kind, (node,), max_trip=trip, lanes=lanes if kind == "vector" else 1)
+    return LoopNest("f", strides_of(x, y), (x, y), (node,))
+
+
+@pytest.mark.parametrize("order", ["abc", "acb", "bac", "bca", "cab", "cba"])
+@pytest.mark.parametrize("kinds", [{"c": "vector"}, {"a": "vector"}, {"c": "vector", "a": "unroll"}, {"b": "vector"}])
+def test_loops_in_any_order(level, order, kinds):
+    """``Y[a, b, c] = X[c, b, a]``: along memory of X goes a, along that of Y goes c."""
+    extents = {"a": 18, "b": 3, "c": 21}
+    nest = nested(kinds, [(v, extents[v]) for v in order], "abc", "cba", target(level).lanes(4))
+    x = np.arange(18 * 3 * 21, dtype="f4").reshape(21, 3, 18)
+    arrays = {"X": x, "Y": np.zeros((18, 3, 21), "f4")}
+    code = compiled(blocked(nest), level)
+    check_with_interpreter(nest, arrays, {}, level)
+    check_with_interpreter(code.nest, arrays, {}, level, code)
+    if "b" not in kinds and order[2] in "ac":
+        assert "gather" not in code.text and "scatter" not in code.text
 
 
 @pytest.mark.parametrize("short", [False, True])
