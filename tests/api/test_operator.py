@@ -268,8 +268,9 @@ def test_einsum_is_a_drop_in():
     assert polyc.einsum("ij->", A, out=out) is out
     with pytest.raises(polyc.ArgumentError, match="expected 2 inputs"):
         polyc.einsum("ik,kj->ij", A)
-    with pytest.raises(polyc.ArgumentTypeError, match="subscript string"):
-        polyc.einsum(A, [0, 1])
+    np.testing.assert_array_equal(polyc.einsum(A, [0, 1], [1, 0]), A.T)
+    with pytest.raises(polyc.ArgumentTypeError, match="the list of operand 0 is a ndarray"):
+        polyc.einsum(A, B)
 
 
 def test_verify_names_the_element(lowered):
