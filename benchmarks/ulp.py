@@ -143,7 +143,7 @@ def worst_of_float64(name: str, count: int, target: str) -> tuple[float, tuple[f
         values = tuple(float(a[k]) for a in arguments)
         try:
             want = exact(*map(mp.mpf, values))
-        except (ValueError, ZeroDivisionError):
+        except (ValueError, ZeroDivisionError, OverflowError):
             continue
         if not want or mp.im(want) or abs(want) < mp.mpf(2) ** -1100:
             continue
