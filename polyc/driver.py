@@ -32,7 +32,7 @@ from polyc.ir.simplify import define_sizes
 from polyc.ir.storage_types import widen_arithmetic
 from polyc.ir.text import format_loops, format_program
 from polyc.ir.verify import verify_program
-from polyc.target import PINNED, Target, restrict
+from polyc.target import MODELS, Target, is_runnable, restrict
 
 STAGES = ("program", "scop", "sched", "loops", "ll", "s")
 """Names of the stages, which are also file extensions."""
@@ -144,12 +144,20 @@ class Lowered:
 
 
 def load_kernel(made: Any, constants: Sequence[Any] = (), bound: Mapping[str, Any] | None = None) -> Any:
-    """A `Kernel` of a `Lowered`, or of what was kept of one: anything with its object code and facts about it."""
+    """A `Kernel` of a `Lowered`, or of what was kept of one: anything with its object code and facts about it.
+
+    Raises UnsupportedError (``unsupported-foreign-target``) where the code is for another kind of processor."""
     from polyc.codegen.calls import PYTHON_FUNCTIONS, load_call
+    from polyc.codegen.host import host_target
     from polyc.codegen.jit import load_object
     from polyc.runtime import fastcalls, threads
     from polyc.runtime.kernel import Kernel
 
+    host = host_target()
+    if not is_runnable(made.target, host):
+        message = f"code for {made.target.name} cannot run on this machine, which is {host.architecture}"
+        help = "write it to a file (polyc compile -o, or object_code()), or leave the option target out"
+        raise UnsupportedError(Diagnostic("unsupported-foreign-target", message, None, help))
     fastcalls.offer(PYTHON_FUNCTIONS, load_call)
     with compile_lock:
         code = made.object_code()
@@ -175,8 +183,8 @@ def select_target(options: Options) -> Target:
 
     if options.target == "host":
         return host_target()
-    if options.target not in PINNED:
-        names = ", ".join(("host", *PINNED))
+    if options.target not in MODELS:
+        names = ", ".join(("host", *MODELS))
         raise ArgumentError(Diagnostic("argument-target", f"no target {options.target!r}", help=f"targets are: {names}"))
     return restrict(host_target(), options.target)
 
