@@ -35,6 +35,8 @@ class Packed:
     scop: Scop
     rows: Node
     tiles: dict[str, RegisterTile] = field(default_factory=dict)
+    choices: dict[str, Choice] = field(default_factory=dict)
+    """By statement, what was chosen for a contraction and done; what it was estimated to cost is that of what was chosen."""
     remarks: list[Remark] = field(default_factory=list)
 
 
@@ -65,7 +67,7 @@ def _single_leaves(node: Node) -> list[str]:
 
 
 def _apply(before: Packed, name: str, choice: Choice, target: Target) -> Packed:
-    result, block = before, choice.block
+    result, block, done = before, choice.block, choice
     s = before.scop.statement(name)
     # The row operand first: its copy is made outside of everything that repeats it.
     for operand, is_vector in ((choice.row_operand, False), (choice.vector_operand, True)):
@@ -74,21 +76,27 @@ def _apply(before: Packed, name: str, choice: Choice, target: Target) -> Packed:
         copy = _make_copy(result.scop, s, operand, _order_forms(operand, choice, is_vector))
         placed = None if copy is None else _place(result.rows, copy, choice, is_vector, target)
         if copy is None or placed is None:
+            why = "a copy of it would read what is not computed yet, or outside of it"
+            result = replace(
+                result, remarks=[*result.remarks, Remark("missed", "pack", f"{operand.read.tensor} is not copied: {why}", name)]
+            )
             if is_vector:
                 block = None
+            done = replace(done, packs_vector=False) if is_vector else replace(done, packs_rows=False)
             continue
         vector = form_name(copy.forms[-1])
         tiles = {**result.tiles, copy.name: RegisterTile(vector, choice.lanes, {})}
         reuse = f"each element is used {_reuse(s, copy.forms)} times"
         text = f"{operand.read.tensor} by {vector}: {reuse}"
         remark = Remark("passed", "pack", text, name)
-        result = Packed(copy.scop, placed, tiles, [*result.remarks, remark])
+        result = replace(result, scop=copy.scop, rows=placed, tiles=tiles, remarks=[*result.remarks, remark])
     sizes = dict(choice.tile)
     if block is not None:
         sizes[block[0]] = block[1]
     tile = RegisterTile(choice.vector, choice.lanes, sizes, order=choice.reduction_order)
     remarks = [*result.remarks, Remark("analysis", "contraction", describe(choice), name)]
-    return replace(result, tiles={**result.tiles, name: tile}, remarks=remarks)
+    choices = {**result.choices, name: replace(done, block=block)}
+    return replace(result, tiles={**result.tiles, name: tile}, choices=choices, remarks=remarks)
 
 
 def _reuse(s: ScopStatement, forms: tuple[Form, ...]) -> int:
