@@ -77,6 +77,8 @@ class Lowered:
     """Statements that left the refined rows, and are in the last of `preparations`."""
     panels: Mapping[str, Any] = field(default_factory=dict)
     """By constant, the `Panel` of its layout where it has one."""
+    choices: Mapping[str, Any] = field(default_factory=dict)
+    """By statement of the scop, the `Choice` of how its contraction is computed."""
     is_reproducible: bool = True
     """False where a rung of the ladder failed for a reason that may be gone tomorrow."""
 
@@ -351,6 +353,7 @@ def _climb_down(
                     _alias_test(final, schedule, returned),
                     prepared=refined.prepared,
                     panels={name: f.panel for name, f in storage.items() if f.panel is not None},
+                    choices=refined.choices,
                     is_reproducible=not has_failed,
                 )
             remarks.append(Remark("missed", "schedule", f"{name} is not proved: {violation}"))

@@ -35,6 +35,8 @@ class Packed:
     scop: Scop
     rows: Node
     tiles: dict[str, RegisterTile] = field(default_factory=dict)
+    choices: dict[str, Choice] = field(default_factory=dict)
+    """How each contraction is computed, by statement."""
     remarks: list[Remark] = field(default_factory=list)
 
 
@@ -87,13 +89,14 @@ def _apply(before: Packed, name: str, choice: Choice, target: Target) -> Packed 
         reuse = f"each element is used {_reuse(s, copy.forms)} times"
         text = f"{operand.read.tensor} by {vector}: {reuse}"
         remark = Remark("passed", "pack", text, name)
-        result = Packed(copy.scop, placed, tiles, [*result.remarks, remark])
+        result = replace(result, scop=copy.scop, rows=placed, tiles=tiles, remarks=[*result.remarks, remark])
     sizes = dict(choice.tile)
     if choice.block is not None:
         sizes[choice.block[0]] = choice.block[1]
     tile = RegisterTile(choice.vector, choice.lanes, sizes, order=choice.reduction_order)
     remarks = [*result.remarks, Remark("analysis", "contraction", describe(choice), name)]
-    return replace(result, tiles={**result.tiles, name: tile}, remarks=remarks)
+    tiles, choices = {**result.tiles, name: tile}, {**result.choices, name: choice}
+    return replace(result, tiles=tiles, choices=choices, remarks=remarks)
 
 
 def _reuse(s: ScopStatement, forms: tuple[Form, ...]) -> int:
