@@ -243,6 +243,8 @@ def _estimate(
     # The row operand: all of it passes by for every panel.
     broadcasts = _row_stream(c, other, rows if shared else {}, order, packs_rows, target)
     step = max(step, loads.cycles + broadcasts.cycles)
+    if not packs_vector and loads.rate != float("inf"):
+        step += costs.LINE_STRADDLE * vectors
     tested = 1.0
     if (view.operand.is_padded and not packs_vector) or vector in c.tested:
         step += vectors if shared else n_rows * vectors
