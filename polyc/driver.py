@@ -251,10 +251,14 @@ def _rewrite_program(
     from polyc.scheduler.conversions import hoist_conversions
     from polyc.scheduler.inline import inline_producers
     from polyc.scheduler.merge_indices import merge_indices
+    from polyc.scheduler.positions import block_positions
     from polyc.scheduler.split import split_reductions
     from polyc.scheduler.unit_indices import drop_unit_indices
 
     remarks: list[Remark] = []
+    if options.reassociate:
+        program, ranges, found = block_positions(program, ranges)
+        remarks += found
     if options.inline:
         program, ranges, found = inline_producers(program, ranges)
         remarks += found
