@@ -46,4 +46,4 @@ def test_what_only_looks_alike_is_left_alone(value: str) -> None:
     assert remarks(text, x) == []
     x[5] = np.nan
     starts_at = np.iinfo(np.int32).max
-    assert polyc.compile(text)(x) == (7 if value.endswith("7") else starts_at)
+    assert polyc.compile(text)(x) == (7 if value.endswith(": 7") else starts_at)
