@@ -22,6 +22,8 @@ class Options:
     """"host" or a pinned machine model ("x86-64-v2", "x86-64-v3", "x86-64-v4"): restricts the instruction set."""
     reassociate: bool = True
     """False keeps every reduction in the order of the source (one accumulator, no vector or parallel reduction)."""
+    online_softmax: bool = True
+    """Sum exponentials under their maximum in blocks, where rows are too long for a cache (docs/rewriting.md)."""
     scheduler: str = "ilp"
     """"ilp", "isl" (isl's own scheduler) or "source" (the order of the source): the first rung of the ladder."""
     inline: bool = True
