@@ -24,7 +24,7 @@ def _reduce(m: Math, x: Val) -> tuple[Val, Val]:
 
 def _near_zero(m: Math, r: Val) -> Val:
     """e^r for |r| <= ln(2)/2."""
-    return m.horner(r, (1.0, 1.0, *m.terms("exp")))
+    return m.chain(r, (1.0, 1.0, *m.terms("exp"))) if m.is_f32 else m.add(_minus_one(m, r), 1.0)
 
 
 def emit_exp(m: Math, x: Val) -> Val:
@@ -69,7 +69,7 @@ def emit_exp2(m: Math, x: Val) -> Val:
     x = m.clamp(x, *(1.5 * b for b in _range(m.format)))
     shifted = m.add(x, m.format.magic)
     r = m.sub(x, m.sub(shifted, m.format.magic))
-    return scale(m, m.horner(r, (1.0, *m.terms("exp2"))), shifted)
+    return scale(m, m.fma(r, m.horner(r, m.terms("exp2")), 1.0), shifted)
 
 
 def emit_exp10(m: Math, x: Val) -> Val:

@@ -71,8 +71,8 @@ F64 = Format(
 
 
 _LONG = 8
-"""Terms from which on a polynomial is split into even and odd ones: a chain of multiply-adds waits for each one's latency.  float32 has none so long
-that it is worth the error."""
+"""Terms from which on a polynomial is split into even and odd ones: a chain of multiply-adds waits for each one's latency.
+float32 has none so long that it is worth the error, and rounding products too makes the error larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,10 +119,14 @@ class Math:
         return self.add(self.mul(a, b), c)
 
     def horner(self, x: Val, coefficients: Sequence[float]) -> Val:
-        """The polynomial with `coefficients`, constant term first; long ones in chains that do not wait for each other."""
-        if not self.is_f32 and len(coefficients) >= _LONG:
-            square = self.mul(x, x)
-            return self.fma(self.horner(square, coefficients[1::2]), x, self.horner(square, coefficients[::2]))
+        """The polynomial with `coefficients`, constant term first; long ones as two chains that do not wait for each other."""
+        if self.is_f32 or not self.target.has_fma or len(coefficients) < _LONG:
+            return self.chain(x, coefficients)
+        square = self.mul(x, x)
+        return self.fma(self.horner(square, coefficients[1::2]), x, self.horner(square, coefficients[::2]))
+
+    def chain(self, x: Val, coefficients: Sequence[float]) -> Val:
+        """The same in Horner's order: the smallest error where terms cancel."""
         result: Val | float = coefficients[-1]
         for c in reversed(coefficients[:-1]):
             result = self.fma(result, x, c)
