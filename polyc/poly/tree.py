@@ -4,7 +4,8 @@ A `PlanLoop` is one schedule dimension over all statements below it; `build_sche
 one single-member band per loop, with a mark above each band that carries a decision.  The isl tree is what is proved
 and what is translated to code.
 
-Marks: ``parallel cN [ROUNDS]``, ``unroll cN``, ``vector cN LANES INTERLEAVE``; ``cN`` is the AST iterator it speaks of.
+Marks: ``parallel cN [ROUNDS]``, ``unroll cN``, ``vector cN LANES INTERLEAVE``, ``scan cN LANES``;
+``cN`` is the AST iterator it speaks of.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Part = Literal["whole", "tile", "point"]
 class Mark:
     """A decision about one loop."""
 
-    kind: Literal["parallel", "unroll", "vector"]
+    kind: Literal["parallel", "unroll", "vector", "scan"]
     lanes: int = 1
     interleave: int = 1
     rounds: int = 1
@@ -34,15 +35,18 @@ class Mark:
 
     def text(self, iterator: str) -> str:
         text = f"{self.kind} {iterator}" + (f" {self.lanes} {self.interleave}" if self.kind == "vector" else "")
+        text += f" {self.lanes}" if self.kind == "scan" else ""
         return text + (f" {self.rounds}" if self.kind == "parallel" and self.rounds > 1 else "")
 
 
 def parse_mark(text: str) -> tuple[str, Mark] | None:
     """Iterator name and `Mark` of a mark's text; None for marks of other kinds."""
     words = text.split()
-    if len(words) < 2 or words[0] not in ("parallel", "unroll", "vector"):
+    if len(words) < 2 or words[0] not in ("parallel", "unroll", "vector", "scan"):
         return None
     lanes, interleave = (int(words[2]), int(words[3])) if words[0] == "vector" else (1, 1)
+    if words[0] == "scan":
+        lanes = int(words[2])
     rounds = int(words[2]) if words[0] == "parallel" and len(words) > 2 else 1
     return words[1], Mark(words[0], lanes, interleave, rounds)  # type: ignore[arg-type]
 

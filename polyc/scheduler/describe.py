@@ -43,6 +43,8 @@ def _describe_loop(loop: PlanLoop, s: ScopStatement) -> str:
             return f"parallel {text}"
         case "unroll":
             return f"{text} unrolled"
+        case "scan":
+            return f"{text} in order, as a scan of vectors of {loop.mark.lanes}"
         case "vector":
             flight = f", {loop.mark.interleave} in flight" if loop.mark.interleave > 1 else ""
             return f"{text} in vectors of {loop.mark.lanes}{flight}"

@@ -85,7 +85,7 @@ def _step_dimensions(plan: Plan, scop: Scop) -> list[tuple[str, int]]:
             for child in node.children:
                 visit(child)
         elif isinstance(node, PlanLoop):
-            if node.kind == "S":
+            if node.kind == "S" and (node.mark is None or node.mark.kind != "scan"):
                 collect(node)
             visit(node.child)
 
