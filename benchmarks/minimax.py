@@ -174,7 +174,7 @@ FITS = {
         mpf("0.5"),
         (8, 20),
     ),
-    "erfc": Fit(_scaled_erfc, lambda z: 1 / _scaled_erfc(z), _centred(0.5), _centred(27.3), (10, 24)),
+    "erfc": Fit(_scaled_erfc, lambda z: 1 / _scaled_erfc(z), _centred(0.65), _centred(27.3), (10, 24)),
 }
 
 

@@ -19,7 +19,8 @@ class Options:
     """What a user may change.  None of them is needed; all are part of a kernel's identity except `verify`."""
 
     target: str = "host"
-    """"host" or a pinned machine model ("x86-64-v2", "x86-64-v3", "x86-64-v4"): restricts the instruction set."""
+    """"host" or a machine model: "x86-64-v2", "x86-64-v3" or "x86-64-v4" restrict the instruction set, and "aarch64" is 64-bit
+    ARM.  Code for another kind of processor than the host is written to files, not run."""
     reassociate: bool = True
     """False keeps every reduction in the order of the source (one accumulator, no vector or parallel reduction)."""
     scheduler: str = "ilp"
@@ -40,7 +41,7 @@ class Options:
 
 
 ENVIRONMENT: dict[str, str] = {
-    "POLYC_TARGET": "machine model to restrict to: x86-64-v2, x86-64-v3 or x86-64-v4 (default: the host)",
+    "POLYC_TARGET": "machine model: x86-64-v2, x86-64-v3, x86-64-v4 or aarch64 (default: the host)",
     "POLYC_NUM_THREADS": "threads per kernel (default: OMP_NUM_THREADS, else the number of cores)",
     "POLYC_VERIFY": "1 compares every call with the reference interpreter",
     "POLYC_EINSUM": "compile lets polyc.einsum compile at once, instead of when NumPy has taken as long as a compilation",

@@ -32,7 +32,7 @@ from polyc.ir.simplify import define_sizes
 from polyc.ir.storage_types import widen_arithmetic
 from polyc.ir.text import format_loops, format_program
 from polyc.ir.verify import verify_program
-from polyc.target import PINNED, Target, restrict
+from polyc.target import MODELS, Target, is_runnable, restrict
 
 STAGES = ("program", "scop", "sched", "loops", "ll", "s")
 """Names of the stages, which are also file extensions."""
@@ -77,6 +77,8 @@ class Lowered:
     """Statements that left the refined rows, and are in the last of `preparations`."""
     panels: Mapping[str, Any] = field(default_factory=dict)
     """By constant, the `Panel` of its layout where it has one."""
+    choices: Mapping[str, Any] = field(default_factory=dict)
+    """By statement of the scop, the `Choice` of how its contraction is computed."""
     is_reproducible: bool = True
     """False where a rung of the ladder failed for a reason that may be gone tomorrow."""
 
@@ -144,12 +146,20 @@ class Lowered:
 
 
 def load_kernel(made: Any, constants: Sequence[Any] = (), bound: Mapping[str, Any] | None = None) -> Any:
-    """A `Kernel` of a `Lowered`, or of what was kept of one: anything with its object code and facts about it."""
+    """A `Kernel` of a `Lowered`, or of what was kept of one: anything with its object code and facts about it.
+
+    Raises UnsupportedError (``unsupported-foreign-target``) where the code is for another kind of processor."""
     from polyc.codegen.calls import PYTHON_FUNCTIONS, load_call
+    from polyc.codegen.host import host_target
     from polyc.codegen.jit import load_object
     from polyc.runtime import fastcalls, threads
     from polyc.runtime.kernel import Kernel
 
+    host = host_target()
+    if not is_runnable(made.target, host):
+        message = f"code for {made.target.name} cannot run on this machine, which is {host.architecture}"
+        help = "write it to a file (polyc compile -o, or object_code()), or leave the option target out"
+        raise UnsupportedError(Diagnostic("unsupported-foreign-target", message, None, help))
     fastcalls.offer(PYTHON_FUNCTIONS, load_call)
     with compile_lock:
         code = made.object_code()
@@ -175,8 +185,8 @@ def select_target(options: Options) -> Target:
 
     if options.target == "host":
         return host_target()
-    if options.target not in PINNED:
-        names = ", ".join(("host", *PINNED))
+    if options.target not in MODELS:
+        names = ", ".join(("host", *MODELS))
         raise ArgumentError(Diagnostic("argument-target", f"no target {options.target!r}", help=f"targets are: {names}"))
     return restrict(host_target(), options.target)
 
@@ -251,10 +261,14 @@ def _rewrite_program(
     from polyc.scheduler.conversions import hoist_conversions
     from polyc.scheduler.inline import inline_producers
     from polyc.scheduler.merge_indices import merge_indices
+    from polyc.scheduler.positions import block_positions
     from polyc.scheduler.split import split_reductions
     from polyc.scheduler.unit_indices import drop_unit_indices
 
     remarks: list[Remark] = []
+    if options.reassociate:
+        program, ranges, found = block_positions(program, ranges)
+        remarks += found
     if options.inline:
         program, ranges, found = inline_producers(program, ranges)
         remarks += found
@@ -343,6 +357,7 @@ def _climb_down(
                     _alias_test(final, schedule, returned),
                     prepared=refined.prepared,
                     panels={name: f.panel for name, f in storage.items() if f.panel is not None},
+                    choices=refined.choices,
                     is_reproducible=not has_failed,
                 )
             remarks.append(Remark("missed", "schedule", f"{name} is not proved: {violation}"))

@@ -76,6 +76,7 @@ class Recalled:
     loops: str
     """Digest of the text of the loops."""
     fixed_sizes: Mapping[str, int]
+    target: Target
     lower: Callable[[], driver.Lowered]
 
     @cached_property
@@ -151,11 +152,12 @@ def compile_program(
 
     with driver.compile_lock:
         places = identify_program(program).places
-        key = _kernel_key(program, dict(sizes or {}), strides, aliases, options, constants, typical or {})
+        target = driver.select_target(options)
+        key = _kernel_key(program, dict(sizes or {}), strides, aliases, options, target, constants, typical or {})
         return _recall(
             store,
             key,
-            lambda entry: _read_kernel(entry, places, sizes or {}, lower),
+            lambda entry: _read_kernel(entry, places, sizes or {}, target, lower),
             lower,
             lambda lowered: _write_kernel(lowered, places, aliases),
         )
@@ -167,13 +169,13 @@ def _kernel_key(
     strides: driver.Strides | None,
     aliases: tuple[tuple[str, str], ...],
     options: Options,
+    target: Target,
     constants: Collection[str],
     typical: Mapping[str, int],
 ) -> Key:
     from polyc.cache import Key, identify_program
     from polyc.codegen.host import describe_llvm
 
-    target = driver.select_target(options)
     identity = identify_program(program)
     parts = (
         ("sizes", _format_sizes(sizes) or "any"),
@@ -215,7 +217,7 @@ def _write_kernel(lowered: driver.Lowered, places: ProgramPlaces, aliases: Seque
 
 
 def _read_kernel(
-    entry: Entry, places: ProgramPlaces, sizes: Mapping[str, int], lower: Callable[[], driver.Lowered]
+    entry: Entry, places: ProgramPlaces, sizes: Mapping[str, int], target: Target, lower: Callable[[], driver.Lowered]
 ) -> Recalled:
     from polyc.cache import Unreadable, decode
 
@@ -223,7 +225,9 @@ def _read_kernel(
     if not isinstance(signature, Signature) or len(rest) != 6:
         raise Unreadable("no kernel")
     parameters, remarks, preparations, panels, aliases, loops = rest
-    return Recalled(signature, entry.payload, parameters, remarks, preparations, panels, aliases, loops, dict(sizes), lower)
+    return Recalled(
+        signature, entry.payload, parameters, remarks, preparations, panels, aliases, loops, dict(sizes), target, lower
+    )
 
 
 def _digest_loops(lowered: driver.Lowered) -> str:

@@ -30,6 +30,12 @@ class Target:
     l3: int = 32 << 20
     cache_line: int = 64
 
+    @property
+    def architecture(self) -> str:
+        """The kind of processor, by LLVM's name: ``x86_64``, ``aarch64``."""
+        name = self.triple.partition("-")[0]
+        return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
+
     def lanes(self, itemsize: int) -> int:
         """Elements of `itemsize` bytes in one vector register (at least 1)."""
         return max(1, self.vector_bits // 8 // itemsize)
@@ -45,13 +51,27 @@ X86_64_V3 = Target("x86-64-v3", _TRIPLE, "x86-64-v3", _V3, 256, 16, True, False,
 X86_64_V4 = Target("x86-64-v4", _TRIPLE, "x86-64-v4", _V4, 512, 32, True, True, True)
 BASELINE = Target("generic", _TRIPLE, "generic", "", 128, 16, False, False, False)
 
+AARCH64 = Target("aarch64", "aarch64-unknown-linux-gnu", "generic", "+neon,+fp-armv8", 128, 32, True, False, False, l1=64 << 10)
+"""NEON as every 64-bit ARM core has it: no masks and no gathers, but twice the registers of SSE and AVX."""
+
 PINNED: dict[str, Target] = {t.name: t for t in (X86_64_V2, X86_64_V3, X86_64_V4)}
 """Machine models for golden files, and for restricting a host to an older instruction set."""
 
+MODELS: dict[str, Target] = {**PINNED, AARCH64.name: AARCH64}
+"""All machine models that may be asked for by name; where the host is none of their kind, code for them is not run."""
+
+
+def is_runnable(target: Target, host: Target) -> bool:
+    """Whether the host's kind of processor is that of `target`."""
+    return target.architecture == host.architecture
+
 
 def restrict(host: Target, level: str) -> Target:
-    """`host` with no more than the instruction set of the pinned model `level` (its caches and cores stay)."""
-    pinned = PINNED[level]
+    """`host` with no more than the instruction set of the model `level` (its caches and cores stay); the model itself where
+    that is another kind of processor than the host."""
+    pinned = MODELS[level]
+    if not is_runnable(pinned, host):
+        return pinned
     if host.vector_bits < pinned.vector_bits:
         return host
     return replace(pinned, cores=host.cores, l1=host.l1, l2=host.l2, l3=host.l3, cache_line=host.cache_line, triple=host.triple)

@@ -23,7 +23,7 @@ from polyc.ir.types import DType
 from polyc.runtime.arguments import with_suggestion
 from polyc.runtime.arrays import argument_error
 from polyc.runtime.sizes import check_size
-from polyc.target import PINNED
+from polyc.target import MODELS
 
 
 def make_options(changes: Mapping[str, Any]) -> Options:
@@ -39,7 +39,7 @@ def make_options(changes: Mapping[str, Any]) -> Options:
 
 def check_options(options: Options) -> Options:
     """`options` where their values are known ones, else an `ArgumentError`."""
-    for name, known in (("target", ("host", *PINNED)), ("scheduler", ("ilp", "isl", "source"))):
+    for name, known in (("target", ("host", *MODELS)), ("scheduler", ("ilp", "isl", "source"))):
         if getattr(options, name) not in known:
             message = f"option {name} cannot be {getattr(options, name)!r}"
             from_environment = name == "target" and options.target == default_options().target

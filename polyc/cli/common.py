@@ -14,7 +14,7 @@ import click
 
 from polyc.api.crash import describe_crash
 from polyc.diagnostics import ArgumentError, Diagnostic, PolycError, PolycWarning
-from polyc.target import PINNED
+from polyc.target import MODELS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,7 +45,7 @@ def parse_sizes(context: click.Context, parameter: click.Parameter, values: tupl
 def source_options(function: F) -> F:
     """The argument and options of every verb that reads an operator."""
     function = click.option(
-        "--target", type=click.Choice(sorted(PINNED)), help="Restrict the instruction set (default: this machine)."
+        "--target", type=click.Choice(tuple(MODELS)), help="Instruction set to compile for (default: this machine's)."
     )(function)
     function = click.option("--size", "sizes", multiple=True, metavar="NAME=N[,NAME=N…]", callback=parse_sizes, help=SIZE_HELP)(
         function

@@ -31,6 +31,7 @@ def compile_command(
       polyc compile op.tc --size B=? --size S=512          for any B
       polyc compile op.tc --emit loops                     the loop nest, to read
       polyc compile op.tc --emit s --target x86-64-v3      assembly for AVX2
+      polyc compile op.tc --target aarch64 -o op_arm.o     for 64-bit ARM
     """
     operator = load_operator(source, entry, target, sizes)
     known = known_sizes(sizes)

@@ -35,4 +35,4 @@ def emit_erfc(m: Math, x: Val) -> Val:
     z = m.fma(lost, inverse, z)
     large = emit_exp_of_sum(m, m.neg(square), m.neg(rest), m.div(m.chain(z, m.terms("erfc")), m.fma(t, 2.0, 1.0)))
     large = m.where(m.is_less(x, 0.0), m.sub(2.0, large), large)
-    return m.where(m.is_less(0.5, t), large, m.sub(1.0, _small(m, x)))
+    return m.where(m.is_less(0.65, t), large, m.sub(1.0, _small(m, x)))

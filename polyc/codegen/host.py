@@ -11,7 +11,7 @@ from pathlib import Path
 import llvmlite
 import llvmlite.binding as llvm
 
-from polyc.target import BASELINE, PINNED, Target
+from polyc.target import AARCH64, BASELINE, PINNED, Target
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _L1_RANGE, _L2_RANGE, _L3_RANGE = (16 << 10, 128 << 10), (256 << 10, 4 << 20), (2 << 20, 64 << 20)
@@ -19,10 +19,10 @@ _L1_RANGE, _L2_RANGE, _L3_RANGE = (16 << 10, 128 << 10), (256 << 10, 4 << 20), (
 
 
 def host_target() -> Target:
-    """The model of this machine.  `cpu` is the highest x86-64 level that the features cover, or "generic"."""
+    """The model of this machine.  `cpu` is the highest x86-64 level that the features cover, else "generic"."""
     features = llvm.get_host_cpu_features()
     triple = llvm.get_process_triple()
-    base = BASELINE
+    base = AARCH64 if triple.startswith(("aarch64", "arm64")) else BASELINE
     for pinned in PINNED.values():
         if triple.startswith("x86_64") and all(features.get(f.lstrip("+"), False) for f in pinned.features.split(",")):
             base = pinned

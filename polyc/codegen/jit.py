@@ -59,7 +59,12 @@ def _initialize() -> None:
 
 
 def _machine(target: Target) -> llvm.TargetMachine:
-    backend = llvm.Target.from_triple(target.triple)
+    try:
+        backend = llvm.Target.from_triple(target.triple)
+    except RuntimeError as error:
+        help = "install a llvmlite whose LLVM has it (the wheels on PyPI do), or choose another target"
+        message = f"this LLVM has no code generator for {target.name}"
+        raise UnsupportedError(Diagnostic("unsupported-backend", message, None, help)) from error
     return backend.create_target_machine(cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small")
 
 

@@ -187,7 +187,7 @@ def _with_frame(state: State, ctx: Context, loop: Loop, run: Callable[[], None])
 
 def _emit_serial(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val) -> None:
     state.invalidate_all()
-    unroll = _count_unrolled(loop) if state.held else 1
+    unroll = _count_unrolled(loop, state.target.n_registers) if state.held else 1
     state.fn.counted_loop(lower, upper, loop.step, lambda i: emit_body(state, ctx.bind(loop.var, i), loop.body), unroll)
     state.invalidate_all()
 
@@ -195,19 +195,18 @@ def _emit_serial(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val)
 MAX_UNROLLED = 80
 """Updates of accumulators in a loop that is unrolled completely, its loops inside included."""
 
-MAX_DOUBLED = 16
-"""Updates in one iteration of a longer loop of which two are put into one.  A tile that fills the registers is never unrolled:
-loads that move up between the iterations would spill it (3×3 windows over 28 accumulators ran at 60 % of their speed)."""
 
+def _count_unrolled(loop: Loop, registers: int) -> int:
+    """Iterations of a loop over accumulators to put into one: all of a short loop, two of a long one.
 
-def _count_unrolled(loop: Loop) -> int:
-    """Iterations of a loop over accumulators to put into one: all of a short loop, two of a long one."""
+    A tile that fills the registers is never unrolled: loads that move up between the iterations would spill it (windows of
+    3 over 28 accumulators ran at 60 % of their speed)."""
     updates = _count_updates(loop.body)
     trip = None
     if isinstance(loop.upper, Const) and isinstance(loop.lower, Const):
         trip = int(loop.upper.value) - int(loop.lower.value)
     held = _count_updates(loop.body, with_serial=False)
-    if updates is None or held is None or held > MAX_DOUBLED:
+    if updates is None or held is None or held > registers // 2:
         return 1
     if trip is not None and 1 < trip * updates <= MAX_UNROLLED and loop.step == 1:
         return trip

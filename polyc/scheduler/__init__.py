@@ -6,6 +6,7 @@ The mid-end, top to bottom: rewrite the program (`inline`, `split`), decide rows
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from polyc.config import Options
@@ -15,6 +16,7 @@ from polyc.poly.scop import Scop
 from polyc.poly.storage import Folding
 from polyc.poly.tree import Plan
 from polyc.scheduler.constants import Prepared, hoist_constants
+from polyc.scheduler.contraction import Choice
 from polyc.scheduler.distribute import distribute_bands
 from polyc.scheduler.initial import place_initial_values
 from polyc.scheduler.packing import pack_operands
@@ -37,6 +39,8 @@ class Refined:
     storage: dict[str, Folding]
     remarks: tuple[Remark, ...] = field(default=())
     prepared: tuple[Prepared, ...] = ()
+    choices: Mapping[str, Choice] = field(default_factory=dict)
+    """How each contraction among the statements is computed, by statement."""
 
 
 def refine_rows(rows: Node, scop: Scop, target: Target, options: Options, constants: frozenset[str] = frozenset()) -> Refined:
@@ -67,4 +71,4 @@ def refine_rows(rows: Node, scop: Scop, target: Target, options: Options, consta
         remarks += found
     # Storage last: what is alive together depends on tiles, vectors and threads.
     storage = lay_out_panels(fold_storage(plan, scop), prepared, scop, plan)
-    return Refined(scop, rows, plan, storage, tuple(remarks), prepared)
+    return Refined(scop, rows, plan, storage, tuple(remarks), prepared, packed.choices)

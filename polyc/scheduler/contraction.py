@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from math import ceil, prod
 
-from polyc.ir.expr import Expr, Select, walk
+from polyc.ir.expr import Expr, Read, Select, walk
 from polyc.ir.linear import index_coefficients
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler import costs
@@ -73,9 +73,9 @@ class Contraction:
         other = self.views[1 - self.views.index(vector_view)]
         return [i for i in self.s.left if vector_view.moves(i) and not other.moves(i)]
 
-    def reuses(self, view: View) -> bool:
+    def is_worth_a_copy(self, view: View, in_place: Collection[Read]) -> bool:
         """Whether elements of an operand are read often enough for a copy to be thought of."""
-        return prod(self.trips.values()) >= MINIMUM_REUSE * view.elements
+        return view.operand.read not in in_place and prod(self.trips.values()) >= MINIMUM_REUSE * view.elements
 
     @property
     def depth(self) -> int:
@@ -145,10 +145,10 @@ def _strides(subscripts: tuple[Expr, ...], shape: list[int]) -> dict[str, int] |
     return result
 
 
-def choose(c: Contraction, target: Target, constants: Collection[str] = ()) -> Choice | None:
+def choose(c: Contraction, target: Target, constants: Collection[str] = (), in_place: Collection[Read] = ()) -> Choice | None:
     """The cheapest way to compute a contraction; None where no register tile with shared loads beats plain loops.
 
-    `constants` are tensors whose copies are made once, outside of the call."""
+    `constants` are tensors whose copies are made once, outside of the call; `in_place`: reads that cannot be copied."""
     best: Choice | None = None
     for n, view in enumerate(c.views):
         other = c.views[1 - n]
@@ -162,7 +162,9 @@ def choose(c: Contraction, target: Target, constants: Collection[str] = ()) -> C
             for packs_vector, packs_rows in product((False, True), repeat=2):
                 if not packs_vector and abs(view.strides[vector]) != 1:
                     continue
-                if (packs_vector and not c.reuses(view)) or (packs_rows and not c.reuses(other)):
+                if any(
+                    packs and not c.is_worth_a_copy(v, in_place) for v, packs in ((view, packs_vector), (other, packs_rows))
+                ):
                     continue
                 for tile, vectors in _tiles(c, vector, [i for i in rows if i != vector], shared, target):
                     found = _estimate(

@@ -12,6 +12,7 @@ from dataclasses import replace
 from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import access_motions, index_trips, statement_work
+from polyc.scheduler.contraction import choose, find_contraction
 from polyc.scheduler.parallel import MINIMUM_ITERATIONS, MINIMUM_WORK
 from polyc.scheduler.split import ENOUGH_TASKS, TILE_TASK
 from polyc.target import Target
@@ -33,8 +34,10 @@ def distribute_bands(node: Node, scop: Scop, target: Target, is_inside: bool = F
             if not is_inside and any(m.kind == "R" for m in node.members) and _tasks(node, scop) < ENOUGH_TASKS:
                 parallel = _free_parallel_parts(node.members, child, scop)
                 if parallel is not None:
-                    return parallel
+                    return distribute_bands(parallel, scop, target)
             if not is_inside and _starves(node.members, child, scop, target):
+                return Sequence(tuple(_band_over(node.members, [part]) for part in child.children))
+            if any(m.kind == "R" for m in node.members) and _holds_contraction(child, scop, target):
                 return Sequence(tuple(_band_over(node.members, [part]) for part in child.children))
             groups: list[list[Node]] = [[]]
             streams = False
@@ -71,6 +74,15 @@ def _starves(members: tuple[Member, ...], child: Sequence, scop: Scop, target: T
                 volume *= index_trips(s)[i]
             passed += volume // max(iterations, 1)
     return passed > target.l2
+
+
+def _holds_contraction(child: Sequence, scop: Scop, target: Target) -> bool:
+    """Whether some part is a contraction over the band: alone, its register tile can stay in registers while the band runs."""
+    for name in statements_of(child):
+        contraction = find_contraction(scop.statement(name), scop, target)
+        if contraction is not None and contraction.lanes > 1 and choose(contraction, target) is not None:
+            return True
+    return False
 
 
 def _tasks(band: Band, scop: Scop) -> int:

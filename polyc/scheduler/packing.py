@@ -35,6 +35,8 @@ class Packed:
     scop: Scop
     rows: Node
     tiles: dict[str, RegisterTile] = field(default_factory=dict)
+    choices: dict[str, Choice] = field(default_factory=dict)
+    """How each contraction is computed, by statement."""
     remarks: list[Remark] = field(default_factory=list)
 
 
@@ -47,9 +49,15 @@ def pack_operands(scop: Scop, rows: Node, target: Target, options: Options, cons
         return result
     for leaf in list(_single_leaves(rows)):
         contraction = find_contraction(result.scop.statement(leaf), result.scop, target)
-        choice = None if contraction is None or contraction.lanes == 1 else choose(contraction, target, constants)
-        if choice is not None:
-            result = _apply(result, leaf, choice, target)
+        if contraction is None or contraction.lanes == 1:
+            continue
+        in_place: set[Read] = set()
+        while (choice := choose(contraction, target, constants, in_place)) is not None:
+            applied = _apply(result, leaf, choice, target)
+            if isinstance(applied, Packed):
+                result = applied
+                break
+            in_place.add(applied.read)  # its copy has no place: choose again without it
     return result
 
 
@@ -64,8 +72,9 @@ def _single_leaves(node: Node) -> list[str]:
             return _single_leaves(node.child)
 
 
-def _apply(before: Packed, name: str, choice: Choice, target: Target) -> Packed:
-    result, block = before, choice.block
+def _apply(before: Packed, name: str, choice: Choice, target: Target) -> Packed | Operand:
+    """The program with the copies of a choice; or the operand that cannot be copied."""
+    result = before
     s = before.scop.statement(name)
     # The row operand first: its copy is made outside of everything that repeats it.
     for operand, is_vector in ((choice.row_operand, False), (choice.vector_operand, True)):
@@ -74,21 +83,20 @@ def _apply(before: Packed, name: str, choice: Choice, target: Target) -> Packed:
         copy = _make_copy(result.scop, s, operand, _order_forms(operand, choice, is_vector))
         placed = None if copy is None else _place(result.rows, copy, choice, is_vector, target)
         if copy is None or placed is None:
-            if is_vector:
-                block = None
-            continue
+            return operand
         vector = form_name(copy.forms[-1])
         tiles = {**result.tiles, copy.name: RegisterTile(vector, choice.lanes, {})}
         reuse = f"each element is used {_reuse(s, copy.forms)} times"
         text = f"{operand.read.tensor} by {vector}: {reuse}"
         remark = Remark("passed", "pack", text, name)
-        result = Packed(copy.scop, placed, tiles, [*result.remarks, remark])
+        result = replace(result, scop=copy.scop, rows=placed, tiles=tiles, remarks=[*result.remarks, remark])
     sizes = dict(choice.tile)
-    if block is not None:
-        sizes[block[0]] = block[1]
+    if choice.block is not None:
+        sizes[choice.block[0]] = choice.block[1]
     tile = RegisterTile(choice.vector, choice.lanes, sizes, order=choice.reduction_order)
     remarks = [*result.remarks, Remark("analysis", "contraction", describe(choice), name)]
-    return replace(result, tiles={**result.tiles, name: tile}, remarks=remarks)
+    tiles, choices = {**result.tiles, name: tile}, {**result.choices, name: choice}
+    return replace(result, tiles=tiles, choices=choices, remarks=remarks)
 
 
 def _reuse(s: ScopStatement, forms: tuple[Form, ...]) -> int:
@@ -188,14 +196,14 @@ def _place(node: Node, copy: _Copy, choice: Choice, is_vector: bool, target: Tar
     row operand only those that move both operands, so that no other loop repeats it."""
     plain = {form[0][0] for form in copy.forms if form[0][1] == 1 and len(form) == 1}
     other = choice.row_operand if is_vector else choice.vector_operand
-    if is_vector and not _is_small(copy, choice, target):
-        levels = plain
-    else:
-        levels = plain & other.indices
     s = copy.scop.statement(copy.statement)
-    levels = {i for i in levels if i in s.left}
-    block = choice.block[0] if choice.block and is_vector and choice.vector in levels else None
-    return _place_at(node, copy, frozenset(levels), block)
+    plain &= set(s.left)
+    block = choice.block[0] if choice.block and is_vector and choice.vector in plain else None
+    shared = frozenset(plain & other.indices)
+    if not is_vector:
+        return _place_at(node, copy, shared, None)
+    whole = _place_at(node, copy, shared, None) if _is_small(copy, choice, target) else None
+    return whole or _place_at(node, copy, frozenset(plain), block)
 
 
 def _is_small(copy: _Copy, choice: Choice, target: Target) -> bool:

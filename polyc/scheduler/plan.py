@@ -30,8 +30,11 @@ Narrower ones read less than a prefetcher wants of each row (sums down 1024 colu
 COLUMN_TILES = 4
 """Tiles of columns for threads to share, before they are that wide."""
 
-TRANSPOSE_TILE = 32
-"""Side of the square tile for groups whose accesses want different indices innermost."""
+ALONG_TILE, ACROSS_TILE = 128, 32
+"""Sides of the tile for groups whose accesses want different indices innermost: along the vector, and across it."""
+
+MAX_UNROLLED_ROWS = 8
+"""Rows of initial values that are unrolled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +90,18 @@ class Planner:
         is_blocked = isinstance(band.child, Leaf) and any(p.member.kind == "R" for p in points)
         if not is_blocked and _all_leaves(band.child):
             return self._plan_nest(list(statements_of(band.child)), band.members, points)
-        sizes = self._wanted_points(band) if self.options.tile else {}
+        tile = self._wanted_tile(band) if self.options.tile else None
+        sizes = {} if tile is None else self._member_sizes(band, tile)
+        # Tiles of outer bands were cut for heavier statements: inside of them this one cuts its own.
+        finer = {n: w for n, p in enumerate(points) if tile is not None and (w := self._finer(p, tile)) is not None}
         outer = [m for n, m in enumerate(band.members) if n not in sizes]
         tiled = [n for n in range(len(band.members)) if n in sizes]
         tiled.sort(key=lambda n: -sizes[n])  # the widest tile outermost: its panel is reused by the tiles inside
-        new_points = points + tuple(Point(band.members[n], sizes[n]) for n in tiled)
+        cut = tuple(replace(p, size=finer.get(n, p.size)) for n, p in enumerate(points))
+        new_points = cut + tuple(Point(band.members[n], sizes[n]) for n in tiled)
         plan = self.plan(band.child, new_points)
+        for n in reversed(finer):
+            plan = replace(self._loop(points[n].member, plan, "tile", finer[n]), period=points[n].size)
         block = self._block_size(band, sizes, tiled)
         for n in reversed(tiled):
             loop = self._loop(band.members[n], plan, "tile", sizes[n])
@@ -142,46 +151,59 @@ class Planner:
             return 0  # one tile's panel stays in the first-level cache: it stays, the other tiles pass
         return max(1, self.target.l2 // 2 // largest // size) * size
 
-    def _wanted_points(self, band: Band) -> dict[int, int]:
-        """Tile sizes by member position: what the heaviest reduction below wants of this band."""
-        best: tuple[int, dict[int, int]] = (0, {})
+    def _wanted_tile(self, band: Band) -> tuple[ScopStatement, RegisterTile] | None:
+        """The heaviest reduction below that wants a tile, and the tile."""
+        best: tuple[int, ScopStatement, RegisterTile] | None = None
         for group in _innermost_groups(band.child):
             statements = [self._statement(n) for n in group if not n.startswith("init_")]
             reductions = [s for s in statements if s.is_reduction]
             if not reductions:
                 columns = self._wanted_columns(band, statements)
                 work = sum(statement_work(s) for s in statements)
-                if columns and work > best[0]:
-                    best = (work, columns)
+                if columns is not None and (best is None or work > best[0]):
+                    best = work, *columns
                 continue
             tile = self._group_tile(statements, reductions)
-            sizes: dict[int, int] = {}
-            for n, member in enumerate(band.members):
-                index = self._index(member, reductions[0].name) if member.kind != "S" else None
-                if index is not None and tile.sizes.get(index, 0) > 1:
-                    sizes[n] = tile.sizes[index]
             work = sum(statement_work(s) for s in statements)
-            if sizes and work > best[0]:
-                best = (work, sizes)
-        return best[1]
+            if self._member_sizes(band, (reductions[0], tile)) and (best is None or work > best[0]):
+                best = work, reductions[0], tile
+        return None if best is None else best[1:]
 
-    def _wanted_columns(self, band: Band, statements: list[ScopStatement]) -> dict[int, int]:
+    def _member_sizes(self, band: Band, tile: tuple[ScopStatement, RegisterTile]) -> dict[int, int]:
+        """Tile sizes by member position."""
+        s, wanted = tile
+        sizes: dict[int, int] = {}
+        for n, member in enumerate(band.members):
+            index = self._index(member, s.name) if member.kind != "S" and s.name in member.rows else None
+            if index is not None and wanted.sizes.get(index, 0) > 1:
+                sizes[n] = wanted.sizes[index]
+        return sizes
+
+    def _finer(self, p: Point, tile: tuple[ScopStatement, RegisterTile]) -> int | None:
+        """The size that a statement wants inside of a larger tile of an outer band; None where it wants no smaller one."""
+        s, wanted = tile
+        index = self._index(p.member, s.name) if p.member.kind == "P" and s.name in p.member.rows else None
+        size = wanted.sizes.get(index or "", 0)
+        return size if 1 < size < p.size else None
+
+    def _wanted_columns(self, band: Band, statements: list[ScopStatement]) -> tuple[ScopStatement, RegisterTile] | None:
         """Before: ``P:j { S:i … }`` where j runs along rows of memory.  After: ``P:j by tile { S:i { vector j … } }``."""
         if not self.options.vectorize or len(band.members) != 1 or not _walks_in_order(band.child):
-            return {}
+            return None
         member = band.members[0]
         indices = [(s, self._index(member, s.name)) for s in statements]
         if member.kind != "P" or any(i is None for _, i in indices):
-            return {}
+            return None
         motions = [m.motion(i) for s, i in indices if i is not None for m in access_motions(s)]
         if "unit" not in motions or "strided" in motions:
-            return {}
+            return None
         trips = min(index_trips(s)[i] for s, i in indices if i is not None)
         lanes = self._lanes(statements)
         size = COLUMNS
         while size > 2 * lanes and trips < COLUMN_TILES * size:
             size //= 2
-        return {0: size} if lanes > 1 and trips > size else {}
+        s, index = indices[-1]
+        return (s, RegisterTile(index, lanes, {index: size})) if index is not None and lanes > 1 and trips > size else None
 
     def _group_tile(self, statements: list[ScopStatement], reductions: list[ScopStatement]) -> RegisterTile:
         lanes = self._lanes(statements)
@@ -226,7 +248,8 @@ class Planner:
             streamed = self._plan_stream(real[0], candidates, candidates[vector][0], lanes, body)
             if streamed is not None:
                 return streamed
-        order = self._order(names, candidates, vector)
+        held = self._held_indices(real, names)
+        order = self._order(names, candidates, vector, held)
         plan = body
         blocks = {id(p.member) for p in points if p.member.kind == "R"}
         for member, size in reversed(order):
@@ -239,7 +262,11 @@ class Planner:
             elif vector is None and not size and member is order[-1][0] and len(names) == len(real) == 1:
                 width = scan_lanes(real[0], member, self.scop, lanes, self.options)
                 mark = Mark("scan", width) if width else None
-            elif size and id(member) not in blocks and (is_tile or (size <= 8 and not real)):
+            elif (
+                size
+                and id(member) not in blocks
+                and ((is_tile and self._index(member, names[0]) in held) or (size <= MAX_UNROLLED_ROWS and not real))
+            ):
                 mark = Mark("unroll")
             plan = self._loop(member, plan, "point" if size else "whole", size, mark)
         return self._tile_for_locality(plan, names, order, vector, candidates) if not points else plan
@@ -288,14 +315,31 @@ class Planner:
             return None
         return choose_vector_index(statements, maps, lanes, self.options.reassociate)
 
-    def _order(self, names: list[str], candidates: list[tuple[Member, int]], vector: int | None) -> list[tuple[Member, int]]:
-        """Own loops outside, then unrolled points; the vector innermost unless it is a reduction over unrolled points."""
+    def _held_indices(self, real: list[ScopStatement], names: list[str]) -> set[str | None]:
+        """Indices of the register tile of a reduction that stands alone: their points are unrolled."""
+        if len(real) != 1 or len(names) != 1 or not real[0].is_reduction:
+            return set()
+        return {i for i, size in self._tile(real[0], self._lanes(real)).sizes.items() if size > 1}
+
+    def _order(
+        self, names: list[str], candidates: list[tuple[Member, int]], vector: int | None, held: set[str | None]
+    ) -> list[tuple[Member, int]]:
+        """Own loops outside, then unrolled points; the vector innermost unless it is a reduction over unrolled points.
+
+        Points of a tile that is not the statement's own are outermost."""
+        is_reduction = len(names) == 1 and not names[0].startswith("init_") and self._statement(names[0]).is_reduction
+        foreign = [
+            c
+            for n, c in enumerate(candidates)
+            if n != vector and c[1] and c[0].kind != "R" and is_reduction and self._index(c[0], names[0]) not in held
+        ]
         whole = [c for n, c in enumerate(candidates) if n != vector and (not c[1] or c[0].kind == "R")]
-        point = [c for n, c in enumerate(candidates) if n != vector and c[1] and c[0].kind != "R"]
+        point = [c for n, c in enumerate(candidates) if n != vector and c[1] and c[0].kind != "R" and c not in foreign]
         known = self.tiles.get(names[0]) if len(names) == 1 else None
         if known is not None and known.order:
             place = {i: n for n, i in enumerate(known.order)}
             whole.sort(key=lambda c: place.get(self._index(c[0], names[0]) or "", -1))
+        whole = foreign + whole
         if vector is None:
             return whole + point
         chosen = candidates[vector]
@@ -337,7 +381,7 @@ class Planner:
         vector: int | None,
         candidates: list[tuple[Member, int]],
     ) -> Plan:
-        """Tile two members by a square where some access runs along another index than the vector's."""
+        """Tile two members where some access runs along another index than the vector's."""
         if vector is None or not self.options.tile or len(order) < 2:
             return plan
         chosen = candidates[vector][0]
@@ -366,8 +410,9 @@ class Planner:
         tiles: list[PlanLoop] = []
         for loop in reversed(loops):
             if loop.rows is chosen.rows or loop.rows is crossing.rows:
-                result = replace(loop, child=result, part="point", size=TRANSPOSE_TILE)
-                tiles.append(replace(loop, part="tile", size=TRANSPOSE_TILE, mark=None))
+                size = ALONG_TILE if loop.rows is chosen.rows else ACROSS_TILE
+                result = replace(loop, child=result, part="point", size=size)
+                tiles.append(replace(loop, part="tile", size=size, mark=None))
             else:
                 tiles.append(loop)
         # Point loops of the square innermost (in their order); everything else outside.

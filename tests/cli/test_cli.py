@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from polyc.cli import main
+from polyc.codegen.host import host_target
 
 SUM = "def total(float(M, N) X) -> (s) {\n  s(m) +=! X(m, n)\n}\n"
 GATHER = "def look(float(V, D) T, int32(B) I) -> (O) {\n  O(b, d) = T(I(b), d)\n}\n"
@@ -192,3 +193,16 @@ def test_diagnostics_are_coloured_on_a_terminal(monkeypatch, capsys):
     show_diagnostics([Diagnostic("syntax-unexpected", "expected a name", span, "write a name")])
     shown = capsys.readouterr().err
     assert "\x1b[" in shown and "[red]X(i)" in shown
+
+
+def test_code_for_another_kind_of_processor_is_written_but_not_run(source, tmp_path):
+    path = tmp_path / "arm.o"
+    done = invoke("compile", source, "--target", "aarch64", "-o", str(path))
+    assert done.exit_code == 0, done.stderr
+    elf = path.read_bytes()
+    assert elf.startswith(b"\x7fELF") and int.from_bytes(elf[18:20], "little") == 183  # EM_AARCH64
+    assert "fadd\tv" in invoke("compile", source, "--target", "aarch64", "--emit", "s").stdout
+    if host_target().architecture != "aarch64":
+        done = invoke("run", source, "--size", "M=3,N=5", "--target", "aarch64")
+        assert done.exit_code == 1 and done.stdout == ""
+        assert "unsupported-foreign-target" in done.stderr and "cannot run on this machine" in done.stderr

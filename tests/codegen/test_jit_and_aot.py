@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from polyc.ir.expr import int_const
 from polyc.ir.loops import Loop, LoopNest, Store
 from polyc.ir.signature import ArraySpec, HostCheck, RuntimeGuard, Signature
 from polyc.ir.types import F32
-from polyc.target import BASELINE, PINNED
+from polyc.target import AARCH64, BASELINE, PINNED, X86_64_V2, X86_64_V3, X86_64_V4, restrict
 
 from .support import ENTRY, HOST, LEVELS, argument, c, i, n, op, rd, strides_of
 
@@ -73,6 +74,19 @@ def test_every_level_gives_text_of_its_own_instruction_set():
         text = assembly(emit_llvm(scale_nest("vector"), target), target)
         assert ("ymm" in text) == (level != "x86-64-v2")  # eight floats
     assert "define" in optimized_ir(emit_llvm(scale_nest(), BASELINE), BASELINE)
+
+
+def test_a_processor_that_llvm_does_not_know_is_an_error():
+    target = replace(BASELINE, name="z80", triple="z80-unknown-none")
+    with pytest.raises(UnsupportedError, match="no code generator for z80"):
+        assembly(emit_llvm(scale_nest(), target), target)
+
+
+def test_a_host_is_restricted_by_models_of_its_own_kind_only():
+    assert restrict(X86_64_V4, "aarch64") is AARCH64
+    assert restrict(AARCH64, "x86-64-v2") is X86_64_V2
+    limited = restrict(replace(X86_64_V4, cores=7), "x86-64-v3")
+    assert (limited.features, limited.cores) == (X86_64_V3.features, 7)
 
 
 SIGNATURE = Signature(
