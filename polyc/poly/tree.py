@@ -20,7 +20,7 @@ from polyc.poly import isl
 from polyc.poly.rows import Kind, Row
 from polyc.poly.scop import Scop
 
-Part = Literal["whole", "tile", "point"]
+Part = Literal["whole", "tile", "point", "wave"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,7 @@ class PlanSequence:
 class PlanLoop:
     """One loop: `rows` by statement; part "tile" is ``row - row mod size``, "point" is ``row mod size``.
 
+    Part "wave" is the sum of the numbers ``row // size`` of the tiles in `waves`: those of equal sum run inside one iteration.
     With a `period` (a multiple of `size`), the loop runs inside a tile of that size: ``row mod period`` takes the row's place.
     """
 
@@ -75,6 +76,7 @@ class PlanLoop:
     size: int = 0
     mark: Mark | None = None
     period: int = 0
+    waves: tuple[tuple[Mapping[str, Row], int], ...] = ()
 
 
 Plan = PlanLoop | PlanSequence | PlanLeaf
@@ -143,15 +145,25 @@ def _partial_schedule(node: PlanLoop, names: list[str], domains: dict[str, islpy
     union: islpy.UnionPwAff | None = None
     for name in names:
         value = row_function(node.rows[name], domains[name])
+        if node.part == "wave":
+            numbers = [_tile_number(rows[name], size, domains[name]) for rows, size in node.waves]
+            value = numbers[0]
+            for number in numbers[1:]:
+                value = value.add(number)
         if node.period:
             value = value.mod_val(islpy.Val(node.period))
-        if node.part != "whole":
+        if node.part in ("tile", "point"):
             rest = value.mod_val(islpy.Val(node.size))
             value = rest if node.part == "point" else value.sub(rest)
         piece = islpy.UnionPwAff.from_pw_aff(value)
         union = piece if union is None else union.union_add(piece)
     assert union is not None
     return islpy.MultiUnionPwAff.from_union_pw_aff(union)
+
+
+def _tile_number(row: Row, size: int, domain: islpy.Set) -> islpy.PwAff:
+    """``row // size``."""
+    return row_function(row, domain).scale_down_val(islpy.Val(size)).floor()
 
 
 def row_function(row: Row, domain: islpy.Set) -> islpy.PwAff:

@@ -17,6 +17,7 @@ from polyc.poly.tree import Mark, Plan, PlanLeaf, PlanLoop, make_sequence
 from polyc.scheduler.accesses import MATH_WEIGHT, access_motions, index_trips, operation_weight, statement_work, vector_itemsize
 from polyc.scheduler.scans import scan_lanes
 from polyc.scheduler.tiling import RegisterTile, choose_register_tile, choose_vector_index
+from polyc.scheduler.time_tiling import tile_time
 from polyc.target import Target
 
 STREAMING_BITS = 256
@@ -269,7 +270,11 @@ class Planner:
             ):
                 mark = Mark("unroll")
             plan = self._loop(member, plan, "point" if size else "whole", size, mark)
-        return self._tile_for_locality(plan, names, order, vector, candidates) if not points else plan
+        if points:
+            return plan
+        if self.options.tile and all(m.kind == "S" for m, _ in order):
+            return tile_time(plan, [m for m, _ in order], names, self.scop, self.target, self.options.parallel)
+        return self._tile_for_locality(plan, names, order, vector, candidates)
 
     def _plan_stream(
         self, s: ScopStatement, candidates: list[tuple[Member, int]], chosen: Member, lanes: int, body: Plan
