@@ -114,6 +114,8 @@ class _Translator:
                 return replace(loop, kind="parallel", rounds=mark.rounds)
             case "unroll":
                 return replace(loop, kind="unroll", max_trip=trip) if trip is not None and trip <= 32 else loop
+            case "scan":
+                return replace(loop, kind="scan", lanes=mark.lanes) if step == 1 else loop
             case "vector":
                 if step != 1:
                     return loop

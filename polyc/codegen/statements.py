@@ -28,6 +28,7 @@ from polyc.codegen.expressions import (
 from polyc.codegen.holding import held_buffers, is_expanded, node_expressions
 from polyc.codegen.linear import constant_of, index_names, split_lane
 from polyc.codegen.openmp import emit_parallel
+from polyc.codegen.scans import emit_scan, find_scan
 from polyc.ir.expr import Call, Const, Expr, Index, int_const, reads, simplify_int
 from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update
 
@@ -163,6 +164,9 @@ def emit_loop(state: State, ctx: Context, loop: Loop) -> None:
     run: Callable[[], None]
     if is_vectorizable(state, ctx, loop):
         run = lambda: _emit_vector(state, ctx, loop, lower, upper)  # noqa: E731
+    elif (found := find_scan(state, ctx, loop)) is not None:
+        in_order = lambda start, stop: _emit_serial(state, ctx, loop, start, stop)  # noqa: E731
+        run = lambda: emit_scan(state, ctx, loop, found, lower, upper, in_order)  # noqa: E731
     else:
         run = lambda: _emit_serial(state, ctx, loop, lower, upper)  # noqa: E731
     is_run = state.fn.compare("icmp slt", lower, upper)

@@ -97,7 +97,7 @@ class InitialValue:
     nest: tuple[Node, ...]
 
 
-LoopKind = Literal["serial", "parallel", "vector", "unroll"]
+LoopKind = Literal["serial", "parallel", "vector", "unroll", "scan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,8 @@ class Loop:
     masked, or runs one by one where the target has no masks.
     kind `unroll`: expanded completely; `max_trip` is known, lower is 0 and step 1.  With a non-constant `upper` the copies
     are predicated: reads outside are not done, stores outside are dropped.
+    kind `scan`: iterations run in order, but each combines what the one before wrote by a scan (`ir.scans`), and may do so
+    `lanes` at a time: their values first, then their prefixes.
     A vector loop with `max_trip` not None is expanded like an unrolled one, in ceil(max_trip / lanes) vectors, the lanes
     at or beyond `upper` masked off when `upper` is not constant (or no multiple of `lanes`).
 

@@ -223,6 +223,8 @@ def _loop_head(loop: Loop) -> str:
     details = []
     if loop.kind == "vector":
         details.append(f"lanes {loop.lanes}" + (f" x {loop.interleave}" if loop.interleave > 1 else ""))
+    if loop.kind == "scan":
+        details.append(f"lanes {loop.lanes}")
     if loop.max_trip is not None:
         details.append(f"at most {loop.max_trip}")
     if loop.registers:

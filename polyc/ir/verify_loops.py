@@ -152,6 +152,8 @@ def _check_loop(loop: Loop, context: _Context) -> Iterator[str]:
         yield f"parallel {what} stands inside another parallel loop"
     if loop.kind == "vector" and (loop.step != 1 or loop.lanes < 1 or loop.interleave < 1):
         yield f"vector {what} has step {loop.step}, {loop.lanes} lanes, {loop.interleave} interleaved"
+    if loop.kind == "scan" and (loop.step != 1 or loop.lanes < 1):
+        yield f"scan {what} has step {loop.step}, {loop.lanes} lanes"
     if loop.kind == "unroll" and (loop.max_trip is None or loop.step != 1 or loop.lower != Const(0, I64)):
         yield f"unrolled {what} needs a known trip count, lower bound 0 and step 1"
     if loop.parallel_if is not None:
