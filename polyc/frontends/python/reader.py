@@ -26,9 +26,10 @@ from polyc.frontends.python.declarations import declare_parameters, declare_resu
 from polyc.frontends.python.forward import find_forward_reads
 from polyc.frontends.python.ranges import read_where
 from polyc.frontends.python.scope import Clauses, Scope, Version
+from polyc.frontends.python.selection import find_selection, read_selection
 from polyc.frontends.python.signature import PythonSignature, read_parameters
 from polyc.frontends.python.source import FunctionText, load_function, make_nesting_error
-from polyc.frontends.python.statements import Retyped, read_assignment
+from polyc.frontends.python.statements import Retyped, read_assignment, target_name
 from polyc.frontends.python.values import Fault
 from polyc.frontends.typos import find_lonely_indices
 from polyc.ir.expr import Index, walk
@@ -182,7 +183,7 @@ def _find_assigned_names(definition: ast.FunctionDef) -> frozenset[str]:
                 case ast.Name(name) | ast.Subscript(ast.Name(name)):
                     names.add(name)
                 case ast.Tuple(parts):
-                    names |= {part.id for part in parts if isinstance(part, ast.Name)}
+                    names |= {found for part in parts if (found := target_name(part)) is not None}
     return frozenset(names)
 
 
@@ -216,6 +217,10 @@ def _read_statement(node: ast.stmt, clauses: Clauses, scope: Scope, statements: 
             callee, names = find_callee(node.value, scope), find_targets(node)
             if callee is not None and names is not None:
                 _read_call(node, names, callee, clauses, scope, statements)
+                return
+            selection = find_selection(node.value)
+            if selection is not None:
+                read_selection(node, selection, clauses, scope, statements)
                 return
             statement = read_assignment(node, targets[0], clauses, scope)
             statements += [statement] if statement is not None else []

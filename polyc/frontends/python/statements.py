@@ -41,7 +41,7 @@ class Retyped(Exception):
 
 def read_assignment(node: ast.Assign | ast.AugAssign, left: ast.expr, clauses: Clauses, scope: Scope) -> Statement | None:
     """The statement of ``T[i] = e`` or ``T[i] += e``; None after reports.  Adds the new version of T to the scope."""
-    target = _read_target(left, scope)
+    target = read_target(left, scope)
     op = _MONOIDS.get(type(node.op)) if isinstance(node, ast.AugAssign) else None
     if isinstance(node, ast.AugAssign) and op is None:
         scope.report(
@@ -51,7 +51,7 @@ def read_assignment(node: ast.Assign | ast.AugAssign, left: ast.expr, clauses: C
     if isinstance(node, ast.Assign) and (reducer := _find_reducer(node.value)) is not None:
         assert isinstance(node.value, ast.Call)
         op, value_node = REDUCERS[reducer], node.value.args[0]
-    scope.target = _target_name(left)
+    scope.target = target_name(left)
     value = read_expression(value_node, scope)
     scope.target = None
     if _measure_depth(value.expr) > _MAX_DEPTH:
@@ -64,7 +64,7 @@ def read_assignment(node: ast.Assign | ast.AugAssign, left: ast.expr, clauses: C
             statement = _make_statement(node, target, op, reducer, value, clauses, scope)
         except Fault as fault:
             scope.report(fault.code, fault.message, node, fault.help)
-    if statement is None and (name := _target_name(left)) is not None and not _is_taken(name, scope):
+    if statement is None and (name := target_name(left)) is not None and not _is_taken(name, scope):
         scope.tensors[name] = Version(name, None, None)
     return statement
 
@@ -77,7 +77,8 @@ def _measure_depth(expr: Expr) -> int:
     return depth
 
 
-def _target_name(left: ast.expr) -> str | None:
+def target_name(left: ast.expr) -> str | None:
+    """The tensor's name in ``T[i]`` or ``s``."""
     match left:
         case ast.Name(name) | ast.Subscript(ast.Name(name)):
             return name
@@ -98,8 +99,9 @@ def _find_reducer(node: ast.expr) -> str | None:
     return None
 
 
-def _read_target(left: ast.expr, scope: Scope) -> Target | None:
-    name = _target_name(left)
+def read_target(left: ast.expr, scope: Scope) -> Target | None:
+    """A left side; None after a report."""
+    name = target_name(left)
     if name is None:
         scope.report("semantic-left-side", "only T[i, j] or a name can be assigned", left, "assign one tensor per statement")
         return None
