@@ -62,7 +62,8 @@ def ulps(got: np.ndarray, exact: np.ndarray) -> np.ndarray:
     same = ((got == rounded) & ((got != 0) | (np.signbit(got) == np.signbit(rounded)))) | (np.isnan(got) & np.isnan(rounded))
     error = np.where(np.isfinite(got) & np.isfinite(rounded), error, np.inf)
     error = np.where((got == 0) & (rounded == 0) & ~same, np.inf, error)
-    return np.where(same, np.minimum(error, 0.5), np.where(near_overflow, 1.0, error))
+    as_close_as_can_be = np.where(np.isfinite(rounded), np.minimum(error, 0.5), 0.0)
+    return np.where(same, as_close_as_can_be, np.where(near_overflow, 1.0, error))
 
 
 def worst_of_float32(name: str, stride: int, target: str) -> tuple[float, tuple[float, ...], int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Read, identity_of, int_const, reads, simplify_int, substitute
+from polyc.ir.expr import Call, Const, Expr, Index, Read, identity_of, int_const, reads, simplify_int, substitute, walk
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.poly.domains import map_domain, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
@@ -104,7 +104,7 @@ def _cut_many(s: Statement, longest: str, results: int, points: int, ranges: Ran
         return None
     operands = dict.fromkeys(reads(s.value))
     along = {e.name for r in operands if r.subscripts and isinstance(e := r.subscripts[-1], Index)}
-    if len(operands) == 2:
+    if _has_rows_and_columns(s, list(operands)):
         tasks = results // TILE_TASK
     elif along & set(s.left_indices):
         tasks = results // VECTOR_TASK
@@ -115,6 +115,15 @@ def _cut_many(s: Statement, longest: str, results: int, points: int, ranges: Ran
     depth = max(LONG_DEPTH, points // (2 * ENOUGH_TASKS))
     size = _chunk_size(depth, longest, s, ranges)
     return _Cut(longest, size, True) if 2 * size <= trip_count(ranges.statements[s.name].indices[longest].extent) else None
+
+
+def _has_rows_and_columns(s: Statement, operands: list[Read]) -> bool:
+    """Whether each of two operands moves with left indices that leave the other one alone: register tiles then."""
+    if len(operands) != 2:
+        return False
+    first, second = ({e.name for sub in r.subscripts for e in walk(sub) if isinstance(e, Index)} for r in operands)
+    left = set(s.left_indices)
+    return bool(left & (first - second)) and bool(left & (second - first))
 
 
 def _chunk_size(points: int, index: str, s: Statement, ranges: Ranges) -> int:
