@@ -1,4 +1,4 @@
-"""What one step of a contraction's register tile does, and the registers it needs: as planned, to be compared with machine code."""
+"""What one step of a contraction's register tile does, and the registers it needs: as planned, to compare machine code with."""
 
 from __future__ import annotations
 
