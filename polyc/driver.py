@@ -243,7 +243,7 @@ def _lower(
         main_strides: Strides | None = (*strides[:n], *(None for _ in made), *strides[n:])
     else:
         main_strides = None
-    rewritten, new_ranges, groups, remarks = _rewrite_program(main, main_ranges, main_strides, options)
+    rewritten, new_ranges, groups, remarks = _rewrite_program(main, main_ranges, main_strides, options, target)
     remarks += [Remark("passed", "bind", f"{p.statement.target} is computed once", p.statement.name) for p in prepared]
     scop = extract_scop(rewritten, new_ranges)
     signature = _make_signature(sized, ranges, scop, strides)
@@ -255,7 +255,7 @@ def _lower(
 
 
 def _rewrite_program(
-    program: Program, ranges: Any, strides: Strides | None, options: Options
+    program: Program, ranges: Any, strides: Strides | None, options: Options, target: Target
 ) -> tuple[Program, Any, dict[str, Any], list[Remark]]:
     """Rewritings of the program that come before the polyhedral model."""
     from polyc.scheduler.conversions import hoist_conversions
@@ -263,6 +263,7 @@ def _rewrite_program(
     from polyc.scheduler.merge_indices import merge_indices
     from polyc.scheduler.monoids import lower_monoids
     from polyc.scheduler.positions import block_positions
+    from polyc.scheduler.rewriting import rewrite_algebra
     from polyc.scheduler.split import split_reductions
     from polyc.scheduler.unit_indices import drop_unit_indices
 
@@ -279,6 +280,11 @@ def _rewrite_program(
     program, ranges = drop_unit_indices(program, ranges)
     program, ranges, groups, found = merge_indices(program, ranges, known)
     remarks += found
+    program, ranges, found = rewrite_algebra(program, ranges, options, target)
+    remarks += found
+    if options.inline and found:
+        program, ranges, found = inline_producers(program, ranges)
+        remarks += [r for r in found if r.kind == "passed"]
     program, ranges, found = hoist_conversions(program, ranges)
     remarks += found
     if options.reassociate and options.parallel:
