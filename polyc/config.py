@@ -23,6 +23,8 @@ class Options:
     ARM.  Code for another kind of processor than the host is written to files, not run."""
     reassociate: bool = True
     """False keeps every reduction in the order of the source (one accumulator, no vector or parallel reduction)."""
+    online_softmax: bool = True
+    """Sum exponentials under their maximum in blocks, where rows are too long for a cache (docs/rewriting.md)."""
     scheduler: str = "ilp"
     """"ilp", "isl" (isl's own scheduler) or "source" (the order of the source): the first rung of the ladder."""
     inline: bool = True

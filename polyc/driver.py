@@ -243,7 +243,7 @@ def _lower(
         main_strides: Strides | None = (*strides[:n], *(None for _ in made), *strides[n:])
     else:
         main_strides = None
-    rewritten, new_ranges, groups, remarks = _rewrite_program(main, main_ranges, main_strides, options)
+    rewritten, new_ranges, groups, remarks = _rewrite_program(main, main_ranges, main_strides, options, target)
     remarks += [Remark("passed", "bind", f"{p.statement.target} is computed once", p.statement.name) for p in prepared]
     scop = extract_scop(rewritten, new_ranges)
     signature = _make_signature(sized, ranges, scop, strides)
@@ -255,16 +255,22 @@ def _lower(
 
 
 def _rewrite_program(
-    program: Program, ranges: Any, strides: Strides | None, options: Options
+    program: Program, ranges: Any, strides: Strides | None, options: Options, target: Target
 ) -> tuple[Program, Any, dict[str, Any], list[Remark]]:
     """Rewritings of the program that come before the polyhedral model."""
     from polyc.scheduler.conversions import hoist_conversions
     from polyc.scheduler.inline import inline_producers
     from polyc.scheduler.merge_indices import merge_indices
+    from polyc.scheduler.monoids import lower_monoids
+    from polyc.scheduler.positions import block_positions
+    from polyc.scheduler.rewriting import rewrite_algebra
     from polyc.scheduler.split import split_reductions
     from polyc.scheduler.unit_indices import drop_unit_indices
 
-    remarks: list[Remark] = []
+    program, ranges, remarks = lower_monoids(program, ranges, options.reassociate)
+    if options.reassociate:
+        program, ranges, found = block_positions(program, ranges)
+        remarks += found
     if options.inline:
         program, ranges, found = inline_producers(program, ranges)
         remarks += found
@@ -274,6 +280,11 @@ def _rewrite_program(
     program, ranges = drop_unit_indices(program, ranges)
     program, ranges, groups, found = merge_indices(program, ranges, known)
     remarks += found
+    program, ranges, found = rewrite_algebra(program, ranges, options, target)
+    remarks += found
+    if options.inline and found:
+        program, ranges, found = inline_producers(program, ranges)
+        remarks += [r for r in found if r.kind == "passed"]
     program, ranges, found = hoist_conversions(program, ranges)
     remarks += found
     if options.reassociate and options.parallel:
@@ -306,6 +317,7 @@ def _climb_down(
     constants: frozenset[str],
 ) -> Lowered:
     from polyc.codegen.loops import build_loop_nest
+    from polyc.codegen.prefetch import prefetch_rows
     from polyc.codegen.size import check_code_size
     from polyc.poly.dependences import compute_dependences
     from polyc.poly.legality import prove_storage, prove_values
@@ -332,6 +344,7 @@ def _climb_down(
             if violation is None:
                 storage, found = fold_steps(final, needed, schedule, refined.plan, storage)
                 nest = build_loop_nest(final, schedule, storage, full_signature, aliases, groups)
+                nest = prefetch_rows(nest, target)
                 check_code_size(nest)
                 label = name if rung is options else f"{name}, simplified"
                 remarks = [*remarks, Remark("passed", "schedule", f"{label}: proved by value and by storage")]
@@ -462,7 +475,7 @@ def __getattr__(name: str) -> Any:
         from polyc.frontends import tc
 
         return getattr(tc, name)
-    if name in ("read_function", "read_signature", "Index", "indices"):
+    if name in ("read_function", "read_signature", "Index", "UserMonoid", "indices"):
         from polyc.frontends import python
 
         return getattr(python, name)

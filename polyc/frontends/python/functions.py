@@ -22,6 +22,7 @@ from polyc.frontends.python.values import (
     make_literal,
     unify,
 )
+from polyc.frontends.selection import SELECTIONS
 from polyc.ir.expr import Const
 from polyc.ir.halves import narrow, widen
 from polyc.ir.types import BOOL, DTYPES, F64, I64, DType
@@ -168,7 +169,7 @@ _UNARY: dict[str, Callable[[Value, Span | None], Value]] = {
 }
 
 KNOWN = sorted(
-    {*_FLOAT_1, *_FLOAT_2, *_ROUNDING, *_BINARY, *_UNARY, *CAST_NAMES, *REDUCERS}
+    {*_FLOAT_1, *_FLOAT_2, *_ROUNDING, *_BINARY, *_UNARY, *CAST_NAMES, *REDUCERS, *SELECTIONS}
     | {"where", "clip", "fma", "fmod", "logical_and", "logical_or", "pad", "len", "float_power"}
 )
 
@@ -267,7 +268,7 @@ _INSTEAD = {
     **dict.fromkeys(("mean", "average"), "sum into a tensor, then divide: S[i] += X[i, j], M[i] = S[i] / X.shape[1]"),
     **dict.fromkeys(("var", "std"), "write it with sums of the elements and of their squares"),
     **dict.fromkeys(("dot", "matmul", "inner", "outer", "einsum", "tensordot"), "write the sum: T[i, j] += A[i, k] * B[k, j]"),
-    **dict.fromkeys(("argmax", "argmin"), "compare with the maximum: M[i] = max(X[i, j]), then select with X[i, j] == M[i]"),
+    **dict.fromkeys(SELECTIONS, "it stands alone on the right side: p[i] = argmax(X[i, j]), or v[i], p[i] = argmax(X[i, j])"),
     **dict.fromkeys(("cumsum", "cumprod", "sort", "argsort", "median"), "compute it outside of the operator"),
 }
 

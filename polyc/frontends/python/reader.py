@@ -24,11 +24,13 @@ from polyc.frontends.python.calls import Reported, find_callee, find_results, fi
 from polyc.frontends.python.control import choose_branch, unroll_loop
 from polyc.frontends.python.declarations import declare_parameters, declare_results
 from polyc.frontends.python.forward import find_forward_reads
+from polyc.frontends.python.monoid import find_monoid, read_combination
 from polyc.frontends.python.ranges import read_where
 from polyc.frontends.python.scope import Clauses, Scope, Version
+from polyc.frontends.python.selection import find_selection, read_selection
 from polyc.frontends.python.signature import PythonSignature, read_parameters
 from polyc.frontends.python.source import FunctionText, load_function, make_nesting_error
-from polyc.frontends.python.statements import Retyped, read_assignment
+from polyc.frontends.python.statements import Retyped, read_assignment, target_name
 from polyc.frontends.python.values import Fault
 from polyc.frontends.typos import find_lonely_indices
 from polyc.ir.expr import Index, walk
@@ -182,7 +184,7 @@ def _find_assigned_names(definition: ast.FunctionDef) -> frozenset[str]:
                 case ast.Name(name) | ast.Subscript(ast.Name(name)):
                     names.add(name)
                 case ast.Tuple(parts):
-                    names |= {part.id for part in parts if isinstance(part, ast.Name)}
+                    names |= {found for part in parts if (found := target_name(part)) is not None}
     return frozenset(names)
 
 
@@ -216,6 +218,14 @@ def _read_statement(node: ast.stmt, clauses: Clauses, scope: Scope, statements: 
             callee, names = find_callee(node.value, scope), find_targets(node)
             if callee is not None and names is not None:
                 _read_call(node, names, callee, clauses, scope, statements)
+                return
+            monoid = find_monoid(node.value, scope)
+            if monoid is not None:
+                read_combination(node, monoid, clauses, scope, statements)
+                return
+            selection = find_selection(node.value)
+            if selection is not None:
+                read_selection(node, selection, clauses, scope, statements)
                 return
             statement = read_assignment(node, targets[0], clauses, scope)
             statements += [statement] if statement is not None else []

@@ -41,7 +41,7 @@ class Retyped(Exception):
 
 def read_assignment(node: ast.Assign | ast.AugAssign, left: ast.expr, clauses: Clauses, scope: Scope) -> Statement | None:
     """The statement of ``T[i] = e`` or ``T[i] += e``; None after reports.  Adds the new version of T to the scope."""
-    target = _read_target(left, scope)
+    target = read_target(left, scope)
     op = _MONOIDS.get(type(node.op)) if isinstance(node, ast.AugAssign) else None
     if isinstance(node, ast.AugAssign) and op is None:
         scope.report(
@@ -51,7 +51,7 @@ def read_assignment(node: ast.Assign | ast.AugAssign, left: ast.expr, clauses: C
     if isinstance(node, ast.Assign) and (reducer := _find_reducer(node.value)) is not None:
         assert isinstance(node.value, ast.Call)
         op, value_node = REDUCERS[reducer], node.value.args[0]
-    scope.target = _target_name(left)
+    scope.target = target_name(left)
     value = read_expression(value_node, scope)
     scope.target = None
     if _measure_depth(value.expr) > _MAX_DEPTH:
@@ -64,7 +64,7 @@ def read_assignment(node: ast.Assign | ast.AugAssign, left: ast.expr, clauses: C
             statement = _make_statement(node, target, op, reducer, value, clauses, scope)
         except Fault as fault:
             scope.report(fault.code, fault.message, node, fault.help)
-    if statement is None and (name := _target_name(left)) is not None and not _is_taken(name, scope):
+    if statement is None and (name := target_name(left)) is not None and not _is_taken(name, scope):
         scope.tensors[name] = Version(name, None, None)
     return statement
 
@@ -77,7 +77,8 @@ def _measure_depth(expr: Expr) -> int:
     return depth
 
 
-def _target_name(left: ast.expr) -> str | None:
+def target_name(left: ast.expr) -> str | None:
+    """The tensor's name in ``T[i]`` or ``s``."""
     match left:
         case ast.Name(name) | ast.Subscript(ast.Name(name)):
             return name
@@ -98,8 +99,9 @@ def _find_reducer(node: ast.expr) -> str | None:
     return None
 
 
-def _read_target(left: ast.expr, scope: Scope) -> Target | None:
-    name = _target_name(left)
+def read_target(left: ast.expr, scope: Scope) -> Target | None:
+    """A left side; None after a report."""
+    name = target_name(left)
     if name is None:
         scope.report("semantic-left-side", "only T[i, j] or a name can be assigned", left, "assign one tensor per statement")
         return None
@@ -167,14 +169,14 @@ def _make_statement(
         return None  # what it accumulates onto has an error of its own
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Sub):
         value = negate(value, value.expr.span)
-    left = tuple(dict.fromkeys(name for e in target.subscripts for name in _names(e)))
-    indices = tuple(dict.fromkeys((*left, *_names(value.expr))))
+    left = tuple(dict.fromkeys(name for e in target.subscripts for name in index_names(e)))
+    indices = tuple(dict.fromkeys((*left, *index_names(value.expr))))
     if op is None and len(indices) > len(left):
         _report_reduction_missing(value, left, indices, target, scope)
         return None
     _check_scatter(op, target)
     where: list[Where] = [clauses.ranges[i].as_range() for i in indices if i in clauses.ranges]
-    where += [c for c in clauses.conditions if set(_names(c.condition)) <= set(indices)]
+    where += [c for c in clauses.conditions if set(index_names(c.condition)) <= set(indices)]
     draft = Statement("", "", target.subscripts, indices, value.expr, None, tuple(where), scope.text.span(node))
     accumulates = isinstance(node, ast.AugAssign) and previous is not None
     joins = not accumulates and _joins_version(previous, draft, target.name, scope)
@@ -205,7 +207,7 @@ def _make_statement(
         assert previous is not None
         previous.writers.append(done)
         return replace(done, target=previous.name)
-    return replace(done, target=_add_version(target, dtype, is_weak, done, scope))
+    return replace(done, target=add_version(target, dtype, is_weak, done, scope))
 
 
 def _settle_type(value: Value, version: str, target: Target, scope: Scope) -> Value:
@@ -283,7 +285,8 @@ def _report_reduction_missing(
         scope.report("semantic-missing-reduction", message, place or target.span, help)
 
 
-def _names(expr: Expr) -> list[str]:
+def index_names(expr: Expr) -> list[str]:
+    """Indices of an expression, as often as they stand in it."""
     return [n.name for n in walk(expr) if isinstance(n, Index)]
 
 
@@ -348,7 +351,8 @@ def _check_own_reads(value: Value, target: Target, previous: Version | None, sco
     return good
 
 
-def _add_version(target: Target, dtype: DType, is_weak: bool, writer: Statement, scope: Scope) -> str:
+def add_version(target: Target, dtype: DType, is_weak: bool, writer: Statement, scope: Scope) -> str:
+    """A new version of the target, now the current one of its name."""
     name = scope.next_version(target.name)
     scope.n_versions[target.name] = scope.n_versions.get(target.name, 0) + 1
     rank = len(target.subscripts)

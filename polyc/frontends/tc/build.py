@@ -22,7 +22,9 @@ from polyc.frontends.tc.syntax import (
     SyntaxCall,
     SyntaxDef,
     SyntaxExpr,
+    SyntaxSelection,
     SyntaxStatement,
+    SyntaxTarget,
     Ternary,
     TypeSyntax,
     Unary,
@@ -102,6 +104,13 @@ class _Builder:
         value, where = c[end + 2], c[end + 3] if len(c) > end + 3 else ()
         span = targets[0].span.join(where[-1].span if where else value.span)
         return SyntaxCall(targets, value, where, span)
+
+    def selection(self, c: list[Any]) -> SyntaxSelection:
+        at = next(n for n, part in enumerate(c) if getattr(part, "type", None) == "SELECT")
+        targets = tuple(SyntaxTarget(str(t[0]), t[1], t[2]) for t in c[:at] if isinstance(t, list))
+        op, value, where = c[at], c[at + 1], c[at + 2] if len(c) > at + 2 else ()
+        span = targets[0].span.join(where[-1].span if where else value.span)
+        return SyntaxSelection(targets, str(op), value, where, self._of(op), span)
 
     def scalar_target(self, c: list[Any]) -> Any:
         return [c[0], (), self._of(c[0])]

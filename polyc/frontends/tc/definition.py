@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from polyc.diagnostics import Span
 from polyc.frontends.calls import CallResult, Interval
 from polyc.frontends.tc.scope import Reporter, Scope, TensorEntry
+from polyc.frontends.tc.syntax import SyntaxStatement
 from polyc.ir.expr import Expr
-from polyc.ir.program import Program, Statement, Tensor
+from polyc.ir.program import Program, Role, Statement, Tensor
 from polyc.ir.types import DType
 
 ReadCallee = Callable[[str], Program | None]
@@ -65,3 +66,21 @@ def next_version(d: Definition, name: str) -> str:
 def make_scope(d: Definition) -> Scope:
     """What names mean in the next statement."""
     return Scope(d.reporter, d.sizes, {**d.forward, **d.current}, d.names, operators=d.operators - d.names)
+
+
+def define_version(d: Definition, s: SyntaxStatement, dtype: DType | None) -> str:
+    """The version that a statement makes, now the current one of its name."""
+    version = next_version(d, s.target)
+    if s.target not in d.parameters:
+        d.n_versions[s.target] = d.n_versions.get(s.target, 0) + 1
+        d.current[s.target] = add_tensor(d, version, s, dtype, "temporary")
+    return version
+
+
+def add_tensor(d: Definition, version: str, s: SyntaxStatement, dtype: DType | None, role: Role) -> TensorEntry:
+    """Declare a version of the target of a statement."""
+    annotation, rank = d.returns.get(s.target), len(s.subscripts)
+    shape = annotation.shape if annotation is not None and annotation.rank == rank else None
+    if dtype is not None:
+        d.tensors[version] = Tensor(version, dtype, rank, shape, role, s.target, s.target_span)
+    return TensorEntry(version, dtype, rank, shape)

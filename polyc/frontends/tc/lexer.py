@@ -60,7 +60,8 @@ _WORD = r"[A-Za-z_][A-Za-z0-9_]*"
 _TOKEN = re.compile(
     rf"""(?P<skip>[ \t\n\r\f\v]+|\#[^\n]*)
     |(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
-    |(?P<op>(?:min|max|\+|\*)=!?)
+    |(?P<op>(?:min|max|\+|\*|&&|\|\|)=!?)
+    |(?P<select>(?:argmin|argmax)=!)
     |(?P<extent>(?!(?:{"|".join(KEYWORDS)})\.){_WORD}\.[0-9]{{1,3}}(?![A-Za-z0-9_.]))
     |(?P<word>{_WORD})
     |(?P<symbol>{"|".join(re.escape(s) for s in sorted(SYMBOLS, key=len, reverse=True))})""",
@@ -124,8 +125,8 @@ def read_tokens(text: str) -> Iterator[Token]:
                 message = f"parentheses are nested more than {MAX_NESTING} deep"
                 help = "name parts of the expression in temporaries or `where x = …` clauses"
                 raise LexicalError("syntax-nesting", message, position, end, help)
-            if name == "LPAR" and _starts_targets(text, position, before, last):
-                name = "_TARGETS"
+            if name == "LPAR" and _may_start_targets(before, last):
+                name = "_TARGETS" if _TARGETS.match(text, position) else "_SELECTED" if _selects(text, position) else name
             before, last = last, name
             yield Token(name, value, start_pos=position, end_pos=end)
         position = end
@@ -133,23 +134,34 @@ def read_tokens(text: str) -> Iterator[Token]:
 
 _SKIP = r"(?:[ \t\n\r\f\v]|\#[^\n]*\n)*"
 _TARGETS = re.compile(rf"\({_SKIP}{_WORD}{_SKIP}(?:,{_SKIP}{_WORD}{_SKIP})*\){_SKIP}=(?!=)")
+_PARENTHESIS = re.compile(r"[()]|#[^\n]*")
+_SELECTS = re.compile(rf"{_SKIP}(?:argmin|argmax)=!")
 _ENDS = frozenset({"NAME", "NUMBER", "EXTENT", "RPAR", "LBRACE"})
 
 
-def _starts_targets(text: str, position: int, before: str, last: str) -> bool:
-    """Whether a parenthesis opens the targets of a call, ``(Q, K) = …``, and no subscripts: statements have no separator.
+def _may_start_targets(before: str, last: str) -> bool:
+    """Whether a parenthesis may open the targets of a call, ``(Q, K) = …``, and no subscripts: statements have no separator.
 
     `before` and `last` are the two tokens in front of it.  A name there is what the subscripts of ``T(i, j) = …`` belong to
     where something ends in front of the name (a statement, or nothing yet), and an operand otherwise: ``O = -T (Q, K) = …``.
     """
-    if last not in _ENDS or (last == "NAME" and before in _ENDS):
-        return False
-    return _TARGETS.match(text, position) is not None
+    return last in _ENDS and not (last == "NAME" and before in _ENDS)
+
+
+def _selects(text: str, position: int) -> bool:
+    """Whether ``argmax=!`` (or ``argmin=!``) follows the parenthesis that closes the one at `position`."""
+    depth = 0
+    for match in _PARENTHESIS.finditer(text, position):
+        depth += {"(": 1, ")": -1}.get(match.group(), 0)
+        if depth == 0:
+            return _SELECTS.match(text, match.end()) is not None
+    return False
 
 
 _TERMINALS: dict[str, Callable[[str], str]] = {
     "number": lambda value: "NUMBER",
     "op": lambda value: "OP_ASSIGN",
+    "select": lambda value: "SELECT",
     "extent": lambda value: "EXTENT",
     "symbol": lambda value: SYMBOLS[value],
 }

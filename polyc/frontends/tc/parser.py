@@ -18,6 +18,7 @@ from polyc.frontends.tc.syntax import (
     SyntaxCall,
     SyntaxDef,
     SyntaxExpr,
+    SyntaxSelection,
     SyntaxStatement,
     syntax_children,
 )
@@ -57,9 +58,12 @@ def parse_tc(text: str, filename: str = "<string>") -> tuple[SyntaxDef, ...]:
     return definitions
 
 
-def _expressions(statement: SyntaxStatement | SyntaxCall) -> Iterator[SyntaxExpr]:
+def _expressions(statement: SyntaxStatement | SyntaxCall | SyntaxSelection) -> Iterator[SyntaxExpr]:
     if isinstance(statement, SyntaxStatement):
         yield from statement.subscripts
+    if isinstance(statement, SyntaxSelection):
+        for target in statement.targets:
+            yield from target.subscripts
     yield statement.value
     for clause in statement.where:
         match clause:
@@ -127,7 +131,8 @@ _FOUND_HELP = {
 def _describe_unexpected(error: Any, source: Source) -> Diagnostic:
     token = getattr(error, "token", None)
     names = set(getattr(error, "accepts", None) or getattr(error, "expected", None) or ())
-    names.discard("_TARGETS")  # an opening parenthesis where a statement may begin: it is named with the statement
+    # Parentheses where a statement may begin and arg-max: they are named with the statement.
+    names -= {"_TARGETS", "_SELECTED", "SELECT"}
     kind = getattr(token, "type", "$END")
     if kind == "$END":
         end = len(source.text.rstrip())
@@ -222,7 +227,7 @@ def _help(kind: str, token: Any, names: set[str]) -> str:
     if "OP_ASSIGN" in names and kind != "ASSIGN":
         if kind in _FOUND_HELP:
             return _FOUND_HELP[kind]
-        return "a statement is name(indices), one of = += *= min= max= +=! *=! min=! max=!, and an expression"
+        return "a statement is name(indices), one of = += *= min= max= +=! *=! min=! max=! argmax=!, and an expression"
     if kind == "ASSIGN":
         return "the assignments are = += *= min= max=, and +=! *=! min=! max=! which set the start value; equality is =="
     if kind == "NAME" and text in ("and", "or", "not"):

@@ -10,9 +10,10 @@ from dataclasses import replace
 
 from polyc.diagnostics import Diagnostic, Span, suggest_name
 from polyc.frontends.tc.calls import ReadCallee, assigned_names, check_call, drop_unused, find_calls
-from polyc.frontends.tc.definition import Annotation, Definition, make_scope, next_version
+from polyc.frontends.tc.definition import Annotation, Definition, add_tensor, define_version, make_scope, next_version
 from polyc.frontends.tc.forward import find_forward_reads
 from polyc.frontends.tc.scope import Reporter, Scope, TensorEntry, Typed, check_not_builtin
+from polyc.frontends.tc.selection import check_selection
 from polyc.frontends.tc.statement import (
     build_left,
     find_left_indices,
@@ -20,8 +21,8 @@ from polyc.frontends.tc.statement import (
     is_same_part,
     split_operator,
 )
-from polyc.frontends.tc.syntax import Name, Number, Parameter, SyntaxDef, SyntaxStatement, TypeSyntax
-from polyc.frontends.tc.types import TYPE_NAMES, convert_expr, is_narrower
+from polyc.frontends.tc.syntax import Name, Number, Parameter, SyntaxDef, SyntaxSelection, SyntaxStatement, TypeSyntax
+from polyc.frontends.tc.types import TYPE_NAMES, convert_expr, is_narrower, spell_type
 from polyc.frontends.tc.values import build_value, check_arithmetic, report_narrowing
 from polyc.frontends.tc.where import (
     build_conditions,
@@ -32,7 +33,7 @@ from polyc.frontends.tc.where import (
     restricts_points,
 )
 from polyc.ir.expr import Const, Expr, Index, Read, Size, identity_of, reads, walk
-from polyc.ir.program import Program, Reduction, Return, Role, Statement, Tensor, Where, element_names
+from polyc.ir.program import Program, Reduction, Return, Statement, Tensor, Where, element_names
 from polyc.ir.types import BOOL, I64, U8, DType
 
 MAX_READINGS = 8
@@ -84,6 +85,8 @@ def _read_definition(
     for statement in syntax.statements:
         if isinstance(statement, SyntaxStatement):
             _check_statement(d, statement)
+        elif isinstance(statement, SyntaxSelection):
+            check_selection(d, statement, check_target)
         else:
             check_call(d, statement, check_target)
     for result in syntax.returns:
@@ -218,7 +221,7 @@ def _check_statement(d: Definition, s: SyntaxStatement) -> None:
     if not assignable:
         return
     if subscripts is None or value is None or others is None:
-        _define_version(d, s, _choose_type(d, scope, s, op, starts, value))
+        define_version(d, s, _choose_type(d, scope, s, op, starts, value))
         return
     draft = Statement("", s.target, subscripts, (*left, *others), value.expr, None, tuple(where), s.span)
     joins = starts and _joins_version(d, s, draft)
@@ -228,7 +231,7 @@ def _check_statement(d: Definition, s: SyntaxStatement) -> None:
         reduction = _continue_reduction(d, s, op, draft, dtype)
     elif op is not None and (others or restricts_points(where) or not draft.has_plain_left) and dtype is not None:
         reduction = Reduction(op, identity_of(op, dtype))
-    version = d.current[s.target].version if joins else _define_version(d, s, dtype)
+    version = d.current[s.target].version if joins else define_version(d, s, dtype)
     if reporter.n_errors > errors_before or dtype is None:
         return
     converted = convert_expr(value.expr, value.dtype, dtype)
@@ -293,6 +296,10 @@ def _choose_type(
         report_narrowing(scope, value.dtype, dtype, s.value.span)
     if op in ("add", "mul") and not check_arithmetic(scope, dtype, s.value.span):
         return None
+    if op in ("and", "or") and dtype != BOOL:
+        message = f"{s.op} reduces booleans but found {spell_type(dtype)}"
+        d.reporter.error("type-not-boolean", message, s.value.span, "compare with something, as in (x != 0)")
+        return None
     return dtype
 
 
@@ -307,7 +314,7 @@ def _continue_reduction(d: Definition, s: SyntaxStatement, op: str, draft: State
         help = f"write {s.op}! to set the start value; as it stands the caller's array is read"
         message = f"{name} accumulates into an output that was not initialized; {s.op}! was probably meant"
         d.reporter.warn("semantic-accumulate", message, s.op_span, help)
-        previous = _add_tensor(d, f"{name}.in", s, dtype, "accumulated")
+        previous = add_tensor(d, f"{name}.in", s, dtype, "accumulated")
         d.initial[name] = previous.version
     if previous.rank < 0:
         return None
@@ -325,19 +332,3 @@ def _continue_reduction(d: Definition, s: SyntaxStatement, op: str, draft: State
 
 def _element_names(d: Definition, draft: Statement) -> tuple[str, ...]:
     return element_names(next_version(d, draft.target), draft.subscripts)
-
-
-def _define_version(d: Definition, s: SyntaxStatement, dtype: DType | None) -> str:
-    version = next_version(d, s.target)
-    if s.target not in d.parameters:
-        d.n_versions[s.target] = d.n_versions.get(s.target, 0) + 1
-        d.current[s.target] = _add_tensor(d, version, s, dtype, "temporary")
-    return version
-
-
-def _add_tensor(d: Definition, version: str, s: SyntaxStatement, dtype: DType | None, role: Role) -> TensorEntry:
-    annotation, rank = d.returns.get(s.target), len(s.subscripts)
-    shape = annotation.shape if annotation is not None and annotation.rank == rank else None
-    if dtype is not None:
-        d.tensors[version] = Tensor(version, dtype, rank, shape, role, s.target, s.target_span)
-    return TensorEntry(version, dtype, rank, shape)

@@ -8,7 +8,7 @@ from polyc.frontends.tc.syntax import LetSyntax, Name, SyntaxExpr, SyntaxStateme
 from polyc.ir.expr import Expr, Index, Pad, Read, walk
 from polyc.ir.program import Condition, RangeClause, Statement, Where
 
-_MONOIDS = {"+": "add", "*": "mul", "min": "min", "max": "max"}
+_MONOIDS = {"+": "add", "*": "mul", "min": "min", "max": "max", "&&": "and", "||": "or"}
 
 
 def split_operator(op: str) -> tuple[str | None, bool]:

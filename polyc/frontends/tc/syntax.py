@@ -177,13 +177,34 @@ class SyntaxCall:
 
 
 @dataclass(frozen=True, slots=True)
+class SyntaxTarget:
+    """One left side, ``name(subscripts)``."""
+
+    name: str
+    subscripts: tuple[SyntaxExpr, ...]
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class SyntaxSelection:
+    """``(targets) argmax=! value where …``: the greatest value and where it stands, or its place alone."""
+
+    targets: tuple[SyntaxTarget, ...]
+    op: str
+    value: SyntaxExpr
+    where: tuple[ClauseSyntax, ...]
+    op_span: Span = _span()
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
 class SyntaxDef:
     """``def name(parameters) -> (returns) { statements }``."""
 
     name: str
     parameters: tuple[Parameter, ...]
     returns: tuple[Parameter, ...]
-    statements: tuple[SyntaxStatement | SyntaxCall, ...]
+    statements: tuple[SyntaxStatement | SyntaxCall | SyntaxSelection, ...]
     source: Source = field(compare=False, repr=False)
     name_span: Span = _span()
     span: Span = _span()

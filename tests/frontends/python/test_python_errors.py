@@ -47,7 +47,7 @@ BODIES = [
     ("Y[i] = sum(X[i, j]) / 2", "unsupported-nested-reduction", "sum(X[i, j])"),
     ("Y[i] += max(X[i, j])", "unsupported-nested-reduction", "max(X[i, j])"),
     ("Y[i] = mean(X[i, j])", "unsupported-call", "mean(X[i, j])"),
-    ("Y[i] = argmax(X[i, j])", "unsupported-call", "argmax(X[i, j])"),
+    ("Y[i] = 1 + argmax(X[i, j])", "unsupported-call", "argmax(X[i, j])"),
     ("Y[i] = np.sum(X[i, j], axis=1)", "semantic-function", "1"),
     ("Y[i] /= X[i, j]", "semantic-statement", "Y[i] /= X[i, j]"),
     ("Y[i] |= X[i, j]", "type-not-boolean", "Y[i] |= X[i, j]"),

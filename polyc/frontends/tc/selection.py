@@ -1,0 +1,150 @@
+"""``(v(i), p(i)) argmax=! X(i, j)``: the greatest value and where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from polyc.diagnostics import Span
+from polyc.frontends.selection import build_selection, compared_type
+from polyc.frontends.tc.definition import Definition, define_version, make_scope, next_version
+from polyc.frontends.tc.statement import build_left, find_left_indices, find_reduction_indices
+from polyc.frontends.tc.syntax import SyntaxSelection, SyntaxStatement, SyntaxTarget
+from polyc.frontends.tc.types import convert_expr, is_narrower, spell_type
+from polyc.frontends.tc.values import build_value, report_narrowing
+from polyc.frontends.tc.where import build_conditions, build_exists, build_ranges, check_size, define_lets
+from polyc.ir.expr import Expr, Index, Read
+from polyc.ir.program import Statement, Tensor, Where
+from polyc.ir.types import I64, DType
+
+_CODE = "semantic-selection"
+
+
+def check_selection(
+    d: Definition, s: SyntaxSelection, check_target: Callable[[Definition, str, Span, int | None], bool]
+) -> None:
+    """Add the statements that `polyc.frontends.selection` describes, and let the targets name their results."""
+    errors_before = d.reporter.n_errors
+    parts = _build_parts(d, s)
+    names: set[str] = set()
+    for target in s.targets:
+        check_target(d, target.name, target.span, len(target.subscripts))
+        if target.name in names:
+            message = f"{target.name} is assigned twice by this statement"
+            d.reporter.error("semantic-already-defined", message, target.span, "give each result a name of its own")
+        names.add(target.name)
+    n_values = 0 if parts is None else len(s.targets) - len(parts.others)
+    if parts is not None and not parts.others:
+        message = f"{s.op} has no index to choose from: all indices of the value are on the left side"
+        d.reporter.error(_CODE, message, s.op_span, "leave out the index on the left side whose positions are wanted")
+        parts = None
+    if parts is not None and n_values not in (0, 1):
+        listed = ", ".join(parts.others)
+        n = len(parts.others)
+        message = f"{s.op} over {listed} gives {n} position{'s' * (n > 1)}, and {len(s.targets)} are assigned"
+        help = f"give one target for each of {listed}, and one more in front for the value"
+        d.reporter.error(_CODE, message, s.span, help)
+        parts = None
+    if parts is None or d.reporter.n_errors > errors_before:
+        for target in s.targets:
+            if target.name not in d.parameters and target.name not in d.sizes:
+                define_version(d, _as_statement(s, target), None)
+        return
+    _add_statements(d, s, parts, n_values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What the text of a selection says; `value` is of type `dtype`."""
+
+    value: Expr
+    dtype: DType
+    left: tuple[Index, ...]
+    others: tuple[str, ...]
+    where: tuple[Where, ...]
+
+
+def _as_statement(s: SyntaxSelection, target: SyntaxTarget) -> SyntaxStatement:
+    return SyntaxStatement(target.name, target.subscripts, s.op, s.value, s.where, target.span, s.op_span, s.span)
+
+
+def _build_parts(d: Definition, s: SyntaxSelection) -> _Parts | None:
+    first = s.targets[0]
+    scope, errors_before = make_scope(d), d.reporter.n_errors
+    left = find_left_indices(scope, _as_statement(s, first))
+    scope.left = frozenset(left)
+    define_lets(scope, s.where)
+    subscripts = build_left(scope, _as_statement(s, first))
+    value = build_value(scope, s.value)
+    if value is None or subscripts is None or not check_size(d.reporter, value.expr, s.value):
+        return None
+    others = tuple(find_reduction_indices(value.expr, left))
+    known = frozenset([*left, *others])
+    where: list[Where] = [
+        *build_ranges(scope, s.where, known),
+        *build_conditions(scope, s.where, known),
+        *build_exists(scope, s.where, known),
+    ]
+    plain = tuple(e for e in subscripts if isinstance(e, Index))
+    same = all(t.subscripts == first.subscripts for t in s.targets)
+    if len(plain) < len(subscripts) or not same:
+        bad = first if same else next(t for t in s.targets if t.subscripts != first.subscripts)
+        message = f"{s.op} needs the same plain indices on the left of all its results"
+        d.reporter.error(_CODE, message, bad.span, "write for example (v(i), p(i)) argmax=! X(i, j)")
+        return None
+    if d.reporter.n_errors > errors_before:
+        return None
+    dtype = compared_type(value.dtype)
+    return _Parts(convert_expr(value.expr, value.dtype, dtype), dtype, plain, others, tuple(where))
+
+
+def _add_statements(d: Definition, s: SyntaxSelection, parts: _Parts, n_values: int) -> None:
+    values, positions = s.targets[:n_values], s.targets[n_values:]
+    for target in s.targets:
+        draft = Statement("", "", parts.left, (*(i.name for i in parts.left), *parts.others), parts.value, None, parts.where)
+        written = any(w.target == d.current[target.name].version for w in d.statements) if target.name in d.current else False
+        if written and draft.writes_part:
+            message = f"{s.op} cannot assign a part of {target.name}, which is assigned above"
+            d.reporter.error(_CODE, message, target.span, f"assign another name, and copy it to the part of {target.name}")
+            return
+    found = []
+    for target in positions:
+        annotation = d.returns.get(target.name)
+        dtype = I64 if annotation is None or annotation.dtype is None else annotation.dtype
+        if dtype.kind not in "iu" or dtype.bits < 32:
+            message = f"{target.name} holds positions, and cannot be {spell_type(dtype)}"
+            d.reporter.error("type-narrowing", message, target.span, "declare it int64 (or int32), or leave the type out")
+            return
+        found.append(dtype)
+    kept: DType | None = None
+    for target in values:
+        annotation = d.returns.get(target.name)
+        kept = parts.dtype if annotation is None or annotation.dtype is None else annotation.dtype
+        if is_narrower(kept, parts.dtype):
+            report_narrowing(make_scope(d), parts.dtype, kept, s.value.span)
+            return
+    best = f"{next_version(d, positions[0].name)}.best"
+    if values and kept == parts.dtype:
+        best = define_version(d, _as_statement(s, values[0]), kept)
+    else:
+        base = values[0].name if values else positions[0].name
+        d.tensors[best] = Tensor(best, parts.dtype, len(parts.left), None, "temporary", base, s.span)
+        for target in values:
+            copy = define_version(d, _as_statement(s, target), kept)
+    versions = [define_version(d, _as_statement(s, t), dtype) for t, dtype in zip(positions, found, strict=True)]
+    made = build_selection(
+        s.op.removesuffix("=!"),
+        parts.value,
+        parts.dtype,
+        best,
+        list(zip(versions, found, strict=True)),
+        parts.left,
+        parts.others,
+        parts.where,
+        s.span,
+    )
+    if values and kept is not None and kept != parts.dtype:
+        read = convert_expr(Read(best, parts.left, s.span), parts.dtype, kept)
+        made.append(Statement("", copy, parts.left, tuple(i.name for i in parts.left), read, None, (), s.span))
+    for statement in made:
+        d.statements.append(replace(statement, name=f"S{len(d.statements)}"))

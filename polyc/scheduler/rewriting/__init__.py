@@ -1,0 +1,19 @@
+"""Rewritings by algebra: other sums with the same results up to rounding.  One rule a file, one switch a rule."""
+
+from __future__ import annotations
+
+from polyc.config import Options
+from polyc.diagnostics import Remark
+from polyc.ir.program import Program
+from polyc.poly.ranges import Ranges
+from polyc.scheduler.rewriting.softmax import block_softmax
+from polyc.target import Target
+
+
+def rewrite_algebra(program: Program, ranges: Ranges, options: Options, target: Target) -> tuple[Program, Ranges, list[Remark]]:
+    """Every rule that `options` allow; none with ``reassociate=False``."""
+    remarks: list[Remark] = []
+    if options.reassociate and options.online_softmax:
+        program, ranges, found = block_softmax(program, ranges, target)
+        remarks += found
+    return program, ranges, remarks
