@@ -19,6 +19,7 @@ from polyc.codegen.context import Context, Predicate, State
 from polyc.codegen.expressions import (
     as_scalar,
     byte_offset,
+    element_pointer,
     eval_expr,
     eval_predicates,
     eval_value,
@@ -27,8 +28,9 @@ from polyc.codegen.expressions import (
 from polyc.codegen.holding import held_buffers, is_expanded, node_expressions
 from polyc.codegen.linear import constant_of, index_names, split_lane
 from polyc.codegen.openmp import emit_parallel
+from polyc.codegen.scans import emit_scan, find_scan
 from polyc.ir.expr import Call, Const, Expr, Index, int_const, reads, simplify_int
-from polyc.ir.loops import Guard, If, Loop, Node, Store, Update
+from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update
 
 
 def emit_body(state: State, ctx: Context, body: tuple[Node, ...]) -> None:
@@ -40,6 +42,8 @@ def emit_body(state: State, ctx: Context, body: tuple[Node, ...]) -> None:
                 _emit_update(state, ctx, node)
             case Guard():
                 _emit_guard(state, ctx, node)
+            case Prefetch():
+                _emit_prefetch(state, ctx, node)
             case If():
                 _emit_if(state, ctx, node)
             case Loop():
@@ -105,6 +109,22 @@ done:
 }}'''
 
 
+def _emit_prefetch(state: State, ctx: Context, node: Prefetch) -> None:
+    """A line each until the piece is covered, and the line of its last byte: rows do not start where lines do."""
+    if ctx.lane is not None and any(ctx.lane in index_names(s) for s in node.subscripts):
+        return
+    fn, buffer = state.fn, state.by_name[node.buffer]
+    ctx = replace(ctx, predicates=())
+    state.memo = [{}]
+    pointer = element_pointer(state, ctx, buffer, byte_offset(ctx, buffer, node.subscripts))
+    state.memo = [{}]
+    callee = fn.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32 immarg", "i32 immarg", "i32 immarg"])
+    line = state.target.cache_line
+    for offset in sorted({*range(0, node.size, line), node.size - 1}):
+        place = vectors.offset_pointer(fn, pointer, offset)
+        fn.effect(f"call void {callee}({place}, i32 0, i32 3, i32 1)")
+
+
 def _emit_if(state: State, ctx: Context, node: If) -> None:
     fn = state.fn
     condition = eval_value(state, ctx, node.condition)
@@ -144,6 +164,9 @@ def emit_loop(state: State, ctx: Context, loop: Loop) -> None:
     run: Callable[[], None]
     if is_vectorizable(state, ctx, loop):
         run = lambda: _emit_vector(state, ctx, loop, lower, upper)  # noqa: E731
+    elif (found := find_scan(state, ctx, loop)) is not None:
+        in_order = lambda start, stop: _emit_serial(state, ctx, loop, start, stop)  # noqa: E731
+        run = lambda: emit_scan(state, ctx, loop, found, lower, upper, in_order)  # noqa: E731
     else:
         run = lambda: _emit_serial(state, ctx, loop, lower, upper)  # noqa: E731
     is_run = state.fn.compare("icmp slt", lower, upper)
@@ -383,7 +406,7 @@ def _is_vector_node(state: State, ctx: Context, node: Node) -> bool:
             if split is None:
                 return isinstance(node, Store)
             return constant_of(split[1]) != 0
-        case Guard():
+        case Guard() | Prefetch():
             return True
         case If():
             return all(_is_vector_node(state, ctx, n) for n in node.body + node.orelse)

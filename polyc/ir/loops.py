@@ -70,6 +70,17 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Say that the `size` bytes from ``buffer[subscripts]`` on will be read soon; it means nothing.
+
+    What the subscripts read is read, and must be inside; the element itself need not exist."""
+
+    buffer: str
+    subscripts: tuple[Expr, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class If:
     condition: Expr
     body: tuple[Node, ...]
@@ -86,7 +97,7 @@ class InitialValue:
     nest: tuple[Node, ...]
 
 
-LoopKind = Literal["serial", "parallel", "vector", "unroll"]
+LoopKind = Literal["serial", "parallel", "vector", "unroll", "scan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +111,8 @@ class Loop:
     masked, or runs one by one where the target has no masks.
     kind `unroll`: expanded completely; `max_trip` is known, lower is 0 and step 1.  With a non-constant `upper` the copies
     are predicated: reads outside are not done, stores outside are dropped.
+    kind `scan`: iterations run in order, but each combines what the one before wrote by a scan (`ir.scans`), and may do so
+    `lanes` at a time: their values first, then their prefixes.
     A vector loop with `max_trip` not None is expanded like an unrolled one, in ceil(max_trip / lanes) vectors, the lanes
     at or beyond `upper` masked off when `upper` is not constant (or no multiple of `lanes`).
 
@@ -125,7 +138,7 @@ class Loop:
     rounds: int = 1
 
 
-Node = Store | Update | Guard | If | Loop
+Node = Store | Update | Guard | Prefetch | If | Loop
 
 
 @dataclass(frozen=True, slots=True)

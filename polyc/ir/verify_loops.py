@@ -9,7 +9,7 @@ from typing import assert_never
 
 from polyc.diagnostics import Diagnostic, InternalError
 from polyc.ir.expr import MONOIDS, Call, Const, Expr, Index, Read, Size, type_of, walk
-from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Store, Update
+from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.ir.types import BOOL, I64, DType
 from polyc.ir.verify import check_expression
 
@@ -121,6 +121,11 @@ def _check_node(node: Node, context: _Context) -> Iterator[str]:
             yield from _check_expr(node.bound, I64, context, what)
             if node.condition is not None:
                 yield from _check_expr(node.condition, BOOL, context, what)
+        case Prefetch():
+            if len(node.subscripts) != context.ranks.get(node.buffer):
+                yield f"a prefetch of {node.buffer} has {len(node.subscripts)} subscripts"
+            for sub in node.subscripts:
+                yield from _check_expr(sub, I64, context, f"a subscript of a prefetch of {node.buffer}")
         case If():
             yield from _check_expr(node.condition, BOOL, context, "a condition")
             for child in (*node.body, *node.orelse):
@@ -147,6 +152,8 @@ def _check_loop(loop: Loop, context: _Context) -> Iterator[str]:
         yield f"parallel {what} stands inside another parallel loop"
     if loop.kind == "vector" and (loop.step != 1 or loop.lanes < 1 or loop.interleave < 1):
         yield f"vector {what} has step {loop.step}, {loop.lanes} lanes, {loop.interleave} interleaved"
+    if loop.kind == "scan" and (loop.step != 1 or loop.lanes < 1):
+        yield f"scan {what} has step {loop.step}, {loop.lanes} lanes"
     if loop.kind == "unroll" and (loop.max_trip is None or loop.step != 1 or loop.lower != Const(0, I64)):
         yield f"unrolled {what} needs a known trip count, lower bound 0 and step 1"
     if loop.parallel_if is not None:

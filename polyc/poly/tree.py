@@ -4,7 +4,8 @@ A `PlanLoop` is one schedule dimension over all statements below it; `build_sche
 one single-member band per loop, with a mark above each band that carries a decision.  The isl tree is what is proved
 and what is translated to code.
 
-Marks: ``parallel cN [ROUNDS]``, ``unroll cN``, ``vector cN LANES INTERLEAVE``; ``cN`` is the AST iterator it speaks of.
+Marks: ``parallel cN [ROUNDS]``, ``unroll cN``, ``vector cN LANES INTERLEAVE``, ``scan cN LANES``;
+``cN`` is the AST iterator it speaks of.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from polyc.poly import isl
 from polyc.poly.rows import Kind, Row
 from polyc.poly.scop import Scop
 
-Part = Literal["whole", "tile", "point"]
+Part = Literal["whole", "tile", "point", "wave"]
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
     """A decision about one loop."""
 
-    kind: Literal["parallel", "unroll", "vector"]
+    kind: Literal["parallel", "unroll", "vector", "scan"]
     lanes: int = 1
     interleave: int = 1
     rounds: int = 1
@@ -34,15 +35,18 @@ class Mark:
 
     def text(self, iterator: str) -> str:
         text = f"{self.kind} {iterator}" + (f" {self.lanes} {self.interleave}" if self.kind == "vector" else "")
+        text += f" {self.lanes}" if self.kind == "scan" else ""
         return text + (f" {self.rounds}" if self.kind == "parallel" and self.rounds > 1 else "")
 
 
 def parse_mark(text: str) -> tuple[str, Mark] | None:
     """Iterator name and `Mark` of a mark's text; None for marks of other kinds."""
     words = text.split()
-    if len(words) < 2 or words[0] not in ("parallel", "unroll", "vector"):
+    if len(words) < 2 or words[0] not in ("parallel", "unroll", "vector", "scan"):
         return None
     lanes, interleave = (int(words[2]), int(words[3])) if words[0] == "vector" else (1, 1)
+    if words[0] == "scan":
+        lanes = int(words[2])
     rounds = int(words[2]) if words[0] == "parallel" and len(words) > 2 else 1
     return words[1], Mark(words[0], lanes, interleave, rounds)  # type: ignore[arg-type]
 
@@ -61,6 +65,7 @@ class PlanSequence:
 class PlanLoop:
     """One loop: `rows` by statement; part "tile" is ``row - row mod size``, "point" is ``row mod size``.
 
+    Part "wave" is the sum of the numbers ``row // size`` of the tiles in `waves`: those of equal sum run inside one iteration.
     With a `period` (a multiple of `size`), the loop runs inside a tile of that size: ``row mod period`` takes the row's place.
     """
 
@@ -71,6 +76,7 @@ class PlanLoop:
     size: int = 0
     mark: Mark | None = None
     period: int = 0
+    waves: tuple[tuple[Mapping[str, Row], int], ...] = ()
 
 
 Plan = PlanLoop | PlanSequence | PlanLeaf
@@ -139,15 +145,25 @@ def _partial_schedule(node: PlanLoop, names: list[str], domains: dict[str, islpy
     union: islpy.UnionPwAff | None = None
     for name in names:
         value = row_function(node.rows[name], domains[name])
+        if node.part == "wave":
+            numbers = [_tile_number(rows[name], size, domains[name]) for rows, size in node.waves]
+            value = numbers[0]
+            for number in numbers[1:]:
+                value = value.add(number)
         if node.period:
             value = value.mod_val(islpy.Val(node.period))
-        if node.part != "whole":
+        if node.part in ("tile", "point"):
             rest = value.mod_val(islpy.Val(node.size))
             value = rest if node.part == "point" else value.sub(rest)
         piece = islpy.UnionPwAff.from_pw_aff(value)
         union = piece if union is None else union.union_add(piece)
     assert union is not None
     return islpy.MultiUnionPwAff.from_union_pw_aff(union)
+
+
+def _tile_number(row: Row, size: int, domain: islpy.Set) -> islpy.PwAff:
+    """``row // size``."""
+    return row_function(row, domain).scale_down_val(islpy.Val(size)).floor()
 
 
 def row_function(row: Row, domain: islpy.Set) -> islpy.PwAff:

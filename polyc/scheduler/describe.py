@@ -33,7 +33,7 @@ def describe_loops(plan: Plan, s: ScopStatement) -> str:
 
 def _describe_loop(loop: PlanLoop, s: ScopStatement) -> str:
     row = loop_index(loop, s)
-    text = {"whole": row, "tile": f"{row} by {loop.size}", "point": f"{loop.size} {row}"}[loop.part]
+    text = {"whole": row, "tile": f"{row} by {loop.size}", "point": f"{loop.size} {row}", "wave": "wavefronts"}[loop.part]
     if loop.period:
         text += f" inside of {loop.period}"
     if loop.mark is None:
@@ -43,6 +43,8 @@ def _describe_loop(loop: PlanLoop, s: ScopStatement) -> str:
             return f"parallel {text}"
         case "unroll":
             return f"{text} unrolled"
+        case "scan":
+            return f"{text} in order, as a scan of vectors of {loop.mark.lanes}"
         case "vector":
             flight = f", {loop.mark.interleave} in flight" if loop.mark.interleave > 1 else ""
             return f"{text} in vectors of {loop.mark.lanes}{flight}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from polyc.diagnostics import Remark
@@ -42,6 +43,9 @@ def _mark(plan: Plan, scop: Scop, remarks: list[Remark], repetitions: int = 1) -
     work = sum(statement_work(scop.statement(n)) for n in names) // repetitions
     if not isinstance(plan, PlanLoop) or work < MINIMUM_WORK:
         remarks.append(Remark("missed", "parallel", f"one thread: {work} operations, parallel from {MINIMUM_WORK}", label))
+        return plan
+    if any(loop.mark is not None and loop.mark.kind == "parallel" for loop in _loops_inside(plan)):
+        remarks.append(Remark("passed", "parallel", f"tiles of a wavefront, {work} operations", label))
         return plan
     if plan.kind == "S":
         return _mark_below_steps(plan, scop, remarks, work, label)
@@ -100,6 +104,13 @@ def _mark_below_steps(plan: PlanLoop, scop: Scop, remarks: list[Remark], work: i
     for loop in reversed(steps):
         result = replace(loop, child=result)
     return result
+
+
+def _loops_inside(plan: Plan) -> Iterator[PlanLoop]:
+    """The loops of a chain, outermost first."""
+    while isinstance(plan, PlanLoop):
+        yield plan
+        plan = plan.child
 
 
 def _is_uneven(loop: PlanLoop, name: str, scop: Scop) -> bool:

@@ -85,7 +85,7 @@ def _step_dimensions(plan: Plan, scop: Scop) -> list[tuple[str, int]]:
             for child in node.children:
                 visit(child)
         elif isinstance(node, PlanLoop):
-            if node.kind == "S":
+            if node.kind == "S" and (node.mark is None or node.mark.kind != "scan"):
                 collect(node)
             visit(node.child)
 
@@ -152,7 +152,7 @@ def _modulus(dimension: int, version: str, scope: _Scope, scop: Scop) -> int | N
     best: int | None = None
     for loop in scope.loops:
         # Lanes of a vector loop are alive together, and so are the points of a tile.
-        if loop.part == "point" or (loop.mark is not None and loop.mark.kind == "vector"):
+        if loop.part in ("point", "wave") or (loop.mark is not None and loop.mark.kind == "vector"):
             continue
         if not all(_runs_over(loop, name, dimension, version, scop) for name in loop.rows):
             continue

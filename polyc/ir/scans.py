@@ -1,0 +1,112 @@
+"""Scans: values that combine the element written one iteration before, in a form that can be computed by blocks.
+
+``S[i] = S[i-1] op x[i]`` for an associative `op`, or a linear recurrence ``H[i] = a[i] * H[i-1] + b[i]``: steps are functions
+of one value, and compositions of such functions are functions of the same form (Blelloch, "Prefix sums and their
+applications", 1990, section 1.4).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from polyc.ir.expr import Call, Const, Expr, Read, identity_of, walk
+from polyc.ir.types import DType
+
+_MONOIDS = frozenset(("add", "mul", "max", "min", "and", "or", "bitand", "bitor", "bitxor"))
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """``value = previous op rest`` or, with op "linear", ``value = factor * previous + rest``; no part reads `previous`."""
+
+    op: str
+    rest: Expr
+    factor: Expr | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether any grouping gives the same bits, whatever the element type."""
+        return self.op in ("max", "min", "and", "or", "bitand", "bitor", "bitxor")
+
+
+def match_scan(value: Expr, previous: Read, dtype: DType) -> Scan | None:
+    """The scan that `value` is as a function of `previous`, for elements of `dtype`; None if it is none."""
+    if dtype.is_storage or dtype.kind == "b" or previous == value:
+        return None
+    if isinstance(value, Call) and value.op in _MONOIDS - {"add", "mul"}:
+        rest = _chain_rest(value, value.op, previous)
+        return None if rest is None else Scan(value.op, rest)
+    found = _as_linear(value, previous)
+    if found is None:
+        return None
+    factor, rest = found
+    if factor is None:
+        return None if rest is None else Scan("add", rest)
+    return Scan("mul", factor) if rest is None else Scan("linear", rest, factor)
+
+
+def scan_identity(op: str, dtype: DType) -> Const:
+    """The value that changes nothing before a scan with the monoid `op`."""
+    if op == "add" and dtype.is_float:
+        return Const(-0.0, dtype)  # -0.0 + -0.0 stays -0.0
+    if op in ("bitor", "bitxor"):
+        return Const(0, dtype)
+    if op == "bitand":
+        return Const(-1 if dtype.kind == "i" else (1 << dtype.bits) - 1, dtype)
+    return identity_of(op, dtype)
+
+
+def _uses(expr: Expr, previous: Read) -> bool:
+    return any(node == previous for node in walk(expr))
+
+
+def _chain_rest(expr: Expr, op: str, previous: Read) -> Expr | None:
+    """What `previous` is combined with in a chain of one operator; None where it is not in such a chain, once."""
+    if not isinstance(expr, Call) or expr.op != op:
+        return None
+    first, second = expr.args
+    inside = [a for a in (first, second) if _uses(a, previous)]
+    if len(inside) != 1:
+        return None
+    other = second if inside[0] is first else first
+    if inside[0] == previous:
+        return other
+    deeper = _chain_rest(inside[0], op, previous)
+    return None if deeper is None else Call(op, (deeper, other))
+
+
+def _as_linear(expr: Expr, previous: Read) -> tuple[Expr | None, Expr | None] | None:
+    """`factor` (None: 1) and `rest` (None: nothing) with ``expr = factor * previous + rest``; None if it is not so."""
+    if expr == previous:
+        return None, None
+    if not isinstance(expr, Call):
+        return None
+    inside = [_uses(a, previous) for a in expr.args]
+    if sum(inside) != 1:
+        return None
+    match expr:
+        case Call("neg", (a,)):
+            return _negated(_as_linear(a, previous))
+        case Call("add" | "sub" | "mul", (a, b)):
+            found, other = (_as_linear(a, previous), b) if inside[0] else (_as_linear(b, previous), a)
+            if expr.op == "sub" and inside[1]:
+                found = _negated(found)
+        case _:
+            return None
+    if found is None:
+        return None
+    factor, rest = found
+    if expr.op == "mul":
+        scaled = other if factor is None else Call("mul", (factor, other))
+        return scaled, None if rest is None else Call("mul", (rest, other))
+    if expr.op == "sub" and inside[0]:
+        return factor, Call("neg", (other,)) if rest is None else Call("sub", (rest, other))
+    return factor, other if rest is None else Call("add", (rest, other))
+
+
+def _negated(found: tuple[Expr | None, Expr | None] | None) -> tuple[Expr | None, Expr | None] | None:
+    if found is None or found[0] is None:
+        return None  # the sign turns round at each step: a factor that no operand gives
+    factor, rest = found
+    assert factor is not None
+    return Call("neg", (factor,)), None if rest is None else Call("neg", (rest,))

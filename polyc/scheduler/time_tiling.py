@@ -1,0 +1,143 @@
+"""Tile permutable bands of recurrences: steps of time together with skewed blocks of space, so that a block stays in the cache.
+
+Before: ``t { t+i { vector t+j { S } } }``, which streams whole planes once per step.  After: tiles of T steps by blocks of
+space, the tiles of one wavefront in parallel (Wolf and Lam, "A loop transformation theory", 1991; the skewed band is what
+`recurrence` finds, as in Bondhugula's Pluto).  Every distance of the band is non-negative in every member, so tiles may run
+in the order of their numbers, and those of equal sum at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from polyc.ir.expr import reads
+from polyc.poly.rows import Member
+from polyc.poly.scop import Scop, ScopStatement
+from polyc.poly.tree import Mark, Plan, PlanLoop
+from polyc.scheduler.accesses import index_trips
+from polyc.target import Target
+
+STEPS = (4, 8, 16, 32, 64)
+BLOCKS = (8, 16, 32, 64, 128)
+VECTOR_BLOCKS = (128, 256, 512)
+"""Sizes of tiles that are tried: steps of time, elements of a dimension of space, and of that along the vector."""
+
+ROW_COST = 16.0
+"""Elements that starting a row of a tile costs as much time as."""
+
+MINIMUM_STEPS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Space:
+    """One dimension of space: elements, how far the band skews it per step, and the sizes that may be tried."""
+
+    trips: int
+    skew: int
+    sizes: tuple[int, ...]
+
+
+def tile_time(plan: Plan, members: Sequence[Member], names: list[str], scop: Scop, target: Target, parallel: bool) -> Plan:
+    """Tiles for the chain of whole loops `plan` over `members`, outermost first, all of one band; the plan where none pay."""
+    loops = [*_chain(plan)][: len(members)]
+    found = _choose_sizes(loops, members, names, scop, target)
+    if found is None:
+        return plan
+    result = loops[-1].child
+    for loop, member, size in reversed(list(zip(loops, members, found, strict=True))):
+        part = replace(loop, part="point", size=size) if size else replace(loop, kind=member.kind_inside)
+        result = replace(part, child=result)
+    tiles = [replace(x, kind="S", part="tile", size=n, mark=None) for x, n in zip(loops, found, strict=True) if n]
+    is_wave = parallel and len(tiles) > 1
+    # The wavefront and the step say which block of the first dimension it is.
+    for tile in reversed(tiles[2:] if is_wave else tiles):
+        result = replace(tile, child=result)
+    if is_wave:
+        result = replace(tiles[0], kind="P", mark=Mark("parallel"), child=result)
+        waves = tuple((x.rows, x.size) for x in tiles[:2])
+        result = PlanLoop(tiles[0].rows, "S", result, "wave", waves=waves)
+    return result
+
+
+def _chain(plan: Plan) -> Iterator[PlanLoop]:
+    while isinstance(plan, PlanLoop):
+        yield plan
+        plan = plan.child
+
+
+def _choose_sizes(
+    loops: list[PlanLoop], members: Sequence[Member], names: list[str], scop: Scop, target: Target
+) -> tuple[int, ...] | None:
+    """A size per loop (0: not tiled) with the least traffic whose tiles fit into half of the second-level cache."""
+    if len(members) < 2 or any(x.part != "whole" or x.period for x in loops) or any(m.kind != "S" for m in members):
+        return None
+    if loops[-1].mark is None or loops[-1].mark.kind != "vector" or any(n.startswith("init_") for n in names):
+        return None
+    statements = [scop.statement(n) for n in names]
+    if any(s.is_reduction or not s.writes_exactly for s in statements):
+        return None
+    time = _time_index(members[0], statements)
+    if time is None:
+        return None
+    spaces = _find_spaces(members, statements, time)
+    if spaces is None:
+        return None
+    steps = min(index_trips(s)[time[s.name]] for s in statements)
+    per_point = _bytes_per_point(statements, scop)
+    plane = per_point
+    for space in spaces:
+        plane *= space.trips
+    if steps < MINIMUM_STEPS or plane <= target.l2 // 2:
+        return None
+    best: tuple[float, tuple[int, ...]] | None = None
+    for n_steps in STEPS:
+        for sizes in product(*(space.sizes for space in spaces)):
+            blocks = [size or space.trips for size, space in zip(sizes, spaces, strict=True)]
+            held = updated = 1
+            for block, space in zip(blocks, spaces, strict=True):
+                held *= min(block + n_steps * space.skew, space.trips + space.skew)
+                updated *= block
+            if n_steps > 2 * steps or held * per_point > target.l2 // 2:
+                continue
+            cost = held / (n_steps * updated) + 1 / target.lanes(8) * (ROW_COST / blocks[-1])
+            if best is None or cost < best[0]:
+                best = cost, (n_steps, *sizes)
+    return None if best is None else best[1]
+
+
+def _time_index(member: Member, statements: list[ScopStatement]) -> dict[str, str] | None:
+    """By statement the only index that the outermost member runs over."""
+    found: dict[str, str] = {}
+    for s in statements:
+        moving = [n for n, c in enumerate(member.rows[s.name].coefficients) if c]
+        if len(moving) != 1 or member.rows[s.name].coefficients[moving[0]] < 0:
+            return None
+        found[s.name] = s.indices[moving[0]]
+    return found
+
+
+def _find_spaces(members: Sequence[Member], statements: list[ScopStatement], time: dict[str, str]) -> list[_Space] | None:
+    """The dimensions of space that the other members run over, each skewed by the steps of time alone."""
+    spaces: list[_Space] = []
+    for position, member in enumerate(members[1:], 1):
+        trips, skew = 1, 0
+        for s in statements:
+            moving = {s.indices[n]: c for n, c in enumerate(member.rows[s.name].coefficients) if c}
+            skew = max(skew, abs(moving.pop(time[s.name], 0)))
+            if len(moving) != 1 or list(moving.values()) != [1]:
+                return None
+            trips = max(trips, index_trips(s)[next(iter(moving))])
+        wanted = VECTOR_BLOCKS if position == len(members) - 1 else BLOCKS
+        sizes = tuple(size for size in wanted if 2 * size <= trips)
+        # The first dimension of space makes the wavefront; of the others short ones stay whole.
+        spaces.append(_Space(trips, skew, sizes if position == 1 and len(members) > 2 else (*sizes, 0)))
+    return spaces if all(space.sizes for space in spaces) else None
+
+
+def _bytes_per_point(statements: list[ScopStatement], scop: Scop) -> int:
+    """Memory per point of space: two steps of what is written, one of what is only read."""
+    written = {s.target for s in statements}
+    read = {r.tensor for s in statements for r in reads(s.value)} - written
+    return sum(2 * scop.tensors[t].dtype.itemsize for t in written) + sum(scop.tensors[t].dtype.itemsize for t in read)

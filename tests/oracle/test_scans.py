@@ -1,0 +1,145 @@
+"""Scans in vectors: every residue of the lanes, both directions, values that no grouping may change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import polyc
+from polyc.ir.interpret import interpret
+
+Array = np.ndarray[Any, Any]
+
+FORWARD = "def f({t}(N) x) -> (S) {{ S(0) = x(0)  S(i) = {step} where i in 1:N }}"
+BACKWARD = "def f({t}(N) x) -> (S) {{ S(N-1) = x(N-1)  S(i) = {step} where i in 0:N-1 }}"
+ROWS = "def f(float(M, N) x) -> (S) { S(m, 0) = x(m, 0)  S(m, i) = S(m, i-1) + x(m, i) where i in 1:N, m in 0:M }"
+COLUMNS = "def f(float(M, N) x) -> (S) { S(0, j) = x(0, j)  S(i, j) = S(i-1, j) + x(i, j) where i in 1:M, j in 0:N }"
+LINEAR = "def f(double(N) x, double(N) a) -> (S) { S(0) = x(0)  S(i) = a(i) * S(i-1) + x(i) where i in 1:N }"
+
+STEPS = {
+    "sum": "S(i-1) + x(i)",
+    "sum_of_more": "x(i) * 2 + S(i-1) - x(i-1)",
+    "difference": "S(i-1) - x(i)",
+    "product": "S(i-1) * x(i)",
+    "maximum": "fmax(x(i), S(i-1))",
+    "minimum": "fmin(S(i-1), x(i))",
+    "average": "0.5 * S(i-1) + 0.5 * x(i)",
+    "leaving": "x(i) - (S(i-1) - x(i)) * 0.25",
+}
+
+
+def draw(*shape: int) -> Array:
+    return np.random.default_rng(sum(shape)).uniform(0.5, 1.5, shape)
+
+
+def run(text: str, *inputs: Array, **options: Any) -> tuple[Array, Array, str]:
+    """Result of the kernel, of the interpreter, and the loops."""
+    operator = polyc.compile(text, **options)
+    lowered = operator.lower(*inputs)
+    program = lowered.program
+    (expected,) = interpret(program, dict(zip(program.parameters, inputs, strict=True))).values()
+    return operator(*inputs), expected, lowered.as_text("loops")
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("target", ["host", "x86-64-v3", "x86-64-v2"])
+def test_every_residue_of_the_lanes(name: str, target: str) -> None:
+    for n in (1, 2, 3, 5, 8, 9, 16, 17, 18, 30, 33, 50, 100):
+        for form in (FORWARD, BACKWARD):
+            step = STEPS[name] if form is FORWARD else STEPS[name].replace("i-1", "i+1")
+            got, expected, loops = run(form.format(t="float", step=step), draw(n).astype(np.float32), target=target)
+            np.testing.assert_allclose(got, expected, rtol=2e-5, atol=1e-30)
+        assert n < 3 or "scan(" in loops
+
+
+@pytest.mark.parametrize("kind", ["int32", "int64", "uint32"])
+@pytest.mark.parametrize("step", ["S(i-1) + x(i)", "S(i-1) * x(i)", "S(i-1) * x(i) + x(i)", "max(S(i-1), x(i))"])
+def test_integers_are_exact_in_any_order(kind: str, step: str) -> None:
+    values = np.random.default_rng(3).integers(0, 1 << 31, 77).astype(kind)
+    for reassociate in (True, False):
+        got, expected, loops = run(FORWARD.format(t=kind, step=step), values, reassociate=reassociate)
+        assert "scan(" in loops
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_floats_keep_the_order_of_the_source_where_it_is_asked_for() -> None:
+    x = draw(100).astype(np.float32)
+    got, _, loops = run(FORWARD.format(t="float", step=STEPS["sum"]), x, reassociate=False)
+    assert "scan(" not in loops
+    np.testing.assert_array_equal(got, np.cumsum(x))
+    got, _, loops = run(FORWARD.format(t="float", step=STEPS["maximum"]), x, reassociate=False)
+    assert "scan(" in loops
+    np.testing.assert_array_equal(got, np.maximum.accumulate(x))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 17), (9, 64), (40, 33), (5, 300), (30, 1030)])
+def test_along_either_axis(shape: tuple[int, int]) -> None:
+    x = draw(*shape).astype(np.float32)
+    for text in (ROWS, COLUMNS):
+        for operator in (polyc.compile(text), polyc.compile(text, dynamic=True)):
+            np.testing.assert_allclose(operator(x), np.cumsum(x, axis=1 if text is ROWS else 0), rtol=1e-5)
+
+
+def test_columns_walk_together_in_vectors() -> None:
+    loops = polyc.compile(COLUMNS).lower(M=500, N=4096).as_text("loops")
+    assert "parallel for (c0 = 0; c0 < 4096; c0 += 256)" in loops
+    assert loops.index("for (c1 = 0; c1 < 499") < loops.rindex("vector(")
+
+
+def test_not_a_number_goes_on_from_where_it_is() -> None:
+    x = draw(60)
+    x[37] = np.nan
+    for step in ("S(i-1) + x(i)", "fmax(S(i-1), x(i))", "S(i-1) * x(i)"):
+        got, expected, _ = run(FORWARD.format(t="double", step=step), x)
+        np.testing.assert_allclose(got, expected, rtol=1e-12)
+
+
+def test_products_that_leave_the_range_change_nothing() -> None:
+    """Sixteen factors of 1e300 have no product; the values they act on do."""
+    x, factors = np.zeros(80), np.full(80, 1e300)
+    got, expected, loops = run(LINEAR, x, factors)
+    assert "scan(" in loops
+    np.testing.assert_array_equal(got, expected)
+    x[3], factors[10:40:2], factors[11:40:2] = 1.0, 1e-200, 1e200
+    factors[:10] = factors[40:] = 0.5
+    factors[50], factors[60] = 0.0, np.nan
+    got, expected, _ = run(LINEAR, x, factors)
+    np.testing.assert_allclose(got, expected, rtol=1e-12)
+    tiny = np.where(np.arange(80) % 2, 1e-200, 1e200)
+    got, expected, _ = run(FORWARD.format(t="double", step="S(i-1) * x(i)"), tiny)
+    np.testing.assert_allclose(got, expected, rtol=1e-12)
+    zero = np.where(np.arange(80) < 20, 0.0, 1e300)
+    np.testing.assert_array_equal(polyc.compile(FORWARD.format(t="double", step="S(i-1) * x(i)"))(zero), 0)
+
+
+@pytest.mark.parametrize(
+    "step",
+    ["S(i-1) * S(i-1) + x(i)", "x(i) - S(i-1)", "exp(S(i-1)) + x(i)", "S(i-1) + x(i) * S(i-1)", "S(i-1)"],
+)
+def test_what_is_no_scan_stays_in_order_or_is_one_by_another_name(step: str) -> None:
+    got, expected, _ = run(FORWARD.format(t="double", step=step), draw(50) * 0.1)
+    np.testing.assert_allclose(got, expected, rtol=1e-11)
+
+
+def test_over_its_own_input() -> None:
+    x = draw(1000).astype(np.float32)
+    expected = np.cumsum(x)
+    operator = polyc.compile(FORWARD.format(t="float", step=STEPS["sum"]))
+    np.testing.assert_allclose(operator(x, out=x), expected, rtol=1e-5)
+
+
+def test_rows_of_a_view() -> None:
+    x = draw(40, 66).astype(np.float32)[::2, ::-3]
+    np.testing.assert_allclose(polyc.compile(ROWS)(x), np.cumsum(x, 1), rtol=1e-5)
+
+
+def test_a_temporary_that_is_a_scan() -> None:
+    text = """def f(float(N) x) -> (y) {
+      S(0) = x(0)
+      S(i) = S(i-1) + x(i) where i in 1:N
+      y(i) = S(i) / (i + 1)
+    }"""
+    x = draw(101).astype(np.float32)
+    np.testing.assert_allclose(polyc.compile(text)(x), np.cumsum(x) / np.arange(1, 102), rtol=1e-5)
