@@ -101,6 +101,8 @@ class Choice:
     """Estimated cycles by what they are spent on."""
     traffic: dict[str, float] = field(default_factory=dict)
     """Bytes that come from beyond the first-level cache, by operand, and bytes copied."""
+    step: dict[str, float] = field(default_factory=dict)
+    """Cycles of one step of the tile by what it may wait for: its arithmetic and reads, and the caches that feed them."""
 
     @property
     def total(self) -> float:
@@ -238,7 +240,8 @@ def _estimate(
         loads = costs.stream(width if shared else n_rows * width, panel, target, stride if stride > width else 0)
     # The row operand: all of it passes by for every panel.
     broadcasts = _row_stream(c, other, rows if shared else {}, order, packs_rows, target)
-    step = max(step, loads.cycles + broadcasts.cycles)
+    waits = {"arithmetic": step, "caches": loads.cycles + broadcasts.cycles}
+    step = max(waits.values())
     tested = 1.0
     if (view.operand.is_padded and not packs_vector) or _is_tested(c.s, vector):
         step += vectors if shared else n_rows * vectors
@@ -268,7 +271,9 @@ def _estimate(
     if block is not None:
         spent["blocks"] = 0.2 * ceil(trips[block[0]] / block[1]) * prod(trips[i] for i in c.s.left)
     tile = {i: size for i, size in rows.items() if size > 1} | {vector: vectors * lanes}
-    return Choice(vector, lanes, tile, view.operand, other.operand, packs_vector, packs_rows, order, block, spent, traffic)
+    return Choice(
+        vector, lanes, tile, view.operand, other.operand, packs_vector, packs_rows, order, block, spent, traffic, waits
+    )
 
 
 def _reduction_order(c: Contraction, other: View) -> tuple[str, ...]:
