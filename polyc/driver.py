@@ -261,12 +261,13 @@ def _rewrite_program(
     from polyc.scheduler.conversions import hoist_conversions
     from polyc.scheduler.inline import inline_producers
     from polyc.scheduler.merge_indices import merge_indices
+    from polyc.scheduler.monoids import lower_monoids
     from polyc.scheduler.positions import block_positions
     from polyc.scheduler.rewriting import rewrite_algebra
     from polyc.scheduler.split import split_reductions
     from polyc.scheduler.unit_indices import drop_unit_indices
 
-    remarks: list[Remark] = []
+    program, ranges, remarks = lower_monoids(program, ranges, options.reassociate)
     if options.reassociate:
         program, ranges, found = block_positions(program, ranges)
         remarks += found
@@ -316,6 +317,7 @@ def _climb_down(
     constants: frozenset[str],
 ) -> Lowered:
     from polyc.codegen.loops import build_loop_nest
+    from polyc.codegen.prefetch import prefetch_rows
     from polyc.codegen.size import check_code_size
     from polyc.poly.dependences import compute_dependences
     from polyc.poly.legality import prove_storage, prove_values
@@ -342,6 +344,7 @@ def _climb_down(
             if violation is None:
                 storage, found = fold_steps(final, needed, schedule, refined.plan, storage)
                 nest = build_loop_nest(final, schedule, storage, full_signature, aliases, groups)
+                nest = prefetch_rows(nest, target)
                 check_code_size(nest)
                 label = name if rung is options else f"{name}, simplified"
                 remarks = [*remarks, Remark("passed", "schedule", f"{label}: proved by value and by storage")]
@@ -472,7 +475,7 @@ def __getattr__(name: str) -> Any:
         from polyc.frontends import tc
 
         return getattr(tc, name)
-    if name in ("read_function", "read_signature", "Index", "indices"):
+    if name in ("read_function", "read_signature", "Index", "UserMonoid", "indices"):
         from polyc.frontends import python
 
         return getattr(python, name)

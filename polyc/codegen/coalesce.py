@@ -17,7 +17,7 @@ from polyc.codegen.copies import copy_nest, depends, rebuild
 from polyc.codegen.holding import node_expressions
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store, Update
+from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Prefetch, Store, Update
 from polyc.ir.simplify import simplify
 
 Dimension = tuple[str, int]
@@ -180,6 +180,8 @@ def _rewrite(node: Node, access: _Access, old: Node | None = None, new: Node | N
         case Guard():
             condition = None if node.condition is None else expr(node.condition)
             return replace(node, value=expr(node.value), bound=expr(node.bound), condition=condition)
+        case Prefetch():
+            return replace(node, subscripts=access(node.buffer, tuple(map(expr, node.subscripts))))
         case If():
             return replace(node, condition=expr(node.condition), body=body(node.body), orelse=body(node.orelse))
         case Loop():

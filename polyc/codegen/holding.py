@@ -14,7 +14,7 @@ from polyc.codegen.builder import Val
 from polyc.codegen.context import Context, State
 from polyc.codegen.linear import as_linear, index_names
 from polyc.ir.expr import Expr, reads
-from polyc.ir.loops import Guard, If, Loop, Node, Store, Update
+from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +143,8 @@ def node_expressions(node: Node) -> Iterator[Expr]:
             yield from (node.value, node.bound)
             if node.condition is not None:
                 yield node.condition
+        case Prefetch():
+            yield from node.subscripts
         case If():
             yield node.condition
         case Loop():

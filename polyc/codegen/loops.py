@@ -183,26 +183,55 @@ class _Translator:
 
 
 def _hoist_guards(body: tuple[Node, ...], var: str, lower: Expr, upper: Expr) -> tuple[list[Node], tuple[Node, ...]]:
-    """Guards at the start of a loop that do not move with it go in front of it (and hold only if it runs at all)."""
-    n = 0
-    while n < len(body) and isinstance(body[n], Guard):
-        n += 1
+    """Guards at the start of a loop that do not move with it go in front of it (and hold only if it runs at all).
+
+    Those at the start of a loop inside that is first in the body go in front as a loop of guards."""
     runs: Expr | None = simplify(Call("lt", (lower, upper)))
     if isinstance(runs, Const) and runs.value:
         runs = None
     hoisted: list[Node] = []
     kept: list[Node] = []
-    for guard in body[:n]:
-        assert isinstance(guard, Guard)
-        parts = [e for e in (guard.value, guard.bound, guard.condition) if e is not None]
-        if any(isinstance(e, Index) and e.name == var for part in parts for e in walk(part)):
-            kept.append(guard)
-            continue
-        condition = guard.condition
-        if runs is not None:
-            condition = runs if condition is None else Call("and", (runs, condition))
-        hoisted.append(replace(guard, condition=condition))
-    return hoisted, (*kept, *body[n:])
+    for n, node in enumerate(body):
+        match node:
+            case Guard() if _is_fixed(node, var):
+                hoisted.append(_guard_under(node, runs))
+            case Guard():
+                kept.append(node)
+            case Loop() if not (_mentions(node.lower, var) or _mentions(node.upper, var)):
+                inner = node.body
+                front = [g for g in _leading_guards(inner) if _is_fixed(g, var)]
+                if front:
+                    hoisted.append(
+                        replace(node, kind="serial", max_trip=None, body=tuple(_guard_under(g, runs) for g in front))
+                    )
+                    node = replace(node, body=tuple(m for m in inner if m not in front))
+                return hoisted, (*kept, *((node,) if node.body else ()), *body[n + 1 :])
+            case _:
+                return hoisted, (*kept, *body[n:])
+    return hoisted, tuple(kept)
+
+
+def _leading_guards(body: tuple[Node, ...]) -> list[Guard]:
+    found: list[Guard] = []
+    for node in body:
+        if not isinstance(node, Guard):
+            break
+        found.append(node)
+    return found
+
+
+def _guard_under(guard: Guard, runs: Expr | None) -> Guard:
+    if runs is None:
+        return guard
+    return replace(guard, condition=runs if guard.condition is None else Call("and", (runs, guard.condition)))
+
+
+def _is_fixed(guard: Guard, var: str) -> bool:
+    return not any(_mentions(e, var) for e in (guard.value, guard.bound, guard.condition) if e is not None)
+
+
+def _mentions(expr: Expr, var: str) -> bool:
+    return any(isinstance(e, Index) and e.name == var for e in walk(expr))
 
 
 def _is_same_cell(value: Expr, buffer: str, subscripts: tuple[Expr, ...]) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import permutations
 
 from polyc.ir.expr import Expr, Index, reads, substitute, walk
-from polyc.ir.loops import Guard, If, InitialValue, Loop, Node, Store, Update
+from polyc.ir.loops import Guard, If, InitialValue, Loop, Node, Prefetch, Store, Update
 from polyc.ir.simplify import simplify
 
 MAX_ACCUMULATORS = 64
@@ -64,7 +64,7 @@ def _written(node: Node) -> set[str]:
     match node:
         case Store() | Update():
             return {node.buffer}
-        case Guard():
+        case Guard() | Prefetch():
             return set()
         case If():
             return {b for n in node.body + node.orelse for b in _written(n)}
@@ -79,6 +79,8 @@ def _touched(node: Node) -> set[str]:
             found |= {r.tensor for e in (node.value, *node.subscripts) for r in reads(e)}
         case Guard():
             found |= {r.tensor for e in (node.value, node.bound, node.condition) if e is not None for r in reads(e)}
+        case Prefetch():
+            found |= {r.tensor for e in node.subscripts for r in reads(e)}
         case If():
             found |= {r.tensor for r in reads(node.condition)} | {b for n in node.body + node.orelse for b in _touched(n)}
         case Loop():
@@ -191,6 +193,8 @@ def _collect(node: Node, buffer: str, path: tuple[Loop, ...], updates: list[tupl
             return True
         case Guard():
             return not reads_it(node.value, node.bound, node.condition)
+        case Prefetch():
+            return not reads_it(*node.subscripts)
         case If():
             before = len(updates)
             fine = all(_collect(n, buffer, path, updates) for n in node.body + node.orelse)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from polyc.diagnostics import CompileBudgetError, Diagnostic
 from polyc.ir.expr import walk
-from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Store, Update
+from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
 
 MAX_OPERATIONS = 400_000
 """Expression nodes, counted once per expanded copy, that a nest may have; LLVM needs about 10 µs for each."""
@@ -24,6 +24,8 @@ def _size(node: Node) -> int:
             return sum(1 for e in (node.value, *node.subscripts) for _ in walk(e))
         case Guard():
             return sum(1 for e in (node.value, node.bound) for _ in walk(e))
+        case Prefetch():
+            return sum(1 for e in node.subscripts for _ in walk(e))
         case If():
             return sum(map(_size, node.body)) + sum(map(_size, node.orelse))
         case Loop():

@@ -53,6 +53,14 @@ def load_contiguous(
 ) -> Val:
     """`lanes` consecutive elements from `pointer`; inactive lanes give `other` (or 0)."""
     type = memory_type(dtype)
+    first = None if mask is None else constant_prefix(mask)
+    if first is not None and first & (first - 1) == 0 and 1 < first < lanes:
+        # A masked load waits for the cache lines of its inactive lanes, too.
+        text = f"load <{first} x {type}>, {pointer}, align {dtype.itemsize}"
+        part = from_memory(fn, fn.pure(text, type, first, key=text + epoch), dtype)
+        through = zero_val(part.type, lanes) if other is None else fn.splat(other, lanes)
+        padded = fn.shuffle(part, None, [lane if lane < first else -1 for lane in range(lanes)])
+        return fn.shuffle(padded, through, [lane if lane < first else lanes + lane for lane in range(lanes)])
     if mask is None:
         text = f"load <{lanes} x {type}>, {pointer}, align {dtype.itemsize}"
     else:
@@ -160,6 +168,13 @@ def truncate(fn: Function, target: Target, value: Val, type: str) -> Val:
 
     hidden = fn.map_registers(hide, width, padded)
     return hidden if lanes == cut.lanes else fn.shuffle(hidden, None, range(cut.lanes))
+
+
+def constant_prefix(mask: Val) -> int | None:
+    """How many lanes are active where they are known to be the first ones; None for any other mask."""
+    lanes = mask.ref.strip("<>").split(", ")
+    first = lanes.count("i1 1")
+    return first if mask.is_const and mask.ref == vector_const([int(n < first) for n in range(mask.lanes)], "i1").ref else None
 
 
 def is_any(fn: Function, mask: Val) -> Val:

@@ -18,7 +18,7 @@ import numpy as np
 from polyc.diagnostics import Diagnostic, InternalError
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, evaluate, type_of, walk
 from polyc.ir.halves import is_bfloat16, narrow, widen
-from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Store, Update
+from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.ir.numeric import APPLY, quiet
 from polyc.ir.types import BOOL, I64, DType
 
@@ -176,6 +176,8 @@ def _buffers_in(node: Node) -> Iterator[str]:
             exprs = [node.value, *node.subscripts]
         case Guard():
             exprs = [node.value, node.bound] + ([node.condition] if node.condition is not None else [])
+        case Prefetch():
+            exprs = list(node.subscripts)
         case If():
             exprs = [node.condition]
             for child in (*node.body, *node.orelse):
@@ -232,6 +234,9 @@ def _write_node(w: _Writer, node: Node, depth: int) -> None:
                 depth += 1
             w.emit(depth, f"{value}, {bound} = int({_expr(w, node.value)}), int({_expr(w, node.bound)})")
             w.emit(depth, f"if not 0 <= {value} < {bound}: failures.append(({node.check}, {value}, {bound}))")
+        case Prefetch():
+            for sub in node.subscripts:
+                w.emit(depth, _expr(w, sub))
         case If():
             w.emit(depth, f"if {_expr(w, node.condition)}:")
             _write_body(w, node.body, depth + 1)

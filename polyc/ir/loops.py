@@ -70,6 +70,17 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Say that the `size` bytes from ``buffer[subscripts]`` on will be read soon; it means nothing.
+
+    What the subscripts read is read, and must be inside; the element itself need not exist."""
+
+    buffer: str
+    subscripts: tuple[Expr, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class If:
     condition: Expr
     body: tuple[Node, ...]
@@ -127,7 +138,7 @@ class Loop:
     rounds: int = 1
 
 
-Node = Store | Update | Guard | If | Loop
+Node = Store | Update | Guard | Prefetch | If | Loop
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import assert_never
 
 from polyc.ir.expr import OPERATORS, Call, Cast, Const, Expr, Index, Pad, Read, Select, Size
-from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Store, Update
+from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Return, Statement, Tensor, Where
 from polyc.ir.text_reader import RESERVED, parse_program
 from polyc.ir.types import BOOL, F32, I64
@@ -116,11 +116,15 @@ def format_statement(s: Statement) -> str:
     """One line, and one more for its where clauses."""
     names = _Names(set(s.indices))
     indices = ", ".join(format_name(i) for i in s.indices)
-    operator = "=" if s.reduction is None else ASSIGNMENT[s.reduction.op]
+    monoid = None if s.reduction is None else s.reduction.monoid
+    operator = "=" if s.reduction is None else "combine=" if monoid is not None else ASSIGNMENT[s.reduction.op]
     text = f"{format_name(s.name)}({indices}): {format_name(s.target)}[{_list(s.subscripts, names)}] {operator} "
     text += _expr(s.value, names, 0)
     if s.reduction is not None:
         text += f" init {_expr(s.reduction.init, names, 0)}"
+        if monoid is not None:
+            text += f" component {s.reduction.component} of {format_name(monoid.name)}"
+            text += f"({_list(monoid.identity, names)})({_list(monoid.results, names)})"
     if s.where:
         text += "\n    where " + ", ".join(_where(w, names) for w in s.where)
     return text
@@ -200,6 +204,8 @@ def _node(node: Node, depth: int) -> list[str]:
         case Guard():
             under = "" if node.condition is None else f" if {format_expr(node.condition)}"
             return [f"{pad}check {node.check}: 0 <= {format_expr(node.value)} < {format_expr(node.bound)}{under};"]
+        case Prefetch():
+            return [f"{pad}prefetch {node.buffer}[{', '.join(format_expr(e) for e in node.subscripts)}], {node.size} bytes;"]
         case If():
             lines = [f"{pad}if ({format_expr(node.condition)}) {{", *_body(node.body, depth)]
             if node.orelse:

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from polyc.diagnostics import Diagnostic, InternalError
 from polyc.ir.expr import MONOIDS, Call, Const, Expr, Index, Read, Size, type_of, walk
-from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Store, Update
+from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.ir.types import BOOL, I64, DType
 from polyc.ir.verify import check_expression
 
@@ -121,6 +121,11 @@ def _check_node(node: Node, context: _Context) -> Iterator[str]:
             yield from _check_expr(node.bound, I64, context, what)
             if node.condition is not None:
                 yield from _check_expr(node.condition, BOOL, context, what)
+        case Prefetch():
+            if len(node.subscripts) != context.ranks.get(node.buffer):
+                yield f"a prefetch of {node.buffer} has {len(node.subscripts)} subscripts"
+            for sub in node.subscripts:
+                yield from _check_expr(sub, I64, context, f"a subscript of a prefetch of {node.buffer}")
         case If():
             yield from _check_expr(node.condition, BOOL, context, "a condition")
             for child in (*node.body, *node.orelse):

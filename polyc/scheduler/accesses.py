@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from polyc.ir.expr import Call, Const, Expr, Size, reads, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Size, reads, walk
 from polyc.ir.linear import index_coefficients
 from polyc.poly.scop import Scop, ScopStatement
 
@@ -30,14 +30,17 @@ class AccessMotion:
     tensor: str
     coefficients: tuple[dict[str, int] | None, ...]
     is_write: bool
+    named: tuple[frozenset[str], ...]
+    """Indices in the subscript of each dimension: all that a subscript which is not linear can move with."""
 
     def motion(self, index: str) -> Motion:
         """How the address moves when `index` grows by one."""
         for d, c in enumerate(self.coefficients):
             last = d == len(self.coefficients) - 1
             if c is None:
-                # A data-dependent subscript may move with anything that stands in it; the last dimension gathers.
-                return "strided"
+                if index in self.named[d]:
+                    return "strided"
+                continue
             if c.get(index, 0) and not (last and abs(c[index]) == 1):
                 return "strided"
         if self.coefficients and self.coefficients[-1] and self.coefficients[-1].get(index, 0):
@@ -47,17 +50,13 @@ class AccessMotion:
 
 def access_motions(s: ScopStatement) -> list[AccessMotion]:
     """The write and all distinct reads of a statement (those inside subscripts included)."""
-    result = [AccessMotion(s.target, tuple(index_coefficients(e) for e in s.subscripts), True)]
-    for read in dict.fromkeys(reads(s.value)):
-        result.append(AccessMotion(read.tensor, tuple(_coefficients(e) for e in read.subscripts), False))
-    return result
+    result = [_access_motion(s.target, s.subscripts, True)]
+    return result + [_access_motion(read.tensor, read.subscripts, False) for read in dict.fromkeys(reads(s.value))]
 
 
-def _coefficients(expr: Expr) -> dict[str, int] | None:
-    linear = index_coefficients(expr)
-    if linear is not None:
-        return linear
-    return None
+def _access_motion(tensor: str, subscripts: tuple[Expr, ...], is_write: bool) -> AccessMotion:
+    named = tuple(frozenset(node.name for node in walk(e) if isinstance(node, Index)) for e in subscripts)
+    return AccessMotion(tensor, tuple(map(index_coefficients, subscripts)), is_write, named)
 
 
 def trip_count(extent: Expr) -> int:
