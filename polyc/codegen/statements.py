@@ -31,6 +31,7 @@ from polyc.codegen.openmp import emit_parallel
 from polyc.codegen.scans import emit_scan, find_scan
 from polyc.ir.expr import Call, Const, Expr, Index, int_const, reads, simplify_int
 from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update
+from polyc.target import Target
 
 
 def emit_body(state: State, ctx: Context, body: tuple[Node, ...]) -> None:
@@ -206,7 +207,7 @@ def _with_frame(state: State, ctx: Context, loop: Loop, run: Callable[[], None])
 
 def _emit_serial(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val) -> None:
     state.invalidate_all()
-    unroll = _count_unrolled(loop, state.target.n_registers) if state.held else 1
+    unroll = _count_unrolled(loop, state.target) if state.held else 1
     state.fn.counted_loop(lower, upper, loop.step, lambda i: emit_body(state, ctx.bind(loop.var, i), loop.body), unroll)
     state.invalidate_all()
 
@@ -215,22 +216,34 @@ MAX_UNROLLED = 80
 """Updates of accumulators in a loop that is unrolled completely, its loops inside included."""
 
 
-def _count_unrolled(loop: Loop, registers: int) -> int:
+def _count_unrolled(loop: Loop, target: Target) -> int:
     """Iterations of a loop over accumulators to put into one: all of a short loop, two of a long one.
 
     A tile that fills the registers is never unrolled: loads that move up between the iterations would spill it (windows of
-    3 over 28 accumulators ran at 60 % of their speed)."""
+    3 over 28 accumulators ran at 60 % of their speed).  So would half of the registers where products take one as well, or
+    where each row is one vector: there LLVM lets every multiply-add overwrite a broadcast."""
     updates = _count_updates(loop.body)
     trip = None
     if isinstance(loop.upper, Const) and isinstance(loop.lower, Const):
         trip = int(loop.upper.value) - int(loop.lower.value)
     held = _count_updates(loop.body, with_serial=False)
-    if updates is None or held is None or held > registers // 2:
+    room = target.n_registers // 2 - (not target.has_fma or _count_vectors(loop.body) == 1)
+    if updates is None or held is None or held > room:
         return 1
     if trip is not None and 1 < trip * updates <= MAX_UNROLLED and loop.step == 1:
         return trip
     is_innermost = all(is_expanded(n) for n in loop.body if isinstance(n, Loop))
     return 2 if is_innermost and (trip is None or trip >= 16) else 1
+
+
+def _count_vectors(body: tuple[Node, ...]) -> int:
+    """The most vectors in one vector loop of `body`."""
+    found = 0
+    for node in body:
+        if isinstance(node, Loop):
+            own = -(-node.max_trip // node.lanes) if node.kind == "vector" and node.max_trip is not None else 0
+            found = max(found, own, _count_vectors(node.body))
+    return found
 
 
 def _count_updates(body: tuple[Node, ...], with_serial: bool = True) -> int | None:

@@ -101,6 +101,8 @@ class Choice:
     """Estimated cycles by what they are spent on."""
     traffic: dict[str, float] = field(default_factory=dict)
     """Bytes that come from beyond the first-level cache, by operand, and bytes copied."""
+    step: dict[str, float] = field(default_factory=dict)
+    """Cycles of one step of the tile by what it may wait for: its arithmetic and reads, and the caches that feed them."""
 
     @property
     def total(self) -> float:
@@ -178,10 +180,13 @@ def choose(c: Contraction, target: Target, constants: Collection[str] = (), in_p
 
 
 def _tiles(c: Contraction, vector: str, rows: list[str], shared: bool, target: Target) -> Iterator[tuple[dict[str, int], int]]:
-    """Register tiles: elements of the row indices, and vectors.  Accumulators, a row of vectors and a broadcast must fit."""
+    """Register tiles: elements of the row indices, and vectors.  Accumulators, a row of vectors and a broadcast must fit beside
+    what the target needs itself, and a mask where the only tile is partial and masks take vector registers."""
     widest = min(4 if target.n_registers >= 32 else 3, ceil(c.trips[vector] / c.lanes))
     for vectors in range(1, widest + 1):
-        room = min(MAX_ROWS, (target.n_registers - vectors - 1) // vectors)
+        is_masked = not target.has_masks and c.trips[vector] < vectors * c.lanes
+        free = target.n_registers - target.spare_registers - is_masked
+        room = min(MAX_ROWS, (free - vectors - 1) // vectors)
         if not shared:
             room = min(room, FEW_ACCUMULATORS // vectors)
         yield {}, vectors
@@ -235,7 +240,8 @@ def _estimate(
         loads = costs.stream(width if shared else n_rows * width, panel, target, stride if stride > width else 0)
     # The row operand: all of it passes by for every panel.
     broadcasts = _row_stream(c, other, rows if shared else {}, order, packs_rows, target)
-    step = max(step, loads.cycles + broadcasts.cycles)
+    waits = {"arithmetic": step, "caches": loads.cycles + broadcasts.cycles}
+    step = max(waits.values())
     tested = 1.0
     if (view.operand.is_padded and not packs_vector) or _is_tested(c.s, vector):
         step += vectors if shared else n_rows * vectors
@@ -265,7 +271,9 @@ def _estimate(
     if block is not None:
         spent["blocks"] = 0.2 * ceil(trips[block[0]] / block[1]) * prod(trips[i] for i in c.s.left)
     tile = {i: size for i, size in rows.items() if size > 1} | {vector: vectors * lanes}
-    return Choice(vector, lanes, tile, view.operand, other.operand, packs_vector, packs_rows, order, block, spent, traffic)
+    return Choice(
+        vector, lanes, tile, view.operand, other.operand, packs_vector, packs_rows, order, block, spent, traffic, waits
+    )
 
 
 def _reduction_order(c: Contraction, other: View) -> tuple[str, ...]:
