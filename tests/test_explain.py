@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import polyc
 from polyc.config import Options
 from polyc.scheduler.register_use import register_use
 from tests.golden.programs import ATTENTION, CONV, DOT, GELU, LAYERNORM, MATMUL_NT, SOFTMAX
@@ -111,3 +113,25 @@ def test_every_statement_has_its_compulsory_bytes():
     assert "bytes    O 320, X 320: each at least once" in sections(lowered.explain())["statements"]
     diagonal = lower("def d(float(N, N) X) -> (O) { O(i) = X(i, i) }", {"N": 8})
     assert "bytes    O 32, X 32: each" in sections(diagonal.explain())["statements"]
+
+
+def test_what_is_measured_stands_beside_the_estimate():
+    op = polyc.compile(MATMUL_NT)
+    a, b = np.ones((40, 30), np.float32), np.ones((20, 30), np.float32)
+    found = op.measure(a, b)
+    assert found.operations == 2 * 40 * 20 * 30
+    assert found.argument_bytes == a.nbytes + b.nbytes + 4 * 40 * 20
+    assert found.one_thread > 0 and found.all_threads > 0 and found.cycles == found.one_thread * found.clock
+    assert (found.missed_bytes is None) == bool(found.why_not_counted)
+    text = str(found)
+    assert ("GFLOP/s" in text and "one thread" in text and "bytes of inputs" in text) or "as the processor counts" in text
+
+
+def test_bound_and_named_inputs_are_measured_too():
+    op = polyc.compile(MATMUL_NT).bind(B=np.ones((20, 30), np.float32))
+    assert op.measure(A=np.ones((40, 30), np.float32)).operations == 2 * 40 * 20 * 30
+
+
+def test_results_that_are_accumulated_into_are_measured():
+    op = polyc.compile("def f(float(N) x) -> (s) { s(i) += x(i) }")
+    assert op.measure(np.ones(8, np.float32), out=np.zeros(8, np.float32)).operations > 0
