@@ -1,0 +1,57 @@
+"""The kernels of PolyBench: results against NumPy, the rung of the scheduler that each needs, and the peer in C."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import polyc
+from benchmarks.polybench import DATASETS, KERNELS, native
+
+RUNGS = {"adi": "isl"}
+"""Kernels for which polyc's own scheduler finds no schedule, and the rung that does."""
+
+
+def as_tuple(results: Any) -> tuple[np.ndarray, ...]:
+    return results if isinstance(results, tuple) else (results,)
+
+
+def assert_equal_up_to_rounding(found: Any, expected: Any) -> None:
+    for f, e in zip(as_tuple(found), as_tuple(expected), strict=True):
+        assert f.dtype == e.dtype and f.shape == e.shape
+        np.testing.assert_allclose(f, e, rtol=0, atol=1e-12 * np.abs(e).max())
+
+
+def test_all_thirty_are_there() -> None:
+    assert len(KERNELS) == 30
+    for kernel in KERNELS.values():
+        assert all(len(values) == len(DATASETS) and sorted(values) == list(values) for values in kernel.sizes.values())
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernel_computes_what_numpy_does(name: str) -> None:
+    kernel = KERNELS[name]
+    inputs = kernel.inputs("MINI")
+    operator = polyc.compile(kernel.source)
+    assert_equal_up_to_rounding(operator(**inputs), kernel.reference(**inputs))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernel_is_scheduled_by_the_rung_that_is_known(name: str) -> None:
+    kernel = KERNELS[name]
+    remarks = polyc.compile(kernel.source).lower(*kernel.inputs("MINI").values()).remarks
+    (proved,) = (r.message for r in remarks if r.pass_name == "schedule" and r.kind == "passed")
+    assert proved == f"{RUNGS.get(name, 'ilp')}: proved by value and by storage"
+
+
+@pytest.mark.skipif(native.find_compiler() is None, reason="no C compiler")
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernel_in_c_computes_what_numpy_does(name: str) -> None:
+    kernel = KERNELS[name]
+    inputs = kernel.inputs("MINI")
+    expected = as_tuple(kernel.reference(**inputs))
+    found = tuple(np.full_like(e, -1) for e in expected)
+    native.call(kernel, kernel.sizes_of("MINI"), inputs, found)
+    assert_equal_up_to_rounding(found, expected)
