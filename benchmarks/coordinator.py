@@ -151,11 +151,18 @@ def cpu_nanoseconds(pid: int) -> int:
     return total
 
 
-def exact_result(workload: Workload) -> np.ndarray:
-    """The result in float64."""
+def exact_results(workload: Workload) -> tuple[np.ndarray, ...]:
+    """The results, computed from float64 inputs (integers as they are)."""
     inputs = workload.inputs()
     wide = {n: a.astype(np.float64) if a.dtype.kind == "f" else a for n, a in inputs.items()}
-    return np.asarray(workload.exact(**wide))
+    results = workload.exact(**wide)
+    return tuple(map(np.asarray, results)) if isinstance(results, tuple) else (np.asarray(results),)
+
+
+def exact_result(workload: Workload) -> np.ndarray:
+    """The only result of a workload that has one."""
+    (result,) = exact_results(workload)
+    return result
 
 
 def busy_seconds() -> float:
@@ -169,10 +176,10 @@ def busy_seconds() -> float:
 
 @contextlib.contextmanager
 def reference_file(workload: Workload) -> Iterator[Path]:
-    """The exact result in a temporary file that workers load."""
+    """The exact results in a temporary file that workers load."""
     with tempfile.TemporaryDirectory(prefix="polyc-bench-") as folder:
-        path = Path(folder) / "exact.npy"
-        np.save(path, exact_result(workload))
+        path = Path(folder) / "exact.npz"
+        np.savez(path, *exact_results(workload))
         yield path
 
 

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks import engines, environments, roofline
+from benchmarks.polybench import native
 from benchmarks.workload import Arrays, Workload
 
+Out = np.ndarray | tuple[np.ndarray, ...] | None
 Run = Callable[[int], Any]
 """Runs that many repetitions; returns the last result (for a roofline, None)."""
 
@@ -22,7 +24,7 @@ ROOFS = ("stream", "fma")
 SUBJECTS = ("polyc", "polyc_bound")
 """polyc with everything given at each call, and with the workload's weights bound beforehand."""
 
-PEERS = ("numpy", "torch", "opt_einsum", "torch_compile", "torch_blocked", "jax", "onnxruntime")
+PEERS = ("numpy", "torch", "opt_einsum", "torch_compile", "torch_blocked", "jax", "onnxruntime", "cc")
 """Everything that there is to compare with; most of it is set up by ``make peers``."""
 
 
@@ -39,11 +41,15 @@ def cores() -> list[int]:
 
 def interpreter(side: str) -> str | None:
     """The interpreter that runs the side, or None where its package is nowhere installed."""
+    if side == "cc":
+        return sys.executable if native.find_compiler() else None
     return sys.executable if side in (*ROOFS, *SUBJECTS) else environments.find_interpreter(side)
 
 
-def build(side: str, workload: Workload, arrays: Arrays, out: np.ndarray | None, threads: int) -> Run:
-    """A callable for repetitions on `side`; `out` is reused by every repetition, or None for a fresh result each time."""
+def build(side: str, workload: Workload, arrays: Arrays, out: Out, threads: int) -> Run:
+    """A callable for repetitions on `side`.
+
+    `out` (a tuple where there are several results) is reused by every repetition; None for fresh results each time."""
     match side:
         case "polyc" | "polyc_bound":
             return _build_polyc(workload, arrays, out, threads, workload.weights if side == "polyc_bound" else ())
@@ -65,6 +71,8 @@ def build(side: str, workload: Workload, arrays: Arrays, out: np.ndarray | None,
             return repeat(engines.build_jax(workload, arrays))
         case "onnxruntime":
             return repeat(engines.build_onnxruntime(workload, arrays, out, threads))
+        case "cc":
+            return _bind(workload.peers[side], native, out, arrays)
         case _:
             return _bind(workload.peers[side], importlib.import_module(side), out, arrays)
 
@@ -93,7 +101,7 @@ def make_operator(workload: Workload) -> Any:
     return polyc.compile(workload.source)
 
 
-def _build_polyc(workload: Workload, arrays: Arrays, out: np.ndarray | None, threads: int, bound: tuple[str, ...]) -> Run:
+def _build_polyc(workload: Workload, arrays: Arrays, out: Out, threads: int, bound: tuple[str, ...]) -> Run:
     import polyc
 
     polyc.set_num_threads(threads)

@@ -45,8 +45,9 @@ class Convolution:
 class Workload:
     """One computation.
 
-    `source` is ``.tc`` text or an einsum's subscripts.  `exact` computes the result from float64 inputs.  `flops` and the byte
-    counts are those of the mathematics: every input read once, every output written once, temporaries never in memory.
+    `source` is ``.tc`` text or an einsum's subscripts.  `exact` computes the result (or a tuple of them) from float64 inputs.
+    `flops` and the byte counts are those of the mathematics: every input read once, every output written once, temporaries
+    never in memory.
     `tolerance` bounds ``|result - exact| / max(|exact|)`` over all elements.
     """
 
@@ -55,7 +56,7 @@ class Workload:
     notation: Literal["tc", "einsum"]
     source: str
     make_inputs: Callable[[np.random.Generator], Arrays]
-    exact: Callable[..., np.ndarray]
+    exact: Callable[..., np.ndarray | tuple[np.ndarray, ...]]
     flops: float
     bytes_read: float
     bytes_written: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,20 @@ class Kernel:
     def source(self) -> str:
         """The ``.tc`` text."""
         return (Path(__file__).parent / f"{self.name}.tc").read_text()
+
+    def shapes(self, dataset: str) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+        """Shapes of the parameters and of the results, as the head of the text declares them."""
+        sizes = self.sizes_of(dataset)
+        head = self.source[self.source.index("def ") : self.source.index("{")]
+        before, after = head.split("->")
+        declared = (re.findall(r"(?:double|int32)(?:\(([^)]*)\))? \w", part) for part in (before, after))
+        parameters, results = ([tuple(sizes[n] for n in re.findall(r"\w+", dims)) for dims in part] for part in declared)
+        return parameters, results
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element of its arrays."""
+        return 4 if "int32" in self.source else 8
 
     def sizes_of(self, dataset: str) -> Sizes:
         """PolyBench's sizes of a dataset."""

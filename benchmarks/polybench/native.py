@@ -25,6 +25,15 @@ def find_compiler() -> str | None:
     return shutil.which("clang") or shutil.which("gcc")
 
 
+def version() -> str | None:
+    """The compiler's first line about itself."""
+    compiler = find_compiler()
+    if compiler is None:
+        return None
+    said = subprocess.run([compiler, "--version"], check=False, capture_output=True, text=True).stdout
+    return said.partition("\n")[0] or None
+
+
 @functools.cache
 def load() -> ctypes.CDLL:
     """The shared object, compiled once for this text and compiler.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import polyc
+from benchmarks import coordinator, sides
 from benchmarks.polybench import DATASETS, KERNELS, native
+from benchmarks.worker import prepare
+from benchmarks.workloads import WORKLOADS
 
 RUNGS = {"adi": "isl"}
 """Kernels for which polyc's own scheduler finds no schedule, and the rung that does."""
@@ -28,6 +32,15 @@ def test_all_thirty_are_there() -> None:
     assert len(KERNELS) == 30
     for kernel in KERNELS.values():
         assert all(len(values) == len(DATASETS) and sorted(values) == list(values) for values in kernel.sizes.values())
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_declared_shapes_are_those_of_the_arrays(name: str) -> None:
+    kernel = KERNELS[name]
+    inputs = kernel.inputs("MINI")
+    results = as_tuple(kernel.reference(**inputs))
+    assert kernel.shapes("MINI") == ([a.shape for a in inputs.values()], [r.shape for r in results])
+    assert {a.itemsize for a in results} == {kernel.itemsize}
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -55,3 +68,17 @@ def test_kernel_in_c_computes_what_numpy_does(name: str) -> None:
     found = tuple(np.full_like(e, -1) for e in expected)
     native.call(kernel, kernel.sizes_of("MINI"), inputs, found)
     assert_equal_up_to_rounding(found, expected)
+
+
+@pytest.mark.parametrize("side", ["polyc", "numpy", "cc"])
+def test_runner_checks_every_result(side: str) -> None:
+    workload = WORKLOADS["polybench_bicg_medium"]  # two results, of different sizes
+    if sides.interpreter(side) is None:
+        pytest.skip(f"no {side}")
+    with coordinator.reference_file(workload) as exact:
+        run, ready = prepare(workload, {"side": side, "threads": 1, "fresh": False, "exact": str(exact)})
+        assert ready["error"] <= workload.tolerance and len(run(1)) == 2
+    wrong = replace(workload, exact=lambda **inputs: (workload.exact(**inputs)[0], 1 + workload.exact(**inputs)[1]))
+    with coordinator.reference_file(wrong) as exact:
+        _, ready = prepare(workload, {"side": side, "threads": 1, "fresh": True, "exact": str(exact)})
+        assert ready["error"] > 1e-3
