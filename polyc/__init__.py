@@ -17,7 +17,7 @@ Say what is computed; polyc decides how::
 from typing import TYPE_CHECKING, Any
 
 from polyc import memory
-from polyc.api import Operator, compile, einsum, einsum_operator, indices, op, rearrange, reduce, repeat
+from polyc.api import Operator, compile, einsum, einsum_operator, indices, monoid, op, rearrange, reduce, repeat
 from polyc.api.names import bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, where
 from polyc.config import VERSION as __version__
 from polyc.config import Options
@@ -77,6 +77,7 @@ __all__ = [
     "i64",
     "indices",
     "memory",
+    "monoid",
     "op",
     "rearrange",
     "reduce",

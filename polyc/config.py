@@ -25,6 +25,8 @@ class Options:
     """False keeps every reduction in the order of the source (one accumulator, no vector or parallel reduction)."""
     online_softmax: bool = True
     """Sum exponentials under their maximum in blocks, where rows are too long for a cache (docs/rewriting.md)."""
+    single_pass_moments: bool = True
+    """Sum squared deviations from the mean in the pass of the mean, where rows are too long for a cache (docs/rewriting.md)."""
     scheduler: str = "ilp"
     """"ilp", "isl" (isl's own scheduler) or "source" (the order of the source): the first rung of the ladder."""
     inline: bool = True

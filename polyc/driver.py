@@ -261,12 +261,13 @@ def _rewrite_program(
     from polyc.scheduler.conversions import hoist_conversions
     from polyc.scheduler.inline import inline_producers
     from polyc.scheduler.merge_indices import merge_indices
+    from polyc.scheduler.monoids import lower_monoids
     from polyc.scheduler.positions import block_positions
     from polyc.scheduler.rewriting import rewrite_algebra
     from polyc.scheduler.split import split_reductions
     from polyc.scheduler.unit_indices import drop_unit_indices
 
-    remarks: list[Remark] = []
+    program, ranges, remarks = lower_monoids(program, ranges, options.reassociate)
     if options.reassociate:
         program, ranges, found = block_positions(program, ranges)
         remarks += found
@@ -474,7 +475,7 @@ def __getattr__(name: str) -> Any:
         from polyc.frontends import tc
 
         return getattr(tc, name)
-    if name in ("read_function", "read_signature", "Index", "indices"):
+    if name in ("read_function", "read_signature", "Index", "UserMonoid", "indices"):
         from polyc.frontends import python
 
         return getattr(python, name)

@@ -64,6 +64,7 @@ def explain_statements(lowered: Lowered) -> str:
     """Per statement: ranges of its indices, the loops around it, why this vector and this tile, what was packed for it."""
     from polyc.scheduler.accesses import UNKNOWN_EXTENT
     from polyc.scheduler.describe import describe_loops, describe_register_tile, describe_vector
+    from polyc.scheduler.describe_contraction import compulsory_bytes
 
     lines = []
     for s in lowered.scop.statements:
@@ -76,11 +77,26 @@ def explain_statements(lowered: Lowered) -> str:
             ("vector", describe_vector(lowered.plan, s)),
             ("tile", describe_register_tile(lowered.plan, s, lowered.target)),
         ]
+        touched = compulsory_bytes(s, lowered.scop)
+        facts.append(("bytes", f"{', '.join(f'{name} {n}' for name, n in touched.items())}: each at least once"))
         facts += [(r.pass_name, r.message) for r in lowered.remarks if r.statement == s.name and r.pass_name != "schedule"]
         lines += [f"  {title:8} {text}" for title, text in facts if text is not None]
     if any(not isinstance(e, Const) for s in lowered.scop.statements for e in s.extents.values()):
         lines.append(f"sizes that are not given count as {UNKNOWN_EXTENT} in these estimates")
     return "\n".join(lines) + "\n"
+
+
+def explain_contractions(lowered: Lowered) -> str:
+    """Per contraction: roles of the indices, register tile, copies, blocks, and estimated cycles and bytes."""
+    from polyc.scheduler.describe_contraction import describe_contraction
+
+    lines = []
+    for name, choice in lowered.choices.items():
+        s = lowered.scop.statement(name)
+        lines.append(format_statement(s.origin))
+        facts = describe_contraction(choice, s, lowered.scop, lowered.target)
+        lines += [f"  {title:8} {text}" for title, text in facts]
+    return "".join(f"{line}\n" for line in lines)
 
 
 def explain(lowered: Lowered) -> str:
@@ -101,6 +117,7 @@ def explain(lowered: Lowered) -> str:
         ("dependences", "".join(f"{f.source} -> {f.sink} through {f.tensor}: {f.relation}\n" for f in flows)),
         ("schedule", format_rows(lowered.rows, lowered.scop) + "\n"),
         ("statements", explain_statements(lowered)),
+        ("contractions", explain_contractions(lowered)),
         ("decisions", "".join(f"{remark}\n" for remark in lowered.remarks)),
         ("storage", "".join(f"{line}\n" for line in describe_storage(lowered.storage, lowered.scop))),
         (f"loops for {lowered.target.name}", format_loops(lowered.nest)),

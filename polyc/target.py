@@ -22,6 +22,9 @@ class Target:
     has_masks: bool
     """Masked loads and stores of 32 and 64 bit elements at full speed (AVX-512)."""
     has_gather: bool
+    spare_registers: int = 0
+    """Vector registers that a register tile leaves to the code generator: the product where multiply and add are two
+    instructions, and on AArch64 broadcasts of which LLVM loads several ahead."""
     fma_latency: int = 4
     fma_per_cycle: int = 2
     cores: int = 2
@@ -46,12 +49,14 @@ _V3 = _V2 + ",+avx,+avx2,+fma,+bmi,+bmi2,+f16c,+lzcnt,+movbe"
 _V4 = _V3 + ",+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"
 _TRIPLE = "x86_64-unknown-linux-gnu"
 
-X86_64_V2 = Target("x86-64-v2", _TRIPLE, "x86-64-v2", _V2, 128, 16, False, False, False)
+X86_64_V2 = Target("x86-64-v2", _TRIPLE, "x86-64-v2", _V2, 128, 16, False, False, False, 1)
 X86_64_V3 = Target("x86-64-v3", _TRIPLE, "x86-64-v3", _V3, 256, 16, True, False, True)
 X86_64_V4 = Target("x86-64-v4", _TRIPLE, "x86-64-v4", _V4, 512, 32, True, True, True)
-BASELINE = Target("generic", _TRIPLE, "generic", "", 128, 16, False, False, False)
+BASELINE = Target("generic", _TRIPLE, "generic", "", 128, 16, False, False, False, 1)
 
-AARCH64 = Target("aarch64", "aarch64-unknown-linux-gnu", "generic", "+neon,+fp-armv8", 128, 32, True, False, False, l1=64 << 10)
+AARCH64 = Target(
+    "aarch64", "aarch64-unknown-linux-gnu", "generic", "+neon,+fp-armv8", 128, 32, True, False, False, 2, l1=64 << 10
+)
 """NEON as every 64-bit ARM core has it: no masks and no gathers, but twice the registers of SSE and AVX."""
 
 PINNED: dict[str, Target] = {t.name: t for t in (X86_64_V2, X86_64_V3, X86_64_V4)}

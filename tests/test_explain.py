@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import polyc
 from polyc.config import Options
+from polyc.scheduler.register_use import register_use
 from tests.golden.programs import ATTENTION, CONV, DOT, GELU, LAYERNORM, MATMUL_NT, SOFTMAX
 from tests.scheduler.support import lower
 
@@ -13,7 +16,7 @@ SUMMARIES = {
     "conv": (
         CONV,
         {"B": 1, "C": 64, "H": 58, "W": 58, "F": 64, "KH": 3, "KW": 3},
-        "parallel y(56); tile f 6 x x 64, vectors of 16; folded T",
+        "parallel y(56); tile x 14 x f 32, vectors of 16; packed K; folded T",
     ),
     "gelu": (GELU, {"M": 512, "N": 3072}, "parallel m(512); vectors of 16 along n; inlined 1"),
     "one point": ("def f(float x, float y) -> (s) { s = x * y }", {}, "no loops"),
@@ -27,7 +30,7 @@ def test_summaries(name):
 
 
 def test_the_summary_names_what_is_packed_and_summed_in_parts():
-    assert "packed B" in lower(MATMUL_NT, {"M": 256, "K": 512, "N": 384}).summary()
+    assert "packed A" in lower(MATMUL_NT, {"M": 256, "K": 512, "N": 384}).summary()
     assert "sum in parts" in lower(DOT, {"N": 1 << 24}).summary()
 
 
@@ -61,10 +64,13 @@ def test_statements_say_ranges_loops_vector_and_tile():
     text = sections(lowered.explain())["statements"]
     own = text.split("\nS0(")[1]
     assert "ranges   m in 0:256, n in 0:384, k in 0:512" in own
-    assert "n in vectors of 16" in own and "parallel m by 6" in own and "m unrolled" in own
-    assert "16 lanes along n: 2.0 memory operations each; along m 17.0, k 17.5; one by one 56.0" in own
-    assert "m 6 x n 64: 24 accumulators, 32 registers" in own
-    assert "each element by 256 rows" in own
+    (choice,) = lowered.choices.values()
+    (other,) = {"m", "n"} - {choice.vector}
+    assert f"{choice.vector} in vectors of 16" in own and f"{choice.tile[other]} {other} unrolled" in own
+    assert f"16 lanes along {choice.vector}: 2.0 memory operations each; along " in own and "one by one 56.0" in own
+    assert f"{other} {choice.tile[other]} x {choice.vector} {choice.tile[choice.vector]}: " in own
+    assert f"{register_use(choice).accumulators} accumulators, 32 registers" in own
+    assert "each element is used " in own
 
 
 def test_ranges_are_those_of_the_user():
@@ -83,3 +89,49 @@ def test_storage_says_what_folding_saves():
 def test_what_was_not_done_is_said_with_its_reason():
     text = lower(SOFTMAX, {"N": 4, "D": 4}).explain()
     assert "E is stored: 13 operations would be computed 2 times" in text and "one thread: " in text
+
+
+def test_contractions_say_roles_registers_cycles_and_bytes():
+    lowered = lower(MATMUL_NT, {"M": 256, "K": 512, "N": 384})
+    text = sections(lowered.explain())["contractions"]
+    (choice,) = lowered.choices.values()
+    assert "sums     k (512)" in text and "m (256)" in text and "n (384)" in text
+    assert f"columns  {choice.vector} " in text
+    assert f"{register_use(choice).registers} of 32 registers" in text
+    copied = [o.read.tensor for o, packs in _operands(choice) if packs]
+    assert all(f"{name}: " in text.split("copies")[1].split("\n")[0] for name in copied)
+    assert f"{choice.total:.3g} in all" in text and "bound    by " in text
+
+
+def _operands(choice):
+    return ((choice.row_operand, choice.packs_rows), (choice.vector_operand, choice.packs_vector))
+
+
+def test_every_statement_has_its_compulsory_bytes():
+    text = "def f(float(H, W) X) -> (O) { O(i, j) = X(i, j) + X(i + 1, j) }"
+    lowered = lower(text, {"H": 9, "W": 10})
+    assert "bytes    O 320, X 320: each at least once" in sections(lowered.explain())["statements"]
+    diagonal = lower("def d(float(N, N) X) -> (O) { O(i) = X(i, i) }", {"N": 8})
+    assert "bytes    O 32, X 32: each" in sections(diagonal.explain())["statements"]
+
+
+def test_what_is_measured_stands_beside_the_estimate():
+    op = polyc.compile(MATMUL_NT)
+    a, b = np.ones((40, 30), np.float32), np.ones((20, 30), np.float32)
+    found = op.measure(a, b)
+    assert found.operations == 2 * 40 * 20 * 30
+    assert found.argument_bytes == a.nbytes + b.nbytes + 4 * 40 * 20
+    assert found.one_thread > 0 and found.all_threads > 0 and found.cycles == found.one_thread * found.clock
+    assert (found.missed_bytes is None) == bool(found.why_not_counted)
+    text = str(found)
+    assert ("GFLOP/s" in text and "one thread" in text and "bytes of inputs" in text) or "as the processor counts" in text
+
+
+def test_bound_and_named_inputs_are_measured_too():
+    op = polyc.compile(MATMUL_NT).bind(B=np.ones((20, 30), np.float32))
+    assert op.measure(A=np.ones((40, 30), np.float32)).operations == 2 * 40 * 20 * 30
+
+
+def test_results_that_are_accumulated_into_are_measured():
+    op = polyc.compile("def f(float(N) x) -> (s) { s(i) += x(i) }")
+    assert op.measure(np.ones(8, np.float32), out=np.zeros(8, np.float32)).operations > 0

@@ -6,7 +6,7 @@ import functools
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,9 @@ from polyc.runtime.arrays import argument_error, check_element_type, check_outpu
 from polyc.runtime.kernel import Kernel
 from polyc.runtime.plan_table import PlanTable, unpack
 from polyc.runtime.sizes import Formal, missing_sizes, solve_sizes
+
+if TYPE_CHECKING:
+    from polyc.api.measure import Measurement
 
 Compilable = driver.Lowered | recall.Recalled
 Made = TypeVar("Made", driver.Lowered, Compilable)
@@ -206,6 +209,14 @@ class Operator:
         results = self._result_layouts(program, sizes, layouts)
         return self._lower(recall.compile_program, program, sizes, layouts, results, (), symbolic)
 
+    def measure(self, /, *arrays: Any, out: Any = None, **named: Any) -> Measurement:
+        """Run on `arrays` until the time is known, on one thread and on all of them: ``print(op.measure(x, w))``.
+
+        Arguments are those of a call.  Results that are accumulated into change."""
+        from polyc.api.measure import measure
+
+        return measure(self, arrays, named, out)
+
     def _describe(
         self, arrays: Sequence[Any], named: Mapping[str, Any]
     ) -> tuple[Program, dict[str, int], tuple[Layout, ...] | None]:
@@ -236,6 +247,10 @@ class Operator:
                 raise bound_error(self.name, name)
         call = sort_arguments(self.name, self._input_names, self._source.sizes, self._source.constants, inputs, named)
         return replace(call, inputs=self._with_bound(call.inputs)) if self._bound else call
+
+    def sorted_inputs(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The inputs of a call in the order of `formals`, bound ones included."""
+        return tuple(self._sort(arrays, named).inputs)
 
     def _with_bound(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """All inputs in the order of the source: those of a call, and those that are bound."""

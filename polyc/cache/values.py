@@ -16,6 +16,7 @@ from polyc.ir.expr import Call, Cast, Const, Index, Pad, Read, Select, Size
 from polyc.ir.program import (
     Condition,
     Exists,
+    Monoid,
     Program,
     RangeClause,
     Reduction,
@@ -34,7 +35,7 @@ CLASSES: dict[str, type] = {
     c.__name__: c
     for c in (
         *(Const, Index, Size, Read, Pad, Call, Select, Cast),
-        *(Program, Tensor, Return, Statement, Reduction, RangeClause, Condition, Exists),
+        *(Program, Tensor, Return, Statement, Reduction, Monoid, RangeClause, Condition, Exists),
         *(Signature, ArraySpec, HostCheck, RuntimeGuard),
         *(Diagnostic, Remark, Panel),
     )

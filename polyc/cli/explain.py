@@ -9,14 +9,27 @@ from polyc.cli.common import Sizes, guard_errors, known_sizes, load_operator, so
 
 @click.command("explain")
 @source_options
+@click.option("--measure", "is_measured", is_flag=True, help="Also run it on random inputs; all sizes must be given.")
 @guard_errors
-def explain_command(source: str, entry: str | None, sizes: Sizes, target: str | None) -> None:
+def explain_command(source: str, entry: str | None, sizes: Sizes, target: str | None, is_measured: bool) -> None:
     """Show domains, dependences, schedule and tiles with their reasons, and the loops as pseudo-C.
+
+    With --measure, time, cycles, operations and bytes of a run stand at the end, on one thread and on all.
 
     \b
     Examples:
       polyc explain softmax.tc
       polyc explain softmax.tc --size N=64,D=1000 --target x86-64-v4
+      polyc explain softmax.tc --size N=64,D=1000 --measure
     """
-    text = load_operator(source, entry, target, sizes).lower(**known_sizes(sizes)).explain()
-    click.echo(text.rstrip("\n"))
+    operator = load_operator(source, entry, target, sizes)
+    measured = None
+    if is_measured:  # before anything is printed: an error leaves standard output empty
+        from polyc.cli.run import make_accumulated, make_inputs
+
+        arrays, values = make_inputs(operator.program, {}, known_sizes(sizes), 0)
+        click.echo(f"measuring {operator.name} on random inputs", err=True)
+        measured = operator.measure(*arrays, out=make_accumulated(operator.program, arrays, values, 0) or None, **values)
+    click.echo(operator.lower(**known_sizes(sizes)).explain().rstrip("\n"))
+    if measured is not None:
+        click.echo(f"\n== measured ==\n{measured}")

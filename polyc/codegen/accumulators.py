@@ -131,7 +131,8 @@ def _update_slot(state: State, ctx: Context, update: Update, frame: Frame) -> No
     # Copies and lanes that have an element of their own are dropped at its store; only those that share one need a blend.
     shared = tuple(p for p in ctx.predicates[len(frame.context.predicates) :] if not (p.variable and p.variable in names))
     old = fn.effect_value(f"load {type}, {access}", _scalar(type), lanes)
-    new = fn.splat(apply_update(state, ctx, update, lambda: old), lanes)
+    inner = replace(ctx, has_loose_lanes=own_lane and buffer.dtype.is_float)
+    new = fn.splat(apply_update(state, inner, update, lambda: old), lanes)
     scalar, mask = eval_predicates(state, replace(ctx, predicates=shared))
     condition = fn.and_(scalar, mask)
     if condition is not None:

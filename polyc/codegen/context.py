@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from polyc.codegen.accumulators import Frame
 
 
+WORKSPACES = ("shared", "thread")
+"""Spaces of buffers in the workspace: behind each element there is memory for the rest of a vector."""
+
+
 @dataclass(frozen=True, slots=True)
 class Predicate:
     """A condition under which the code at hand runs.
@@ -42,6 +46,8 @@ class Context:
     lanes: int = 1
     copy: int = 0
     predicates: tuple[Predicate, ...] = ()
+    has_loose_lanes: bool = False
+    """Lanes beyond the bound may hold anything: what they compute is dropped."""
     is_remainder: bool = False
     """In the scalar rest of a vector loop: loops inside run as they did under the vectors, one by one."""
 

@@ -14,7 +14,7 @@ import numpy as np
 from polyc.codegen import shuffles, vectors
 from polyc.codegen.arithmetic import emit_cast, emit_operator
 from polyc.codegen.builder import Val, float_val, int_val, llvm_type, vector_const
-from polyc.codegen.context import Context, Predicate, State
+from polyc.codegen.context import WORKSPACES, Context, Predicate, State
 from polyc.codegen.linear import (
     LANE,
     Linear,
@@ -305,6 +305,8 @@ def load_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[E
     """The element under the predicates of `ctx`; where they fail nothing is read and the value is `other` or 0."""
     fn, dtype = state.fn, buffer.dtype
     names = set().union(*(index_names(s) for s in subscripts)) if subscripts else set()
+    if ctx.has_loose_lanes and buffer.space in WORKSPACES and dtype.is_float and not state.target.has_masks:
+        names -= {ctx.lane}  # without masks a guarded lane costs a branch, and the memory is there
     guard = eval_predicates(state, ctx, names)
     if buffer.space == "register":
         guard = (None, None)  # the whole slot exists

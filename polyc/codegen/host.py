@@ -38,6 +38,7 @@ def host_target() -> Target:
         has_fma=base.has_fma,
         has_masks=base.has_masks,
         has_gather=base.has_gather,
+        spare_registers=base.spare_registers,
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         l1=sizes.get(1, base.l1),
         l2=sizes.get(2, base.l2),

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from polyc.codegen import vectors
 from polyc.codegen.builder import Function, Module, Val, float_val, int_val
-from polyc.codegen.context import Context, State
+from polyc.codegen.context import WORKSPACES, Context, State
 from polyc.codegen.expressions import eval_expr
 from polyc.codegen.openmp import argument_text
 from polyc.codegen.statements import emit_body
@@ -132,6 +132,8 @@ def _emit_workspace(nest: LoopNest, module: Module) -> None:
     _, shared, per_thread = _layout_workspace(fn, nest, params)
     threads = fn.convert("sext", fn.intrinsic("smax", Val("%threads", "i32"), int_val(1, "i32")), "i64")
     total = fn.binary("add", shared, fn.binary("mul", threads, per_thread))
+    if any(b.space in WORKSPACES for b in nest.buffers):  # room for a last vector that sticks out
+        total = fn.binary("add", total, int_val(_WORKSPACE_ALIGN))
     estimate = _estimate_bytes(fn, nest, params)
     if estimate is not None:
         is_huge = fn.compare("fcmp ogt", estimate, float_val(2.0**48, "double"))

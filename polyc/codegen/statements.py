@@ -31,6 +31,7 @@ from polyc.codegen.openmp import emit_parallel
 from polyc.codegen.scans import emit_scan, find_scan
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Select, int_const, reads, simplify_int, walk
 from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update
+from polyc.target import Target
 
 
 def emit_body(state: State, ctx: Context, body: tuple[Node, ...]) -> None:
@@ -206,7 +207,7 @@ def _with_frame(state: State, ctx: Context, loop: Loop, run: Callable[[], None])
 
 def _emit_serial(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val) -> None:
     state.invalidate_all()
-    unroll = _count_unrolled(loop, state.target.n_registers) if state.held else 1
+    unroll = _count_unrolled(loop, state.target) if state.held else 1
     if unroll > 1 and lower.is_const and upper.is_const and unroll == int(upper.ref) - int(lower.ref) and _has_test_of(loop):
         # The copies are written here instead of by LLVM: a mask that is known to be full is no mask.
         for i in range(int(lower.ref), int(upper.ref)):
@@ -222,17 +223,19 @@ MAX_UNROLLED = 80
 """Updates of accumulators in a loop that is unrolled completely, its loops inside included."""
 
 
-def _count_unrolled(loop: Loop, registers: int) -> int:
+def _count_unrolled(loop: Loop, target: Target) -> int:
     """Iterations of a loop over accumulators to put into one: all of a short loop, two of a long one.
 
     A tile that fills the registers is never unrolled: loads that move up between the iterations would spill it (windows of
-    3 over 28 accumulators ran at 60 % of their speed)."""
+    3 over 28 accumulators ran at 60 % of their speed).  So would half of the registers where products take one as well, or
+    where each row is one vector: there LLVM lets every multiply-add overwrite a broadcast."""
     updates = _count_updates(loop.body)
     trip = None
     if isinstance(loop.upper, Const) and isinstance(loop.lower, Const):
         trip = int(loop.upper.value) - int(loop.lower.value)
     held = _count_updates(loop.body, with_serial=False)
-    if updates is None or held is None or held > registers // 2:
+    room = target.n_registers // 2 - (not target.has_fma or _count_vectors(loop.body) == 1)
+    if updates is None or held is None or held > room:
         return 1
     if trip is not None and 1 < trip * updates <= MAX_UNROLLED and loop.step == 1:
         return trip
@@ -255,6 +258,16 @@ def _has_test_of(loop: Loop) -> bool:
         )
 
     return visit(loop.body)
+
+
+def _count_vectors(body: tuple[Node, ...]) -> int:
+    """The most vectors in one vector loop of `body`."""
+    found = 0
+    for node in body:
+        if isinstance(node, Loop):
+            own = -(-node.max_trip // node.lanes) if node.kind == "vector" and node.max_trip is not None else 0
+            found = max(found, own, _count_vectors(node.body))
+    return found
 
 
 def _count_updates(body: tuple[Node, ...], with_serial: bool = True) -> int | None:

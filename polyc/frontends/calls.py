@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from polyc.diagnostics import Diagnostic, Span
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, int_const, reads, rewrite, substitute, walk
-from polyc.ir.program import Condition, Exists, Program, RangeClause, Reduction, Return, Statement, Tensor, Where
+from polyc.ir.program import Condition, Exists, Program, RangeClause, Return, Statement, Tensor, Where
 from polyc.ir.program import element_names as name_elements
 from polyc.ir.simplify import define_sizes, simplify
 from polyc.ir.types import DType
@@ -366,7 +366,7 @@ class _Splice:
         reduction = s.reduction
         if reduction is not None:
             old, new = s.element_names, name_elements(target, subscripts)
-            reduction = Reduction(reduction.op, self._expr(reduction.init, dict(zip(old, new, strict=True))))
+            reduction = replace(reduction, init=self._expr(reduction.init, dict(zip(old, new, strict=True))))
         return replace(
             s,
             target=target,

@@ -138,6 +138,8 @@ def _table() -> dict[str, Operator]:
     for name in "atan2 copysign fdim fmod hypot rhypot nextafter remainder".split():
         table[name] = Operator(2, "float")
     table["fma"] = Operator(3, "float")
+    # what a user's monoid combines: one operand or more, of any types; worth the first (see `program.Reduction`)
+    table["tuple"] = Operator(1, "same")
     return table
 
 

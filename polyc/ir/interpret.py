@@ -8,13 +8,14 @@ It shares no code with range inference, scheduler or code generation, so that it
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic, RangeError
-from polyc.ir.expr import Expr, Index, Read, Size, evaluate, walk
+from polyc.ir.expr import Expr, Index, Read, Size, evaluate, rewrite, walk
 from polyc.ir.halves import narrow, round_to, widen
 from polyc.ir.interpret_ranges import (
     Box,
@@ -37,7 +38,7 @@ from polyc.ir.interpret_values import (
     split_box,
 )
 from polyc.ir.numeric import REDUCE, quiet
-from polyc.ir.program import Program, Statement
+from polyc.ir.program import Monoid, Program, Statement, tuple_components
 from polyc.ir.types import DType
 
 
@@ -267,11 +268,56 @@ def _run_statement(s: Statement, scope: Scope, box: Box, region: Array, before: 
         for piece in split_box(box):
             _combine_piece(s, scope, piece, before)
         return before
+    if s.reduction.monoid is not None:
+        np.copyto(before, _fold_tuples(s, s.reduction.monoid, scope, box, before.shape), where=region)
+        return before
     target = _evaluate_initial(s, scope, accumulator_type(dtype, s.reduction.op))
     for piece in split_box(box):
         _combine_piece(s, scope, piece, target)
     np.copyto(before, target.astype(dtype, copy=False), where=region)
     return before
+
+
+def _fold_tuples(s: Statement, monoid: Monoid, scope: Scope, box: Box, shape: tuple[int, ...]) -> Array:
+    """The component of a user's monoid that `s` writes, point after point."""
+    assert s.reduction is not None
+    states = [np.full(shape, c.value, numpy_type(c.dtype, scope.float_as)) for c in monoid.identity]
+    for piece in split_box(box):
+        local = enter_box(scope, piece)
+        extents = tuple(upper - lower for lower, upper in piece.values())
+        for condition in execution_conditions(s):
+            local = restrict_scope(local, evaluate_points(condition, local))
+        here = _slices(s.subscripts, piece, scope.ranges[s.target])
+        order = [list(piece).index(e.name) for e in s.subscripts if isinstance(e, Index)]
+        order += [k for k in range(len(extents)) if k not in order]
+        values = []
+        for expr, constant in zip(tuple_components(s), monoid.identity, strict=True):
+            value = np.broadcast_to(evaluate_points(expr, local), extents)
+            if local.mask is not None:
+                value = np.where(np.broadcast_to(local.mask, extents), value, np.asarray(constant.value, value.dtype))
+            rows = value.transpose(order)
+            values.append(rows.reshape((*rows.shape[: len(shape)], prod(rows.shape[len(shape) :]))))
+        for point in range(values[0].shape[-1]):
+            old = [state[here] for state in states]
+            new = combine_arrays(monoid, old, [v[..., point] for v in values], scope)
+            for state, value in zip(states, new, strict=True):
+                state[here] = value
+    return states[s.reduction.component]
+
+
+def combine_arrays(monoid: Monoid, left: list[Array], right: list[Array], scope: Scope) -> list[Array]:
+    """``left ∘ right`` element by element, for arrays of one shape."""
+    shape = left[0].shape
+    axes = {f"axis.{d}": np.arange(n).reshape([-1 if k == d else 1 for k in range(len(shape))]) for d, n in enumerate(shape)}
+    arrays = {f"{side}.{k}": a for side, group in (("left", left), ("right", right)) for k, a in enumerate(group)}
+    interval = tuple((0, n) for n in shape)
+    local = Scope(axes, {}, arrays, dict.fromkeys(arrays, interval), monoid.types, {n: n for n in arrays}, scope.float_as)
+    subscripts = tuple(map(Index, axes))
+
+    def read(node: Expr) -> Expr | None:
+        return replace(node, subscripts=subscripts) if isinstance(node, Read) else None
+
+    return [np.broadcast_to(evaluate_points(rewrite(r, read), local), shape) for r in monoid.results]
 
 
 def _evaluate_initial(s: Statement, scope: Scope, dtype: np.dtype) -> Array:

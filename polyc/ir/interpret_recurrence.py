@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from polyc.diagnostics import Diagnostic, RangeError
+from polyc.diagnostics import Diagnostic, RangeError, UnsupportedError
 from polyc.ir.expr import Expr
 from polyc.ir.halves import round_to
 from polyc.ir.interpret import accumulator_type, check_overlap, check_written, find_region, neutral
@@ -26,7 +26,7 @@ from polyc.ir.interpret_values import (
     restrict_scope,
 )
 from polyc.ir.numeric import REDUCE
-from polyc.ir.program import Statement
+from polyc.ir.program import Statement, describe_monoid_recurrence
 
 _EVALUATED_AT_ONCE = 1 << 18
 
@@ -68,6 +68,8 @@ def run_recurrence(component: Component, scope: Scope, tensors: dict[str, Array]
         state.sums[version] = np.zeros(shape, np.result_type(dtype, *types))
         state.open[version] = np.zeros(shape, np.int64)
         for s in writers:
+            if s.reduction is not None and s.reduction.monoid is not None:
+                raise UnsupportedError(describe_monoid_recurrence(s))
             region = find_region(s, scope, ranges.statements[s.name], len(writers) == 1)
             check_overlap(s, scope, region, written)
             written |= region

@@ -123,6 +123,7 @@ APPLY: dict[str, Callable[..., Array]] = {name: getattr(np, name) for name in _S
 """The meaning of each operator; the keys are those of `expr.OPERATORS`."""
 
 APPLY |= {
+    "tuple": lambda first, *others: first,
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,

@@ -15,12 +15,12 @@ version alone and reduces has the whole version as its region.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from polyc.diagnostics import Source, Span
-from polyc.ir.expr import Expr, Index, substitute, walk
+from polyc.diagnostics import Diagnostic, Source, Span
+from polyc.ir.expr import Call, Const, Expr, Index, Read, rewrite, substitute, walk
 from polyc.ir.types import DType
 
 
@@ -80,11 +80,62 @@ Where = RangeClause | Condition | Exists
 
 
 @dataclass(frozen=True, slots=True)
+class Monoid:
+    """A user's way to combine tuples of numbers.  That it is associative and commutative is the user's promise.
+
+    `results[k]` is component k of ``left ∘ right``: an expression over reads of rank 0, ``left.0``, …, ``right.0``, ….
+    """
+
+    name: str
+    identity: tuple[Const, ...]
+    results: tuple[Expr, ...]
+
+    @property
+    def types(self) -> dict[str, DType]:
+        """Element types of the operands."""
+        return {f"{side}.{k}": c.dtype for side in ("left", "right") for k, c in enumerate(self.identity)}
+
+    def combine(self, left: Sequence[Expr], right: Sequence[Expr]) -> tuple[Expr, ...]:
+        """The components of ``left ∘ right``."""
+        values = {f"{side}.{k}": e for side, es in (("left", left), ("right", right)) for k, e in enumerate(es)}
+        return tuple(rewrite(r, lambda node: values[node.tensor] if isinstance(node, Read) else None) for r in self.results)
+
+
+@dataclass(frozen=True, slots=True)
 class Reduction:
-    """A commutative monoid of `expr.MONOIDS` and the initial value: an expression over `Statement.element_names`."""
+    """A commutative monoid of `expr.MONOIDS` and the initial value: an expression over `Statement.element_names`.
+
+    With `monoid` (`op` is then "combine") the target is one `component` of what the user's monoid makes of tuples; the initial
+    value is its identity, and the statement's value a call of "tuple": this component first, the others in order behind it.
+    """
 
     op: str
     init: Expr
+    monoid: Monoid | None = None
+    component: int = 0
+
+
+def order_components(values: Sequence[Expr], component: int) -> tuple[Expr, ...]:
+    """The operands of "tuple" for one component."""
+    return (values[component], *values[:component], *values[component + 1 :])
+
+
+def describe_monoid_recurrence(s: Statement) -> Diagnostic:
+    """The error where a user's monoid combines what depends on its result."""
+    assert s.reduction is not None
+    assert s.reduction.monoid is not None
+    message = f"{s.reduction.monoid.name} combines values that depend on its own result"
+    help = "write the recurrence out, element by element, or combine what is computed before"
+    return Diagnostic("unsupported-monoid-recurrence", message, s.span, help)
+
+
+def tuple_components(s: Statement) -> tuple[Expr, ...]:
+    """The components, in order, that a statement with a user's monoid combines."""
+    assert s.reduction is not None
+    assert isinstance(s.value, Call)
+    own, *others = s.value.args
+    k = s.reduction.component
+    return (*others[:k], own, *others[k:])
 
 
 @dataclass(frozen=True, slots=True)

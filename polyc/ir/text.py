@@ -116,11 +116,15 @@ def format_statement(s: Statement) -> str:
     """One line, and one more for its where clauses."""
     names = _Names(set(s.indices))
     indices = ", ".join(format_name(i) for i in s.indices)
-    operator = "=" if s.reduction is None else ASSIGNMENT[s.reduction.op]
+    monoid = None if s.reduction is None else s.reduction.monoid
+    operator = "=" if s.reduction is None else "combine=" if monoid is not None else ASSIGNMENT[s.reduction.op]
     text = f"{format_name(s.name)}({indices}): {format_name(s.target)}[{_list(s.subscripts, names)}] {operator} "
     text += _expr(s.value, names, 0)
     if s.reduction is not None:
         text += f" init {_expr(s.reduction.init, names, 0)}"
+        if monoid is not None:
+            text += f" component {s.reduction.component} of {format_name(monoid.name)}"
+            text += f"({_list(monoid.identity, names)})({_list(monoid.results, names)})"
     if s.where:
         text += "\n    where " + ", ".join(_where(w, names) for w in s.where)
     return text

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, NoReturn
 
 from polyc.diagnostics import Diagnostic, Source, Span, SyntaxErrorInSource
@@ -15,6 +15,7 @@ from polyc.ir.expr import OPERATORS, PAD_MODES, Call, Cast, Const, Expr, Index, 
 from polyc.ir.program import (
     Condition,
     Exists,
+    Monoid,
     Program,
     RangeClause,
     Reduction,
@@ -38,12 +39,12 @@ _DTYPE = "|".join(DTYPES)
 _TOKEN = re.compile(
     rf"""(?P<space>\s+|(?:(?<=\n)|^)[ ]*//[^\n]*)
     |(?P<number>(?:\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\d+|inf\b|nan\b)(?::(?:{_DTYPE})\b(?!\())?)
-    |(?P<assign>max=(?!=)|min=(?!=)|&&=|\|\|=|\+=|\*=)
+    |(?P<assign>combine=(?!=)|max=(?!=)|min=(?!=)|&&=|\|\|=|\+=|\*=)
     |(?P<name>[A-Za-z_][A-Za-z0-9_.]*|`(?:[^`\\]|\\.)*`)
     |(?P<symbol>->|//|<=|>=|==|!=|&&|\|\||[-+*/%<>!?:,=()\[\]])""",
     re.VERBOSE,
 )
-_ASSIGNMENT = {"+=": "add", "*=": "mul", "max=": "max", "min=": "min", "&&=": "and", "||=": "or"}
+_ASSIGNMENT = {"+=": "add", "*=": "mul", "max=": "max", "min=": "min", "&&=": "and", "||=": "or", "combine=": "combine"}
 _BINARY: tuple[dict[str, str], ...] = (
     {"||": "or"},
     {"&&": "and"},
@@ -225,6 +226,8 @@ def _read_statement(r: _Reader) -> Statement:
     if op is not None:
         r.expect("init")
         reduction = Reduction(op, _read_expr(r))
+        if op == "combine":
+            reduction = _read_monoid(r, reduction)
     where: list[Where] = []
     if r.accept("where"):
         where.append(_read_where(r))
@@ -233,6 +236,20 @@ def _read_statement(r: _Reader) -> Statement:
     span = start.join(r.tokens[r.position - 1].span)
     r.indices = frozenset()
     return Statement(name, target, subscripts, tuple(indices), value, reduction, tuple(where), span)
+
+
+def _read_monoid(r: _Reader, reduction: Reduction) -> Reduction:
+    r.expect("component")
+    number = _read_number(r.current, 1, r.current.span)
+    r.position += 1
+    r.expect("of")
+    name = r.name()
+    r.expect("(")
+    identity = _read_list(r, ")")
+    r.expect("(")
+    results = _read_list(r, ")")
+    constants = tuple(c for c in identity if isinstance(c, Const))
+    return replace(reduction, monoid=Monoid(name, constants, results), component=int(number.value))
 
 
 def _read_where(r: _Reader) -> Where:
@@ -337,7 +354,7 @@ def _read_call(r: _Reader) -> Expr:
     for mode in PAD_MODES:
         if token.text == f"pad_{mode}" and len(args) == 2 and isinstance(args[0], Read):
             return Pad(args[0], args[1], span, mode)
-    if token.text not in OPERATORS or len(args) != OPERATORS[token.text].arity:
+    if token.text not in OPERATORS or len(args) not in (OPERATORS[token.text].arity, len(args) * (token.text == "tuple")):
         message = f"'{token.text}' is no operator with {len(args)} operands"
         raise SyntaxErrorInSource(Diagnostic("syntax-program-text", message, token.span))
     return Call(token.text, args, span)

@@ -87,6 +87,11 @@ def _count_statement(
     if not s.has_plain_left:  # any instance may meet any element
         terms = prod(upper - lower for lower, upper in box.values())
     total = max(total, _roundings(s.reduction.init, program.types, counts, of_storage))
+    if s.reduction.monoid is not None:
+        monoid = s.reduction.monoid
+        total += max(terms, 1) * sum(
+            _roundings(r, monoid.types, dict.fromkeys(monoid.types, 0), of_storage) for r in monoid.results
+        )
     if s.reduction.op in ("add", "mul") and not of_storage:
         total += max(terms, 1)
     if s.reduction.op == "mul":

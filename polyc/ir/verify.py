@@ -124,7 +124,9 @@ def _check_statement(program: Program, s: Statement) -> Iterator[Problem]:
     is_unrounded = target.dtype.is_storage and _finds_type(s.value, program, target.dtype.computed)
     exprs.append((s.value, target.dtype.computed if is_unrounded else target.dtype, indices, "the value"))
     if s.reduction is not None:
-        if s.reduction.op not in MONOIDS:
+        if s.reduction.monoid is not None:
+            yield from _check_monoid(s, target)
+        elif s.reduction.op not in MONOIDS:
             yield f"{s.name}: {s.reduction.op} is no monoid", s.span
         elif s.reduction.op in ("and", "or") and target.dtype != BOOL:
             yield f"{s.name}: {s.reduction.op} reduces {target.dtype}, not bool", s.span
@@ -147,6 +149,24 @@ def _check_statement(program: Program, s: Statement) -> Iterator[Problem]:
         names = list(_check_names(expr, allowed, sizes, ranks))
         for text, span in names or check_expression(expr, program.types, wanted, what, s.span):
             yield f"{s.name}: {text if not names else f'{what} {text}'}", span or s.span
+
+
+def _check_monoid(s: Statement, target: Tensor) -> Iterator[Problem]:
+    assert s.reduction is not None
+    monoid, k = s.reduction.monoid, s.reduction.component
+    assert monoid is not None
+    n = len(monoid.identity)
+    is_tuple = isinstance(s.value, Call) and s.value.op == "tuple" and len(s.value.args) == n
+    if s.reduction.op != "combine" or not is_tuple or not 0 <= k < n or len(monoid.results) != n:
+        yield f"{s.name}: {monoid.name} needs {n} components", s.span
+        return
+    if not s.has_plain_left:
+        yield f"{s.name}: {monoid.name} reduces into computed subscripts", s.span
+    if s.reduction.init != monoid.identity[k]:
+        yield f"{s.name}: the initial value is not the identity of {monoid.name}", s.span
+    for constant, result in zip(monoid.identity, monoid.results, strict=True):
+        for text, span in check_expression(result, monoid.types, constant.dtype, f"a component of {monoid.name}", s.span):
+            yield f"{s.name}: {text}", span
 
 
 def _finds_type(expr: Expr, program: Program, wanted: DType) -> bool:
@@ -191,7 +211,7 @@ def _check_node(node: Expr, types: dict[str, DType]) -> Iterator[Problem]:
         case Call() if node.op not in OPERATORS:
             yield f"unknown operator {node.op}", node.span
             return
-        case Call() if len(node.args) != OPERATORS[node.op].arity:
+        case Call() if len(node.args) != OPERATORS[node.op].arity and not (node.op == "tuple" and node.args):
             yield f"{node.op} has {len(node.args)} operands", node.span
             return
     if any(isinstance(c, Call) and (c.op not in OPERATORS or not c.args) for n in children(node) for c in walk(n)):
@@ -221,6 +241,8 @@ def _check_node(node: Expr, types: dict[str, DType]) -> Iterator[Problem]:
 
 def _check_call(node: Call, operands: list[DType]) -> Iterator[Problem]:
     first = operands[0]
+    if node.op == "tuple":
+        return
     if any(t != first for t in operands):
         yield f"{node.op} mixes {' and '.join(map(str, operands))}", node.span
     elif node.op in ("and", "or", "not"):

@@ -8,6 +8,7 @@ thread, with a warning.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import ctypes.util
 import os
@@ -203,6 +204,17 @@ def set_num_threads(n: int | None) -> None:
         _state.requested = n
         if n is not None and _state.openmp is not None:
             _state.baseline = _state.openmp.max_threads()
+
+
+@contextlib.contextmanager
+def limited_to(n: int | None) -> Iterator[None]:
+    """`set_num_threads(n)` for a while."""
+    before = _state.requested
+    set_num_threads(n)
+    try:
+        yield
+    finally:
+        set_num_threads(before)
 
 
 def _read_defaults() -> None:

@@ -48,13 +48,14 @@ class View:
     strides: dict[str, int]
     elements: int
     itemsize: int
+    indices: frozenset[str]
 
     @property
     def bytes(self) -> int:
         return self.elements * self.itemsize
 
     def moves(self, index: str) -> bool:
-        return index in self.operand.indices
+        return index in self.indices
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +69,14 @@ class Contraction:
     """Stride in elements of every left index in the result."""
     lanes: int
     itemsize: int
+    left: tuple[str, ...]
+    separate_left: tuple[str, ...]
+    tested: frozenset[str]
+    """Indices that a selection of the program itself asks for."""
 
     def columns(self, vector_view: View) -> list[str]:
         other = self.views[1 - self.views.index(vector_view)]
-        return [i for i in self.s.left if vector_view.moves(i) and not other.moves(i)]
+        return [i for i in self.left if vector_view.moves(i) and not other.moves(i)]
 
     def is_worth_a_copy(self, view: View, in_place: Collection[Read]) -> bool:
         """Whether elements of an operand are read often enough for a copy to be thought of."""
@@ -101,6 +106,8 @@ class Choice:
     """Estimated cycles by what they are spent on."""
     traffic: dict[str, float] = field(default_factory=dict)
     """Bytes that come from beyond the first-level cache, by operand, and bytes copied."""
+    step: dict[str, float] = field(default_factory=dict)
+    """Cycles of one step of the tile by what it may wait for: its arithmetic and reads, and the caches that feed them."""
 
     @property
     def total(self) -> float:
@@ -126,9 +133,11 @@ def find_contraction(s: ScopStatement, scop: Scop, target: Target) -> Contractio
         if strides is None or not strides:
             return None
         elements = prod(form_extent(form, trips) for form in operand.forms)
-        views.append(View(operand, strides, elements, scop.tensors[operand.read.tensor].dtype.itemsize))
+        itemsize_of = scop.tensors[operand.read.tensor].dtype.itemsize
+        views.append(View(operand, strides, elements, itemsize_of, operand.indices))
     lanes = min(64, max(1, target.lanes(max(itemsize, *(v.itemsize for v in views)))))
-    return Contraction(s, trips, (views[0], views[1]), result, lanes, itemsize)
+    tested = frozenset(i for e in walk(s.origin.value) if isinstance(e, Select) for i in _names(e.condition))
+    return Contraction(s, trips, (views[0], views[1]), result, lanes, itemsize, s.left, s.separate_left, tested)
 
 
 def _strides(subscripts: tuple[Expr, ...], shape: list[int]) -> dict[str, int] | None:
@@ -152,12 +161,12 @@ def choose(c: Contraction, target: Target, constants: Collection[str] = (), in_p
     best: Choice | None = None
     for n, view in enumerate(c.views):
         other = c.views[1 - n]
-        rows = [i for i in c.s.left if other.moves(i) and not view.moves(i) and i in c.s.separate_left]
+        rows = [i for i in c.left if other.moves(i) and not view.moves(i) and i in c.separate_left]
         shared = bool(rows)
         if not shared:  # what the row operand does not move with shares at least its broadcasts
-            rows = [i for i in c.columns(view) if i in c.s.separate_left]
+            rows = [i for i in c.columns(view) if i in c.separate_left]
         for vector in c.columns(view):
-            if vector not in c.s.separate_left or c.trips[vector] < max(2, c.lanes // 4):
+            if vector not in c.separate_left or c.trips[vector] < max(2, c.lanes // 4):
                 continue
             for packs_vector, packs_rows in product((False, True), repeat=2):
                 if not packs_vector and abs(view.strides[vector]) != 1:
@@ -178,10 +187,13 @@ def choose(c: Contraction, target: Target, constants: Collection[str] = (), in_p
 
 
 def _tiles(c: Contraction, vector: str, rows: list[str], shared: bool, target: Target) -> Iterator[tuple[dict[str, int], int]]:
-    """Register tiles: elements of the row indices, and vectors.  Accumulators, a row of vectors and a broadcast must fit."""
+    """Register tiles: elements of the row indices, and vectors.  Accumulators, a row of vectors and a broadcast must fit beside
+    what the target needs itself, and a mask where the only tile is partial and masks take vector registers."""
     widest = min(4 if target.n_registers >= 32 else 3, ceil(c.trips[vector] / c.lanes))
     for vectors in range(1, widest + 1):
-        room = min(MAX_ROWS, (target.n_registers - vectors - 1) // vectors)
+        is_masked = not target.has_masks and c.trips[vector] < vectors * c.lanes
+        free = target.n_registers - target.spare_registers - is_masked
+        room = min(MAX_ROWS, (free - vectors - 1) // vectors)
         if not shared:
             room = min(room, FEW_ACCUMULATORS // vectors)
         yield {}, vectors
@@ -217,7 +229,7 @@ def _estimate(
         lanes //= 2  # accesses of few lanes stay within a line where wide ones with a mask straddle two
     n_rows = prod(rows.values())
     n_tiles = ceil(trips[vector] / (vectors * lanes))
-    passes = prod(ceil(trips[i] / rows.get(i, 1)) for i in c.s.left if i != vector)  # row tiles that read a panel
+    passes = prod(ceil(trips[i] / rows.get(i, 1)) for i in c.left if i != vector)  # row tiles that read a panel
     order = _reduction_order(c, other)
     straddles = any(i != vector for form in view.operand.forms if any(i == vector for i, _ in form) for i, _ in form)
     step = costs.step_cycles(n_rows if shared else 1, vectors if shared else n_rows * vectors, target, straddles)
@@ -235,12 +247,15 @@ def _estimate(
         loads = costs.stream(width if shared else n_rows * width, panel, target, stride if stride > width else 0)
     # The row operand: all of it passes by for every panel.
     broadcasts = _row_stream(c, other, rows if shared else {}, order, packs_rows, target)
-    step = max(step, loads.cycles + broadcasts.cycles)
+    waits = {"arithmetic": step, "caches": loads.cycles + broadcasts.cycles}
+    step = max(waits.values())
+    if not packs_vector and loads.rate != float("inf"):
+        step += costs.LINE_STRADDLE * vectors
     tested = 1.0
-    if (view.operand.is_padded and not packs_vector) or _is_tested(c.s, vector):
+    if (view.operand.is_padded and not packs_vector) or vector in c.tested:
         step += vectors if shared else n_rows * vectors
     if other.operand.is_padded and not packs_rows:
-        near = max((2 / max(2, ceil(trips[i] / rows.get(i, 1))) for i in other.operand.indices if i in c.s.left), default=0.0)
+        near = max((2 / max(2, ceil(trips[i] / rows.get(i, 1))) for i in other.indices if i in c.left), default=0.0)
         tested += costs.BORDER_SLOWDOWN * near
     row_stride = min((abs(c.result.get(i, 0)) for i in rows), default=0)
     store = costs.store_cycles(n_rows, vectors, lanes, abs(c.result.get(vector, 0)), row_stride, c.itemsize)
@@ -254,7 +269,7 @@ def _estimate(
         other.operand.read.tensor: 0.0 if broadcasts.rate == float("inf") else steps * broadcasts.bytes,
     }
     copied = 0.0
-    whole = {i for i in c.s.indices if not (i in c.s.left and view.moves(i) and other.moves(i))}
+    whole = {i for i in c.s.indices if not (i in c.left and view.moves(i) and other.moves(i))}
     pieces = ((view, packs_vector, vector, {*order, vector}), (other, packs_rows, order[-1], whole))
     for v, packs, last, inside in pieces:
         if packs and v.operand.read.tensor not in constants:
@@ -263,9 +278,11 @@ def _estimate(
     if copied:
         spent["copies"] = copied
     if block is not None:
-        spent["blocks"] = 0.2 * ceil(trips[block[0]] / block[1]) * prod(trips[i] for i in c.s.left)
+        spent["blocks"] = 0.2 * ceil(trips[block[0]] / block[1]) * prod(trips[i] for i in c.left)
     tile = {i: size for i, size in rows.items() if size > 1} | {vector: vectors * lanes}
-    return Choice(vector, lanes, tile, view.operand, other.operand, packs_vector, packs_rows, order, block, spent, traffic)
+    return Choice(
+        vector, lanes, tile, view.operand, other.operand, packs_vector, packs_rows, order, block, spent, traffic, waits
+    )
 
 
 def _reduction_order(c: Contraction, other: View) -> tuple[str, ...]:
@@ -333,12 +350,6 @@ def _copy_cycles(view: View, last: str, inside: set[str]) -> float:
     return costs.COPY_START + view.elements * per_element
 
 
-def _is_tested(s: ScopStatement, vector: str) -> bool:
-    """Whether a selection of the program itself asks for the vector index."""
-    tests = (e.condition for e in walk(s.origin.value) if isinstance(e, Select))
-    return any(i == vector for test in tests for i in _names(test))
-
-
 def _names(expr: Expr) -> Iterator[str]:
     return (node.name for node in walk(expr) if hasattr(node, "name"))
 
@@ -346,7 +357,7 @@ def _names(expr: Expr) -> Iterator[str]:
 def _cycles_along_reduction(c: Contraction) -> float:
     """The same with a reduction index as the vector, everything in place: lanes are summed up for every result."""
     volume = prod(c.trips[i] for i in c.s.indices)
-    results = prod(c.trips[i] for i in c.s.left)
+    results = prod(c.trips[i] for i in c.left)
     for i in c.s.reduction_indices:
         if c.trips[i] >= c.lanes and all(abs(v.strides.get(i, 0)) == 1 for v in c.views):
             return 1.3 * volume / (2 * c.lanes) + 1.5 * results

@@ -32,6 +32,9 @@ L2_BYTES, L3_BYTES, L3_STRIDED_BYTES = 40.0, 12.0, 5.0
 LOAD = 0.02
 """What a load costs besides its port: between tiles of the same arithmetic the one with fewer loads is a little faster."""
 
+LINE_STRADDLE = 0.1
+"""Per vector that is read in place: arrays of others start anywhere in a cache line."""
+
 PAGE = 4096
 """Bytes whose addresses choose the set of a first-level cache: that cache has one way for each so many bytes."""
 

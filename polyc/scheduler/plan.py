@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from polyc.config import Options
 from polyc.diagnostics import Remark
+from polyc.ir.expr import Call, walk
 from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Mark, Plan, PlanLeaf, PlanLoop, make_sequence
@@ -23,6 +24,9 @@ from polyc.target import Target
 STREAMING_BITS = 256
 """Vector width for nests that memory bounds: arrays of NumPy start 16 bytes off a line, where every wider access
 straddles two lines and only half of these do (measured: layer normalisation 1.31 to 0.90 ms)."""
+
+HALF_RATE = ("truediv", "sqrt", "rsqrt")
+"""Operations whose time is per instruction: half of a register takes as long as a whole one."""
 
 COLUMNS = 256
 """Neighbouring columns that walk along a sequential loop together, of many: their vectors hide each other's latency.
@@ -359,6 +363,8 @@ class Planner:
             return False
         statements = [self._statement(n) for n in names]
         if sum(operation_weight(s.value) for s in statements) >= MATH_WEIGHT:
+            return False
+        if any(isinstance(e, Call) and e.op in HALF_RATE for s in statements for e in walk(s.value)):
             return False
         indices = [(s, self._index(member, n)) for s, n in zip(statements, names, strict=True)]
         return all(i is not None and m.motion(i) != "strided" for s, i in indices for m in access_motions(s))

@@ -33,7 +33,7 @@ from polyc.ir.expr import (
 )
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.types import I32, I64, DType
-from polyc.poly.domains import is_box, map_domain, project_domain
+from polyc.poly.domains import box_domain, is_box, map_domain, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 
 SUMMING_UP = 40
@@ -177,10 +177,11 @@ def _narrow(program: Program, ranges: Ranges, pair: _Pair) -> tuple[Program, Ran
     found = _wide(lower, read, target.dtype)
     value = Select(Call("eq", (read, _NONE)), identity_of("min", target.dtype), found)
     second = Statement(place.name, place.target, place.subscripts, place.left_indices, value, None, (), place.span)
-    domain = project_domain(own.domain, place.indices, place.name, place.left_indices)
+    kept = {i: own.indices[i] for i in place.left_indices}
+    domain = box_domain(place.name, place.left_indices, kept, ranges.parameters)  # also where there is nothing to choose from
     added = {
         first.name: StatementRanges(own.indices, own.domain.set_tuple_name(first.name)),
-        place.name: StatementRanges({i: own.indices[i] for i in place.left_indices}, domain),
+        place.name: StatementRanges(kept, domain),
     }
     left = tuple(own.indices[i] for i in place.left_indices)
     return _replace(program, ranges, {place.name: (first, second)}, (narrow,), added, {narrow.name: left})

@@ -15,19 +15,7 @@ from ..codegen.support import c, i, op, rd
 from ..codegen.test_loops_to_llvm import elementwise
 from ..codegen.test_math import function_nest
 from ..codegen.test_registers import matmul_nest, reduction_nest, softmax_nest
-
-
-def innermost_loops(text: str) -> list[str]:
-    """Runs of instructions from a label to a jump back to it, with no other label between."""
-    loops, label, lines = [], None, []
-    for line in text.splitlines():
-        if match := re.match(r"(\.L\w+):", line):
-            label, lines = match[1], []
-        elif line.startswith("\t") and not line.startswith("\t."):
-            lines.append(line.strip())
-            if label and re.match(rf"\tj\w+\t{re.escape(label)}$", line):
-                loops.append("\n".join(lines))
-    return loops
+from .machine_code import innermost_loops
 
 
 def hottest(text: str, instruction: str) -> str:

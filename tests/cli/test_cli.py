@@ -206,3 +206,13 @@ def test_code_for_another_kind_of_processor_is_written_but_not_run(source, tmp_p
         done = invoke("run", source, "--size", "M=3,N=5", "--target", "aarch64")
         assert done.exit_code == 1 and done.stdout == ""
         assert "unsupported-foreign-target" in done.stderr and "cannot run on this machine" in done.stderr
+
+
+def test_explain_measures_where_sizes_are_known(source):
+    done = invoke("explain", source, "--size", "M=30,N=50", "--measure")
+    assert done.exit_code == 0, done.stderr
+    measured = done.stdout.split("== measured ==")[1]
+    assert "one thread" in measured and "GHz" in measured and "GFLOP/s" in measured
+    assert "measuring total" in done.stderr and "measuring" not in done.stdout
+    done = invoke("explain", source, "--measure")
+    assert done.exit_code == 1 and done.stdout == "" and "argument-size-missing" in done.stderr and "--size" in done.stderr

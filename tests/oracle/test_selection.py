@@ -118,6 +118,33 @@ def test_a_triangle_and_empty_rows() -> None:
     np.testing.assert_array_equal(p[1:], [x[i, :i].argmax() for i in range(1, 40)])
 
 
+@pytest.mark.parametrize("options", [{}, {"dynamic": True}, {"reassociate": False}])
+def test_nothing_to_choose_from(options: dict[str, Any]) -> None:
+    operator = polyc.compile(ROWS.format(t="float", op="argmax"), **options)
+    for x in (np.zeros((3, 0), "f4"), np.zeros((0, 3), "f4"), np.zeros((0, 0), "f4")):
+        v, p = operator(x)
+        oracle = interpret(operator.program, {"X": x})
+        np.testing.assert_array_equal(p, oracle["p"])
+        np.testing.assert_array_equal(v, oracle["v"])
+        assert np.all(p == np.iinfo(np.int64).max)
+
+
+def test_any_layout_of_the_input() -> None:
+    operator = polyc.compile("def f(float(M, N) X) -> (p) { p(i) argmax=! X(i, j) }")
+    y = np.asfortranarray(draw((50, 1203), "f4"))
+    for x in (y, y[:, ::-1], y[::2, ::3], y.T):
+        np.testing.assert_array_equal(operator(x), x.argmax(1))
+
+
+def test_nearest_rows_and_bound_inputs() -> None:
+    operator = polyc.compile(
+        "def f(float(M, N) X, float(K, N) W) -> (p) { S(i, k) +=! X(i, j) * W(k, j)  p(i) argmax=! S(i, k) }"
+    )
+    x, w = draw((30, 64), "f4"), draw((2000, 64), "f4", 1)
+    np.testing.assert_array_equal(operator(x, w), (x @ w.T).argmax(1))
+    np.testing.assert_array_equal(operator.bind(W=w)(x), (x @ w.T).argmax(1))
+
+
 def test_positions_of_a_declared_type_and_a_symbolic_size() -> None:
     x = draw((9, 2100), "f4")
     narrow = polyc.compile("def f(float(M, N) X) -> (int32(M) p) { p(i) argmin=! X(i, j) }")

@@ -38,7 +38,6 @@ PROGRAMS = {
     "attention": ATTENTION,
     "scale distributed": ATTENTION.replace("(P(s,t) - M(s)) * 0.125", "P(s,t) * 0.125 - M(s) / 8.0"),
     "doubles": SOFTMAX.replace("float", "double"),
-    "columns": SOFTMAX.replace("float(N,D)", "float(D,N)").replace("X(n,d)", "X(d,n)"),
     "log of the sum": """
 def f(float(N,D) X) -> (Y) {
   M(n) max=! X(n,d)
@@ -86,6 +85,7 @@ def f(float(D) X) -> (Y) {
 }
 
 OTHERS = {
+    "columns": SOFTMAX.replace("float(N,D)", "float(D,N)").replace("X(n,d)", "X(d,n)"),
     "another maximum": PROGRAMS["log of the sum"].replace("M(n) max=! X(n,d)", "M(n) max=! X(n,d) * 2.0"),
     "another scale": PROGRAMS["log of the sum"].replace("X(n,d) - M(n)", "X(n,d) - 2.0 * M(n)"),
     "growing": PROGRAMS["log of the sum"].replace("X(n,d) - M(n)", "M(n) - X(n,d)"),

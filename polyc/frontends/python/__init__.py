@@ -1,6 +1,6 @@
 """The decorator's front end: an einsum-style Python function, read from its source, to a Program."""
 
-from polyc.frontends.python.names import Index, indices
+from polyc.frontends.python.names import Index, UserMonoid, indices
 from polyc.frontends.python.reader import ReadResult, read_function, read_signature
 from polyc.frontends.python.signature import Annotation, Constant, Parameter, PythonSignature
 
@@ -11,6 +11,7 @@ __all__ = [
     "Parameter",
     "PythonSignature",
     "ReadResult",
+    "UserMonoid",
     "indices",
     "read_function",
     "read_signature",

@@ -7,6 +7,7 @@ import math
 
 from polyc.diagnostics import suggest_name
 from polyc.frontends.python.functions import KNOWN, REDUCERS, apply_function, invert
+from polyc.frontends.python.names import UserMonoid
 from polyc.frontends.python.operators import binary, keep, logical, negate, select
 from polyc.frontends.python.scope import Scope, Version
 from polyc.frontends.python.source import make_nesting_error
@@ -254,6 +255,8 @@ def _read_call(node: ast.Call, scope: Scope, depth: int) -> Value:
     if found is None:
         raise Fault("semantic-function", "only functions with a name can be called", _ALLOWED)
     module, name = found
+    if isinstance(scope.text.lookup(name), UserMonoid):
+        raise Fault("semantic-monoid", f"{name} reduces, and stands alone on the right side", f"assign it: s[i] = {name}(...)")
     if module in scope.tensors or module in scope.assigned_names:
         raise Fault(
             "semantic-function", f"tensors have no method {name}", f"write {name}({module}[...]) as a function of elements"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
+
+from polyc.diagnostics import Diagnostic, SemanticError
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +17,28 @@ class Index:
 
     def __index__(self) -> NoReturn:
         raise TypeError(f"index {self.name!r} has no value outside a function decorated with polyc.op")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UserMonoid:
+    """A commutative, associative way to combine numbers, or tuples of them, that functions read by polyc reduce with."""
+
+    combine: Callable[..., Any]
+    identity: tuple[int | float | bool, ...]
+    name: str
+
+    def __call__(self, *values: Any) -> NoReturn:
+        raise SemanticError(
+            Diagnostic(
+                "semantic-outside-operator",
+                f"{self.name} has a meaning only inside a function decorated with @polyc.op, whose source polyc reads",
+                None,
+                f"write it there, for example: Y[i] = {self.name}({', '.join('X[i, j]' for _ in self.identity)})",
+            )
+        )
+
+    def __repr__(self) -> str:
+        return f"<polyc monoid {self.name}>"
 
 
 def indices(names: str) -> tuple[Index, ...]:

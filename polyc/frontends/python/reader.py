@@ -24,6 +24,7 @@ from polyc.frontends.python.calls import Reported, find_callee, find_results, fi
 from polyc.frontends.python.control import choose_branch, unroll_loop
 from polyc.frontends.python.declarations import declare_parameters, declare_results
 from polyc.frontends.python.forward import find_forward_reads
+from polyc.frontends.python.monoid import find_monoid, read_combination
 from polyc.frontends.python.ranges import read_where
 from polyc.frontends.python.scope import Clauses, Scope, Version
 from polyc.frontends.python.selection import find_selection, read_selection
@@ -217,6 +218,10 @@ def _read_statement(node: ast.stmt, clauses: Clauses, scope: Scope, statements: 
             callee, names = find_callee(node.value, scope), find_targets(node)
             if callee is not None and names is not None:
                 _read_call(node, names, callee, clauses, scope, statements)
+                return
+            monoid = find_monoid(node.value, scope)
+            if monoid is not None:
+                read_combination(node, monoid, clauses, scope, statements)
                 return
             selection = find_selection(node.value)
             if selection is not None:

@@ -6,10 +6,10 @@ import ast
 
 from polyc.frontends.python.expressions import call_name, read_expression
 from polyc.frontends.python.scope import Clauses, Scope, Version
-from polyc.frontends.python.statements import Target, read_target, target_name
+from polyc.frontends.python.statements import Target, index_names, read_target, target_name
 from polyc.frontends.python.values import POISON, Fault, Value, convert
 from polyc.frontends.selection import SELECTIONS, build_selection, compared_type
-from polyc.ir.expr import Expr, Index, Read, walk
+from polyc.ir.expr import Index, Read
 from polyc.ir.program import Statement, Tensor, Where
 from polyc.ir.types import I64, DType
 
@@ -49,10 +49,6 @@ def read_selection(node: ast.Assign, op: str, clauses: Clauses, scope: Scope, st
                 scope.tensors[name] = Version(name, None, None)
 
 
-def _names(expr: Expr) -> list[str]:
-    return [n.name for n in walk(expr) if isinstance(n, Index)]
-
-
 def _make_statements(
     node: ast.Assign, op: str, targets: list[Target], value: Value, clauses: Clauses, scope: Scope
 ) -> list[Statement]:
@@ -64,7 +60,7 @@ def _make_statements(
         message = f"{op} needs the same plain indices on the left of all its results"
         raise Fault(_CODE, message, f"write for example v[i], p[i] = {op}(X[i, j])")
     names = tuple(i.name for i in left)
-    others = tuple(n for n in dict.fromkeys(_names(value.expr)) if n not in names)
+    others = tuple(n for n in dict.fromkeys(index_names(value.expr)) if n not in names)
     if not others:
         message = f"{op} has no index to choose from: all indices of the value are on the left side"
         raise Fault(_CODE, message, "leave out the index on the left side whose positions are wanted")
@@ -75,7 +71,7 @@ def _make_statements(
         raise Fault(_CODE, message, f"give one target for each of {listed}, and one more in front for the value")
     indices = (*names, *others)
     where: list[Where] = [clauses.ranges[i].as_range() for i in indices if i in clauses.ranges]
-    where += [c for c in clauses.conditions if set(_names(c.condition)) <= set(indices)]
+    where += [c for c in clauses.conditions if set(index_names(c.condition)) <= set(indices)]
     draft = Statement("", "", left, indices, value.expr, None, tuple(where), span)
     for target in targets:
         previous = scope.tensors.get(target.name)

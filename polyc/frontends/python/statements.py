@@ -169,14 +169,14 @@ def _make_statement(
         return None  # what it accumulates onto has an error of its own
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Sub):
         value = negate(value, value.expr.span)
-    left = tuple(dict.fromkeys(name for e in target.subscripts for name in _names(e)))
-    indices = tuple(dict.fromkeys((*left, *_names(value.expr))))
+    left = tuple(dict.fromkeys(name for e in target.subscripts for name in index_names(e)))
+    indices = tuple(dict.fromkeys((*left, *index_names(value.expr))))
     if op is None and len(indices) > len(left):
         _report_reduction_missing(value, left, indices, target, scope)
         return None
     _check_scatter(op, target)
     where: list[Where] = [clauses.ranges[i].as_range() for i in indices if i in clauses.ranges]
-    where += [c for c in clauses.conditions if set(_names(c.condition)) <= set(indices)]
+    where += [c for c in clauses.conditions if set(index_names(c.condition)) <= set(indices)]
     draft = Statement("", "", target.subscripts, indices, value.expr, None, tuple(where), scope.text.span(node))
     accumulates = isinstance(node, ast.AugAssign) and previous is not None
     joins = not accumulates and _joins_version(previous, draft, target.name, scope)
@@ -207,7 +207,7 @@ def _make_statement(
         assert previous is not None
         previous.writers.append(done)
         return replace(done, target=previous.name)
-    return replace(done, target=_add_version(target, dtype, is_weak, done, scope))
+    return replace(done, target=add_version(target, dtype, is_weak, done, scope))
 
 
 def _settle_type(value: Value, version: str, target: Target, scope: Scope) -> Value:
@@ -285,7 +285,8 @@ def _report_reduction_missing(
         scope.report("semantic-missing-reduction", message, place or target.span, help)
 
 
-def _names(expr: Expr) -> list[str]:
+def index_names(expr: Expr) -> list[str]:
+    """Indices of an expression, as often as they stand in it."""
     return [n.name for n in walk(expr) if isinstance(n, Index)]
 
 
@@ -350,7 +351,8 @@ def _check_own_reads(value: Value, target: Target, previous: Version | None, sco
     return good
 
 
-def _add_version(target: Target, dtype: DType, is_weak: bool, writer: Statement, scope: Scope) -> str:
+def add_version(target: Target, dtype: DType, is_weak: bool, writer: Statement, scope: Scope) -> str:
+    """A new version of the target, now the current one of its name."""
     name = scope.next_version(target.name)
     scope.n_versions[target.name] = scope.n_versions.get(target.name, 0) + 1
     rank = len(target.subscripts)

@@ -6,6 +6,7 @@ from polyc.config import Options
 from polyc.diagnostics import Remark
 from polyc.ir.program import Program
 from polyc.poly.ranges import Ranges
+from polyc.scheduler.rewriting.moments import block_moments
 from polyc.scheduler.rewriting.softmax import block_softmax
 from polyc.target import Target
 
@@ -15,5 +16,8 @@ def rewrite_algebra(program: Program, ranges: Ranges, options: Options, target: 
     remarks: list[Remark] = []
     if options.reassociate and options.online_softmax:
         program, ranges, found = block_softmax(program, ranges, target)
+        remarks += found
+    if options.reassociate and options.single_pass_moments:
+        program, ranges, found = block_moments(program, ranges, target)
         remarks += found
     return program, ranges, remarks

@@ -17,6 +17,7 @@ from polyc.ir.expr import (
     Index,
     Pad,
     Read,
+    evaluate,
     identity_of,
     int_const,
     reads,
@@ -241,32 +242,38 @@ def redirect(expr: Expr, chain: Mapping[str, int], cut: Cut) -> Expr:
     return rewrite(expr, rule)
 
 
-def linear_in(expr: Expr, one: Expr, other: Expr) -> tuple[float, float] | None:
-    """Coefficients of `one` and `other` in a sum of products with literals; None where one of them stands elsewhere."""
+def replace_node(expr: Expr, old: Expr, new: Expr) -> Expr:
+    return rewrite(expr, lambda node: new if node == old else None)
+
+
+def linear_in(expr: Expr, one: Expr, other: Expr, with_rest: bool = True) -> tuple[float, float] | None:
+    """Coefficients of `one` and `other` in a sum of products with literals; None where one of them stands elsewhere.
+
+    `with_rest`: terms without either are left out; else there must be none."""
     if expr == one:
         return 1.0, 0.0
     if expr == other:
         return 0.0, 1.0
     match expr:
         case Call(op=("add" | "sub") as op, args=(a, b)):
-            left, right = linear_in(a, one, other), linear_in(b, one, other)
+            left, right = linear_in(a, one, other, with_rest), linear_in(b, one, other, with_rest)
             sign = 1.0 if op == "add" else -1.0
             return left and right and (left[0] + sign * right[0], left[1] + sign * right[1])
         case Call(op="neg", args=(a,)):
-            inner = linear_in(a, one, other)
+            inner = linear_in(a, one, other, with_rest)
             return inner and (-inner[0], -inner[1])
         case Call(op="mul", args=(a, b)):
             for factor, rest in ((a, b), (b, a)):
                 value = literal(factor)
                 if value is not None:
-                    inner = linear_in(rest, one, other)
+                    inner = linear_in(rest, one, other, with_rest)
                     return inner and (value * inner[0], value * inner[1])
         case Call(op="truediv", args=(a, b)):
             value = literal(b)
             if value:
-                inner = linear_in(a, one, other)
+                inner = linear_in(a, one, other, with_rest)
                 return inner and (inner[0] / value, inner[1] / value)
-    return None if any(node in (one, other) for node in walk(expr)) else (0.0, 0.0)
+    return None if not with_rest or any(node in (one, other) for node in walk(expr)) else (0.0, 0.0)
 
 
 def literal(expr: Expr) -> float | None:
@@ -275,7 +282,8 @@ def literal(expr: Expr) -> float | None:
         case Const(value=value) if not isinstance(value, bool):
             return float(value)
         case Cast(value=inner) if expr.dtype.is_float:
-            return literal(inner)
+            number = _integer(inner)
+            return literal(inner) if number is None else float(number)
         case Call(op="neg", args=(a,)):
             inner_value = literal(a)
             return None if inner_value is None else -inner_value
@@ -283,6 +291,16 @@ def literal(expr: Expr) -> float | None:
             x, y = literal(a), literal(b)
             return None if x is None or not y else x / y
     return None
+
+
+def _integer(expr: Expr) -> int | None:
+    """The value of sums and products of whole numbers (of sizes, once they are known); None where a type may wrap around."""
+    for node in walk(expr):
+        is_number = isinstance(node, Const) and not isinstance(node.value, bool | float)
+        is_wide = isinstance(node, Cast) and node.dtype.is_integer and node.dtype.bits >= 32
+        if not (is_number or is_wide or (isinstance(node, Call) and node.op in ("add", "sub", "mul"))):
+            return None
+    return evaluate(expr, {}) if all(abs(evaluate(node, {})) < 1 << 31 for node in walk(expr)) else None
 
 
 def is_factor(expr: Expr, part: Expr) -> bool:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, identity_of, reads, rewrite, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, identity_of, reads, substitute, walk
 from polyc.ir.program import Program, Statement
 from polyc.poly.ranges import Ranges
 from polyc.scheduler.accesses import trip_count
@@ -34,6 +34,7 @@ from polyc.scheduler.rewriting.blocks import (
     make_cut,
     plain_place,
     redirect,
+    replace_node,
     start_edit,
 )
 from polyc.target import Target
@@ -45,7 +46,7 @@ ROWS_AT_ONCE = 8
 """Rows of scores that a tile of computed ones holds, about."""
 
 ROW_CACHES, TILE_CACHES = 4, 2
-"""Blocks pay for rows read from memory beyond so many first-level caches, for tiles of computed ones beyond second-level ones."""
+"""First-level caches that a row read from memory exceeds where blocks pay, and second-level ones that a tile of scores does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +162,11 @@ def _is_long(leader: Statement, k: str, is_computed: bool, program: Program, ran
     trips = {i: trip_count(x.extent) for i, x in ranges.statements[leader.name].indices.items()}
     row = 2 * trips[k] * program.tensor(leader.target).dtype.itemsize
     rows = min(ROWS_AT_ONCE, prod(trips[i] for i in leader.left_indices))
-    return row * rows > TILE_CACHES * target.l2 if is_computed else row > ROW_CACHES * target.l1
+    if is_computed:
+        return row * rows > TILE_CACHES * target.l2
+    # Maxima of columns go along rows as they are: nothing of a block would stay.
+    is_row = all(not r.subscripts or r.subscripts[-1] == Index(k) for r in reads(leader.value))
+    return is_row and row > ROW_CACHES * target.l1
 
 
 def _build(
@@ -187,7 +192,7 @@ def _build(
 
     def local(e: _Exponential) -> Expr:
         shift = Read(f"{leader.target}.shift", cut.element(e.maximum.subscripts, e.index))
-        return _replace(e.node, e.maximum, shift)
+        return replace_node(e.node, e.maximum, shift)
 
     for s in program.statements:
         if s.name in chained:
@@ -214,7 +219,7 @@ def _build(
                 new: Expr = Read(f"{factor.tensor}.block", cut.element(factor.subscripts, index), factor.span)
             else:
                 new = local(e)
-            part = blocked(s, index, _replace(s.value, factor, new))
+            part = blocked(s, index, replace_node(s.value, factor, new))
             blocks.append(part)
             place = plain_place(factor, e.statement.subscripts) if is_stored and isinstance(factor, Read) else None
             at = (
@@ -236,7 +241,3 @@ def _build(
             wholes.append(s)
     edit.statements += [*blocks, *wholes]
     return edit.finish()
-
-
-def _replace(expr: Expr, old: Expr, new: Expr) -> Expr:
-    return rewrite(expr, lambda node: new if node == old else None)

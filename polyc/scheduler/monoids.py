@@ -1,0 +1,252 @@
+"""Write reductions by a user's monoid out as ordinary statements, which are fused, vectorised and proved like all others.
+
+Before: ``y[i] combine= f[i, r]`` over R points.
+After, where R is known, a tree: ``t1[i, h] = f[i, h] ∘ f[i, h + H]`` for the largest power of two H < R (what has no partner is
+copied), then halves of halves, ``t2[i, h] = t1[i, h] ∘ t1[i, h + H/2]``, until one is left.  Each level is a vector statement,
+and rounding grows with the logarithm of R.  Long rows are cut into chunks with a tree each, and a tree over the chunks.
+Else, and where the order of the source is kept, a recurrence: ``s[i, 0] = identity``, ``s[i, r + 1] = s[i, r] ∘ f[i, r]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from polyc.diagnostics import Remark, UnsupportedError
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, simplify_int, substitute, walk
+from polyc.ir.program import (
+    Condition,
+    Monoid,
+    Program,
+    RangeClause,
+    Statement,
+    Tensor,
+    describe_monoid_recurrence,
+    tuple_components,
+)
+from polyc.poly.domains import box_domain, is_box
+from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, StatementRanges
+
+CHUNK_POINTS = 4096
+"""Points of one chunk: its tree stays in the first two levels of the cache."""
+
+LONG_ROW = 8 * CHUNK_POINTS
+"""Points from which a row is cut."""
+
+
+def lower_monoids(program: Program, ranges: Ranges, may_reassociate: bool) -> tuple[Program, Ranges, list[Remark]]:
+    """Replace all reductions by users' monoids."""
+    groups: dict[object, dict[int, Statement]] = {}
+    for s in program.statements:
+        if s.reduction is not None and s.reduction.monoid is not None:
+            key = (s.reduction.monoid, tuple_components(s), s.subscripts, s.indices, s.where)
+            groups.setdefault(key, {})[s.reduction.component] = s
+    if not groups:
+        return program, ranges, []
+    _refuse_recurrences(program)
+    made: dict[str, list[Statement]] = {}
+    remarks: list[Remark] = []
+    tensors, own, intervals = list(program.tensors), dict(ranges.statements), dict(ranges.tensors)
+    for group in groups.values():
+        writer = _Writer(group, program, ranges, may_reassociate)
+        made[next(iter(group.values())).name] = writer.write()
+        made |= {s.name: [] for s in group.values() if s.name not in made}
+        tensors += writer.tensors
+        own |= writer.own
+        intervals |= writer.intervals
+        remarks.append(Remark("passed", "monoid", "; ".join(writer.words), writer.s.name, writer.s.span))
+    statements = tuple(n for s in program.statements for n in made.get(s.name, [s]))
+    new = replace(program, statements=statements, tensors=tuple(tensors))
+    return new, replace(ranges, statements=own, tensors=intervals), remarks
+
+
+def _refuse_recurrences(program: Program) -> None:
+    needs: dict[str, set[str]] = {}
+    for s in program.statements:
+        found = reads(s.value) + (reads(s.reduction.init) if s.reduction is not None else [])
+        needs.setdefault(s.target, set()).update(r.tensor for r in found)
+    for s in program.statements:
+        if s.reduction is None or s.reduction.monoid is None:
+            continue
+        reached, todo = set[str](), [s.target]
+        while todo:
+            fresh = needs.get(todo.pop(), set()) - reached
+            reached |= fresh
+            todo += fresh
+        if s.target in reached:
+            raise UnsupportedError(describe_monoid_recurrence(s))
+
+
+class _Writer:
+    """The statements of one group of components."""
+
+    def __init__(self, group: dict[int, Statement], program: Program, ranges: Ranges, may_reassociate: bool) -> None:
+        self.group = group
+        self.s = next(iter(group.values()))
+        self.program, self.ranges, self.may_reassociate = program, ranges, may_reassociate
+        reduction = self.s.reduction
+        assert reduction is not None
+        assert reduction.monoid is not None
+        self.monoid: Monoid = reduction.monoid
+        self.bounds = dict(ranges.statements[self.s.name].indices)
+        self.statements: list[Statement] = []
+        self.tensors: list[Tensor] = []
+        self.own: dict[str, StatementRanges] = {}
+        self.intervals: dict[str, tuple[Interval, ...]] = {}
+        self.words: list[str] = []
+        self.n_stages = 0
+
+    def write(self) -> list[Statement]:
+        s = self.s
+        values = self._masked(tuple_components(s))
+        others = list(s.reduction_indices)
+        while others:
+            index = others.pop()
+            values = self._fold(values, index, (*s.left_indices, *others))
+        for k, member in self.group.items():
+            final = replace(member, indices=member.left_indices, value=values[k], reduction=None, where=())
+            self._add(final)
+        return self.statements
+
+    def _masked(self, values: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        """The values at all points of the box: the identity where a condition excludes a point."""
+        s = self.s
+        own = self.ranges.statements[s.name]
+        mask: Expr | None = None
+        if not is_box(own.domain, own.indices, s.indices):
+            for clause in s.where:
+                for part in _conditions(clause):
+                    mask = part if mask is None else Call("and", (mask, part))
+        if mask is not None:
+            values = tuple(Select(mask, v, c) for v, c in zip(values, self.monoid.identity, strict=True))
+        if not own.guards:
+            return values
+        # Subscripts that are checked at run time are checked once, where their values are stored.
+        names = self._new_tensors(s.indices)
+        guards = own.guards
+        if mask is not None:
+            guards = tuple(
+                replace(g, condition=mask if g.condition is None else Call("and", (mask, g.condition))) for g in guards
+            )
+        for name, value in zip(names, values, strict=True):
+            present = set(reads(value))
+            mine = tuple(g for g in guards if g.read in present)
+            self._add(self._statement(name, s.indices, value), mine)
+        return tuple(Read(n, tuple(map(Index, s.indices))) for n in names)
+
+    # -- one index -----------------------------------------------------------------------------------------------
+    def _fold(self, values: tuple[Expr, ...], index: str, kept: tuple[str, ...]) -> tuple[Expr, ...]:
+        interval = self.bounds[index]
+        extent, lower = interval.extent, interval.lower
+        if not isinstance(extent, Const) or not self.may_reassociate:
+            self.words.append(f"one after the other over {index}")
+            return self._chain(values, index, kept, lower, extent)
+        n = int(extent.value)
+        if n < LONG_ROW:
+            self.words.append(f"a tree over {n} points of {index}")
+            return self._tree(self._at(values, index, lower), index, kept, n, _runs_along(values, index))
+        chunk = f"{index}.chunk"
+        n_chunks = -(-n // CHUNK_POINTS)
+        self.bounds[chunk] = Interval(int_const(0), int_const(n_chunks))
+        self.words.append(f"{n_chunks} trees over {CHUNK_POINTS} points of {index}")
+        start = simplify_int(Call("mul", (Index(chunk), int_const(CHUNK_POINTS))))
+        shifted = self._at(values, index, simplify_int(Call("add", (start, lower))))
+        if n % CHUNK_POINTS:
+            inside = Call("lt", (simplify_int(Call("add", (start, Index(index)))), int_const(n)))
+            shifted = tuple(Select(inside, v, c) for v, c in zip(shifted, self.monoid.identity, strict=True))
+        along = _runs_along(values, index)
+        parts = self._tree(shifted, index, (*kept, chunk), CHUNK_POINTS, along)
+        names = self._new_tensors((*kept, chunk))
+        for name, value in zip(names, parts, strict=True):
+            self._add(self._statement(name, (*kept, chunk), value))
+        stored = tuple(Read(name, tuple(map(Index, (*kept, chunk)))) for name in names)
+        return self._tree(stored, chunk, kept, n_chunks, True)
+
+    def _at(self, values: tuple[Expr, ...], index: str, lower: Expr) -> tuple[Expr, ...]:
+        """The values with the index counted from `lower`."""
+        if lower == int_const(0):
+            return values
+        point = simplify_int(Call("add", (Index(index), lower)))
+        return tuple(substitute(v, {index: point}) for v in values)
+
+    def _tree(self, values: tuple[Expr, ...], index: str, kept: tuple[str, ...], n: int, along: bool) -> tuple[Expr, ...]:
+        """The combination over ``0 <= index < n``."""
+
+        def at(position: Expr) -> tuple[Expr, ...]:
+            return tuple(substitute(v, {index: position}) for v in values)
+
+        def later(step: int) -> tuple[Expr, ...]:
+            return at(simplify_int(Call("add", (Index(index), int_const(step)))))
+
+        if n == 0:
+            return self.monoid.identity
+        while n > 2:
+            half = 1 << ((n - 1).bit_length() - 1)
+            order = (*kept, index) if along else (index, *kept)
+            names = self._new_tensors(order, {index: Interval(int_const(0), int_const(half))})
+            pairs = Interval(int_const(0), int_const(n - half))
+            for name, value in zip(names, self.monoid.combine(values, later(half)), strict=True):
+                self._add(self._statement(name, order, value), bounds={index: pairs})
+            if n < 2 * half:
+                alone = Interval(int_const(n - half), int_const(2 * half - n))
+                for name, value in zip(names, values, strict=True):
+                    self._add(self._statement(name, order, value), bounds={index: alone})
+            values = tuple(Read(name, tuple(map(Index, order))) for name in names)
+            n = half
+        if n == 1:
+            return at(int_const(0))
+        return self.monoid.combine(at(int_const(0)), at(int_const(1)))
+
+    def _chain(
+        self, values: tuple[Expr, ...], index: str, kept: tuple[str, ...], lower: Expr, extent: Expr
+    ) -> tuple[Expr, ...]:
+        order = (*kept, index)
+        whole = Interval(int_const(0), simplify_int(Call("add", (extent, int_const(1)))))
+        names = self._new_tensors(order, {index: whole})
+        for name, constant in zip(names, self.monoid.identity, strict=True):
+            self._add(self._statement(name, order, constant), bounds={index: Interval(int_const(0), int_const(1))})
+        before = simplify_int(Call("sub", (Index(index), int_const(1))))
+        old = [Read(name, (*map(Index, kept), before)) for name in names]
+        point = simplify_int(Call("add", (before, lower)))
+        new = [substitute(v, {index: point}) for v in values]
+        for name, value in zip(names, self.monoid.combine(old, new), strict=True):
+            self._add(self._statement(name, order, value), bounds={index: Interval(int_const(1), extent)})
+        return tuple(Read(name, (*map(Index, kept), extent)) for name in names)
+
+    # -- making --------------------------------------------------------------------------------------------------
+    def _new_tensors(self, order: Sequence[str], bounds: dict[str, Interval] | None = None) -> list[str]:
+        """A tensor for each component, over the indices in `order`."""
+        self.n_stages += 1
+        base = self.program.tensor(self.s.target).base
+        names = []
+        for k, constant in enumerate(self.monoid.identity):
+            name = f"{self.s.target}.{self.s.name}.{self.n_stages}.{k}"
+            self.tensors.append(Tensor(name, constant.dtype, len(order), None, "temporary", base, self.s.span))
+            self.intervals[name] = tuple((bounds or {}).get(i) or self.bounds[i] for i in order)
+            names.append(name)
+        return names
+
+    def _statement(self, target: str, order: Sequence[str], value: Expr) -> Statement:
+        name = f"{self.s.name}_{len(self.statements)}"
+        return Statement(name, target, tuple(map(Index, order)), tuple(order), value, None, (), self.s.span)
+
+    def _add(self, s: Statement, guards: tuple[GuardedSubscript, ...] = (), bounds: dict[str, Interval] | None = None) -> None:
+        indices = {i: (bounds or {}).get(i) or self.bounds[i] for i in s.indices}
+        domain = box_domain(s.name, s.indices, indices, self.ranges.parameters)
+        self.own[s.name] = StatementRanges(indices, domain, guards)
+        self.statements.append(s)
+
+
+def _conditions(clause: object) -> list[Expr]:
+    match clause:
+        case Condition(condition):
+            return [condition]
+        case RangeClause(index, lower, upper):
+            return [Call("ge", (Index(index), lower)), Call("lt", (Index(index), upper))]
+        case _:
+            return []
+
+
+def _runs_along(values: tuple[Expr, ...], index: str) -> bool:
+    """Whether some operand has the index consecutive in memory."""
+    return any(r.subscripts and Index(index) in walk(r.subscripts[-1]) for v in values for r in reads(v))

@@ -1,0 +1,238 @@
+"""Mean and variance in one pass: squared deviations from the means of blocks.
+
+    before  ``s[i] += x[i,k];  v[i] += (x[i,k] - s[i]/N) ** 2``
+    after   ``s'[c,i] += x[i,k];  v'[c,i] += (x[i,k] - s'[c,i]/n) ** 2``  over blocks c of n values, then
+            ``s[i] += s'[c,i];  v[i] += v'[c,i] + n * (s'[c,i]/n - s[i]/N) ** 2``
+
+The second pass over a block comes from the cache.  Deviations are taken from a mean as in the formula, never by subtracting
+large squares, so the error is that of two passes, or less (Chan, Golub and LeVeque, "Algorithms for computing the sample
+variance", 1983, equation 1.5b).  The forms are equal because deviations from a block's own mean sum to zero: the divisor of the
+mean must be the count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import permutations
+from math import isclose, prod
+
+from polyc.diagnostics import Remark
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, identity_of, int_const, reads, rewrite, substitute
+from polyc.ir.program import Program, Statement
+from polyc.poly.domains import is_box
+from polyc.poly.ranges import Ranges
+from polyc.scheduler.rewriting.blocks import (
+    Cut,
+    all_reads,
+    find_chain,
+    is_simple,
+    linear_in,
+    literal,
+    make_cut,
+    plain_place,
+    replace_node,
+    start_edit,
+)
+from polyc.target import Target
+
+ROW_BLOCK, COLUMN_BLOCK = 512, 64
+"""Values of a block where they are consecutive in memory, and where the left side's elements are."""
+
+ROW_CACHES, COLUMN_CACHES = 4, 1
+"""First-level caches that a row exceeds where blocks pay; second-level ones that `COLUMN_BYTES` of each row of columns do."""
+
+COLUMN_BYTES = 256
+"""What one pass over columns reads of each row."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Squares:
+    """``statement += scale * (a * x + mean_factor * s) ** 2``, written out in `value`; `sum` is the read of s."""
+
+    statement: Statement
+    value: Expr
+    sum: Read
+    index: str
+    factor: float
+    """``scale * mean_factor ** 2``."""
+
+
+def block_moments(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
+    """Sums of squared deviations, in the pass of the mean, where values are too many for a cache."""
+    remarks: list[Remark] = []
+    for leader in program.statements:
+        found = _rewrite(leader, program, ranges, target) if leader in program.statements else None
+        if found is None:
+            continue
+        program, ranges, cut = found
+        message = f"mean and squared deviations in one pass, by blocks of {cut.size} of {cut.block.removesuffix('.block')}"
+        remarks.append(Remark("passed", "single-pass-moments", message, leader.name, leader.span))
+    return program, ranges, remarks
+
+
+def _rewrite(leader: Statement, program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, Cut] | None:
+    own, dtype = ranges.statements[leader.name], program.tensor(leader.target).dtype
+    if leader.reduction is None or leader.reduction.op != "add" or not dtype.is_float or not is_simple(leader, ranges):
+        return None
+    extents = {i: own.indices[i].extent for i in leader.reduction_indices}
+    counts = {i: int(e.value) for i, e in extents.items() if isinstance(e, Const)}
+    if len(counts) != len(extents) or not counts or len(program.writers()[leader.target]) != 1 or not prod(counts.values()):
+        return None
+    if leader.reduction.init != identity_of("add", dtype) or not is_box(own.domain, own.indices, leader.indices):
+        return None
+    cut = _choose_cut(leader, counts, program, ranges, target)
+    if cut is None or find_chain(leader, cut.block.removesuffix(".block"), {}, program, ranges) != {}:
+        return None
+    index = cut.block.removesuffix(".block")
+    squares = [q for s in program.statements if (q := _find_squares(s, leader, index, counts, program, ranges)) is not None]
+    return (*_build(leader, index, squares, cut, counts, program, ranges), cut) if squares else None
+
+
+def _choose_cut(leader: Statement, counts: dict[str, int], program: Program, ranges: Ranges, target: Target) -> Cut | None:
+    """Blocks of the outermost index of the sum, where all of its values are too many for a cache."""
+    source = reads(leader.value)
+    if not source or not source[0].subscripts:
+        return None
+    order = [e.name for e in source[0].subscripts if isinstance(e, Index)]
+    inside = [i for i in order if i in counts]
+    if len(inside) != len(counts):
+        return None
+    itemsize, total = program.tensor(leader.target).dtype.itemsize, prod(counts.values())
+    is_row = order[-1] in counts
+    if (total * itemsize <= ROW_CACHES * target.l1) if is_row else (total * COLUMN_BYTES <= COLUMN_CACHES * target.l2):
+        return None
+    index = inside[0]
+    others = total // counts[index]
+    size = max(1, (ROW_BLOCK if is_row else COLUMN_BLOCK) // others)
+    position = len(leader.left_indices) if is_row else 0
+    if 2 * size > counts[index]:
+        return None
+    return make_cut(index, size, ranges.statements[leader.name].indices[index], position)
+
+
+def _find_squares(
+    s: Statement, leader: Statement, index: str, counts: dict[str, int], program: Program, ranges: Ranges
+) -> _Squares | None:
+    """What `s` sums, if that is squares of deviations from the leader's mean at the leader's points."""
+    if s.reduction is None or s.reduction.op != "add" or not is_simple(s, ranges) or s.name == leader.name:
+        return None
+    value = _write_out(s.value, leader, program, ranges)
+    uses = list(dict.fromkeys(r for r in reads(value) if r.tensor == leader.target))
+    own = ranges.statements[s.name]
+    if len(uses) != 1 or len(s.reduction_indices) != len(counts) or not is_box(own.domain, own.indices, s.indices):
+        return None
+    place = plain_place(uses[0], leader.subscripts)
+    square = _square(value)
+    if place is None or square is None or not set(place.values()) <= set(s.left_indices):
+        return None
+    if any(r.tensor == leader.target for r in all_reads(s) if r not in reads(s.value)):
+        return None
+    scale, deviation = square
+    base, weight = _without_scale(leader.value)
+    for order in permutations(s.reduction_indices):
+        whole = {**place, **dict(zip(leader.reduction_indices, order, strict=True))}
+        theirs = ranges.statements[leader.name].indices
+        if any(own.indices[n] != theirs[i] for i, n in whole.items()):
+            continue
+        form = linear_in(deviation, substitute(base, {i: Index(n) for i, n in whole.items()}), uses[0], with_rest=False)
+        if form is not None and form[0] and isclose(form[1] * weight * prod(counts.values()), -form[0], rel_tol=1e-6):
+            return _Squares(s, value, uses[0], whole[index], scale * form[1] ** 2)
+    return None
+
+
+def _write_out(value: Expr, leader: Statement, program: Program, ranges: Ranges) -> Expr:
+    """`value` with the deviations in it that are temporaries written out."""
+    writers = program.writers()
+
+    def rule(node: Expr) -> Expr | None:
+        if not isinstance(node, Read) or program.tensor(node.tensor).role == "input":
+            return None
+        own = writers.get(node.tensor, [])
+        if len(own) != 1 or own[0].reduction is not None or not is_simple(own[0], ranges):
+            return None
+        place = plain_place(node, own[0].subscripts)
+        if place is None or all(r.tensor != leader.target for r in reads(own[0].value)):
+            return None
+        return substitute(own[0].value, {i: Index(n) for i, n in place.items()})
+
+    return rewrite(value, rule)
+
+
+def _square(expr: Expr) -> tuple[float, Expr] | None:
+    """``scale * d * d`` as (scale, d)."""
+    match expr:
+        case Call(op="mul", args=(a, b)):
+            if a == b:
+                return 1.0, a
+            for factor, rest in ((a, b), (b, a)):
+                value, inner = literal(factor), _square(rest)
+                if value is not None and inner is not None:
+                    return value * inner[0], inner[1]
+        case Call(op="truediv", args=(a, b)):
+            value, inner = literal(b), _square(a)
+            if value and inner is not None:
+                return inner[0] / value, inner[1]
+        case Call(op="pow", args=(a, b)) if literal(b) == 2:
+            return 1.0, a
+    return None
+
+
+def _without_scale(expr: Expr) -> tuple[Expr, float]:
+    """A product with literals as the rest and the literal."""
+    match expr:
+        case Call(op="mul", args=(a, b)):
+            for factor, rest in ((a, b), (b, a)):
+                value = literal(factor)
+                if value:
+                    base, scale = _without_scale(rest)
+                    return base, scale * value
+        case Call(op="truediv", args=(a, b)):
+            value = literal(b)
+            if value:
+                base, scale = _without_scale(a)
+                return base, scale / value
+    return expr, 1.0
+
+
+def _build(
+    leader: Statement,
+    index: str,
+    squares: list[_Squares],
+    cut: Cut,
+    counts: dict[str, int],
+    program: Program,
+    ranges: Ranges,
+) -> tuple[Program, Ranges]:
+    edit = start_edit(program, ranges)
+    dtype = program.tensor(leader.target).dtype
+    total = prod(counts.values())
+    count: Expr = Const(float(cut.size * total // counts[index]), dtype)
+    if counts[index] % cut.size:  # the last block has fewer
+        first = Call("mul", (Index(cut.block), int_const(cut.size)))
+        rest = Call("min", (int_const(cut.size), Call("sub", (int_const(counts[index]), first))))
+        count = Cast(Call("mul", (rest, int_const(total // counts[index]))), dtype)
+    found = {q.statement.name: q for q in squares}
+    shift = f"{leader.target}.shift"
+    blocks: list[Statement] = []  # first, next to each other: the scheduler fuses neighbours
+    wholes: list[Statement] = []
+    for s in program.statements:
+        if s is leader:
+            part = edit.cut(s, index, cut, f"{s.target}.block", s.value)
+            m = Read(part.target, part.subscripts)
+            # The sum of the whole, if all blocks were like this one.
+            scaled = Call("mul", (m, Call("truediv", (Const(float(total), dtype), count))))
+            blocks += [part, edit.for_blocks(f"{s.name}_shift", shift, part, scaled)]
+            wholes.append(edit.combine(s, part, cut, m))
+        elif s.name in found:
+            q = found[s.name]
+            local = Read(shift, cut.element(q.sum.subscripts, q.index))
+            part = edit.cut(s, q.index, cut, f"{s.target}.block", replace_node(q.value, q.sum, local))
+            difference = Call("sub", (local, q.sum))
+            between = Call("mul", (Call("mul", (count, Const(q.factor, dtype))), Call("mul", (difference, difference))))
+            value = Call("add", (Read(part.target, part.subscripts), between))
+            blocks.append(part)
+            wholes.append(edit.combine(s, part, cut, value))
+        else:
+            wholes.append(s)
+    edit.statements += [*blocks, *wholes]
+    return edit.finish()
