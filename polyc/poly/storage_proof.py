@@ -16,7 +16,16 @@ import islpy
 from polyc.diagnostics import CompileBudgetError
 from polyc.ir.expr import Const
 from polyc.poly.dependences import Dependences, init_name, init_write, reads_by_tensor
-from polyc.poly.instances import Theta, Time, Violation, describe_pair, pairs_in_order, proof_quota, schedule_maps
+from polyc.poly.instances import (
+    Theta,
+    Time,
+    Violation,
+    describe_pair,
+    pairs_in_order,
+    pairs_not_before,
+    proof_quota,
+    schedule_maps,
+)
 from polyc.poly.isl import operation_quota
 from polyc.poly.scop import Scop
 from polyc.poly.storage import Folding, Storage
@@ -175,6 +184,13 @@ def _check_lifetimes(scop: Scop, theta: Theta, group: list[Use], inputs_survive:
             if version == w.version:
                 hit = hit.subtract(w.to_element)
             hit = _within_prefix(hit, theta[w.instances], prefixes.get(version, []))
+            if version not in at_entry | to_the_end:
+                is_decided, clash = _compare_as_guessed(hit, w, writes, reads, theta)
+                if clash is not None:
+                    reason = f"the cell of a value of {scop.tensors[version].base} is overwritten while the value is needed"
+                    return describe_pair(reason, clash)
+                if is_decided:
+                    continue
             if version not in at_entry:
                 hit = _touched(hit, w, writes, theta, earlier=True)
             if version not in to_the_end:
@@ -183,6 +199,41 @@ def _check_lifetimes(scop: Scop, theta: Theta, group: list[Use], inputs_survive:
                 reason = f"the cell of a value of {scop.tensors[version].base} is overwritten while the value is needed"
                 return _describe_overwrite(reason, hit, reads or writes, w)
     return None
+
+
+def _compare_as_guessed(
+    hit: islpy.Map, w: Use, writes: list[Use], reads: list[Use], theta: Theta
+) -> tuple[bool, islpy.Map | None]:
+    """Whether every element that w overwrites is written later, or was read before, as the order of the indices suggests; or
+    pairs of w and a later read of what was there, ``{ r[i] -> w[j] }``.
+
+    A guess, then proved level by level; that prunes, where the exact relation between all times would be a large union.
+    (False, None) says nothing."""
+    is_earlier = True
+    for use in writes:
+        if hit.is_empty():
+            return True, None
+        others = [o for o in writes if o is not use]
+        if not use.to_element.is_injective() or not use.to_element.is_single_valued() or not use.is_exact:
+            return False, None
+        if any(not o.to_element.range().is_disjoint(use.to_element.range()) for o in others):
+            return False, None
+        pairs = hit.apply_range(use.to_element.reverse())
+        if use.instances == w.instances:
+            pairs = pairs.intersect(islpy.Map.lex_lt(pairs.get_space().domain()))
+        if pairs_not_before(pairs, theta[w.instances], theta[use.instances]) is None:
+            hit = hit.subtract(pairs.apply_range(use.to_element)).coalesce()
+        earlier = hit.apply_range(use.to_element.reverse()).reverse()
+        is_earlier = is_earlier and pairs_not_before(earlier, theta[use.instances], theta[w.instances]) is None
+    for use in reads:
+        pairs = hit.apply_range(use.to_element.reverse())
+        if use.instances == w.instances:
+            # An instance reads before it writes.
+            pairs = pairs.subtract(islpy.Map.identity(pairs.get_space()))
+        late = pairs_not_before(pairs.reverse(), theta[use.instances], theta[w.instances])
+        if late is not None:
+            return False, late if is_earlier and use.is_exact else None
+    return True, None
 
 
 def _common_prefix(uses: list[Use], theta: Theta) -> list[islpy.Map]:
@@ -290,17 +341,14 @@ def _check_concurrent(loop: ConcurrentLoop, theta: Theta, group: list[Use]) -> V
 def _overlapping(loop: ConcurrentLoop, theta: Theta, pairs: islpy.Map, a: str, b: str) -> islpy.Map:
     """Pairs in different iterations of the loop that may run at the same time."""
     pairs = pairs.intersect_domain(loop.reach[a]).intersect_range(loop.reach[b])
-    ta, tb = theta[a].levels[loop.level], theta[b].levels[loop.level]
-    pairs = pairs.subtract(ta.apply_range(tb.reverse()))
+    # Equal outer times first: equations make the pairs few before anything splits them.
     for level in range(loop.level):
-        if pairs.is_empty():
-            return pairs
         if theta[a].constants[level] is None or theta[a].constants[level] != theta[b].constants[level]:
-            pairs = pairs.intersect(theta[a].levels[level].apply_range(theta[b].levels[level].reverse()))
-    if loop.window is None or pairs.is_empty():
-        return pairs
-    distance = islpy.Map(f"{{ [t] -> [u] : -{loop.window} < t - u < {loop.window} }}")
-    return pairs.intersect(ta.apply_range(distance).apply_range(tb.reverse()))
+            pairs = pairs.intersect(theta[a].levels[level].apply_range(theta[b].levels[level].reverse())).detect_equalities()
+    ta, tb = theta[a].levels[loop.level], theta[b].levels[loop.level]
+    near = "" if loop.window is None else f" and -{loop.window} < t - u < {loop.window}"
+    apart = islpy.Map(f"{{ [t] -> [u] : t != u{near} }}")
+    return pairs.intersect(ta.apply_range(apart).apply_range(tb.reverse()))
 
 
 def _check_private(loop: ConcurrentLoop, theta: Theta, group: list[Use]) -> Violation | None:

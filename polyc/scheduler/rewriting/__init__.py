@@ -6,6 +6,7 @@ from polyc.config import Options
 from polyc.diagnostics import Remark
 from polyc.ir.program import Program
 from polyc.poly.ranges import Ranges
+from polyc.scheduler.rewriting.factors import factor_sums
 from polyc.scheduler.rewriting.moments import block_moments
 from polyc.scheduler.rewriting.softmax import block_softmax
 from polyc.target import Target
@@ -19,5 +20,8 @@ def rewrite_algebra(program: Program, ranges: Ranges, options: Options, target: 
         remarks += found
     if options.reassociate and options.single_pass_moments:
         program, ranges, found = block_moments(program, ranges, target)
+        remarks += found
+    if options.reassociate and options.factor_sums:
+        program, ranges, found = factor_sums(program, ranges)
         remarks += found
     return program, ranges, remarks
