@@ -10,7 +10,6 @@ import islpy
 from polyc.poly.dependences import Flow
 from polyc.poly.rows import Row
 
-
 MAX_PIECES, MAX_DIMENSIONS = 4, 7
 """Pieces of a dependence, and dimensions of its two sides, beyond which a hull is taken: a cone costs exponential time in its
 constraints."""
@@ -56,9 +55,9 @@ def nonnegative_cone(relation: islpy.Map) -> list[ConeRow]:
     n_sizes = relation.dim(islpy.dim_type.param)
     relation = relation.remove_divs()
     n_dims = relation.dim(islpy.dim_type.in_) + relation.dim(islpy.dim_type.out)
-    if relation.n_basic_map() > MAX_PIECES or n_dims > MAX_DIMENSIONS:
-        if relation.get_tuple_name(islpy.dim_type.in_) == relation.get_tuple_name(islpy.dim_type.out):
-            return _cone_of_distances(relation)
+    is_own = relation.get_tuple_name(islpy.dim_type.in_) == relation.get_tuple_name(islpy.dim_type.out)
+    if is_own and (relation.n_basic_map() > MAX_PIECES or n_dims > MAX_DIMENSIONS):
+        return _cone_of_distances(relation)
     if relation.n_basic_map() > MAX_PIECES:
         relation = islpy.Map.from_basic_map(relation.simple_hull())
     pieces = relation.coalesce().wrap().get_basic_set_list()

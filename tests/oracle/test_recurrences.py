@@ -216,7 +216,8 @@ def test_padded_stencils_in_three_dimensions_over_time_compile():
     text = """def f(float(N,N,N) x) -> (H) {
       H(0,i,j,k) = x(i,j,k)
       H(t+1,i,j,k) = 0.5*pad(H(t,i,j,k), 0.0) + 0.1*(pad(H(t,i-1,j,k), 0.0) + pad(H(t,i+1,j,k), 0.0) + pad(H(t,i,j-1,k), 0.0)
-        + pad(H(t,i,j+1,k), 0.0) + pad(H(t,i,j,k-1), 0.0) + pad(H(t,i,j,k+1), 0.0)) where t in 0:3, i in 0:N, j in 0:N, k in 0:N }"""
+        + pad(H(t,i,j+1,k), 0.0) + pad(H(t,i,j,k-1), 0.0) + pad(H(t,i,j,k+1), 0.0))
+        where t in 0:3, i in 0:N, j in 0:N, k in 0:N }"""
     x = np.random.default_rng(0).standard_normal((7, 7, 7)).astype(np.float32)
     found = polyc.compile(text)(x)
     expected = [x.astype(np.float64)]
