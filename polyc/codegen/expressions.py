@@ -13,7 +13,7 @@ import numpy as np
 
 from polyc.codegen import shuffles, vectors
 from polyc.codegen.arithmetic import emit_cast, emit_operator
-from polyc.codegen.builder import Val, float_val, int_val, llvm_type
+from polyc.codegen.builder import Val, float_val, int_val, llvm_type, vector_const
 from polyc.codegen.context import WORKSPACES, Context, Predicate, State
 from polyc.codegen.linear import (
     LANE,
@@ -159,6 +159,9 @@ def _eval_order(state: State, ctx: Context, op: str, a: Expr, b: Expr) -> Val:
         negative = {atoms: -c for atoms, c in uniform.items() if c < 0 and atoms}
         positive = {atoms: c for atoms, c in uniform.items() if c >= 0 or not atoms}
         return fn.compare("icmp slt", _uniform_value(state, ctx, positive), _uniform_value(state, ctx, negative))
+    if known is not None and slope is not None:
+        active = [int(known + slope * lane < 0) for lane in range(ctx.lanes)]
+        return int_val(active[0], "i1") if len(set(active)) == 1 else vector_const(active, "i1")
     if slope == 1:  # lane < -uniform
         if known is not None and -known >= ctx.lanes:
             return int_val(1, "i1")

@@ -27,6 +27,9 @@ of 256 bytes out of 10⁵ to 10⁷, 16 rows ahead were no faster than none, 32 t
 
 MAX_ROWS_AHEAD = 64
 
+NEAR_A_TURN = 0.75
+"""Part of a loop from which on whole turns of it are counted instead of the exact number of rows."""
+
 MAX_LINES = 8
 """Cache lines of one row that are asked for; the processor goes on with a longer row by itself."""
 
@@ -120,10 +123,11 @@ def _rows_ahead(loop: Loop, around: tuple[Loop, ...], kept: dict[str, Buffer], t
     if not pieces:
         return ()
     rows = max(1, min(MAX_ROWS_AHEAD, target.l1 // PART_OF_L1 // sum(pieces.values())))
-    later = _step_ahead((*around, loop), rows)
+    loops = (*around, loop)
+    later = _step_ahead(loops, rows)
     found: list[Node] = []
     for read, size in pieces.items():
-        place = _clamp_reads(_replace(read, later), kept)
+        place = _clamp_reads(_replace(_unclamp(read, kept), later), kept, loops)
         prefetch = Prefetch(read.tensor, place.subscripts, size)
         condition = _has_elements(read, kept)
         found.append(prefetch if condition is None else If(condition, (prefetch,)))
@@ -189,7 +193,8 @@ def _step_ahead(loops: tuple[Loop, ...], rows: int) -> dict[str, Expr]:
         if isinstance(turn, Const) and turn.value and not is_last:
             trip = -(-int(turn.value) // loop.step)
             turn = int_const(trip * loop.step)
-            whole, rows = divmod(rows, trip)
+            # As many iterations of the loop around cost no test of where this one ends.
+            whole, rows = (round(rows / trip), 0) if rows >= trip * NEAR_A_TURN else divmod(rows, trip)
         later = simplify(Call("add", (Index(loop.var), int_const(rows * loop.step))))
         if carry is not None:
             later = Select(carry, simplify(Call("add", (later, int_const(loop.step)))), later)
@@ -209,8 +214,22 @@ def _mentions(expr: Expr, name: str) -> bool:
     return any(isinstance(n, Index) and n.name == name for n in walk(expr))
 
 
-def _clamp_reads(read: Read, kept: dict[str, Buffer]) -> Read:
+def _unclamp(read: Read, kept: dict[str, Buffer]) -> Read:
+    """`read` without what keeps it inside of its array: of a number that is wrong, any place may be asked for."""
+    subscripts = []
+    for subscript, extent in zip(read.subscripts, kept[read.tensor].shape, strict=True):
+        last = simplify(Call("sub", (extent, int_const(1))))
+        match subscript:
+            case Call("min", (Call("max", (number, Const(0))), upper)) if simplify(upper) == last:
+                subscripts.append(number)
+            case _:
+                subscripts.append(subscript)
+    return replace(read, subscripts=tuple(subscripts))
+
+
+def _clamp_reads(read: Read, kept: dict[str, Buffer], loops: tuple[Loop, ...]) -> Read:
     """Reads in the subscripts of `read`, kept inside their arrays wherever the loops are."""
+    inside = {(Index(n.var), n.upper) for n in loops if isinstance(n.lower, Const) and n.lower.value >= 0}
 
     def rule(node: Expr) -> Expr | None:
         if not isinstance(node, Read):
@@ -218,6 +237,9 @@ def _clamp_reads(read: Read, kept: dict[str, Buffer]) -> Read:
         shape = kept[node.tensor].shape
         subscripts = []
         for subscript, extent in zip(node.subscripts, shape, strict=True):
+            if (subscript, extent) in inside:
+                subscripts.append(subscript)
+                continue
             last = simplify(Call("sub", (extent, int_const(1))))
             subscripts.append(Call("max", (Call("min", (subscript, last)), int_const(0))))
         return replace(node, subscripts=tuple(subscripts))

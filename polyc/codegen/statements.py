@@ -29,7 +29,7 @@ from polyc.codegen.holding import held_buffers, is_expanded, node_expressions
 from polyc.codegen.linear import constant_of, index_names, split_lane
 from polyc.codegen.openmp import emit_parallel
 from polyc.codegen.scans import emit_scan, find_scan
-from polyc.ir.expr import Call, Const, Expr, Index, int_const, reads, simplify_int
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Select, int_const, reads, simplify_int, walk
 from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update
 from polyc.target import Target
 
@@ -208,6 +208,13 @@ def _with_frame(state: State, ctx: Context, loop: Loop, run: Callable[[], None])
 def _emit_serial(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val) -> None:
     state.invalidate_all()
     unroll = _count_unrolled(loop, state.target) if state.held else 1
+    if unroll > 1 and lower.is_const and upper.is_const and unroll == int(upper.ref) - int(lower.ref) and _has_test_of(loop):
+        # The copies are written here instead of by LLVM: a mask that is known to be full is no mask.
+        for i in range(int(lower.ref), int(upper.ref)):
+            with state.fn.scope():
+                emit_body(state, ctx.bind(loop.var, i), loop.body)
+        state.invalidate_all()
+        return
     state.fn.counted_loop(lower, upper, loop.step, lambda i: emit_body(state, ctx.bind(loop.var, i), loop.body), unroll)
     state.invalidate_all()
 
@@ -234,6 +241,23 @@ def _count_unrolled(loop: Loop, target: Target) -> int:
         return trip
     is_innermost = all(is_expanded(n) for n in loop.body if isinstance(n, Loop))
     return 2 if is_innermost and (trip is None or trip >= 16) else 1
+
+
+def _has_test_of(loop: Loop) -> bool:
+    """Whether a selection inside depends on the variable of the loop (the border of a padded read)."""
+
+    def is_test(expr: Expr) -> bool:
+        tested = expr.condition if isinstance(expr, Select) else expr.read if isinstance(expr, Pad) else None
+        return tested is not None and loop.var in index_names(tested)
+
+    def visit(body: tuple[Node, ...]) -> bool:
+        return any(
+            any(is_test(e) for root in node_expressions(node) for e in walk(root))
+            or (isinstance(node, Loop) and visit(node.body))
+            for node in body
+        )
+
+    return visit(loop.body)
 
 
 def _count_vectors(body: tuple[Node, ...]) -> int:

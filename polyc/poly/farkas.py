@@ -10,6 +10,10 @@ import islpy
 from polyc.poly.dependences import Flow
 from polyc.poly.rows import Row
 
+MAX_PIECES, MAX_DIMENSIONS = 4, 7
+"""Pieces of a dependence, and dimensions of its two sides, beyond which a hull is taken: a cone costs exponential time in its
+constraints."""
+
 
 @dataclass(frozen=True, slots=True)
 class ConeRow:
@@ -45,10 +49,18 @@ def with_cone(piece: Piece) -> Piece:
 def nonnegative_cone(relation: islpy.Map) -> list[ConeRow]:
     """Constraints on the forms without size coefficients that are not negative on all pairs.
 
-    `coefficients` wants no local variables: removing them enlarges the dependence, which is safe."""
+    `coefficients` wants no local variables: removing them enlarges the dependence, which is safe; so does the hull of a
+    dependence in many pieces (one for each side of a border)."""
     rows: list[ConeRow] = []
     n_sizes = relation.dim(islpy.dim_type.param)
-    pieces = relation.remove_divs().coalesce().wrap().get_basic_set_list()
+    relation = relation.remove_divs()
+    n_dims = relation.dim(islpy.dim_type.in_) + relation.dim(islpy.dim_type.out)
+    is_own = relation.get_tuple_name(islpy.dim_type.in_) == relation.get_tuple_name(islpy.dim_type.out)
+    if is_own and (relation.n_basic_map() > MAX_PIECES or n_dims > MAX_DIMENSIONS):
+        return _cone_of_distances(relation)
+    if relation.n_basic_map() > MAX_PIECES:
+        relation = islpy.Map.from_basic_map(relation.simple_hull())
+    pieces = relation.coalesce().wrap().get_basic_set_list()
     for n in range(pieces.n_basic_set()):
         constraints = pieces.get_at(n).coefficients().get_constraint_list()
         for m in range(constraints.n_constraint()):
@@ -58,6 +70,22 @@ def nonnegative_cone(relation: islpy.Map) -> list[ConeRow]:
             row = ConeRow((values[0], *values[1 + n_sizes :]), bool(constraint.is_equality()))
             if any(row.factors) and row not in rows:
                 rows.append(row)
+    return rows
+
+
+def _cone_of_distances(relation: islpy.Map) -> list[ConeRow]:
+    """The same for the hull of the distances between source and sink, of a statement on itself: forms of one row's difference
+    have opposite coefficients there, and distances have half of the dimensions."""
+    distances = relation.deltas().remove_divs().project_out(islpy.dim_type.param, 0, relation.dim(islpy.dim_type.param))
+    n = distances.dim(islpy.dim_type.set)
+    rows = [ConeRow((0, *(int(e == d) for e in range(n)), *(int(e == d) for e in range(n))), True) for d in range(n)]
+    constraints = distances.simple_hull().coefficients().get_constraint_list()
+    for m in range(constraints.n_constraint()):
+        constraint = constraints.get_at(m)
+        values = [int(constraint.get_coefficient_val(islpy.dim_type.set, d).to_python()) for d in range(n + 1)]
+        row = ConeRow((values[0], *(0 for _ in range(n)), *values[1:]), bool(constraint.is_equality()))
+        if any(row.factors) and row not in rows:
+            rows.append(row)
     return rows
 
 

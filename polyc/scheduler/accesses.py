@@ -10,6 +10,10 @@ from polyc.ir.linear import index_coefficients
 from polyc.poly.scop import Scop, ScopStatement
 
 Motion = Literal["invariant", "unit", "strided"]
+"""unit: to the neighbour; for a read also a few elements on, because all in between are loaded together and shuffled."""
+
+NEAR = 4
+"""Elements between lanes up to which a read takes whole vectors (`codegen.shuffles.MAX_STRIDE`)."""
 
 UNKNOWN_EXTENT = 512
 """Trip count assumed for a symbolic extent."""
@@ -41,7 +45,7 @@ class AccessMotion:
                 if index in self.named[d]:
                     return "strided"
                 continue
-            if c.get(index, 0) and not (last and abs(c[index]) == 1):
+            if c.get(index, 0) and not (last and abs(c[index]) <= (1 if self.is_write else NEAR)):
                 return "strided"
         if self.coefficients and self.coefficients[-1] and self.coefficients[-1].get(index, 0):
             return "unit"

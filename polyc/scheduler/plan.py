@@ -38,6 +38,9 @@ COLUMN_TILES = 4
 ALONG_TILE, ACROSS_TILE = 128, 32
 """Sides of the tile for groups whose accesses want different indices innermost: along the vector, and across it."""
 
+MUCH_HEAVIER = 4
+"""Times the work of the statement that wants a tile from which another one below the same band has its way."""
+
 MAX_UNROLLED_ROWS = 8
 """Rows of initial values that are unrolled."""
 
@@ -157,8 +160,9 @@ class Planner:
         return max(1, self.target.l2 // 2 // largest // size) * size
 
     def _wanted_tile(self, band: Band) -> tuple[ScopStatement, RegisterTile] | None:
-        """The heaviest reduction below that wants a tile, and the tile."""
+        """The heaviest reduction below that wants a tile, and the tile; None where a much heavier one wants none."""
         best: tuple[int, ScopStatement, RegisterTile] | None = None
+        heaviest = 0
         for group in _innermost_groups(band.child):
             statements = [self._statement(n) for n in group if not n.startswith("init_")]
             reductions = [s for s in statements if s.is_reduction]
@@ -170,9 +174,10 @@ class Planner:
                 continue
             tile = self._group_tile(statements, reductions)
             work = sum(statement_work(s) for s in statements)
+            heaviest = max(heaviest, work)
             if self._member_sizes(band, (reductions[0], tile)) and (best is None or work > best[0]):
                 best = work, reductions[0], tile
-        return None if best is None else best[1:]
+        return None if best is None or best[0] * MUCH_HEAVIER < heaviest else best[1:]
 
     def _member_sizes(self, band: Band, tile: tuple[ScopStatement, RegisterTile]) -> dict[int, int]:
         """Tile sizes by member position."""

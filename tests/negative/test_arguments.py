@@ -230,7 +230,7 @@ def test_workspaces_whose_bytes_64_bits_cannot_count_do_not_look_empty(is_symbol
     op = polyc.compile(text, inline=False, tile=False, vectorize=False, parallel=False, scheduler="source")
     x = np.broadcast_to(np.float32(1), 2**31)
     kernel = op.lower().compile() if is_symbolic else op.specialize(x, x)
-    refuse(lambda: kernel(x, x), "argument-too-large", "the workspace for temporaries", "GiB")
+    refuse(lambda: kernel(x, x), "argument-too-large", "with its results and temporaries", "GiB")
 
 
 def test_parameters_may_have_the_names_of_pythons_own():

@@ -105,3 +105,20 @@ def test_padded_convolution_at_its_edges():
         sizes = {"C": c, "H": h, "W": w, "K": k}
         agree(op, draw(op, sizes), sizes, call=kernel)
     agree(op, draw(op, sizes), sizes)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("window, stride", [(3, 2), (2, 2), (3, 1), (5, 3)])
+def test_pooling_with_a_border(target, window, stride):
+    """Windows that stick out on every side: which lanes are tested is known in some copies of the loops and not in others."""
+    low, count = window // 2, f"(H + {stride - 1}) / {stride}"
+    element = f"X(n, {stride} * h + r - {low}, {stride} * w + s - {low})"
+    ranges = f"r in 0:{window}, s in 0:{window}, h in 0:{count}, w in 0:{count.replace('H', 'W')}"
+    text = f"""def f(float(N,H,W) X) -> (Y, Z) {{
+        Y(n,h,w) max=! pad({element}, 0.0 - 1.0) where {ranges}
+        Z(n,h,w) +=! pad({element}, 0.0) where {ranges}
+    }}"""
+    op = operator(text, target=target)
+    for sizes in ((1, 1, 1), (2, 5, 17), (1, 16, 33), (3, 9, 112), (1, 7, 130)):
+        shape = dict(zip("NHW", sizes, strict=True))
+        agree(op, draw(op, shape), shape)

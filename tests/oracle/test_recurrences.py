@@ -153,7 +153,8 @@ def test_only_the_last_steps_are_kept() -> None:
 def test_time_and_space_are_a_skewed_permutable_band() -> None:
     lowered = polyc.compile(JACOBI).lower(N=1000, T=50)
     assert "[S:t, S:t+i] S1" in format_rows(lowered.rows, lowered.scop)
-    assert "vector" in lowered.as_text("loops").split("S1")[0].rsplit("for (c0 = 0; c0 < 50", 1)[1]
+    steps = lowered.as_text("loops").split("for (c0 = 0; c0 < 50", 1)[1]
+    assert "vector" in steps.rsplit("// S1", 1)[0]
 
 
 def test_the_projection_stays_outside_of_the_time_loop() -> None:
@@ -208,3 +209,20 @@ def test_the_interpreter_names_the_point_of_a_circle() -> None:
     program = polyc.compile("def f(float(N) x) -> (S) { S(0) = x(0)  S(i) = S(N - i) + x(i) where i in 1:N }").program
     with pytest.raises(PolycError, match="range-circular"):
         interpret(program, {"x": draw(6)})
+
+
+def test_padded_stencils_in_three_dimensions_over_time_compile():
+    """The cone of a dependence with borders on six sides took isl minutes, with no end in sight."""
+    text = """def f(float(N,N,N) x) -> (H) {
+      H(0,i,j,k) = x(i,j,k)
+      H(t+1,i,j,k) = 0.5*pad(H(t,i,j,k), 0.0) + 0.1*(pad(H(t,i-1,j,k), 0.0) + pad(H(t,i+1,j,k), 0.0) + pad(H(t,i,j-1,k), 0.0)
+        + pad(H(t,i,j+1,k), 0.0) + pad(H(t,i,j,k-1), 0.0) + pad(H(t,i,j,k+1), 0.0))
+        where t in 0:3, i in 0:N, j in 0:N, k in 0:N }"""
+    x = np.random.default_rng(0).standard_normal((7, 7, 7)).astype(np.float32)
+    found = polyc.compile(text)(x)
+    expected = [x.astype(np.float64)]
+    for _ in range(3):
+        p = np.pad(expected[-1], 1)
+        around = sum(np.roll(p, s, a) for a in range(3) for s in (1, -1))
+        expected.append(0.5 * expected[-1] + 0.1 * around[1:-1, 1:-1, 1:-1])
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)

@@ -52,7 +52,8 @@ def test_how_addresses_move():
 
 def test_diagonals_steps_and_reverses():
     assert motions("def f(float(N,N) X) -> (O) { O(i) = X(i,i) }")["X"]["i"] == "strided"
-    assert motions("def f(float(N) X) -> (O) { O(i) = X(2*i) where i in 0:4 }", N=9)["X"]["i"] == "strided"
+    assert motions("def f(float(N) X) -> (O) { O(i) = X(5*i) where i in 0:2 }", N=9)["X"]["i"] == "strided"
+    assert motions("def f(float(N) X) -> (O) { O(i) = X(2*i) where i in 0:4 }", N=9)["X"]["i"] == "unit"  # whole vectors
     assert motions("def f(float(N) X) -> (O) { O(i) = X(N-1-i) where i in 0:N }")["X"]["i"] == "unit"
     assert motions("def f(float(N) X, float(K) W) -> (O) { O(i) +=! X(i+k) * W(k) }")["X"] == {"i": "unit", "k": "unit"}
 

@@ -1,0 +1,116 @@
+"""Take conditions that choose between values out of innermost vector loops.
+
+Before: ``vector for j { A[j] = i == 0 || j == 0 ? x : y }``.  After: ``if (i == 0) { vector for j { A[j] = x } } else
+{ A[0] = x; vector for j from 1 { A[j] = y } }``: a condition that does not change with the loop is asked once, and the first
+and last iterations, where one holds that is false in between, run by themselves.  The values are those of before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from polyc.ir.expr import Call, Const, Expr, Index, Select, int_const, reads, substitute, walk
+from polyc.ir.loops import If, Loop, Node, Store
+from polyc.ir.simplify import simplify
+
+MINIMUM_TRIP = 16
+"""Iterations of a loop that is worth being written more than once."""
+
+
+def take_out_conditions(body: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The same nodes, with the vector loops of one chosen value split."""
+    return tuple(new for node in body for new in _take_out(node))
+
+
+def _take_out(node: Node) -> tuple[Node, ...]:
+    match node:
+        case If():
+            return (replace(node, body=take_out_conditions(node.body), orelse=take_out_conditions(node.orelse)),)
+        case Loop():
+            split = _split_loop(node)
+            return split if split is not None else (replace(node, body=take_out_conditions(node.body)),)
+    return (node,)
+
+
+def _split_loop(loop: Loop) -> tuple[Node, ...] | None:
+    if loop.kind != "vector" or loop.max_trip is not None or loop.registers or loop.initial or len(loop.body) != 1:
+        return None
+    store = loop.body[0]
+    if not isinstance(store, Store) or not isinstance(store.value, Select) or reads(store.value.condition):
+        return None
+    chosen = store.value
+    atoms = _disjuncts(chosen.condition)
+    fixed = [a for a in atoms if not _mentions(a, loop.var)]
+    moving = [a for a in atoms if _mentions(a, loop.var)]
+    rest = _split_ends(loop, store, moving)
+    if rest is None:
+        if not fixed:
+            return None
+        condition = _any(moving)
+        value = chosen.other if condition is None else replace(chosen, condition=condition)
+        rest = (replace(loop, body=(replace(store, value=value),)),)
+    condition = _any(fixed)
+    if condition is None:
+        return rest
+    whole = replace(loop, body=(replace(store, value=chosen.then),))
+    return (If(condition, (whole,), rest),)
+
+
+def _split_ends(loop: Loop, store: Store, moving: list[Expr]) -> tuple[Node, ...] | None:
+    """The first and the last iteration apart, if each of the conditions `moving` holds in one of them and nowhere else."""
+    trip = simplify(Call("sub", (loop.upper, loop.lower)))
+    if not moving or not isinstance(trip, Const) or int(trip.value) < MINIMUM_TRIP:
+        return None
+    last = simplify(Call("sub", (loop.upper, int_const(1))))
+    is_first = is_last = False
+    for atom in moving:
+        if not (isinstance(atom, Call) and atom.op == "eq" and _is_unit(atom, loop.var)):
+            return None
+        if _holds(atom, loop.var, loop.lower):
+            is_first = True
+        elif _holds(atom, loop.var, last):
+            is_last = True
+        else:
+            return None
+    value = store.value
+    assert isinstance(value, Select)
+    end = replace(store, value=value.then)
+    lower = simplify(Call("add", (loop.lower, int_const(1)))) if is_first else loop.lower
+    nodes: list[Node] = [_at(end, loop.var, loop.lower)] if is_first else []
+    nodes.append(replace(loop, lower=lower, upper=last if is_last else loop.upper, body=(replace(store, value=value.other),)))
+    if is_last:
+        nodes.append(_at(end, loop.var, last))
+    return tuple(nodes)
+
+
+def _is_unit(atom: Call, var: str) -> bool:
+    """Whether the two sides of an equation move apart by one with the variable: then it holds at one value at most."""
+    difference = Call("sub", atom.args)
+    step = simplify(Call("sub", (substitute(difference, {var: Call("add", (Index(var), int_const(1)))}), difference)))
+    return isinstance(step, Const) and abs(int(step.value)) == 1
+
+
+def _holds(atom: Call, var: str, at: Expr) -> bool:
+    return simplify(substitute(Call("sub", atom.args), {var: at})) == int_const(0)
+
+
+def _at(store: Store, var: str, at: Expr) -> Store:
+    subscripts = tuple(simplify(substitute(e, {var: at})) for e in store.subscripts)
+    return replace(store, subscripts=subscripts, value=simplify(substitute(store.value, {var: at})))
+
+
+def _disjuncts(condition: Expr) -> list[Expr]:
+    if isinstance(condition, Call) and condition.op == "or":
+        return [d for a in condition.args for d in _disjuncts(a)]
+    return [condition]
+
+
+def _any(conditions: list[Expr]) -> Expr | None:
+    result: Expr | None = None
+    for c in conditions:
+        result = c if result is None else Call("or", (result, c))
+    return result
+
+
+def _mentions(expr: Expr, var: str) -> bool:
+    return any(isinstance(node, Index) and node.name == var for node in walk(expr))
