@@ -154,7 +154,7 @@ def cpu_nanoseconds(pid: int) -> int:
 
 
 def exact_results(workload: Workload) -> tuple[np.ndarray, ...]:
-    """The results in float64 (positions as integers)."""
+    """The results, computed from float64 inputs (integers as they are)."""
     inputs = workload.inputs()
     wide = {n: a.astype(np.float64) if a.dtype.kind == "f" else a for n, a in inputs.items()}
     return tuple(np.asarray(r) for r in as_tuple(workload.exact(**wide)))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks import engines, environments, roofline
+from benchmarks.polybench import native
 from benchmarks.workload import Arrays, Results, Workload, as_results, as_tuple
 
 Run = Callable[[int], Any]
@@ -30,6 +31,7 @@ PEERS = (
     "onnxruntime",
     "numba",
     *engines.AUTOSCHEDULERS,
+    "cc",
 )
 """Everything that there is to compare with; most of it is set up by ``make peers``."""
 
@@ -48,11 +50,15 @@ def cores() -> list[int]:
 
 def interpreter(side: str) -> str | None:
     """The interpreter that runs the side, or None where its package is nowhere installed."""
+    if side == "cc":
+        return sys.executable if native.find_compiler() else None
     return sys.executable if side in (*ROOFS, *SUBJECTS) else environments.find_interpreter(side)
 
 
 def build(side: str, workload: Workload, arrays: Arrays, out: Results | None, threads: int) -> Run:
-    """A callable for repetitions on `side`; `out` is reused by every repetition, or None for a fresh result each time."""
+    """A callable for repetitions on `side`.
+
+    `out` (a tuple where there are several results) is reused by every repetition; None for fresh results each time."""
     match side:
         case "polyc" | "polyc_bound":
             return _build_polyc(workload, arrays, out, threads, workload.weights if side == "polyc_bound" else ())
@@ -76,6 +82,8 @@ def build(side: str, workload: Workload, arrays: Arrays, out: Results | None, th
             return repeat(engines.build_onnxruntime(workload, arrays, out, threads))
         case _ if side in engines.AUTOSCHEDULERS:
             return repeat(engines.build_halide(side, workload, arrays, out, threads))
+        case "cc":
+            return _bind(workload.peers[side], native, out, arrays)
         case _:
             return _bind(workload.peers[side], importlib.import_module(side), out, arrays)
 

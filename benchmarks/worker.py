@@ -17,6 +17,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from benchmarks import environments, sides
+from benchmarks.polybench import native
 from benchmarks.workload import Workload, as_results, as_tuple
 from benchmarks.workloads import WORKLOADS
 
@@ -70,6 +71,8 @@ def prepare(workload: Workload, job: dict[str, Any]) -> tuple[sides.Run, dict[st
 
 def version_of(side: str) -> str | None:
     """Package and version behind a side, in this environment."""
+    if side == "cc":
+        return native.version()
     package = environments.package_of(side)
     try:
         return f"{package} {metadata.version(package)}"

@@ -47,8 +47,9 @@ class Convolution:
 class Workload:
     """One computation.
 
-    `source` is ``.tc`` text or an einsum's subscripts.  `exact` computes the result from float64 inputs.  `flops` and the byte
-    counts are those of the mathematics: every input read once, every output written once, temporaries never in memory.
+    `source` is ``.tc`` text or an einsum's subscripts.  `exact` computes the result (or a tuple of them) from float64 inputs.
+    `flops` and the byte counts are those of the mathematics: every input read once, every output written once, temporaries
+    never in memory.
     `tolerance` bounds ``|result - exact| / max(|exact|)`` over all elements.
     """
 
