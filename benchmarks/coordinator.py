@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import environments, sides
-from benchmarks.workload import Workload
+from benchmarks.workload import Workload, as_tuple
 
 TICK_SECONDS = 0.004
 """Longest time between two updates of a running thread's CPU time."""
@@ -47,6 +47,8 @@ class Side:
     failure: str | None = None
     version: str | None = None
     """The package that ran, with its version."""
+    memory: int | None = None
+    """Bytes kept for calls beside inputs and results, where the side tells."""
 
 
 @dataclass(slots=True)
@@ -155,14 +157,7 @@ def exact_results(workload: Workload) -> tuple[np.ndarray, ...]:
     """The results, computed from float64 inputs (integers as they are)."""
     inputs = workload.inputs()
     wide = {n: a.astype(np.float64) if a.dtype.kind == "f" else a for n, a in inputs.items()}
-    results = workload.exact(**wide)
-    return tuple(map(np.asarray, results)) if isinstance(results, tuple) else (np.asarray(results),)
-
-
-def exact_result(workload: Workload) -> np.ndarray:
-    """The only result of a workload that has one."""
-    (result,) = exact_results(workload)
-    return result
+    return tuple(np.asarray(r) for r in as_tuple(workload.exact(**wide)))
 
 
 def busy_seconds() -> float:
@@ -198,7 +193,7 @@ def measure(workload: Workload, side_names: list[str], threads: int, rounds: int
                 continue
             workers[name] = worker
             side.error, side.digest, side.version = ready.get("error"), ready.get("digest"), ready.get("version")
-            side.repetitions = ready["repetitions"]
+            side.repetitions, side.memory = ready["repetitions"], ready.get("memory")
             worker.wait_until_idle()
         order = list(workers)
         elsewhere = _Elsewhere([w.process.pid for w in workers.values()])

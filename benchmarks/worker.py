@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks import environments, sides
 from benchmarks.polybench import native
-from benchmarks.workload import Workload
+from benchmarks.workload import Workload, as_results, as_tuple
 from benchmarks.workloads import WORKLOADS
 
 ROUND_SECONDS = 0.005
@@ -52,17 +52,18 @@ def prepare(workload: Workload, job: dict[str, Any]) -> tuple[sides.Run, dict[st
         run, ready = sides.build(side, workload, {}, None, job["threads"]), {}
     else:
         with np.load(job["exact"]) as file:
-            exact = tuple(file.values())
-        places = tuple(prefaulted(e.shape, e.dtype.name if e.dtype.kind == "i" else workload.dtype) for e in exact)
-        out: sides.Out = None if job["fresh"] else places[0] if len(places) == 1 else places
+            exact = list(file.values())
+        arrays = [prefaulted(e.shape, workload.dtype if e.dtype.kind == "f" else str(e.dtype)) for e in exact]
+        out = None if job["fresh"] else as_results(arrays)
         run = sides.build(side, workload, workload.inputs(), out, job["threads"])
-        given = run(1)
-        results = tuple(map(np.asarray, given if isinstance(given, tuple) else (given,)))
+        results = [np.asarray(r) for r in as_tuple(run(1))]
         ready = {
-            "error": max(relative_error(r, e) for r, e in zip(results, exact, strict=True)),
+            "error": largest_error(results, exact),
             "version": version_of(side),
             "digest": hashlib.sha256(b"".join(np.ascontiguousarray(r).tobytes() for r in results)).hexdigest(),
+            "memory": sides.kept_memory(side),
         }
+        del results, arrays, exact
     seconds = settle(run)
     ready |= {"ready": True, "seconds": seconds, "repetitions": max(1, round(0.5 + ROUND_SECONDS / seconds))}
     return run, ready
@@ -84,6 +85,13 @@ def prefaulted(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     out = np.empty(shape, dtype)
     out.fill(0)
     return out
+
+
+def largest_error(results: list[np.ndarray], exact: list[np.ndarray]) -> float:
+    """The largest `relative_error` of all results; infinite where there are not as many as there should be."""
+    if len(results) != len(exact):
+        return float("inf")
+    return max(relative_error(r, e) for r, e in zip(results, exact, strict=True))
 
 
 def relative_error(result: np.ndarray, exact: np.ndarray) -> float:

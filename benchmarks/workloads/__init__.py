@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from benchmarks.workload import Workload, in_double
-from benchmarks.workloads import contractions, convolutions, derived, layers, normalisations, polybench, stencils, table
+from benchmarks.workloads import contractions, convolutions, derived, fusion, layers, normalisations, polybench, stencils, table
 
 _SINGLE: dict[str, Workload] = {
-    w.name: w for module in (normalisations, contractions, convolutions, layers, stencils, table) for w in module.WORKLOADS
+    w.name: w
+    for module in (normalisations, contractions, convolutions, layers, stencils, table, fusion)
+    for w in module.WORKLOADS
 }
 _TABLE = {group: tuple(names) for group, names in table.GROUPS.items()}
 
@@ -24,6 +26,7 @@ def _both(names: tuple[str, ...]) -> tuple[str, ...]:
 GROUPS: dict[str, tuple[str, ...]] = {
     "contraction": tuple(name for names in _TABLE.values() for name in _both(names)),
     **{f"contraction_{group}": _both(names) for group, names in _TABLE.items()},
+    "fusion": fusion.GROUP,
     **polybench.GROUPS,
 }
 """Workloads that are asked for by one name; contractions in single and in double precision."""
