@@ -55,7 +55,7 @@ def main(
 ) -> None:
     """Measure WORKLOADs (all of them by default) against peers, side by side.
 
-    A WORKLOAD may be the name of a group: its members are measured in single and in double precision.
+    A WORKLOAD may be the name of a group: its members are measured in each precision that it has.
     Peers that are not installed are left out; `make peers` sets them up, each in an environment of its own.
     With `--subject polyc_bound` the weights of layers are bound beforehand.
     """

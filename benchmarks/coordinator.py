@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import environments, sides
-from benchmarks.workload import Workload
+from benchmarks.workload import Workload, as_tuple
 
 TICK_SECONDS = 0.004
 """Longest time between two updates of a running thread's CPU time."""
@@ -47,6 +47,8 @@ class Side:
     failure: str | None = None
     version: str | None = None
     """The package that ran, with its version."""
+    memory: int | None = None
+    """Bytes kept for calls beside inputs and results, where the side tells."""
 
 
 @dataclass(slots=True)
@@ -151,11 +153,11 @@ def cpu_nanoseconds(pid: int) -> int:
     return total
 
 
-def exact_result(workload: Workload) -> np.ndarray:
-    """The result in float64."""
+def exact_results(workload: Workload) -> tuple[np.ndarray, ...]:
+    """The results, computed from float64 inputs (integers as they are)."""
     inputs = workload.inputs()
     wide = {n: a.astype(np.float64) if a.dtype.kind == "f" else a for n, a in inputs.items()}
-    return np.asarray(workload.exact(**wide))
+    return tuple(np.asarray(r) for r in as_tuple(workload.exact(**wide)))
 
 
 def busy_seconds() -> float:
@@ -169,10 +171,10 @@ def busy_seconds() -> float:
 
 @contextlib.contextmanager
 def reference_file(workload: Workload) -> Iterator[Path]:
-    """The exact result in a temporary file that workers load."""
+    """The exact results in a temporary file that workers load."""
     with tempfile.TemporaryDirectory(prefix="polyc-bench-") as folder:
-        path = Path(folder) / "exact.npy"
-        np.save(path, exact_result(workload))
+        path = Path(folder) / "exact.npz"
+        np.savez(path, *exact_results(workload))
         yield path
 
 
@@ -191,7 +193,7 @@ def measure(workload: Workload, side_names: list[str], threads: int, rounds: int
                 continue
             workers[name] = worker
             side.error, side.digest, side.version = ready.get("error"), ready.get("digest"), ready.get("version")
-            side.repetitions = ready["repetitions"]
+            side.repetitions, side.memory = ready["repetitions"], ready.get("memory")
             worker.wait_until_idle()
         order = list(workers)
         elsewhere = _Elsewhere([w.process.pid for w in workers.values()])

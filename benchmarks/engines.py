@@ -1,4 +1,4 @@
-"""Peers that prepare something before they run: torch.compile, oneDNN's blocked layout, JAX, onnxruntime.
+"""Peers that prepare something before they run: torch.compile, oneDNN's blocked layout, JAX, onnxruntime, Halide.
 
 Each `build_…` returns a function that computes once.  Preparation (compiling, laying out weights) is never in a round.
 """
@@ -9,14 +9,18 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from benchmarks.graph import Graph, build_model
-from benchmarks.workload import Arrays, Workload
+from benchmarks.workload import Arrays, Results, Workload, as_results, as_tuple
 
 Once = Callable[[], Any]
+
+AUTOSCHEDULERS = {"halide_mullapudi2016": "Mullapudi2016", "halide_adams2019": "Adams2019", "halide_li2018": "Li2018"}
+"""Sides that run Halide, and the autoscheduler behind each.  (Anderson2021 schedules for graphics processors only.)"""
 
 
 def flags(side: str, threads: int) -> dict[str, str]:
@@ -103,17 +107,19 @@ def build_jax(workload: Workload, arrays: Arrays) -> Once:
     jax.config.update("jax_enable_x64", True)
     jitted = jax.jit(partial(workload.peers["jax"], jax, None))
     tensors = {n: jax.device_put(a) for n, a in arrays.items()}
-    return lambda: jitted(**tensors).block_until_ready()
+    return lambda: as_results([r.block_until_ready() for r in as_tuple(jitted(**tensors))])
 
 
-def build_onnxruntime(workload: Workload, arrays: Arrays, out: np.ndarray | None, threads: int) -> Once:
-    """A session of a small model whose weights are constants; inputs and result are bound, so that a run copies nothing."""
+def build_onnxruntime(workload: Workload, arrays: Arrays, out: Results | None, threads: int) -> Once:
+    """A session of a small model whose weights are constants; inputs and results are bound, so that a run copies nothing."""
     import onnxruntime
 
-    conv, given, shape = workload.convolution, dict(arrays), None if out is None else out.shape
+    conv, given = workload.convolution, dict(arrays)
+    places = None if out is None else as_tuple(out)
+    shapes = [p.shape for p in places or ()]
     if conv is not None:
         given["X"], given["F"] = conv.as_plain(given["X"], given["F"])
-        shape = conv.plain_result
+        shapes = [conv.plain_result]
     graph = Graph({n: a.shape for n, a in given.items()}, workload.dtype)
     result = workload.peers["onnxruntime"](graph, None, **{n: n for n in given})
     model = build_model(graph, given, workload.weights, result, workload.dtype)
@@ -125,16 +131,43 @@ def build_onnxruntime(workload: Workload, arrays: Arrays, out: np.ndarray | None
     for name, array in given.items():
         if name not in workload.weights:
             binding.bind_cpu_input(name, array)
-    if out is None:
-        binding.bind_output(result, "cpu")
-    else:
-        binding.bind_output(result, "cpu", 0, out.dtype.type, shape, out.ctypes.data)
+    for number, name in enumerate(as_tuple(result)):
+        if places is None:
+            binding.bind_output(name, "cpu")
+        else:
+            place = places[number]
+            binding.bind_output(name, "cpu", 0, place.dtype.type, shapes[number], place.ctypes.data)
 
     def once(keep: Arrays = given) -> Any:  # the binding holds addresses only
         session.run_with_iobinding(binding)
         if out is not None:
             return out
-        fresh = binding.get_outputs()[0].numpy()
-        return fresh if conv is None else fresh.reshape(conv.result)
+        fresh = [o.numpy() for o in binding.get_outputs()]
+        return as_results(fresh) if conv is None else fresh[0].reshape(conv.result)
 
     return once
+
+
+def build_halide(side: str, workload: Workload, arrays: Arrays, out: Results | None, threads: int) -> Once:
+    """The pipeline under the schedule that this autoscheduler finds for these sizes; found and compiled once."""
+    import halide
+
+    name = AUTOSCHEDULERS[side]
+    plugin = f"libautoschedule_{name.lower()}.so"
+    # Inside the wheel the libraries lie beside the package, where the loader does not look.
+    halide.load_plugin(str(Path(halide.__file__).parent / "lib64" / plugin))
+    buffers = {n: halide.Buffer(a) for n, a in arrays.items()}
+    function, shape = workload.peers[side](halide, None, **buffers)
+    function.set_estimates([(0, n) for n in reversed(shape)])
+    pipeline, target = halide.Pipeline(function), halide.get_jit_target_from_environment()
+    pipeline.apply_autoscheduler(target, halide.AutoschedulerParams(name, {"parallelism": str(threads)}))
+    pipeline.compile_jit(target)
+
+    def into(array: np.ndarray, keep: Arrays = arrays) -> np.ndarray:  # a buffer refers to NumPy's memory
+        pipeline.realize(halide.Buffer(array), target)
+        return array
+
+    if out is None:
+        return lambda: into(np.empty(shape, workload.dtype))
+    (place,) = as_tuple(out)
+    return lambda: into(place)

@@ -23,10 +23,19 @@ REQUIREMENTS: Mapping[str, tuple[str, ...]] = {
     "jax": ("numpy", "jax", "jaxlib"),
     "onnxruntime": ("numpy", "onnxruntime", "onnx"),
     "opt_einsum": ("numpy", "opt_einsum"),
+    "numba": ("numpy", "numba", "scipy"),
+    "halide": ("numpy", "halide"),
 }
-"""What each environment holds; the worker itself needs NumPy and the standard library."""
+"""What each environment holds; the worker itself needs NumPy and the standard library (``np.dot`` in numba needs SciPy)."""
 
-PACKAGE: Mapping[str, str] = {"torch_compile": "torch", "torch_blocked": "torch", "polyc_bound": "polyc"}
+PACKAGE: Mapping[str, str] = {
+    "torch_compile": "torch",
+    "torch_blocked": "torch",
+    "polyc_bound": "polyc",
+    "halide_mullapudi2016": "halide",
+    "halide_adams2019": "halide",
+    "halide_li2018": "halide",
+}
 """Package (and environment) of the peers that are not called like theirs."""
 
 

@@ -36,7 +36,9 @@ class Graph:
         return name
 
 
-def build_model(graph: Graph, inputs: Mapping[str, np.ndarray], weights: Sequence[str], result: str, dtype: str) -> bytes:
+def build_model(
+    graph: Graph, inputs: Mapping[str, np.ndarray], weights: Sequence[str], results: Sequence[str] | str, dtype: str
+) -> bytes:
     """The serialised model: `weights` are stored in it (a runtime may then lay them out as it likes), other inputs fed."""
     from onnx import helper, numpy_helper
 
@@ -44,13 +46,15 @@ def build_model(graph: Graph, inputs: Mapping[str, np.ndarray], weights: Sequenc
         return int(helper.np_dtype_to_tensor_dtype(np.dtype(name)))
 
     nodes = [helper.make_node(k, list(o), [r], **attributes) for k, o, r, attributes in graph.nodes]
+    names = (results,) if isinstance(results, str) else results
+    positions = {r for k, _, r, _ in graph.nodes if k in ("ArgMax", "ArgMin")}
     stored = {n: inputs[n] for n in weights} | graph.constants
     model = helper.make_model(
         helper.make_graph(
             nodes,
             "workload",
             [helper.make_tensor_value_info(n, kind(a.dtype), a.shape) for n, a in inputs.items() if n not in weights],
-            [helper.make_tensor_value_info(result, kind(dtype), None)],
+            [helper.make_tensor_value_info(r, kind("int64" if r in positions else dtype), None) for r in names],
             [numpy_helper.from_array(np.ascontiguousarray(a), n) for n, a in stored.items()],
         ),
         opset_imports=[helper.make_opsetid("", OPSET)],

@@ -28,6 +28,13 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1e6:.3g} µs" if seconds < 1e-4 else f"{seconds * 1e3:.3g} ms"
 
 
+def size(n_bytes: int | None) -> str:
+    """Bytes in KiB or MiB."""
+    if n_bytes is None:
+        return "–"
+    return f"{n_bytes / 1024:.0f} KiB" if n_bytes < 1 << 20 else f"{n_bytes / (1 << 20):.1f} MiB"
+
+
 def spread(times: Quartiles) -> str:
     """Median with quartiles, all in the median's unit."""
     unit = 1e6 if times.median < 1e-4 else 1e3
@@ -64,7 +71,8 @@ def print_table(console: Console, measurements: list[Measurement], subject: str,
     console.print(table)
     console.print(
         "to best peer: its time over ours, paired by round, median (lower quartile) and who it is; above 1 we are faster. "
-        "roofline: share of the measured bound (memory: same read:write mix and volume; arithmetic: FMA peak).",
+        "roofline: share of the measured bound (memory: same read:write mix and volume; arithmetic: FMA peak). "
+        "memory: what is kept for calls beside inputs and results.",
         style="dim",
     )
 
@@ -74,7 +82,7 @@ def make_table(measurements: list[Measurement], summaries: list[Summary], subjec
     table = Table(title=f"{subject} against {', '.join(peers) or 'no peer'}: medians \\[quartiles]", title_justify="left")
     for heading in ("workload", "threads", subject, *peers):
         table.add_column(heading, no_wrap=True, justify="left" if heading == "workload" else "right")
-    for heading in ("rate", "to best peer", "roofline", "error"):
+    for heading in ("rate", "to best peer", "roofline", "memory", "error"):
         table.add_column(heading, no_wrap=True, justify="right")
     for m, summary in zip(measurements, summaries, strict=True):
         table.add_row(*row(m, summary, subject, peers))
@@ -95,6 +103,7 @@ def row(m: Measurement, summary: Summary, subject: str, peers: list[str]) -> lis
     cells.append(f"{summary.rate:.3g} {_UNIT[summary.bound]}" if summary.rate else "–")
     cells.append(f"{summary.ratio.median:.2f} ({summary.ratio.lower:.2f}) {summary.best_peer}" if summary.ratio else "–")
     cells.append(f"{summary.roof:.0%} {'arithmetic' if summary.bound == 'fma' else 'memory'}" if summary.roof else "–")
+    cells.append(size(side.memory))
     cells.append("–" if side.error is None else f"{side.error:.1e}" + (" WRONG" if is_wrong(m, subject) else ""))
     return cells
 
@@ -191,6 +200,7 @@ def as_json(measurements: list[Measurement], subject: str, compile_times: dict[s
                         "error": side.error,
                         "failure": side.failure,
                         "version": side.version,
+                        "memory": side.memory,
                         "is_roofline": n in ROOFS,
                     }
                     for n, side in m.sides.items()

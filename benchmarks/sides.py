@@ -8,10 +8,9 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from benchmarks import engines, environments, roofline
-from benchmarks.workload import Arrays, Workload
+from benchmarks.polybench import native
+from benchmarks.workload import Arrays, Results, Workload, as_results, as_tuple
 
 Run = Callable[[int], Any]
 """Runs that many repetitions; returns the last result (for a roofline, None)."""
@@ -25,14 +24,26 @@ PREPARED = ("torch_blocked", "onnxruntime")
 SUBJECTS = ("polyc", "polyc_bound")
 """polyc with everything given at each call, and with the workload's weights bound beforehand."""
 
-PEERS = ("numpy", "torch", "opt_einsum", "torch_compile", "torch_blocked", "jax", "onnxruntime")
+PEERS = (
+    "numpy",
+    "torch",
+    "opt_einsum",
+    "torch_compile",
+    "torch_blocked",
+    "jax",
+    "onnxruntime",
+    "numba",
+    *engines.AUTOSCHEDULERS,
+    "cc",
+)
 """Everything that there is to compare with; most of it is set up by ``make peers``."""
 
 
 def environment(side: str, threads: int) -> dict[str, str]:
     """Environment variables that hold every library to `threads`."""
-    names = "OMP_NUM_THREADS OPENBLAS_NUM_THREADS MKL_NUM_THREADS NUMEXPR_NUM_THREADS VECLIB_MAXIMUM_THREADS POLYC_NUM_THREADS"
-    return dict.fromkeys(names.split(), str(threads)) | engines.flags(side, threads)
+    pools = "OMP OPENBLAS MKL NUMEXPR NUMBA HL POLYC".split()
+    names = [*(f"{pool}_NUM_THREADS" for pool in pools), "VECLIB_MAXIMUM_THREADS"]
+    return dict.fromkeys(names, str(threads)) | engines.flags(side, threads)
 
 
 def cores() -> list[int]:
@@ -42,11 +53,15 @@ def cores() -> list[int]:
 
 def interpreter(side: str) -> str | None:
     """The interpreter that runs the side, or None where its package is nowhere installed."""
+    if side == "cc":
+        return sys.executable if native.find_compiler() else None
     return sys.executable if side in (*ROOFS, *SUBJECTS) else environments.find_interpreter(side)
 
 
-def build(side: str, workload: Workload, arrays: Arrays, out: np.ndarray | None, threads: int) -> Run:
-    """A callable for repetitions on `side`; `out` is reused by every repetition, or None for a fresh result each time."""
+def build(side: str, workload: Workload, arrays: Arrays, out: Results | None, threads: int) -> Run:
+    """A callable for repetitions on `side`.
+
+    `out` (a tuple where there are several results) is reused by every repetition; None for fresh results each time."""
     match side:
         case "polyc" | "polyc_bound":
             return _build_polyc(workload, arrays, out, threads, workload.weights if side == "polyc_bound" else ())
@@ -58,7 +73,7 @@ def build(side: str, workload: Workload, arrays: Arrays, out: np.ndarray | None,
         case "torch":
             torch = engines.import_torch(threads)
             tensors = {n: torch.from_numpy(a) for n, a in arrays.items()}
-            result = None if out is None else torch.from_numpy(out)
+            result = None if out is None else as_results([torch.from_numpy(o) for o in as_tuple(out)])
             return _bind(workload.peers[side], torch, result, tensors)
         case "torch_compile":
             return repeat(engines.build_compiled(workload, arrays, threads))
@@ -68,6 +83,10 @@ def build(side: str, workload: Workload, arrays: Arrays, out: np.ndarray | None,
             return repeat(engines.build_jax(workload, arrays))
         case "onnxruntime":
             return repeat(engines.build_onnxruntime(workload, arrays, out, threads))
+        case _ if side in engines.AUTOSCHEDULERS:
+            return repeat(engines.build_halide(side, workload, arrays, out, threads))
+        case "cc":
+            return _bind(workload.peers[side], native, out, arrays)
         case _:
             return _bind(workload.peers[side], importlib.import_module(side), out, arrays)
 
@@ -87,6 +106,15 @@ def repeat(once: Callable[[], Any]) -> Run:
     return run
 
 
+def kept_memory(side: str) -> int | None:
+    """Bytes that this process keeps for calls to come: polyc's workspaces, and results nobody references; None for peers."""
+    if side not in SUBJECTS:
+        return None
+    import polyc
+
+    return int(polyc.memory.held())
+
+
 def make_operator(workload: Workload) -> Any:
     """The workload's `polyc.Operator`."""
     import polyc
@@ -96,7 +124,7 @@ def make_operator(workload: Workload) -> Any:
     return polyc.compile(workload.source)
 
 
-def _build_polyc(workload: Workload, arrays: Arrays, out: np.ndarray | None, threads: int, bound: tuple[str, ...]) -> Run:
+def _build_polyc(workload: Workload, arrays: Arrays, out: Results | None, threads: int, bound: tuple[str, ...]) -> Run:
     import polyc
 
     polyc.set_num_threads(threads)

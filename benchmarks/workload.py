@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -11,11 +11,13 @@ from typing import Any, Literal
 import numpy as np
 
 Arrays = dict[str, np.ndarray]
+Results = np.ndarray | tuple[np.ndarray, ...]
+"""One array, or a tuple where a computation has several results."""
 Peer = Callable[..., Any]
 """``peer(module, out, **inputs)``: computes once, into `out` where that is not None and the peer can, and returns the result.
 
 `module` is the peer's package (numpy, torch …) or, for onnxruntime, a `benchmarks.graph.Graph` to write nodes into; inputs are
-its own arrays, sharing memory with NumPy's where it can."""
+its own arrays, sharing memory with NumPy's where it can.  Several results are tuples, and so is `out`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,9 @@ class Convolution:
 class Workload:
     """One computation.
 
-    `source` is ``.tc`` text or an einsum's subscripts.  `exact` computes the result from float64 inputs.  `flops` and the byte
-    counts are those of the mathematics: every input read once, every output written once, temporaries never in memory.
+    `source` is ``.tc`` text or an einsum's subscripts.  `exact` computes the result (or a tuple of them) from float64 inputs.
+    `flops` and the byte counts are those of the mathematics: every input read once, every output written once, temporaries
+    never in memory.
     `tolerance` bounds ``|result - exact| / max(|exact|)`` over all elements.
     """
 
@@ -55,7 +58,7 @@ class Workload:
     notation: Literal["tc", "einsum"]
     source: str
     make_inputs: Callable[[np.random.Generator], Arrays]
-    exact: Callable[..., np.ndarray]
+    exact: Callable[..., Results]
     flops: float
     bytes_read: float
     bytes_written: float
@@ -89,6 +92,16 @@ def in_double(workload: Workload) -> Workload:
 def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
     """Standard normal float32."""
     return rng.standard_normal(shape, dtype=np.float32)
+
+
+def as_tuple(results: Any) -> tuple[Any, ...]:
+    """The results one by one, also where there is only one."""
+    return tuple(results) if isinstance(results, tuple | list) else (results,)
+
+
+def as_results(arrays: Sequence[Any]) -> Any:
+    """One array as itself, several as a tuple."""
+    return arrays[0] if len(arrays) == 1 else tuple(arrays)
 
 
 def nbytes(*shapes: tuple[int, ...], itemsize: int = 4) -> float:

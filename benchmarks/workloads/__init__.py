@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from benchmarks.workload import Workload, in_double
-from benchmarks.workloads import contractions, convolutions, derived, layers, normalisations, stencils, table
+from benchmarks.workloads import contractions, convolutions, derived, fusion, layers, normalisations, polybench, stencils, table
 
 _SINGLE: dict[str, Workload] = {
-    w.name: w for module in (normalisations, contractions, convolutions, layers, stencils, table) for w in module.WORKLOADS
+    w.name: w
+    for module in (normalisations, contractions, convolutions, layers, stencils, table, fusion)
+    for w in module.WORKLOADS
 }
 _TABLE = {group: tuple(names) for group, names in table.GROUPS.items()}
 
 _DOUBLE = {w.name: w for w in (in_double(_SINGLE[name]) for names in _TABLE.values() for name in names)}
 
-WORKLOADS: dict[str, Workload] = {name: derived.add_peers(w) for name, w in (_SINGLE | _DOUBLE).items()}
+_POLYBENCH = {w.name: w for w in polybench.WORKLOADS}
+
+WORKLOADS: dict[str, Workload] = {name: derived.add_peers(w) for name, w in (_SINGLE | _DOUBLE | _POLYBENCH).items()}
 
 
 def _both(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -22,7 +26,9 @@ def _both(names: tuple[str, ...]) -> tuple[str, ...]:
 GROUPS: dict[str, tuple[str, ...]] = {
     "contraction": tuple(name for names in _TABLE.values() for name in _both(names)),
     **{f"contraction_{group}": _both(names) for group, names in _TABLE.items()},
+    "fusion": fusion.GROUP,
+    **polybench.GROUPS,
 }
-"""Workloads that are asked for by one name; each in single and in double precision."""
+"""Workloads that are asked for by one name; contractions in single and in double precision."""
 
 __all__ = ["GROUPS", "WORKLOADS"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.graph import Graph
 from benchmarks.workload import Convolution, Peer, Workload
-from benchmarks.workloads import models
+from benchmarks.workloads import fusion, models
 
 
 def add_peers(workload: Workload) -> Workload:
@@ -27,6 +27,8 @@ def add_peers(workload: Workload) -> Workload:
             more["onnxruntime"] = onnx_convolution(workload.convolution)
     else:
         name = workload.name.removesuffix("_f64")
+        if single and name in fusion.NUMBA:
+            more["numba"] = fusion.NUMBA[name]
         if name in models.JAX:
             more["jax"] = models.JAX[name]
         if name in models.ONNX and (single or name not in models.ONNX_SINGLE_ONLY):

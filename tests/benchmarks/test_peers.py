@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,12 +16,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+import benchmarks
 from benchmarks import coordinator, engines, environments, report, sides, statistics
 from benchmarks.coordinator import Measurement, Side
 from benchmarks.engines import Opaque
 from benchmarks.graph import Graph
-from benchmarks.workload import Convolution
-from benchmarks.workloads import WORKLOADS, derived
+from benchmarks.workload import Convolution, as_tuple
+from benchmarks.workloads import GROUPS, WORKLOADS, derived
 
 ROOT = Path(__file__).parents[2]
 
@@ -189,8 +192,8 @@ def test_graph_uses_every_input(name: str) -> None:
     workload = WORKLOADS[name]
     inputs = workload.make_inputs(Shapes())  # type: ignore[arg-type]
     graph = Graph({n: a.shape for n, a in inputs.items()}, workload.dtype)
-    result = workload.peers["onnxruntime"](graph, None, **{n: n for n in inputs})
-    assert result == graph.nodes[-1][2]
+    results = as_tuple(workload.peers["onnxruntime"](graph, None, **{n: n for n in inputs}))
+    assert graph.nodes[-1][2] in results and set(results) <= {result for _, _, result, _ in graph.nodes}
     assert {operand for _, operands, _, _ in graph.nodes for operand in operands} >= set(inputs)
     assert set(workload.weights) <= set(inputs)
 
@@ -296,6 +299,72 @@ def test_onnxruntime_gets_weights_as_constants_and_writes_in_place(monkeypatch: 
     assert seen["shapes"] == {"X": (1, 128, 56, 56), "F": (128, 4, 3, 3)}
     assert (seen["fed"], seen["weights"], seen["threads"], seen["runs"]) == (["X"], ("F",), 2, 3)
     assert seen["output"] == ("v0", (1, 128, 56, 56), out.ctypes.data)
+
+
+def test_loops_of_numba_take_inputs_and_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without numba: every workload's loops exist, and take as many arrays as it gives them."""
+    parsed = ast.parse((ROOT / "benchmarks" / "numba_loops.py").read_text())
+    arity = {f.name: len(f.args.args) for f in parsed.body if isinstance(f, ast.FunctionDef)}
+    called: dict[str, int] = {}
+
+    class Loops:
+        def __getattr__(self, name: str) -> Any:
+            return lambda *arrays: called.update({name: len(arrays)})
+
+    monkeypatch.setattr(benchmarks, "numba_loops", Loops(), raising=False)
+    monkeypatch.setitem(sys.modules, "benchmarks.numba_loops", Loops())
+    for workload in (w for w in WORKLOADS.values() if "numba" in w.peers):
+        workload.peers["numba"](None, None, **workload.make_inputs(Shapes()))  # type: ignore[arg-type]
+    assert set(called) <= set(arity) and {n: arity[n] for n in called} == called
+    assert {n for n in GROUPS["fusion"] if "numba" not in WORKLOADS[n].peers} == set()
+
+
+def test_schedule_of_halide_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    class Pipeline:
+        def __init__(self, function: Any) -> None:
+            self.function = function
+
+        def apply_autoscheduler(self, target: str, parameters: Any) -> None:
+            seen.append(parameters)
+
+        def compile_jit(self, target: str) -> None:
+            seen.append(target)
+
+        def realize(self, place: np.ndarray, target: str) -> None:
+            place[...] = 7
+
+    fake = SimpleNamespace(
+        __file__="/wheel/halide/__init__.py",
+        load_plugin=seen.append,
+        Buffer=lambda array: array,
+        Pipeline=Pipeline,
+        AutoschedulerParams=lambda name, extra: (name, extra),
+        get_jit_target_from_environment=lambda: "host",
+    )
+    monkeypatch.setitem(sys.modules, "halide", fake)
+    function = SimpleNamespace(set_estimates=seen.append)
+    peers = dict.fromkeys(engines.AUTOSCHEDULERS, lambda halide, out, A, B: (function, (2, 3)))
+    workload = replace(WORKLOADS["tmm"], peers=peers)
+    out = np.zeros((2, 3), np.float32)
+    run = sides.build("halide_adams2019", workload, workload.inputs(), out, 2)
+    assert run(3) is out and (out == 7).all()
+    plugin = "/wheel/halide/lib64/libautoschedule_adams2019.so"
+    assert seen == [plugin, [(0, 3), (0, 2)], ("Adams2019", {"parallelism": "2"}), "host"]
+
+
+def test_onnxruntime_binds_every_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound: list[Any] = []
+    binding = SimpleNamespace(bind_cpu_input=lambda *_: None, bind_output=lambda *given: bound.append(given))
+    session = SimpleNamespace(io_binding=lambda: binding, run_with_iobinding=lambda _: None)
+    fake = SimpleNamespace(SessionOptions=SimpleNamespace, InferenceSession=lambda *_, **__: session)
+    monkeypatch.setitem(sys.modules, "onnxruntime", fake)
+    monkeypatch.setattr(engines, "build_model", lambda graph, inputs, weights, results, dtype: b"")
+    workload = WORKLOADS["mean_var_rows"]
+    out = np.zeros(4096, np.float32), np.zeros(4096, np.float32)
+    assert sides.build("onnxruntime", workload, {"X": np.zeros((4096, 1024), np.float32)}, out, 1)(1) is out
+    assert [(given[-2], given[-1]) for given in bound] == [(o.shape, o.ctypes.data) for o in out]
 
 
 def test_opaque_result_is_read_in_the_shape_of_the_workload() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from click.testing import CliRunner
 from benchmarks import coordinator, report, roofline, statistics
 from benchmarks.__main__ import main
 from benchmarks.coordinator import Measurement, Side
-from benchmarks.worker import relative_error
+from benchmarks.worker import largest_error, prepare, relative_error
 from benchmarks.workload import Workload
 from benchmarks.workloads import GROUPS, WORKLOADS, table
 
@@ -55,6 +56,53 @@ def test_relative_error() -> None:
     assert relative_error(np.array([1.0, -3.0], np.float32), exact) == 0.25
     assert relative_error(np.array([1.0, np.nan], np.float32), exact) == np.inf
     assert relative_error(np.zeros(3, np.float32), exact) == np.inf
+
+
+def test_error_of_several_results_is_the_largest() -> None:
+    exact = [np.array([1.0, 2.0]), np.array([3, 4])]
+    assert largest_error([np.array([1.0, 2.0]), np.array([3, 4])], exact) == 0
+    assert largest_error([np.array([1.0, 2.0]), np.array([3, 2])], exact) == 0.5
+    assert largest_error([np.array([1.0, 2.0])], exact) == np.inf
+
+
+def small(source: str, exact: Any, peers: dict[str, Any]) -> Workload:
+    inputs = {"X": np.arange(12, dtype=np.float32).reshape(3, 4)}
+    return Workload("small", "for tests", "tc", source, lambda rng: inputs, exact, 1.0, 1.0, 1.0, peers, 1e-6)
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize("side", ["polyc", "numpy"])
+def test_worker_checks_every_result_in_its_own_type(tmp_path: Path, side: str, fresh: bool) -> None:
+    source = "def f(float(N, D) X) -> (S, P) { S(n) +=! X(n, d) P(n) argmax=! X(n, d) }"
+    places: list[Any] = []
+
+    def exact(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return X.sum(axis=1), X.argmax(axis=1)
+
+    def peer(np: Any, out: Any, X: Any) -> Any:
+        places.append(out)
+        return exact(X)
+
+    workload = small(source, exact, {"numpy": peer})
+    with coordinator.reference_file(workload) as path:
+        job = {"side": side, "fresh": fresh, "exact": str(path), "threads": 1}
+        _, ready = prepare(workload, job)
+    assert ready["error"] <= workload.tolerance
+    assert (ready["memory"] is None) == (side != "polyc")
+    if side == "numpy" and not fresh:
+        assert [(p.shape, p.dtype) for p in places[0]] == [((3,), np.float32), ((3,), np.int64)]
+
+
+def test_worker_sees_a_wrong_second_result(tmp_path: Path) -> None:
+    workload = small("-", lambda X: (X, X), {"numpy": lambda np, out, X: (X, X + 1)})
+    with coordinator.reference_file(workload) as path:
+        _, ready = prepare(workload, {"side": "numpy", "fresh": True, "exact": str(path), "threads": 1})
+    assert ready["error"] == pytest.approx(1 / 11)
+
+
+@pytest.mark.parametrize(("n_bytes", "text"), [(None, "–"), (0, "0 KiB"), (3000, "3 KiB"), (5 << 19, "2.5 MiB")])
+def test_sizes_for_people(n_bytes: int | None, text: str) -> None:
+    assert report.size(n_bytes) == text
 
 
 def test_ratio_is_paired_by_round() -> None:
@@ -115,10 +163,11 @@ def test_unknown_workload_is_a_usage_error() -> None:
 
 
 def test_groups_hold_both_precisions_of_known_workloads() -> None:
-    assert set(GROUPS["contraction"]) == {n for g, names in GROUPS.items() if g != "contraction" for n in names}
-    for names in GROUPS.values():
+    assert set(GROUPS["contraction"]) == {n for g, names in GROUPS.items() if g.startswith("contraction_") for n in names}
+    for group, names in GROUPS.items():
         assert all(n in WORKLOADS for n in names) and len(set(names)) == len(names)
-        assert [n for n in names if n.endswith("_f64")] == [n for n in names if WORKLOADS[n].dtype == "float64"]
+        if group.startswith("contraction"):  # others are in one precision, and named without it
+            assert [n for n in names if n.endswith("_f64")] == [n for n in names if WORKLOADS[n].dtype == "float64"]
 
 
 def test_double_precision_has_its_own_inputs_and_bytes() -> None:
