@@ -18,6 +18,9 @@ Run = Callable[[int], Any]
 ROOFS = ("stream", "fma")
 """Sides that measure the machine: bytes of the workload streamed in the same read:write mix, its flops at full FMA rate."""
 
+PREPARED = ("torch_blocked", "onnxruntime")
+"""Peers that lay the weights of layers out before the first call: they meet `polyc_bound`, where that is measured."""
+
 SUBJECTS = ("polyc", "polyc_bound")
 """polyc with everything given at each call, and with the workload's weights bound beforehand."""
 

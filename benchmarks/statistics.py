@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.coordinator import Measurement, Side
-from benchmarks.sides import ROOFS, SUBJECTS
+from benchmarks.sides import PREPARED, ROOFS, SUBJECTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +22,9 @@ class Quartiles:
 class Summary:
     """What one measurement says about its subject.
 
-    `ratio` is peer time over subject time, round by round, against the peer with the smallest median among those whose result
-    is right: above 1 the subject is faster.  `roof` is the share of the slower of the two measured rooflines that the subject
-    reaches; `bound` names it.
+    `ratio` is peer time over subject time, round by round, against the peer for which it is smallest among those whose result
+    is right: above 1 the subject is faster.  Peers that prepared their weights meet `polyc_bound`, where that was measured.
+    `roof` is the share of the slower of the two measured rooflines that the subject reaches; `bound` names it.
     """
 
     times: dict[str, Quartiles]
@@ -55,6 +55,14 @@ def is_wrong(measurement: Measurement, name: str) -> bool:
     return error is not None and not error <= measurement.workload.tolerance
 
 
+def _counterpart(measurement: Measurement, peer: str, subject: str) -> Side:
+    """The side to compare a peer with: the one whose weights are prepared too, if the peer's are and it was measured."""
+    bound = measurement.sides.get("polyc_bound")
+    if subject == "polyc" and peer in PREPARED and measurement.workload.weights and bound is not None and bound.seconds:
+        return bound
+    return measurement.sides[subject]
+
+
 def summarise(measurement: Measurement, subject_name: str) -> Summary:
     """Medians, quartiles, the ratio to the best peer and the share of the roofline."""
     measured = {n: s for n, s in measurement.sides.items() if s.seconds}
@@ -62,8 +70,9 @@ def summarise(measurement: Measurement, subject_name: str) -> Summary:
     subject = measured.get(subject_name)
     no_peers = (subject_name, *SUBJECTS, *ROOFS)
     peers = [n for n in measured if n not in no_peers and not is_wrong(measurement, n)]
-    best = min(peers, key=lambda n: times[n].median, default=None)
-    ratio = paired_ratio(measured[best], subject) if subject and best else None
+    ratios = {n: paired_ratio(measured[n], _counterpart(measurement, n, subject_name)) for n in peers} if subject else {}
+    best = min(peers, key=lambda n: ratios[n].median if ratios else times[n].median, default=None)
+    ratio = ratios[best] if subject and best else None
     roofs = {n: times[n].median for n in ("stream", "fma") if n in times}
     bound = max(roofs, key=lambda n: roofs[n], default=None)
     roof = rate = None

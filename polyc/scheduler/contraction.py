@@ -21,6 +21,7 @@ from math import ceil, prod
 
 from polyc.ir.expr import Expr, Read, Select, walk
 from polyc.ir.linear import index_coefficients
+from polyc.poly.ranges import estimate_extent
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler import costs
 from polyc.scheduler.accesses import index_trips, trip_count
@@ -123,12 +124,12 @@ def find_contraction(s: ScopStatement, scop: Scop, target: Target) -> Contractio
     if operands is None or len(operands) != 2:
         return None
     itemsize = scop.tensors[s.target].dtype.itemsize
-    result = _strides(s.subscripts, [trip_count(e) for e in scop.tensors[s.target].shape])
+    result = _strides(s.subscripts, _extents(s.target, scop))
     if result is None:
         return None
     views = []
     for operand in operands:
-        shape = [trip_count(e) for e in scop.tensors[operand.read.tensor].shape]
+        shape = _extents(operand.read.tensor, scop)
         strides = _strides(operand.read.subscripts, shape)
         if strides is None or not strides:
             return None
@@ -138,6 +139,12 @@ def find_contraction(s: ScopStatement, scop: Scop, target: Target) -> Contractio
     lanes = min(64, max(1, target.lanes(max(itemsize, *(v.itemsize for v in views)))))
     tested = frozenset(i for e in walk(s.origin.value) if isinstance(e, Select) for i in _names(e.condition))
     return Contraction(s, trips, (views[0], views[1]), result, lanes, itemsize, s.left, s.separate_left, tested)
+
+
+def _extents(tensor: str, scop: Scop) -> list[int]:
+    """Extents of a tensor, estimated where they are symbolic."""
+    found = ((e, estimate_extent(e, scop.ranges.typical)) for e in scop.tensors[tensor].shape)
+    return [trip_count(e) if n is None else n for e, n in found]
 
 
 def _strides(subscripts: tuple[Expr, ...], shape: list[int]) -> dict[str, int] | None:

@@ -123,8 +123,8 @@ def _streamed_index(
     if trips[vector] <= 2 * narrow:
         return None
     for m in operands:
-        if m.motion(vector) != "unit":
-            continue
+        if m.motion(vector) != "unit" or any(c is None for c in m.coefficients):
+            continue  # rows that data names follow each other nowhere
         strided = [i for i in s.reduction_indices if m.motion(i) == "strided" and trips[i] >= STREAM_ROWS]
         if len(strided) == len(s.reduction_indices) and strided:
             return strided[-1]
@@ -142,7 +142,7 @@ def _tile_shape(registers: int, max_rows: int, max_columns: int) -> tuple[int, i
             best = max(best, (score, rows, n))
     _, rows, n = best
     if rows == 1:  # no reuse: several vectors in flight hide the latency of the accumulators
-        return 1, max(1, min(widest, max_columns))
+        return 1, max(1, min(2 * widest, max_columns))
     if max_rows > rows:  # balance the row tiles instead of leaving a short one
         rows = -(-max_rows // -(-max_rows // rows))
     return rows, n
