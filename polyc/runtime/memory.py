@@ -6,6 +6,7 @@ The workspace is one block per Python thread, lent from there too, grown as need
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import math
 import os
@@ -81,6 +82,11 @@ _generation = [0]
 """Its number grows when workspaces shall be given up, which each thread does for its own."""
 
 
+GUARD = 4096
+"""Bytes of mapped memory in front of a workspace and behind it: a masked access whose idle lanes reach a page that is not
+there raises no error, but takes a hundred times as long (a triangular recurrence: 1.09 to 0.08 ms)."""
+
+
 def workspace_address(size: int) -> int:
     """Address of at least `size` bytes, 64-byte aligned, that belong to this thread until its next call."""
     area = _workspace.area
@@ -89,10 +95,13 @@ def workspace_address(size: int) -> int:
         area.lease, area.size, area.generation = None, -1, _generation[0]
         check_memory("the workspace for temporaries", size)
         try:
-            lease = store.pile(size).lend()
+            lease = store.pile(size + 2 * GUARD).lend()
         except (MemoryError, ValueError, OverflowError) as problem:
             raise _too_large("the workspace for temporaries", size) from problem
-        area.lease, area.address, area.size = lease, lease.block.address, lease.pile.capacity
+        first, last = lease.block.address, lease.block.address + lease.pile.capacity - GUARD
+        for page in (first, last):
+            ctypes.memset(page, 0, 64)
+        area.lease, area.address, area.size = lease, first + GUARD, lease.pile.capacity - 2 * GUARD
     return area.address
 
 

@@ -140,11 +140,19 @@ def test_release_gives_back_results_and_the_workspace():
     y[...] = 3
     memory.workspace_address(4 * N)
     result()
-    assert polyc.memory.held() == 8 * N
-    assert polyc.memory.release() == 8 * N
+    held = polyc.memory.held()  # a workspace has pages around it, and its size is rounded up
+    assert 8 * N <= held <= 9 * N
+    assert polyc.memory.release() == held
     assert polyc.memory.held() == 0 and (y == 3).all()
     first = memory.workspace_address(4 * N)
     assert memory.workspace_address(100) == first  # kept from call to call
+
+
+def test_the_pages_around_a_workspace_are_there():
+    """Idle lanes of masked accesses that reached a missing page made kernels ten times as slow."""
+    place = memory.workspace_address(4 * N)
+    for page in (place - memory.GUARD, place + 4 * N + 64):
+        assert np.ctypeslib.ctypes.string_at(page, 16) is not None
 
 
 def test_workspaces_of_ended_threads_are_used_again():
@@ -177,7 +185,7 @@ def test_workspaces_of_other_threads_go_at_their_next_call():
     polyc.memory.release()  # while the workspace is in use
     go_on.set()
     thread.join()
-    assert seen == [4 * N, 4 * N + 4096]  # the old one is a free block now
+    assert 4 * N <= seen[0] <= 5 * N < 8 * N and seen[1] > seen[0]  # the old one is a free block now
 
 
 def test_a_result_that_comes_back_to_life_keeps_its_memory():
