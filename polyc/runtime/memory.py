@@ -107,7 +107,7 @@ def workspace_address(size: int) -> int:
 
 def held() -> int:
     """Bytes that polyc keeps for calls to come: blocks of results that are no more, and the workspaces of all threads."""
-    return store.count() + sum(max(0, area.size) for area in list(_areas))
+    return store.count() + sum(area.size + 2 * GUARD for area in list(_areas) if area.size >= 0)
 
 
 def release() -> int:
@@ -116,7 +116,7 @@ def release() -> int:
     Results that are still referenced are not touched.  Workspaces of other threads, which may be in use, go when these call
     the next time."""
     area = _workspace.area
-    own, before = max(0, area.size), store.count()
+    own, before = area.size + 2 * GUARD if area.size >= 0 else 0, store.count()
     _generation[0] += 1
     area.lease, area.size, area.generation = None, -1, _generation[0]
     # A workspace beyond the limit goes to the system at once, another to the store first.
