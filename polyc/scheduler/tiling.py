@@ -99,7 +99,8 @@ def choose_register_tile(s: ScopStatement, target: Target, lanes: int, allow_red
             streamed = _streamed_index(s, operands, vector, trips, 4 * lanes)
             if streamed is not None:
                 return RegisterTile(vector, lanes, {vector: STREAM_CHUNK}, {streamed: STREAM_ROWS})
-        mr, n = _tile_shape(target.n_registers, trips[rows[0]] if rows else 1, columns)
+        is_named = any(c is None for m in operands for c in m.coefficients)
+        mr, n = _tile_shape(target.n_registers, trips[rows[0]] if rows else 1, columns, is_named)
         sizes = {vector: n * lanes}
         if rows and mr > 1:
             sizes[rows[0]] = mr
@@ -131,8 +132,10 @@ def _streamed_index(
     return None
 
 
-def _tile_shape(registers: int, max_rows: int, max_columns: int) -> tuple[int, int]:
-    """Rows and vectors per row with the fewest loads per multiply-add that fit into the registers."""
+def _tile_shape(registers: int, max_rows: int, max_columns: int, is_named: bool) -> tuple[int, int]:
+    """Rows and vectors per row with the fewest loads per multiply-add that fit into the registers.
+
+    `is_named`: data names the rows of an operand; each pass along them reads the names and their cache misses again."""
     widest = 4 if registers >= 32 else 2
     best = (0.0, 1, 1)
     for n in range(1, min(widest, max_columns) + 1):
@@ -142,7 +145,7 @@ def _tile_shape(registers: int, max_rows: int, max_columns: int) -> tuple[int, i
             best = max(best, (score, rows, n))
     _, rows, n = best
     if rows == 1:  # no reuse: several vectors in flight hide the latency of the accumulators
-        return 1, max(1, min(2 * widest, max_columns))
+        return 1, max(1, min(2 * widest if is_named else widest, max_columns))
     if max_rows > rows:  # balance the row tiles instead of leaving a short one
         rows = -(-max_rows // -(-max_rows // rows))
     return rows, n
