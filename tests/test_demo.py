@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -11,4 +12,4 @@ def test_the_demonstration_runs_and_matches_numpy():
     command = [sys.executable, "-m", "examples.run_all", "maxpool"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert "1 of 1 operators match NumPy" in done.stdout
+    assert re.search(r"\b([1-9]\d*) of \1 operators match NumPy", done.stdout)
