@@ -322,13 +322,13 @@ def _expand_pads(expr: Expr, tensors: dict[str, ScopTensor], affine: Affine, dom
         if node.mode == "value":
             return Select(condition, node.read, node.value, node.span)
         shape = tensors[node.read.tensor].shape
-        inside = tuple(_place_inside(e, n, node.mode) for e, n in zip(node.read.subscripts, shape, strict=True))
+        inside = tuple(place_inside(e, n, node.mode) for e, n in zip(node.read.subscripts, shape, strict=True))
         return Select(condition, node.read, Read(node.read.tensor, inside, node.read.span), node.span)
 
     return rewrite(expr, rule)
 
 
-def _place_inside(subscript: Expr, extent: Expr, mode: PadMode) -> Expr:
+def place_inside(subscript: Expr, extent: Expr, mode: PadMode) -> Expr:
     """A subscript that is never outside; `extent` is at least 1."""
     if extent == int_const(1):
         return int_const(0)

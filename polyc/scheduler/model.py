@@ -8,11 +8,15 @@ from fractions import Fraction
 from math import lcm, prod
 
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, evaluate, substitute, walk
+from polyc.ir.linear import index_coefficients
 from polyc.poly.dependences import Dependences
 from polyc.poly.scop import Access, Scop, ScopStatement
 
 UNKNOWN_EXTENT = 64
 """Extent of a dimension of unknown size, for footprints."""
+
+FAR = 16
+"""Elements from which a step along the last dimension counts as one to another cache line."""
 
 Equation = tuple[tuple[tuple[int, int], int], ...]
 """Terms ((side, dimension), coefficient) whose sum over row coefficients must vanish; side 0 is the source, 1 the sink."""
@@ -26,6 +30,8 @@ class AccessShape:
     is_write: bool
     moves: tuple[frozenset[int], ...]
     footprint: int
+    far: frozenset[int] = frozenset()
+    """Dimensions that move the last subscript, but by a cache line or more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +153,18 @@ def _access_shape(
 ) -> AccessShape:
     position = {i: n for n, i in enumerate(s.indices)}
     moves, size = [], []
-    for sub, extent in zip(subscripts, shapes[tensor], strict=True):
+    forms = [index_coefficients(sub) for sub in subscripts]
+    far = {position[i] for i, c in ((forms[-1] if forms else None) or {}).items() if abs(c) >= FAR}
+    for sub, form, extent in zip(subscripts, forms, shapes[tensor], strict=True):
         nodes = list(walk(sub))
         moved = frozenset(position[node.name] for node in nodes if isinstance(node, Index))
         moves.append(moved)
         # An index h + r touches about as many elements as both extents together, not their product.
-        reach = extent if any(isinstance(node, Read) for node in nodes) else sum(extents[d] for d in moved)
+        steps = {position[i]: abs(c) for i, c in (form or {}).items()}
+        reach = sum(extents[d] * (c if (c := steps.get(d, 1)) >= FAR else 1) for d in moved)
+        reach = extent if any(isinstance(node, Read) for node in nodes) else reach
         size.append(max(1, min(reach, extent)))
-    return AccessShape(tensor, is_write, tuple(moves), prod(size))
+    return AccessShape(tensor, is_write, tuple(moves), prod(size), frozenset(far))
 
 
 @dataclass(frozen=True, slots=True)
