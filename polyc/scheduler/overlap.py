@@ -18,7 +18,7 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
 from polyc.poly.ranges import Ranges
 from polyc.poly.reads import collect_reads
-from polyc.scheduler.overlap_boxes import Boxes, moves_with_all, tile_boxes, tile_name
+from polyc.scheduler.overlap_boxes import Box, Boxes, Root, moves_with_all, tile_boxes, tile_name
 from polyc.scheduler.overlap_costs import Estimate, Model
 from polyc.scheduler.overlap_rewrite import Cluster, store_apart, tile_cluster
 from polyc.scheduler.parallel import MINIMUM_ITERATIONS
@@ -54,9 +54,14 @@ def overlap_tiles(program: Program, ranges: Ranges, target: Target) -> tuple[Pro
             remarks.append(Remark("missed", "overlap", "not proved that a tile computes all that it reads", name, s.span))
             continue
         program, ranges = result
-        done |= {cluster.root.name, *(p.name for p in cluster.producers)}
-        remarks.append(Remark("passed", "overlap", _describe(cluster, estimate, program_then), cluster.root.name, s.span))
+        done |= {x.name for x in cluster.statements}
+        remarks.append(Remark("passed", "overlap", _describe(cluster, estimate, program_then), name, s.span))
     return program, ranges, remarks
+
+
+def is_faster(tiled: float, whole: float) -> bool:
+    """Whether tiles are worth it, by cycles of both."""
+    return tiled < MARGIN * whole
 
 
 def _describe(cluster: Cluster, estimate: Estimate, program: Program) -> str:
@@ -81,130 +86,175 @@ def _is_eligible(s: Statement, program: Program, ranges: Ranges, *, as_producer:
     return True
 
 
-def _producers(root: Statement, program: Program, ranges: Ranges, done: set[str]) -> list[Statement]:
-    """What could be computed for tiles of `root`: temporaries that nothing else reads, readers before their producers."""
-    returned = {r.version for r in program.returns}
+def _producers(roots: Sequence[Statement], program: Program, ranges: Ranges, done: set[str]) -> list[Statement]:
+    """What could be computed for tiles of `roots`: temporaries that nothing else reads, readers before their producers."""
     writer = {s.target: s for s in program.statements}
-    readers: dict[str, set[str]] = {}
-    for s in program.statements:
-        for site in collect_reads(s):
-            readers.setdefault(site.read.tensor, set()).add(s.name)
-    members, found = {root.name}, []
-    queue = [root]
+    readers = _readers(program)
+    members, found = {s.name for s in roots}, []
+    queue = list(roots)
     while queue:
         s = queue.pop(0)
         for tensor in dict.fromkeys(site.read.tensor for site in collect_reads(s)):
             p = writer.get(tensor)
             if p is None or p.name in members or p.name in done or not readers[tensor] <= members:
                 continue
-            if program.tensor(tensor).role != "temporary" or tensor in returned:
-                continue
-            if _is_eligible(p, program, ranges, as_producer=True):
+            if program.tensor(tensor).role == "temporary" and _is_eligible(p, program, ranges, as_producer=True):
                 members.add(p.name)
                 found.append(p)
                 queue.append(p)
     return found
 
 
+def _readers(program: Program) -> dict[str, set[str]]:
+    readers: dict[str, set[str]] = {}
+    for s in program.statements:
+        for site in collect_reads(s):
+            readers.setdefault(site.read.tensor, set()).add(s.name)
+    return readers
+
+
+def _companions(root: Statement, program: Program, ranges: Ranges, done: set[str]) -> list[Statement]:
+    """Other consumers, of the same extents, of what `root` and its producers read, where neither needs the other."""
+    by_name = {s.name: s for s in program.statements}
+    readers = _readers(program)
+    roots = [root]
+    while True:
+        members = {s.name for s in (*roots, *_producers(roots, program, ranges, done))}
+        needed = {site.read.tensor for n in members for site in collect_reads(by_name[n])}
+        near = {n for t in needed if program.tensor(t).role == "temporary" for n in readers[t]} - members - done
+        fitting = [
+            s
+            for s in program.statements
+            if s.name in near
+            and s.reduction is None
+            and _is_eligible(s, program, ranges, as_producer=False)
+            and _same_extents(root, s, ranges)
+            and not _depends(s, members, program)
+            and not any(_depends(by_name[n], {s.name}, program) for n in members)
+        ]
+        if not fitting:
+            return roots[1:]
+        roots.append(fitting[0])
+
+
+def _same_extents(a: Statement, b: Statement, ranges: Ranges) -> bool:
+    ours, theirs = ranges.statements[a.name].indices, ranges.statements[b.name].indices
+    return [ours[i] for i in a.left_indices] == [theirs[i] for i in b.left_indices]
+
+
+def _depends(s: Statement, others: set[str], program: Program) -> bool:
+    """Whether `s` needs values of `others`, directly or not."""
+    writers: dict[str, list[Statement]] = program.writers()
+    seen: set[str] = set()
+    queue = [s]
+    while queue:
+        for tensor in {site.read.tensor for site in collect_reads(queue.pop())} - seen:
+            seen.add(tensor)
+            for writer in writers.get(tensor, ()):
+                if writer.name in others:
+                    return True
+                queue.append(writer)
+    return False
+
+
 def _best_cluster(
     s: Statement, program: Program, ranges: Ranges, target: Target, done: set[str]
 ) -> tuple[Cluster, Estimate, tuple[Program, Ranges]] | None:
-    if not _producers(s, program, ranges, done):
+    if not any(program.tensor(site.read.tensor).role == "temporary" for site in collect_reads(s)):
         return None
     root = s
     if s.reduction is not None:
-        program, ranges, _, root = store_apart(program, ranges, s)
-    producers = _producers(root, program, ranges, done)
-    model = Model(program, ranges, target)
+        program, ranges, root = store_apart(program, ranges, s)
     best: tuple[float, Cluster, Estimate] | None = None
-    for indices in _index_sets(root, producers, ranges):
-        probe = dict.fromkeys(indices, PROBE)
-        chain = _bounded(root, producers, probe, ranges)
-        for n in range(1, len(chain) + 1):
-            part = chain[:n]
-            boxes = tile_boxes(root, part, probe, ranges)
-            if boxes is None:
-                continue
-            overlapping = [p for p in part if _overlaps(boxes[p.target])]
-            if not overlapping or not _overlaps(boxes[part[-1].target]):
-                continue
-            halos = _halos(part, boxes, indices)
-            shared = {p.name: _shared_dimensions(p, boxes, root) for p in overlapping}
-            whole = sum(model.whole(p, shared[p.name]) for p in overlapping)
-            if whole == 0.0 or (best is not None and best[0] <= -whole):
-                continue
-            for sizes in _sizes(root, indices, halos, model):
-                boxes = tile_boxes(root, part, sizes, ranges)
-                assert boxes is not None
-                estimate = model.tiled(root, part, sizes, boxes)
-                if estimate is None or estimate.tiled > MARGIN * whole:
-                    continue
-                gain = estimate.tiled - whole
-                if best is None or gain < best[0]:
-                    volume = sum(_bytes(model, p) for p in overlapping)
-                    estimate = replace(estimate, whole=whole, saved_bytes=volume)
-                    best = gain, Cluster(root, tuple(part), sizes, boxes), estimate
+    companions = _companions(root, program, ranges, done)
+    for others in [companions, []] if companions else [[]]:
+        statements = [root, *others]
+        producers = _producers(statements, program, ranges, done)
+        for indices in _index_sets(root, producers, ranges) if producers else ():
+            roots = tuple(Root(r, dict(zip(r.left_indices, root.left_indices, strict=True))) for r in statements)
+            roots = tuple(replace(r, tiles={i: t for i, t in r.tiles.items() if t in indices}) for r in roots)
+            for found in _clusters(roots, producers, indices, Model(program, ranges, target)):
+                if best is None or found[0] < best[0]:
+                    best = found
+        if best is not None:
+            break
     return None if best is None else (best[1], best[2], (program, ranges))
 
 
-def _bytes(model: Model, p: Statement) -> int:
-    size = model.dtype(p.target).itemsize
-    for n in model.shape(p.target):
-        size *= n
-    return size
+def _clusters(
+    roots: tuple[Root, ...], producers: Sequence[Statement], indices: tuple[str, ...], model: Model
+) -> Iterator[tuple[float, Cluster, Estimate]]:
+    """Clusters that are faster in tiles, with the cycles that they take less (negative)."""
+    ranges = model.ranges
+    probe = dict.fromkeys(indices, PROBE)
+    chain = _bounded(roots, producers, probe, ranges)
+    for n in range(1, len(chain) + 1):
+        part = chain[:n]
+        boxes = tile_boxes(roots, part, probe, ranges)
+        if boxes is None or not _overlaps(boxes[part[-1].target]):
+            continue
+        overlapping = [p for p in part if _overlaps(boxes[p.target])]
+        halos = _halos(part, boxes, indices)
+        whole = sum(model.whole(p, _shared_dimensions(boxes[p.target])) for p in overlapping)
+        for sizes in _sizes(roots[0].statement, indices, halos, model):
+            boxes = tile_boxes(roots, part, sizes, ranges)
+            assert boxes is not None
+            estimate = model.tiled([r.statement for r in roots], part, sizes, boxes)
+            if estimate is not None and is_faster(estimate.tiled, whole):
+                volume = sum(model.bytes(p.target) for p in overlapping)
+                estimate = replace(estimate, whole=whole, saved_bytes=volume)
+                yield estimate.tiled - whole, Cluster(roots, tuple(part), sizes, boxes), estimate
 
 
 def _index_sets(root: Statement, producers: Sequence[Statement], ranges: Ranges) -> Iterator[tuple[str, ...]]:
-    """Sets of indices of `root` to tile: all that move a producer, without those along rows, or the outermost ones only."""
+    """Sets of indices of `root` to tile: all that move a producer, then without the innermost ones."""
     targets = {p.target for p in producers}
-    moving: dict[str, None] = {}
+    moving: set[str] = set()
     for site in collect_reads(root):
         if site.read.tensor in targets:
             for sub in site.read.subscripts:
-                moving.update(dict.fromkeys(index_coefficients(sub) or {}))
+                moving |= set(index_coefficients(sub) or ())
     own = ranges.statements[root.name].indices
     left = [i for i in root.left_indices if i in moving and own[i].extent != Const(1)]
     for n in range(len(left), 0, -1):
         yield tuple(left[:n])
 
 
-def _bounded(root: Statement, producers: Sequence[Statement], sizes: dict[str, int], ranges: Ranges) -> list[Statement]:
-    """Those of `producers` that are another part for every tile, with nothing between them and `root` that is not."""
+def _bounded(roots: Sequence[Root], producers: Sequence[Statement], sizes: dict[str, int], ranges: Ranges) -> list[Statement]:
+    """Those of `producers` that are another part for every tile, with nothing between them and the roots that is not."""
     kept: list[Statement] = []
     left_out: list[Statement] = []
     for p in producers:
         if any(site.read.tensor == p.target for s in left_out for site in collect_reads(s)):
             left_out.append(p)
             continue
-        boxes = tile_boxes(root, [*kept, p], sizes, ranges)
+        boxes = tile_boxes(roots, [*kept, p], sizes, ranges)
         is_moving = boxes is not None and p.target in boxes and moves_with_all(boxes[p.target], map(tile_name, sizes))
         (kept if is_moving else left_out).append(p)
     return kept
 
 
-def _overlaps(boxes: Sequence[object]) -> bool:
+def _overlaps(boxes: Sequence[Box | None]) -> bool:
     """Whether the boxes of a tensor are larger than the tile (of `PROBE`), so that its reader does not follow at once."""
-    return any(getattr(box, "extent", PROBE) != PROBE for box in boxes)
+    return any(box is not None and box.extent != PROBE for box in boxes)
 
 
 def _halos(part: Sequence[Statement], boxes: Boxes, indices: Sequence[str]) -> dict[str, bool]:
     """By index of the consumer, whether some box along it is no tile of it."""
     found = dict.fromkeys(indices, False)
-    for p in part:
-        for box in boxes[p.target]:
-            for i in indices:
-                if box is not None and box.depends_on(tile_name(i)) and box.extent != PROBE:
-                    found[i] = True
+    for box in (box for p in part for box in boxes[p.target] if box is not None and box.extent != PROBE):
+        for i in indices:
+            found[i] = found[i] or box.depends_on(tile_name(i))
     return found
 
 
-def _shared_dimensions(p: Statement, boxes: Boxes, root: Statement) -> frozenset[int]:
-    """Outer dimensions of a producer along which a loop over both could do without tiles."""
-    rank = len(boxes[p.target])
-    return frozenset(d for d, box in enumerate(boxes[p.target]) if box is not None and box.extent == PROBE and d < rank - 1)
+def _shared_dimensions(boxes: Sequence[Box | None]) -> frozenset[int]:
+    """Outer dimensions of a producer along which a loop over it and its reader could do without tiles."""
+    return frozenset(d for d, box in enumerate(boxes[:-1]) if box is not None and box.extent == PROBE)
 
 
 def _sizes(root: Statement, indices: Sequence[str], halos: dict[str, bool], model: Model) -> Iterator[dict[str, int]]:
+    """Tile sizes to try: along rows, across them, and single iterations where neighbouring ones share nothing."""
     trips = model.trips(root)
     last = {e.name for e in root.subscripts[-1:] if isinstance(e, Index)}
     choices: list[tuple[int, ...]] = []

@@ -41,6 +41,19 @@ class Box:
         return Index(tile) in self.lower
 
 
+@dataclass(frozen=True, slots=True)
+class Root:
+    """A consumer in tiles; `tiles`: for each of its indices that are cut, the index that gives the tile its name."""
+
+    statement: Statement
+    tiles: dict[str, str]
+
+    def moved(self, sizes: Mapping[str, int], ranges: Ranges) -> dict[str, Box | None]:
+        """Where its indices run in tiles of `sizes`, by the name of the tile."""
+        own = ranges.statements[self.statement.name].indices
+        return {i: tile_box(tile, sizes[tile], own[i]) for i, tile in self.tiles.items()}
+
+
 Boxes = dict[str, tuple[Box | None, ...]]
 """By tensor, the box of a tile in each dimension; None: the whole dimension."""
 
@@ -50,21 +63,22 @@ def tile_name(index: str) -> str:
     return f"{index}.tile"
 
 
-def tile_boxes(root: Statement, members: Sequence[Statement], sizes: Mapping[str, int], ranges: Ranges) -> Boxes | None:
-    """Boxes of the tensors that `members` write, for a tile of `sizes` (by index) of `root`; None where one has none.
+def tile_boxes(roots: Sequence[Root], producers: Sequence[Statement], sizes: Mapping[str, int], ranges: Ranges) -> Boxes | None:
+    """Boxes of the tensors that `producers` write, for one tile of all `roots`; None where there are none.
 
-    `members` are in an order in which every reader of a tensor comes before its writer."""
-    targets = {s.target for s in members}
+    `producers` are in an order in which every reader of a tensor comes before its writer."""
+    targets = {s.target for s in producers}
     boxes: Boxes = {}
-    for s in (root, *members):
+    consumers = {root.statement.name: root for root in roots}
+    for s in (*(root.statement for root in roots), *producers):
         own = ranges.statements[s.name].indices
-        if s is root:
-            moved = {i: tile_box(i, size, own[i]) for i, size in sizes.items()}
+        if s.name in consumers:
+            moved = consumers[s.name].moved(sizes, ranges)
             if any(box is None for box in moved.values()):
                 return None
+        elif s.target not in boxes:
+            return None
         else:
-            if s.target not in boxes:
-                return None
             moved = {
                 sub.name: box
                 for sub, box in zip(s.subscripts, boxes[s.target], strict=True)
@@ -82,10 +96,10 @@ def tile_boxes(root: Statement, members: Sequence[Statement], sizes: Mapping[str
     return boxes
 
 
-def tile_box(index: str, size: int, interval: Interval) -> Box | None:
-    """Where `index` runs inside one of its tiles; None where its range is not linear in the sizes."""
+def tile_box(tile: str, size: int, interval: Interval) -> Box | None:
+    """Where an index with this range runs inside a tile; None where the range is not linear in the sizes."""
     lower = linear_form(interval.lower)
-    return None if lower is None else Box(_clean({**lower, Index(tile_name(index)): size}), size)
+    return None if lower is None else Box(_clean({**lower, Index(tile_name(tile)): size}), size)
 
 
 def _clean(form: Form) -> Form:

@@ -69,6 +69,9 @@ class Model:
     def dtype(self, tensor: str) -> DType:
         return self.program.tensor(tensor).dtype
 
+    def bytes(self, tensor: str) -> int:
+        return prod(self.shape(tensor)) * self.dtype(tensor).itemsize
+
     def rate(self, footprint: float) -> float:
         """Bytes per cycle of what is written, and read again after `footprint` bytes; infinite in the first-level cache."""
         if footprint <= HELD * self.target.l1:
@@ -93,14 +96,17 @@ class Model:
         return traffic * prod(shape) * size / rate
 
     # -- in tiles
-    def tiled(self, root: Statement, producers: Sequence[Statement], sizes: dict[str, int], boxes: Boxes) -> Estimate | None:
+    def tiled(
+        self, roots: Sequence[Statement], producers: Sequence[Statement], sizes: dict[str, int], boxes: Boxes
+    ) -> Estimate | None:
         """Cycles beyond those of the same statements without tiles and without the producers' traffic; `whole` is left at 0.
 
         None where the buffers fit no cache of a core."""
-        trips = self.trips(root)
+        trips = self.trips(roots[0])
         n_tiles = prod(ceil(trips[i] / size) for i, size in sizes.items())
         buffers = extra = total = 0.0
-        starts = self._rows(root, [tile_extent(i, sizes, trips) for i in root.left_indices], root.left_indices)
+        inside = [min(sizes.get(i, trips[i]), trips[i]) for i in roots[0].left_indices]
+        starts = sum(self._rows(root, inside, root.left_indices) for root in roots)
         for p in producers:
             extents = self.box_extents(boxes[p.target], p.target)
             volume = prod(extents)
@@ -113,7 +119,7 @@ class Model:
         rate = self.rate(buffers)
         if rate < L2_BYTES:
             return None
-        cycles = extra + n_tiles * (2 * buffers / rate + starts) + self._borders(root, producers, sizes, boxes)
+        cycles = extra + n_tiles * (2 * buffers / rate + starts) + self._borders(producers, n_tiles, boxes)
         return Estimate(0.0, cycles, extra / total if total else 0.0, 0, int(buffers))
 
     def box_extents(self, boxes: Sequence[Box | None], tensor: str) -> list[int]:
@@ -130,20 +136,13 @@ class Model:
         inputs = {site.read.tensor for site in collect_reads(s) if self.program.tensor(site.read.tensor).role != "temporary"}
         return rows * (ROW_START + STREAM_START * len(inputs))
 
-    def _borders(self, root: Statement, producers: Sequence[Statement], sizes: dict[str, int], boxes: Boxes) -> float:
+    def _borders(self, producers: Sequence[Statement], n_tiles: int, boxes: Boxes) -> float:
         """Cycles to read again what neighbouring tiles have read of arrays from outside."""
-        trips = self.trips(root)
         inside = {p.target for p in producers}
         cycles = 0.0
         for p in producers:
             extents = self.box_extents(boxes[p.target], p.target)
-            n_tiles = prod(ceil(trips[i] / size) for i, size in sizes.items())
             again = max(0.0, n_tiles * prod(extents) / prod(self.shape(p.target)) - 1)
             outer = {site.read.tensor for site in collect_reads(p)} - inside
             cycles += sum(again * prod(self.shape(t)) * self.dtype(t).itemsize / L3_BYTES for t in outer)
         return cycles
-
-
-def tile_extent(index: str, sizes: dict[str, int], trips: dict[str, int]) -> int:
-    """Points of `index` in one tile."""
-    return min(sizes.get(index, trips[index]), trips[index])

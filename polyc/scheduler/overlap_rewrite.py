@@ -21,7 +21,7 @@ from polyc.poly.domains import box_domain, map_domain, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.poly.reads import ReadSite, collect_reads
 from polyc.poly.scop import place_inside
-from polyc.scheduler.overlap_boxes import Box, Boxes, form_expr, tile_box, tile_name
+from polyc.scheduler.overlap_boxes import Box, Boxes, Root, form_expr, tile_name
 
 QUOTA = 2_000_000
 """isl operations for the proof that a tile computes all that it reads."""
@@ -29,16 +29,20 @@ QUOTA = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A consumer, its producers in an order in which readers come before writers, tile sizes by index of the consumer."""
+    """Consumers, their producers in an order of readers before writers, tile sizes by index of the first consumer."""
 
-    root: Statement
+    roots: tuple[Root, ...]
     producers: tuple[Statement, ...]
     sizes: dict[str, int]
     boxes: Boxes
 
+    @property
+    def statements(self) -> tuple[Statement, ...]:
+        return (*(root.statement for root in self.roots), *self.producers)
 
-def store_apart(program: Program, ranges: Ranges, s: Statement) -> tuple[Program, Ranges, Statement, Statement]:
-    """Before: ``Y[e] += f``.  After: ``Y.sum[e] += f ; Y[e] = Y.sum[e]``; the sum and the store are returned too.
+
+def store_apart(program: Program, ranges: Ranges, s: Statement) -> tuple[Program, Ranges, Statement]:
+    """Before: ``Y[e] += f``.  After: ``Y.sum[e] += f ; Y[e] = Y.sum[e]``; the store is returned too.
 
     A tile of the result is then written where it belongs when it is complete."""
     assert s.reduction is not None
@@ -58,7 +62,7 @@ def store_apart(program: Program, ranges: Ranges, s: Statement) -> tuple[Program
         statements={**ranges.statements, store.name: StatementRanges(intervals, domain)},
         tensors={**ranges.tensors, tensor.name: ranges.tensors[s.target]},
     )
-    return new, new_ranges, total, store
+    return new, new_ranges, store
 
 
 def tile_cluster(program: Program, ranges: Ranges, cluster: Cluster) -> tuple[Program, Ranges] | None:
@@ -68,7 +72,7 @@ def tile_cluster(program: Program, ranges: Ranges, cluster: Cluster) -> tuple[Pr
     maker = _Maker(program, ranges, cluster)
     made: dict[str, Statement] = {}
     own = dict(ranges.statements)
-    for s in (cluster.root, *cluster.producers):
+    for s in cluster.statements:
         made[s.name], own[s.name] = maker.tile_statement(s)
     tensors = {name: i for name, i in ranges.tensors.items() if name not in cluster.boxes}
     tensors |= {maker.names[name]: maker.intervals(name) for name in cluster.boxes}
@@ -89,7 +93,9 @@ class _Maker:
     def __init__(self, program: Program, ranges: Ranges, cluster: Cluster) -> None:
         self.program, self.ranges, self.cluster = program, ranges, cluster
         self.names = {name: f"{name}.tile" for name in cluster.boxes}
-        root = ranges.statements[cluster.root.name].indices
+        first = cluster.roots[0]
+        root = ranges.statements[first.statement.name].indices
+        self.roots = {root.statement.name: root for root in cluster.roots}
         self.tiles: dict[str, Interval] = {}
         self.conditions: list[Expr] = []
         for i, size in cluster.sizes.items():
@@ -97,8 +103,8 @@ class _Maker:
             count = simplify(Call("floordiv", (Call("add", (extent, int_const(size - 1))), int_const(size))))
             t = Index(tile_name(i))
             self.tiles[t.name] = Interval(int_const(0), count)
-            first = Call("mul", (int_const(size), t))
-            self.conditions += [Call("ge", (t, int_const(0))), Call("lt", (first, extent))]
+            start = Call("mul", (int_const(size), t))
+            self.conditions += [Call("ge", (t, int_const(0))), Call("lt", (start, extent))]
 
     # -- tensors
     def intervals(self, name: str) -> tuple[Interval, ...]:
@@ -137,7 +143,7 @@ class _Maker:
         reduction = s.reduction
         if reduction is not None:
             reduction = Reduction(reduction.op, substitute(reduction.init, values))
-        if s is self.cluster.root:
+        if s.name in self.roots:
             target, subscripts = s.target, tuple(simplify(substitute(e, values)) for e in s.subscripts)
         else:
             target = self.names[s.target]
@@ -149,10 +155,9 @@ class _Maker:
 
     def _index_boxes(self, s: Statement) -> dict[str, Box]:
         """Where each index runs inside a tile, for those that the tile confines."""
-        if s is self.cluster.root:
-            own = self.ranges.statements[s.name].indices
-            found = {i: tile_box(i, size, own[i]) for i, size in self.cluster.sizes.items()}
-            return {i: box for i, box in found.items() if box is not None}
+        if s.name in self.roots:
+            moved = self.roots[s.name].moved(self.cluster.sizes, self.ranges)
+            return {i: box for i, box in moved.items() if box is not None}
         pairs = zip(s.subscripts, self.cluster.boxes[s.target], strict=True)
         return {e.name: box for e, box in pairs if isinstance(e, Index) and box is not None}
 
