@@ -165,6 +165,7 @@ def _best_cluster(
     root = s
     if s.reduction is not None:
         program, ranges, root = store_apart(program, ranges, s)
+    model = Model(program, ranges, target, {x.name: collect_reads(x) for x in program.statements})
     best: tuple[float, Cluster, Estimate] | None = None
     companions = _companions(root, program, ranges, done)
     for others in [companions, []] if companions else [[]]:
@@ -173,7 +174,7 @@ def _best_cluster(
         for indices in _index_sets(root, producers, ranges) if producers else ():
             roots = tuple(Root(r, dict(zip(r.left_indices, root.left_indices, strict=True))) for r in statements)
             roots = tuple(replace(r, tiles={i: t for i, t in r.tiles.items() if t in indices}) for r in roots)
-            for found in _clusters(roots, producers, indices, Model(program, ranges, target)):
+            for found in _clusters(roots, producers, indices, model):
                 if best is None or found[0] < best[0]:
                     best = found
         if best is not None:
@@ -185,19 +186,19 @@ def _clusters(
     roots: tuple[Root, ...], producers: Sequence[Statement], indices: tuple[str, ...], model: Model
 ) -> Iterator[tuple[float, Cluster, Estimate]]:
     """Clusters that are faster in tiles, with the cycles that they take less (negative)."""
-    ranges = model.ranges
+    ranges, sites = model.ranges, model.sites
     probe = dict.fromkeys(indices, PROBE)
-    chain = _bounded(roots, producers, probe, ranges)
+    chain = _bounded(roots, producers, probe, model)
     for n in range(1, len(chain) + 1):
         part = chain[:n]
-        boxes = tile_boxes(roots, part, probe, ranges)
+        boxes = tile_boxes(roots, part, probe, ranges, sites)
         if boxes is None or not _overlaps(boxes[part[-1].target]):
             continue
         overlapping = [p for p in part if _overlaps(boxes[p.target])]
         halos = _halos(part, boxes, indices)
         whole = sum(model.whole(p, _shared_dimensions(boxes[p.target])) for p in overlapping)
         for sizes in _sizes(roots[0].statement, indices, halos, model):
-            boxes = tile_boxes(roots, part, sizes, ranges)
+            boxes = tile_boxes(roots, part, sizes, ranges, sites)
             assert boxes is not None
             estimate = model.tiled([r.statement for r in roots], part, sizes, boxes)
             if estimate is not None and is_faster(estimate.tiled, whole):
@@ -220,15 +221,15 @@ def _index_sets(root: Statement, producers: Sequence[Statement], ranges: Ranges)
         yield tuple(left[:n])
 
 
-def _bounded(roots: Sequence[Root], producers: Sequence[Statement], sizes: dict[str, int], ranges: Ranges) -> list[Statement]:
+def _bounded(roots: Sequence[Root], producers: Sequence[Statement], sizes: dict[str, int], model: Model) -> list[Statement]:
     """Those of `producers` that are another part for every tile, with nothing between them and the roots that is not."""
     kept: list[Statement] = []
     left_out: list[Statement] = []
     for p in producers:
-        if any(site.read.tensor == p.target for s in left_out for site in collect_reads(s)):
+        if any(site.read.tensor == p.target for s in left_out for site in model.sites[s.name]):
             left_out.append(p)
             continue
-        boxes = tile_boxes(roots, [*kept, p], sizes, ranges)
+        boxes = tile_boxes(roots, [*kept, p], sizes, model.ranges, model.sites)
         is_moving = boxes is not None and p.target in boxes and moves_with_all(boxes[p.target], map(tile_name, sizes))
         (kept if is_moving else left_out).append(p)
     return kept

@@ -15,7 +15,7 @@ from polyc.ir.expr import Call, Const, Expr, Index, Size, int_const
 from polyc.ir.program import Statement
 from polyc.ir.simplify import Term, linear_form, simplify
 from polyc.poly.ranges import Interval, Ranges
-from polyc.poly.reads import ReadSite, collect_reads
+from polyc.poly.reads import ReadSite
 
 Form = dict[Term, int]
 """A linear form over tile indices and sizes, the constant under the key 1."""
@@ -63,7 +63,13 @@ def tile_name(index: str) -> str:
     return f"{index}.tile"
 
 
-def tile_boxes(roots: Sequence[Root], producers: Sequence[Statement], sizes: Mapping[str, int], ranges: Ranges) -> Boxes | None:
+Sites = Mapping[str, Sequence[ReadSite]]
+"""The reads of every statement, by its name."""
+
+
+def tile_boxes(
+    roots: Sequence[Root], producers: Sequence[Statement], sizes: Mapping[str, int], ranges: Ranges, sites: Sites
+) -> Boxes | None:
     """Boxes of the tensors that `producers` write, for one tile of all `roots`; None where there are none.
 
     `producers` are in an order in which every reader of a tensor comes before its writer."""
@@ -84,7 +90,7 @@ def tile_boxes(roots: Sequence[Root], producers: Sequence[Statement], sizes: Map
                 for sub, box in zip(s.subscripts, boxes[s.target], strict=True)
                 if isinstance(sub, Index) and box is not None
             }
-        for site in collect_reads(s):
+        for site in sites[s.name]:
             name = site.read.tensor
             if name not in targets:
                 continue

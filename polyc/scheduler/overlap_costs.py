@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from math import ceil, prod
 
 from polyc.ir.expr import Expr, Index, walk
+from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
 from polyc.ir.types import DType
 from polyc.poly.ranges import Ranges, estimate_extent
-from polyc.poly.reads import collect_reads
 from polyc.scheduler.accesses import operation_weight, trip_count
 from polyc.scheduler.costs import L2_BYTES, L3_BYTES
-from polyc.scheduler.overlap_boxes import Box, Boxes
+from polyc.scheduler.overlap_boxes import Box, Boxes, Sites
 from polyc.target import Target
 
 MEMORY_BYTES = 4.0
@@ -31,6 +31,9 @@ HELD = 0.6
 
 ROW_START = 16.0
 """Cycles for the start and the last, partial vector of a loop along a row."""
+
+CUT_ROWS = 0.1
+"""Part of the time of arrays from outside that is lost where tiles hold parts of their rows."""
 
 STREAM_START = 30.0
 """Cycles until a prefetcher follows a row of an array in memory."""
@@ -54,6 +57,7 @@ class Model:
     program: Program
     ranges: Ranges
     target: Target
+    sites: Sites
 
     def extent(self, expr: Expr) -> int:
         known = estimate_extent(expr, self.ranges.typical)
@@ -110,7 +114,8 @@ class Model:
         for p in producers:
             extents = self.box_extents(boxes[p.target], p.target)
             volume = prod(extents)
-            buffers += volume * self.dtype(p.target).itemsize
+            if not is_followed(p, (*roots, *producers), self.sites):
+                buffers += volume * self.dtype(p.target).itemsize
             depth = prod(self.trips(p)[i] for i in p.reduction_indices)
             once = prod(self.shape(p.target)) * depth * self.work(p)
             extra += max(0.0, n_tiles * volume * depth * self.work(p) - once)
@@ -120,6 +125,8 @@ class Model:
         if rate < L2_BYTES:
             return None
         cycles = extra + n_tiles * (2 * buffers / rate + starts) + self._borders(producers, n_tiles, boxes)
+        if any(self._cuts_rows(root, sizes) for root in roots):
+            cycles += CUT_ROWS * self._outside((*roots, *producers)) / MEMORY_BYTES
         return Estimate(0.0, cycles, extra / total if total else 0.0, 0, int(buffers))
 
     def box_extents(self, boxes: Sequence[Box | None], tensor: str) -> list[int]:
@@ -129,12 +136,24 @@ class Model:
         """Cycles to start the rows of a tile, with the streams from outside that they read."""
         if not extents:
             return 0.0
-        ends = [sub for site in collect_reads(s) for sub in site.read.subscripts[-1:]]
+        ends = [sub for site in self.sites[s.name] for sub in site.read.subscripts[-1:]]
         last = {e.name for sub in ends for e in walk(sub) if isinstance(e, Index)}
         inner = next((n for n in reversed(range(len(indices))) if indices[n] in last), len(indices) - 1)
         rows = prod(n for d, n in enumerate(extents) if d != inner)
-        inputs = {site.read.tensor for site in collect_reads(s) if self.program.tensor(site.read.tensor).role != "temporary"}
+        inputs = {site.read.tensor for site in self.sites[s.name] if self.program.tensor(site.read.tensor).role != "temporary"}
         return rows * (ROW_START + STREAM_START * len(inputs))
+
+    def _cuts_rows(self, root: Statement, sizes: dict[str, int]) -> bool:
+        """Whether tiles hold parts of the rows of a result."""
+        trips = self.trips(root)
+        last = {e.name for sub in root.subscripts[-1:] for e in walk(sub) if isinstance(e, Index)}
+        return any(i in last and size < trips[i] for i, size in sizes.items())
+
+    def _outside(self, statements: Sequence[Statement]) -> int:
+        """Bytes of the arrays that come from memory or go there."""
+        made = {s.target for s in statements if self.program.tensor(s.target).role == "temporary"}
+        touched = {site.read.tensor for s in statements for site in self.sites[s.name]} | {s.target for s in statements}
+        return sum(self.bytes(name) for name in touched - made)
 
     def _borders(self, producers: Sequence[Statement], n_tiles: int, boxes: Boxes) -> float:
         """Cycles to read again what neighbouring tiles have read of arrays from outside."""
@@ -143,6 +162,19 @@ class Model:
         for p in producers:
             extents = self.box_extents(boxes[p.target], p.target)
             again = max(0.0, n_tiles * prod(extents) / prod(self.shape(p.target)) - 1)
-            outer = {site.read.tensor for site in collect_reads(p)} - inside
+            outer = {site.read.tensor for site in self.sites[p.name]} - inside
             cycles += sum(again * prod(self.shape(t)) * self.dtype(t).itemsize / L3_BYTES for t in outer)
         return cycles
+
+
+def is_followed(p: Statement, readers: Sequence[Statement], sites: Sites) -> bool:
+    """Whether all that read a producer follow it element by element: loops that they share keep it in a line."""
+    for s in readers:
+        found = {site.read for site in sites[s.name] if site.read.tensor == p.target}
+        for read in found:
+            moving = [index_coefficients(sub) or {} for sub in read.subscripts]
+            named = [i for form in moving for i in form]
+            is_plain = all(len(form) == 1 and abs(*form.values()) == 1 for form in moving)
+            if len(found) > 1 or not is_plain or len(set(named)) < len(named) or not set(named) <= set(s.left_indices):
+                return False
+    return True

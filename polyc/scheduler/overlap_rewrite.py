@@ -141,8 +141,10 @@ class _Maker:
         domain = map_domain(own.domain, s.name, indices, [values.get(i, Index(i)) for i in s.indices], conditions)
         value = self._redirect(substitute(self._expand_pads(s, s.value), values))
         reduction = s.reduction
+        region = None
         if reduction is not None:
-            reduction = Reduction(reduction.op, substitute(reduction.init, values))
+            reduction = Reduction(reduction.op, self._redirect(substitute(reduction.init, values)))
+            region = self._region(s, inner, values, conditions)
         if s.name in self.roots:
             target, subscripts = s.target, tuple(simplify(substitute(e, values)) for e in s.subscripts)
         else:
@@ -151,7 +153,17 @@ class _Maker:
             named = [(e, box) for e, box in pairs if isinstance(e, Index) and not _is_point(box)]
             places = [e if box is None else Index(inner[e.name]) for e, box in named]
             subscripts = (*map(Index, self.tiles), *places)
-        return Statement(s.name, target, subscripts, indices, value, reduction, (), s.span), StatementRanges(intervals, domain)
+        new = Statement(s.name, target, subscripts, indices, value, reduction, (), s.span)
+        return new, StatementRanges(intervals, domain, (), region)
+
+    def _region(self, s: Statement, inner: Mapping[str, str], values: Mapping[str, Expr], conditions: list[Expr]) -> islpy.Set:
+        """The elements of a tile that are elements of the whole tensor."""
+        own = self.ranges.statements[s.name].indices
+        box = box_domain(s.name, s.left_indices, own, self.ranges.parameters)
+        pairs = zip(s.subscripts, self.cluster.boxes[s.target], strict=True)
+        kept = [inner.get(e.name, e.name) for e, b in pairs if isinstance(e, Index) and not _is_point(b)]
+        places = [values.get(i, Index(i)) for i in s.left_indices]
+        return map_domain(box, f"init_{s.name}", (*self.tiles, *kept), places, conditions)
 
     def _index_boxes(self, s: Statement) -> dict[str, Box]:
         """Where each index runs inside a tile, for those that the tile confines."""
@@ -216,8 +228,8 @@ class _Maker:
 
     def _written(self, s: Statement, own: StatementRanges) -> islpy.Set:
         left = [e.name for e in s.subscripts if isinstance(e, Index)]
-        if s.reduction is not None:  # what no point reduces into has its initial value
-            return box_domain(s.target, left, own.indices, self.ranges.parameters)
+        if own.region is not None:  # what no point reduces into has its initial value
+            return own.region.set_tuple_name(s.target)
         return project_domain(own.domain, s.indices, s.target, left)
 
     def _is_inside(self, site: ReadSite, s: Statement, own: StatementRanges, written: islpy.Set) -> bool:
