@@ -104,7 +104,7 @@ def _reason_against(producer: Statement, consumers: list[Statement], own: dict, 
                 if linear is None:
                     return f"{consumer.name} reads it at data-dependent places"
                 # Windows that overlap come to the same element several times.
-                repeats /= 1 + sum(abs(c) * (trips[i] - 1) for i, c in linear.items())
+                repeats /= 1 + sum(abs(c) * (trips.get(i, 1) - 1) for i, c in linear.items())
             uses += max(1.0, repeats)
     if is_copy or (uses <= 1 and weight > 0) or uses == 1:
         return None

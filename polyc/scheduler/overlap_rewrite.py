@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import islpy
-
 from polyc.diagnostics import CompileBudgetError
 from polyc.ir.expr import Call, Expr, Index, Pad, Read, Select, int_const, rewrite, substitute
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.simplify import simplify
 from polyc.poly import isl
-from polyc.poly.domains import box_domain, map_domain, project_domain
+from polyc.poly.domains import box_domain, map_domain, project_domain, reads_within
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
-from polyc.poly.reads import ReadSite, collect_reads
+from polyc.poly.reads import collect_reads
 from polyc.poly.scop import place_inside
 from polyc.scheduler.overlap_boxes import Box, Boxes, Root, form_expr, tile_name
 
@@ -156,7 +154,7 @@ class _Maker:
         new = Statement(s.name, target, subscripts, indices, value, reduction, (), s.span)
         return new, StatementRanges(intervals, domain, (), region)
 
-    def _region(self, s: Statement, inner: Mapping[str, str], values: Mapping[str, Expr], conditions: list[Expr]) -> islpy.Set:
+    def _region(self, s: Statement, inner: Mapping[str, str], values: Mapping[str, Expr], conditions: list[Expr]) -> isl.Set:
         """The elements of a tile that are elements of the whole tensor."""
         own = self.ranges.statements[s.name].indices
         box = box_domain(s.name, s.left_indices, own, self.ranges.parameters)
@@ -222,37 +220,17 @@ class _Maker:
         written = {s.target: self._written(s, own[s.name]) for s in made.values() if s.target in self.names.values()}
         for s in made.values():
             for site in collect_reads(s):
-                if site.read.tensor in written and not self._is_inside(site, s, own[s.name], written[site.read.tensor]):
+                name = site.read.tensor
+                domain = own[s.name].domain.intersect_params(self.ranges.context)
+                if name in written and not reads_within(site, domain, s.indices, written[name]):
                     return False
         return True
 
-    def _written(self, s: Statement, own: StatementRanges) -> islpy.Set:
+    def _written(self, s: Statement, own: StatementRanges) -> isl.Set:
         left = [e.name for e in s.subscripts if isinstance(e, Index)]
         if own.region is not None:  # what no point reduces into has its initial value
             return own.region.set_tuple_name(s.target)
         return project_domain(own.domain, s.indices, s.target, left)
-
-    def _is_inside(self, site: ReadSite, s: Statement, own: StatementRanges, written: islpy.Set) -> bool:
-        affine = isl.Affine(own.domain.get_space(), {i: n for n, i in enumerate(s.indices)})
-        points = own.domain.intersect_params(self.ranges.context)
-        for condition, holds in site.conditions:
-            try:
-                where = affine.condition(condition)
-            except isl.NotAffine:
-                continue
-            points = points.intersect(where if holds else where.complement())
-        multi = islpy.MultiPwAff.zero(affine.space.map_from_domain_and_range(written.get_space()))
-        free = []
-        for d, sub in enumerate(site.read.subscripts):
-            try:
-                multi = multi.set_pw_aff(d, affine.pw_aff(sub))
-            except isl.NotAffine:
-                free.append(d)  # anywhere in the dimension, of which the tile then has the whole
-        image = islpy.Map.from_multi_pw_aff(multi).intersect_domain(points).range()
-        for d in free:
-            image = image.eliminate(islpy.dim_type.set, d, 1)
-            written = written.eliminate(islpy.dim_type.set, d, 1)
-        return bool(image.is_subset(written))
 
 
 def _is_point(box: Box | None) -> bool:
