@@ -41,7 +41,7 @@ class EncoderLayer(nn.Module):
 
 
 class Bert(nn.Module):
-    """BERT's encoder (Devlin et al. 2019): identifiers, mask and segments ``[n, s]`` → hidden ``[n, s, d]``, pooled ``[n, d]``."""
+    """BERT's encoder (Devlin et al. 2019): identifiers, mask, segments ``[n, s]`` → ``[n, s, d]``, ``[n, d]``."""
 
     def __init__(
         self, layers: int = 12, width: int = 768, heads: int = 12, vocabulary: int = 30522, longest: int = 512

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from platformdirs import user_cache_path
-
 VARIABLE = "POLYC_MODELS"
 """Environment variable that moves the folder."""
 
 
 def model_folder() -> Path:
-    """The folder of models, made if need be: `POLYC_MODELS`, else a folder beside other caches of the user."""
-    given = os.environ.get(VARIABLE)
-    folder = Path(given) if given else user_cache_path("polyc-models", appauthor=False)
+    """The folder of models, made if need be: `POLYC_MODELS`, else ``polyc-models`` among the user's caches."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = Path(os.environ.get(VARIABLE) or cache / "polyc-models")
     folder.mkdir(parents=True, exist_ok=True)
     return folder

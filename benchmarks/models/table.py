@@ -1,6 +1,7 @@
 """The table of models: how each is built, what its inputs are at given sizes, how close results must be.
 
-Weights are random: He-scaled for images, so that activations neither vanish nor explode, and statistics of normalisations are set.
+Weights are random: He-scaled for images, so that activations neither vanish nor explode; statistics of normalisations are
+set.
 """
 
 from __future__ import annotations

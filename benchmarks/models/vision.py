@@ -36,7 +36,7 @@ class Residual(nn.Module):
 
 
 class ResNet(nn.Module):
-    """ResNet-18 with ``depths=(2, 2, 2, 2)``, ResNet-50 with ``depths=(3, 4, 6, 3), bottleneck=True``: ``[n, 3, h, w]`` → classes."""
+    """``[n, 3, h, w]`` → classes; ResNet-18 with ``depths=(2, 2, 2, 2)``, -50 with ``depths=(3, 4, 6, 3), bottleneck=True``."""
 
     def __init__(self, depths: tuple[int, ...], bottleneck: bool = False, classes: int = 1000) -> None:
         super().__init__()
