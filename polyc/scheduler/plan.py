@@ -297,8 +297,9 @@ class Planner:
         if member is None:
             return None
         width = next(width for m, width in candidates if m is chosen)
+        mark = Mark("vector", lanes // 2, 2) if self._is_streaming([s.name], chosen) else Mark("vector", lanes, 1)
         plan = self._loop(member, body, "point", size, Mark("unroll"))
-        plan = self._loop(chosen, plan, "point" if width else "whole", width, Mark("vector", lanes, 1))
+        plan = self._loop(chosen, plan, "point" if width else "whole", width, mark)
         plan = self._loop(member, plan, "tile", size)
         for m, width in reversed(candidates):
             if m is not member and m is not chosen:
