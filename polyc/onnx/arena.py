@@ -49,7 +49,8 @@ def plan_arena(buffers: Sequence[Buffer]) -> Arena:
     bound = most_alive(buffers, sizes)
     best: tuple[int, list[int]] | None = None
     for order in ORDERS:
-        offsets, size = _place(buffers, sizes, sorted(range(len(buffers)), key=lambda i, key=order: key(buffers[i], sizes[i])))
+        keys = [order(b, size) for b, size in zip(buffers, sizes, strict=True)]
+        offsets, size = _place(buffers, sizes, sorted(range(len(buffers)), key=keys.__getitem__))
         if best is None or size < best[0]:
             best = size, offsets
         if size == bound:
@@ -58,11 +59,27 @@ def plan_arena(buffers: Sequence[Buffer]) -> Arena:
     return Arena(tuple(best[1]), best[0], sum(sizes), bound)
 
 
-ORDERS: tuple[Callable[[Buffer, int], tuple[int, ...]], ...] = (
-    lambda b, size: (-size, b.first),
-    lambda b, size: (b.first, -size),
-    lambda b, size: (b.first - b.last, -size),
-    lambda b, size: (-size * (b.last - b.first + 1), b.first),
+def _large_first(b: Buffer, size: int) -> tuple[int, int]:
+    return -size, b.first
+
+
+def _early_first(b: Buffer, size: int) -> tuple[int, int]:
+    return b.first, -size
+
+
+def _long_lived_first(b: Buffer, size: int) -> tuple[int, int]:
+    return b.first - b.last, -size
+
+
+def _most_room_first(b: Buffer, size: int) -> tuple[int, int]:
+    return -size * (b.last - b.first + 1), b.first
+
+
+ORDERS: tuple[Callable[[Buffer, int], tuple[int, int]], ...] = (
+    _large_first,
+    _early_first,
+    _long_lived_first,
+    _most_room_first,
 )
 """Keys by which buffers are sorted before they are placed."""
 
