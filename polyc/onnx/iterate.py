@@ -9,8 +9,8 @@ import numpy as np
 
 from polyc.diagnostics import ArgumentError, Diagnostic, PolycError
 from polyc.frontends.onnx.control import ScanPlan
+from polyc.frontends.onnx.element_types import numpy_type
 from polyc.frontends.onnx.graph import Graph, Node, Port, node_span
-from polyc.frontends.onnx.tensors import numpy_type
 from polyc.runtime.memory import check_memory
 
 Values = Mapping[str, Any]
@@ -160,7 +160,7 @@ class _Stack:
             return np.stack(self.parts, axis)
         shape = [n if isinstance(n, int) else 0 for n in self.port.shape or ()]
         shape.insert(axis if axis >= 0 else len(shape) + 1 + axis, 0)
-        return np.zeros(shape, numpy_type(self.port.type))
+        return np.zeros(shape, numpy_type(self.port.type) or np.dtype(np.float32))
 
 
 def _scalar(node: Node, values: Values, name: str, what: str) -> Any:

@@ -102,13 +102,6 @@ def byte_count(data_type: int, count: int) -> int:
     return count * int(onnx.helper.tensor_dtype_to_np_dtype(data_type).itemsize)
 
 
-def numpy_type(text: str) -> np.dtype:
-    """NumPy's element type of ``tensor(int64)``; float32 where the text says none."""
-    name = text.removeprefix("tensor(").removesuffix(")").upper()
-    number = TensorProto.DataType.Value(name) if name in TensorProto.DataType.keys() else 0  # noqa: SIM118
-    return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(number or TensorProto.FLOAT))
-
-
 def read_tensor(tensor: onnx.TensorProto, folder: Folder | None = None) -> np.ndarray:
     """The array that `tensor` holds, here or in a file beside the model.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from polyc.frontends.onnx.graph import Graph, Node
+from polyc.frontends.onnx.model import array_from_constant
 from polyc.frontends.onnx.passes.editing import Editing, captured_names, is_standard
 
 
@@ -22,8 +23,9 @@ def remove_no_ops(graph: Graph) -> Graph:
     editing = Editing(graph)
     pinned = captured_names(graph)
     for i, node in enumerate(graph.nodes):
-        if is_standard(node, "Constant") and isinstance(node.attributes.get("value"), np.ndarray):
-            editing.constants[node.outputs[0]] = node.attributes["value"]
+        constant = array_from_constant(node) if is_standard(node, "Constant") else None
+        if constant is not None:
+            editing.constants[node.outputs[0]] = constant
             editing.nodes[i] = None
         elif _hands_on(node, editing) and not editing.is_output(node.outputs[0]) and node.outputs[0] not in pinned:
             editing.nodes[i] = None
