@@ -88,7 +88,7 @@ def _run_scan(node: Node, values: Values, run: Run) -> list[Any]:
     names = [p.name for p in body.inputs]
     outside = _outside(body, values)
     for k in range(lengths.pop() if lengths else 0):
-        given = (*state, *(np.ascontiguousarray(x[k]) for x in moved))
+        given = (*state, *(np.asarray(x[k], order="C") for x in moved))
         results = list(run(body, {**outside, **dict(zip(names, given, strict=True))}))
         state = results[: plan.n_states]
         for stack, part in zip(stacks, results[plan.n_states :], strict=True):
@@ -125,7 +125,7 @@ def _run_scan_of_batches(node: Node, values: Values, run: Run) -> list[Any]:
         stacks = [_Stack(node, p) for p in body.outputs[n_states:]]
         sequences = [a[b, :n][::-1] if d else a[b, :n] for a, d in zip(arrays[n_states:], directions, strict=True)]
         for k in range(n):
-            given = (*(np.ascontiguousarray(s) for s in state), *(np.ascontiguousarray(s[k]) for s in sequences))
+            given = (*(np.asarray(s, order="C") for s in state), *(np.asarray(s[k], order="C") for s in sequences))
             results = list(run(body, {**outside, **dict(zip(names, given, strict=True))}))
             state = results[:n_states]
             for stack, part in zip(stacks, results[n_states:], strict=True):

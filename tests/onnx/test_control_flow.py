@@ -26,7 +26,7 @@ def run_graph(graph: Graph, values, is_expanded=False):
         node = pending.pop(0)
         made = None
         if is_expanded and is_driven(node):
-            made = expand_control(node, known.get, {n: np.shape(v) for n, v in known.items()}.get)
+            made = expand_control(node, known.get, {n: v.shape for n, v in known.items() if isinstance(v, np.ndarray)}.get)
         if made is not None:
             pending = [*made, *pending]
             continue
