@@ -143,8 +143,8 @@ def make_plan(
         found = kernels.get(id(code))
         if found is None:
             kernel = code.compile(prepared)
-            arrays = [_blank(lowered.values[n]) for n in cluster.inputs]
-            outs = [_blank(lowered.values[n]) for n in cluster.outputs]
+            arrays = [_blank(cluster, n) for n in cluster.program.parameters]
+            outs = [_blank(cluster, r.version) for r in cluster.program.returns]
             found = kernels[id(code)] = kernel, kernel.plan(arrays, outs, {})[0]
         call = found[1]
         addresses: list[int] = []
@@ -248,6 +248,7 @@ def _place(
     return arena, dict(zip(names, arena.offsets, strict=True))
 
 
-def _blank(value: Value) -> np.ndarray:
-    """An array of this type and shape, for what depends on these only."""
-    return np.empty(value.shape, result_type(value.name, value.dtype))
+def _blank(cluster: Cluster, name: str) -> np.ndarray:
+    """An array of the type and shape of a parameter or result, for what depends on these only."""
+    t = cluster.program.tensor(name)
+    return np.empty(tuple(evaluate(e, {}) for e in t.shape or ()), result_type(name, t.dtype))
