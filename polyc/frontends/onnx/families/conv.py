@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from math import prod
 
@@ -49,27 +49,33 @@ def check_filters(b: Builder, x: Value, w: Value, group: int, kernel_shape: Sequ
 
 def convolve(b: Builder, x: Value, w: Value, bias: Value | None, windows: Windows, group: int = 1) -> Value:
     """``y[n, m, o] = bias[m] + Σ x[n, c, window k of o] * w[m, c, k]``, for each group of channels."""
+    return convolve_terms(b, x, w, lambda *i: w[i], bias, windows, group)
+
+
+def convolve_terms(
+    b: Builder, x: Value, w: Value, filters: Callable[..., Term], bias: Value | None, windows: Windows, group: int = 1
+) -> Value:
+    """`convolve` with ``filters(m, c, *k)`` in the place of the elements of `w`."""
     if windows.reaches_outside:
         x = stored(b, x)
-    per_group = w.shape[1]
-    filters = w.shape[0] // group
+    in_group, out_group = w.shape[1], w.shape[0] // group
     rank = windows.rank
-    over = (per_group, *windows.kernel)
-    if group == 1 or per_group == filters == 1:
+    over = (in_group, *windows.kernel)
+    if group == 1 or in_group == out_group == 1:
 
         def plain(*i: Term) -> Operand:
             n, m, out, c, k = i[0], i[1], i[2 : 2 + rank], i[2 + rank], i[3 + rank :]
-            return read_window(x, windows, (n, c if group == 1 else m), out, k) * w[(m, c, *k)]
+            return read_window(x, windows, (n, c if group == 1 else m), out, k) * filters(m, c, *k)
 
         init = None if bias is None else lambda n, m, *_: bias[m]
         return b.reduce("add", (x.shape[0], w.shape[0], *windows.output), over, x.dtype, plain, init)
 
     def grouped(*i: Term) -> Operand:
         n, g, m, out, c, k = i[0], i[1], i[2], i[3 : 3 + rank], i[3 + rank], i[4 + rank :]
-        return read_window(x, windows, (n, g * per_group + c), out, k) * w[(g * filters + m, c, *k)]
+        return read_window(x, windows, (n, g * in_group + c), out, k) * filters(g * out_group + m, c, *k)
 
-    start: Body | None = None if bias is None else lambda n, g, m, *_: bias[g * filters + m]
-    y = b.reduce("add", (x.shape[0], group, filters, *windows.output), over, x.dtype, grouped, start)
+    start: Body | None = None if bias is None else lambda n, g, m, *_: bias[g * out_group + m]
+    y = b.reduce("add", (x.shape[0], group, out_group, *windows.output), over, x.dtype, grouped, start)
     return b.view(y, (x.shape[0], w.shape[0], *windows.output))
 
 
