@@ -56,7 +56,7 @@ def place_outputs(
 
 
 def nearest_elements(x: np.ndarray, mode: str, n: int) -> np.ndarray:
-    """The element nearest to each place by ONNX's ``nearest_mode``, inside of the input.  Raises ValueError on an unknown mode."""
+    """The element nearest to each place by ONNX's ``nearest_mode``.  Raises ValueError on an unknown mode."""
     match mode:
         case "floor":
             found = np.floor(x)
@@ -68,7 +68,8 @@ def nearest_elements(x: np.ndarray, mode: str, n: int) -> np.ndarray:
             found = np.floor(x + 0.5)
         case _:
             raise ValueError(f"nearest_mode is {mode}")
-    return np.clip(found, 0, n - 1).astype(np.int64)
+    nearest: np.ndarray = np.clip(found, 0, n - 1).astype(np.int64)
+    return nearest
 
 
 def linear_taps(x: np.ndarray, outside: np.ndarray, n: int, exclude_outside: bool) -> Taps:
@@ -87,7 +88,13 @@ def cubic_taps(x: np.ndarray, outside: np.ndarray, n: int, a: float, exclude_out
 
 
 def antialias_taps(
-    x: np.ndarray, outside: np.ndarray, n: int, scale: float, kernel: Callable[[np.ndarray], np.ndarray], reach: int, exclude: bool
+    x: np.ndarray,
+    outside: np.ndarray,
+    n: int,
+    scale: float,
+    kernel: Callable[[np.ndarray], np.ndarray],
+    reach: int,
+    exclude: bool,
 ) -> Taps:
     """All neighbours under `kernel`, which is wider by one over the scale where that is less than 1."""
     scale = min(scale, 1.0)
@@ -104,14 +111,16 @@ def antialias_taps(
 
 def triangle(x: np.ndarray) -> np.ndarray:
     """The kernel of linear interpolation."""
-    return np.clip(1 - np.abs(x), 0, 1)
+    height: np.ndarray = np.clip(1 - np.abs(x), 0, 1)
+    return height
 
 
 def _keys(x: np.ndarray, a: float) -> np.ndarray:
     x = np.abs(x)
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-    return np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+    height: np.ndarray = np.where(x <= 1, near, np.where(x < 2, far, 0.0))
+    return height
 
 
 def keys_kernel(a: float) -> Callable[[np.ndarray], np.ndarray]:

@@ -56,9 +56,7 @@ def dequantize(value: Term, scale: Term, zero: Term | None) -> Term:
     return cast(centered(value, zero), scale.dtype) * scale
 
 
-def product(
-    b: Builder, x: Value, y: Value, x_zero: Value | None, y_zero: Value | None, of: DType = I32
-) -> Value:
+def product(b: Builder, x: Value, y: Value, x_zero: Value | None, y_zero: Value | None, of: DType = I32) -> Value:
     """The matrix product of quantised tensors, without their scales, in int32: ``[…, M, N]``.
 
     Zero points are one for all; of `x`, one for each row ``[M]`` or ``[…, M, 1]``; of `y`, for each column ``[N]`` or

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from polyc.frontends.onnx.builder import Builder, Value
 from polyc.frontends.onnx.terms import Operand, Term
-from polyc.ir.expr import PadMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Windows:
     def positions(self, outputs: Sequence[Term], offsets: Sequence[Operand]) -> list[Term]:
         """Subscripts in the input of the element `offsets` of the windows of `outputs`."""
         numbers = zip(outputs, offsets, self.strides, self.dilations, self.before, strict=True)
-        return [o * s + (k * d if isinstance(k, int) else k * d) - p for o, k, s, d, p in numbers]
+        return [o * s + k * d - p for o, k, s, d, p in numbers]
 
 
 def place_windows(
@@ -111,5 +110,4 @@ def read_window(
 ) -> Term:
     """The element of `x` (of `stored`, if windows reach outside) at ``(*front, *w.positions(outputs, offsets))``."""
     subscripts = (*front, *w.positions(outputs, offsets))
-    mode: PadMode = "value"
-    return x.padded(subscripts, value, mode) if w.reaches_outside else x[subscripts]
+    return x.padded(subscripts, value) if w.reaches_outside else x[subscripts]

@@ -64,7 +64,9 @@ class Scores:
 def attend(
     b: Builder, q: Heads, k: Heads, v: Heads, scores: Scores, dtype: DType, softmax: DType, wanted: int | None = None
 ) -> tuple[Value, Value | None]:
-    """``[batch, row, head, d]``, and for `wanted` the products (0), after the soft cap (1), with what is added (2), or the weights (3).
+    """``[batch, row, head, d]``, and what is `wanted` of the way there.
+
+    That is: 0 the products, 1 these after the soft cap, 2 with what is added, 3 the weights.
     Heads of `q` share those of `k` and `v`.  A row that sees no key is 0."""
     batch, heads, rows, size = q.shape
     if k.shape[1] == 0 or heads % k.shape[1] or k.shape[0] != batch or k.shape[3] != size or v.shape[:3] != k.shape[:3]:
@@ -75,9 +77,7 @@ def attend(
         return h // share if share > 1 else h
 
     shape = (batch, heads, rows, n_keys)
-    products = b.reduce(
-        "add", shape, (size,), number, lambda n, h, i, j, d: q.read(n, h, i, d) * k.read(n, shared(h), j, d)
-    )
+    products = b.reduce("add", shape, (size,), number, lambda n, h, i, j, d: q.read(n, h, i, d) * k.read(n, shared(h), j, d))
 
     def scaled(*i: Term) -> Term:
         return products[i] * scores.scale

@@ -95,9 +95,10 @@ def conv_transpose(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Value:
-    """Element o of the output is of phase ``(o + before) mod stride``; each phase is a convolution of stride 1 with the filter's
-    elements of that phase.  Where all phases of a dimension have equally many elements, the phase is an index of one
-    statement, else each is a statement of its own."""
+    """Element o of the output is of phase ``(o + before) mod stride``.
+
+    Each phase is a convolution of stride 1 with the filter's elements of that phase.  Where all phases of a dimension have
+    equally many elements, the phase is an index of one statement, else each is a statement of its own."""
     b.require_float(x)
     rank = x.rank - 2
     if rank < 1 or w.rank != x.rank or w.shape[0] != x.shape[1] or group < 1 or x.shape[1] % group:
@@ -107,7 +108,10 @@ def conv_transpose(
     stride = per_dimension(b, "strides", strides, rank, 1)
     dilation = per_dimension(b, "dilations", dilations, rank, 1)
     extra = tuple(int(v) for v in output_padding) if output_padding else (0,) * rank
-    full = [(n - 1) * s + p + (k - 1) * d + 1 for n, s, p, k, d in zip(x.shape[2:], stride, extra, w.shape[2:], dilation, strict=True)]
+    full = [
+        (n - 1) * s + p + (k - 1) * d + 1
+        for n, s, p, k, d in zip(x.shape[2:], stride, extra, w.shape[2:], dilation, strict=True)
+    ]
     ends = per_dimension(b, "pads", pads, 2 * rank, 0)
     before, output = ends[:rank], tuple(f - p - q for f, p, q in zip(full, ends[:rank], ends[rank:], strict=True))
     if output_shape or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
@@ -172,9 +176,7 @@ class _Transposed:
                 return spread[(n, m, *pairs)]
 
             return b.map(whole, self.x.dtype, crop)
-        pieces = [
-            self.piece(chosen, phase, first, whole) for chosen, phase in zip(product(*choices), phases, strict=True)
-        ]
+        pieces = [self.piece(chosen, phase, first, whole) for chosen, phase in zip(product(*choices), phases, strict=True)]
         return b.parts(whole, self.x.dtype, pieces)
 
     def dilate_filters(self) -> None:
@@ -207,9 +209,7 @@ class _Transposed:
         def split(i: Sequence[Term]) -> tuple[Term, Term, Term, list[Term], list[Operand], Term, list[Term]]:
             n, g, m, c = i[0], i[1], i[2], i[3 + 2 * self.rank]
             q = list(i[3 : 3 + 2 * self.rank : 2])
-            r: list[Operand] = [
-                i[4 + 2 * d] if chosen[d] is None else int(chosen[d] or 0) for d in range(self.rank)
-            ]
+            r: list[Operand] = [i[4 + 2 * d] if chosen[d] is None else int(chosen[d] or 0) for d in range(self.rank)]
             return n, g, m, q, r, c, list(i[4 + 2 * self.rank :])
 
         def body(*i: Term) -> Operand:
@@ -233,10 +233,10 @@ class _Transposed:
 
     def piece(
         self, chosen: Sequence[int | None], phase: Value, first: Sequence[int], whole: tuple[int, ...]
-    ) -> tuple[tuple[int, ...], Body, Body]:
+    ) -> tuple[tuple[int, ...], Callable[..., Sequence[Operand]], Body]:
         """Where the elements of one phase stand in the output, as `Builder.parts` takes it."""
         stride, before, output, rank = self.stride, self.before, self.output, self.rank
-        # Output o = step * j + start is element (o + before - r) / stride - first of phase r; a phase that is an index takes all.
+        # Output o = step * j + start is element (o + before - r) / stride - first of phase r.
         start = [0 if r is None else (r - p) % s for r, p, s in zip(chosen, before, stride, strict=True)]
         step = [1 if r is None else s for r, s in zip(chosen, stride, strict=True)]
         box = [max(0, -(-(o - a) // s)) for o, a, s in zip(output, start, step, strict=True)]

@@ -13,7 +13,13 @@ from polyc.ir.types import I64
 
 @operator("NegativeLogLikelihoodLoss", since=12)
 def negative_log_likelihood_loss(
-    b: Builder, x: Value, target: Value, weight: Value | None = None, *, ignore_index: int | None = None, reduction: str = "mean"
+    b: Builder,
+    x: Value,
+    target: Value,
+    weight: Value | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
 ) -> Value:
     """``-x[n, target[n, …], …]``, weighted by class; `x` is ``[batch, class, …]``."""
     b.require_float(x)
@@ -22,7 +28,13 @@ def negative_log_likelihood_loss(
 
 @operator("SoftmaxCrossEntropyLoss", since=12)
 def softmax_cross_entropy_loss(
-    b: Builder, x: Value, target: Value, weight: Value | None = None, *, ignore_index: int | None = None, reduction: str = "mean"
+    b: Builder,
+    x: Value,
+    target: Value,
+    weight: Value | None = None,
+    *,
+    ignore_index: int | None = None,
+    reduction: str = "mean",
 ) -> tuple[Value, Value]:
     """The loss of the logarithms of the softmax over the classes, and these."""
     b.require_float(x)
@@ -41,9 +53,7 @@ def softmax_cross_entropy_loss(
     return _pick(b, x, logs, target, weight, ignore_index, reduction), logs
 
 
-def _pick(
-    b: Builder, x: Value, logs: Value, target: Value, weight: Value | None, ignored: int | None, reduction: str
-) -> Value:
+def _pick(b: Builder, x: Value, logs: Value, target: Value, weight: Value | None, ignored: int | None, reduction: str) -> Value:
     if x.rank < 2 or target.shape != (x.shape[0], *x.shape[2:]) or reduction not in ("mean", "sum", "none"):
         b.refuse(f"scores of shape {x.shape}, targets of shape {target.shape}, reduction {reduction}")
     if weight is not None and weight.shape != x.shape[1:2]:
@@ -148,9 +158,7 @@ def det(b: Builder, x: Value) -> Value:
         )
         # The first row takes the place of the pivot's, which changes the sign.
         pivot = b.map(batch, number, lambda *i, a=rest, r=row: a[(*i, r[i], 0)])
-        pivots.append(
-            b.map(batch, number, lambda *i, p=pivot, r=row: select(r[i] == 0, p[i], -p[i]))
-        )
+        pivots.append(b.map(batch, number, lambda *i, p=pivot, r=row: select(r[i] == 0, p[i], -p[i])))
         if m == 1:
             break
 

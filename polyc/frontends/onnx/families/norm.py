@@ -94,9 +94,7 @@ def normalize_by(
     def of_channel(v: Value, *i: Term) -> Term:
         return cast(v[i], number)
 
-    factor = b.map(
-        of, number, lambda *i: of_channel(scale, *i) / call("sqrt", of_channel(var, *i) + epsilon)
-    )
+    factor = b.map(of, number, lambda *i: of_channel(scale, *i) / call("sqrt", of_channel(var, *i) + epsilon))
     shift = b.map(of, number, lambda *i: of_channel(bias, *i) - of_channel(mean, *i) * factor[i])
 
     def body(*i: Term) -> Operand:
@@ -142,9 +140,7 @@ def instance_normalization(b: Builder, x: Value, scale: Value, bias: Value, *, e
 
 
 @operator("GroupNormalization", since=18)
-def group_normalization_18(
-    b: Builder, x: Value, scale: Value, bias: Value, *, num_groups: int, epsilon: float = 1e-5
-) -> Value:
+def group_normalization_18(b: Builder, x: Value, scale: Value, bias: Value, *, num_groups: int, epsilon: float = 1e-5) -> Value:
     return _normalize_groups(b, x, scale, bias, num_groups, epsilon, per_group=True)
 
 
@@ -155,9 +151,7 @@ def group_normalization(
     return _normalize_groups(b, x, scale, bias, num_groups, epsilon, per_group=False)
 
 
-def _normalize_groups(
-    b: Builder, x: Value, scale: Value, bias: Value, n_groups: int, epsilon: float, per_group: bool
-) -> Value:
+def _normalize_groups(b: Builder, x: Value, scale: Value, bias: Value, n_groups: int, epsilon: float, per_group: bool) -> Value:
     """Scales are for each group, or for each channel."""
     b.require_float(x, scale, bias)
     if x.rank < 2 or n_groups < 1 or x.shape[1] % n_groups:

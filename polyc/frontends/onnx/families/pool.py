@@ -36,8 +36,9 @@ def average_pool(
 
 
 def count_elements(b: Builder, w: Windows, includes_padding: bool, dtype: DType) -> Callable[[Sequence[Term]], Term]:
-    """The number of elements that the window of each output holds: what stands outside of the input (with `includes_padding`, of
-    the padded input) does not count."""
+    """The number of elements that the window of each output holds.
+
+    What stands outside of the input (with `includes_padding`, of the padded input) does not count."""
     tables: list[Value | None] = []
     number = 1
     for n, k, s, d, p, q, o in zip(w.input, w.kernel, w.strides, w.dilations, w.before, w.after, w.output, strict=True):
@@ -247,4 +248,3 @@ def max_unpool(
         return select(held, result[i], 0)
 
     return b.map(whole, x.dtype, widen)
-

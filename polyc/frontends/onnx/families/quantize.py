@@ -93,9 +93,7 @@ def quantize_dynamically(b: Builder, x: Value) -> tuple[Value, Value, Value]:
     low = b.reduce("min", (), x.shape, F32, lambda *i: x[i])
     extent = b.map((), F32, lambda: maximum(high[()], 0.0) - minimum(low[()], 0.0))
     scale = b.map((), F32, lambda: select(extent[()] == 0, 1.0, extent[()]) / 255.0)
-    zero = b.map(
-        (), U8, lambda: cast(call("rint", minimum(maximum(-(minimum(low[()], 0.0) / scale[()]), 0.0), 255.0)), U8)
-    )
+    zero = b.map((), U8, lambda: cast(call("rint", minimum(maximum(-(minimum(low[()], 0.0) / scale[()]), 0.0), 255.0)), U8))
     y = b.map(x.shape, U8, lambda *i: quantize(x[i] / scale[()], zero[()], U8))
     return y, scale, zero
 

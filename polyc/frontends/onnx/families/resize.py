@@ -32,7 +32,7 @@ def resize_10(b: Builder, x: Value, scales: Value, *, mode: str = "nearest") -> 
 
 
 def _resize_by(b: Builder, x: Value, scales: Sequence[float], mode: str) -> Value:
-    """What `Resize` was before version 11: places are o / scale; the nearest element is that before, or behind when shrinking."""
+    """`Resize` before version 11: places are o / scale; the nearest element is that before, or when shrinking that behind."""
     if len(scales) != x.rank:
         b.refuse(f"{len(scales)} scales for a tensor of rank {x.rank}")
     nearest = ["ceil" if s < 1 else "floor" for s in scales]
@@ -98,7 +98,14 @@ class _Axis:
     def __init__(
         self, n: int, length: int, scale: float, coordinates: str, nearest: str, region: tuple[float, float] | None = None
     ) -> None:
-        self.n, self.length, self.scale, self.coordinates, self.nearest, self.region = n, length, scale, coordinates, nearest, region
+        self.n, self.length, self.scale, self.coordinates, self.nearest, self.region = (
+            n,
+            length,
+            scale,
+            coordinates,
+            nearest,
+            region,
+        )
 
     @property
     def is_identity(self) -> bool:
@@ -272,11 +279,14 @@ def grid_sample(
     elements: list[Value] = []
     weights: list[Value] = []
     for d in range(rank):
-        whole = "rint" if nearest else "floor"
         places = b.map((x.shape[0], *output), number, lambda *i, d=d: place(d, i))
         for k in offsets:
             elements.append(
-                b.map(places.shape, I64, lambda *i, d=d, k=k, p=places: element(d, cast(call(whole, p[i]), I64) + k))
+                b.map(
+                    places.shape,
+                    I64,
+                    lambda *i, d=d, k=k, p=places: element(d, cast(call("rint" if nearest else "floor", p[i]), I64) + k),
+                )
             )
             if not nearest:
                 weights.append(
@@ -395,9 +405,7 @@ def _roi_align(
         places = b.map(
             shape,
             number,
-            lambda r, o, s, d=d: (
-                starts(r, d) + cast(o, number) * bins(r, d) + (cast(s, number) + 0.5) * bins(r, d) / n_samples
-            ),
+            lambda r, o, s, d=d: starts(r, d) + cast(o, number) * bins(r, d) + (cast(s, number) + 0.5) * bins(r, d) / n_samples,
         )
         insides.append(b.map(shape, BOOL, lambda *i, p=places, n=n: (p[i] >= -1.0) & (p[i] <= float(n))))
         bounded = b.map(shape, number, lambda *i, p=places, n=n: minimum(maximum(p[i], 0.0), float(n - 1)))
@@ -418,11 +426,11 @@ def _roi_align(
             total = total + part if mode == "avg" else maximum(total, part)
         return select(insides[0][at[0]] & insides[1][at[1]], total, 0)
 
-    shape = (n_rois, x.shape[1], *output)
+    pooled = (n_rois, x.shape[1], *output)
     if mode == "max":
-        return b.reduce("max", shape, (n_samples, n_samples), x.dtype, body)
-    sums = b.reduce("add", shape, (n_samples, n_samples), number, body)
-    return b.map(shape, x.dtype, lambda *i: sums[i] / (n_samples * n_samples))
+        return b.reduce("max", pooled, (n_samples, n_samples), x.dtype, body)
+    sums = b.reduce("add", pooled, (n_samples, n_samples), number, body)
+    return b.map(pooled, x.dtype, lambda *i: sums[i] / (n_samples * n_samples))
 
 
 @operator("AffineGrid", since=20)
@@ -471,5 +479,3 @@ def center_crop_pad(b: Builder, x: Value, shape: Value, *, axes: Sequence[int] |
         return source.padded(at) if is_padded else source[tuple(at)]
 
     return b.map(extents, x.dtype, body)
-
-

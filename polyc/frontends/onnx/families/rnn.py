@@ -274,18 +274,20 @@ def rnn(
 ) -> tuple[Value, ...]:
     given = _Attributes(activations, activation_alpha, activation_beta, clip, direction, hidden_size, layout)
     layer = _layer(b, x, w, r, bias, lengths, 1, ("Tanh",), given)
-    states = []
-    for d, is_reverse in enumerate(layer.directions):
-        (f,) = layer.functions(d)
-        h = layer.start(initial, d)
-        inputs, sums = layer.inputs(d, lambda _: True), layer.recurrent(d, h, (0,))
-
-        def new(s: Term, n: Term, j: Term, f=f, inputs=inputs, sums=sums, is_reverse=is_reverse) -> Operand:  # type: ignore[no-untyped-def]
-            return f(layer.limit(inputs[layer.position(s, n, is_reverse), n, 0, j] + sums(s, n, 0, j)))
-
-        layer.advance(h, new)
-        states.append(h)
+    states = [_run_rnn(layer, d, initial) for d in range(len(layer.directions))]
     return layer.outputs(states), layer.last(states)
+
+
+def _run_rnn(layer: _Layer, d: int, initial: Value | None) -> Value:
+    is_reverse, (f,) = layer.directions[d], layer.functions(d)
+    h = layer.start(initial, d)
+    inputs, sums = layer.inputs(d, lambda _: True), layer.recurrent(d, h, (0,))
+
+    def new(s: Term, n: Term, j: Term) -> Operand:
+        return f(layer.limit(inputs[layer.position(s, n, is_reverse), n, 0, j] + sums(s, n, 0, j)))
+
+    layer.advance(h, new)
+    return h
 
 
 @operator("GRU", since=7)
@@ -380,9 +382,7 @@ def lstm(
     layer = _layer(b, x, w, r, bias, lengths, 4, ("Sigmoid", "Tanh", "Tanh"), given)
     if peepholes is not None and peepholes.shape != (len(layer.directions), 3 * layer.hidden):
         b.refuse(f"peepholes of shape {peepholes.shape}")
-    runs = [
-        _run_lstm(layer, d, initial, initial_cell, peepholes, bool(input_forget)) for d in range(len(layer.directions))
-    ]
+    runs = [_run_lstm(layer, d, initial, initial_cell, peepholes, bool(input_forget)) for d in range(len(layer.directions))]
     hidden, cells = [h for h, _ in runs], [c for _, c in runs]
     return layer.outputs(hidden), layer.last(hidden), layer.last(cells)
 

@@ -20,9 +20,7 @@ Signal = Callable[..., tuple[Term, Term | None]]
 
 
 @operator("DFT", since=17)
-def dft_17(
-    b: Builder, x: Value, length: Value | None = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0
-) -> Value:
+def dft_17(b: Builder, x: Value, length: Value | None = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0) -> Value:
     return _dft(b, x, length, axis, bool(inverse), bool(onesided))
 
 
@@ -56,19 +54,19 @@ def _dft(b: Builder, x: Value, length: Value | None, axis: int, is_inverse: bool
         front, k = i[:-1], i[-1]
         if is_half and is_inverse:  # the other half mirrors what is given
             mirrored = select(k <= n // 2, k, n - k)
-            held = mirrored < given
-            at = select(held, mirrored, 0)
-            real = select(held, element(front, at, 0), 0)
+            is_given = mirrored < given
+            place = select(is_given, mirrored, 0)
+            real = select(is_given, element(front, place, 0), 0)
             if not is_complex:
                 return real, None
-            imaginary = select(held, element(front, at, 1), 0)
+            imaginary = select(is_given, element(front, place, 1), 0)
             return real, select(k <= n // 2, imaginary, -imaginary)
         held = k < given if n > given else None
         at = k if held is None else select(held, k, 0)
         values = [element(front, at, part) for part in range(2 if is_complex else 1)]
         if held is not None:
             values = [select(held, v, 0) for v in values]
-        return values[0], values[1] if is_complex else None
+        return values[0], (values[1] if is_complex else None)
 
     wanted = n // 2 + 1 if is_half and not is_inverse else n
     scale = 1 / n if is_inverse else 1.0
@@ -86,10 +84,7 @@ def _dft(b: Builder, x: Value, length: Value | None, axis: int, is_inverse: bool
 def join_parts(b: Builder, shape: Sequence[int], dtype: DType, part: Callable[[int, Sequence[Term]], Operand]) -> Value:
     """A tensor whose last dimension holds the real and imaginary parts."""
     box = (*shape[:-1], 1)
-    pieces = [
-        (box, lambda *i, k=k: (*i[:-1], k), lambda *i, k=k: part(k, i))
-        for k in range(shape[-1])
-    ]
+    pieces = [(box, lambda *i, k=k: (*i[:-1], k), lambda *i, k=k: part(k, i)) for k in range(shape[-1])]
     return b.parts(shape, dtype, pieces)
 
 
@@ -131,9 +126,7 @@ def transform(
         return b.map(shape, number, body)
 
     both = turned(0), turned(1)
-    outer = _sum(
-        b, lambda *i: (both[0][i], both[1][i]), (*batch, a), rest, -(-wanted // a), number, sign, True
-    )
+    outer = _sum(b, lambda *i: (both[0][i], both[1][i]), (*batch, a), rest, -(-wanted // a), number, sign, True)
     return tuple(lambda *i, v=v: v[(*i[:-1], i[-1] % a, i[-1] // a)] for v in outer)  # type: ignore[return-value]
 
 
@@ -205,7 +198,7 @@ def stft(
     frames = [weighted(part) for part in range(2 if is_complex else 1)]
 
     def read(*i: Term) -> tuple[Term, Term | None]:
-        return frames[0][i], frames[1][i] if is_complex else None
+        return frames[0][i], (frames[1][i] if is_complex else None)
 
     parts = transform(b, read, (x.shape[0], n_frames), n, wanted, number, False, is_complex)
     return join_parts(b, (x.shape[0], n_frames, wanted, 2), x.dtype, lambda k, i: parts[k](*i[:-1]))
