@@ -14,6 +14,7 @@ Say what is computed; polyc decides how::
 `repeat` for those of einops.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from polyc import memory
@@ -40,6 +41,7 @@ from polyc.runtime.kernel import Kernel
 from polyc.runtime.threads import get_num_threads, set_num_threads
 
 if TYPE_CHECKING:
+    from polyc import onnx
     from polyc.driver import Index, Lowered
 
 __all__ = [
@@ -78,6 +80,7 @@ __all__ = [
     "indices",
     "memory",
     "monoid",
+    "onnx",
     "op",
     "rearrange",
     "reduce",
@@ -92,6 +95,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "onnx":
+        return importlib.import_module("polyc.onnx")
     # The driver brings isl and LLVM: it is imported when something is compiled, not with the package.
     if name in ("Index", "Lowered"):
         from polyc import driver

@@ -262,6 +262,7 @@ def _rewrite_program(
     from polyc.scheduler.inline import inline_producers
     from polyc.scheduler.merge_indices import merge_indices
     from polyc.scheduler.monoids import lower_monoids
+    from polyc.scheduler.overlap import overlap_tiles
     from polyc.scheduler.positions import block_positions
     from polyc.scheduler.rewriting import rewrite_algebra
     from polyc.scheduler.split import split_reductions
@@ -289,6 +290,9 @@ def _rewrite_program(
     remarks += found
     if options.reassociate and options.parallel:
         program, ranges, found = split_reductions(program, ranges)
+        remarks += found
+    if options.tile:
+        program, ranges, found = overlap_tiles(program, ranges, target)
         remarks += found
     return program, ranges, groups, remarks
 

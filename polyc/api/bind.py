@@ -17,6 +17,7 @@ from polyc.ir.program import Program
 from polyc.runtime import memory
 from polyc.runtime.arguments import check_rank, unknown_name
 from polyc.runtime.arrays import argument_error, check_element_type, convert_input
+from polyc.runtime.packing import lay_in_panels
 from polyc.runtime.sizes import Formal
 
 MAX_PREPARED = 64
@@ -106,21 +107,6 @@ class Preparations:
         self._made.move_to_end(key)
         while len(self._made) > MAX_PREPARED:
             self._made.popitem(last=False)
-
-
-def lay_in_panels(array: np.ndarray, dimension: int, size: int) -> np.ndarray:
-    """``[…, n, …]`` → ``[n / size, …, …, size]``, the last panel filled up with zeros (`poly.storage.Panel`)."""
-    moved = np.moveaxis(array, dimension, -1)
-    *others, extent = moved.shape
-    count = -(-extent // size)
-    result = memory.allocate_result((count, *others, size), array.dtype)
-    whole = extent // size
-    split = moved[..., : whole * size].reshape(*others, whole, size)
-    result[:whole] = np.moveaxis(split, -2, 0)
-    if count > whole:
-        result[whole] = 0
-        result[whole, ..., : extent - whole * size] = moved[..., whole * size :]
-    return result
 
 
 def describe_bound(owned: Mapping[str, np.ndarray]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from polyc.ir.expr import Call, Const, Expr, Index, Select, int_const, reads, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, substitute, walk
 from polyc.ir.loops import If, Loop, Node, Store
 from polyc.ir.simplify import simplify
 
@@ -18,22 +18,34 @@ MINIMUM_TRIP = 16
 
 
 def take_out_conditions(body: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The same nodes, with the vector loops of one chosen value split."""
+    """The same nodes, with the vector loops (and scans) of one chosen value split, without stores of what is there already."""
     return tuple(new for node in body for new in _take_out(node))
 
 
 def _take_out(node: Node) -> tuple[Node, ...]:
     match node:
         case If():
-            return (replace(node, body=take_out_conditions(node.body), orelse=take_out_conditions(node.orelse)),)
+            new = replace(node, body=take_out_conditions(node.body), orelse=take_out_conditions(node.orelse))
+            return (new,) if new.body or new.orelse else ()
+        case Store() if node.value == Read(node.buffer, node.subscripts):
+            return ()  # a border of a recurrence that keeps one step
         case Loop():
             split = _split_loop(node)
-            return split if split is not None else (replace(node, body=take_out_conditions(node.body)),)
+            if split is not None:
+                return take_out_conditions(split)
+            body = take_out_conditions(node.body)
+            return (replace(node, body=body),) if body or not node.body else ()
     return (node,)
 
 
 def _split_loop(loop: Loop) -> tuple[Node, ...] | None:
-    if loop.kind != "vector" or loop.max_trip is not None or loop.registers or loop.initial or len(loop.body) != 1:
+    if (
+        loop.kind not in ("vector", "scan")
+        or loop.max_trip is not None
+        or loop.registers
+        or loop.initial
+        or len(loop.body) != 1
+    ):
         return None
     store = loop.body[0]
     if not isinstance(store, Store) or not isinstance(store.value, Select) or reads(store.value.condition):

@@ -48,16 +48,23 @@ def find_scan(state: State, ctx: Context, loop: Loop) -> Found | None:
     step = None if place is None else constant_of(place[1])
     if buffer.space == "register" or place is None or step is None or abs(step) != buffer.dtype.itemsize:
         return None
-    own = [r for r in dict.fromkeys(reads(store.value)) if r.tensor == store.buffer]
-    if len(own) != 1:
+    previous: Read | None = None
+    for read in dict.fromkeys(reads(store.value)):
+        if read.tensor != store.buffer:
+            continue
+        at = split_lane(byte_offset(inner, buffer, read.subscripts), inner.lane)
+        distance = None if at is None else constant_of(add_linear(place[0], scale_linear(at[0], -1)))
+        if at is None or distance is None or constant_of(at[1]) != step:
+            return None
+        behind = distance // step if distance % step == 0 else None
+        if behind == 1 and previous is None:
+            previous = read
+        elif behind is None or 0 < behind < loop.lanes:
+            return None  # elements that lanes of the same vector write
+    if previous is None:
         return None
-    before = split_lane(byte_offset(inner, buffer, own[0].subscripts), inner.lane)
-    if before is None or constant_of(before[1]) != step:
-        return None
-    if constant_of(add_linear(place[0], scale_linear(before[0], -1))) != step:
-        return None
-    scan = match_scan(store.value, own[0], buffer.dtype)
-    return None if scan is None else Found(store, buffer, own[0], scan)
+    scan = match_scan(store.value, previous, buffer.dtype)
+    return None if scan is None else Found(store, buffer, previous, scan)
 
 
 def emit_scan(

@@ -36,7 +36,7 @@ def match_scan(value: Expr, previous: Read, dtype: DType) -> Scan | None:
     if isinstance(value, Call) and value.op in _MONOIDS - {"add", "mul"}:
         rest = _chain_rest(value, value.op, previous)
         return None if rest is None else Scan(value.op, rest)
-    found = _as_linear(value, previous)
+    found = _as_linear(value, previous, dtype)
     if found is None:
         return None
     factor, rest = found
@@ -75,7 +75,7 @@ def _chain_rest(expr: Expr, op: str, previous: Read) -> Expr | None:
     return None if deeper is None else Call(op, (deeper, other))
 
 
-def _as_linear(expr: Expr, previous: Read) -> tuple[Expr | None, Expr | None] | None:
+def _as_linear(expr: Expr, previous: Read, dtype: DType) -> tuple[Expr | None, Expr | None] | None:
     """`factor` (None: 1) and `rest` (None: nothing) with ``expr = factor * previous + rest``; None if it is not so."""
     if expr == previous:
         return None, None
@@ -86,9 +86,16 @@ def _as_linear(expr: Expr, previous: Read) -> tuple[Expr | None, Expr | None] | 
         return None
     match expr:
         case Call("neg", (a,)):
-            return _negated(_as_linear(a, previous))
+            return _negated(_as_linear(a, previous, dtype))
+        case Call("truediv", (a, b)) if inside[0]:
+            found = _as_linear(a, previous, dtype)
+            if found is None:
+                return None
+            factor, rest = found
+            factor = Const(1.0, dtype) if factor is None else factor
+            return _divided(factor, b, dtype), None if rest is None else _divided(rest, b, dtype)
         case Call("add" | "sub" | "mul", (a, b)):
-            found, other = (_as_linear(a, previous), b) if inside[0] else (_as_linear(b, previous), a)
+            found, other = (_as_linear(a, previous, dtype), b) if inside[0] else (_as_linear(b, previous, dtype), a)
             if expr.op == "sub" and inside[1]:
                 found = _negated(found)
         case _:
@@ -102,6 +109,14 @@ def _as_linear(expr: Expr, previous: Read) -> tuple[Expr | None, Expr | None] | 
     if expr.op == "sub" and inside[0]:
         return factor, Call("neg", (other,)) if rest is None else Call("sub", (rest, other))
     return factor, other if rest is None else Call("add", (rest, other))
+
+
+def _divided(expr: Expr, by: Expr, dtype: DType) -> Expr:
+    """``expr / by``, as a product where `by` is a number whose reciprocal is an ordinary one."""
+    if isinstance(by, Const) and 1e-30 < abs(by.value) < 1e30:
+        inverse = Const(1.0 / float(by.value), dtype)
+        return inverse if isinstance(expr, Const) and expr.value == 1 else Call("mul", (expr, inverse))
+    return Call("truediv", (expr, by))
 
 
 def _negated(found: tuple[Expr | None, Expr | None] | None) -> tuple[Expr | None, Expr | None] | None:

@@ -10,6 +10,9 @@ import islpy
 from polyc.poly.dependences import Flow
 from polyc.poly.rows import Row
 
+MAX_DISTANCES = 32
+"""Pieces of the distances of a statement from itself beyond which their hull is taken."""
+
 MAX_PIECES, MAX_DIMENSIONS = 4, 7
 """Pieces of a dependence, and dimensions of its two sides, beyond which a hull is taken: a cone costs exponential time in its
 constraints."""
@@ -74,18 +77,24 @@ def nonnegative_cone(relation: islpy.Map) -> list[ConeRow]:
 
 
 def _cone_of_distances(relation: islpy.Map) -> list[ConeRow]:
-    """The same for the hull of the distances between source and sink, of a statement on itself: forms of one row's difference
-    have opposite coefficients there, and distances have half of the dimensions."""
+    """The same for the distances between source and sink, of a statement on itself: forms of one row's difference have
+    opposite coefficients there, and distances have half of the dimensions.  Piece by piece: a simple hull of the nine
+    neighbours of a point holds distances that go backwards in every skewed row."""
     distances = relation.deltas().remove_divs().project_out(islpy.dim_type.param, 0, relation.dim(islpy.dim_type.param))
+    distances = distances.coalesce()
     n = distances.dim(islpy.dim_type.set)
     rows = [ConeRow((0, *(int(e == d) for e in range(n)), *(int(e == d) for e in range(n))), True) for d in range(n)]
-    constraints = distances.simple_hull().coefficients().get_constraint_list()
-    for m in range(constraints.n_constraint()):
-        constraint = constraints.get_at(m)
-        values = [int(constraint.get_coefficient_val(islpy.dim_type.set, d).to_python()) for d in range(n + 1)]
-        row = ConeRow((values[0], *(0 for _ in range(n)), *values[1:]), bool(constraint.is_equality()))
-        if any(row.factors) and row not in rows:
-            rows.append(row)
+    if distances.n_basic_set() > MAX_DISTANCES:
+        distances = islpy.Set.from_basic_set(distances.simple_hull())
+    pieces = distances.get_basic_set_list()
+    for number in range(pieces.n_basic_set()):
+        constraints = pieces.get_at(number).coefficients().get_constraint_list()
+        for m in range(constraints.n_constraint()):
+            constraint = constraints.get_at(m)
+            values = [int(constraint.get_coefficient_val(islpy.dim_type.set, d).to_python()) for d in range(n + 1)]
+            row = ConeRow((values[0], *(0 for _ in range(n)), *values[1:]), bool(constraint.is_equality()))
+            if any(row.factors) and row not in rows:
+                rows.append(row)
     return rows
 
 

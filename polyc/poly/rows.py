@@ -32,6 +32,17 @@ class Row:
         return None
 
 
+def free_positions(row: Row, others: Sequence_[Row]) -> list[int]:
+    """Indices that move with `row` and are not fixed where `others` stand still: rows with one index left fix it, in turn."""
+    fixed: set[int] = set()
+    while True:
+        left = ([n for n, c in enumerate(r.coefficients) if c and n not in fixed] for r in others)
+        found = {positions[0] for positions in left if len(positions) == 1}
+        if not found:
+            return [n for n, c in enumerate(row.coefficients) if c and n not in fixed]
+        fixed |= found
+
+
 @dataclass(frozen=True, slots=True)
 class Member:
     kind: Kind
@@ -39,6 +50,9 @@ class Member:
     """Row by statement name, for every statement below the band."""
     inner: Kind | None = None
     """What the member is inside the members before it, if that differs: they may carry all that makes it sequential."""
+    apart: Mapping[str, Kind] | None = None
+    """For the last member of a band over leaves: what it is for each statement in a loop of its own, where the statements may
+    run one after the other inside the members before it."""
 
     @property
     def kind_inside(self) -> Kind:

@@ -107,6 +107,7 @@ class Merger:
         dims = {name: statements[name].n_dims for name in names}
         earlier = {name: [_unit_row(d, dims[name]) for d in sorted(used[name])] for name in names}
         remaining: list[Piece] = band
+        before_last: list[Piece] = band
         found: list[Member] = []
         inner: dict[str, frozenset[int]] = dict(used)
         while all(len(inner[name]) < dims[name] for name in names):
@@ -118,12 +119,34 @@ class Merger:
                 earlier[name].append(row)
                 # A row exchanges with any unused index it moves with, and the rest stays independent.
                 inner[name] |= {next(d for d, c in enumerate(row.coefficients) if c and d not in inner[name])}
+            before_last = remaining
             remaining = [rest for piece in remaining if (rest := not_carried(rows, piece)) is not None]
         if not found:
             raise NoRow(names)
         if len(names) > 1 and any(len(inner[name]) < dims[name] for name in names):
             return self._below_first_row(names, used, band, members, found[0])
+        if len(names) > 1 and len(found) > 1:
+            order = self._order_apart(names, found[-1].rows, before_last)
+            if order is not None:
+                found[-1] = replace(found[-1], apart=order)
+                return _close((*members, *found), [Leaf(name) for name in order])
         return _close((*members, *found), [self._with_pieces(names, remaining).schedule(names, inner)])
+
+    def _order_apart(self, names: Sequence[str], rows: Mapping[str, Row], pieces: list[Piece]) -> dict[str, Kind] | None:
+        """Statements in the order in which each may run in a loop of its own, where `pieces` are the dependences inside the
+        loops around; None where some need each other, and where no loop becomes parallel by that."""
+        if any(len(self.model.statements[name].fixed) < self.model.statements[name].n_dims for name in names):
+            return None  # initial values of reductions have a place above their loops
+        edges = [(p.source, p.sink) for p in pieces if p.source != p.sink]
+        components = find_components(sorted(names, key=self._position), edges)
+        if any(len(part) > 1 for part in components):
+            return None
+        kinds: dict[str, Kind] = {}
+        for (name,) in components:
+            own = [p for p in pieces if p.source == p.sink == name]
+            kinds[name] = "P" if all(coincides(rows, p) for p in own) else "S"
+        together = all(coincides(rows, p) for p in pieces)
+        return None if together or "P" not in kinds.values() else kinds
 
     def _below_first_row(
         self, names: tuple[str, ...], used: Used, band: list[Piece], members: tuple[Member, ...], first: Member
@@ -190,6 +213,12 @@ class Merger:
             e for e in self.model.edges if (e.source in first and e.sink in second) or (e.source in second and e.sink in first)
         ]
         if not crossing or not all((left[e.source], left[e.sink]) in e.unit_pairs for e in crossing):
+            return None
+        # One that walks forwards and one that walks backwards have no loop in common.
+        pieces = [with_cone(p) for p in self.pieces if p.source in names and p.sink in names]
+        dims = {name: self.model.statements[name].n_dims for name in names}
+        earlier = {name: [_unit_row(d, dims[name]) for d in sorted(used[name])] for name in names}
+        if find_sequential_row(dims, pieces, pieces, earlier, self.budget) is None:
             return None
         return Group(names, None, is_recurrence=True)
 

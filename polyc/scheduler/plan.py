@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from polyc.config import Options
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, walk
-from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, statements_of
+from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, free_positions, statements_of
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Mark, Plan, PlanLeaf, PlanLoop, make_sequence
 from polyc.scheduler.accesses import MATH_WEIGHT, access_motions, index_trips, operation_weight, statement_work, vector_itemsize
@@ -74,10 +74,8 @@ class Planner:
 
     def _moved_index(self, member: Member, name: str, others: list[Member]) -> str | None:
         """The index of statement `name` that grows by one with `member` while the other members stand still, if it is one."""
-        row = member.rows[name]
-        fixed = {m.rows[name].unit_index() for m in others if m is not member and name in m.rows}
-        moving = [n for n, c in enumerate(row.coefficients) if c and n not in fixed]
-        if len(moving) != 1 or row.coefficients[moving[0]] != 1:
+        moving = free_positions(member.rows[name], [m.rows[name] for m in others if m is not member and name in m.rows])
+        if len(moving) != 1 or member.rows[name].coefficients[moving[0]] != 1:
             return None
         s = self._statement(name)
         return s.elements[moving[0]] if name.startswith("init_") else s.indices[moving[0]]
@@ -95,6 +93,8 @@ class Planner:
                 return self._plan_band(node, points)
 
     def _plan_band(self, band: Band, points: tuple[Point, ...]) -> Plan:
+        if band.members[-1].apart is not None and not points and _all_leaves(band.child):
+            return self._plan_apart(band.members, list(statements_of(band.child)))
         is_blocked = isinstance(band.child, Leaf) and any(p.member.kind == "R" for p in points)
         if not is_blocked and _all_leaves(band.child):
             return self._plan_nest(list(statements_of(band.child)), band.members, points)
@@ -242,8 +242,12 @@ class Planner:
         return PlanLoop(member.rows, member.kind_inside, child, part, size, mark)  # type: ignore[arg-type]
 
     # -- innermost loops -----------------------------------------------------------------------------------------
-    def _plan_nest(self, names: list[str], own: tuple[Member, ...], points: tuple[Point, ...]) -> Plan:
-        """Loops of one group of statements: its own members, the sunk point loops, one of them a vector."""
+    def _plan_nest(
+        self, names: list[str], own: tuple[Member, ...], points: tuple[Point, ...], around: tuple[Member, ...] = ()
+    ) -> Plan:
+        """Loops of one group of statements: its own members, the sunk point loops, one of them a vector.
+
+        `around`: members that the own rows are skewed against, whose loops are outside."""
         body = make_sequence([PlanLeaf(n) for n in names])
         candidates = [*((m, 0) for m in own), *((p.member, p.size) for p in points)]
         candidates = [c for c in candidates if all(n in c[0].rows for n in names)]
@@ -251,7 +255,7 @@ class Planner:
             return body
         real = [self._statement(n) for n in names if not n.startswith("init_")]
         lanes = self._lanes(real or [self._statement(n) for n in names])
-        vector = self._choose_vector(names, [c[0] for c in candidates], lanes) if lanes > 1 else None
+        vector = self._choose_vector(names, [c[0] for c in candidates], lanes, around) if lanes > 1 else None
         reductions = [s for s in real if s.is_reduction]
         is_tile = len(real) == 1 and bool(reductions) and bool(points)
         if is_tile and vector is not None and len(real) == len(names):
@@ -270,7 +274,7 @@ class Planner:
                 if not points and self._is_streaming(names, member):
                     mark = Mark("vector", lanes // 2, 2 * mark.interleave)
             elif vector is None and not size and member is order[-1][0] and len(names) == len(real) == 1:
-                width = scan_lanes(real[0], member, self.scop, lanes, self.options)
+                width = scan_lanes(real[0], member, [*(m for m, _ in order), *around], self.scop, lanes, self.options)
                 mark = Mark("scan", width) if width else None
             elif (
                 size
@@ -279,11 +283,26 @@ class Planner:
             ):
                 mark = Mark("unroll")
             plan = self._loop(member, plan, "point" if size else "whole", size, mark)
-        if points:
+        if points or around:
             return plan
         if self.options.tile and all(m.kind == "S" for m, _ in order):
             return tile_time(plan, [m for m, _ in order], names, self.scop, self.target, self.options.parallel)
         return self._tile_for_locality(plan, names, order, vector, candidates)
+
+    def _plan_apart(self, members: tuple[Member, ...], names: list[str]) -> Plan:
+        """``t { t+i { vector j { A } ; vector j { B } } }``: loops that only dependences between statements made sequential."""
+        *outer, last = members
+        assert last.apart is not None
+        parts = []
+        for name in names:
+            own = replace(last, rows={name: last.rows[name]}, inner=last.apart[name], apart=None)
+            parts.append(self._plan_nest([name], (own,), (), tuple(outer)))
+        plan = make_sequence(parts)
+        for m in reversed(outer):
+            plan = self._loop(m, plan)
+        if self.options.tile and all(m.kind == "S" for m in members):
+            plan = tile_time(plan, members, names, self.scop, self.target, self.options.parallel)
+        return plan
 
     def _plan_stream(
         self, s: ScopStatement, candidates: list[tuple[Member, int]], chosen: Member, lanes: int, body: Plan
@@ -297,20 +316,23 @@ class Planner:
         if member is None:
             return None
         width = next(width for m, width in candidates if m is chosen)
+        mark = Mark("vector", lanes // 2, 2) if self._is_streaming([s.name], chosen) else Mark("vector", lanes, 1)
         plan = self._loop(member, body, "point", size, Mark("unroll"))
-        plan = self._loop(chosen, plan, "point" if width else "whole", width, Mark("vector", lanes, 1))
+        plan = self._loop(chosen, plan, "point" if width else "whole", width, mark)
         plan = self._loop(member, plan, "tile", size)
         for m, width in reversed(candidates):
             if m is not member and m is not chosen:
                 plan = self._loop(m, plan, "point" if width else "whole", width)
         return plan
 
-    def _choose_vector(self, names: list[str], members: list[Member], lanes: int) -> int | None:
+    def _choose_vector(
+        self, names: list[str], members: list[Member], lanes: int, around: tuple[Member, ...] = ()
+    ) -> int | None:
         maps: list[dict[str, str]] = []
         for member in members:
             entry: dict[str, str] = {}
             for n in names if member.kind_inside != "S" else ():
-                index = self._moved_index(member, n, members)
+                index = self._moved_index(member, n, [*members, *around])
                 if index is not None:
                     entry[self._statement(n).name] = index
             maps.append(entry)

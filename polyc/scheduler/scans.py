@@ -6,13 +6,15 @@ source is not asked for or any grouping gives the same bits.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from polyc.config import Options
-from polyc.ir.expr import Call, Expr, Index, int_const, reads, substitute
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.scans import Scan, match_scan
 from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
-from polyc.poly.rows import Member
+from polyc.poly.rows import Member, free_positions
 from polyc.poly.scop import Scop, ScopStatement
 
 MINIMUM_ITEMSIZE = 4
@@ -21,14 +23,33 @@ MINIMUM_ITEMSIZE = 4
 
 def find_scan(target: str, subscripts: tuple[Expr, ...], value: Expr, index: str, step: int, dtype: DType) -> Scan | None:
     """The scan that ``target[subscripts] = value`` is along `index`, which moves by `step` (1 or -1) from point to point."""
-    own = [r for r in dict.fromkeys(reads(value)) if r.tensor == target]
-    if len(own) != 1:
-        return None
     before: Expr = Call("sub", (Index(index), int_const(step)))
-    for read, write in zip(own[0].subscripts, subscripts, strict=True):
-        if simplify(Call("sub", (read, substitute(write, {index: before})))) != int_const(0):
+    previous = tuple(simplify(substitute(e, {index: before})) for e in subscripts)
+
+    def is_previous(read: Read) -> bool:
+        pairs = zip(read.subscripts, previous, strict=True)
+        return read.tensor == target and all(simplify(Call("sub", pair)) == int_const(0) for pair in pairs)
+
+    while isinstance(value, Select) and not list(reads(value.condition)):
+        # Borders are taken out of the loop; only one of the arms goes on from the iteration before.
+        arms = [a for a in (value.then, value.other) if any(map(is_previous, reads(a)))]
+        if len(arms) != 1:
             return None
-    return match_scan(value, own[0], dtype)
+        value = arms[0]
+    own = [r for r in dict.fromkeys(reads(value)) if r.tensor == target]
+    found = [r for r in own if is_previous(r)]
+    if len(found) != 1 or not all(_is_elsewhere(r, subscripts, index) for r in own if r is not found[0]):
+        return None
+    return match_scan(value, found[0], dtype)
+
+
+def _is_elsewhere(read: Read, subscripts: tuple[Expr, ...], index: str) -> bool:
+    """Whether the loop over `index` never writes what `read` reads: they differ where the loop does not move."""
+    for own, other in zip(subscripts, read.subscripts, strict=True):
+        difference = simplify(Call("sub", (other, own)))
+        if isinstance(difference, Const) and difference.value != 0 and index not in (index_coefficients(own) or {index: 1}):
+            return True
+    return False
 
 
 def may_regroup(scan: Scan, dtype: DType, options: Options) -> bool:
@@ -36,9 +57,11 @@ def may_regroup(scan: Scan, dtype: DType, options: Options) -> bool:
     return options.reassociate or dtype.is_integer or scan.is_exact
 
 
-def scan_lanes(s: ScopStatement, member: Member, scop: Scop, lanes: int, options: Options) -> int:
-    """Lanes for the loop of `member` around `s` alone, where it is a scan along consecutive memory; else 0."""
-    moving = [n for n, c in enumerate(member.rows[s.name].coefficients) if c]
+def scan_lanes(s: ScopStatement, member: Member, around: Sequence[Member], scop: Scop, lanes: int, options: Options) -> int:
+    """Lanes for the loop of `member` around `s` alone, inside those of `around`, where it is a scan along consecutive memory;
+    else 0."""
+    others = [m.rows[s.name] for m in around if m is not member and s.name in m.rows]
+    moving = free_positions(member.rows[s.name], others)
     if lanes < 2 or s.is_reduction or len(moving) != 1:
         return 0
     index, step = s.indices[moving[0]], member.rows[s.name].coefficients[moving[0]]

@@ -31,8 +31,9 @@ ENOUGH_TASKS = 16
 VECTOR_TASK, TILE_TASK = 64, 512
 """Results of one piece: where vectors run over results, and where register tiles of a contraction do."""
 
-MINIMUM_DEPTH, LONG_DEPTH = 4096, 1024
-"""Points of a sum from which many results are cut, and that each part keeps: its results are written and read once more."""
+MINIMUM_DEPTH, LONG_DEPTH, STREAM_DEPTH = 4096, 1024, 256
+"""Points of a sum of register tiles from which it is cut, and that each part keeps: its results are written and read once
+more.  Where rows only stream past, each part may be shorter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +101,16 @@ def _find_cut(s: Statement, ranges: Ranges) -> _Cut | None:
 
 def _cut_many(s: Statement, longest: str, results: int, points: int, ranges: Ranges) -> _Cut | None:
     """Cut long sums whose results make too few tasks for threads: by sizes alone, whatever the number of threads."""
-    if points < MINIMUM_DEPTH or results * points < MINIMUM_POINTS * FEW_RESULTS or not s.has_plain_left:
-        return None
     operands = dict.fromkeys(reads(s.value))
+    is_tiled = _has_rows_and_columns(s, list(operands), ranges)
+    if points < (MINIMUM_DEPTH if is_tiled else 4 * STREAM_DEPTH) or results * points < MINIMUM_POINTS * FEW_RESULTS:
+        return None
+    if not s.has_plain_left:
+        return None
     # Vectors run along what moves with the sum: a value of each row (its maximum, its mean) does not say which way.
     moving = [r for r in operands if not _names(r).isdisjoint(s.reduction_indices)]
     along = {e.name for r in moving if r.subscripts and isinstance(e := r.subscripts[-1], Index)}
-    if _has_rows_and_columns(s, list(operands)):
+    if is_tiled:
         tasks = results // TILE_TASK
     elif along & set(s.left_indices):
         tasks = results // VECTOR_TASK
@@ -114,17 +118,17 @@ def _cut_many(s: Statement, longest: str, results: int, points: int, ranges: Ran
         tasks = results
     if tasks >= ENOUGH_TASKS:
         return None
-    depth = max(LONG_DEPTH, points // (2 * ENOUGH_TASKS))
+    depth = max(LONG_DEPTH if is_tiled else STREAM_DEPTH, points // (2 * ENOUGH_TASKS))
     size = _chunk_size(depth, longest, s, ranges)
     return _Cut(longest, size, True) if 2 * size <= trip_count(ranges.statements[s.name].indices[longest].extent) else None
 
 
-def _has_rows_and_columns(s: Statement, operands: list[Read]) -> bool:
+def _has_rows_and_columns(s: Statement, operands: list[Read], ranges: Ranges) -> bool:
     """Whether each of two operands moves with left indices that leave the other one alone: register tiles then."""
     if len(operands) != 2:
         return False
     first, second = map(_names, operands)
-    left = set(s.left_indices)
+    left = {i for i in s.left_indices if ranges.statements[s.name].indices[i].extent != Const(1)}
     return bool(left & (first - second)) and bool(left & (second - first))
 
 

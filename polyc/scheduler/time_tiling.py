@@ -8,14 +8,14 @@ in the order of their numbers, and those of equal sum at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
 from polyc.ir.expr import reads
-from polyc.poly.rows import Member
+from polyc.poly.rows import Member, free_positions
 from polyc.poly.scop import Scop, ScopStatement
-from polyc.poly.tree import Mark, Plan, PlanLoop
+from polyc.poly.tree import Mark, Plan, PlanLoop, PlanSequence, make_sequence
 from polyc.scheduler.accesses import index_trips
 from polyc.target import Target
 
@@ -40,16 +40,18 @@ class _Space:
 
 
 def tile_time(plan: Plan, members: Sequence[Member], names: list[str], scop: Scop, target: Target, parallel: bool) -> Plan:
-    """Tiles for the chain of whole loops `plan` over `members`, outermost first, all of one band; the plan where none pay."""
-    loops = [*_chain(plan)][: len(members)]
-    found = _choose_sizes(loops, members, names, scop, target)
+    """Tiles for the chain of whole loops `plan` over `members`, outermost first, all of one band; the plan where none pay.
+
+    The last of the chain may be several loops, one after the other, where a member has its statements apart."""
+    loops, last = _chain(plan, len(members))
+    found = _choose_sizes([*loops, *last], members, names, scop, target) if last else None
     if found is None:
         return plan
-    result = loops[-1].child
-    for loop, member, size in reversed(list(zip(loops, members, found, strict=True))):
-        part = replace(loop, part="point", size=size) if size else replace(loop, kind=member.kind_inside)
-        result = replace(part, child=result)
-    tiles = [replace(x, kind="S", part="tile", size=n, mark=None) for x, n in zip(loops, found, strict=True) if n]
+    sized = list(zip(loops, members, found, strict=False))
+    result = make_sequence([_cut(x, members[-1], found[-1]) for x in last])
+    for loop, member, size in reversed(sized):
+        result = replace(_cut(loop, member, size), child=result)
+    tiles = [PlanLoop(member.rows, "S", result, "tile", n) for member, n in zip(members, found, strict=True) if n]
     is_wave = parallel and len(tiles) > 1
     # The wavefront and the step say which block of the first dimension it is.
     for tile in reversed(tiles[2:] if is_wave else tiles):
@@ -61,10 +63,22 @@ def tile_time(plan: Plan, members: Sequence[Member], names: list[str], scop: Sco
     return result
 
 
-def _chain(plan: Plan) -> Iterator[PlanLoop]:
-    while isinstance(plan, PlanLoop):
-        yield plan
+def _chain(plan: Plan, length: int) -> tuple[list[PlanLoop], list[PlanLoop]]:
+    """`length` - 1 loops, outermost first, and the loops that stand where the next one would: none if that is no chain."""
+    loops: list[PlanLoop] = []
+    while isinstance(plan, PlanLoop) and len(loops) < length - 1:
+        loops.append(plan)
         plan = plan.child
+    last = plan.children if isinstance(plan, PlanSequence) else (plan,)
+    found = [x for x in last if isinstance(x, PlanLoop)]
+    return loops, found if len(found) == len(last) and len(loops) == length - 1 else []
+
+
+def _cut(loop: PlanLoop, member: Member, size: int) -> PlanLoop:
+    """The loop inside of tiles of `size` of its member; 0: there are none."""
+    if size:
+        return replace(loop, part="point", size=size)
+    return loop if member.apart else replace(loop, kind=member.kind_inside)
 
 
 def _choose_sizes(
@@ -73,7 +87,10 @@ def _choose_sizes(
     """A size per loop (0: not tiled) with the least traffic whose tiles fit into half of the second-level cache."""
     if len(members) < 2 or any(x.part != "whole" or x.period for x in loops) or any(m.kind != "S" for m in members):
         return None
-    if loops[-1].mark is None or loops[-1].mark.kind != "vector" or any(n.startswith("init_") for n in names):
+    inner = loops[len(members) - 1 :]
+    if any(x.mark is None or x.mark.kind not in ("vector", "scan") for x in inner):
+        return None
+    if any(n.startswith("init_") for n in names):
         return None
     statements = [scop.statement(n) for n in names]
     if any(s.is_reduction or not s.writes_exactly for s in statements):
@@ -119,18 +136,22 @@ def _time_index(member: Member, statements: list[ScopStatement]) -> dict[str, st
 
 
 def _find_spaces(members: Sequence[Member], statements: list[ScopStatement], time: dict[str, str]) -> list[_Space] | None:
-    """The dimensions of space that the other members run over, each skewed by the steps of time alone."""
+    """The dimensions of space that the other members run over, each skewed by the steps of time; those that are skewed by
+    others as well stay whole."""
     spaces: list[_Space] = []
     for position, member in enumerate(members[1:], 1):
-        trips, skew = 1, 0
+        trips, skew, is_cut = 1, 0, True
         for s in statements:
-            moving = {s.indices[n]: c for n, c in enumerate(member.rows[s.name].coefficients) if c}
-            skew = max(skew, abs(moving.pop(time[s.name], 0)))
-            if len(moving) != 1 or list(moving.values()) != [1]:
+            row = member.rows[s.name]
+            free = free_positions(row, [m.rows[s.name] for m in members[:position]])
+            if len(free) != 1 or row.coefficients[free[0]] != 1:
                 return None
-            trips = max(trips, index_trips(s)[next(iter(moving))])
+            moving = {s.indices[n] for n, c in enumerate(row.coefficients) if c}
+            is_cut = is_cut and moving <= {time[s.name], s.indices[free[0]]}
+            skew = max(skew, abs(row.coefficients[s.indices.index(time[s.name])]))
+            trips = max(trips, index_trips(s)[s.indices[free[0]]])
         wanted = VECTOR_BLOCKS if position == len(members) - 1 else BLOCKS
-        sizes = tuple(size for size in wanted if 2 * size <= trips)
+        sizes = tuple(size for size in wanted if 2 * size <= trips and is_cut)
         # The first dimension of space makes the wavefront; of the others short ones stay whole.
         spaces.append(_Space(trips, skew, sizes if position == 1 and len(members) > 2 else (*sizes, 0)))
     return spaces if all(space.sizes for space in spaces) else None

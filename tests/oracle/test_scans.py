@@ -27,6 +27,9 @@ STEPS = {
     "minimum": "fmin(S(i-1), x(i))",
     "average": "0.5 * S(i-1) + 0.5 * x(i)",
     "leaving": "x(i) - (S(i-1) - x(i)) * 0.25",
+    "quotient": "(x(i) + S(i-1)) / 3.0",
+    "quotient_of_data": "(S(i-1) - 1.0) / (x(i) + 1.0)",
+    "shrinking": "S(i-1) / 2.0",
 }
 
 
@@ -143,3 +146,36 @@ def test_a_temporary_that_is_a_scan() -> None:
     }"""
     x = draw(101).astype(np.float32)
     np.testing.assert_allclose(polyc.compile(text)(x), np.cumsum(x) / np.arange(1, 102), rtol=1e-5)
+
+
+def test_elements_of_the_same_memory_two_behind_are_no_scan() -> None:
+    # Both elements before are needed: lanes of one vector would not see each other.
+    text = """def f(double(N) x) -> (S) { S(0) = x(0)  S(1) = x(1)
+      S(i) = 0.5 * S(i-1) + 0.25 * S(i-2) + x(i) where i in 2:N }"""
+    got, expected, loops = run(text, draw(77))
+    np.testing.assert_allclose(got, expected, rtol=1e-14)
+    assert "scan(" not in loops
+
+
+def test_rows_of_the_same_tensor_take_part_in_a_scan() -> None:
+    text = """def f(double(M, N) x) -> (S) { S(m, n) = m == 0 || n == 0 ? x(m, n)
+      : 0.5 * S(m, n-1) + 0.25 * S(m-1, n) + 0.125 * S(m-1, n-1) + x(m, n) where m in 0:M, n in 0:N }"""
+    for n in (3, 16, 17, 40, 131):
+        got, expected, loops = run(text, draw(6, n))
+        np.testing.assert_allclose(got, expected, rtol=1e-14)
+        assert "scan(" in loops
+
+
+def test_one_walk_forwards_and_one_backwards() -> None:
+    # A tridiagonal solver in each of several steps: no loop is common to both walks.
+    text = """def f(double(N, M) x, double(T) steps) -> (y) {
+      U(0, i, j) = x(i, j)
+      q(t, i, j) = U(t, i, j) + (j > 0 ? 0.5 * q(t, i, j-1) : 0.0) where t in 0:T, i in 0:N, j in 0:M
+      U(t + 1, i, j) = q(t, i, j) + (j < M-1 ? 0.25 * U(t + 1, i, j+1) : 0.0) where t in 0:T, i in 0:N, j in 0:M
+      y(i, j) = U(T, i, j) }"""
+    x, steps = draw(7, 33), draw(5)
+    operator = polyc.compile(text)
+    (expected,) = interpret(operator.lower(x, steps).program, {"x": x, "steps": steps}).values()
+    np.testing.assert_allclose(operator(x, steps), expected, rtol=1e-13)
+    remarks = [r.message for r in operator.lower(x, steps).remarks if r.pass_name == "schedule"]
+    assert remarks == ["ilp: proved by value and by storage"]

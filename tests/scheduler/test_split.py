@@ -117,9 +117,10 @@ def test_chunks_do_not_depend_on_the_other_extents_beyond_their_product(monkeypa
 def test_long_sums_of_many_results_are_cut_where_these_make_few_tasks():
     columns = "def f(float(M,N) X) -> (O) { O(j) +=! X(i,j) }"
     assert is_split(columns, M=1 << 16, N=64) and not is_split(columns, M=1 << 16, N=1024)
-    assert not is_split(columns, M=4095, N=64)
+    assert not is_split(columns, M=1000, N=64)
     product = "def f(float(K,M) A, float(K,N) B) -> (C) { C(m,n) +=! A(k,m) * B(k,n) }"
     assert is_split(product, M=64, N=64, K=1 << 16) and not is_split(product, M=256, N=256, K=1 << 16)
+    assert not is_split(product, M=64, N=64, K=4095) and is_split(product, M=1, N=768, K=3072)
     rows = "def f(float(M,K) A, float(K) x) -> (y) { y(m) +=! A(m,k) * x(k) }"
     assert not is_split(rows, M=4096, K=4096)
     # One value for each row does not make the rows vectors.

@@ -142,9 +142,18 @@ def test_extents_without_a_tile(n):
 def test_rows_that_stream_are_added_in_memory_order():
     text = "def f(float(M,N) X) -> (O) { O(j) +=! X(i,j) }"
     tile = choose_register_tile(first(text, M=1000, N=4000), X86_64_V4, 16, True)
-    assert tile.streamed == {"i": 8} and tile.sizes == {"j": 1024}
+    assert tile.streamed == {"i": 8} and 0 < tile.sizes["j"] < 4000
     for sizes in ({"M": 9, "N": 300}, {"M": 8, "N": 1025}, {"M": 17, "N": 130}):
         check(text, sizes)
+
+
+@pytest.mark.parametrize("cores", [1, 2, 3, 8])
+@pytest.mark.parametrize("n", [768, 3072, 4000, 5000, 50257])
+def test_chunks_of_streamed_columns_feed_every_core_alike(cores, n):
+    text = "def f(float(M,N) X, float(M) a) -> (O) { O(j) +=! X(i,j) * a(i) }"
+    size = choose_register_tile(first(text, M=1000, N=n), replace(X86_64_V4, cores=cores), 16, True).sizes["j"]
+    chunks = -(-n // size)
+    assert size <= 512 * 16 and (size == 128 or -(-chunks // cores) * cores * size < 1.35 * n)
 
 
 # --- plans -----------------------------------------------------------------------------------------------------------
@@ -166,6 +175,14 @@ def test_transposes_are_cut_into_tiles_long_along_the_store():
     assert sorted(x.size for x in tiles) == [ACROSS_TILE, ALONG_TILE]
     for sizes in ({"M": 1, "N": 130}, {"M": 31, "N": 33}, {"M": 0, "N": 4}):
         check("def f(float(M,N) X) -> (O) { O(j,i) = X(i,j) * 2.0 }", sizes)
+
+
+def test_rows_that_stream_take_vectors_that_straddle_fewer_lines():
+    """Rows of arrays that start 16 bytes off a line: 2048 columns took 223 us with whole registers, 161 with halves."""
+    text = "def f(float(M,N) X, float(M) a) -> (O) { O(j) +=! X(i,j) * a(i) }"
+    found = loops(lower(text, {"M": 2048, "N": 2048}).plan)
+    assert found[-1].mark is not None and found[-1].mark.kind == "unroll"
+    assert found[-2].mark is not None and (found[-2].mark.kind, found[-2].mark.lanes) == ("vector", 8)
 
 
 def test_every_tile_has_its_points():

@@ -110,8 +110,47 @@ def test_other_machines(name: str) -> None:
     check(PLANE, draw(35, 300), draw(6), target=small_cache(name, 1 << 17))
 
 
-def test_fields_that_depend_on_each_other() -> None:
-    check(FIELDS, draw(20, 150), draw(20, 150), draw(20, 150), draw(6), target=small_cache(l2=1 << 16), is_tiled=False)
+@pytest.mark.parametrize("shape", [(20, 300), (33, 257)])
+def test_fields_that_depend_on_each_other(shape: tuple[int, int]) -> None:
+    lowered = check(FIELDS, draw(*shape), draw(*shape), draw(*shape), draw(6), target=small_cache(l2=1 << 18))
+    # Each field has a vector loop of its own inside of the tile, and one plane in memory.
+    fields = [loop for loop in _loops(lowered.plan) if loop.part == "point" and loop.mark and loop.mark.kind == "vector"]
+    assert len(fields) == 3
+    assert all(lowered.storage[name].moduli[0] == 1 for name in "XYZ")
+
+
+def test_fields_in_the_cache_have_vector_loops_apart() -> None:
+    shape = (9, 40)
+    lowered = check(FIELDS, draw(*shape), draw(*shape), draw(*shape), draw(5), target=small_cache(l2=1 << 24), is_tiled=False)
+    assert lowered.as_text("loops").count("vector(") >= 6
+
+
+def test_statements_that_need_each_other_along_the_row_stay_in_one_loop() -> None:
+    text = """def f(double(N) x, double(N) y) -> (A) {
+      A(0) = x(0)  B(0) = y(0)
+      A(i) = 0.5 * B(i-1) + x(i) where i in 1:N  B(i) = 0.25 * A(i) + y(i) where i in 1:N }"""
+    check(text, draw(50), draw(50), is_tiled=False)
+
+
+SEIDEL = """def f(double(N, M) x, double(T) steps) -> (B) {
+  A(0, i, j) = x(i, j)
+  A(t, i, j) = i == 0 || i == N-1 || j == 0 || j == M-1 ? A(t-1, i, j)
+    : (A(t, i-1, j-1) + A(t, i-1, j) + A(t, i-1, j+1) + A(t, i, j-1) + A(t-1, i, j) + A(t-1, i, j+1)
+      + A(t-1, i+1, j-1) + A(t-1, i+1, j) + A(t-1, i+1, j+1)) / 9.0 where t in 1:T+1, i in 0:N, j in 0:M
+  B(i, j) = A(T, i, j)
+}"""
+
+
+@pytest.mark.parametrize("shape", [(26, 37), (33, 50), (40, 131)])
+@pytest.mark.parametrize("name", ["host", "x86-64-v3", "x86-64-v2"])
+def test_sweeps_in_place_are_scans_in_skewed_tiles(shape: tuple[int, int], name: str) -> None:
+    lowered = check(SEIDEL, draw(*shape), draw(7), target=small_cache(name, 16 * shape[0] * shape[1]))
+    assert "scan(" in lowered.as_text("loops") and lowered.storage["A"].moduli[0] == 1
+
+
+def test_sweeps_in_the_order_of_the_source_are_exact() -> None:
+    lowered = check(SEIDEL, draw(20, 37), draw(5), target=small_cache(l2=1 << 14), reassociate=False, is_tiled=False)
+    assert "scan(" not in lowered.as_text("loops")
 
 
 def test_one_thread_has_no_wavefront() -> None:
