@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from polyc import memory
 from polyc.api import Operator, compile, einsum, einsum_operator, indices, monoid, op, rearrange, reduce, repeat
-from polyc.api.names import bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, where
+from polyc.api.names import bf16, bool_, c64, c128, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, where
 from polyc.config import VERSION as __version__
 from polyc.config import Options
 from polyc.diagnostics import (
@@ -66,6 +66,8 @@ __all__ = [
     "__version__",
     "bf16",
     "bool_",
+    "c64",
+    "c128",
     "compile",
     "einsum",
     "einsum_operator",

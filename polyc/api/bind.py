@@ -68,7 +68,7 @@ class Preparations:
 
         All of them are kept for the next specialisation that wants the same: one for another batch size, say.  The caller
         holds the compile lock."""
-        values: dict[str, np.ndarray] = dict(self._owned)
+        values: dict[str, np.ndarray] = {n: _in_memory(a) for n, a in self._owned.items()}
         for program in lowered.preparations:
             values |= zip((r.version for r in program.returns), self._run(program, values, sizes), strict=True)
         result = []
@@ -107,6 +107,13 @@ class Preparations:
         self._made.move_to_end(key)
         while len(self._made) > MAX_PREPARED:
             self._made.popitem(last=False)
+
+
+def _in_memory(array: np.ndarray) -> np.ndarray:
+    """The array as compiled code sees it: complex numbers are pairs."""
+    if array.dtype.kind != "c":
+        return array
+    return array.view(array.real.dtype).reshape(*array.shape, 2) if array.ndim else np.stack((array.real, array.imag))
 
 
 def describe_bound(owned: Mapping[str, np.ndarray]) -> str:
