@@ -1,0 +1,31 @@
+"""A whole model by another implementation: the oracle that results are compared with."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from onnx.reference import ReferenceEvaluator
+
+from polyc.diagnostics import Diagnostic, UnsupportedError
+
+
+def run_reference(source: str, feed: Mapping[str, Any]) -> tuple[str, list[Any]]:
+    """The outputs of the model in the file `source`, in order, and who computed them: onnxruntime where it is installed (onnx's
+    reference implementation deviates for some attributes), else onnx.
+
+    Raises UnsupportedError (``unsupported-onnx-evaluation``) where it cannot run the model."""
+    has_runtime = importlib.util.find_spec("onnxruntime") is not None
+    name = "onnxruntime" if has_runtime else "onnx's reference implementation"
+    try:
+        if has_runtime:
+            import onnxruntime
+
+            return name, list(onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"]).run(None, dict(feed)))
+        with np.errstate(all="ignore"):
+            return name, list(ReferenceEvaluator(source).run(None, dict(feed)))
+    except Exception as error:
+        message = f"{name} cannot run the model: {type(error).__name__}: {error}"
+        raise UnsupportedError(Diagnostic("unsupported-onnx-evaluation", message, None, "run it without --verify")) from error
