@@ -24,6 +24,7 @@ from polyc.diagnostics import (
     UnsupportedError,
     suggest_name,
 )
+from polyc.ir.complex_pairs import split_complex
 from polyc.ir.expr import Expr, int_const
 from polyc.ir.loops import LoopNest
 from polyc.ir.program import Program, specialize_sizes
@@ -31,6 +32,7 @@ from polyc.ir.signature import ArraySpec, RuntimeGuard, Signature, make_entry_na
 from polyc.ir.simplify import define_sizes
 from polyc.ir.storage_types import widen_arithmetic
 from polyc.ir.text import format_loops, format_program
+from polyc.ir.types import DType
 from polyc.ir.verify import verify_program
 from polyc.target import MODELS, Target, is_runnable, restrict
 
@@ -235,7 +237,10 @@ def _lower(
     verify_program(program)
     target = target or select_target(options)
     sized = define_sizes(specialize_sizes(program, {name: int_const(value) for name, value in sizes.items()}))
-    sized = widen_arithmetic(sized)
+    given = sized
+    sized = widen_arithmetic(split_complex(sized))
+    if strides is not None:
+        strides = _memory_strides(given, strides)
     ranges = assume_sizes(infer_ranges(sized), sized.defined_sizes, typical)
     main, main_ranges, prepared = split_constants(sized, ranges, constants)
     made = main.parameters[len(sized.parameters) :]
@@ -251,7 +256,7 @@ def _lower(
     if found:
         scop = extract_scop(live, live_ranges)
         remarks += found
-    signature = _make_signature(sized, ranges, scop, strides)
+    signature = _make_signature(sized, given.types, ranges, scop, strides)
     lowered = _climb_down(program, signature, scop, ranges, target, options, remarks, aliases, groups, constants | set(made))
     if constants:
         lowered.preparations = collect_preparations(lowered.signature, sized, prepared, lowered.scop.program, lowered.prepared)
@@ -268,6 +273,7 @@ def _rewrite_program(
     from polyc.scheduler.invariant_dimensions import drop_invariant_dimensions
     from polyc.scheduler.merge_indices import merge_indices
     from polyc.scheduler.monoids import lower_monoids
+    from polyc.scheduler.overlap import overlap_tiles
     from polyc.scheduler.positions import block_positions
     from polyc.scheduler.rewriting import rewrite_algebra
     from polyc.scheduler.split import split_reductions
@@ -298,6 +304,9 @@ def _rewrite_program(
     if options.reassociate and options.parallel:
         program, ranges, found = split_reductions(program, ranges)
         remarks += found
+    if options.tile:
+        program, ranges, found = overlap_tiles(program, ranges, target)
+        remarks += found
     return program, ranges, groups, remarks
 
 
@@ -327,6 +336,7 @@ def _climb_down(
     from polyc.codegen.loops import build_loop_nest
     from polyc.codegen.prefetch import prefetch_rows
     from polyc.codegen.size import check_code_size
+    from polyc.codegen.streams import stream_results
     from polyc.poly.dependences import compute_dependences
     from polyc.poly.legality import prove_storage, prove_values
     from polyc.poly.tree import build_schedule
@@ -352,7 +362,7 @@ def _climb_down(
             if violation is None:
                 storage, found = fold_steps(final, needed, schedule, refined.plan, storage)
                 nest = build_loop_nest(final, schedule, storage, full_signature, aliases, groups)
-                nest = prefetch_rows(nest, target)
+                nest = stream_results(prefetch_rows(nest, target), target)
                 check_code_size(nest)
                 label = name if rung is options else f"{name}, simplified"
                 remarks = [*remarks, Remark("passed", "schedule", f"{label}: proved by value and by storage")]
@@ -429,8 +439,17 @@ def _find_rows(name: str, scop: Any, dependences: Any) -> Any:
     return fallback.schedule_source_order(scop, dependences)
 
 
-def _make_signature(program: Program, ranges: Any, scop: Any, strides: Strides | None) -> Signature:
-    """The entry point's description: parameters in source order, then returns."""
+def _memory_strides(program: Program, strides: Strides) -> Strides:
+    """Strides of the arrays as compiled code sees them (`ArraySpec.memory`)."""
+    types = [program.types[n] for n in (*program.parameters, *(r.version for r in program.returns))]
+    return tuple(
+        (*own, dtype.part.itemsize) if own is not None and dtype.is_complex else own
+        for own, dtype in zip(strides, types, strict=True)
+    )
+
+
+def _make_signature(program: Program, types: Mapping[str, DType], ranges: Any, scop: Any, strides: Strides | None) -> Signature:
+    """The entry point's description: parameters in source order, then returns; `types` are those of the caller's arrays."""
     arrays: list[ArraySpec] = []
     for name in program.parameters:
         t = program.tensor(name)
@@ -447,8 +466,18 @@ def _make_signature(program: Program, ranges: Any, scop: Any, strides: Strides |
         )
     if strides is not None:
         arrays = [ArraySpec(a.name, a.dtype, a.shape, a.lower, a.role, s) for a, s in zip(arrays, strides, strict=True)]
+    versions = (*program.parameters, *(r.version for r in program.returns))
+    arrays = [_in_callers_terms(a, types[v]) for a, v in zip(arrays, versions, strict=True)]
     guards = tuple(RuntimeGuard(g.message, g.span or s.origin.span) for s in scop.statements for g in s.guards)
     return Signature(make_entry_name(program.name), program.sizes, program.defined_sizes, tuple(arrays), ranges.checks, guards)
+
+
+def _in_callers_terms(array: ArraySpec, dtype: DType) -> ArraySpec:
+    """The array whose `memory` is `array`."""
+    if not dtype.is_complex:
+        return array
+    strides = None if array.strides is None else array.strides[:-1]
+    return ArraySpec(array.name, dtype, array.shape[:-1], array.lower[:-1], array.role, strides)
 
 
 def infer_shapes(program: Program, sizes: Mapping[str, int]) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:

@@ -9,6 +9,7 @@ import islpy
 from polyc.ir.expr import Call, Expr, Index
 from polyc.poly import isl
 from polyc.poly.ranges import Interval
+from polyc.poly.reads import ReadSite
 
 
 def project_domain(domain: islpy.Set, indices: Sequence[str], name: str, kept: Sequence[str]) -> islpy.Set:
@@ -90,3 +91,26 @@ def is_product(domain: islpy.Set, positions: Sequence[int]) -> bool:
     for d in others:
         own = own.eliminate(islpy.dim_type.set, d, 1)
     return bool(free.intersect(own).is_subset(domain))
+
+
+def reads_within(site: ReadSite, domain: islpy.Set, indices: Sequence[str], written: islpy.Set) -> bool:
+    """Whether a read touches only elements of ``{ T[e] }`` at the points of `domain` where it is made."""
+    affine = isl.Affine(domain.get_space(), {i: n for n, i in enumerate(indices)})
+    for condition, holds in site.conditions:
+        try:
+            where = affine.condition(condition)
+        except isl.NotAffine:
+            continue
+        domain = domain.intersect(where if holds else where.complement())
+    multi = islpy.MultiPwAff.zero(affine.space.map_from_domain_and_range(written.get_space()))
+    anywhere = []
+    for d, subscript in enumerate(site.read.subscripts):
+        try:
+            multi = multi.set_pw_aff(d, affine.pw_aff(subscript))
+        except isl.NotAffine:
+            anywhere.append(d)  # in the range that a guard or a condition gives it, which is the whole dimension
+    touched = islpy.Map.from_multi_pw_aff(multi).intersect_domain(domain).range()
+    for d in anywhere:
+        touched = touched.eliminate(islpy.dim_type.set, d, 1)
+        written = written.eliminate(islpy.dim_type.set, d, 1)
+    return bool(touched.is_subset(written))

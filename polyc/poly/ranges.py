@@ -38,6 +38,8 @@ class StatementRanges:
     indices: dict[str, Interval]
     domain: islpy.Set  # [sizes] -> { S[indices] }, exact, in the program's own coordinates
     guards: tuple[GuardedSubscript, ...] = ()
+    region: islpy.Set | None = None  # [sizes] -> { init_S[elements] }, in the program's own coordinates
+    """Of a reduction whose target has elements that nothing reads: those that are given the initial value."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)

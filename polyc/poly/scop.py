@@ -217,6 +217,8 @@ def _extract_statement(s: Statement, tensors: dict[str, ScopTensor], ranges: Ran
         init_domain = islpy.Set.universe(init_space).intersect_params(ranges.context)
         for n, i in enumerate(elements):
             init_domain = init_domain.intersect(_between(affine, Index(i), target.shape[n]))
+        if own.region is not None:
+            init_domain = init_domain.intersect(_shift_region(own.region, affine, elements, target.lower))
         if not is_alone:  # the rest of the tensor is for other statements to define
             box = islpy.Set.universe(space).intersect_params(ranges.context)
             for i in s.left_indices:
@@ -322,13 +324,21 @@ def _expand_pads(expr: Expr, tensors: dict[str, ScopTensor], affine: Affine, dom
         if node.mode == "value":
             return Select(condition, node.read, node.value, node.span)
         shape = tensors[node.read.tensor].shape
-        inside = tuple(_place_inside(e, n, node.mode) for e, n in zip(node.read.subscripts, shape, strict=True))
+        inside = tuple(place_inside(e, n, node.mode) for e, n in zip(node.read.subscripts, shape, strict=True))
         return Select(condition, node.read, Read(node.read.tensor, inside, node.read.span), node.span)
 
     return rewrite(expr, rule)
 
 
-def _place_inside(subscript: Expr, extent: Expr, mode: PadMode) -> Expr:
+def _shift_region(region: islpy.Set, affine: Affine, elements: tuple[str, ...], lower: tuple[Expr, ...]) -> islpy.Set:
+    """A region in the program's coordinates → over elements that start at 0."""
+    multi = islpy.MultiPwAff.zero(affine.space.map_from_domain_and_range(region.get_space()))
+    for n, (e, low) in enumerate(zip(elements, lower, strict=True)):
+        multi = multi.set_pw_aff(n, affine.pw_aff(Call("add", (Index(e), low))))
+    return region.preimage_multi_pw_aff(multi)
+
+
+def place_inside(subscript: Expr, extent: Expr, mode: PadMode) -> Expr:
     """A subscript that is never outside; `extent` is at least 1."""
     if extent == int_const(1):
         return int_const(0)

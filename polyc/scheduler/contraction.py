@@ -103,6 +103,8 @@ class Choice:
     packs_rows: bool
     reduction_order: tuple[str, ...]
     block: tuple[str, int] | None = None
+    is_whole: bool = False
+    """Whether the vector operand is copied at once, not panel by panel: its lines lie along an index outside of a panel."""
     cycles: dict[str, float] = field(default_factory=dict)
     """Estimated cycles by what they are spent on."""
     traffic: dict[str, float] = field(default_factory=dict)
@@ -190,7 +192,7 @@ def choose(c: Contraction, target: Target, constants: Collection[str] = (), in_p
                         best = found
     if best is None or not (best.packs_vector or any(i != best.vector for i in best.tile)):
         return None  # nothing is shared
-    return best if best.total < _cycles_along_reduction(c) else None
+    return best if best.total < _cycles_along_reduction(c, target) else None
 
 
 def _tiles(c: Contraction, vector: str, rows: list[str], shared: bool, target: Target) -> Iterator[tuple[dict[str, int], int]]:
@@ -266,29 +268,49 @@ def _estimate(
         tested += costs.BORDER_SLOWDOWN * near
     row_stride = min((abs(c.result.get(i, 0)) for i in rows), default=0)
     store = costs.store_cycles(n_rows, vectors, lanes, abs(c.result.get(vector, 0)), row_stride, c.itemsize)
+    reached = {vector: min(trips[vector], vectors * lanes), **rows}
+    written = costs.write_cycles(
+        prod(trips[i] for i in c.left) * c.itemsize, _run(list(reached), c.result, reached) * c.itemsize, target
+    )
     steps = n_tiles * passes * c.depth
     spent = {
         "arithmetic": n_tiles * passes * (costs.TILE_START + c.depth * step * tested),
-        "stores": n_tiles * passes * store,
+        "stores": n_tiles * passes * store + written,
     }
     traffic = {
         view.operand.read.tensor: 0.0 if loads.rate == float("inf") else steps * loads.bytes,
         other.operand.read.tensor: 0.0 if broadcasts.rate == float("inf") else steps * broadcasts.bytes,
     }
-    copied = 0.0
+    copied, is_whole = 0.0, False
     whole = {i for i in c.s.indices if not (i in c.left and view.moves(i) and other.moves(i))}
-    pieces = ((view, packs_vector, vector, {*order, vector}), (other, packs_rows, order[-1], whole))
-    for v, packs, last, inside in pieces:
-        if packs and v.operand.read.tensor not in constants:
-            copied += _copy_cycles(v, last, inside)
-            traffic["copied"] = traffic.get("copied", 0.0) + v.bytes
+    if packs_vector and view.operand.read.tensor not in constants:
+        panels, at_once = _copy_cycles(view, vector, {*order, vector}), _copy_cycles(view, vector, whole)
+        at_once += costs.moved_cycles(view.bytes, target)
+        is_whole = block is None and at_once < panels
+        copied += min(at_once, panels) if block is None else panels
+        traffic["copied"] = view.bytes
+    if packs_rows and other.operand.read.tensor not in constants:
+        copied += _copy_cycles(other, order[-1], whole)
+        traffic["copied"] = traffic.get("copied", 0.0) + other.bytes
     if copied:
         spent["copies"] = copied
     if block is not None:
         spent["blocks"] = 0.2 * ceil(trips[block[0]] / block[1]) * prod(trips[i] for i in c.left)
     tile = {i: size for i, size in rows.items() if size > 1} | {vector: vectors * lanes}
     return Choice(
-        vector, lanes, tile, view.operand, other.operand, packs_vector, packs_rows, order, block, spent, traffic, waits
+        vector,
+        lanes,
+        tile,
+        view.operand,
+        other.operand,
+        packs_vector,
+        packs_rows,
+        order,
+        block,
+        is_whole,
+        spent,
+        traffic,
+        waits,
     )
 
 
@@ -324,7 +346,7 @@ def _row_stream(
         return costs.stream(n_rows * size, other.bytes, target)
     depth = prod(c.trips[i] for i in inner)
     if abs(other.strides[inner[0]]) == 1:
-        run = _run([*inner, *rows], other, {**c.trips, **rows}) * size
+        run = _run([*inner, *rows], other.strides, {**c.trips, **rows}) * size
         is_foreseen = run >= LONG_RUN or run >= other.bytes
         return costs.stream(n_rows * size, other.bytes, target, 0 if is_foreseen else run)
     stride = abs(other.strides[inner[0]]) * size
@@ -336,11 +358,11 @@ def _row_stream(
     return costs.stream(used, footprint, target, stride)
 
 
-def _run(indices: list[str], view: View, trips: dict[str, int]) -> int:
+def _run(indices: list[str], strides: dict[str, int], trips: dict[str, int]) -> int:
     """Consecutive elements that these indices reach together."""
     run = 1
-    for i in sorted(dict.fromkeys(indices), key=lambda i: abs(view.strides.get(i, 0))):
-        step = abs(view.strides.get(i, 0))
+    for i in sorted(dict.fromkeys(indices), key=lambda i: abs(strides.get(i, 0))):
+        step = abs(strides.get(i, 0))
         if 0 < step <= run:
             run += step * (trips[i] - 1)
     return run
@@ -361,13 +383,14 @@ def _names(expr: Expr) -> Iterator[str]:
     return (node.name for node in walk(expr) if hasattr(node, "name"))
 
 
-def _cycles_along_reduction(c: Contraction) -> float:
+def _cycles_along_reduction(c: Contraction, target: Target) -> float:
     """The same with a reduction index as the vector, everything in place: lanes are summed up for every result."""
     volume = prod(c.trips[i] for i in c.s.indices)
     results = prod(c.trips[i] for i in c.left)
+    written = costs.write_cycles(results * c.itemsize, results * c.itemsize, target)
     for i in c.s.reduction_indices:
         if c.trips[i] >= c.lanes and all(abs(v.strides.get(i, 0)) == 1 for v in c.views):
-            return 1.3 * volume / (2 * c.lanes) + 1.5 * results
+            return 1.3 * volume / (2 * c.lanes) + 1.5 * results + written
     return float("inf")
 
 

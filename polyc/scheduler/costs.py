@@ -29,6 +29,9 @@ NEAR_STORE, FAR_STORE, FAR_STRIDE = 1.0, 4.0, 2048
 L2_BYTES, L3_BYTES, L3_STRIDED_BYTES = 40.0, 12.0, 5.0
 """Bytes per cycle of one core from each cache; strided: by lines that no prefetcher foresees."""
 
+WRITE_BYTES, FAR_WRITE_BYTES = 8.0, 4.0
+"""Bytes of results per cycle of one core that go to the last cache, and to memory: each line is read before it is written."""
+
 LOAD = 0.02
 """What a load costs besides its port: between tiles of the same arithmetic the one with fewer loads is a little faster."""
 
@@ -87,3 +90,17 @@ def store_cycles(rows: int, vectors: int, lanes: int, stride: int, row_stride: i
     if row_stride == 1 and rows >= 2:
         return TRANSPOSED_STORE * vectors * (1.0 if vectors <= 2 else 1.7)
     return rows * vectors * lanes * (FAR_STORE if stride * itemsize >= FAR_STRIDE else NEAR_STORE)
+
+
+def write_cycles(footprint: float, run: int, target: Target) -> float:
+    """Writing `footprint` bytes of results once, `run` bytes at a time: the line at an end of a run may be moved once more."""
+    if footprint <= 0.7 * target.l2:
+        return 0.0
+    rate = WRITE_BYTES if footprint <= 0.7 * target.l3 else FAR_WRITE_BYTES
+    return footprint * (1 + 0.5 * target.cache_line / run) / rate
+
+
+def moved_cycles(footprint: float, target: Target) -> float:
+    """Writing a copy of `footprint` bytes at once, and reading it again: nothing where the second-level cache keeps it."""
+    written = write_cycles(footprint, footprint, target)
+    return written + footprint / L3_BYTES if written else 0.0

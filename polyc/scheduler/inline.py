@@ -8,6 +8,7 @@ would repeat it many times.
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Cast, Expr, Index, Pad, Read, reads, rewrite, substitute, walk
@@ -96,17 +97,15 @@ def _reason_against(producer: Statement, consumers: list[Statement], own: dict, 
         if total > MAX_NODES:
             return f"{consumer.name} would grow to {total} nodes"
         for read in found:
-            moving: set[str] = set()
+            trips = {i: max(1, trip_count(ranges.statements[consumer.name].indices[i].extent)) for i in consumer.indices}
+            repeats = float(prod(trips.values()))
             for sub in read.subscripts:
                 linear = index_coefficients(sub)
                 if linear is None:
                     return f"{consumer.name} reads it at data-dependent places"
-                moving |= set(linear)
-            repeats = 1.0
-            for i in consumer.indices:
-                if i not in moving:
-                    repeats *= trip_count(ranges.statements[consumer.name].indices[i].extent)
-            uses += repeats
+                # Windows that overlap come to the same element several times.
+                repeats /= 1 + sum(abs(c) * (trips.get(i, 1) - 1) for i, c in linear.items())
+            uses += max(1.0, repeats)
     if is_copy or (uses <= 1 and weight > 0) or uses == 1:
         return None
     if weight * (uses - 1) > MAX_REPEATED_WEIGHT:

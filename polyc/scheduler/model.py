@@ -8,11 +8,15 @@ from fractions import Fraction
 from math import lcm, prod
 
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, evaluate, substitute, walk
+from polyc.ir.linear import index_coefficients
 from polyc.poly.dependences import Dependences
 from polyc.poly.scop import Access, Scop, ScopStatement
 
 UNKNOWN_EXTENT = 64
 """Extent of a dimension of unknown size, for footprints."""
+
+FAR = 16
+"""Elements from which a step along the last dimension counts as one to another cache line."""
 
 Equation = tuple[tuple[tuple[int, int], int], ...]
 """Terms ((side, dimension), coefficient) whose sum over row coefficients must vanish; side 0 is the source, 1 the sink."""
@@ -26,6 +30,8 @@ class AccessShape:
     is_write: bool
     moves: tuple[frozenset[int], ...]
     footprint: int
+    far: frozenset[int] = frozenset()
+    """Dimensions that move the last subscript, but by a cache line or more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +153,18 @@ def _access_shape(
 ) -> AccessShape:
     position = {i: n for n, i in enumerate(s.indices)}
     moves, size = [], []
-    for sub, extent in zip(subscripts, shapes[tensor], strict=True):
+    forms = [index_coefficients(sub) for sub in subscripts]
+    far = {position[i] for i, c in ((forms[-1] if forms else None) or {}).items() if abs(c) >= FAR}
+    for sub, form, extent in zip(subscripts, forms, shapes[tensor], strict=True):
         nodes = list(walk(sub))
         moved = frozenset(position[node.name] for node in nodes if isinstance(node, Index))
         moves.append(moved)
         # An index h + r touches about as many elements as both extents together, not their product.
-        reach = extent if any(isinstance(node, Read) for node in nodes) else sum(extents[d] for d in moved)
+        steps = {position[i]: abs(c) for i, c in (form or {}).items()}
+        reach = sum(extents[d] * (c if (c := steps.get(d, 1)) >= FAR else 1) for d in moved)
+        reach = extent if any(isinstance(node, Read) for node in nodes) else reach
         size.append(max(1, min(reach, extent)))
-    return AccessShape(tensor, is_write, tuple(moves), prod(size))
+    return AccessShape(tensor, is_write, tuple(moves), prod(size), frozenset(far))
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,19 +299,19 @@ def unit_pairs_of(equations: list[Equation] | tuple[Equation, ...], n: int, m: i
 
 def _find_links(scop: Scop) -> tuple[Link, ...]:
     """Statements that read one tensor with identical full-rank subscripts: neighbours in source order only."""
-    seen: dict[tuple[str, tuple[tuple[int, int], ...]], tuple[str, tuple[int, ...]]] = {}
+    seen: dict[tuple[str, _Shape], tuple[str, tuple[int, ...]]] = {}
     links: dict[tuple[str, str], Link] = {}
     for s in scop.statements:
-        found: set[tuple[str, tuple[tuple[int, int], ...]]] = set()
+        found: set[tuple[str, _Shape]] = set()
         for access in s.accesses:
-            units = _shifted_units(access, s.indices)
-            if units is None or {d for d, _ in units} != set(range(len(s.indices))) or not units:
+            walked = _walked_dimensions(access, s)
+            if walked is None or not walked[0] or len(walked[0]) != len(s.indices):
                 continue
-            key = (access.tensor, tuple((n, shift) for n, (_, shift) in enumerate(units)))
+            mine, shape = walked
+            key = (access.tensor, shape)
             if key in found:
                 continue
             found.add(key)
-            mine = tuple(d for d, _ in units)
             if key in seen:
                 other, theirs = seen[key]
                 links.setdefault((other, s.name), Link(other, s.name, frozenset(zip(theirs, mine, strict=True))))
@@ -309,12 +319,23 @@ def _find_links(scop: Scop) -> tuple[Link, ...]:
     return tuple(links.values())
 
 
-def _shifted_units(access: Access, indices: tuple[str, ...]) -> list[tuple[int, int]] | None:
-    """Subscripts as (dimension, constant shift), each dimension once; None where they are anything else."""
-    units: list[tuple[int, int]] = []
+_Shape = tuple[tuple[tuple[int, ...], int], ...]
+"""Coefficients, largest first, and the constant of each subscript."""
+
+
+def _walked_dimensions(access: Access, s: ScopStatement) -> tuple[tuple[int, ...], _Shape] | None:
+    """The dimensions in the subscripts, in order, and how they move them; None unless each is there once, going forward, and
+    none can be taken for another one."""
+    dims: list[int] = []
+    shape: list[tuple[tuple[int, ...], int]] = []
     for sub in access.read.subscripts:
-        form = linear_form(sub, indices)
-        if form is None or form.sizes or sum(map(abs, form.coefficients)) != 1 or 1 not in form.coefficients:
+        form = linear_form(sub, s.indices)
+        if form is None or form.sizes or min(form.coefficients, default=0) < 0:
             return None
-        units.append((form.coefficients.index(1), form.constant))
-    return units if len({d for d, _ in units}) == len(units) else None
+        moving = sorted((-c, d) for d, c in enumerate(form.coefficients) if c)
+        kinds = tuple(-c for c, _ in moving)
+        if not moving or kinds[-1] != 1 or len(set(kinds)) < len(kinds):
+            return None
+        dims += [d for _, d in moving]
+        shape.append((kinds, form.constant))
+    return (tuple(dims), tuple(shape)) if len(set(dims)) == len(dims) else None

@@ -75,7 +75,7 @@ def group_costs(model: Model, names: Collection[str]) -> Costs:
 
 
 def _contiguity(access: AccessShape, d: int) -> int:
-    if not access.moves or d not in access.moves[-1] or any(d in moved for moved in access.moves[:-1]):
+    if not access.moves or d not in access.moves[-1] or d in access.far or any(d in moved for moved in access.moves[:-1]):
         return 0
     return access.footprint
 
@@ -92,9 +92,18 @@ def fusion_gain(model: Model, together: Collection[str], apart: tuple[Collection
     for tensor in new:
         (*readers,) = model.readers[tensor]
         accesses = [a for a in model.statements[readers[0]].accesses if a.tensor == tensor and not a.is_write]
-        if len(readers) == 1 and len(accesses) == 1 and _reads_once(accesses[0], model.statements[readers[0]].n_dims):
+        if len(readers) != 1 or len(accesses) != 1 or not _follows_closely(model, tensor, readers[0]):
+            continue  # a window over it, not element by element: iterations of the shared row pass whole columns on
+        if _reads_once(accesses[0], model.statements[readers[0]].n_dims):
             gain += 2 * accesses[0].footprint
     return gain
+
+
+def _follows_closely(model: Model, tensor: str, reader: str) -> bool:
+    """Whether every dimension of the reader coincides with one of the writer."""
+    edges = [e for e in model.edges if e.sink == reader and e.source in model.writers[tensor]]
+    n_dims = model.statements[reader].n_dims
+    return bool(edges) and all({b for _, b in e.unit_pairs} == set(range(n_dims)) for e in edges)
 
 
 def _reads_once(access: AccessShape, n_dims: int) -> bool:

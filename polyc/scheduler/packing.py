@@ -202,7 +202,8 @@ def _place(node: Node, copy: _Copy, choice: Choice, is_vector: bool, target: Tar
     shared = frozenset(plain & other.indices)
     if not is_vector:
         return _place_at(node, copy, shared, None)
-    whole = _place_at(node, copy, shared, None) if _is_small(copy, choice, target) else None
+    at_once = choice.is_whole or _is_small(copy, choice, target)
+    whole = _place_at(node, copy, shared, None) if at_once else None
     return whole or _place_at(node, copy, frozenset(plain), block)
 
 

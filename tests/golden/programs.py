@@ -68,6 +68,21 @@ MTTKRP = """def mttkrp(float(I, J, K) T, float(J, R) B, float(K, R) C) -> (M) {
 
 _MATMUL_SIZES = {"M": 256, "K": 512, "N": 384}
 
+BLUR = """def blur(float(H, W) X) -> (Y) {
+  R(y, x) = (X(y, x) + 4.0 * X(y, x + 1) + 6.0 * X(y, x + 2) + 4.0 * X(y, x + 3) + X(y, x + 4)) / 16.0
+  Y(y, x) = (R(y, x) + 4.0 * R(y + 1, x) + 6.0 * R(y + 2, x) + 4.0 * R(y + 3, x) + R(y + 4, x)) / 16.0
+}
+"""
+CORNERS = """def corners(float(H, W) X) -> (Y) {
+  U(y, x) = pad(X(y, x + 1), clamp) - pad(X(y, x - 1), clamp) where y in 0:H, x in 0:W
+  V(y, x) = pad(X(y + 1, x), clamp) - pad(X(y - 1, x), clamp) where y in 0:H, x in 0:W
+  A(y, x) +=! U(y + r, x + s) * U(y + r, x + s) where r in 0:3, s in 0:3
+  B(y, x) +=! V(y + r, x + s) * V(y + r, x + s) where r in 0:3, s in 0:3
+  C(y, x) +=! U(y + r, x + s) * V(y + r, x + s) where r in 0:3, s in 0:3
+  Y(y, x) = A(y, x) * B(y, x) - C(y, x) * C(y, x)
+}
+"""
+
 PROGRAMS = (
     GoldenProgram("softmax", SOFTMAX, {"N": 512, "D": 1000}),
     GoldenProgram("softmax_symbolic", SOFTMAX),
@@ -84,5 +99,8 @@ PROGRAMS = (
     GoldenProgram("gelu_bias", GELU, {"M": 512, "N": 3072}),
     GoldenProgram("maxpool", MAXPOOL, {"B": 4, "C": 64, "H": 112, "W": 112}),
     GoldenProgram("transposes", TRANSPOSES, {"M": 1000, "N": 700}),
+    GoldenProgram("blur", BLUR, {"H": 2052, "W": 2052}),
+    GoldenProgram("blur_symbolic", BLUR),
+    GoldenProgram("corners", CORNERS, {"H": 2050, "W": 2050}),
     GoldenProgram("mttkrp", MTTKRP, {"I": 64, "J": 48, "K": 96, "R": 32}),
 )

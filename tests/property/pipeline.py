@@ -15,7 +15,7 @@ from polyc.config import Options
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.tolerance import Expectation, check_results
 from polyc.runtime.threads import set_num_threads
-from polyc.scheduler import parallel, split
+from polyc.scheduler import overlap, parallel, split
 from polyc.target import PINNED, Target, restrict
 from tests.property.strategies import Case
 
@@ -43,7 +43,7 @@ def pinned(level: str) -> Target:
 
 @contextmanager
 def small_thresholds() -> Iterator[None]:
-    """Threads and partial sums from the first iteration on, so that small programs reach that code too."""
+    """Threads, partial sums and overlapping tiles from the first iteration on, so that small programs reach that code too."""
     changes = [
         (parallel, "MINIMUM_WORK", 1),
         (parallel, "MINIMUM_ITERATIONS", 2),
@@ -52,6 +52,9 @@ def small_thresholds() -> Iterator[None]:
         (split, "CHUNK_POINTS", 4),
         (split, "MINIMUM_DEPTH", 8),
         (split, "LONG_DEPTH", 4),
+        (overlap, "SIZES", (4, 3)),
+        (overlap, "ROW_SIZES", (5,)),
+        (overlap, "is_faster", lambda tiled, whole: True),
     ]
     before = [getattr(module, name) for module, name, _ in changes]
     try:

@@ -70,13 +70,15 @@ def _make_statements(
     left = tuple(e for e in targets[0].subscripts if isinstance(e, Index))
     if len({t.name for t in targets}) < len(targets):
         raise Fault(_CODE, f"two results of {monoid.name} have the same name", "give each result a name of its own")
-    if len(left) < len(targets[0].subscripts) or any(t.subscripts != left for t in targets):
+    if len(set(left)) < len(targets[0].subscripts) or any(t.subscripts != left for t in targets):
         message = f"{monoid.name} needs the same plain indices on the left of all its results"
         raise Fault(_CODE, message, "write for example re[i], im[i] = product(a[i, k], b[i, k])")
     names = tuple(i.name for i in left)
     indices = tuple(dict.fromkeys((*names, *(n for v in values for n in index_names(v.expr)))))
     where: list[Where] = [clauses.ranges[i].as_range() for i in indices if i in clauses.ranges]
     where += [c for c in clauses.conditions if set(index_names(c.condition)) <= set(indices)]
+    if any(v.dtype.is_complex for v in values):
+        raise Fault("type-complex", f"{monoid.name} cannot combine complex numbers", "combine their parts, as two components")
     dtypes = [v.dtype.computed if v.dtype.is_storage else v.dtype for v in values]
     components = tuple(convert(v, t).expr for v, t in zip(values, dtypes, strict=True))
     combined = read_monoid(monoid, dtypes, scope)

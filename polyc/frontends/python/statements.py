@@ -121,15 +121,8 @@ def read_target(left: ast.expr, scope: Scope) -> Target | None:
     if isinstance(left, ast.Subscript):
         parts = left.slice.elts if isinstance(left.slice, ast.Tuple) else [left.slice]
     subscripts: list[Expr] = []
-    plain: set[str] = set()
     for part in parts:
         subscript = _read_left_subscript(part, scope)
-        if isinstance(subscript, Index):
-            if subscript.name in plain:
-                help = "read a diagonal on the right side, and give every dimension on the left its own index"
-                scope.report("semantic-already-defined", f"the index {subscript.name} stands twice on the left", part, help)
-                continue
-            plain.add(subscript.name)
         if subscript is not None:
             subscripts.append(subscript)
     return Target(name, tuple(subscripts), span) if len(subscripts) == len(parts) else None
@@ -182,6 +175,8 @@ def _make_statement(
     joins = not accumulates and _joins_version(previous, draft, target.name, scope)
     if not joins and not _check_own_reads(value, target, previous, scope):
         return None
+    if op in ("max", "min") and value.dtype.is_complex:
+        raise Fault("type-complex", f"complex numbers have no {op}", f"reduce a part, or the size: {op}(abs(z[i]))")
     if op in ("or", "and"):
         value = _as_logic(value, reducer)
     elif op is not None and value.dtype == BOOL:  # NumPy's sum counts, its max is 'any'

@@ -1,0 +1,126 @@
+"""What a run is given, checked against what the model declares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic
+from polyc.frontends.onnx.element_types import numpy_type
+from polyc.frontends.onnx.graph import Port
+from polyc.runtime.arrays import overlaps
+
+
+def check_output_names(outputs: Sequence[Port], names: Sequence[str] | None) -> list[str]:
+    """The names of the outputs that a run gives; raises ArgumentError for one that the model does not have."""
+    known = [p.name for p in outputs]
+    if names is None:
+        return known
+    if isinstance(names, str):
+        message = f"output_names is the string {names!r}"
+        raise ArgumentTypeError(Diagnostic("argument-type-onnx-outputs", message, None, f"pass a list: run([{names!r}], feed)"))
+    for name in names:
+        if name not in known:
+            message = f"the model has no output {name!r}"
+            raise ArgumentError(Diagnostic("argument-onnx-output", message, None, f"its outputs are: {', '.join(known)}"))
+    return list(names)
+
+
+def check_feed(inputs: Sequence[Port], defaults: Mapping[str, Port], feed: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays by name.  Raises ArgumentError or ArgumentTypeError, for all that is wrong at once."""
+    if not isinstance(feed, Mapping):
+        message = f"the inputs of a run are given by name, not as {type(feed).__name__}"
+        example = inputs[0].name if inputs else "x"
+        raise ArgumentTypeError(
+            Diagnostic("argument-type-onnx-feed", message, None, f"pass a dict: run(None, {{{example!r}: array}})")
+        )
+    errors: list[Diagnostic] = []
+    ports = {p.name: p for p in inputs} | dict(defaults)
+    for name in feed:
+        if name not in ports:
+            known = ", ".join(ports) or "none"
+            errors.append(
+                Diagnostic("argument-onnx-input", f"the model has no input {name!r}", None, f"its inputs are: {known}")
+            )
+    for port in inputs:
+        if port.name not in feed:
+            message = f"the input {port.name!r} ({describe_port(port)}) is missing"
+            errors.append(Diagnostic("argument-onnx-input", message, None, "give it in the dict of inputs"))
+    found: dict[str, Any] = {}
+    for name, value in feed.items():
+        if name in ports:
+            found[name] = _check_value(ports[name], value, errors)
+    if errors:
+        is_type = all(e.code == "argument-type-onnx-input" for e in errors)
+        raise (ArgumentTypeError if is_type else ArgumentError)(*errors)
+    return found
+
+
+def check_out(outputs: Sequence[Port], out: Mapping[str, np.ndarray], given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Those arrays of `out` that kernels may write directly; raises for one that cannot be a result.
+
+    Shapes are known when the results are."""
+    known = [p.name for p in outputs]
+    direct: dict[str, np.ndarray] = {}
+    seen: list[np.ndarray] = []
+    for name, array in out.items():
+        if name not in known:
+            message = f"the model has no output {name!r}"
+            raise ArgumentError(Diagnostic("argument-onnx-output", message, None, f"its outputs are: {', '.join(known)}"))
+        problem = None
+        if not isinstance(array, np.ndarray):
+            problem = f"is no NumPy array but {type(array).__name__}"
+        elif not array.flags.writeable:
+            problem = "cannot be written to"
+        elif any(overlaps(array, other) for other in seen):
+            problem = "shares memory with another result"
+        elif any(overlaps(array, v) for v in given.values() if isinstance(v, np.ndarray)):
+            problem = "shares memory with an input"
+        if problem is not None:
+            message = f"out[{name!r}] {problem}"
+            raise ArgumentError(Diagnostic("argument-onnx-out", message, None, "give a writable array of its own"))
+        seen.append(array)
+        if array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative:
+            direct[name] = array
+    return direct
+
+
+def _check_value(port: Port, value: Any, errors: list[Diagnostic]) -> Any:
+    if not port.is_tensor:
+        return value
+    wanted = numpy_type(port.type)
+    try:
+        array = np.asarray(value)
+        if wanted is not None and isinstance(value, (list, tuple, bool, int, float)):
+            array = array.astype(wanted, casting="same_kind")
+    except (ValueError, TypeError, RuntimeError, BufferError) as error:
+        message = f"the input {port.name!r} is no array of {port.type}: {error}"
+        errors.append(Diagnostic("argument-type-onnx-input", message, None, "give a NumPy array"))
+        return None
+    if wanted is not None and array.dtype.newbyteorder("=") != wanted:
+        message = f"the input {port.name!r} has element type {array.dtype}, but the model declares {wanted}"
+        errors.append(Diagnostic("argument-type-onnx-input", message, None, f"convert it: x.astype(np.{wanted})"))
+        return array
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if port.shape is None:
+        return array
+    if array.ndim != len(port.shape):
+        message = f"the input {port.name!r} has shape {array.shape}, but the model declares {describe_port(port)}"
+        errors.append(Diagnostic("argument-onnx-shape", message, None, f"give it {len(port.shape)} dimensions"))
+        return array
+    for d, (n, declared) in enumerate(zip(array.shape, port.shape, strict=True)):
+        if isinstance(declared, int) and n != declared:
+            message = f"dimension {d} of the input {port.name!r} is {n}, but the model declares {declared}"
+            errors.append(Diagnostic("argument-onnx-shape", message, None, f"the whole shape is {describe_port(port)}"))
+    return array
+
+
+def describe_port(port: Port) -> str:
+    """``float[n, 3, 224, 224]``."""
+    kind = port.type.removeprefix("tensor(").removesuffix(")") if port.is_tensor else port.type
+    if port.shape is None:
+        return kind
+    return f"{kind}[{', '.join('?' if d is None else str(d) for d in port.shape)}]"

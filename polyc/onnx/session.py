@@ -1,0 +1,159 @@
+"""The session: a model that is run like one of onnxruntime's, compiled for the shapes of its inputs as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from polyc.config import Options, default_options
+from polyc.diagnostics import Remark, UnsupportedError
+from polyc.frontends.onnx.control import node_graphs
+from polyc.frontends.onnx.graph import Graph, Node, Port
+from polyc.frontends.onnx.model import read_model
+from polyc.frontends.onnx.passes import simplify
+from polyc.frontends.onnx.registry import find_implementation
+from polyc.frontends.onnx.trace import may_expand
+from polyc.jobs import Progress
+from polyc.onnx.feed import check_feed, check_out, check_output_names
+from polyc.onnx.iterate import is_driven
+from polyc.onnx.runner import Env, Request, Runner, Setting, strict_problem
+from polyc.onnx.weights import Weights
+from polyc.runtime import threads as runtime_threads
+
+
+class Session:
+    """A loaded model.
+
+    ``run(output_names, feed)`` gives the outputs as NumPy arrays; `get_inputs` and `get_outputs` tell names, shapes and types.
+    The first run with inputs of new shapes compiles for them.  Runs from several threads are allowed: those of equal shapes
+    wait for each other.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        strict: bool = False,
+        threads: int | None = None,
+        options: Options | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        if threads is not None:
+            runtime_threads.check_num_threads(threads)
+        options = options or default_options()
+        self._original = graph
+        self._threads = threads
+        self._inputs = tuple(p for p in graph.inputs if p.name not in graph.constants)
+        self._defaults = {p.name: p for p in graph.inputs if p.name in graph.constants}
+        self._setting = Setting(options, Weights(options), strict, progress)
+        self.runner = Runner(simplify(graph), self._setting, self._defaults)
+        if strict:
+            _require_functions(self.runner.graph)
+
+    def get_inputs(self) -> list[Port]:
+        """The inputs that have no default: `name`, `shape` (a number, a name or None for each dimension) and `type`."""
+        return list(self._inputs)
+
+    def get_outputs(self) -> list[Port]:
+        """The outputs, described as in `get_inputs`."""
+        return list(self._original.outputs)
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What was decided so far; one remark lists all nodes that onnx's reference implementation computes."""
+        if not self._setting.fallbacks:
+            return ()
+        listed = "; ".join(f"{label} ({reason})" for label, reason in self._setting.fallbacks.items())
+        return (Remark("missed", "onnx", f"computed by onnx's reference implementation: {listed}"),)
+
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        feed: Mapping[str, Any],
+        run_options: object = None,
+        *,
+        out: Mapping[str, np.ndarray] | None = None,
+    ) -> list[Any]:
+        """The outputs named (None: all), in order, for inputs by name.
+
+        `out`: arrays by the names of outputs, of their types and shapes, that results are written to (and returned);
+        `run_options` is there for onnxruntime's habit and ignored.  Raises ArgumentError or ArgumentTypeError where inputs are
+        missing, unknown, or of another type or shape than the model says, and whatever goes wrong in a node."""
+        names = check_output_names(self._original.outputs, output_names)
+        given = check_feed(self._inputs, self._defaults, feed)
+        wanted = check_out(self._original.outputs, out or {}, given)
+        env = self.execute(given, Request(self._threads, out=wanted))
+        return self._results(env, names, given, out or {})
+
+    def execute(self, given: Mapping[str, Any], request: Request) -> Env:
+        """All values of the graph that outlive its segments, for checked inputs."""
+        return self.runner.run(dict(given), request)
+
+    def _results(self, env: Env, names: Sequence[str], given: Env, out: Mapping[str, np.ndarray]) -> list[Any]:
+        """The outputs; arrays of their own, whatever memory a node took them from."""
+        kept: list[np.ndarray] = [v for v in given.values() if isinstance(v, np.ndarray)]
+        results: list[Any] = []
+        for name in names:
+            value = env[name] if name in env else self.runner.graph.constants[name]
+            target = out.get(name)
+            if isinstance(value, np.ndarray):
+                if target is not None:
+                    if target is not value:
+                        _copy_to(name, target, value)
+                    value = target
+                elif name not in env or not value.flags.writeable or any(np.may_share_memory(value, k) for k in kept):
+                    value = value.copy()
+                kept.append(value)
+            results.append(value)
+        return results
+
+
+def load(
+    model: Any,
+    *,
+    strict: bool = False,
+    threads: int | None = None,
+    options: Options | None = None,
+    progress: Progress | None = None,
+) -> Session:
+    """A session of a model: a path, the bytes of a file, or a ``ModelProto``.
+
+    `strict`: an operator that polyc does not compile is an error, instead of being left to onnx's reference implementation.
+    `threads`: at most so many in each run (None: as `polyc.set_num_threads` says).  `progress` is told how many of how many
+    kernels are done while a model is compiled, at its first run.
+
+    Raises `PolycError` for what is no model."""
+    return Session(read_model(model), strict=strict, threads=threads, options=options, progress=progress)
+
+
+def _copy_to(name: str, target: np.ndarray, value: np.ndarray) -> None:
+    from polyc.runtime.arrays import argument_error, shape_label
+
+    if target.shape != value.shape or target.dtype != value.dtype:
+        message = f"out[{name!r}] is {target.dtype} of shape {shape_label(target.shape)}"
+        message += f", but the result is {value.dtype} of shape {shape_label(value.shape)}"
+        raise argument_error("argument-onnx-out", message, None, "give an array of that type and shape")
+    np.copyto(target, value)
+
+
+def _require_functions(graph: Graph) -> None:
+    """UnsupportedError for all nodes at once whose operators polyc has no function for."""
+    missing = _without_function(graph)
+    if missing:
+        raise UnsupportedError(*(strict_problem(n, "polyc has no function for it") for n in missing))
+
+
+def _without_function(graph: Graph) -> list[Node]:
+    found = []
+    for node in graph.nodes:
+        is_known = is_driven(node) or find_implementation(node.domain, node.op, node.version) is not None
+        if not is_known and not may_expand(node):
+            found.append(node)
+        for inner in node_graphs(node):
+            found += _without_function(inner)
+    return found
+
+
+__all__ = ["Session", "load"]

@@ -1,0 +1,184 @@
+"""Traffic and recomputation: what it costs, in cycles of one core, to compute producers whole or tile by tile.
+
+Whole: a producer is written and read again through the first cache that holds it, or memory.  In tiles: it stays in a buffer of
+one tile, but what neighbouring tiles both need is computed twice, and every row of a tile starts loops and streams anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, prod
+
+from polyc.ir.expr import Expr, Index, walk
+from polyc.ir.linear import index_coefficients
+from polyc.ir.program import Program, Statement
+from polyc.ir.types import DType
+from polyc.poly.ranges import Ranges, estimate_extent
+from polyc.scheduler.accesses import operation_weight
+from polyc.scheduler.costs import L2_BYTES, L3_BYTES
+from polyc.scheduler.overlap_boxes import Box, Boxes, Sites
+from polyc.target import Target
+
+MEMORY_BYTES = 10.0
+"""Bytes per cycle of one core from memory, in both directions together."""
+
+L3_SHARE = 8 << 20
+"""Most bytes that one core may count on in the last-level cache: virtual machines report that of the whole machine."""
+
+UNKNOWN_EXTENT = 2048
+"""Extent assumed of a dimension of unknown size: buffers of tiles must still fit where it is long."""
+
+HELD = 0.6
+"""Part of a cache that a tile's buffers may take: the rest streams past."""
+
+ROW_START = 16.0
+"""Cycles for the start and the last, partial vector of a loop along a row."""
+
+CUT_ROWS = 0.3
+"""Part of the time of arrays from outside that is lost where tiles hold parts of their rows."""
+
+STREAM_START = 30.0
+"""Cycles until a prefetcher follows a row of an array in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Cycles on one core; `recomputed`: part of the producers' work that is done more than once."""
+
+    whole: float
+    tiled: float
+    recomputed: float
+    saved_bytes: int
+    buffer_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What estimates read: extents are estimated where they are symbolic."""
+
+    program: Program
+    ranges: Ranges
+    target: Target
+    sites: Sites
+
+    def extent(self, expr: Expr) -> int:
+        known = estimate_extent(expr, self.ranges.typical)
+        return max(1, (UNKNOWN_EXTENT if known is None else known))
+
+    def trips(self, s: Statement) -> dict[str, int]:
+        own = self.ranges.statements[s.name].indices
+        return {i: self.extent(own[i].extent) for i in s.indices}
+
+    def shape(self, tensor: str) -> list[int]:
+        return [self.extent(i.extent) for i in self.ranges.tensors[tensor]]
+
+    def dtype(self, tensor: str) -> DType:
+        return self.program.tensor(tensor).dtype
+
+    def bytes(self, tensor: str) -> int:
+        return prod(self.shape(tensor)) * self.dtype(tensor).itemsize
+
+    def rate(self, footprint: float) -> float:
+        """Bytes per cycle of what is written, and read again after `footprint` bytes; infinite in the first-level cache."""
+        if footprint <= HELD * self.target.l1:
+            return float("inf")
+        if footprint <= HELD * self.target.l2:
+            return L2_BYTES
+        return L3_BYTES if footprint <= min(self.target.l3 // max(1, self.target.cores), L3_SHARE) else MEMORY_BYTES
+
+    def work(self, s: Statement) -> float:
+        """Cycles of one point: two operations or loads of a whole vector at once, a load that straddles two lines as two."""
+        lanes = self.target.lanes(self.dtype(s.target).itemsize)
+        n_loads = len({site.read for site in self.sites[s.name]})
+        return (1 + operation_weight(s.value) + 1.5 * n_loads) / (2.0 * lanes)
+
+    # -- whole
+    def whole(self, s: Statement, shared: frozenset[int]) -> float:
+        """Cycles to write a producer and to read it again; `shared`: dimensions along which its readers follow at once."""
+        shape = self.shape(s.target)
+        size = self.dtype(s.target).itemsize
+        between = prod(n for d, n in enumerate(shape) if d not in shared) * size
+        rate = self.rate(between)
+        traffic = 3 if rate == MEMORY_BYTES else 2  # a line of memory is fetched before it is written
+        return traffic * prod(shape) * size / rate
+
+    # -- in tiles
+    def tiled(
+        self, roots: Sequence[Statement], producers: Sequence[Statement], sizes: dict[str, int], boxes: Boxes
+    ) -> Estimate | None:
+        """Cycles beyond those of the same statements without tiles and without the producers' traffic; `whole` is left at 0.
+
+        None where the buffers fit no cache of a core."""
+        trips = self.trips(roots[0])
+        n_tiles = prod(ceil(trips[i] / size) for i, size in sizes.items())
+        buffers = extra = total = 0.0
+        inside = [min(sizes.get(i, trips[i]), trips[i]) for i in roots[0].left_indices]
+        starts = sum(self._rows(root, inside, root.left_indices) for root in roots)
+        for p in producers:
+            extents = self.box_extents(boxes[p.target], p.target)
+            volume = prod(extents)
+            if not is_followed(p, (*roots, *producers), self.sites):
+                buffers += volume * self.dtype(p.target).itemsize
+            depth = prod(self.trips(p)[i] for i in p.reduction_indices)
+            once = prod(self.shape(p.target)) * depth * self.work(p)
+            extra += max(0.0, n_tiles * volume * depth * self.work(p) - once)
+            total += once
+            starts += self._rows(p, extents, p.left_indices)
+        rate = self.rate(buffers)
+        if rate < L2_BYTES:
+            return None
+        cycles = extra + n_tiles * (2 * buffers / rate + starts) + self._borders(producers, n_tiles, boxes)
+        if any(self._cuts_rows(root, sizes) for root in roots):
+            cycles += CUT_ROWS * self._outside((*roots, *producers)) / MEMORY_BYTES
+        return Estimate(0.0, cycles, extra / total if total else 0.0, 0, int(buffers))
+
+    def box_extents(self, boxes: Sequence[Box | None], tensor: str) -> list[int]:
+        return [min(n, box.extent) if box is not None else n for n, box in zip(self.shape(tensor), boxes, strict=True)]
+
+    def _rows(self, s: Statement, extents: Sequence[int], indices: Sequence[str]) -> float:
+        """Cycles to start the rows of a tile, with the streams from outside that they read."""
+        if not extents:
+            return 0.0
+        ends = [sub for site in self.sites[s.name] for sub in site.read.subscripts[-1:]]
+        last = {e.name for sub in ends for e in walk(sub) if isinstance(e, Index)}
+        inner = next((n for n in reversed(range(len(indices))) if indices[n] in last), len(indices) - 1)
+        rows = prod(n for d, n in enumerate(extents) if d != inner)
+        inputs = {site.read.tensor for site in self.sites[s.name] if self.program.tensor(site.read.tensor).role != "temporary"}
+        return rows * (ROW_START + STREAM_START * len(inputs))
+
+    def _cuts_rows(self, root: Statement, sizes: dict[str, int]) -> bool:
+        """Whether tiles hold parts of the rows of a result."""
+        trips = self.trips(root)
+        last = {e.name for sub in root.subscripts[-1:] for e in walk(sub) if isinstance(e, Index)}
+        return any(i in last and size < trips[i] for i, size in sizes.items())
+
+    def _outside(self, statements: Sequence[Statement]) -> int:
+        """Bytes of the arrays that come from memory or go there."""
+        made = {s.target for s in statements if self.program.tensor(s.target).role == "temporary"}
+        touched = {site.read.tensor for s in statements for site in self.sites[s.name]} | {s.target for s in statements}
+        return sum(self.bytes(name) for name in touched - made)
+
+    def _borders(self, producers: Sequence[Statement], n_tiles: int, boxes: Boxes) -> float:
+        """Cycles to read again what neighbouring tiles have read of arrays from outside."""
+        inside = {p.target for p in producers}
+        cycles = 0.0
+        for p in producers:
+            extents = self.box_extents(boxes[p.target], p.target)
+            again = max(0.0, n_tiles * prod(extents) / prod(self.shape(p.target)) - 1)
+            outer = {site.read.tensor for site in self.sites[p.name]} - inside
+            cycles += sum(again * prod(self.shape(t)) * self.dtype(t).itemsize / L3_BYTES for t in outer)
+        return cycles
+
+
+def is_followed(p: Statement, readers: Sequence[Statement], sites: Sites) -> bool:
+    """Whether all that read a producer follow it element by element: loops that they share keep it in a line."""
+    for s in readers:
+        found = {site.read for site in sites[s.name] if site.read.tensor == p.target}
+        for read in found:
+            moving = [index_coefficients(sub) or {} for sub in read.subscripts]
+            named = [i for form in moving for i in form]
+            is_plain = all(len(form) == 1 and abs(*form.values()) == 1 for form in moving)
+            if len(found) > 1 or not is_plain or len(set(named)) < len(named) or not set(named) <= set(s.left_indices):
+                return False
+    return True
