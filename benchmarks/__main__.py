@@ -112,4 +112,9 @@ def main(
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["models"]:
+        from benchmarks.models.bench import main as main_models
+
+        main_models(sys.argv[2:])
+    else:
+        main()

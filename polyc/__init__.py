@@ -14,11 +14,12 @@ Say what is computed; polyc decides how::
 `repeat` for those of einops.
 """
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from polyc import memory
 from polyc.api import Operator, compile, einsum, einsum_operator, indices, monoid, op, rearrange, reduce, repeat
-from polyc.api.names import bf16, bool_, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, where
+from polyc.api.names import bf16, bool_, c64, c128, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, where
 from polyc.config import VERSION as __version__
 from polyc.config import Options
 from polyc.diagnostics import (
@@ -40,6 +41,7 @@ from polyc.runtime.kernel import Kernel
 from polyc.runtime.threads import get_num_threads, set_num_threads
 
 if TYPE_CHECKING:
+    from polyc import onnx
     from polyc.driver import Index, Lowered
 
 __all__ = [
@@ -64,6 +66,8 @@ __all__ = [
     "__version__",
     "bf16",
     "bool_",
+    "c64",
+    "c128",
     "compile",
     "einsum",
     "einsum_operator",
@@ -78,6 +82,7 @@ __all__ = [
     "indices",
     "memory",
     "monoid",
+    "onnx",
     "op",
     "rearrange",
     "reduce",
@@ -92,6 +97,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "onnx":
+        return importlib.import_module("polyc.onnx")
     # The driver brings isl and LLVM: it is imported when something is compiled, not with the package.
     if name in ("Index", "Lowered"):
         from polyc import driver

@@ -24,6 +24,7 @@ from polyc.diagnostics import (
     UnsupportedError,
     suggest_name,
 )
+from polyc.ir.complex_pairs import split_complex
 from polyc.ir.expr import Expr, int_const
 from polyc.ir.loops import LoopNest
 from polyc.ir.program import Program, specialize_sizes
@@ -31,6 +32,7 @@ from polyc.ir.signature import ArraySpec, RuntimeGuard, Signature, make_entry_na
 from polyc.ir.simplify import define_sizes
 from polyc.ir.storage_types import widen_arithmetic
 from polyc.ir.text import format_loops, format_program
+from polyc.ir.types import DType
 from polyc.ir.verify import verify_program
 from polyc.target import MODELS, Target, is_runnable, restrict
 
@@ -234,7 +236,10 @@ def _lower(
     verify_program(program)
     target = target or select_target(options)
     sized = define_sizes(specialize_sizes(program, {name: int_const(value) for name, value in sizes.items()}))
-    sized = widen_arithmetic(sized)
+    given = sized
+    sized = widen_arithmetic(split_complex(sized))
+    if strides is not None:
+        strides = _memory_strides(given, strides)
     ranges = assume_sizes(infer_ranges(sized), sized.defined_sizes, typical)
     main, main_ranges, prepared = split_constants(sized, ranges, constants)
     made = main.parameters[len(sized.parameters) :]
@@ -246,7 +251,7 @@ def _lower(
     rewritten, new_ranges, groups, remarks = _rewrite_program(main, main_ranges, main_strides, options, target)
     remarks += [Remark("passed", "bind", f"{p.statement.target} is computed once", p.statement.name) for p in prepared]
     scop = extract_scop(rewritten, new_ranges)
-    signature = _make_signature(sized, ranges, scop, strides)
+    signature = _make_signature(sized, given.types, ranges, scop, strides)
     lowered = _climb_down(program, signature, scop, ranges, target, options, remarks, aliases, groups, constants | set(made))
     if constants:
         lowered.preparations = collect_preparations(lowered.signature, sized, prepared, lowered.scop.program, lowered.prepared)
@@ -425,8 +430,17 @@ def _find_rows(name: str, scop: Any, dependences: Any) -> Any:
     return fallback.schedule_source_order(scop, dependences)
 
 
-def _make_signature(program: Program, ranges: Any, scop: Any, strides: Strides | None) -> Signature:
-    """The entry point's description: parameters in source order, then returns."""
+def _memory_strides(program: Program, strides: Strides) -> Strides:
+    """Strides of the arrays as compiled code sees them (`ArraySpec.memory`)."""
+    types = [program.types[n] for n in (*program.parameters, *(r.version for r in program.returns))]
+    return tuple(
+        (*own, dtype.part.itemsize) if own is not None and dtype.is_complex else own
+        for own, dtype in zip(strides, types, strict=True)
+    )
+
+
+def _make_signature(program: Program, types: Mapping[str, DType], ranges: Any, scop: Any, strides: Strides | None) -> Signature:
+    """The entry point's description: parameters in source order, then returns; `types` are those of the caller's arrays."""
     arrays: list[ArraySpec] = []
     for name in program.parameters:
         t = program.tensor(name)
@@ -443,8 +457,18 @@ def _make_signature(program: Program, ranges: Any, scop: Any, strides: Strides |
         )
     if strides is not None:
         arrays = [ArraySpec(a.name, a.dtype, a.shape, a.lower, a.role, s) for a, s in zip(arrays, strides, strict=True)]
+    versions = (*program.parameters, *(r.version for r in program.returns))
+    arrays = [_in_callers_terms(a, types[v]) for a, v in zip(arrays, versions, strict=True)]
     guards = tuple(RuntimeGuard(g.message, g.span or s.origin.span) for s in scop.statements for g in s.guards)
     return Signature(make_entry_name(program.name), program.sizes, program.defined_sizes, tuple(arrays), ranges.checks, guards)
+
+
+def _in_callers_terms(array: ArraySpec, dtype: DType) -> ArraySpec:
+    """The array whose `memory` is `array`."""
+    if not dtype.is_complex:
+        return array
+    strides = None if array.strides is None else array.strides[:-1]
+    return ArraySpec(array.name, dtype, array.shape[:-1], array.lower[:-1], array.role, strides)
 
 
 def infer_shapes(program: Program, sizes: Mapping[str, int]) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:

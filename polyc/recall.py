@@ -11,7 +11,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -135,32 +135,85 @@ def compile_program(
 
     Both have ``signature``, ``remarks``, ``preparations``, ``panels``, ``alias_is_safe``, ``object_code``, ``c_header``,
     ``compile``, ``as_text``, ``explain`` and ``summary``."""
-    options = options or default_options()
-    arguments: dict[str, Any] = {"sizes": sizes, "strides": strides, "aliases": aliases, "options": options}
-    if constants:
-        arguments["constants"] = constants
-    if typical:
-        arguments["typical"] = typical
-
-    def lower() -> driver.Lowered:
-        return driver.lower(program, **arguments)
-
+    request = Request(program, sizes or {}, strides, aliases, options or default_options(), tuple(constants), typical or {})
     store = _open_store()
     if store is None:
-        return lower()
-    from polyc.cache import identify_program
-
+        return request.lower()
     with driver.compile_lock:
-        places = identify_program(program).places
-        target = driver.select_target(options)
-        key = _kernel_key(program, dict(sizes or {}), strides, aliases, options, target, constants, typical or {})
-        return _recall(
-            store,
-            key,
-            lambda entry: _read_kernel(entry, places, sizes or {}, target, lower),
-            lower,
-            lambda lowered: _write_kernel(lowered, places, aliases),
+        return _recall(store, request.key(), request.read, request.lower, request.write)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Request:
+    """A specialisation that somebody wants: the arguments of `compile_program`."""
+
+    program: Program
+    sizes: Mapping[str, int]
+    strides: driver.Strides | None
+    aliases: tuple[tuple[str, str], ...]
+    options: Options
+    constants: tuple[str, ...] = ()
+    typical: Mapping[str, int] = field(default_factory=dict)
+
+    def lower(self) -> driver.Lowered:
+        """All stages, compiled."""
+        return driver.lower(
+            self.program,
+            sizes=self.sizes or None,
+            strides=self.strides,
+            aliases=self.aliases,
+            options=self.options,
+            constants=self.constants,
+            typical=self.typical or None,
         )
+
+    def key(self) -> Key:
+        target = driver.select_target(self.options)
+        return _kernel_key(
+            self.program, self.sizes, self.strides, self.aliases, self.options, target, self.constants, self.typical
+        )
+
+    def read(self, entry: Entry) -> Recalled:
+        from polyc.cache import identify_program
+
+        places = identify_program(self.program).places
+        return _read_kernel(entry, places, self.sizes, driver.select_target(self.options), self.lower)
+
+    def write(self, lowered: driver.Lowered) -> Entry:
+        from polyc.cache import identify_program
+
+        return _write_kernel(lowered, identify_program(self.program).places, self.aliases)
+
+
+def find(request: Request) -> Recalled | None:
+    """What an earlier process compiled for `request`; None where nothing is stored."""
+    store = _open_store()
+    if store is None:
+        return None
+    with driver.compile_lock:
+        key = request.key()
+        entry = store.read(key)
+        return None if entry is None else _read_entry(store, key, request.read, entry)
+
+
+def make_entry(request: Request) -> Entry:
+    """Compile, and give what an entry of the cache would hold; nothing is stored.  Raises `polyc.cache.Unstorable`."""
+    with driver.compile_lock:
+        return request.write(request.lower())
+
+
+def adopt(request: Request, entry: Entry) -> Recalled | None:
+    """The specialisation that another process made (`make_entry`), which is stored; None where the entry makes no sense."""
+    store = _open_store()
+    with driver.compile_lock:
+        try:
+            value = request.read(entry)
+        except Exception as error:
+            logger.warning("cache: what a worker made of %s makes no sense: %s", request.program.name, error)
+            return None
+        if store is not None and package_state() == _PACKAGE:
+            store.write(request.key(), entry)
+        return value
 
 
 def _kernel_key(
@@ -186,7 +239,7 @@ def _kernel_key(
         ("options", ", ".join(f"{f.name}={getattr(options, f.name)}" for f in fields(Options) if f.name != "verify")),
         ("machine", ", ".join(f"{f.name}={getattr(target, f.name)}" for f in fields(Target))),
         ("source", identity.places.digest),
-        ("versions", f"{_own_versions()}, {describe_llvm()}"),
+        ("versions", f"{own_versions()}, {describe_llvm()}"),
     )
     return Key("kernel", program.name, identity.text, parts)
 
@@ -248,7 +301,7 @@ def infer_shapes(program: Program, sizes: Mapping[str, int]) -> dict[str, tuple[
 
     with driver.compile_lock:
         identity = identify_program(program)
-        parts = (("sizes", _format_sizes(sizes)), ("versions", _own_versions()))
+        parts = (("sizes", _format_sizes(sizes)), ("versions", own_versions()))
         key = Key("shapes", program.name, identity.text, parts)
         return _recall(
             store,
@@ -268,7 +321,7 @@ def infer_extents(program: Program) -> tuple[dict[str, tuple[Expr, ...]], tuple[
 
     with driver.compile_lock:
         identity = identify_program(program)
-        parts = (("source", identity.places.digest), ("versions", _own_versions()))
+        parts = (("source", identity.places.digest), ("versions", own_versions()))
 
         def read(entry: Entry) -> tuple[dict[str, tuple[Expr, ...]], tuple[tuple[str, Expr], ...]]:
             extents, defined = decode(entry.header["value"], identity.places)
@@ -304,7 +357,7 @@ def read_tc(text: str, filename: str) -> tuple[tuple[Program, ...], tuple[Diagno
         programs, found = decode(entry.header["value"], SourcePlaces(entry.header["sources"]))
         return programs, found
 
-    parts = (("file", filename), ("versions", _own_versions()))
+    parts = (("file", filename), ("versions", own_versions()))
     return _recall(store, Key("source", filename, digest_text(text), parts), restore, read, write)
 
 
@@ -319,14 +372,8 @@ def _recall(
 
     entry = store.read(key)
     if entry is not None:
-        try:
-            value = read(entry)
-        except Exception as error:
-            # The entry is as it was written, but not by this version, or not for this key.
-            logger.warning("cache: %s of %s makes no sense and is removed: %s", key.kind, key.name, error)
-            store.remove(key)
-        else:
-            logger.debug("cache: hit: %s of %s", key.kind, key.name)
+        value = _read_entry(store, key, read, entry)
+        if value is not None:
             return value
     if logger.isEnabledFor(logging.INFO):
         logger.info("cache: miss: %s of %s: %s", key.kind, key.name, store.explain_miss(key))
@@ -341,7 +388,21 @@ def _recall(
     return made
 
 
-def _own_versions() -> str:
+def _read_entry(store: Store, key: Key, read: Callable[[Entry], Read], entry: Entry) -> Read | None:
+    """The value of an entry; one that makes no sense is removed."""
+    try:
+        value = read(entry)
+    except Exception as error:
+        # The entry is as it was written, but not by this version, or not for this key.
+        logger.warning("cache: %s of %s makes no sense and is removed: %s", key.kind, key.name, error)
+        store.remove(key)
+        return None
+    logger.debug("cache: hit: %s of %s", key.kind, key.name)
+    return value
+
+
+def own_versions() -> str:
+    """What code depends on beside its program, options and machine: versions, and the state of polyc's own files."""
     from polyc.cache import digest_text, versions
 
     return f"polyc {VERSION} ({digest_text(repr(_PACKAGE))[:16]}), {versions('islpy', 'highspy')}"

@@ -26,7 +26,7 @@ OWNERS = {
     "opt_einsum": ("polyc/frontends/",),
     "rich": ("polyc/cli/",),
     "click": ("polyc/cli/",),
-    "onnx": ("polyc/frontends/onnx/", "polyc/onnx.py"),
+    "onnx": ("polyc/frontends/onnx/", "polyc/onnx/"),
     "threadpoolctl": ("polyc/runtime/",),
 }
 """External packages and the only places that may import them."""

@@ -17,6 +17,7 @@ from polyc.ir.program import Program
 from polyc.runtime import memory
 from polyc.runtime.arguments import check_rank, unknown_name
 from polyc.runtime.arrays import argument_error, check_element_type, convert_input
+from polyc.runtime.packing import lay_in_panels
 from polyc.runtime.sizes import Formal
 
 MAX_PREPARED = 64
@@ -67,7 +68,7 @@ class Preparations:
 
         All of them are kept for the next specialisation that wants the same: one for another batch size, say.  The caller
         holds the compile lock."""
-        values: dict[str, np.ndarray] = dict(self._owned)
+        values: dict[str, np.ndarray] = {n: _in_memory(a) for n, a in self._owned.items()}
         for program in lowered.preparations:
             values |= zip((r.version for r in program.returns), self._run(program, values, sizes), strict=True)
         result = []
@@ -108,19 +109,11 @@ class Preparations:
             self._made.popitem(last=False)
 
 
-def lay_in_panels(array: np.ndarray, dimension: int, size: int) -> np.ndarray:
-    """``[…, n, …]`` → ``[n / size, …, …, size]``, the last panel filled up with zeros (`poly.storage.Panel`)."""
-    moved = np.moveaxis(array, dimension, -1)
-    *others, extent = moved.shape
-    count = -(-extent // size)
-    result = memory.allocate_result((count, *others, size), array.dtype)
-    whole = extent // size
-    split = moved[..., : whole * size].reshape(*others, whole, size)
-    result[:whole] = np.moveaxis(split, -2, 0)
-    if count > whole:
-        result[whole] = 0
-        result[whole, ..., : extent - whole * size] = moved[..., whole * size :]
-    return result
+def _in_memory(array: np.ndarray) -> np.ndarray:
+    """The array as compiled code sees it: complex numbers are pairs."""
+    if array.dtype.kind != "c":
+        return array
+    return array.view(array.real.dtype).reshape(*array.shape, 2) if array.ndim else np.stack((array.real, array.imag))
 
 
 def describe_bound(owned: Mapping[str, np.ndarray]) -> str:

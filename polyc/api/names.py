@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from polyc.diagnostics import Diagnostic, SemanticError
-from polyc.ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
+from polyc.ir.types import BF16, BOOL, C64, C128, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
 
 
 def _outside(name: str, example: str) -> SemanticError:
@@ -54,6 +54,7 @@ class _Where:
 where = _Where()
 f16, bf16 = ElementType(F16), ElementType(BF16)
 f32, f64 = ElementType(F32), ElementType(F64)
+c64, c128 = ElementType(C64), ElementType(C128)
 i8, i16, i32, i64 = ElementType(I8), ElementType(I16), ElementType(I32), ElementType(I64)
 u8, u16, u32, u64 = ElementType(U8), ElementType(U16), ElementType(U32), ElementType(U64)
 bool_ = ElementType(BOOL)

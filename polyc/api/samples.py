@@ -26,6 +26,9 @@ def draw_array(name: str, dtype: DType, shape: Sequence[int], seed: int, limits:
     Floats are standard normal, integers small; with `limits` all are whole numbers within."""
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     shape = tuple(shape)
+    if dtype.is_complex:
+        pairs = rng.standard_normal((*shape, 2)).astype(dtype.part.numpy)
+        return pairs.view(dtype.numpy)[..., 0]
     if dtype.is_float and limits is None:
         values = rng.standard_normal(shape)
         return narrow(values, dtype) if dtype.is_storage else values.astype(dtype.numpy)

@@ -40,7 +40,7 @@ def c_header(signature: Signature, nest_parameters: Sequence[str]) -> str:
         " *",
         " * data: addresses of the arrays, in this order",
     ]
-    for n, array in enumerate(signature.arrays):
+    for n, array in enumerate(a.memory for a in signature.arrays):
         lines.append(f" *   [{n}] {_describe_array(array)}")
     lines += [" *", " * sizes_and_strides: sizes, then one stride in bytes per dimension of each array"]
     defined = dict(signature.defined_sizes)
@@ -112,7 +112,7 @@ def _describe_array(array: ArraySpec) -> str:
 def _describe_strides(signature: Signature) -> list[str]:
     return [
         f" * {array.name} must have the strides {', '.join(map(str, array.strides))}: the code is specialised for them."
-        for array in signature.arrays
+        for array in (a.memory for a in signature.arrays)
         if array.strides
     ]
 

@@ -151,22 +151,23 @@ entry:
   %some = call i1 @llvm.expect.i1(i1 %any, i1 false)
   br i1 %some, label %slow, label %done
 slow:
-  %exact = call {full} @"{name}.far"({full} %x, {full} %near, {flags} %far)
+  %exact = call {full} @"{name}.far"({full} %x, {full} %near)
   br label %done
 done:
   %result = phi {full} [ %near, %entry ], [ %exact, %slow ]
   ret {full} %result
 }}
-define internal {full} @"{name}.far"({full} %x, {full} %near, {flags} %far) noinline cold #0 {{
+define internal {full} @"{name}.far"({full} %x, {full} %near) noinline cold #0 {{
 entry:
   br label %loop
 loop:
   %lane = phi i64 [ 0, %entry ], [ %next, %step ]
   %old = phi {full} [ %near, %entry ], [ %new, %step ]
-  %flag = extractelement {flags} %far, i64 %lane
+  %argument = extractelement {full} %x, i64 %lane
+  %size = call {type} {absolute}({type} %argument)
+  %flag = fcmp ogt {type} %size, {bound}
   br i1 %flag, label %call, label %step
 call:
-  %argument = extractelement {full} %x, i64 %lane
   %value = call {type} {callee}({type} %argument)
   %changed = insertelement {full} %old, {type} %value, i64 %lane
   br label %step
@@ -191,13 +192,22 @@ def _far_by_library(m: Math, function: str, x: Val, near: Val) -> Val:
         library = function + ("f" if m.is_f32 else "")
         callee = module.declare(library, type, [type], "nounwind memory(none)")
         module.declare("llvm.expect.i1", "i1", ["i1", "i1"])
+        absolute = module.declare(f"llvm.fabs.{'f32' if m.is_f32 else 'f64'}", type, [type])
         if x.lanes == 1:
             reduce = f"  %any = extractelement {flags} %far, i64 0"
         else:
             either = module.declare(f"llvm.vector.reduce.or.v{x.lanes}i1", "i1", [flags])
             reduce = f"  %any = call i1 {either}({flags} %far)"
         module.extra[name] = _GUARD.format(
-            name=name, full=full, flags=flags, type=type, reduce=reduce, callee=callee, lanes=x.lanes
+            name=name,
+            full=full,
+            flags=flags,
+            type=type,
+            reduce=reduce,
+            callee=callee,
+            lanes=x.lanes,
+            absolute=absolute,
+            bound=f"{_FAR[type]:e}",
         )
     if x.lanes > 1:
         return m.fn.pure(f'call {full} @"{name}"({x}, {near}, {far})', type, x.lanes)

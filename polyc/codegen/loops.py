@@ -52,7 +52,7 @@ def build_loop_nest(
     body = translator.translate(ast, {}, {})
     buffers = _make_buffers(scop, storage, signature, aliases, groups)
     parameters = [*signature.sizes, *(name for name, _ in signature.defined_sizes)]
-    for array in signature.arrays:
+    for array in (a.memory for a in signature.arrays):
         parameters += [f"{array.name}.stride{d}" for d in range(len(array.shape))]
     aliased = frozenset(b.name for b in buffers if b.may_alias)
     body = list(take_out_conditions(tuple(body)))
@@ -318,7 +318,7 @@ def _make_buffers(
     for out, source in aliases:
         shared[names[out]] = (*shared.get(names[out], ()), names[source])
         shared[names[source]] = (*shared.get(names[source], ()), names[out])
-    for position, array in enumerate(signature.arrays):
+    for position, array in enumerate(a.memory for a in signature.arrays):
         name = names[array.name]
         if array.strides is not None:
             strides: tuple[Expr, ...] = tuple(

@@ -195,6 +195,11 @@ def result_type(dtype: DType, reduction: str) -> DType:
     """NumPy's: small integers are summed in 64 bits.  Raises ArgumentTypeError for the mean of integers, as einops does."""
     if reduction in ("any", "all"):
         return BOOL
+    if dtype.is_complex and reduction in ("min", "max"):
+        message = f"complex numbers have no order, so there is no {reduction}"
+        raise ArgumentTypeError(Diagnostic("type-complex", message, None, "reduce abs(z), z.real or z.imag"))
+    if dtype.is_complex and reduction not in ("any", "all"):
+        return dtype
     if reduction in ("sum", "prod") and not dtype.is_float:
         return U64 if dtype.kind == "u" else I64
     if reduction == "mean" and not dtype.is_float:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, assert_never
 
 from polyc.diagnostics import Span
-from polyc.ir.types import BOOL, I64, DType
+from polyc.ir.types import BOOL, C64, C128, F32, I64, DType
 
 
 def _span() -> Span | None:
@@ -22,7 +22,7 @@ def _span() -> Span | None:
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    """A literal of element type `dtype`; infinities and NaN are Python floats."""
+    """A literal of element type `dtype`; infinities and NaN are Python floats.  One of a complex type has no imaginary part."""
 
     value: int | float | bool
     dtype: DType = I64
@@ -104,7 +104,8 @@ Expr = Const | Index | Size | Read | Pad | Call | Select | Cast
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """`result`: "same" as the operands, "bool", or "float" (operands must be floating point, result the same)."""
+    """`result`: "same" as the operands, "bool", "float" (operands must be floating point, result the same), "part" (of the
+    complex operand) or "pair" (complex, of two floating-point operands)."""
 
     arity: int
     result: str
@@ -138,12 +139,18 @@ def _table() -> dict[str, Operator]:
     for name in "atan2 copysign fdim fmod hypot rhypot nextafter remainder".split():
         table[name] = Operator(2, "float")
     table["fma"] = Operator(3, "float")
+    # Complex numbers have these, add, sub, mul, truediv, neg, exp, eq and ne.
+    table["conj"] = Operator(1, "same")
+    table["real"] = table["imag"] = Operator(1, "part")
+    table["complex"] = Operator(2, "pair")
     # what a user's monoid combines: one operand or more, of any types; worth the first (see `program.Reduction`)
     table["tuple"] = Operator(1, "same")
     return table
 
 
 OPERATORS: dict[str, Operator] = _table()
+COMPLEX_OPERATORS = frozenset("add sub mul truediv neg exp eq ne conj real imag".split())
+"""Operators that take complex operands."""
 
 
 def int_const(value: int) -> Const:
@@ -239,13 +246,26 @@ def type_of(expr: Expr, tensor_types: Mapping[str, DType]) -> DType:
         case Pad():
             return tensor_types[expr.read.tensor]
         case Call():
-            return BOOL if OPERATORS[expr.op].result == "bool" else type_of(expr.args[0], tensor_types)
+            return BOOL if OPERATORS[expr.op].result == "bool" else result_type(expr.op, type_of(expr.args[0], tensor_types))
         case Select():
             return type_of(expr.then, tensor_types)
         case Cast():
             return expr.dtype
         case _:
             assert_never(expr)
+
+
+def result_type(op: str, operand: DType) -> DType:
+    """Element type of an operator's value for operands of a type."""
+    match OPERATORS[op].result:
+        case "bool":
+            return BOOL
+        case "part":
+            return operand.part
+        case "pair":
+            return C64 if operand == F32 else C128
+        case _:
+            return operand
 
 
 def evaluate(expr: Expr, values: Mapping[str, int]) -> int:
@@ -318,9 +338,9 @@ def simplify_int(expr: Expr) -> Expr:
 def identity_of(op: str, dtype: DType) -> Const:
     """The identity of the monoid `op` (add, mul, max, min, and, or) on `dtype`."""
     if op == "add":
-        return Const(0.0 if dtype.is_float else (False if dtype.kind == "b" else 0), dtype)
+        return Const(0.0 if dtype.is_float or dtype.is_complex else (False if dtype.kind == "b" else 0), dtype)
     if op == "mul":
-        return Const(1.0 if dtype.is_float else (True if dtype.kind == "b" else 1), dtype)
+        return Const(1.0 if dtype.is_float or dtype.is_complex else (True if dtype.kind == "b" else 1), dtype)
     if op in ("max", "min"):
         if dtype.is_float:
             return Const(float("-inf") if op == "max" else float("inf"), dtype)

@@ -334,7 +334,9 @@ def _evaluate_initial(s: Statement, scope: Scope, dtype: np.dtype) -> Array:
 
 
 def accumulator_type(dtype: np.dtype, op: str) -> np.dtype:
-    """Sums and products of f32 are carried in f64."""
+    """Sums and products of f32 are carried in f64, of c64 in c128."""
+    if dtype == np.complex64 and op in ("add", "mul"):
+        return np.dtype(np.complex128)
     return np.dtype(np.float64) if dtype == np.float32 and op in ("add", "mul") else dtype
 
 

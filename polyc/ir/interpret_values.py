@@ -15,7 +15,7 @@ from polyc.ir.halves import narrow, round_to, widen
 from polyc.ir.interpret_ranges import Box, Interval
 from polyc.ir.numeric import APPLY
 from polyc.ir.program import Statement
-from polyc.ir.types import F32, DType
+from polyc.ir.types import C64, F32, DType
 
 POINTS_AT_ONCE = 1 << 21
 """Points of an iteration space evaluated together: 16 MiB per 8-byte intermediate value."""
@@ -56,6 +56,8 @@ class Scope:
 
 def numpy_type(dtype: DType, float_as: np.dtype | None) -> np.dtype:
     """The type of the arrays that stand for values of `dtype`: 16-bit floats are computed with in f32."""
+    if float_as is not None and dtype == C64:
+        return np.result_type(float_as, np.complex64)
     return float_as if float_as is not None and dtype.computed == F32 else dtype.computed.numpy
 
 

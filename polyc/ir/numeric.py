@@ -110,6 +110,12 @@ def _by_element(function: Callable[..., float]) -> Callable[..., Array]:
     return apply
 
 
+def _complex(re: Array, im: Array) -> Array:
+    result = np.empty(np.broadcast_shapes(np.shape(re), np.shape(im)), np.result_type(re, np.complex64))
+    result.real, result.imag = re, im
+    return result
+
+
 def _one(x: Array) -> Array:
     return np.ones((), np.asarray(x).dtype)
 
@@ -138,6 +144,10 @@ APPLY |= {
     "bitand": np.bitwise_and,
     "bitor": np.bitwise_or,
     "bitxor": np.bitwise_xor,
+    "conj": np.conjugate,
+    "real": np.real,
+    "imag": np.imag,
+    "complex": _complex,
     "neg": np.negative,
     "abs": np.absolute,
     "lt": np.less,

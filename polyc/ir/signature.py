@@ -4,17 +4,18 @@ The entry point is
 ``int32 entry(void **data, const int64_t *sizes_and_strides, void *workspace, int64_t *error, int32 threads)`` with
 ``int64 entry_workspace(const int64_t *sizes_and_strides, int32 threads)`` bytes of workspace (64-byte aligned).
 ``data`` holds `arrays` in order (parameters in source order, then returns; an accumulated return once; scalars rank 0).
-``sizes_and_strides`` holds `sizes`, then `defined_sizes`, then per array one byte stride per dimension.
+``sizes_and_strides`` holds `sizes`, then `defined_sizes`, then per array one byte stride per dimension (and for an array of
+complex numbers the distance from the real to the imaginary part behind them).
 ``error`` gets check number, index value, bound; the result is 0, or 1 + the check number.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from polyc.diagnostics import Span
-from polyc.ir.expr import OPERATORS, Expr
+from polyc.ir.expr import OPERATORS, Expr, int_const
 from polyc.ir.types import DType
 
 _C_KEYWORDS = (
@@ -47,6 +48,15 @@ class ArraySpec:
     """A constant is what polyc made of bound inputs; it follows the inputs, and no caller passes it."""
     strides: tuple[int | None, ...] | None = None
     """Byte strides the code was specialised for; None (in one place, or for all): any, read from the argument block."""
+
+    @property
+    def memory(self) -> ArraySpec:
+        """The array as compiled code sees it: complex numbers are pairs along one dimension more."""
+        if not self.dtype.is_complex:
+            return self
+        part = self.dtype.part
+        strides = None if self.strides is None else (*self.strides, part.itemsize)
+        return replace(self, dtype=part, shape=(*self.shape, int_const(2)), lower=(*self.lower, int_const(0)), strides=strides)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def format_expr(expr: Expr) -> str:
 def _const(c: Const) -> str:
     if c.dtype == BOOL:
         return "true" if c.value else "false"
-    if c.dtype.is_float:
+    if c.dtype.is_float or c.dtype.is_complex:
         value = float(c.value)
         text = "nan" if math.isnan(value) else ("-inf" if value < 0 else "inf") if math.isinf(value) else repr(value)
         return text if c.dtype == F32 else f"{text}:{c.dtype}"

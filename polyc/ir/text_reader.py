@@ -310,7 +310,7 @@ def _read_unary(r: _Reader) -> Expr:
 def _read_number(token: _Token, sign: Literal[1, -1], start: Span) -> Const:
     literal, _, suffix = token.text.partition(":")
     dtype: DType = DTYPES[suffix] if suffix else I64 if literal.isdigit() else F32
-    if dtype.is_float:
+    if dtype.is_float or dtype.is_complex:
         value = math.nan if literal == "nan" else sign * float(literal)
         return Const(value, dtype, start.join(token.span))
     return Const(sign * int(literal), dtype, start.join(token.span))

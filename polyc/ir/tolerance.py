@@ -109,10 +109,10 @@ def _roundings(expr: Expr, types: Mapping[str, DType], counts: Mapping[str, int]
                 deepest = max(deepest, counts[node.tensor])
             case _ if of_storage:
                 total += int(isinstance(node, Cast) and node.dtype.is_storage)
-            case Call() if OPERATORS[node.op].result != "bool" and node.op not in _EXACT and type_of(node, types).is_float:
+            case Call() if OPERATORS[node.op].result != "bool" and node.op not in _EXACT and _is_rounded(type_of(node, types)):
                 infix = OPERATORS[node.op].infix or node.op == "fma"
                 total += 1 if infix else _POWER_ULPS if node.op == "pow" else _FUNCTION_ULPS
-            case Cast() if node.dtype.is_float:
+            case Cast() if _is_rounded(node.dtype):
                 total += 1
     return deepest + total
 
@@ -121,13 +121,22 @@ def tolerance(program: Program, sizes: Mapping[str, int], dtype: DType) -> tuple
     """``(rtol, scale)``: an element x of a result whose largest element is m may be off by ``rtol*|x| + scale*m``.
 
     `dtype` is the element type of the arithmetic; integers give ``(0, 0)``."""
-    if not dtype.is_float:
+    if not _is_rounded(dtype):
         return 0.0, 0.0
     ranges = solve_ranges(program, sizes)
     counts, rounded = _count(program, ranges), _count(program, ranges, of_storage=True)
-    bound = _bound(max((counts[r.version] for r in program.returns), default=0), dtype.computed)
+    bound = _bound(max((counts[r.version] for r in program.returns), default=0), dtype.part.computed)
     bound += _storage_bound(max((rounded[r.version] for r in program.returns), default=0), program)
     return bound, bound
+
+
+def _is_rounded(dtype: DType) -> bool:
+    return dtype.is_float or dtype.is_complex
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    """In double precision."""
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
 def _bound(n: int, dtype: DType) -> float:
@@ -156,7 +165,7 @@ def compare_results(
     rtol, scale = tolerance
     for name, reference in expected.items():
         reference = widen(reference)
-        finite = np.abs(reference[np.isfinite(reference)]) if reference.dtype.kind == "f" else reference[:0]
+        finite = np.abs(reference[np.isfinite(reference)]) if reference.dtype.kind in "fc" else reference[:0]
         atol = scale * float(finite.max()) if finite.size else 0.0
         message = _compare_one(name, got.get(name), reference, rtol, atol, (origins or {}).get(name), 0, None)
         if message is not None:
@@ -180,11 +189,11 @@ def _compare_one(
         return f"{name} has the shape {got.shape}, expected {expected.shape}"
     stored = from_numpy(got.dtype) or (BF16 if is_bfloat16(got.dtype) else F32)
     with np.errstate(all="ignore"):
-        if expected.dtype.kind == "f":
+        if expected.dtype.kind in "fc":
             # what overflows the element type is an infinity there
             reference = widen(narrow(expected, stored)) if stored.is_storage else expected.astype(got.dtype)
             got = widen(got)
-            difference = np.abs(got.astype(np.float64) - expected.astype(np.float64))
+            difference = np.abs(_wide(got) - _wide(expected))
             close = (difference <= rtol * np.abs(expected) + atol) & np.isfinite(got) & np.isfinite(reference)
             good = (got == reference) | (np.isnan(got) & np.isnan(reference)) | close
         elif integer_slack and expected.dtype.kind in "iu":
@@ -219,11 +228,11 @@ def expect_results(
     rtol = 0.0
     atol = {}
     for result in program.returns:
-        expected, sample = wide[result.name], widen(plain[result.name]).astype(np.float64)
-        if expected.dtype.kind != "f":
+        expected, sample = wide[result.name], _wide(widen(plain[result.name]))
+        if expected.dtype.kind not in "fc":
             atol[result.name] = 0.0
             continue
-        lowest = min((t.dtype.computed for t in program.tensors if t.dtype.is_float), key=lambda d: d.bits)
+        lowest = min((t.dtype.part.computed for t in program.tensors if _is_rounded(t.dtype)), key=lambda d: d.bits)
         bound = _bound(counts[result.version], lowest) + _storage_bound(rounded[result.version], program)
         rtol = max(rtol, bound)
         with np.errstate(all="ignore"):
@@ -254,8 +263,8 @@ def _nudge(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     with np.errstate(all="ignore"):
         for name, a in arrays.items():
             a = widen(a)
-            factor = 1 + _NUDGE * rng.choice((-1.0, 1.0), a.shape) if a.dtype.kind == "f" else 1
-            result[name] = (a * factor).astype(np.float64) if a.dtype == np.float32 else np.asarray(a * factor, a.dtype)
+            factor = 1 + _NUDGE * rng.choice((-1.0, 1.0), a.shape) if a.dtype.kind in "fc" else 1
+            result[name] = _wide(a * factor) if a.dtype.kind in "fc" else np.asarray(a * factor, a.dtype)
     return result
 
 
@@ -265,7 +274,7 @@ def check_results(got: Mapping[str, np.ndarray], expected: Expectation) -> str |
     for name, reference in expected.values.items():
         plain = expected.plain[name]
         unsure = None
-        if reference.dtype.kind == "f":
+        if reference.dtype.kind in "fc":
             with np.errstate(all="ignore"):
                 stored = expected.types[name]
                 same = widen(narrow(reference, stored)) if stored.is_storage else reference.astype(plain.dtype)

@@ -11,14 +11,16 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """An element type: `name` is polyc's (``f32``), `kind` f(loat), i(nt), u(nsigned), b(ool).
+    """An element type: `name` is polyc's (``f32``), `kind` f(loat), c(omplex), i(nt), u(nsigned), b(ool).
 
     The 16-bit floats are *storage types*: tensors hold them, a read converts to f32, arithmetic and sums are f32, and what is
     stored (or cast explicitly) is rounded to the nearest, ties to even.
+
+    *Complex* numbers are pairs of floats side by side, real part first, as in NumPy and C.
     """
 
     name: str
-    kind: Literal["f", "i", "u", "b"]
+    kind: Literal["f", "c", "i", "u", "b"]
     bits: int
 
     @property
@@ -53,12 +55,21 @@ class DType:
         return self.kind == "f"
 
     @property
+    def is_complex(self) -> bool:
+        return self.kind == "c"
+
+    @property
+    def part(self) -> DType:
+        """The type of the real and the imaginary part of a complex number; any other type itself."""
+        return self if self.kind != "c" else F32 if self.bits == 64 else F64
+
+    @property
     def is_integer(self) -> bool:
         return self.kind in "iu"
 
     @property
     def is_signed(self) -> bool:
-        return self.kind in "if"
+        return self.kind in "ifc"
 
     def __str__(self) -> str:
         return self.name
@@ -66,11 +77,12 @@ class DType:
 
 F16, BF16 = DType("f16", "f", 16), DType("bf16", "f", 16)
 F32, F64 = DType("f32", "f", 32), DType("f64", "f", 64)
+C64, C128 = DType("c64", "c", 64), DType("c128", "c", 128)
 I8, I16, I32, I64 = (DType(f"i{b}", "i", b) for b in (8, 16, 32, 64))
 U8, U16, U32, U64 = (DType(f"u{b}", "u", b) for b in (8, 16, 32, 64))
 BOOL = DType("bool", "b", 8)
 
-DTYPES: dict[str, DType] = {t.name: t for t in (F16, BF16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, BOOL)}
+DTYPES: dict[str, DType] = {t.name: t for t in (F16, BF16, F32, F64, C64, C128, I8, I16, I32, I64, U8, U16, U32, U64, BOOL)}
 
 _BY_NUMPY = {t.numpy: t for t in DTYPES.values() if t != BF16}
 
@@ -117,4 +129,4 @@ def can_cast(source: DType, target: DType) -> bool:
     return _ORDER[source.kind] <= _ORDER[target.kind] and not (source.kind == "i" and target.kind == "u")
 
 
-_ORDER = {"b": 0, "u": 1, "i": 2, "f": 3}
+_ORDER = {"b": 0, "u": 1, "i": 2, "f": 3, "c": 4}

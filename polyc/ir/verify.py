@@ -9,9 +9,25 @@ from collections import Counter
 from collections.abc import Iterator, Set
 
 from polyc.diagnostics import Diagnostic, InternalError, Span
-from polyc.ir.expr import MONOIDS, OPERATORS, Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, type_of, walk
+from polyc.ir.expr import (
+    COMPLEX_OPERATORS,
+    MONOIDS,
+    OPERATORS,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Pad,
+    Read,
+    Select,
+    Size,
+    children,
+    type_of,
+    walk,
+)
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement, Tensor
-from polyc.ir.types import BOOL, I64, DType
+from polyc.ir.types import BOOL, F32, F64, I64, DType
 
 Problem = tuple[str, Span | None]
 
@@ -193,6 +209,7 @@ def _check_names(expr: Expr, indices: Set[str], sizes: Set[str], ranks: dict[str
 # --- Expressions -----------------------------------------------------------------------------------------------------
 
 _NOT_BOOL = frozenset("sub neg abs truediv floordiv mod pow".split())
+_ONLY_COMPLEX = frozenset("conj real imag".split())
 _NOT_FLOAT = frozenset("bitand bitor bitxor".split())
 
 
@@ -248,6 +265,12 @@ def _check_call(node: Call, operands: list[DType]) -> Iterator[Problem]:
     elif node.op in ("and", "or", "not"):
         if first != BOOL:
             yield f"{node.op} has operands of type {first}", node.span
+    elif first.is_complex or node.op in _ONLY_COMPLEX:
+        if not first.is_complex or node.op not in COMPLEX_OPERATORS:
+            yield f"{node.op} has operands of type {first}", node.span
+    elif node.op == "complex":
+        if first not in (F32, F64):
+            yield f"complex has operands of type {first}", node.span
     elif (
         (OPERATORS[node.op].result == "float" and not first.is_float)
         or (node.op in _NOT_BOOL and first == BOOL)
@@ -257,7 +280,7 @@ def _check_call(node: Call, operands: list[DType]) -> Iterator[Problem]:
 
 
 def _fits(constant: Const) -> bool:
-    if constant.dtype.is_float:
+    if constant.dtype.is_float or constant.dtype.is_complex:
         return True
     if constant.dtype == BOOL:
         return constant.value in (0, 1)

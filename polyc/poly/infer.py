@@ -209,7 +209,9 @@ def _infer_statement(state: _State, s: Statement) -> None:
     for site in solution.sites:
         tensor = site.read.tensor
         if site.place == "init" and tensor not in state.tensors and program.tensor(tensor).role == "accumulated":
-            state.tensors[tensor] = state.tensors[s.target]
+            both = Bounds([sizes.constant(0)], [sizes.constant(1)])  # where the parts of complex numbers lie side by side
+            extra = program.tensor(tensor).rank - program.tensor(s.target).rank
+            state.tensors[tensor] = (*state.tensors[s.target], *(both,) * extra)
 
 
 def _initial_bounds(state: _State, s: Statement) -> tuple[Bounds, ...] | None:

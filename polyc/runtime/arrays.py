@@ -63,7 +63,7 @@ def convert_input(value: Any, name: str, dtype: DType | None, span: Span | None 
         array = np.asarray(value)
     elif hasattr(value, "__dlpack__"):
         array = _import_dlpack(value, name, span)
-    elif isinstance(value, (bool, int, float, list, tuple)):
+    elif isinstance(value, (bool, int, float, complex, list, tuple)):
         array = _convert_numbers(value, name, dtype, span)
     elif hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
         array = _export_array(value, name, span)
@@ -146,13 +146,11 @@ def _convert_numbers(value: Any, name: str, dtype: DType | None, span: Span | No
         ) from problem
     if plain.size == 0 and dtype is not None:
         return np.empty(plain.shape, dtype.numpy)
-    if plain.dtype.kind not in "biuf":
-        raise argument_error(
-            "argument-type-array", f"{name} does not hold real numbers (but {plain.dtype})", span, "pass numbers"
-        )
+    if plain.dtype.kind not in "biufc":
+        raise argument_error("argument-type-array", f"{name} does not hold numbers (but {plain.dtype})", span, "pass numbers")
     if dtype is None or plain.dtype == dtype.numpy:
         return plain
-    if "biuf".index(plain.dtype.kind) > "biuf".index(dtype.kind):
+    if "biufc".index(plain.dtype.kind) > "biufc".index(dtype.kind):
         raise argument_error(
             "argument-type-dtype",
             f"{name}: expected type {type_label(dtype)} ({dtype}), but found a number of type {plain.dtype}",
@@ -167,7 +165,7 @@ def _convert_numbers(value: Any, name: str, dtype: DType | None, span: Span | No
                 raise argument_error("argument-type-dtype", message, span, "pass an array of the declared type")
             return rounded
         converted = plain.astype(dtype.numpy)
-        exact = plain.dtype.kind == "f" or bool(np.all(_values(converted) == _values(plain)))
+        exact = plain.dtype.kind in "fc" or bool(np.all(_values(converted) == _values(plain)))
     if not exact:
         message = f"{name} holds a number that {type_label(dtype)} cannot hold exactly"
         raise argument_error("argument-type-dtype", message, span, "pass an array of the declared type")

@@ -185,7 +185,7 @@ class Kernel:
         words = [values[n] for n in self.signature.sizes]
         words += [values[n] for n, _ in self.signature.defined_sizes]
         for array in inputs:
-            words += array.strides
+            words += _memory_strides(array.strides, array.dtype)
         for spec, array in zip(constant_specs(self.signature), self._constants, strict=True):
             if array.shape != result_shape(spec, values):
                 raise _constant_error(self.name, spec.name, array.shape, result_shape(spec, values))
@@ -196,10 +196,10 @@ class Kernel:
                 shape, dtype = result_shape(spec, values), result_type(spec.name, spec.dtype)
                 memory.check_result(shape, dtype)
                 allocate.append((shape, dtype))
-                words += contiguous_strides(shape, dtype.itemsize)
+                words += _memory_strides(contiguous_strides(shape, dtype.itemsize), dtype)
             else:
                 allocate.append(None)
-                words += output.strides
+                words += _memory_strides(output.strides, output.dtype)
         block = (ctypes.c_int64 * max(1, len(words)))(*words)
         # One by one they may fit where all together do not.
         needed = sum(math.prod(shape) * dtype.itemsize for shape, dtype in filter(None, allocate))
@@ -225,6 +225,11 @@ class Kernel:
             touched=self.touched,
             is_parallel=self._is_parallel,
         )
+
+
+def _memory_strides(strides: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:
+    """The strides that compiled code is told: `ArraySpec.memory`."""
+    return (*strides, dtype.itemsize // 2) if dtype.kind == "c" else strides
 
 
 def _constant_error(kernel: str, name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> PolycError:

@@ -76,7 +76,9 @@ def build_preparation(program: Program, prepared: tuple[Prepared, ...], returned
                 needed += dict.fromkeys(new)
                 names |= set(new)
     statements = tuple(p.statement for p in prepared if p.statement.target in names)
-    tensors = [t for t in program.tensors if t.name in names and t.name not in targets and t.role == "input"]
+    tensors = [
+        replace(t, base=t.name) for t in program.tensors if t.name in names and t.name not in targets and t.role == "input"
+    ]
     parameters = tuple(t.name for t in tensors)
     for name in dict.fromkeys(s.target for s in statements):
         p = targets[name]

@@ -163,7 +163,7 @@ def test_keywords_and_what_is_no_pattern() -> None:
     with pytest.raises(SemanticError, match="-->"):
         polyc.rearrange(x, "a b -> a")
     with pytest.raises(ArgumentTypeError):
-        polyc.rearrange(x.astype(np.complex64), "a b -> b a")
+        polyc.rearrange(x.astype(np.longdouble), "a b -> b a")
 
 
 def test_nothing_heavy_is_imported_while_numpy_computes() -> None:

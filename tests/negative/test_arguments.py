@@ -80,7 +80,7 @@ def test_inputs_are_refused_at_their_declaration(mm):
 def test_scalars_are_refused(scale, value):
     with pytest.raises(polyc.PolycError) as caught:
         scale(X, value)
-    assert "alpha" in str(caught.value) and caught.value.code in ("argument-type-array", "argument-rank")
+    assert "alpha" in str(caught.value) and caught.value.code in ("argument-type-array", "argument-type-dtype", "argument-rank")
 
 
 OUTPUTS = {

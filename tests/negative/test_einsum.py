@@ -30,8 +30,7 @@ CALLS = {
     "null_character": ("i\0j->i", (A,), "semantic-einsum-letter", "no subscript"),
     "hundred_thousand_letters": ("i" * 100_000, (A,), "argument-einsum-rank", "100000 subscripts"),
     "text_as_operand": ("ij,jk", ("a", B), "argument-type-array", "operand0 is a str"),
-    "complex_numbers": ("ij->i", (A.astype(complex),), "argument-type-dtype", "complex128"),
-    "complex": ("ij->i", (A.astype(np.complex64),), "argument-type-dtype", "astype('float32')"),
+    "long_doubles": ("ij->i", (A.astype(np.longdouble),), "argument-type-dtype", "astype('float32')"),
     "array_for_subscripts": (A, (B,), "argument-type-subscripts", "einsum('ik,kj->ij', a, b)"),
     "number_for_subscripts": (3, (B,), "argument-type-subscripts", "einsum('ik,kj->ij', a, b)"),
 }

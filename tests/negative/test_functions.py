@@ -64,7 +64,7 @@ SIGNATURES = {
     "bracket_in_annotation": ('def f(X: "f32[M"):\n', "semantic-annotation", "is no array type"),
     "misspelt_type": ('def f(X: "flot32[M]"):\n', "semantic-annotation", "did you mean f32?"),
     "type_of_tc": ('def f(X: "double[M]"):\n', "semantic-annotation", "did you mean f64?"),
-    "complex": ('def f(X: "complex64[M]"):\n', "unsupported-type", "use one of f16, bf16, f32"),
+    "long_double": ('def f(X: "longdouble[M]"):\n', "unsupported-type", "use one of f16, bf16, f32"),
     "negative_extent": ('def f(X: "f32[-3]"):\n', "semantic-annotation", "numbers >= 0"),
     "extent_of_many_digits": ('def f(X: "f32[99999999999999999999999]"):\n', "semantic-annotation", "cannot be read"),
     "size_in_a_product_only": ('def f(X: "f32[M * N]"):\n', "semantic-annotation", "use M alone"),

@@ -119,7 +119,7 @@ def test_unaligned_input_is_copied():
         (lambda k: k("text", B), ArgumentTypeError, "argument-type-array", "X is a str"),
         (lambda k: k([[1], [2, 3]], B), ArgumentTypeError, "argument-type-array", "no array"),
         (lambda k: k(X, [2**24 + 1] * 4), ArgumentTypeError, "argument-type-dtype", "cannot hold exactly"),
-        (lambda k: k(X, [1j] * 4), ArgumentTypeError, "argument-type-array", "real numbers"),
+        (lambda k: k(X, [1j] * 4), ArgumentTypeError, "argument-type-dtype", "complex128"),
         (lambda k: k(np.ma.masked_array(X), B), ArgumentTypeError, "argument-type-masked", "mask"),
         (lambda k: k(X[0], B), ArgumentError, "argument-rank", "expected 2 dimensions but found tensor with 1 dimension"),
         (

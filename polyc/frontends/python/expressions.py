@@ -6,7 +6,7 @@ import ast
 import math
 
 from polyc.diagnostics import suggest_name
-from polyc.frontends.python.functions import KNOWN, REDUCERS, apply_function, invert
+from polyc.frontends.python.functions import KNOWN, REDUCERS, apply_function, invert, take_part
 from polyc.frontends.python.names import UserMonoid
 from polyc.frontends.python.operators import binary, keep, logical, negate, select
 from polyc.frontends.python.scope import Scope, Version
@@ -60,7 +60,7 @@ def read_expression(node: ast.expr, scope: Scope, depth: int = 0) -> Value:
 def _read_node(node: ast.expr, scope: Scope, depth: int) -> Value:
     span = scope.text.span(node)
     match node:
-        case ast.Constant(bool() | int() | float() as number):
+        case ast.Constant(bool() | int() | float() | complex() as number):
             return make_literal(number, span)
         case ast.Name():
             return _read_name(node, scope)
@@ -88,8 +88,12 @@ def _read_node(node: ast.expr, scope: Scope, depth: int) -> Value:
             return select(condition, then, other, span)
         case ast.Call():
             return _read_call(node, scope, depth)
+        case ast.Attribute(ast.Name(module), ("real" | "imag") as part) if module in scope.tensors:
+            return take_part(part, _read_name(ast.copy_location(ast.Name(module), node), scope), span)
         case ast.Attribute(ast.Name(module), name):
             return _read_attribute(module, name, node, scope)
+        case ast.Attribute(inner, ("real" | "imag") as part):
+            return take_part(part, read_expression(inner, scope, depth), span)
         case _:
             raise Fault("semantic-expression", "this Python expression has no meaning here", _ALLOWED)
 

@@ -25,7 +25,7 @@ from polyc.frontends.python.values import (
 from polyc.frontends.selection import SELECTIONS
 from polyc.ir.expr import Const
 from polyc.ir.halves import narrow, widen
-from polyc.ir.types import BOOL, DTYPES, F64, I64, DType
+from polyc.ir.types import BOOL, C128, DTYPES, F32, F64, I64, DType
 
 TYPE_NAMES: dict[str, DType] = {
     **DTYPES,
@@ -34,11 +34,13 @@ TYPE_NAMES: dict[str, DType] = {
     "bfloat16": DTYPES["bf16"],
     **{f"int{b}": DTYPES[f"i{b}"] for b in (8, 16, 32, 64)},
     **{f"uint{b}": DTYPES[f"u{b}"] for b in (8, 16, 32, 64)},
+    "complex64": DTYPES["c64"],
+    "complex128": DTYPES["c128"],
     "bool_": BOOL,
 }
 """Element types by name, in annotations and as casts."""
 
-UNSUPPORTED_TYPES = frozenset("complex64 complex128 c64 c128 longdouble f128 float128".split())
+UNSUPPORTED_TYPES = frozenset("longdouble f128 float128 clongdouble c256 complex256".split())
 
 CAST_NAMES: dict[str, DType] = {**TYPE_NAMES, "int": I64, "float": F64}
 
@@ -107,10 +109,43 @@ def _unary_float(op: str, x: Value, span: Span | None) -> Value:
 
 
 def _rounding(op: str, x: Value, span: Span | None) -> Value:
-    return _unary_float(op, x, span) if x.dtype.is_float else x  # integers are what they are, as in NumPy 2
+    return (
+        _unary_float(op, x, span) if x.dtype.is_float or x.dtype.is_complex else x
+    )  # integers are what they are, as in NumPy 2
+
+
+def _parts(x: Value, span: Span | None) -> tuple[Value, Value]:
+    """Real and imaginary part of a complex value."""
+    return call("real", (x,), span), call("imag", (x,), span)
+
+
+def take_part(name: str, x: Value, span: Span | None) -> Value:
+    """``z.real`` or ``z.imag``; of real numbers as well."""
+    if x is POISON or x.dtype.is_complex:
+        return x if x is POISON else call(name, (x,), span)
+    return x if name == "real" else convert(make_literal(0, span), x.dtype)
+
+
+def _conjugate(x: Value, span: Span | None) -> Value:
+    return call("conj", (x,), span) if x.dtype.is_complex else x
+
+
+def _angle(x: Value, span: Span | None) -> Value:
+    y = x if x.dtype.is_complex else convert(x, float_type(x.dtype))
+    return call("atan2", (take_part("imag", y, span), take_part("real", y, span)), span)
+
+
+def _make_complex(args: tuple[Value, ...], span: Span | None) -> Value:
+    if any(a.dtype.is_complex for a in args):
+        raise Fault("type-complex", "complex takes two real numbers", "write z + 1j * w")
+    dtype, weak = common_type(args)
+    part = F32 if dtype.is_float and dtype.bits <= 32 and not weak else F64
+    return call("complex", unify(args, part, False), span)
 
 
 def _absolute(x: Value, span: Span | None) -> Value:
+    if x.dtype.is_complex:
+        return call("hypot", _parts(x, span), span)
     if x.constant is not None:
         return make_literal(x.constant if isinstance(x.constant, bool) else abs(x.constant), span)
     return call("abs", (x,), span) if x.dtype.is_signed else x
@@ -127,12 +162,14 @@ def _sign(x: Value, span: Span | None) -> Value:
 
 
 def _reciprocal(x: Value, span: Span | None) -> Value:
-    if not x.dtype.is_float:
+    if not x.dtype.is_float and not x.dtype.is_complex:
         raise Fault("type-operands", f"reciprocal of {x.dtype} would round to zero", "write 1 / x")
     return binary("truediv", make_literal(1), x, span)
 
 
 def _infinite(op: str, x: Value, span: Span | None) -> Value:
+    if x.dtype.is_complex:
+        return logical("or" if op == "eq" else "and", tuple(_infinite(op, part, span) for part in _parts(x, span)), span)
     if not x.dtype.is_float:
         return convert(make_literal(op == "lt", span), BOOL)
     return binary(op, _absolute(x, span), make_literal(math.inf), span)
@@ -151,6 +188,11 @@ _UNARY: dict[str, Callable[[Value, Span | None], Value]] = {
     "abs": _absolute,
     "absolute": _absolute,
     "fabs": lambda x, s: _absolute(convert_weakly(x, F64) if x.weak else convert(x, float_type(x.dtype)), s),
+    "conj": _conjugate,
+    "conjugate": _conjugate,
+    "real": lambda x, s: take_part("real", x, s),
+    "imag": lambda x, s: take_part("imag", x, s),
+    "angle": _angle,
     "square": lambda x, s: binary("pow", x, make_literal(2), s),
     "sign": _sign,
     "reciprocal": _reciprocal,
@@ -170,7 +212,7 @@ _UNARY: dict[str, Callable[[Value, Span | None], Value]] = {
 
 KNOWN = sorted(
     {*_FLOAT_1, *_FLOAT_2, *_ROUNDING, *_BINARY, *_UNARY, *CAST_NAMES, *REDUCERS, *SELECTIONS}
-    | {"where", "clip", "fma", "fmod", "logical_and", "logical_or", "pad", "len", "float_power"}
+    | {"where", "clip", "complex", "fma", "fmod", "logical_and", "logical_or", "pad", "len", "float_power"}
 )
 
 
@@ -244,6 +286,10 @@ def _apply_special(name: str, args: tuple[Value, ...], span: Span | None) -> Val
         case "float_power":
             x, y = _expect(name, args, 2)
             return binary("pow", convert(x, F64), convert(y, F64), span)
+        case "complex" if len(args) == 1:
+            return cast(args[0], C128, span)
+        case "complex":
+            return _make_complex(_expect(name, args, 2), span)
         case "fma":
             return _float_pair("fma", _expect(name, args, 3), span)
         case "clip":

@@ -77,6 +77,8 @@ def _make_statements(
     indices = tuple(dict.fromkeys((*names, *(n for v in values for n in index_names(v.expr)))))
     where: list[Where] = [clauses.ranges[i].as_range() for i in indices if i in clauses.ranges]
     where += [c for c in clauses.conditions if set(index_names(c.condition)) <= set(indices)]
+    if any(v.dtype.is_complex for v in values):
+        raise Fault("type-complex", f"{monoid.name} cannot combine complex numbers", "combine their parts, as two components")
     dtypes = [v.dtype.computed if v.dtype.is_storage else v.dtype for v in values]
     components = tuple(convert(v, t).expr for v, t in zip(values, dtypes, strict=True))
     combined = read_monoid(monoid, dtypes, scope)

@@ -24,7 +24,7 @@ from polyc.frontends.python.values import (
 from polyc.ir.expr import OPERATORS, Select
 from polyc.ir.types import BOOL, F64, I8, I64, DType
 
-_FOLD: dict[str, Callable[..., int | float | bool]] = {
+_FOLD: dict[str, Callable[..., int | float | bool | complex]] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
@@ -60,7 +60,7 @@ def _fold(op: str, values: tuple[Value, ...], span: Span | None) -> Value | None
     except (ArithmeticError, TypeError) as error:
         raise Fault("type-literal", f"the constants cannot be combined: {error}", "change the constants") from None
     if isinstance(result, complex):
-        raise Fault("type-literal", "the constants give a complex number", "polyc computes with real numbers only")
+        raise Fault("type-literal", "the constants give a complex number", "write 1j where a complex number is meant")
     return make_literal(result, span)
 
 
@@ -87,7 +87,7 @@ def binary(op: str, a: Value, b: Value, span: Span | None = None) -> Value:
     dtype, weak = common_type((a, b))
     if OPERATORS[op].result == "bool":
         return _compare(op, a, b, dtype, weak, span)
-    if op == "truediv" and not dtype.is_float:
+    if op == "truediv" and not dtype.is_float and not dtype.is_complex:
         dtype = F64
     if dtype == BOOL:
         if op == "sub":
@@ -142,7 +142,7 @@ def _power(a: Value, b: Value, dtype: DType, weak: bool, span: Span | None) -> V
         return call("mul", (base, base), span)
     if exponent == 0.5 and dtype.is_float:
         return call("sqrt", (base,), span)
-    if exponent == -1 and dtype.is_float:
+    if exponent == -1 and (dtype.is_float or dtype.is_complex):
         return call("truediv", (convert(make_literal(1.0), dtype), base), span)
     return call("pow", (base, power), span)
 

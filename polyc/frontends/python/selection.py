@@ -78,6 +78,8 @@ def _make_statements(
         if previous is not None and draft.writes_part:
             message = f"{op} cannot assign a part of {target.name}, which is assigned above"
             raise Fault(_CODE, message, f"assign another name, and copy it to the part of {target.name}")
+    if value.dtype.is_complex:
+        raise Fault("type-complex", "complex numbers have no order", f"compare a part, or the size: {op}(abs(z[i]))")
     dtype = compared_type(value.dtype)
     kept = value.dtype
     best = f"{scope.next_version(targets[-1].name)}.best"

@@ -182,6 +182,8 @@ def _make_statement(
     joins = not accumulates and _joins_version(previous, draft, target.name, scope)
     if not joins and not _check_own_reads(value, target, previous, scope):
         return None
+    if op in ("max", "min") and value.dtype.is_complex:
+        raise Fault("type-complex", f"complex numbers have no {op}", f"reduce a part, or the size: {op}(abs(z[i]))")
     if op in ("or", "and"):
         value = _as_logic(value, reducer)
     elif op is not None and value.dtype == BOOL:  # NumPy's sum counts, its max is 'any'

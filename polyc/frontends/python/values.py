@@ -14,13 +14,13 @@ from functools import reduce
 import numpy as np
 
 from polyc.diagnostics import Span
-from polyc.ir.expr import OPERATORS, Call, Cast, Const, Expr
-from polyc.ir.types import BOOL, F32, F64, I64, DType, promote_types
+from polyc.ir.expr import COMPLEX_OPERATORS, Call, Cast, Const, Expr, result_type
+from polyc.ir.types import BOOL, C64, C128, F32, F64, I64, DType, promote_types
 
 MAX_NODES = 20_000
 """Nodes of one expression: operators such as ``sign`` repeat their operand, so nesting them can grow without bound."""
 
-_KIND_ORDER = {"b": 0, "u": 1, "i": 1, "f": 2}
+_KIND_ORDER = {"b": 0, "u": 1, "i": 1, "f": 2, "c": 3}
 
 
 class Fault(Exception):
@@ -50,8 +50,11 @@ POISON = Value(Const(0), I64, True, 0)
 """Stands for an expression whose error is already reported; compared by identity."""
 
 
-def make_literal(number: int | float | bool, span: Span | None = None) -> Value:
-    """A weak constant: a Python bool, int or float."""
+def make_literal(number: int | float | bool | complex, span: Span | None = None) -> Value:
+    """A weak constant: a Python bool, int, float or complex."""
+    if isinstance(number, complex):
+        parts = (Const(number.real, F64, span), Const(number.imag, F64, span))
+        return Value(Call("complex", parts, span), C128, True, 3)
     dtype = BOOL if isinstance(number, bool) else I64 if isinstance(number, int) else F64
     return Value(Const(number, dtype, span), dtype, weak=True)
 
@@ -60,8 +63,11 @@ def convert(value: Value, dtype: DType, span: Span | None = None) -> Value:
     """`value` as a strong value of `dtype`; a literal that does not fit is an error, as in NumPy 2."""
     if value.dtype == dtype and not (value.weak and isinstance(value.expr, Const)):
         return replace(value, weak=False)
+    if value.dtype.is_complex and not dtype.is_complex:
+        message = f"a complex number is needed as {dtype} here"
+        raise Fault("type-complex", message, "take a part of it, or its size: z.real, z.imag, abs(z)")
     number = value.constant
-    if number is not None and not (isinstance(number, float) and not dtype.is_float):
+    if number is not None and not (isinstance(number, float) and not (dtype.is_float or dtype.is_complex)):
         return Value(Const(_fit_literal(number, dtype), dtype, value.expr.span), dtype)
     return Value(Cast(value.expr, dtype, span or value.expr.span), dtype, False, value.n_nodes + 1)
 
@@ -72,7 +78,7 @@ def convert_weakly(value: Value, dtype: DType) -> Value:
 
 
 def _fit_literal(number: int | float | bool, dtype: DType) -> int | float | bool:
-    if dtype.is_float:
+    if dtype.is_float or dtype.is_complex:
         try:
             return float(number)
         except OverflowError:
@@ -97,13 +103,13 @@ def common_type(values: tuple[Value, ...]) -> tuple[DType, bool]:
         return weak, True
     dtype = reduce(promote_types, strong)
     if weak is not None and _KIND_ORDER[weak.kind] > _KIND_ORDER[dtype.kind]:
-        dtype = weak
+        dtype = C64 if weak.is_complex and dtype.is_float and dtype.bits <= 32 else weak
     return dtype, False
 
 
 def float_type(dtype: DType) -> DType:
     """Element type of a floating-point function of `dtype`."""
-    return dtype if dtype.is_float else F32 if dtype.bits <= 16 else F64
+    return dtype if dtype.is_float or dtype.is_complex else F32 if dtype.bits <= 16 else F64
 
 
 def unify(values: tuple[Value, ...], dtype: DType | None = None, weak: bool | None = None) -> tuple[Value, ...]:
@@ -117,7 +123,10 @@ def unify(values: tuple[Value, ...], dtype: DType | None = None, weak: bool | No
 
 def call(op: str, args: tuple[Value, ...], span: Span | None = None) -> Value:
     """An IR operator on operands that already have one element type."""
-    dtype = BOOL if OPERATORS[op].result == "bool" else args[0].dtype
+    dtype = result_type(op, args[0].dtype)
+    if args[0].dtype.is_complex and op not in COMPLEX_OPERATORS:
+        message = f"{op} is not defined for complex numbers"
+        raise Fault("type-complex", message, "they have + - * / == !=, exp, conj, abs, and parts: z.real, z.imag")
     n_nodes = 1 + sum(a.n_nodes for a in args)
     check_size(n_nodes)
     return Value(Call(op, tuple(a.expr for a in args), span), dtype, all(a.weak for a in args), n_nodes)

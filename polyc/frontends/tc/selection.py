@@ -94,6 +94,10 @@ def _build_parts(d: Definition, s: SyntaxSelection) -> _Parts | None:
         return None
     if d.reporter.n_errors > errors_before:
         return None
+    if value.dtype.is_complex:
+        help = f"compare a part of them, or their size: {s.op} fabs(z(i))"
+        d.reporter.error("type-complex", f"complex numbers have no order, so there is no {s.op}", s.value.span, help)
+        return None
     dtype = compared_type(value.dtype)
     return _Parts(convert_expr(value.expr, value.dtype, dtype), dtype, plain, others, tuple(where))
 

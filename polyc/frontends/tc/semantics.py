@@ -296,6 +296,10 @@ def _choose_type(
         report_narrowing(scope, value.dtype, dtype, s.value.span)
     if op in ("add", "mul") and not check_arithmetic(scope, dtype, s.value.span):
         return None
+    if op in ("max", "min") and dtype.is_complex:
+        help = "reduce a part of them, or their size: max=! fabs(z(i))"
+        d.reporter.error("type-complex", f"complex numbers have no order, so there is no {s.op}", s.value.span, help)
+        return None
     if op in ("and", "or") and dtype != BOOL:
         message = f"{s.op} reduces booleans but found {spell_type(dtype)}"
         d.reporter.error("type-not-boolean", message, s.value.span, "compare with something, as in (x != 0)")

@@ -8,7 +8,7 @@ import numpy as np
 
 from polyc.ir.expr import Cast, Const, Expr
 from polyc.ir.halves import narrow, widen
-from polyc.ir.types import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
+from polyc.ir.types import BF16, BOOL, C64, C128, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64, DType
 
 TYPE_NAMES: dict[str, DType] = {
     "bool": BOOL,
@@ -24,6 +24,8 @@ TYPE_NAMES: dict[str, DType] = {
     "bfloat16": BF16,
     "float32": F32,
     "float64": F64,
+    "complex64": C64,
+    "complex128": C128,
     "float": F32,
     "double": F64,
 }
@@ -35,6 +37,8 @@ _SPELLING = {
     BF16: "bfloat16",
     F32: "float32",
     F64: "float64",
+    C64: "complex64",
+    C128: "complex128",
     **{t: f"int{t.bits}" for t in (I8, I16, I32, I64)},
     **{t: f"uint{t.bits}" for t in (U8, U16, U32, U64)},
 }
@@ -50,12 +54,15 @@ def spell_type(dtype: DType) -> str:
 def promote_types(a: DType, b: DType) -> DType:
     """Common type: float beats integer, the wider float wins, mixed signedness gives the signed type of the wider width.
 
-    A bool takes the other type.  float16 and bfloat16 meet each other, and integers of more than 8 bits, in float32.
+    A complex number has the common type of the parts.  A bool takes the other type.  float16 and bfloat16 meet each other, and
+    integers of more than 8 bits, in float32.
     """
     if a == b or b.kind == "b":
         return a
     if a.kind == "b":
         return b
+    if a.is_complex or b.is_complex:
+        return C128 if promote_types(a.part, b.part) == F64 else C64
     if a.is_float != b.is_float:
         real, whole = (a, b) if a.is_float else (b, a)
         return F32 if real.is_storage and whole.bits > 8 else real
@@ -68,7 +75,7 @@ def promote_types(a: DType, b: DType) -> DType:
 
 def is_narrower(target: DType, value: DType) -> bool:
     """Whether storing `value` into `target` may lose what promotion would keep.  Integers go into every float."""
-    if target.is_float and not value.is_float:
+    if target.is_float and not value.is_float and not value.is_complex:
         return False
     return promote_types(target, value) != target
 

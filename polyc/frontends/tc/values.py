@@ -22,7 +22,21 @@ from polyc.frontends.tc.types import (
     promote_types,
     spell_type,
 )
-from polyc.ir.expr import PAD_MODES, Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, identity_of
+from polyc.ir.expr import (
+    COMPLEX_OPERATORS,
+    PAD_MODES,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Pad,
+    Read,
+    Select,
+    Size,
+    identity_of,
+    result_type,
+)
 from polyc.ir.halves import narrow, widen
 from polyc.ir.types import BF16, BOOL, F16, F32, F64, I32, I64, DType
 
@@ -139,6 +153,8 @@ def _build_apply(scope: Scope, syntax: Apply) -> Typed | None:
         if not _check_arity(scope, syntax, 2):
             return None
         operands = _promote_operands([build_value(scope, arg) for arg in syntax.args])
+        if operands is not None and not _check_real(scope, name, operands[1], syntax.span):
+            return None
         return None if operands is None else Typed(Call(name, operands[0], syntax.span), operands[1])
     if name in scope.left or name in scope.lets or name in scope.sizes:
         _report_tensor_expected(scope, syntax, "index" if name in scope.left else "let" if name in scope.lets else "size")
@@ -149,6 +165,8 @@ def _build_apply(scope: Scope, syntax: Apply) -> Typed | None:
         return None if read is None or dtype is None else Typed(read, dtype)
     if name == "pad" and name not in scope.definition_tensors:
         return _build_pad(scope, syntax)
+    if name in _OF_COMPLEX and name not in scope.definition_tensors:
+        return _build_of_complex(scope, syntax)
     if name in BUILTIN_ARITY:
         return _build_builtin(scope, syntax)
     scope.report_undefined(name, syntax.name_span)
@@ -213,6 +231,34 @@ def report_narrowing(scope: Scope, found: DType, target: DType, span: Span) -> N
     scope.reporter.error("type-narrowing", message, span, f"convert explicitly: {spell_type(target)}(…)")
 
 
+def _check_real(scope: Scope, name: str, dtype: DType, span: Span) -> bool:
+    if not dtype.is_complex:
+        return True
+    help = "they have + - * / == !=, exp, conj, and fabs, real and imag, which are real"
+    scope.reporter.error("type-complex", f"{name} is not defined for complex numbers", span, help)
+    return False
+
+
+_OF_COMPLEX = {"conj": 1, "real": 1, "imag": 1, "complex": 2}
+"""Functions by number of arguments; tensors may have these names, too."""
+
+
+def _build_of_complex(scope: Scope, syntax: Apply) -> Typed | None:
+    name = syntax.name
+    args = [build_value(scope, arg) for arg in syntax.args]
+    if not _check_arity(scope, syntax, _OF_COMPLEX[name]):
+        return None
+    if name == "complex":
+        operands = _promote_operands(args, F32)
+        if operands is None or not _check_real(scope, name, operands[1], syntax.span):
+            return None
+        return Typed(Call(name, operands[0], syntax.span), result_type(name, operands[1]))
+    inner = args[0]
+    if inner is None or inner.dtype.is_complex:
+        return None if inner is None else Typed(Call(name, (inner.expr,), syntax.span), result_type(name, inner.dtype))
+    return inner if name != "imag" else Typed(identity_of("add", inner.dtype), inner.dtype)
+
+
 def _check_arity(scope: Scope, syntax: Apply, arity: int) -> bool:
     found = len(syntax.args)
     if found == arity:
@@ -238,6 +284,13 @@ def _build_builtin(scope: Scope, syntax: Apply) -> Typed | None:
         scope.reporter.error("unsupported-builtin", message, syntax.span, help)
         return None
     operands = _promote_operands(args, F32)
+    if operands is not None and operands[1].is_complex:
+        if name == "fabs":
+            parts = tuple(Call(part, operands[0], syntax.span) for part in ("real", "imag"))
+            return Typed(Call("hypot", parts, syntax.span), operands[1].part)
+        if BUILTIN_OPERATORS[name] not in COMPLEX_OPERATORS:
+            _check_real(scope, name, operands[1], syntax.span)
+            return None
     return None if operands is None else Typed(Call(BUILTIN_OPERATORS[name], operands[0], syntax.span), operands[1])
 
 
@@ -246,7 +299,7 @@ def _build_cast(scope: Scope, syntax: Convert) -> Typed | None:
     literal, sign = syntax.value, 1
     if isinstance(literal, Unary) and literal.op == "-":
         literal, sign = literal.operand, -1
-    if isinstance(literal, Number) and dtype != BOOL and (dtype.is_float or not literal.is_float):
+    if isinstance(literal, Number) and dtype != BOOL and not dtype.is_complex and (dtype.is_float or not literal.is_float):
         # The literal itself in that type: double(0.1) is the double nearest to 0.1, int64(3000000000) needs 64 bits.
         return _build_number(scope, literal, dtype, sign)
     if dtype == I64 and subscripts.is_index_expression(scope, syntax.value):
@@ -255,6 +308,8 @@ def _build_cast(scope: Scope, syntax: Convert) -> Typed | None:
     inner = build_value(scope, syntax.value)
     if inner is None:
         return None
+    if inner.dtype.is_complex and not dtype.is_complex:
+        return None if not _check_real(scope, spell_type(dtype), inner.dtype, syntax.span) else inner
     return Typed(convert_expr(inner.expr, inner.dtype, dtype), dtype)
 
 
@@ -291,9 +346,11 @@ def _build_binary(scope: Scope, syntax: Binary) -> Typed | None:
     if operands is None:
         return None
     args, dtype = operands
+    if op not in ("+", "-", "*", "/", "==", "!=") and not _check_real(scope, op, dtype, span):
+        return None
     if op in COMPARISONS:
         return Typed(Call(COMPARISONS[op], args, span), BOOL)
     if not check_arithmetic(scope, dtype, span):
         return None
-    name = "truediv" if op == "/" and dtype.is_float else ARITHMETIC[op]
+    name = "truediv" if op == "/" and (dtype.is_float or dtype.is_complex) else ARITHMETIC[op]
     return Typed(Call(name, args, span), dtype)

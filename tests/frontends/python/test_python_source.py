@@ -243,7 +243,7 @@ def test_functions_of_the_program_around_cannot_be_called():
         read_function(f)
 
 
-@pytest.mark.parametrize("annotation, marked", [("f33[N]", "f33"), ("f32[2 * QQ]", "QQ"), ("c64[N]", "c64")])
+@pytest.mark.parametrize("annotation, marked", [("f33[N]", "f33"), ("f32[2 * QQ]", "QQ"), ("f128[N]", "f128")])
 def test_carets_point_into_annotations(annotation, marked):
     found = errors_of(f"def f(X: '{annotation}'):\n    Y[i] = X[i]\n    return Y")
     span = found[0].span

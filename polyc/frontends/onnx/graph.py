@@ -1,0 +1,106 @@
+"""An ONNX graph as plain values: what is left of the protobuf once it has been read and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from polyc.diagnostics import Source, Span
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output of a graph.
+
+    `shape` has a number, a name or None (unknown) for each dimension, and is None where even the rank is unknown."""
+
+    name: str
+    type: str
+    """As onnxruntime writes it: ``tensor(float)``, ``seq(tensor(int64))``."""
+    shape: tuple[int | str | None, ...] | None
+
+    @property
+    def is_tensor(self) -> bool:
+        return self.type.startswith("tensor(")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One application of an operator.  A missing optional input or output is the empty name."""
+
+    op: str
+    domain: str
+    version: int
+    """Version of the operator set of `domain` that the model imports."""
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+    """Numbers, strings, tuples of them, NumPy arrays, and `Graph`s."""
+    name: str
+    proto: Any = field(repr=False)
+    """The NodeProto, for what onnx itself does with it."""
+    path: tuple[str, ...] = ()
+    """Names of the functions that this node was expanded from, the outermost first."""
+
+    @property
+    def label(self) -> str:
+        """What a user knows it by: its operator, and its name or first output."""
+        kind = f"{self.domain}.{self.op}" if self.domain else self.op
+        return f"{kind} {self.name or next((o for o in self.outputs if o), '')}".rstrip()
+
+    @property
+    def used_names(self) -> Iterator[str]:
+        """Values that it reads, those that its subgraphs take from outside included."""
+        yield from (n for n in self.inputs if n)
+        for value in self.attributes.values():
+            for graph in value if isinstance(value, tuple) else (value,):
+                if isinstance(graph, Graph):
+                    yield from graph.captures
+
+    @property
+    def has_subgraphs(self) -> bool:
+        values = (v for a in self.attributes.values() for v in (a if isinstance(a, tuple) else (a,)))
+        return any(isinstance(v, Graph) for v in values)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """Nodes in topological order, and the constants among their inputs."""
+
+    name: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    nodes: tuple[Node, ...]
+    constants: Mapping[str, np.ndarray]
+    """Initializers.  One that has the name of an input is its default."""
+    opsets: Mapping[str, int]
+    model: Any = field(repr=False, default=None)
+    """The ModelProto without its initializers: operator sets and functions, for what onnx itself does with nodes."""
+
+    @property
+    def captures(self) -> tuple[str, ...]:
+        """Names that it reads and does not define: those of the graph around it."""
+        known = {p.name for p in self.inputs} | self.constants.keys()
+        found: dict[str, None] = {}
+        for node in self.nodes:
+            found |= {n: None for n in node.used_names if n not in known}
+            known |= set(node.outputs)
+        found |= {p.name: None for p in self.outputs if p.name not in known}
+        return tuple(found)
+
+
+def node_span(node: Node) -> Span:
+    """The node in ONNX's textual form, as the excerpt of a diagnostic."""
+    import onnx.printer
+
+    proto = node.proto
+    if proto.ByteSize() > 1 << 14:  # a tensor or a graph in an attribute
+        inputs, outputs = ", ".join(node.inputs), ", ".join(node.outputs)
+        text = f"{outputs} = {node.op} <…> ({inputs})"
+    else:
+        text = " ".join(onnx.printer.to_text(proto).split())
+    where = f"<node {node.name or next((o for o in node.outputs if o), node.op)}>"
+    return Span(Source(text, where), 0, len(text))

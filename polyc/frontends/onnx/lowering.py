@@ -1,0 +1,127 @@
+"""A graph for inputs of given shapes → fragments (what nodes compute) and values, as far as they can be told beforehand.
+
+The shapes of all inputs are numbers here, so nearly everything that computes shapes has known contents and is folded on the
+host.  Lowering stops where a shape depends on data: in front of a node that must know the contents of a value which is only
+computed when the plan runs, and in front of one that polyc does not compile.  Whoever runs the plan computes what is wanted
+and lowers the rest, with what is known then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from polyc.frontends.onnx.builder import NeedsValue, Value
+from polyc.frontends.onnx.graph import Graph, Node
+from polyc.frontends.onnx.reference import fold_node, is_deterministic
+from polyc.frontends.onnx.registry import Unsupported
+from polyc.frontends.onnx.trace import Fragment, expand_function, trace_node
+from polyc.ir.expr import evaluate
+from polyc.ir.types import from_numpy
+
+MOST_FOLDED = 1 << 22
+"""Elements of a folded result up to which it replaces its node."""
+MAX_DEPTH = 8
+"""Functions inside of functions."""
+
+
+@dataclass(slots=True)
+class Lowered:
+    """What `lower_graph` found.  `stop` is the position of the first node that it did not take, or the number of nodes.
+
+    `wanted` is the value whose contents are missing in front of that node, `reason` why the node is not compiled."""
+
+    values: dict[str, Value]
+    fragments: list[Fragment] = field(default_factory=list)
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    """Known tensors that fragments may read: weights, tables, what was folded."""
+    stop: int = 0
+    wanted: str | None = None
+    reason: str | None = None
+
+
+def value_of(name: str, array: np.ndarray, is_literal: bool = False) -> Value | None:
+    """A tensor with known contents; None for an element type that compiled code has none for."""
+    dtype = from_numpy(array.dtype)
+    return None if dtype is None else Value(name, dtype, array.shape, array, is_literal and array.size == 1)
+
+
+def lower_graph(
+    graph: Graph, start: int, given: Mapping[str, Value], known: Mapping[str, np.ndarray], literals: Collection[str] = ()
+) -> Lowered:
+    """Lower `graph` from node `start` on.
+
+    `given` are values from outside (inputs, and what earlier nodes have computed), `known` contents that are the same in every
+    run of the plan; those named in `literals` are the same in every plan."""
+    state = Lowered(dict(given), constants=dict(known))
+    for name, array in known.items():
+        value = value_of(name, array, name in literals)
+        if value is not None:
+            state.values[name] = value
+    fixed = set(literals)
+    for position in range(start, len(graph.nodes)):
+        state.stop = position
+        if not _lower_node(graph, graph.nodes[position], state, fixed, 0):
+            return state
+    state.stop = len(graph.nodes)
+    return state
+
+
+def _lower_node(graph: Graph, node: Node, state: Lowered, fixed: set[str], depth: int) -> bool:
+    """Take one node; False where it stops the plan."""
+    names = list(node.used_names)
+    missing = [n for n in names if n not in state.values and n not in state.constants]
+    if missing:
+        state.reason = f"{missing[0]} is no tensor of numbers"
+        return False
+    arrays = [state.constants.get(n) if n else None for n in node.inputs]
+    if is_deterministic(node) and all(a is not None for a, n in zip(arrays, node.inputs, strict=True) if n):
+        found = fold_node(node, graph, arrays)
+        if all(isinstance(a, np.ndarray) and a.size <= MOST_FOLDED for a in found if a is not None):
+            is_fixed = all(n in fixed for n in names)
+            for name, array in zip(node.outputs, found, strict=True):
+                if name and array is not None:
+                    _keep(state, name, array, is_fixed, fixed)
+            return True
+    try:
+        fragment = trace_node(node, state.values)
+    except NeedsValue as need:
+        state.wanted = need.name
+        return False
+    except Unsupported as reason:
+        body = expand_function(node, state.values, graph) if depth < MAX_DEPTH else None
+        if body is None:
+            state.reason = str(reason)
+            return False
+        before = len(state.fragments)
+        for inner in body:
+            if not _lower_node(graph, inner, state, fixed, depth + 1):
+                del state.fragments[before:]
+                state.reason = state.reason or str(reason)
+                return False
+        return True
+    except KeyError as error:  # an input of a type that compiled code has none for
+        state.reason = f"{error.args[0]} is no tensor that compiled code can read"
+        return False
+    state.fragments.append(fragment)
+    for name, array in fragment.constants.items():
+        _keep(state, name, array, True, fixed)
+    for t in fragment.tensors:
+        extents = tuple(evaluate(e, {}) for e in t.shape or ())
+        state.values[t.name] = Value(t.name, t.dtype, extents)
+    for value in fragment.outputs:
+        state.values[value.name] = value
+        if value.known is not None:
+            _keep(state, value.name, value.known, True, fixed)
+    return True
+
+
+def _keep(state: Lowered, name: str, array: np.ndarray, is_fixed: bool, fixed: set[str]) -> None:
+    state.constants[name] = array
+    value = value_of(name, array, is_fixed)
+    if value is not None:
+        state.values[name] = value
+    if is_fixed:
+        fixed.add(name)

@@ -1,0 +1,91 @@
+"""What a run is given, checked against what the model declares."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic
+from polyc.frontends.onnx.element_types import numpy_type
+from polyc.frontends.onnx.graph import Port
+
+
+def check_output_names(outputs: Sequence[Port], names: Sequence[str] | None) -> list[str]:
+    """The names of the outputs that a run gives; raises ArgumentError for one that the model does not have."""
+    known = [p.name for p in outputs]
+    if names is None:
+        return known
+    if isinstance(names, str):
+        message = f"output_names is the string {names!r}"
+        raise ArgumentTypeError(Diagnostic("argument-type-onnx-outputs", message, None, f"pass a list: run([{names!r}], feed)"))
+    for name in names:
+        if name not in known:
+            message = f"the model has no output {name!r}"
+            raise ArgumentError(Diagnostic("argument-onnx-output", message, None, f"its outputs are: {', '.join(known)}"))
+    return list(names)
+
+
+def check_feed(inputs: Sequence[Port], defaults: Mapping[str, Port], feed: Mapping[str, Any]) -> dict[str, Any]:
+    """Arrays by name.  Raises ArgumentError or ArgumentTypeError, for all that is wrong at once."""
+    if not isinstance(feed, Mapping):
+        message = f"the inputs of a run are given by name, not as {type(feed).__name__}"
+        example = inputs[0].name if inputs else "x"
+        raise ArgumentTypeError(
+            Diagnostic("argument-type-onnx-feed", message, None, f"pass a dict: run(None, {{{example!r}: array}})")
+        )
+    errors: list[Diagnostic] = []
+    ports = {p.name: p for p in inputs} | dict(defaults)
+    for name in feed:
+        if name not in ports:
+            known = ", ".join(ports) or "none"
+            errors.append(
+                Diagnostic("argument-onnx-input", f"the model has no input {name!r}", None, f"its inputs are: {known}")
+            )
+    for port in inputs:
+        if port.name not in feed:
+            message = f"the input {port.name!r} ({describe_port(port)}) is missing"
+            errors.append(Diagnostic("argument-onnx-input", message, None, "give it in the dict of inputs"))
+    found: dict[str, Any] = {}
+    for name, value in feed.items():
+        if name in ports:
+            found[name] = _check_value(ports[name], value, errors)
+    if errors:
+        is_type = all(e.code == "argument-type-onnx-input" for e in errors)
+        raise (ArgumentTypeError if is_type else ArgumentError)(*errors)
+    return found
+
+
+def _check_value(port: Port, value: Any, errors: list[Diagnostic]) -> Any:
+    if not port.is_tensor:
+        return value
+    try:
+        array = value if isinstance(value, np.ndarray) else np.asarray(value)
+    except ValueError as error:
+        errors.append(Diagnostic("argument-type-onnx-input", f"the input {port.name!r} is no array: {error}", None, None))
+        return None
+    wanted = numpy_type(port.type)
+    if wanted is not None and array.dtype != wanted:
+        message = f"the input {port.name!r} has element type {array.dtype}, but the model declares {wanted}"
+        errors.append(Diagnostic("argument-type-onnx-input", message, None, f"convert it: x.astype(np.{wanted})"))
+        return array
+    if port.shape is None:
+        return array
+    if array.ndim != len(port.shape):
+        message = f"the input {port.name!r} has shape {array.shape}, but the model declares {describe_port(port)}"
+        errors.append(Diagnostic("argument-onnx-shape", message, None, f"give it {len(port.shape)} dimensions"))
+        return array
+    for d, (n, declared) in enumerate(zip(array.shape, port.shape, strict=True)):
+        if isinstance(declared, int) and n != declared:
+            message = f"dimension {d} of the input {port.name!r} is {n}, but the model declares {declared}"
+            errors.append(Diagnostic("argument-onnx-shape", message, None, f"the whole shape is {describe_port(port)}"))
+    return array
+
+
+def describe_port(port: Port) -> str:
+    """``float[n, 3, 224, 224]``."""
+    kind = port.type.removeprefix("tensor(").removesuffix(")") if port.is_tensor else port.type
+    if port.shape is None:
+        return kind
+    return f"{kind}[{', '.join('?' if d is None else str(d) for d in port.shape)}]"

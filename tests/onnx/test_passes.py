@@ -1,0 +1,291 @@
+"""Passes over graphs: what they leave, and that it computes the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from polyc.frontends.onnx.graph import Graph
+from polyc.frontends.onnx.model import read_model
+from polyc.frontends.onnx.passes import PASSES, simplify
+
+
+def build(text_nodes, inputs, outputs, constants=None, opset=17, types=None):
+    """A model from nodes, inputs and outputs by name and rank, and constants."""
+    value = lambda n, rank: helper.make_tensor_value_info(n, (types or {}).get(n, TensorProto.FLOAT), [None] * rank)  # noqa: E731
+    graph = helper.make_graph(
+        text_nodes,
+        "g",
+        [value(n, r) for n, r in inputs.items()],
+        [value(n, r) for n, r in outputs.items()],
+        [numpy_helper.from_array(np.asarray(a), n) for n, a in (constants or {}).items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+
+
+def as_model(graph: Graph, like: onnx.ModelProto) -> onnx.ModelProto:
+    """The graph that passes have changed, as a model again."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(like)
+    del proto.graph.node[:]
+    proto.graph.node.extend(n.proto for n in graph.nodes)
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend(numpy_helper.from_array(a, n) for n, a in graph.constants.items())
+    onnx.checker.check_model(proto)
+    return proto
+
+
+def check(model, feed, graph=None, tolerance=1e-5):
+    """Simplify; the result computes what the model computes.  The operators that are left."""
+    graph = simplify(read_model(model)) if graph is None else graph
+    expected = ReferenceEvaluator(model).run(None, feed)
+    found = ReferenceEvaluator(as_model(graph, model)).run(None, feed)
+    for e, f in zip(expected, found, strict=True):
+        assert e.shape == f.shape and e.dtype == f.dtype
+        np.testing.assert_allclose(f, e, rtol=tolerance, atol=tolerance)
+    for node in graph.nodes:  # the copies agree with what onnx runs
+        assert node.inputs == tuple(node.proto.input) and node.outputs == tuple(node.proto.output)
+        assert node.op == node.proto.op_type and set(node.attributes) == {a.name for a in node.proto.attribute}
+    return Counter(n.op for n in graph.nodes)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def normal(rng, *shape):
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def normalisation(rng, channels, x="h", y="y"):
+    names = ["gamma", "beta", "mean", "variance"]
+    values = {n: normal(rng, channels) for n in names}
+    values["variance"] = np.abs(values["variance"]) + np.float32(0.5)
+    return helper.make_node("BatchNormalization", [x, *names], [y], epsilon=1e-3), values
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("group", [1, 2])
+def test_a_normalisation_behind_a_convolution_goes_into_its_weights(rng, with_bias, group):
+    bn, values = normalisation(rng, 6)
+    values |= {"w": normal(rng, 6, 4 // group, 3, 3), "b": normal(rng, 6)}
+    conv = helper.make_node("Conv", ["x", "w", *(["b"] if with_bias else [])], ["h"], group=group)
+    model = build([conv, bn], {"x": 4}, {"y": 4}, values)
+    assert check(model, {"x": normal(rng, 2, 4, 7, 8)}) == {"Conv": 1}
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_a_normalisation_behind_a_transposed_convolution_goes_into_its_weights(rng, group):
+    bn, values = normalisation(rng, 6)
+    x = normal(rng, 2, 4, 5, 4)
+    conv = helper.make_node("ConvTranspose", ["x", "w"], ["h"], group=group, strides=[2, 2])
+    model = build([conv, bn], {"x": 4}, {"y": 4}, values | {"w": normal(rng, 4, 6 // group, 2, 2)})
+    graph = simplify(read_model(model))
+    (node,) = graph.nodes
+    # onnx's reference has no groups here: each is computed alone.
+    alone = build([helper.make_node("ConvTranspose", ["x", "w"], ["h"], strides=[2, 2])], {"x": 4, "w": 4}, {"h": 4})
+
+    def run(weights):
+        parts = zip(np.split(x, group, 1), np.split(weights, group), strict=True)
+        return np.concatenate([ReferenceEvaluator(alone).run(None, {"x": a, "w": w})[0] for a, w in parts], 1)
+
+    original = read_model(model).constants
+    expected = ReferenceEvaluator(build([bn], {"h": 4}, {"y": 4}, values)).run(None, {"h": run(original["w"])})[0]
+    bias = graph.constants[node.inputs[2]][:, None, None]
+    np.testing.assert_allclose(run(graph.constants[node.inputs[1]]) + bias, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_factors_and_shifts_behind_a_product_go_into_its_weights(rng, transposed):
+    w = normal(rng, 5, 3) if transposed else normal(rng, 3, 5)
+    nodes = [
+        helper.make_node("Gemm", ["x", "w", "b"], ["h"], transB=transposed, alpha=0.5, beta=2.0),
+        helper.make_node("Mul", ["s", "h"], ["i"]),
+        helper.make_node("Sub", ["i", "t"], ["j"]),
+        helper.make_node("Div", ["j", "d"], ["y"]),
+    ]
+    constants = {"w": w, "b": normal(rng, 1, 5), "s": normal(rng, 5), "t": normal(rng, 1, 5), "d": np.float32(4)}
+    assert check(build(nodes, {"x": 2}, {"y": 2}, constants), {"x": normal(rng, 4, 3)}) == {"Gemm": 1}
+
+
+@pytest.mark.parametrize(
+    "constant",
+    [np.ones((7, 8), np.float32), np.ones((6, 1, 8), np.float32), np.ones((3, 1, 1, 1, 1), np.float32), np.ones(8, np.float32)],
+)
+def test_a_factor_that_differs_inside_of_channels_stays(rng, constant):
+    nodes = [helper.make_node("Conv", ["x", "w"], ["h"], pads=[1] * 4), helper.make_node("Mul", ["h", "s"], ["y"])]
+    model = build(nodes, {"x": 4}, {"y": max(4, constant.ndim)}, {"w": normal(rng, 6, 4, 3, 3), "s": constant})
+    assert check(model, {"x": normal(rng, 2, 4, 7, 8)})["Mul"] == 1
+
+
+def test_a_layer_that_two_read_keeps_its_weights(rng):
+    bn, values = normalisation(rng, 6)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["h"]), bn, helper.make_node("Relu", ["h"], ["z"])]
+    model = build(nodes, {"x": 4}, {"y": 4, "z": 4}, values | {"w": normal(rng, 6, 4, 3, 3)})
+    assert check(model, {"x": normal(rng, 1, 4, 5, 5)})["BatchNormalization"] == 1
+
+
+def test_a_zero_divisor_stays_where_it_is(rng):
+    nodes = [helper.make_node("Conv", ["x", "w"], ["h"]), helper.make_node("Div", ["h", "z"], ["y"])]
+    model = build(nodes, {"x": 3}, {"y": 3}, {"w": normal(rng, 2, 1, 1), "z": np.float32(0)})
+    assert Counter(n.op for n in simplify(read_model(model)).nodes)["Div"] == 1
+
+
+@pytest.mark.parametrize("opset", [9, 17])
+def test_zeros_around_an_image_go_into_the_convolution(rng, opset):
+    pads = [0, 0, 1, 2, 0, 0, 0, 1]
+    pad = helper.make_node("Pad", ["x"], ["p"], pads=pads) if opset < 11 else helper.make_node("Pad", ["x", "n"], ["p"])
+    conv = helper.make_node("Conv", ["p", "w"], ["y"], pads=[1, 0, 0, 1], strides=[2, 1])
+    constants = {"w": normal(rng, 3, 2, 3, 3)} | ({"n": np.array(pads)} if opset >= 11 else {})
+    assert check(build([pad, conv], {"x": 4}, {"y": 4}, constants, opset), {"x": normal(rng, 1, 2, 8, 9)}) == {"Conv": 1}
+
+
+@pytest.mark.parametrize(
+    "pads, mode, value",
+    [
+        ([0, 1, 0, 0, 0, 0, 0, 0], "constant", 0.0),
+        ([0, 0, 1, 1, 0, 0, 1, 1], "edge", 0.0),
+        ([0, 0, 1, 1, 0, 0, 1, 1], "constant", 1.0),
+        ([0, 0, -1, 1, 0, 0, 1, 1], "constant", 0.0),
+    ],
+)
+def test_other_padding_stays(rng, pads, mode, value):
+    nodes = [helper.make_node("Pad", ["x", "n", "v"], ["p"], mode=mode), helper.make_node("Conv", ["p", "w"], ["y"])]
+    channels = 2 + pads[1]
+    constants = {"w": normal(rng, 3, channels, 3, 3), "n": np.array(pads), "v": np.float32(value)}
+    assert [n.op for n in simplify(read_model(build(nodes, {"x": 4}, {"y": 4}, constants))).nodes] == ["Pad", "Conv"]
+
+
+def test_transposes_meet_behind_pointwise_nodes(rng):
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["a"], perm=[0, 3, 1, 2]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        helper.make_node("Mul", ["b", "s"], ["c"]),
+        helper.make_node("Add", ["t", "c"], ["d"]),
+        helper.make_node("Pow", ["d", "two"], ["e"]),
+        helper.make_node("Transpose", ["e"], ["y"], perm=[0, 2, 3, 1]),
+    ]
+    constants = {"s": normal(rng, 5, 1, 1), "t": normal(rng, 4), "two": np.float32(2)}
+    found = check(build(nodes, {"x": 4}, {"y": 4}, constants), {"x": normal(rng, 2, 3, 4, 5)})
+    assert found["Transpose"] == 0
+
+
+def test_a_transposed_sum_of_two_is_turned_once(rng):
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["a"], perm=[1, 2, 0]),
+        helper.make_node("Transpose", ["z"], ["b"], perm=[1, 2, 0]),
+        helper.make_node("Add", ["a", "b"], ["c"]),
+        helper.make_node("Softmax", ["c"], ["y"], axis=1),
+    ]
+    found = check(build(nodes, {"x": 3, "z": 3}, {"y": 3}), {n: normal(rng, 2, 3, 4) for n in "xz"})
+    assert found == {"Add": 1, "Transpose": 1, "Softmax": 1}
+
+
+def test_outputs_that_are_transposed_stay(rng):
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["y"], perm=[1, 0]),
+        helper.make_node("Transpose", ["y"], ["z"], perm=[1, 0]),
+        helper.make_node("Relu", ["y"], ["r"]),
+    ]
+    check(build(nodes, {"x": 2}, {"y": 2, "z": 2, "r": 2}), {"x": normal(rng, 2, 3)})
+
+
+def test_transposes_of_different_kinds_are_made(rng):
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["a"], perm=[1, 0]),
+        helper.make_node("Add", ["a", "x"], ["y"]),
+        helper.make_node("Add", ["a", "z"], ["w"]),
+    ]
+    found = check(build(nodes, {"x": 2, "z": 1}, {"y": 2, "w": 2}), {"x": normal(rng, 3, 3), "z": normal(rng, 3)})
+    assert found["Transpose"] == 1
+
+
+def test_what_changes_nothing_goes(rng):
+    nodes = [
+        helper.make_node("Identity", ["x"], ["a"]),
+        helper.make_node("Dropout", ["a"], ["b"]),
+        helper.make_node("Transpose", ["b"], ["c"], perm=[0, 1]),
+        helper.make_node("Pad", ["c", "zero"], ["d"]),
+        helper.make_node("Sum", ["d"], ["e"]),
+        helper.make_node("Constant", [], ["k"], value=numpy_helper.from_array(np.float32(2))),
+        helper.make_node("Mul", ["e", "k"], ["y"]),
+    ]
+    model = build(nodes, {"x": 2}, {"y": 2}, {"zero": np.zeros(4, np.int64)})
+    assert check(model, {"x": normal(rng, 3, 4)}) == {"Mul": 1}
+
+
+def test_an_output_that_is_an_input_stays(rng):
+    model = build([helper.make_node("Identity", ["x"], ["y"])], {"x": 1}, {"y": 1})
+    assert check(model, {"x": normal(rng, 3)}) == {"Identity": 1}
+
+
+def test_a_dropout_that_trains_stays(rng):
+    constants = {"ratio": np.float32(0.5), "training": np.array(True)}
+    model = build([helper.make_node("Dropout", ["x", "ratio", "training"], ["d"]), helper.make_node("Relu", ["d"], ["y"])],
+                  {"x": 1}, {"y": 1}, constants)  # fmt: skip
+    assert Counter(n.op for n in simplify(read_model(model)).nodes) == {"Dropout": 1, "Relu": 1}
+
+
+def test_equal_nodes_and_constants_are_computed_once(rng):
+    nodes = [
+        helper.make_node("Add", ["x", "k1"], ["a"]),
+        helper.make_node("Add", ["x", "k2"], ["b"]),
+        helper.make_node("Exp", ["a"], ["c"]),
+        helper.make_node("Exp", ["b"], ["d"]),
+        helper.make_node("LeakyRelu", ["a"], ["e"], alpha=0.1),
+        helper.make_node("LeakyRelu", ["b"], ["f"], alpha=0.2),
+        helper.make_node("Sum", ["c", "d", "e", "f"], ["y"]),
+    ]
+    model = build(nodes, {"x": 1}, {"y": 1}, {"k1": np.float32(3), "k2": np.float32(3)})
+    assert check(model, {"x": normal(rng, 3)}) == {"Add": 1, "Exp": 1, "LeakyRelu": 2, "Sum": 1}
+
+
+def test_random_numbers_are_not_shared():
+    nodes = [helper.make_node("RandomNormal", [], [n], shape=[3]) for n in "ab"] + [helper.make_node("Sub", ["a", "b"], ["y"])]
+    assert len(simplify(read_model(build(nodes, {}, {"y": 1}))).nodes) == 3
+
+
+def test_what_nothing_reads_goes(rng):
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Add", ["x", "k"], ["z"])]
+    graph = simplify(read_model(build(nodes, {"x": 1}, {"y": 1}, {"k": np.float32(1)})))
+    assert [n.op for n in graph.nodes] == ["Relu"] and not graph.constants
+
+
+def test_what_subgraphs_read_keeps_its_name(rng):
+    value = lambda n, t: helper.make_tensor_value_info(n, t, None)  # noqa: E731
+    then = helper.make_graph([helper.make_node("Exp", ["b"], ["o"])], "then", [], [value("o", TensorProto.FLOAT)])
+    other = helper.make_graph([helper.make_node("Neg", ["d"], ["o"])], "else", [], [value("o", TensorProto.FLOAT)])
+    nodes = [
+        helper.make_node("Identity", ["x"], ["a"]),
+        helper.make_node("Identity", ["a"], ["b"]),
+        helper.make_node("Transpose", ["x"], ["c"], perm=[1, 0]),
+        helper.make_node("Transpose", ["c"], ["d"], perm=[1, 0]),
+        helper.make_node("If", ["p"], ["y"], then_branch=then, else_branch=other),
+    ]
+    model = build(nodes, {"x": 2, "p": 0}, {"y": 2}, types={"p": TensorProto.BOOL})
+    for flag in (True, False):
+        check(model, {"x": normal(rng, 3, 3), "p": np.array(flag)})
+
+
+@pytest.mark.parametrize("run", PASSES, ids=lambda f: f.__name__)
+def test_each_pass_alone_keeps_the_result(rng, run):
+    bn, values = normalisation(rng, 6)
+    nodes = [
+        helper.make_node("Identity", ["x"], ["i"]),
+        helper.make_node("Pad", ["i", "n"], ["p"]),
+        helper.make_node("Conv", ["p", "w"], ["h"]),
+        bn,
+        helper.make_node("Transpose", ["y"], ["t"], perm=[0, 2, 3, 1]),
+        helper.make_node("Relu", ["t"], ["r"]),
+        helper.make_node("Transpose", ["r"], ["z"], perm=[0, 3, 1, 2]),
+        helper.make_node("Exp", ["y"], ["dead"]),
+    ]
+    values |= {"w": normal(rng, 6, 4, 3, 3), "n": np.array([0, 0, 1, 1, 0, 0, 1, 1])}
+    model = build(nodes, {"x": 4}, {"z": 4}, values)
+    check(model, {"x": normal(rng, 2, 4, 5, 6)}, run(read_model(model)))

@@ -1,0 +1,127 @@
+"""Many programs at once: the same kernels from workers, from the cache and from here; what goes wrong in a worker."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+
+from polyc import driver, jobs, recall
+from polyc.config import default_options
+from polyc.diagnostics import PolycError
+
+
+def make_jobs(count, text="def scale{n}(float(N) x) -> (y) {{ y(i) = x(i) * {n}.0 + {n}.5 }}", size=37):
+    programs = [driver.read_tc(text.format(n=n), "<test>")[0] for n in range(1, count + 1)]
+    return [jobs.Job(p, {"N": size}, None, default_options()) for p in programs]
+
+
+def run(compiled, size=37):
+    x = np.arange(size, dtype=np.float32)
+    return [c.compile()(x) for c in compiled]
+
+
+@pytest.fixture
+def no_debugging(monkeypatch):
+    monkeypatch.delenv("POLYC_DEBUG", raising=False)
+
+
+@pytest.fixture(params=["cache", "no cache"])
+def store(request, tmp_path, monkeypatch):
+    monkeypatch.setenv("POLYC_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("POLYC_CACHE", "1" if request.param == "cache" else "0")
+    return request.param
+
+
+def test_workers_make_the_same_kernels(no_debugging, store, monkeypatch):
+    many = make_jobs(jobs.FEWEST)
+    seen = []
+    with monkeypatch.context() as patch:  # nothing is compiled in this process
+        patch.setattr(recall, "compile_program", None)
+        compiled = jobs.compile_all(many, 2, lambda done, total: seen.append((done, total)))
+    assert seen == [(n, len(many)) for n in range(len(many) + 1)]
+    x = np.arange(37, dtype=np.float32)
+    for n, y in enumerate(run(compiled), 1):
+        np.testing.assert_allclose(y, x * n + n + 0.5, rtol=1e-6)
+    here = [recall.Request(j.program, j.sizes, j.strides, (), j.options).lower() for j in many]
+    assert [c.object_code() for c in compiled] == [c.object_code() for c in here]
+    if store == "cache":
+        with monkeypatch.context() as patch:  # the second time no process is started
+            patch.setattr(subprocess, "Popen", None)
+            assert all(isinstance(c, recall.Recalled) for c in jobs.compile_all(many, 2))
+
+
+def test_strides_sizes_and_constants_reach_the_worker(no_debugging, store, monkeypatch):
+    text = "def f{n}(float(N, K) x, float(K) w) -> (y) {{ y(i) +=! x(i, k) * (w(k) * {n}.0) }}"
+    programs = [driver.read_tc(text.format(n=n), "<test>")[0] for n in range(1, jobs.FEWEST + 1)]
+    strides = ((4, 80), None, (4,))
+    many = [jobs.Job(p, {"N": 20, "K": 5}, strides, default_options(), ("w",)) for p in programs]
+    with monkeypatch.context() as patch:
+        patch.setattr(recall, "compile_program", None)
+        compiled = jobs.compile_all(many, 2)
+    for job, c in zip(many, compiled, strict=True):
+        expected = recall.Request(job.program, job.sizes, strides, (), job.options, ("w",)).lower()
+        assert c.signature == expected.signature and c.object_code() == expected.object_code()
+        assert len(c.preparations) == len(expected.preparations)
+
+
+def test_errors_are_raised_here(no_debugging, store):
+    text = "def f{n}(float(N) x) -> (y) {{ y(i) = x(i + {n}) where i in 0:N }}"
+    with pytest.raises(PolycError):
+        jobs.compile_all(make_jobs(jobs.FEWEST, text), 2)
+
+
+def test_workers_that_die_are_done_without(no_debugging, store, monkeypatch):
+    monkeypatch.setattr(jobs, "_start", lambda: subprocess.Popen([sys.executable, "-c", "print('{'); exit(3)"],
+                                                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE))  # fmt: skip
+    compiled = jobs.compile_all(make_jobs(jobs.FEWEST), 2)
+    assert len(run(compiled)) == jobs.FEWEST
+
+
+def test_what_progress_raises_ends_everything(no_debugging, store):
+    def stop(done, total):
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        jobs.compile_all(make_jobs(jobs.FEWEST), 2, stop)
+
+
+def test_a_worker_does_not_import_the_users_script(no_debugging, tmp_path, monkeypatch):
+    # Neither a script without a main guard nor modules beside it are run again.
+    (tmp_path / "numpy.py").write_text("raise SystemExit('the wrong numpy')")
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import sys
+            sys.path.pop(0)
+            print("begin", flush=True)
+            from polyc import driver, jobs
+            from polyc.config import default_options
+            text = "def f{n}(float(N) x) -> (y) {{ y(i) = x(i) + {n}.0 }}"
+            programs = [driver.read_tc(text.format(n=n), "<t>")[0] for n in range(jobs.FEWEST)]
+            all_jobs = [jobs.Job(p, {"N": 8}, None, default_options()) for p in programs]
+            from polyc import recall
+            recall.compile_program = None
+            print(len(jobs.compile_all(all_jobs, 2)))
+            """
+        )
+    )
+    monkeypatch.setenv("POLYC_CACHE", "0")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False)
+    assert done.stdout.split() == ["begin", str(jobs.FEWEST)], done.stderr
+
+
+def test_an_answer_that_breaks_off_is_noticed():
+    stream = io.BytesIO()
+    jobs._write(stream, {"a": 1}, b"12345")
+    stream.seek(0)
+    assert jobs._read(stream) == ({"a": 1, "bytes": 5}, b"12345")
+    for end in (3, len(stream.getvalue()) - 1):
+        with pytest.raises(EOFError):
+            jobs._read(io.BytesIO(stream.getvalue()[:end]))
