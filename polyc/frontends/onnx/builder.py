@@ -18,7 +18,7 @@ import numpy as np
 from polyc.frontends.onnx.graph import Node
 from polyc.frontends.onnx.registry import Unsupported
 from polyc.frontends.onnx.terms import Operand, Term, as_term, call, cast, constant, index
-from polyc.ir.expr import Const, Expr, Index, Pad, PadMode, Read, identity_of, int_const, walk
+from polyc.ir.expr import Cast, Const, Expr, Index, Pad, PadMode, Read, identity_of, int_const, walk
 from polyc.ir.program import Condition, RangeClause, Reduction, Statement, Tensor, Where
 from polyc.ir.types import I64, DType
 
@@ -167,7 +167,7 @@ class Builder:
         be affine in the indices."""
         target = self._declare(shape, dtype)
         left, right = self._indices("i", len(shape)), self._indices("r", len(over))
-        start: Expr = identity_of(op, dtype)
+        start: Expr = self._narrow(Term(identity_of(op, dtype.computed), dtype.computed), dtype)
         if init is not None:
             start = self._narrow(as_term(init(*(index(n) for n in left)), dtype), dtype)
         value = self._body(body, (*left, *right), dtype)
@@ -254,7 +254,7 @@ class Builder:
 
         dtype = from_numpy(contents.dtype)
         assert dtype is not None, f"no element type {contents.dtype}"
-        contents = np.ascontiguousarray(contents)
+        contents = np.asarray(contents, order="C")
         name = self._name()
         self.constants[name] = contents
         return Value(name, dtype, contents.shape, contents, contents.size <= MAX_LITERAL)
@@ -328,7 +328,7 @@ class Builder:
         """The expression of a term that is stored as `dtype`."""
         if term.dtype != dtype.computed:
             raise TypeError(f"a value of type {term.dtype} is stored to {dtype}")
-        return term.expr
+        return Cast(term.expr, dtype) if dtype.is_storage else term.expr
 
     def _assign(
         self,
