@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from polyc.frontends.onnx.builder import Value
+from polyc.frontends.onnx.squeeze import drop_unit_dimensions
 from polyc.frontends.onnx.trace import Fragment, rename_statement
 from polyc.ir.expr import Expr, int_const, reads
 from polyc.ir.program import Program, Return, Statement, Tensor
@@ -55,13 +56,15 @@ def build_cluster(
     for n, t in made.items():
         role = "output" if n in needed else "temporary"
         tensors.append(Tensor(names[n], t.dtype, t.rank, t.shape, role, names[n]))  # type: ignore[arg-type]
-    program = Program(
-        name=_name(fragments),
-        sizes=(),
-        tensors=tuple(tensors),
-        parameters=tuple(names[n] for n in (*varying, *fixed)),
-        returns=tuple(Return(names[n], names[n]) for n in results),
-        statements=tuple(rename_statement(s, names, f"S{k}") for k, s in enumerate(statements)),
+    program = drop_unit_dimensions(
+        Program(
+            name=_name(fragments),
+            sizes=(),
+            tensors=tuple(tensors),
+            parameters=tuple(names[n] for n in (*varying, *fixed)),
+            returns=tuple(Return(names[n], names[n]) for n in results),
+            statements=tuple(rename_statement(s, names, f"S{k}") for k, s in enumerate(statements)),
+        )
     )
     labels = tuple(dict.fromkeys(f.node.label for f in fragments if f.statements))
     return Cluster(program, (*varying, *fixed), tuple(results), tuple(names[n] for n in fixed), labels)
