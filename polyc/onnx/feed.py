@@ -10,6 +10,7 @@ import numpy as np
 from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic
 from polyc.frontends.onnx.element_types import numpy_type
 from polyc.frontends.onnx.graph import Port
+from polyc.runtime.arrays import overlaps
 
 
 def check_output_names(outputs: Sequence[Port], names: Sequence[str] | None) -> list[str]:
@@ -57,19 +58,53 @@ def check_feed(inputs: Sequence[Port], defaults: Mapping[str, Port], feed: Mappi
     return found
 
 
+def check_out(outputs: Sequence[Port], out: Mapping[str, np.ndarray], given: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Those arrays of `out` that kernels may write directly; raises for one that cannot be a result.
+
+    Shapes are known when the results are."""
+    known = [p.name for p in outputs]
+    direct: dict[str, np.ndarray] = {}
+    seen: list[np.ndarray] = []
+    for name, array in out.items():
+        if name not in known:
+            message = f"the model has no output {name!r}"
+            raise ArgumentError(Diagnostic("argument-onnx-output", message, None, f"its outputs are: {', '.join(known)}"))
+        problem = None
+        if not isinstance(array, np.ndarray):
+            problem = f"is no NumPy array but {type(array).__name__}"
+        elif not array.flags.writeable:
+            problem = "cannot be written to"
+        elif any(overlaps(array, other) for other in seen):
+            problem = "shares memory with another result"
+        elif any(overlaps(array, v) for v in given.values() if isinstance(v, np.ndarray)):
+            problem = "shares memory with an input"
+        if problem is not None:
+            message = f"out[{name!r}] {problem}"
+            raise ArgumentError(Diagnostic("argument-onnx-out", message, None, "give a writable array of its own"))
+        seen.append(array)
+        if array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative:
+            direct[name] = array
+    return direct
+
+
 def _check_value(port: Port, value: Any, errors: list[Diagnostic]) -> Any:
     if not port.is_tensor:
         return value
-    try:
-        array = value if isinstance(value, np.ndarray) else np.asarray(value)
-    except ValueError as error:
-        errors.append(Diagnostic("argument-type-onnx-input", f"the input {port.name!r} is no array: {error}", None, None))
-        return None
     wanted = numpy_type(port.type)
-    if wanted is not None and array.dtype != wanted:
+    try:
+        array = np.asarray(value)
+        if wanted is not None and isinstance(value, (list, tuple, bool, int, float)):
+            array = array.astype(wanted, casting="same_kind")
+    except (ValueError, TypeError, RuntimeError, BufferError) as error:
+        message = f"the input {port.name!r} is no array of {port.type}: {error}"
+        errors.append(Diagnostic("argument-type-onnx-input", message, None, "give a NumPy array"))
+        return None
+    if wanted is not None and array.dtype.newbyteorder("=") != wanted:
         message = f"the input {port.name!r} has element type {array.dtype}, but the model declares {wanted}"
         errors.append(Diagnostic("argument-type-onnx-input", message, None, f"convert it: x.astype(np.{wanted})"))
         return array
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
     if port.shape is None:
         return array
     if array.ndim != len(port.shape):

@@ -29,6 +29,7 @@ from polyc.runtime.kernel import Kernel
 from polyc.runtime.plan import Plan as CallPlan
 
 _ERROR = ctypes.c_int64 * 3
+EMPTY: Mapping[str, np.ndarray] = {}
 
 
 @dataclass(slots=True, eq=False)
@@ -59,13 +60,27 @@ class Plan:
     _memory: np.ndarray | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def run(self, given: Mapping[str, np.ndarray], profile: Callable[[Step], Any] | None = None) -> dict[str, np.ndarray]:
-        """The results by name.  Runs of one plan from several threads wait for each other."""
-        fresh = {n: memory.allocate_result(v.shape, result_type(n, v.dtype)) for n, v in self.fresh.items()}
+    def run(
+        self,
+        given: Mapping[str, np.ndarray],
+        profile: Callable[[Step], Any] | None = None,
+        n_threads: int | None = None,
+        out: Mapping[str, np.ndarray] = EMPTY,
+    ) -> dict[str, np.ndarray]:
+        """The results by name.  Runs of one plan from several threads wait for each other.
+
+        `out` may have arrays for results (contiguous, apart from all inputs): those of a result's type and shape are written
+        instead of new ones.  At most `n_threads` threads are used."""
+        fresh = {}
+        for n, v in self.fresh.items():
+            dtype, target = result_type(n, v.dtype), out.get(n)
+            is_fit = target is not None and target.shape == v.shape and target.dtype == dtype
+            fresh[n] = target if target is not None and is_fit else memory.allocate_result(v.shape, dtype)
         place = {n: data_address(a) for n, a in fresh.items()}
         for name in self.inputs:
             place[name] = data_address(given[name])
-        n_threads = threads.team_size()
+        team_size = threads.team_size()
+        n_threads = team_size if n_threads is None else min(team_size, n_threads)
         error = _ERROR()
         with self._lock:
             for step in self.steps:

@@ -187,18 +187,24 @@ def default_num_threads() -> int:
     return found or _openmp_default()
 
 
+def check_num_threads(n: int) -> None:
+    """``argument-threads`` or ``argument-type-threads`` for what is no number of threads."""
+    if isinstance(n, bool) or not isinstance(n, int):
+        raise argument_error(
+            "argument-type-threads", f"the number of threads must be an integer, not {n!r}", None, "pass an int"
+        )
+    if not 1 <= n <= _MAX_THREADS:
+        message = f"the number of threads must be between 1 and {_MAX_THREADS}, but is {n}"
+        raise argument_error("argument-threads", message, None, f"this machine has {count_cores()} cores")
+
+
 def set_num_threads(n: int | None) -> None:
     """Use up to `n` threads for each call from now on, in every Python thread; None goes back to the default.
 
     Results do not depend on it.  Limits set later with `threadpoolctl.threadpool_limits` still lower it.
     """
-    if n is not None and (isinstance(n, bool) or not isinstance(n, int)):
-        raise argument_error(
-            "argument-type-threads", f"the number of threads must be an integer, not {n!r}", None, "pass an int"
-        )
-    if n is not None and not 1 <= n <= _MAX_THREADS:
-        message = f"the number of threads must be between 1 and {_MAX_THREADS}, but is {n}"
-        raise argument_error("argument-threads", message, None, f"this machine has {count_cores()} cores")
+    if n is not None:
+        check_num_threads(n)
     with _lock:
         _read_defaults()
         _state.requested = n

@@ -1,1 +1,1 @@
-"""ONNX graphs to Programs: the one place, beside `polyc.onnx`, that imports the onnx package."""
+"""ONNX models as Programs: the only room, beside `polyc.onnx`, that knows the package onnx."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from polyc.diagnostics import Source, Span
+from polyc.diagnostics import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,10 @@ class Node:
     @property
     def label(self) -> str:
         """What a user knows it by: its operator, and its name or first output."""
+        from polyc.frontends.onnx.checks import show
+
         kind = f"{self.domain}.{self.op}" if self.domain else self.op
-        return f"{kind} {self.name or next((o for o in self.outputs if o), '')}".rstrip()
+        return show(f"{kind} {self.name or next((o for o in self.outputs if o), '')}".rstrip())
 
     @property
     def used_names(self) -> Iterator[str]:
@@ -94,13 +96,6 @@ class Graph:
 
 def node_span(node: Node) -> Span:
     """The node in ONNX's textual form, as the excerpt of a diagnostic."""
-    import onnx.printer
+    from polyc.frontends.onnx.checks import node_text
 
-    proto = node.proto
-    if proto.ByteSize() > 1 << 14:  # a tensor or a graph in an attribute
-        inputs, outputs = ", ".join(node.inputs), ", ".join(node.outputs)
-        text = f"{outputs} = {node.op} <…> ({inputs})"
-    else:
-        text = " ".join(onnx.printer.to_text(proto).split())
-    where = f"<node {node.name or next((o for o in node.outputs if o), node.op)}>"
-    return Span(Source(text, where), 0, len(text))
+    return node_text(node.proto)

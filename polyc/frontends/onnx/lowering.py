@@ -13,10 +13,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from polyc.config import debugging
+from polyc.diagnostics import PolycError
 from polyc.frontends.onnx.builder import NeedsValue, Value
+from polyc.frontends.onnx.control import expand_control
 from polyc.frontends.onnx.graph import Graph, Node
 from polyc.frontends.onnx.reference import fold_node, is_deterministic
 from polyc.frontends.onnx.registry import Unsupported
+from polyc.frontends.onnx.sizes import estimate_elements
 from polyc.frontends.onnx.trace import Fragment, expand_function, trace_node
 from polyc.ir.expr import evaluate
 from polyc.ir.types import from_numpy
@@ -77,7 +81,11 @@ def _lower_node(graph: Graph, node: Node, state: Lowered, fixed: set[str], depth
         state.reason = f"{missing[0]} is no tensor of numbers"
         return False
     arrays = [state.constants.get(n) if n else None for n in node.inputs]
-    if is_deterministic(node) and all(a is not None for a, n in zip(arrays, node.inputs, strict=True) if n):
+    if (
+        is_deterministic(node)
+        and all(a is not None for a, n in zip(arrays, node.inputs, strict=True) if n)
+        and (estimate_elements(node, arrays) or 0) <= MOST_FOLDED
+    ):
         found = fold_node(node, graph, arrays)
         if all(isinstance(a, np.ndarray) and a.size <= MOST_FOLDED for a in found if a is not None):
             is_fixed = all(n in fixed for n in names)
@@ -91,20 +99,15 @@ def _lower_node(graph: Graph, node: Node, state: Lowered, fixed: set[str], depth
         state.wanted = need.name
         return False
     except Unsupported as reason:
-        body = expand_function(node, state.values, graph) if depth < MAX_DEPTH else None
-        if body is None:
-            state.reason = str(reason)
-            return False
-        before = len(state.fragments)
-        for inner in body:
-            if not _lower_node(graph, inner, state, fixed, depth + 1):
-                del state.fragments[before:]
-                state.reason = state.reason or str(reason)
-                return False
-        return True
+        return _lower_body(graph, node, state, fixed, depth, str(reason))
+    except PolycError:
+        raise
     except KeyError as error:  # an input of a type that compiled code has none for
-        state.reason = f"{error.args[0]} is no tensor that compiled code can read"
-        return False
+        return _lower_body(graph, node, state, fixed, depth, f"{error} is no tensor that compiled code can read")
+    except Exception as error:  # what evaluates a malformed node says what is wrong with it
+        if debugging():
+            raise
+        return _lower_body(graph, node, state, fixed, depth, f"{type(error).__name__}: {error}")
     state.fragments.append(fragment)
     for name, array in fragment.constants.items():
         _keep(state, name, array, True, fixed)
@@ -116,6 +119,30 @@ def _lower_node(graph: Graph, node: Node, state: Lowered, fixed: set[str], depth
         if value.known is not None:
             _keep(state, value.name, value.known, True, fixed)
     return True
+
+
+def _lower_body(graph: Graph, node: Node, state: Lowered, fixed: set[str], depth: int, reason: str) -> bool:
+    """Take the nodes that stand for one that is no operator of polyc's: a function's body, or that of a loop or branch."""
+    body = expand_control(node, state.constants.get, lambda n: _shape(state, n))
+    if body is None and depth < MAX_DEPTH and not node.has_subgraphs:
+        body = expand_function(node, state.values, graph)
+    if body is None:
+        state.reason = reason
+        return False
+    before = len(state.fragments)
+    for inner in body:
+        if not _lower_node(graph, inner, state, fixed, depth + 1):
+            del state.fragments[before:]
+            state.reason = state.reason or reason
+            if any(state.wanted in n.outputs for n in body):  # nobody will compute it
+                state.wanted = None
+            return False
+    return True
+
+
+def _shape(state: Lowered, name: str) -> tuple[int, ...] | None:
+    value, array = state.values.get(name), state.constants.get(name)
+    return value.shape if value is not None else None if array is None else array.shape
 
 
 def _keep(state: Lowered, name: str, array: np.ndarray, is_fixed: bool, fixed: set[str]) -> None:

@@ -1,0 +1,274 @@
+"""Runs a graph for whatever shapes its inputs come in.
+
+A run goes through *segments* of the graph.  A segment is lowered, partitioned and compiled for the shapes of what it reads
+(`plan`), and ends in front of a node that polyc does not compile, or that must know contents which only a run computes.
+Loops and branches are driven by the host, their bodies are graphs with runners of their own; what is left is evaluated by
+onnx's reference implementation.  Most models are one segment.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from polyc.config import Options
+from polyc.diagnostics import Diagnostic, UnsupportedError
+from polyc.frontends.onnx.builder import Value
+from polyc.frontends.onnx.graph import Graph, Node, node_span
+from polyc.frontends.onnx.lowering import Lowered, lower_graph, value_of
+from polyc.frontends.onnx.reference import prepare_node, run_node
+from polyc.frontends.onnx.sizes import estimate_elements
+from polyc.jobs import Progress
+from polyc.onnx.iterate import is_driven, run_control
+from polyc.onnx.plan import Plan, Step, make_plan
+from polyc.onnx.weights import Weights
+from polyc.runtime import memory
+
+MAX_PLANS = 64
+"""Plans that a graph keeps; the one used longest ago goes."""
+SMALL = 1024
+"""Elements of a value up to which its contents may be part of what a plan is made for."""
+MOST_CONTENTS = 16
+"""Plans at one place that differ in contents only; beyond it, nodes that need contents are left to the reference."""
+
+Env = dict[str, Any]
+"""Values by name."""
+Watch = Callable[[Step], Any]
+"""Gives a context manager that a kernel runs in."""
+
+
+@dataclass(slots=True, eq=False)
+class Setting:
+    """What all runners of a session share."""
+
+    options: Options
+    weights: Weights
+    strict: bool = False
+    progress: Progress | None = None
+    fallbacks: dict[str, str] = field(default_factory=dict)
+    """Nodes that the reference implementation computes, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """How one run is to be done."""
+
+    n_threads: int | None = None
+    watch: Watch | None = None
+    watch_node: Callable[[Node], Any] | None = None
+    out: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """Memory for results, where a kernel writes them directly."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Segment:
+    """Nodes from `start` to `stop` for inputs of known shapes; `node` is what has to be evaluated behind them."""
+
+    plan: Plan
+    start: int
+    stop: int
+    node: Node | None
+
+
+class Runner:
+    """Runs `graph`.  `defaults` are inputs with constants for values: a run may be given others."""
+
+    def __init__(self, graph: Graph, setting: Setting, defaults: Collection[str] = ()) -> None:
+        self.graph = graph
+        self.setting = setting
+        self.defaults = frozenset(defaults)
+        self.constants = {n: a for n, a in graph.constants.items() if n not in self.defaults}
+        self._segments: OrderedDict[Any, Segment] = OrderedDict()
+        self._pinned: dict[int, set[str]] = {}
+        self._counts: dict[Any, int] = {}
+        self._evaluators: dict[int, Any] = {}
+        self._live: dict[int, tuple[str, ...]] = {}
+        self._runners: dict[int, Runner] = {}
+        self._lock = threading.RLock()
+
+    def run(self, env: Env, request: Request) -> Env:
+        """`env` with all values that the graph's outputs and later nodes need; it begins with the inputs."""
+        for name in self.defaults:
+            env.setdefault(name, self.graph.constants[name])
+        position = 0
+        while position < len(self.graph.nodes):
+            segment = self._segment(position, env)
+            plan = segment.plan
+            if plan.steps or plan.results:
+                given = {n: as_contiguous(env[n]) for n in plan.inputs}
+                env |= plan.run(given, request.watch, request.n_threads, request.out)
+            position = segment.stop
+            if segment.node is not None:
+                self._run_node(position, segment.node, env, request)
+                position += 1
+        return env
+
+    def outputs(self, env: Env) -> list[Any]:
+        """The results of a run, in order."""
+        return [env[p.name] if p.name in env else self.graph.constants[p.name] for p in self.graph.outputs]
+
+    def segments(self) -> list[Segment]:
+        """All segments that were made, of the graphs of loops and branches too."""
+        return [*self._segments.values(), *(s for r in self._runners.values() for s in r.segments())]
+
+    # --- Segments ------------------------------------------------------------------------------------------------------
+
+    def _segment(self, position: int, env: Env) -> Segment:
+        read = self._read_from(position)
+        found = self._segments.get(self._key(position, read, env))
+        if found is None:
+            with self._lock:
+                found = self._segments.get(self._key(position, read, env))  # another thread may have been here
+                if found is None:
+                    found = self._make_segment(position, env, read)
+                    self._segments[self._key(position, read, env)] = found
+                    while len(self._segments) > MAX_PLANS:
+                        self._segments.popitem(last=False)
+        return found
+
+    def _key(self, position: int, read: Sequence[str], env: Env) -> Any:
+        pinned = self._pinned.get(position, ())
+        return (position, tuple(_describe(env[n], n in pinned) for n in read if n in env))
+
+    def _make_segment(self, position: int, env: Env, read: Sequence[str]) -> Segment:
+        graph = self.graph
+        pinned = self._pinned.setdefault(position, set())
+        values = {n: v for n in read if n in env and (v := _outside(n, env[n])) is not None}
+        layout = (position, tuple(_describe(env[n], False) for n in read if n in env))
+        self._counts[layout] = count = self._counts.get(layout, 0) + 1
+        if count > MOST_CONTENTS:  # contents differ from run to run: nothing is made for them any more
+            pinned.clear()
+        while True:
+            known = self.constants | {n: env[n] for n in pinned}
+            lowered = lower_graph(graph, position, values, known, self.constants.keys())
+            more = self._contents_wanted(position, lowered, env) - pinned if count <= MOST_CONTENTS else set()
+            if not more:
+                break
+            pinned |= more
+        node = None
+        if lowered.stop < len(graph.nodes):
+            stopping = graph.nodes[lowered.stop]
+            if lowered.wanted is None or lowered.stop == position or count > MOST_CONTENTS:
+                node = stopping
+                if not is_driven(node):
+                    self._note_fallback(node, lowered.reason or f"it needs the contents of {lowered.wanted}")
+            else:
+                self._pinned.setdefault(lowered.stop, set()).add(lowered.wanted)
+        live = [n for n in self._read_from(lowered.stop) if n not in env and n in lowered.values and n not in self.constants]
+        if lowered.wanted is not None and lowered.wanted in lowered.values and lowered.wanted not in env:
+            live = list(dict.fromkeys((*live, lowered.wanted)))
+        for fragment in lowered.fragments:
+            for value in fragment.outputs:
+                memory.check_memory(f"the result of {fragment.node.label}", value.size * value.dtype.itemsize)
+        plan = make_plan(lowered, values, live, self.setting.weights, self.setting.options, progress=self.setting.progress)
+        return Segment(plan, position, lowered.stop, node)
+
+    def _contents_wanted(self, position: int, lowered: Lowered, env: Env) -> set[str]:
+        """Values from outside whose contents decide what a node must know; empty where that is computed in a run."""
+        if lowered.wanted is None:
+            return set()
+        makers = {o: n for n in self.graph.nodes[position : lowered.stop] for o in n.outputs if o}
+        found: set[str] = set()
+        seen: set[str] = set()
+        stack = [lowered.wanted]
+        while stack:
+            name = stack.pop()
+            if name in seen:
+                continue
+            seen.add(name)
+            if name in env:
+                array = env[name]
+                if not isinstance(array, np.ndarray) or array.size > SMALL:
+                    return set()
+                found.add(name)
+            elif name in makers:
+                stack += makers[name].used_names
+            elif name not in self.constants:
+                return set()
+        return found
+
+    def _read_from(self, position: int) -> tuple[str, ...]:
+        """Names that nodes from `position` on read, or that are outputs, and that none of these nodes makes."""
+        found = self._live.get(position)
+        if found is None:
+            nodes = self.graph.nodes[position:]
+            made = {o for n in nodes for o in n.outputs}
+            names = dict.fromkeys(n for node in nodes for n in node.used_names)
+            names |= dict.fromkeys(p.name for p in self.graph.outputs)
+            found = self._live[position] = tuple(n for n in names if n not in made and n not in self.constants)
+        return found
+
+    # --- Nodes that are not compiled -----------------------------------------------------------------------------------
+
+    def _note_fallback(self, node: Node, reason: str) -> None:
+        if self.setting.strict:
+            raise UnsupportedError(strict_problem(node, reason))
+        self.setting.fallbacks[node.label] = reason
+
+    def _run_node(self, position: int, node: Node, env: Env, request: Request) -> None:
+        values = {n: env[n] if n in env else self.graph.constants[n] for n in node.used_names}
+        if is_driven(node):
+            found = run_control(node, values, lambda body, given: self._run_body(body, given, request))
+        else:
+            elements = estimate_elements(node, [values.get(n) for n in node.inputs])
+            if elements is not None:
+                memory.check_memory(f"the result of {node.label}", elements)
+            evaluator = self._evaluators.get(position)
+            if evaluator is None:
+                evaluator = self._evaluators[position] = prepare_node(node, self.graph)
+            if request.watch_node is None:
+                found = run_node(evaluator, node, values)
+            else:
+                with request.watch_node(node):
+                    found = run_node(evaluator, node, values)
+        for name, value in zip(node.outputs, found, strict=False):
+            if name:
+                env[name] = value
+
+    def _run_body(self, body: Graph, given: Mapping[str, Any], request: Request) -> list[Any]:
+        """A graph of an attribute.  What it takes from around it and is a constant there is one in it."""
+        runner = self._runners.get(id(body))
+        if runner is None:
+            with self._lock:
+                runner = self._runners.get(id(body))
+                if runner is None:
+                    around = {n: self.constants[n] for n in body.captures if n in self.constants}
+                    graph = replace(body, constants={**around, **body.constants})
+                    runner = self._runners[id(body)] = Runner(graph, self.setting)
+        env = {n: v for n, v in given.items() if n not in runner.constants}
+        return runner.outputs(runner.run(env, replace(request, out={}) if request.out else request))
+
+
+def strict_problem(node: Node, reason: str) -> Diagnostic:
+    """What `strict` says of a node that is not compiled."""
+    help = "load the model without strict=True to let onnx's reference implementation compute it"
+    return Diagnostic("unsupported-onnx-strict", f"{node.label} is not compiled: {reason}", node_span(node), help)
+
+
+def as_contiguous(array: np.ndarray) -> np.ndarray:
+    """The array in C order at an address that its element type allows, in the machine's order of bytes."""
+    flags = array.flags
+    if flags.c_contiguous and flags.aligned and array.dtype.isnative:
+        return array
+    return np.require(array, array.dtype.newbyteorder("="), ("C", "A"))
+
+
+def _outside(name: str, value: Any) -> Value | None:
+    """A value from outside as compiled code sees it; None for what it cannot read."""
+    if not isinstance(value, np.ndarray):
+        return None
+    found = value_of(name, value)
+    return None if found is None else Value(name, found.dtype, found.shape)
+
+
+def _describe(value: Any, with_contents: bool) -> Any:
+    """The part of a plan's key that one value is."""
+    if not isinstance(value, np.ndarray):
+        return type(value).__name__
+    key = (value.dtype, value.shape)
+    return (*key, value.tobytes()) if with_contents else key

@@ -1,0 +1,259 @@
+"""Sessions: inputs and outputs by name, memory of the caller's, and what is refused."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import polyc.onnx
+from polyc.diagnostics import PolycError
+
+FLOAT, INT, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+
+def model(nodes, inputs, outputs, initializers=(), opset=17):
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(n, t, s) for n, t, s in inputs],
+        [helper.make_tensor_value_info(n, t, s) for n, t, s in outputs],
+        list(initializers),
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+
+
+def residual():
+    nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Add", ["a", "x"], ["y"])]
+    return model(nodes, [("x", FLOAT, ["n", 4])], [("y", FLOAT, ["n", 4]), ("a", FLOAT, ["n", 4])])
+
+
+X = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
+
+
+def test_run_gives_outputs_by_name_and_for_any_batch():
+    session = polyc.onnx.load(residual())
+    assert [(p.name, p.shape, p.type) for p in session.get_inputs()] == [("x", ("n", 4), "tensor(float)")]
+    assert [p.name for p in session.get_outputs()] == ["y", "a"]
+    for n in (3, 1, 0, 7):
+        x = np.random.default_rng(n).standard_normal((n, 4)).astype(np.float32)
+        y, a = session.run(None, {"x": x})
+        np.testing.assert_array_equal(a, np.maximum(x, 0))
+        np.testing.assert_array_equal(y, np.maximum(x, 0) + x)
+    (only,) = session.run(["a"], {"x": X})
+    np.testing.assert_array_equal(only, np.maximum(X, 0))
+
+
+def test_inputs_of_any_layout():
+    session = polyc.onnx.load(residual())
+    for x in (np.asfortranarray(X), np.repeat(X, 2, axis=0)[::2], X.byteswap().view(X.dtype.newbyteorder())):
+        np.testing.assert_array_equal(session.run(["a"], {"x": x})[0], np.maximum(X, 0))
+
+
+def test_results_are_written_to_given_memory():
+    session = polyc.onnx.load(residual())
+    y, a = np.empty_like(X), np.empty((4, 3), np.float32).T
+    found = session.run(None, {"x": X}, out={"y": y, "a": a})
+    assert found[0] is y and found[1] is a
+    np.testing.assert_array_equal(y, np.maximum(X, 0) + X)
+    np.testing.assert_array_equal(a, np.maximum(X, 0))
+
+
+@pytest.mark.parametrize(
+    ("out", "code"),
+    [
+        ({"y": np.empty((3, 5), np.float32)}, "argument-onnx-out"),
+        ({"y": np.empty((3, 4), np.float64)}, "argument-onnx-out"),
+        ({"y": X}, "argument-onnx-out"),
+        ({"y": [1.0]}, "argument-onnx-out"),
+        ({"z": np.empty((3, 4), np.float32)}, "argument-onnx-output"),
+        ({"y": np.broadcast_to(np.float32(0), (3, 4))}, "argument-onnx-out"),
+    ],
+)
+def test_memory_that_does_not_fit_is_refused(out, code):
+    session = polyc.onnx.load(residual())
+    with pytest.raises(PolycError) as caught:
+        session.run(None, {"x": X}, out=out)
+    assert caught.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("feed", "code"),
+    [
+        ({}, "argument-onnx-input"),
+        ({"x": X, "z": X}, "argument-onnx-input"),
+        ({"x": X.astype(np.float64)}, "argument-type-onnx-input"),
+        ({"x": X[0]}, "argument-onnx-shape"),
+        ({"x": X.T.copy()}, "argument-onnx-shape"),
+        ([X], "argument-type-onnx-feed"),
+        ({"x": "text"}, "argument-type-onnx-input"),
+        ({"x": [[1, 2], [3]]}, "argument-type-onnx-input"),
+        ({"x": None}, "argument-type-onnx-input"),
+    ],
+)
+def test_wrong_inputs_are_errors(feed, code):
+    with pytest.raises(PolycError) as caught:
+        polyc.onnx.load(residual()).run(None, feed)
+    assert caught.value.code == code
+
+
+def test_wrong_outputs_and_options_are_errors():
+    session = polyc.onnx.load(residual())
+    for names, code in ((["q"], "argument-onnx-output"), ("y", "argument-type-onnx-outputs")):
+        with pytest.raises(PolycError) as caught:
+            session.run(names, {"x": X})
+        assert caught.value.code == code
+    for threads in (0, -1, 1.5, True):
+        with pytest.raises(PolycError) as caught:
+            polyc.onnx.load(residual(), threads=threads)
+        assert caught.value.code.startswith("argument-")
+
+
+def test_an_output_that_is_an_input_is_a_copy():
+    nodes = [helper.make_node("Identity", ["x"], ["y"])]
+    session = polyc.onnx.load(model(nodes, [("x", FLOAT, None)], [("y", FLOAT, None), ("x", FLOAT, None)]))
+    x = X.copy()
+    y, same = session.run(None, {"x": x})
+    x[:] = 0
+    np.testing.assert_array_equal(y, X)
+    np.testing.assert_array_equal(same, X)
+    y[:] = 1
+    np.testing.assert_array_equal(same, X)
+
+
+def test_constants_among_the_outputs_are_not_handed_out():
+    weight = helper.make_tensor("w", FLOAT, [2], [1.0, 2.0])
+    session = polyc.onnx.load(
+        model([helper.make_node("Relu", ["x"], ["y"])], [("x", FLOAT, [2])], [("w", FLOAT, [2])], [weight])
+    )
+    feed = {"x": np.ones(2, np.float32)}
+    session.run(None, feed)[0][:] = 7
+    np.testing.assert_array_equal(session.run(None, feed)[0], [1, 2])
+
+
+def test_inputs_with_defaults_may_be_given():
+    weight = helper.make_tensor("w", FLOAT, [1], [3.0])
+    nodes = [helper.make_node("Mul", ["x", "w"], ["y"])]
+    session = polyc.onnx.load(model(nodes, [("x", FLOAT, ["n"]), ("w", FLOAT, [1])], [("y", FLOAT, ["n"])], [weight]))
+    x = np.arange(3, dtype=np.float32)
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], 3 * x)
+    np.testing.assert_array_equal(session.run(None, {"x": x, "w": np.float32([5])})[0], 5 * x)
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], 3 * x)
+
+
+def test_shapes_that_are_inputs():
+    nodes = [helper.make_node("Reshape", ["x", "s"], ["r"]), helper.make_node("Relu", ["r"], ["y"])]
+    session = polyc.onnx.load(model(nodes, [("x", FLOAT, None), ("s", INT, [2])], [("y", FLOAT, None)]))
+    for shape in ((4, 3), (2, 6), (12, 1), (4, 3)):
+        found = session.run(None, {"x": X, "s": np.asarray(shape)})[0]
+        np.testing.assert_array_equal(found, np.maximum(X, 0).reshape(shape))
+
+
+def test_shapes_that_data_decides():
+    """The number of nonzero elements is known in the middle of a run only."""
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["places"]),
+        helper.make_node("Shape", ["places"], ["s"]),
+        helper.make_node("ConstantOfShape", ["s"], ["zeros"]),
+        helper.make_node("Cast", ["places"], ["p"], to=FLOAT),
+        helper.make_node("Add", ["zeros", "p"], ["y"]),
+    ]
+    session = polyc.onnx.load(model(nodes, [("x", FLOAT, ["n"])], [("y", FLOAT, None)]))
+    for x in ([0, 1, 2], [0, 0, 0], [1, 1, 1], [0, 3, 1]):
+        x = np.asarray(x, np.float32)
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], [np.flatnonzero(x)])
+
+
+def test_strict_lists_every_unsupported_node():
+    nodes = [helper.make_node("NonZero", ["x"], ["a"]), helper.make_node("Unknown", ["a"], ["y"], domain="their.own")]
+    proto = model(nodes, [("x", FLOAT, ["n"])], [("y", INT, None)])
+    with pytest.raises(PolycError) as caught:
+        polyc.onnx.load(proto, strict=True)
+    assert caught.value.code == "unsupported-onnx-strict" and len(caught.value.diagnostics) == 2
+    with pytest.raises(PolycError) as caught:
+        polyc.onnx.load(proto).run(None, {"x": np.ones(3, np.float32)})
+    assert caught.value.code == "unsupported-onnx-operator"
+
+
+def loop_of_squares(count_is_input=True):
+    """y[k] = (s + k)², s = y[k]: the count is an input."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Cast", ["k"], ["f"], to=FLOAT),
+            helper.make_node("Add", ["s", "f"], ["t"]),
+            helper.make_node("Mul", ["t", "w"], ["u"]),
+            helper.make_node("Identity", ["c"], ["c1"]),
+            helper.make_node("Identity", ["u"], ["part"]),
+        ],
+        "body",
+        [helper.make_tensor_value_info(n, t, s) for n, t, s in (("k", INT, []), ("c", BOOL, []), ("s", FLOAT, [2]))],
+        [helper.make_tensor_value_info(n, t, s) for n, t, s in (("c1", BOOL, []), ("u", FLOAT, [2]), ("part", FLOAT, [2]))],
+    )
+    nodes = [helper.make_node("Loop", ["m", "", "s0"], ["last", "parts"], body=body)]
+    inputs = [("m", INT, []), ("s0", FLOAT, [2])]
+    weight = helper.make_tensor("w", FLOAT, [2], [0.5, 0.25])
+    return model(nodes, inputs, [("last", FLOAT, [2]), ("parts", FLOAT, [None, 2])], [weight])
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 100])
+def test_a_loop_whose_count_is_an_input(count):
+    session = polyc.onnx.load(loop_of_squares())
+    s, parts = np.float32([1, 2]), []
+    for k in range(count):
+        s = (s + np.float32(k)) * np.float32([0.5, 0.25])
+        parts.append(s)
+    last, found = session.run(None, {"m": np.asarray(count), "s0": np.float32([1, 2])})
+    np.testing.assert_array_equal(last, s)
+    np.testing.assert_array_equal(found, np.reshape(parts, (count, 2)))
+
+
+def test_one_session_in_several_threads():
+    """Each thread has inputs of its own, some of equal and some of different shapes; all results are right, every time."""
+    session = polyc.onnx.load(residual())
+    problems = []
+
+    def work(seed):
+        rng = np.random.default_rng(seed)
+        for k in range(25):
+            x = rng.standard_normal((1 + (seed + k) % 3, 4)).astype(np.float32)
+            y, a = session.run(None, {"x": x})
+            if not (np.array_equal(a, np.maximum(x, 0)) and np.array_equal(y, a + x)):
+                problems.append((seed, k))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not problems
+
+
+GIANTS = {
+    "ConstantOfShape": ([helper.make_node("ConstantOfShape", ["s"], ["y"])], [1 << 31, 1 << 20]),
+    "Expand": ([helper.make_node("Expand", ["x", "s"], ["y"])], [1 << 31, 1 << 20]),
+    "Tile": ([helper.make_node("Tile", ["x", "s"], ["y"])], [1 << 45]),
+    "overflow": ([helper.make_node("ConstantOfShape", ["s"], ["y"])], [1 << 40, 1 << 40]),
+    "negative": ([helper.make_node("ConstantOfShape", ["s"], ["y"])], [-5]),
+}
+
+
+@pytest.mark.parametrize("name", GIANTS)
+@pytest.mark.parametrize("is_constant", [True, False])
+def test_results_that_no_machine_holds_are_errors(name, is_constant):
+    nodes, shape = GIANTS[name]
+    inputs = [("x", FLOAT, [1]), *([] if is_constant else [("s", INT, [len(shape)])])]
+    initializers = [helper.make_tensor("s", INT, [len(shape)], shape)] if is_constant else []
+    session = polyc.onnx.load(model(nodes, inputs, [("y", FLOAT, None)], initializers))
+    feed = {"x": np.ones(1, np.float32), **({} if is_constant else {"s": np.asarray(shape)})}
+    with pytest.raises(PolycError):
+        session.run(None, feed)
+
+
+def test_a_giant_range_is_an_error():
+    ends = [helper.make_tensor(n, INT, [], [v]) for n, v in (("a", 0), ("b", 1 << 45), ("d", 1))]
+    session = polyc.onnx.load(model([helper.make_node("Range", ["a", "b", "d"], ["y"])], [], [("y", INT, None)], ends))
+    with pytest.raises(PolycError) as caught:
+        session.run(None, {})
+    assert caught.value.code in ("argument-too-large", "unsupported-onnx-evaluation")
