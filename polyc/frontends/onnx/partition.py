@@ -88,7 +88,7 @@ class _Partitioning:
         needed = {c.number for s in sources for c in (self.cluster_of[s],)}
         home = None if fragment is None else self._find_home(i, sources)
         if home is None:
-            home = Cluster(len(self.clusters), kind=self.kinds[i])
+            home = Cluster(len(self.clusters))
             self.clusters.append(home)
         home.fragments.append(i)
         home.n_statements += 0 if fragment is None else len(fragment.statements)
