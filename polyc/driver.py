@@ -328,6 +328,7 @@ def _climb_down(
     from polyc.codegen.loops import build_loop_nest
     from polyc.codegen.prefetch import prefetch_rows
     from polyc.codegen.size import check_code_size
+    from polyc.codegen.streams import stream_results
     from polyc.poly.dependences import compute_dependences
     from polyc.poly.legality import prove_storage, prove_values
     from polyc.poly.tree import build_schedule
@@ -353,7 +354,7 @@ def _climb_down(
             if violation is None:
                 storage, found = fold_steps(final, needed, schedule, refined.plan, storage)
                 nest = build_loop_nest(final, schedule, storage, full_signature, aliases, groups)
-                nest = prefetch_rows(nest, target)
+                nest = stream_results(prefetch_rows(nest, target), target)
                 check_code_size(nest)
                 label = name if rung is options else f"{name}, simplified"
                 remarks = [*remarks, Remark("passed", "schedule", f"{label}: proved by value and by storage")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from polyc.ir.expr import Call, Const, Expr, Index, Size, reads, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, children, reads, walk
 from polyc.ir.linear import index_coefficients
 from polyc.poly.scop import Scop, ScopStatement
 
@@ -77,12 +77,15 @@ def is_constant(extent: Expr) -> bool:
 
 
 def operation_weight(expr: Expr) -> int:
-    """Arithmetic work of one evaluation, a transcendental counting `MATH_WEIGHT`."""
-    total = 0
-    for node in walk(expr):
-        if isinstance(node, Call):
-            total += 1 if node.op in _CHEAP_CALLS else (4 if node.op in ("truediv", "sqrt", "rsqrt", "fma") else MATH_WEIGHT)
-    return total
+    """Arithmetic work of one evaluation, a transcendental counting `MATH_WEIGHT`; addresses are computed beside it."""
+    match expr:
+        case Read():
+            return 0
+        case Call():
+            own = 1 if expr.op in _CHEAP_CALLS else (4 if expr.op in ("truediv", "sqrt", "rsqrt", "fma") else MATH_WEIGHT)
+        case _:
+            own = 0
+    return own + sum(operation_weight(child) for child in children(expr))
 
 
 def statement_work(s: ScopStatement) -> int:

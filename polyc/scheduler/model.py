@@ -304,7 +304,7 @@ def _find_links(scop: Scop) -> tuple[Link, ...]:
     for s in scop.statements:
         found: set[tuple[str, _Shape]] = set()
         for access in s.accesses:
-            walked = _walked_dimensions(access, s.indices)
+            walked = _walked_dimensions(access, s)
             if walked is None or not walked[0] or len(walked[0]) != len(s.indices):
                 continue
             mine, shape = walked
@@ -323,17 +323,19 @@ _Shape = tuple[tuple[tuple[int, ...], int], ...]
 """Coefficients, largest first, and the constant of each subscript."""
 
 
-def _walked_dimensions(access: Access, indices: tuple[str, ...]) -> tuple[tuple[int, ...], _Shape] | None:
-    """The dimensions in the subscripts, in order, and how they move them; None unless each is there once, going forward."""
+def _walked_dimensions(access: Access, s: ScopStatement) -> tuple[tuple[int, ...], _Shape] | None:
+    """The dimensions in the subscripts, in order, and how they move them; None unless each is there once, going forward, and
+    none can be taken for another one."""
     dims: list[int] = []
     shape: list[tuple[tuple[int, ...], int]] = []
     for sub in access.read.subscripts:
-        form = linear_form(sub, indices)
+        form = linear_form(sub, s.indices)
         if form is None or form.sizes or min(form.coefficients, default=0) < 0:
             return None
         moving = sorted((-c, d) for d, c in enumerate(form.coefficients) if c)
-        if not moving or moving[-1][0] != -1 or len({c for c, _ in moving}) < len(moving):
+        kinds = tuple(-c for c, _ in moving)
+        if not moving or kinds[-1] != 1 or len(set(kinds)) < len(kinds):
             return None
         dims += [d for _, d in moving]
-        shape.append((tuple(-c for c, _ in moving), form.constant))
+        shape.append((kinds, form.constant))
     return (tuple(dims), tuple(shape)) if len(set(dims)) == len(dims) else None

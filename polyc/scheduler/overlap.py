@@ -250,8 +250,9 @@ def _halos(part: Sequence[Statement], boxes: Boxes, indices: Sequence[str]) -> d
 
 
 def _shared_dimensions(boxes: Sequence[Box | None]) -> frozenset[int]:
-    """Outer dimensions of a producer along which a loop over it and its reader could do without tiles."""
-    return frozenset(d for d, box in enumerate(boxes[:-1]) if box is not None and box.extent == PROBE)
+    """Outermost dimensions of a producer along which a loop over it and its reader could do without tiles."""
+    ends = (d for d, box in enumerate(boxes) if box is None or box.extent != PROBE)
+    return frozenset(range(min(next(ends, len(boxes)), len(boxes) - 1)))
 
 
 def _sizes(root: Statement, indices: Sequence[str], halos: dict[str, bool], model: Model) -> Iterator[dict[str, int]]:

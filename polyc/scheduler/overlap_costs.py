@@ -15,16 +15,19 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
 from polyc.ir.types import DType
 from polyc.poly.ranges import Ranges, estimate_extent
-from polyc.scheduler.accesses import operation_weight, trip_count
+from polyc.scheduler.accesses import operation_weight
 from polyc.scheduler.costs import L2_BYTES, L3_BYTES
 from polyc.scheduler.overlap_boxes import Box, Boxes, Sites
 from polyc.target import Target
 
-MEMORY_BYTES = 4.0
+MEMORY_BYTES = 10.0
 """Bytes per cycle of one core from memory, in both directions together."""
 
 L3_SHARE = 8 << 20
 """Most bytes that one core may count on in the last-level cache: virtual machines report that of the whole machine."""
+
+UNKNOWN_EXTENT = 2048
+"""Extent assumed of a dimension of unknown size: buffers of tiles must still fit where it is long."""
 
 HELD = 0.6
 """Part of a cache that a tile's buffers may take: the rest streams past."""
@@ -32,7 +35,7 @@ HELD = 0.6
 ROW_START = 16.0
 """Cycles for the start and the last, partial vector of a loop along a row."""
 
-CUT_ROWS = 0.1
+CUT_ROWS = 0.3
 """Part of the time of arrays from outside that is lost where tiles hold parts of their rows."""
 
 STREAM_START = 30.0
@@ -61,7 +64,7 @@ class Model:
 
     def extent(self, expr: Expr) -> int:
         known = estimate_extent(expr, self.ranges.typical)
-        return max(1, trip_count(expr) if known is None else known)
+        return max(1, (UNKNOWN_EXTENT if known is None else known))
 
     def trips(self, s: Statement) -> dict[str, int]:
         own = self.ranges.statements[s.name].indices
@@ -85,9 +88,10 @@ class Model:
         return L3_BYTES if footprint <= min(self.target.l3 // max(1, self.target.cores), L3_SHARE) else MEMORY_BYTES
 
     def work(self, s: Statement) -> float:
-        """Cycles of one point."""
+        """Cycles of one point: two operations or loads of a whole vector at once, a load that straddles two lines as two."""
         lanes = self.target.lanes(self.dtype(s.target).itemsize)
-        return (1 + operation_weight(s.value)) / (2.0 * lanes)
+        n_loads = len({site.read for site in self.sites[s.name]})
+        return (1 + operation_weight(s.value) + 1.5 * n_loads) / (2.0 * lanes)
 
     # -- whole
     def whole(self, s: Statement, shared: frozenset[int]) -> float:

@@ -13,8 +13,8 @@ from tests.scheduler.support import check_nest, lower, read
 CHAINS = {
     "blur": (
         """def f(float(H,W) X) -> (O) {
-            A(y,x) = X(y,x) + 2.0 * X(y,x+1) + X(y,x+2)  O(y,x) = A(y,x) + 2.0 * A(y+1,x) + A(y+2,x) }""",
-        ((3, 3), (4, 9), (13, 22)),
+            A(y,x) = X(y,x) + 4.0 * X(y,x+1) + 6.0 * X(y,x+2) + X(y,x+3)  O(y,x) = A(y,x) + 2.0 * A(y+1,x) + A(y+2,x) }""",
+        ((3, 4), (4, 9), (13, 22)),
     ),
     "harris": (
         """def f(float(H,W) X) -> (O) {
