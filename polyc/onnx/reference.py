@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from collections.abc import Mapping
 from typing import Any
@@ -16,16 +17,16 @@ def run_reference(source: str, feed: Mapping[str, Any]) -> tuple[str, list[Any]]
     """The outputs of the model in the file `source`, in order, and who computed them: onnxruntime where it is installed (onnx's
     reference implementation deviates for some attributes), else onnx.
 
-    Raises UnsupportedError (``unsupported-onnx-evaluation``) where it cannot run the model."""
-    has_runtime = importlib.util.find_spec("onnxruntime") is not None
-    name = "onnxruntime" if has_runtime else "onnx's reference implementation"
-    try:
-        if has_runtime:
-            import onnxruntime
+    Raises UnsupportedError (``unsupported-onnx-evaluation``) where neither can run the model."""
+    if importlib.util.find_spec("onnxruntime") is not None:
+        import onnxruntime
 
-            return name, list(onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"]).run(None, dict(feed)))
+        with contextlib.suppress(Exception):  # it does not know the model: onnx may
+            session = onnxruntime.InferenceSession(source, providers=["CPUExecutionProvider"])
+            return "onnxruntime", list(session.run(None, dict(feed)))
+    try:
         with np.errstate(all="ignore"):
-            return name, list(ReferenceEvaluator(source).run(None, dict(feed)))
+            return "onnx's reference implementation", list(ReferenceEvaluator(source).run(None, dict(feed)))
     except Exception as error:
-        message = f"{name} cannot run the model: {type(error).__name__}: {error}"
+        message = f"onnx's reference implementation cannot run the model: {type(error).__name__}: {error}"
         raise UnsupportedError(Diagnostic("unsupported-onnx-evaluation", message, None, "run it without --verify")) from error

@@ -1,4 +1,4 @@
-"""The verbs on ONNX models: results on standard output, everything else on standard error, exit codes, files that are written."""
+"""The verbs on ONNX models: what goes where, exit codes, files that are written."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def path(tmp_path):
         weights,
     )
     file = tmp_path / "model.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), file)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), file)
     return str(file)
 
 
