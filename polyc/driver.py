@@ -231,6 +231,7 @@ def _lower(
     from polyc.poly.ranges import assume_sizes
     from polyc.poly.scop import extract_scop
     from polyc.scheduler.constants import split_constants
+    from polyc.scheduler.dead_instances import drop_dead_instances
     from polyc.scheduler.preparation import collect_preparations
 
     verify_program(program)
@@ -251,6 +252,10 @@ def _lower(
     rewritten, new_ranges, groups, remarks = _rewrite_program(main, main_ranges, main_strides, options, target)
     remarks += [Remark("passed", "bind", f"{p.statement.target} is computed once", p.statement.name) for p in prepared]
     scop = extract_scop(rewritten, new_ranges)
+    live, live_ranges, found = drop_dead_instances(scop)
+    if found:
+        scop = extract_scop(live, live_ranges)
+        remarks += found
     signature = _make_signature(sized, given.types, ranges, scop, strides)
     lowered = _climb_down(program, signature, scop, ranges, target, options, remarks, aliases, groups, constants | set(made))
     if constants:
@@ -265,6 +270,7 @@ def _rewrite_program(
     """Rewritings of the program that come before the polyhedral model."""
     from polyc.scheduler.conversions import hoist_conversions
     from polyc.scheduler.inline import inline_producers
+    from polyc.scheduler.invariant_dimensions import drop_invariant_dimensions
     from polyc.scheduler.merge_indices import merge_indices
     from polyc.scheduler.monoids import lower_monoids
     from polyc.scheduler.overlap import overlap_tiles
@@ -275,6 +281,8 @@ def _rewrite_program(
 
     program = _without_exists(program)
     program, ranges, remarks = lower_monoids(program, ranges, options.reassociate)
+    program, ranges, found = drop_invariant_dimensions(program, ranges)
+    remarks += found
     if options.reassociate:
         program, ranges, found = block_positions(program, ranges)
         remarks += found

@@ -17,7 +17,7 @@ import numpy as np
 from polyc import jobs
 from polyc.config import Options
 from polyc.frontends.onnx.builder import Value
-from polyc.frontends.onnx.clusters import Cluster, build_cluster
+from polyc.frontends.onnx.clusters import Cluster, base_name, build_cluster
 from polyc.frontends.onnx.lowering import Lowered
 from polyc.frontends.onnx.partition import partition
 from polyc.ir.expr import evaluate, reads
@@ -153,10 +153,11 @@ def make_plan(
             if n in given:
                 addresses.append(data_address(given[n]))
                 continue
-            if n in offsets:
-                addresses.append(start + offsets[n])
+            base = base_name(n, lowered.values)
+            if base in offsets:
+                addresses.append(start + offsets[base])
                 continue
-            open_slots.append((len(addresses), n))
+            open_slots.append((len(addresses), base))
             addresses.append(0)
         addresses += [data_address(a) for a in prepared]
         for n in cluster.outputs:
@@ -180,6 +181,7 @@ def make_clusters(lowered: Lowered, wanted: Sequence[str]) -> list[Cluster]:
     read = [{r.tensor for s in f.statements for e in (s.value, *s.subscripts) for r in reads(e)} for f in fragments]
     for f, names in zip(fragments, read, strict=True):
         names |= {r.tensor for s in f.statements if s.reduction is not None for r in reads(s.reduction.init)}
+    read = [{base_name(n, lowered.values) for n in names} for names in read]
     producers = [sorted({maker[n] for n in names if n in maker and maker[n] != i}) for i, names in enumerate(read)]
     ends = {v.name if v.source is None else v.source.name for n in wanted if (v := lowered.values.get(n)) is not None}
     alive = _alive(producers, [maker[n] for n in ends if n in maker])
@@ -240,8 +242,9 @@ def _place(
             if n not in fresh:
                 first[n] = last[n] = step
         for n in c.inputs:
-            if n in first:
-                last[n] = step
+            base = base_name(n, values)
+            if base in first:
+                last[base] = step
     names = list(first)
     sizes = [values[n].size * values[n].dtype.itemsize for n in names]
     arena = plan_arena([Buffer(size, first[n], last[n]) for n, size in zip(names, sizes, strict=True)])

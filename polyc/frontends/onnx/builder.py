@@ -170,7 +170,7 @@ class Builder:
             return self.map(shape, dtype, lambda *i: wide[i])
         target = self._declare(shape, dtype)
         left, right = self._indices("i", len(shape)), self._indices("r", len(over))
-        start: Expr = identity_of(op, dtype)
+        start: Expr = self._narrow(Term(identity_of(op, dtype.computed), dtype.computed), dtype)
         if init is not None:
             start = self._narrow(as_term(init(*(index(n) for n in left)), dtype), dtype)
         value = self._body(body, (*left, *right), dtype)
@@ -265,7 +265,7 @@ class Builder:
 
         dtype = from_numpy(contents.dtype)
         assert dtype is not None, f"no element type {contents.dtype}"
-        contents = np.ascontiguousarray(contents)
+        contents = np.asarray(contents, order="C")
         name = self._name()
         self.constants[name] = contents
         return Value(name, dtype, contents.shape, contents, contents.size <= MAX_LITERAL)

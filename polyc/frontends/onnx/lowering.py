@@ -9,12 +9,13 @@ and lowers the rest, with what is known then.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from polyc.config import debugging
-from polyc.diagnostics import PolycError
+from polyc.diagnostics import PolycError, UnsupportedError
+from polyc.frontends.onnx import families
 from polyc.frontends.onnx.builder import NeedsValue, Value
 from polyc.frontends.onnx.control import expand_control
 from polyc.frontends.onnx.graph import Graph, Node
@@ -59,6 +60,7 @@ def lower_graph(
 
     `given` are values from outside (inputs, and what earlier nodes have computed), `known` contents that are the same in every
     run of the plan; those named in `literals` are the same in every plan."""
+    families.load()
     state = Lowered(dict(given), constants=dict(known))
     for name, array in known.items():
         value = value_of(name, array, name in literals)
@@ -86,15 +88,18 @@ def _lower_node(graph: Graph, node: Node, state: Lowered, fixed: set[str], depth
         and all(a is not None for a, n in zip(arrays, node.inputs, strict=True) if n)
         and (estimate_elements(node, arrays) or 0) <= MOST_FOLDED
     ):
-        found = fold_node(node, graph, arrays)
-        if all(isinstance(a, np.ndarray) and a.size <= MOST_FOLDED for a in found if a is not None):
+        try:
+            found = fold_node(node, graph, arrays)
+        except UnsupportedError:  # onnx does not know it
+            found = None
+        if found is not None and all(isinstance(a, np.ndarray) and a.size <= MOST_FOLDED for a in found if a is not None):
             is_fixed = all(n in fixed for n in names)
             for name, array in zip(node.outputs, found, strict=True):
                 if name and array is not None:
                     _keep(state, name, array, is_fixed, fixed)
             return True
     try:
-        fragment = trace_node(node, state.values)
+        fragment = trace_node(node, {n: _as_tensor(state.values[n]) for n in node.inputs if n in state.values})
     except NeedsValue as need:
         state.wanted = need.name
         return False
@@ -115,10 +120,20 @@ def _lower_node(graph: Graph, node: Node, state: Lowered, fixed: set[str], depth
         extents = tuple(evaluate(e, {}) for e in t.shape or ())
         state.values[t.name] = Value(t.name, t.dtype, extents)
     for value in fragment.outputs:
+        if value.source is not None:
+            value = replace(value, source=state.values[value.source.name].source or value.source)
         state.values[value.name] = value
         if value.known is not None:
             _keep(state, value.name, value.known, True, fixed)
+        elif value.source is not None and value.source.name in state.constants:
+            array = state.constants[value.source.name].reshape(value.shape)
+            _keep(state, value.name, array, value.source.name in fixed, fixed)
     return True
+
+
+def _as_tensor(value: Value) -> Value:
+    """A value as a tensor of its own: a view is read in its own shape, and `clusters` sees what memory that is."""
+    return value if value.source is None else replace(value, source=None)
 
 
 def _lower_body(graph: Graph, node: Node, state: Lowered, fixed: set[str], depth: int, reason: str) -> bool:
