@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -27,7 +27,7 @@ from polyc.diagnostics import (
 from polyc.ir.complex_pairs import split_complex
 from polyc.ir.expr import Expr, int_const
 from polyc.ir.loops import LoopNest
-from polyc.ir.program import Program, specialize_sizes
+from polyc.ir.program import Exists, Program, specialize_sizes
 from polyc.ir.signature import ArraySpec, RuntimeGuard, Signature, make_entry_name
 from polyc.ir.simplify import define_sizes
 from polyc.ir.storage_types import widen_arithmetic
@@ -280,6 +280,7 @@ def _rewrite_program(
     from polyc.scheduler.split import split_reductions
     from polyc.scheduler.unit_indices import drop_unit_indices
 
+    program = _without_exists(program)
     program, ranges, remarks = lower_monoids(program, ranges, options.reassociate)
     program, ranges, found = drop_invariant_dimensions(program, ranges)
     remarks += found
@@ -313,6 +314,14 @@ def _rewrite_program(
     return program, ranges, groups, remarks
 
 
+def _without_exists(program: Program) -> Program:
+    """`program` without the clauses that only ranges are inferred from: what they read may be inlined away."""
+    if not any(isinstance(w, Exists) for s in program.statements for w in s.where):
+        return program
+    statements = (replace(s, where=tuple(w for w in s.where if not isinstance(w, Exists))) for s in program.statements)
+    return replace(program, statements=tuple(statements))
+
+
 def _rungs(options: Options) -> Iterator[tuple[str, Options]]:
     """The ladder: each rung is tried when the one above could not be found or proved."""
     order = ["ilp", "isl", "source"]
@@ -321,6 +330,8 @@ def _rungs(options: Options) -> Iterator[tuple[str, Options]]:
         yield name, options
         if options.tile and name == "ilp":
             yield name, options.replace(tile=False)
+        if name == "ilp":
+            yield "ilp with initial values", options
     yield "source", options.replace(tile=False, vectorize=False, parallel=False)
 
 
@@ -437,6 +448,12 @@ def _find_rows(name: str, scop: Any, dependences: Any) -> Any:
         from polyc.scheduler.ilp import schedule_statements
 
         return schedule_statements(scop, dependences)
+    if name == "ilp with initial values":
+        from polyc.poly.dependences import keep_initial_values
+        from polyc.scheduler.ilp import schedule_statements
+
+        kept = keep_initial_values(scop, dependences) if dependences.has_recurrence() else None
+        return None if kept is None else schedule_statements(scop, kept)
     if name == "isl":
         return fallback.schedule_with_isl(scop, dependences)
     return fallback.schedule_source_order(scop, dependences)
