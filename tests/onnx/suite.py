@@ -235,9 +235,10 @@ def summarize(outcomes: Iterable[Outcome]) -> str:
     counted = Counter(o.way for o in found if o.is_counted)
     every = Counter(o.way for o in found)
     n = sum(counted.values())
+    of_these = f"{counted['compiled']} compiled, {counted['fallback']} with the fallback, {counted['failed']} failed"
     return (
         f"{len(found)} cases: {every['compiled']} compiled, {every['fallback']} with the fallback, {every['failed']} failed; "
-        f"of {n} that count, {counted['compiled']} compiled, {counted['fallback']} with the fallback, {counted['failed']} failed"
+        f"of {n} that count, {of_these}"
     )
 
 
