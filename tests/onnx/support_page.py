@@ -15,9 +15,9 @@ HEAD = """# Operators of ONNX
 
 Written by `python -m tests.onnx.suite --write` (onnx {version}); `tests/onnx/test_backend.py` holds polyc to it.
 
-ONNX's own backend suite ({kinds}), every case: {summary}. Those that *count* have
-dense tensors of 32 and 64 bits and booleans only, operators of the default domain, no control flow, and are not the expansion of a
-function.
+ONNX's own backend suite ({kinds}), {summary}. Those that *count* have
+dense tensors of 32 and 64 bits and booleans only, operators of the default domain, no control flow, and are not the expansion
+of a function.
 
 *compiled*: every node is compiled (`strict=True`). *fallback*: onnx's reference implementation computes some node. *failed*: no
 result, or another one than the suite expects.
