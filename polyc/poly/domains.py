@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import islpy
 
-from polyc.ir.expr import Expr, Index
+from polyc.ir.expr import Call, Expr, Index
 from polyc.poly import isl
 from polyc.poly.ranges import Interval
 from polyc.poly.reads import ReadSite
@@ -33,6 +33,15 @@ def map_domain(
     for condition in conditions:
         result = result.intersect(affine.condition(condition))
     return result
+
+
+def shift_domain(domain: islpy.Set, indices: Sequence[str], lower: Mapping[str, Expr]) -> islpy.Set:
+    """The zero-based `domain` with every index counted from `lower` on."""
+    affine = isl.Affine(domain.get_space(), {i: n for n, i in enumerate(indices)})
+    multi = islpy.MultiPwAff.zero(domain.get_space().map_from_set())
+    for n, i in enumerate(indices):
+        multi = multi.set_pw_aff(n, affine.pw_aff(Call("sub", (Index(i), lower[i]))))
+    return domain.preimage_multi_pw_aff(multi)
 
 
 def _parameters(domain: islpy.Set) -> list[str]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from polyc.config import debugging
 from polyc.diagnostics import PolycError, UnsupportedError
+from polyc.frontends.onnx import families
 from polyc.frontends.onnx.builder import NeedsValue, Value
 from polyc.frontends.onnx.control import expand_control
 from polyc.frontends.onnx.graph import Graph, Node
@@ -59,6 +60,7 @@ def lower_graph(
 
     `given` are values from outside (inputs, and what earlier nodes have computed), `known` contents that are the same in every
     run of the plan; those named in `literals` are the same in every plan."""
+    families.load()
     state = Lowered(dict(given), constants=dict(known))
     for name, array in known.items():
         value = value_of(name, array, name in literals)
