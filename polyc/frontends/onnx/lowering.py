@@ -138,9 +138,16 @@ def _as_tensor(value: Value) -> Value:
 
 def _lower_body(graph: Graph, node: Node, state: Lowered, fixed: set[str], depth: int, reason: str) -> bool:
     """Take the nodes that stand for one that is no operator of polyc's: a function's body, or that of a loop or branch."""
-    body = expand_control(node, state.constants.get, lambda n: _shape(state, n))
-    if body is None and depth < MAX_DEPTH and not node.has_subgraphs:
-        body = expand_function(node, state.values, graph)
+    try:
+        body = expand_control(node, state.constants.get, lambda n: _shape(state, n))
+        if body is None and depth < MAX_DEPTH and not node.has_subgraphs:
+            body = expand_function(node, state.values, graph)
+    except PolycError:
+        raise
+    except Exception as error:  # a malformed node, as above
+        if debugging():
+            raise
+        body, reason = None, f"{type(error).__name__}: {error}"
     if body is None:
         state.reason = reason
         return False
