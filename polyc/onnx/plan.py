@@ -139,7 +139,8 @@ def make_plan(
     keepalive: list[Any] = [block, compiled]
     steps = []
     for cluster, code in zip(clusters, compiled, strict=True):
-        prepared, given = weights.prepare(code, cluster, lowered.constants)
+        operands = weights.prepare(code, cluster, lowered.constants)
+        prepared, given = operands.prepared, operands.given
         found = kernels.get(id(code))
         if found is None:
             kernel = code.compile(prepared)
@@ -167,7 +168,7 @@ def make_plan(
                 open_slots.append((len(addresses), n))
                 addresses.append(0)
         steps.append(Step(cluster, call, call.addresses(*addresses), open_slots))
-        keepalive.append((prepared, given))
+        keepalive.append(operands)
     keepalive.append(kernels)
     used = {n for s in steps for _, n in s.open_slots if n not in fresh}
     used |= {b for b in bases.values() if b not in made}
