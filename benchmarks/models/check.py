@@ -12,6 +12,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def check(name: str, path: Path | None) -> Iterator[str]:
         error = compare(results, expected)
         shapes = " ".join("×".join(map(str, a.shape)) or "scalar" for a in feed.values())
         verdict = "ok" if error <= tolerance else "WRONG"
-        ours, theirs = (fastest(lambda s=s: s.run(None, feed)) for s in (session, reference))  # type: ignore[misc]
+        ours, theirs = (fastest(partial(s.run, None, feed)) for s in (session, reference))
         speed = f"{ours * 1e3:.2f} ms, onnxruntime {theirs * 1e3:.2f} ms, ratio {theirs / ours:.2f}"
         yield f"{verdict:5} {name} {shapes}: error {error:.1e}, load {loaded:.2f} s, first {first:.2f} s, {speed}"
     for remark in session.remarks:

@@ -182,6 +182,27 @@ def explain_model(
         click.echo(f"\n== measured ==\n{measured}")
 
 
+def compile_model(
+    source: str, sizes: Sizes, shapes: Shapes, target: str | None, output: str | None, weights_beside: bool
+) -> None:
+    """``polyc compile model.onnx``."""
+    from polyc.cli.common import file_error
+    from polyc.onnx.ahead import compile_ahead
+
+    path = Path(output) if output is not None else Path(source).with_suffix(".so")
+    if path.suffix in (".h", ".weights", ".onnx"):
+        raise click.BadParameter(f"{path} is no name for a library; call it {path.with_suffix('.so')}", param_hint="--output")
+    if not path.parent.is_dir():
+        raise file_error(path, FileNotFoundError(2, "there is no such folder"))
+    session = load_session(source, True, None, target)
+    feed = read_feed(session, (), sizes, shapes, 0)
+    try:
+        written = compile_ahead(session, feed, path, weights_beside=weights_beside)
+    except OSError as error:
+        raise file_error(error.filename or path, error) from error
+    click.echo("\n".join(map(str, written)))
+
+
 _ROUNDS = 5
 _PAUSE = 0.05
 """Seconds in which idle threads of one runtime stop spinning: on all cores, they would take turns with those of the next."""

@@ -40,6 +40,10 @@ class Step:
     call: CallPlan
     addresses: Any
     open_slots: list[tuple[int, str]] = field(default_factory=list)
+    code: Any = None
+    """What was compiled: a `Lowered`, or what was kept of one."""
+    operands: tuple[int | str | np.ndarray, ...] = ()
+    """What the addresses are of: an offset in the arena, a value from outside or a result, a constant."""
 
 
 @dataclass(slots=True, eq=False)
@@ -139,8 +143,8 @@ def make_plan(
     keepalive: list[Any] = [block, compiled]
     steps = []
     for cluster, code in zip(clusters, compiled, strict=True):
-        operands = weights.prepare(code, cluster, lowered.constants)
-        prepared, given = operands.prepared, operands.given
+        ready = weights.prepare(code, cluster, lowered.constants)
+        prepared, given = ready.prepared, ready.given
         found = kernels.get(id(code))
         if found is None:
             kernel = code.compile(prepared)
@@ -148,31 +152,26 @@ def make_plan(
             outs = [_blank(cluster, r.version) for r in cluster.program.returns]
             found = kernels[id(code)] = kernel, kernel.plan(arrays, outs, {})[0]
         call = found[1]
-        addresses: list[int] = []
-        open_slots: list[tuple[int, str]] = []
+        operands: list[int | str | np.ndarray] = []
         for n in cluster.inputs:
-            if n in given:
-                addresses.append(data_address(given[n]))
-                continue
             base = base_name(n, lowered.values)
-            if base in offsets:
-                addresses.append(start + offsets[base])
-                continue
-            open_slots.append((len(addresses), base))
-            addresses.append(0)
-        addresses += [data_address(a) for a in prepared]
-        for n in cluster.outputs:
-            if n in offsets:
-                addresses.append(start + offsets[n])
-            else:
-                open_slots.append((len(addresses), n))
-                addresses.append(0)
-        steps.append(Step(cluster, call, call.addresses(*addresses), open_slots))
-        keepalive.append(operands)
+            operands.append(given[n] if n in given else offsets.get(base, base))
+        operands += [*prepared, *(offsets.get(n, n) for n in cluster.outputs)]
+        addresses = [_address(o, start) for o in operands]
+        open_slots = [(slot, o) for slot, o in enumerate(operands) if isinstance(o, str)]
+        steps.append(Step(cluster, call, call.addresses(*addresses), open_slots, code, tuple(operands)))
+        keepalive.append(ready)
     keepalive.append(kernels)
     used = {n for s in steps for _, n in s.open_slots if n not in fresh}
     used |= {b for b in bases.values() if b not in made}
     return Plan(steps, {n: v for n, v in outside.items() if n in used}, results, fresh, constants, arena, keepalive)
+
+
+def _address(operand: int | str | np.ndarray, start: int) -> int:
+    """Of an operand, where it is known beforehand; else 0."""
+    if isinstance(operand, np.ndarray):
+        return data_address(operand)
+    return start + operand if isinstance(operand, int) else 0
 
 
 def make_clusters(lowered: Lowered, wanted: Sequence[str]) -> list[Cluster]:

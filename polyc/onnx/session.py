@@ -44,7 +44,7 @@ class Session:
     ) -> None:
         if threads is not None:
             runtime_threads.check_num_threads(threads)
-        options = options or default_options()
+        self.options = options = options or default_options()
         self.original = graph
         self._threads = threads
         self._inputs = tuple(p for p in graph.inputs if p.name not in graph.constants)

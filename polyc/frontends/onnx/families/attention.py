@@ -8,8 +8,9 @@ from math import sqrt
 
 from polyc.frontends.onnx.builder import Builder, Value
 from polyc.frontends.onnx.element_types import find_dtype
+from polyc.frontends.onnx.families.norm import wider
 from polyc.frontends.onnx.registry import operator
-from polyc.frontends.onnx.terms import Operand, Term, call, cast, select
+from polyc.frontends.onnx.terms import Operand, Term, call, cast, constant, select
 from polyc.ir.types import BOOL, I64, DType
 
 
@@ -295,3 +296,83 @@ def rotary_embedding(
         pieces.append((rest, at(turned, 1), lambda i, row, head, p: element(i, row, head, p + turned)))
     shape = x.shape if x.rank == 4 else (n, rows, h, size)
     return b.view(b.parts(shape, x.dtype, pieces), x.shape)
+
+
+@operator("LinearAttention", since=27)
+def linear_attention(
+    b: Builder,
+    query: Value,
+    key: Value,
+    value: Value,
+    past: Value | None = None,
+    decay: Value | None = None,
+    beta: Value | None = None,
+    *,
+    chunk_size: int = 64,
+    kv_num_heads: int | None = None,
+    q_num_heads: int | None = None,
+    scale: float = 0.0,
+    update_rule: str = "gated_delta",
+) -> tuple[Value, Value]:
+    """Rows read a state ``S[key element, value element]``, which each row first decays and adds its key and value to; with a
+    rule of deltas, only what the key does not find in the state already."""
+    b.require_float(query, key, value)
+    q, k, v = as_heads(b, query, q_num_heads), as_heads(b, key, kv_num_heads), as_heads(b, value, kv_num_heads)
+    batch, heads, steps, size = k.shape
+    width = v.shape[3]
+    if query.rank != 3 or q.shape[3] != size or q.shape[1] % heads or v.shape[:3] != k.shape[:3] or steps != q.shape[2]:
+        b.refuse(f"rows of shape {q.shape}, keys of shape {k.shape} and values of shape {v.shape}")
+    rules = {"linear": (False, False), "gated": (True, False), "delta": (False, True), "gated_delta": (True, True)}
+    if rules.get(update_rule) != (decay is not None, beta is not None):
+        b.refuse(f"update_rule {update_rule} with these inputs")
+    if decay is not None and decay.shape not in ((batch, steps, heads), (batch, steps, heads * size)):
+        b.refuse(f"a decay of shape {decay.shape}")
+    if beta is not None and beta.shape not in ((batch, steps, heads), (batch, steps, 1)):
+        b.refuse(f"rates of shape {beta.shape}")
+    number, shape = wider(query.dtype, key.dtype), (batch, heads, size, width)
+    states = b.declare((steps + 1, *shape), number)
+
+    def first(_: Term, n: Term, h: Term, i: Term, j: Term) -> Operand:
+        return constant(0, number) if past is None else cast(past[n, h, i, j], number)
+
+    b.write(states, (1, *shape), lambda _, n, h, i, j: (0, n, h, i, j), first)
+
+    def kept(t: Term, n: Term, h: Term, i: Term, j: Term) -> Term:
+        """The state that row t finds, decayed."""
+        before = states[t, n, h, i, j]
+        if decay is None:
+            return before
+        rate = decay[n, t, h] if decay.shape[2] == heads else decay[n, t, h * size + i]
+        return before * call("exp", cast(rate, number))
+
+    def element(heads: Heads, n: Term, h: Term, t: Term, d: Term) -> Term:
+        return cast(heads.read(n, h, t, d), number)
+
+    found = None
+    if beta is not None:
+        found = b.reduce(
+            "add",
+            (steps, batch, heads, width),
+            (size,),
+            number,
+            lambda t, n, h, j, i: kept(t, n, h, i, j) * element(k, n, h, t, i),
+        )
+
+    def written(t: Term, n: Term, h: Term, i: Term, j: Term) -> Operand:
+        new = element(v, n, h, t, j)
+        if beta is not None and found is not None:
+            rate = beta[n, t, h] if beta.shape[2] == heads else beta[n, t, 0]
+            new = (new - found[t, n, h, j]) * cast(rate, number)
+        return kept(t, n, h, i, j) + element(k, n, h, t, i) * new
+
+    b.write(states, (steps, *shape), lambda t, n, h, i, j: (t + 1, n, h, i, j), written)
+    share, factor = q.shape[1] // heads, scale or 1 / sqrt(max(size, 1))
+
+    def reads(n: Term, t: Term, h: Term, j: Term, i: Term) -> Operand:
+        return element(q, n, h, t, i) * states[t + 1, n, h // share if share > 1 else h, i, j]
+
+    sums = b.reduce("add", (batch, steps, q.shape[1], width), (size,), number, reads)
+    y = b.map(sums.shape, query.dtype, lambda *i: cast(sums[i] * factor, query.dtype.computed))
+    kind = query.dtype if past is None else past.dtype
+    last = b.map(shape, kind, lambda *i: cast(states[(steps, *i)], kind.computed))
+    return b.view(y, (batch, steps, q.shape[1] * width)), last

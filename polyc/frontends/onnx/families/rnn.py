@@ -148,11 +148,15 @@ class _Layer:
         return self._join((self.steps, n_directions, self.batch, self.hidden), 1, element)
 
     def last(self, states: Sequence[Value]) -> Value:
-        """The states after the last step, ``[direction, batch, unit]``."""
-        steps = self.steps
+        """The states after the last step, ``[direction, batch, unit]``; 0 for an empty sequence, as in onnxruntime."""
+
+        def element(d: int, n: Term, j: Term) -> Term:
+            value = states[d][self.steps, n, j]
+            return value if self.lengths is None else select(cast(self.lengths[n], I64) > 0, value, 0)
+
         if self.is_batch_first:
-            return self._join((self.batch, len(states), self.hidden), 1, lambda d, n, j: states[d][steps, n, j])
-        return self._join((len(states), self.batch, self.hidden), 0, lambda d, n, j: states[d][steps, n, j])
+            return self._join((self.batch, len(states), self.hidden), 1, element)
+        return self._join((len(states), self.batch, self.hidden), 0, element)
 
     def _join(self, shape: tuple[int, ...], axis: int, element: Callable[..., Term]) -> Value:
         """``element(d, …)`` for each direction d, which stands at `axis`."""

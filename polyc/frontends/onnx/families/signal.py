@@ -224,3 +224,25 @@ def mel_weight_matrix(
     is_falling = (k >= center) & (k < right) & (right > center)
     weights = np.where(is_falling, falling, np.where((k >= left) & (k <= center), rising, 0.0))
     return b.array(weights.astype(dtype.numpy))
+
+
+def _window(name: str, *weights: float) -> None:
+    """Register a window: the sum over k of ``weights[k] · cos(2π·k·n / N)``, where N is the size, or one less."""
+
+    @operator(name, since=17)
+    def window(b: Builder, size: Value, *, output_datatype: int = 1, periodic: int = 1) -> Value:
+        dtype = find_dtype(output_datatype)
+        if dtype is None or dtype.name == "bf16":
+            b.refuse(f"output_datatype is {output_datatype}")
+        (n,) = b.integers(size)
+        if n < 0:
+            b.refuse(f"a window of {n} elements")
+        period = max(n if periodic else n - 1, 1)
+        angles = 2 * np.pi / period * np.arange(n)
+        values: np.ndarray = sum((w * np.cos(k * angles) for k, w in enumerate(weights)), np.zeros(n))
+        return b.array(values.astype(dtype.numpy))
+
+
+_window("HannWindow", 0.5, -0.5)
+_window("HammingWindow", 25 / 46, -21 / 46)
+_window("BlackmanWindow", 0.42, -0.5, 0.08)
