@@ -278,6 +278,7 @@ def _rewrite_program(
     from polyc.scheduler.inline import inline_producers
     from polyc.scheduler.invariant_dimensions import drop_invariant_dimensions
     from polyc.scheduler.merge_indices import merge_indices
+    from polyc.scheduler.merge_parts import merge_parts
     from polyc.scheduler.monoids import lower_monoids
     from polyc.scheduler.overlap import overlap_tiles
     from polyc.scheduler.positions import block_positions
@@ -288,6 +289,8 @@ def _rewrite_program(
     program = _without_exists(program)
     program, ranges, remarks = lower_monoids(program, ranges, options.reassociate)
     program, ranges, found = drop_invariant_dimensions(program, ranges)
+    remarks += found
+    program, ranges, found = merge_parts(program, ranges)
     remarks += found
     if options.reassociate:
         program, ranges, found = block_positions(program, ranges)

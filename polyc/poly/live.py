@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import islpy
 
+from polyc.poly.domains import has_divs
 from polyc.poly.scop import Scop
 
 ROUNDS = 3
@@ -36,7 +37,7 @@ def _find_dead(scop: Scop, narrowed: dict[str, islpy.Set]) -> dict[str, islpy.Se
             live = domain.intersect(s.write.intersect_range(read).domain()).coalesce()
             if domain.is_subset(live):
                 continue
-            if live.is_empty() or (live.n_basic_set() <= max(1, domain.n_basic_set()) and not _has_divs(live)):
+            if live.is_empty() or (live.n_basic_set() <= max(1, domain.n_basic_set()) and not has_divs(live)):
                 found[s.name] = live
     return found
 
@@ -53,8 +54,3 @@ def _read_elements(tensor: str, scop: Scop, narrowed: dict[str, islpy.Set]) -> i
             elements = relation.range()
             result = elements if result is None else result.union(elements)
     return None if result is None else result.coalesce()
-
-
-def _has_divs(domain: islpy.Set) -> bool:
-    pieces = domain.get_basic_set_list()
-    return any(pieces.get_at(n).dim(islpy.dim_type.div) > 0 for n in range(pieces.n_basic_set()))

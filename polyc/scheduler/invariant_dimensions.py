@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Expr, Index, Read, reads, rewrite, walk
+from polyc.ir.expr import Expr, Index, Pad, Read, reads, rewrite, walk
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement, Where
 from polyc.poly.domains import is_box, is_product, project_domain
 from polyc.poly.ranges import Ranges, StatementRanges
@@ -38,8 +38,14 @@ def _is_invariant(tensor: str, d: int, program: Program, ranges: Ranges) -> bool
         return False
     if not all(_ignores(s, d, ranges.statements[s.name]) for s in writers):
         return False
+    if any(_is_padded(node, tensor) for s in program.statements for node in walk(s.value)):
+        return False  # what is read beside the tensor is another value
     # Parts that lie one behind the other along the dimension would fall together.
     return len(writers) == 1 or all(_fills(s, d, ranges) for s in writers)
+
+
+def _is_padded(node: Expr, tensor: str) -> bool:
+    return isinstance(node, Pad) and node.mode == "value" and node.read.tensor == tensor
 
 
 def _fills(s: Statement, d: int, ranges: Ranges) -> bool:

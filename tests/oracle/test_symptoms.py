@@ -25,3 +25,13 @@ def test_what_an_exists_clause_reads_may_be_inlined() -> None:
     y, z = polyc.compile(text)(a)
     np.testing.assert_allclose(y, 4 * a @ a, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(z, y + 1, rtol=1e-6)
+
+
+def test_padding_is_no_copy_of_an_invariant_row() -> None:
+    """The dimension along which T is the same was dropped, and with it the test of the border."""
+    text = """def f(float(N) x) -> (Y) {
+      T(i, j) = x(j) * 2.0 where i in 0:N, j in 0:N
+      Y(i, j) = pad(T(i + 1, j), 7.0) + pad(T(i, j + 1), wrap) where i in 0:N, j in 0:N
+    }"""
+    got = polyc.compile(text)(np.array([1.0, 2.0], np.float32))
+    np.testing.assert_array_equal(got, [[6.0, 6.0], [11.0, 9.0]])
