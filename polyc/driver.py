@@ -118,6 +118,12 @@ class Lowered:
         help = suggest_name(stage, STAGES) or f"stages are: {', '.join(STAGES)}"
         raise ArgumentError(Diagnostic("argument-stage", f"there is no stage {stage!r}", None, help))
 
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Inputs that the code never looks at: what it needs of them are constants."""
+        read = {a.tensor for s in self.scop.statements for a in (*s.accesses, *s.init_accesses)}
+        return tuple(a.name for a in self.signature.arrays if a.role == "input" and a.name not in read)
+
     def explain(self) -> str:
         """Domains, dependences, schedule and tiles with reasons, pseudo-C."""
         from polyc import explain

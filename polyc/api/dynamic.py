@@ -193,9 +193,9 @@ def typical_sizes(sizes: Mapping[str, int], symbolic: Collection[str]) -> dict[s
     """What the scheduler may take symbolic sizes for: the same for all sizes that agree in three significant bits, so that
     operators first called with similar sizes get the same code.
 
-    A large one is a number in their middle that no tile divides.  A round one would be wrong for most: the tiles that divide 256
-    exactly lose a quarter of the speed at 300 and at 512 (measured for matrix products; with 287 no size above 256 loses more than
-    an eighth).  Small ones are round, as the extents of images and heads are.
+    A large one is a number in their middle that no tile divides.  A round one would be wrong for most: the tiles that divide
+    256 exactly lose a quarter of the speed at 300 and at 512 (measured for matrix products; with 287 no size above 256 loses
+    more than an eighth).  Small ones are round, as the extents of images and heads are.
     """
     return {n: _middle(v) for n, v in sizes.items() if n in symbolic}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
 from polyc.frontends.onnx.builder import Builder, Value
@@ -113,15 +113,15 @@ def square(x: Term) -> Term:
     return x * x
 
 
-def standardize(b: Builder, x: Value, n_rows: int, number: DType, epsilon: float) -> tuple[Value, Value, Value]:
-    """`x` seen as rows (its first `n_rows` dimensions count them): the rows, their means, and one over their deviations."""
-    rows = b.view(x, (*x.shape[:n_rows], prod(x.shape[n_rows:])))
-    left, n = x.shape[:n_rows], max(1, rows.shape[-1])
-    sums = b.reduce("add", left, rows.shape[-1:], number, lambda *i: cast(rows[i], number))
+def find_moments(
+    b: Builder, left: Sequence[int], over: Sequence[int], number: DType, epsilon: float, element: Callable[..., Term]
+) -> tuple[Value, Value]:
+    """The means of ``element(*i, *r)`` over all r of the box `over`, and one over the deviations, for all i of `left`."""
+    n, rank = max(1, prod(over)), len(left)
+    sums = b.reduce("add", left, over, number, element)
     means = b.map(left, number, lambda *i: sums[i] / n)
-    squares = b.reduce("add", left, rows.shape[-1:], number, lambda *i: square(cast(rows[i], number) - means[i[:-1]]))
-    inverse = b.map(left, number, lambda *i: 1 / call("sqrt", squares[i] / n + epsilon))
-    return rows, means, inverse
+    squares = b.reduce("add", left, over, number, lambda *i: square(element(*i) - means[i[:rank]]))
+    return means, b.map(left, number, lambda *i: 1 / call("sqrt", squares[i] / n + epsilon))
 
 
 @operator("InstanceNormalization", since=6)
@@ -130,13 +130,13 @@ def instance_normalization(b: Builder, x: Value, scale: Value, bias: Value, *, e
     if x.rank < 3 or scale.shape != x.shape[1:2] or bias.shape != scale.shape:
         b.refuse(f"scales of shape {scale.shape} for a tensor of shape {x.shape}")
     number = x.dtype.computed
-    rows, means, inverse = standardize(b, x, 2, number, epsilon)
-    y = b.map(
-        rows.shape,
-        x.dtype,
-        lambda n, c, i: (rows[n, c, i] - means[n, c]) * (inverse[n, c] * cast(scale[c], number)) + cast(bias[c], number),
-    )
-    return b.view(y, x.shape)
+    means, inverse = find_moments(b, x.shape[:2], x.shape[2:], number, epsilon, lambda *i: x[i])
+
+    def body(*i: Term) -> Operand:
+        n, c = i[:2]
+        return (x[i] - means[n, c]) * (inverse[n, c] * cast(scale[c], number)) + cast(bias[c], number)
+
+    return b.map(x.shape, x.dtype, body)
 
 
 @operator("GroupNormalization", since=18)
@@ -160,14 +160,19 @@ def _normalize_groups(b: Builder, x: Value, scale: Value, bias: Value, n_groups:
     if scale.shape != (n_scales,) or bias.shape != (n_scales,):
         b.refuse(f"{n_scales} scales are expected, not {scale.shape}")
     number, in_group = x.dtype.computed, x.shape[1] // n_groups
-    groups = b.view(x, (x.shape[0], n_groups, in_group, prod(x.shape[2:])))
-    _, means, inverse = standardize(b, groups, 2, number, epsilon)
 
-    def body(n: Term, g: Term, c: Term, i: Term) -> Operand:
+    def element(n: Term, g: Term, c: Term, *i: Term) -> Term:
+        return x[(n, g * in_group + c, *i)]
+
+    means, inverse = find_moments(b, (x.shape[0], n_groups), (in_group, *x.shape[2:]), number, epsilon, element)
+
+    def body(n: Term, g: Term, c: Term, *i: Term) -> Operand:
         at = g if per_group else g * in_group + c
-        return (groups[n, g, c, i] - means[n, g]) * inverse[n, g] * cast(scale[at], number) + cast(bias[at], number)
+        factor = inverse[n, g] * cast(scale[at], number)
+        return (element(n, g, c, *i) - means[n, g]) * factor + cast(bias[at], number)
 
-    return b.view(b.map(groups.shape, x.dtype, body), x.shape)
+    y = b.map((x.shape[0], n_groups, in_group, *x.shape[2:]), x.dtype, body)
+    return b.view(y, x.shape)
 
 
 @operator("RMSNormalization", since=23)

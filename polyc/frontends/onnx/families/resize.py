@@ -140,18 +140,30 @@ def _resize(b: Builder, x: Value, axes: Sequence[_Axis], mode: str, options: _Op
 
 
 def _resize_nearest(b: Builder, x: Value, axes: Sequence[_Axis], options: _Options) -> Value:
-    tables: list[Body] = []
-    outside: list[Value | None] = []
-    for a in axes:
-        places, beyond = (np.arange(a.n, dtype=np.float64), np.zeros(a.n, np.bool_)) if a.is_identity else a.places()
-        tables.append(subscript_of(b, interpolation.nearest_elements(places, a.nearest, a.n), a.n))
-        outside.append(b.array(beyond) if beyond.any() else None)
+    """One dimension after the other, the last one first: what comes behind it are copies of whole rows."""
+    outside: list[Value | None] = [None] * len(axes)
+    result = x
+    for d in reversed(range(len(axes))):
+        a = axes[d]
+        if a.is_identity:
+            continue
+        places, beyond = a.places()
+        outside[d] = b.array(beyond) if beyond.any() else None
+        result = _pick(b, result, d, interpolation.nearest_elements(places, a.nearest, a.n))
+    if all(o is None for o in outside) and result is not x:
+        return result
+    return b.map(result.shape, x.dtype, lambda *i: _extrapolate(result[i], outside, i, options))
 
-    def body(*i: Term) -> Operand:
-        value = x[tuple(t(s) for t, s in zip(tables, i, strict=True))]
-        return _extrapolate(value, outside, i, options)
 
-    return b.map(tuple(a.length for a in axes), x.dtype, body)
+def _pick(b: Builder, x: Value, axis: int, elements: np.ndarray) -> Value:
+    """``y[…, o, …] = x[…, elements[o], …]``."""
+    shape = (*x.shape[:axis], len(elements), *x.shape[axis + 1 :])
+    times = len(elements) // x.shape[axis]
+    if np.array_equal(elements, np.arange(x.shape[axis] * times) // max(times, 1)):
+        steps = (*x.shape[: axis + 1], times, *x.shape[axis + 1 :])
+        return b.view(b.map(steps, x.dtype, lambda *i: x[(*i[: axis + 1], *i[axis + 2 :])]), shape)
+    at = subscript_of(b, elements, x.shape[axis])
+    return b.map(shape, x.dtype, lambda *i: x[(*i[:axis], at(i[axis]), *i[axis + 1 :])])
 
 
 def _extrapolate(value: Term, outside: Sequence[Value | None], i: Sequence[Term], options: _Options) -> Term:
