@@ -29,6 +29,13 @@ MAX_EXPANSION = 8
 """Vectors into which a short vector loop is expanded instead of becoming a loop."""
 
 
+LINE, SAME_SETS = 64, 2048
+"""Bytes of a cache line, and the distance of rows that meet in a few sets of the first-level cache."""
+
+LONG_ROW = 96
+"""Elements from which rows of what steps pass on are padded."""
+
+
 @dataclass(frozen=True, slots=True)
 class _LoopRange:
     """What is known of an enclosing loop variable: constant lower bound (or None), step, constant trip bound (or None)."""
@@ -342,8 +349,22 @@ def _make_buffers(
         present.add(folding.buffer)
         t = scop.tensors[version]
         shape = tuple(e if m is None else int_const(m) for e, m in zip(t.shape, folding.moduli, strict=True))
-        buffers.append(Buffer(folding.buffer, t.dtype, shape, row_major_strides(shape, t.dtype.itemsize), folding.space))
+        strides = row_major_strides(shape, t.dtype.itemsize)
+        if folding.space == "shared" and folding.moduli[-1:] == (None,) and any(m is not None for m in folding.moduli):
+            strides = pad_rows(shape, t.dtype.itemsize)
+        buffers.append(Buffer(folding.buffer, t.dtype, shape, strides, folding.space))
     return tuple(buffers)
+
+
+def pad_rows(shape: tuple[Expr, ...], itemsize: int) -> tuple[Expr, ...]:
+    """Byte strides of a C-ordered array whose rows begin at whole cache lines, where long enough for that to cost little;
+    and not all in the same few sets of a cache, as rows of a power of two would."""
+    *outer, last = shape
+    if not outer or not isinstance(last, Const) or int(last.value) < LONG_ROW:
+        return row_major_strides(shape, itemsize)
+    row = -(-int(last.value) * itemsize // LINE) * LINE
+    row += LINE if row % SAME_SETS == 0 else 0
+    return (*row_major_strides(tuple(outer), row), int_const(itemsize))
 
 
 def product_of(extents: list[Expr]) -> Expr:
