@@ -188,7 +188,7 @@ PIXELS = {
 @pytest.mark.parametrize("name", PIXELS)
 def test_channels_of_pixels_run_along_shifted_rows(name):
     text, indices, subscripts = PIXELS[name]
-    first = merged(text, H=4, W=14, C=3)[0]
+    first = merged(text, H=4, W=40, C=3)[0]
     assert f"({indices})" in first and subscripts in first
     for sizes in ({"H": 4, "W": 7, "C": 3}, {"H": 2, "W": 23, "C": 4}, {"H": 3, "W": 4, "C": 1}, {"H": 9, "W": 4, "C": 32}):
         check(text, sizes)
