@@ -34,7 +34,7 @@ PEERS = (
     "onnxruntime",
     "numba",
     *engines.AUTOSCHEDULERS,
-    "cc",
+    *native.SIDES,
 )
 """Everything that there is to compare with; most of it is set up by ``make peers``."""
 
@@ -53,8 +53,8 @@ def cores() -> list[int]:
 
 def interpreter(side: str) -> str | None:
     """The interpreter that runs the side, or None where its package is nowhere installed."""
-    if side == "cc":
-        return sys.executable if native.find_compiler() else None
+    if side in native.SIDES:
+        return sys.executable if native.find_compiler(side) else None
     return sys.executable if side in (*ROOFS, *SUBJECTS) else environments.find_interpreter(side)
 
 
@@ -85,7 +85,7 @@ def build(side: str, workload: Workload, arrays: Arrays, out: Results | None, th
             return repeat(engines.build_onnxruntime(workload, arrays, out, threads))
         case _ if side in engines.AUTOSCHEDULERS:
             return repeat(engines.build_halide(side, workload, arrays, out, threads))
-        case "cc":
+        case _ if side in native.SIDES:
             return _bind(workload.peers[side], native, out, arrays)
         case _:
             return _bind(workload.peers[side], importlib.import_module(side), out, arrays)

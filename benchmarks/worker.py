@@ -71,8 +71,8 @@ def prepare(workload: Workload, job: dict[str, Any]) -> tuple[sides.Run, dict[st
 
 def version_of(side: str) -> str | None:
     """Package and version behind a side, in this environment."""
-    if side == "cc":
-        return native.version()
+    if side in native.SIDES:
+        return native.version(side)
     package = environments.package_of(side)
     try:
         return f"{package} {metadata.version(package)}"

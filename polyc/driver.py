@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -27,7 +27,7 @@ from polyc.diagnostics import (
 from polyc.ir.complex_pairs import split_complex
 from polyc.ir.expr import Expr, int_const
 from polyc.ir.loops import LoopNest
-from polyc.ir.program import Program, specialize_sizes
+from polyc.ir.program import Exists, Program, specialize_sizes
 from polyc.ir.signature import ArraySpec, RuntimeGuard, Signature, make_entry_name
 from polyc.ir.simplify import define_sizes
 from polyc.ir.storage_types import widen_arithmetic
@@ -231,6 +231,7 @@ def _lower(
     from polyc.poly.ranges import assume_sizes
     from polyc.poly.scop import extract_scop
     from polyc.scheduler.constants import split_constants
+    from polyc.scheduler.dead_instances import drop_dead_instances
     from polyc.scheduler.preparation import collect_preparations
 
     verify_program(program)
@@ -251,6 +252,10 @@ def _lower(
     rewritten, new_ranges, groups, remarks = _rewrite_program(main, main_ranges, main_strides, options, target)
     remarks += [Remark("passed", "bind", f"{p.statement.target} is computed once", p.statement.name) for p in prepared]
     scop = extract_scop(rewritten, new_ranges)
+    live, live_ranges, found = drop_dead_instances(scop)
+    if found:
+        scop = extract_scop(live, live_ranges)
+        remarks += found
     signature = _make_signature(sized, given.types, ranges, scop, strides)
     lowered = _climb_down(program, signature, scop, ranges, target, options, remarks, aliases, groups, constants | set(made))
     if constants:
@@ -265,7 +270,9 @@ def _rewrite_program(
     """Rewritings of the program that come before the polyhedral model."""
     from polyc.scheduler.conversions import hoist_conversions
     from polyc.scheduler.inline import inline_producers
+    from polyc.scheduler.invariant_dimensions import drop_invariant_dimensions
     from polyc.scheduler.merge_indices import merge_indices
+    from polyc.scheduler.merge_parts import merge_parts
     from polyc.scheduler.monoids import lower_monoids
     from polyc.scheduler.overlap import overlap_tiles
     from polyc.scheduler.positions import block_positions
@@ -273,7 +280,12 @@ def _rewrite_program(
     from polyc.scheduler.split import split_reductions
     from polyc.scheduler.unit_indices import drop_unit_indices
 
+    program = _without_exists(program)
     program, ranges, remarks = lower_monoids(program, ranges, options.reassociate)
+    program, ranges, found = drop_invariant_dimensions(program, ranges)
+    remarks += found
+    program, ranges, found = merge_parts(program, ranges)
+    remarks += found
     if options.reassociate:
         program, ranges, found = block_positions(program, ranges)
         remarks += found
@@ -302,6 +314,14 @@ def _rewrite_program(
     return program, ranges, groups, remarks
 
 
+def _without_exists(program: Program) -> Program:
+    """`program` without the clauses that only ranges are inferred from: what they read may be inlined away."""
+    if not any(isinstance(w, Exists) for s in program.statements for w in s.where):
+        return program
+    statements = (replace(s, where=tuple(w for w in s.where if not isinstance(w, Exists))) for s in program.statements)
+    return replace(program, statements=tuple(statements))
+
+
 def _rungs(options: Options) -> Iterator[tuple[str, Options]]:
     """The ladder: each rung is tried when the one above could not be found or proved."""
     order = ["ilp", "isl", "source"]
@@ -310,6 +330,8 @@ def _rungs(options: Options) -> Iterator[tuple[str, Options]]:
         yield name, options
         if options.tile and name == "ilp":
             yield name, options.replace(tile=False)
+        if name == "ilp":
+            yield "ilp with initial values", options
     yield "source", options.replace(tile=False, vectorize=False, parallel=False)
 
 
@@ -328,6 +350,7 @@ def _climb_down(
     from polyc.codegen.loops import build_loop_nest
     from polyc.codegen.prefetch import prefetch_rows
     from polyc.codegen.size import check_code_size
+    from polyc.codegen.streams import stream_results
     from polyc.poly.dependences import compute_dependences
     from polyc.poly.legality import prove_storage, prove_values
     from polyc.poly.tree import build_schedule
@@ -353,7 +376,7 @@ def _climb_down(
             if violation is None:
                 storage, found = fold_steps(final, needed, schedule, refined.plan, storage)
                 nest = build_loop_nest(final, schedule, storage, full_signature, aliases, groups)
-                nest = prefetch_rows(nest, target)
+                nest = stream_results(prefetch_rows(nest, target), target)
                 check_code_size(nest)
                 label = name if rung is options else f"{name}, simplified"
                 remarks = [*remarks, Remark("passed", "schedule", f"{label}: proved by value and by storage")]
@@ -425,6 +448,12 @@ def _find_rows(name: str, scop: Any, dependences: Any) -> Any:
         from polyc.scheduler.ilp import schedule_statements
 
         return schedule_statements(scop, dependences)
+    if name == "ilp with initial values":
+        from polyc.poly.dependences import keep_initial_values
+        from polyc.scheduler.ilp import schedule_statements
+
+        kept = keep_initial_values(scop, dependences) if dependences.has_recurrence() else None
+        return None if kept is None else schedule_statements(scop, kept)
     if name == "isl":
         return fallback.schedule_with_isl(scop, dependences)
     return fallback.schedule_source_order(scop, dependences)

@@ -1,4 +1,4 @@
-"""The kernels in C, compiled by clang where there is one, else by gcc, with ``-O3 -march=native``; called through ctypes."""
+"""The kernels in C, with ``-O3 -march=native``: by gcc, by clang, and by clang with Polly; called through ctypes."""
 
 from __future__ import annotations
 
@@ -18,16 +18,35 @@ from benchmarks.workload import Arrays
 
 SOURCE = Path(__file__).parent / "kernels.c"
 FLAGS = ("-O3", "-march=native", "-shared", "-fPIC", "-std=gnu11")
+POLLY = ("-mllvm", "-polly")
+SIDES: dict[str, tuple[str, ...]] = {
+    "gcc": (),
+    "clang": (),
+    "clang_polly": POLLY,
+    "clang_polly_parallel": (*POLLY, "-mllvm", "-polly-parallel", "-lgomp"),
+}
+"""Peers by name, and what their compiler is given besides `FLAGS`.  All but the last run on one thread."""
 
 
-def find_compiler() -> str | None:
-    """clang if it is installed, else gcc, else None."""
-    return shutil.which("clang") or shutil.which("gcc")
+@functools.cache
+def find_compiler(side: str) -> str | None:
+    """The compiler of a side: the newest clang, or gcc; None where there is none, or none with Polly."""
+    if side == "gcc":
+        return shutil.which("gcc")
+    names = ["clang", *(f"clang-{n}" for n in range(40, 10, -1))]
+    found = next((path for name in names if (path := shutil.which(name))), None)
+    if found is None or not SIDES[side]:
+        return found
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "empty.c"
+        source.write_text("int nothing;\n")
+        command = [found, *FLAGS, *SIDES[side], str(source), "-o", str(Path(folder) / "empty.so")]
+        return found if subprocess.run(command, check=False, capture_output=True).returncode == 0 else None
 
 
-def version() -> str | None:
+def version(side: str) -> str | None:
     """The compiler's first line about itself."""
-    compiler = find_compiler()
+    compiler = find_compiler(side)
     if compiler is None:
         return None
     said = subprocess.run([compiler, "--version"], check=False, capture_output=True, text=True).stdout
@@ -35,28 +54,29 @@ def version() -> str | None:
 
 
 @functools.cache
-def load() -> ctypes.CDLL:
+def load(side: str) -> ctypes.CDLL:
     """The shared object, compiled once for this text and compiler.
 
     Raises ``FileNotFoundError`` without a compiler, ``subprocess.CalledProcessError`` where it refuses the text."""
-    compiler = find_compiler()
+    compiler = find_compiler(side)
     if compiler is None:
-        raise FileNotFoundError("neither clang nor gcc is installed")
-    key = hashlib.sha256(SOURCE.read_bytes() + " ".join((compiler, *FLAGS)).encode()).hexdigest()[:16]
+        raise FileNotFoundError(f"no compiler for {side} is installed")
+    key = hashlib.sha256(SOURCE.read_bytes() + " ".join((compiler, *FLAGS, *SIDES[side])).encode()).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"polyc-polybench-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     place = folder / f"{key}.so"
     if not place.exists():
         new = folder / f"{key}.{os.getpid()}"
-        subprocess.run([compiler, *FLAGS, str(SOURCE), "-o", str(new), "-lm"], check=True, capture_output=True)
+        command = [compiler, *FLAGS, str(SOURCE), *SIDES[side], "-o", str(new), "-lm"]
+        subprocess.run(command, check=True, capture_output=True)
         new.replace(place)
     return ctypes.CDLL(str(place))
 
 
-def call(kernel: Kernel, sizes: Sizes, inputs: Arrays, outs: tuple[np.ndarray, ...]) -> None:
+def call(side: str, kernel: Kernel, sizes: Sizes, inputs: Arrays, outs: tuple[np.ndarray, ...]) -> None:
     """Compute `outs` from `inputs`: C-contiguous arrays of the kernel's own element types."""
     arguments: list[object] = [ctypes.c_int(n) for n in sizes.values()]
     for array in (*inputs.values(), *outs):
         is_scalar = array.ndim == 0
         arguments.append(ctypes.c_double(float(array)) if is_scalar else ctypes.c_void_p(array.ctypes.data))
-    getattr(load(), "k_" + kernel.name.replace("-", "_"))(*arguments)
+    getattr(load(side), "k_" + kernel.name.replace("-", "_"))(*arguments)

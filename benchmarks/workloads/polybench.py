@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.polybench import KERNELS, Kernel
+from benchmarks.polybench import KERNELS, Kernel, native
 from benchmarks.workload import Peer, Workload, nbytes
 
 MEASURED = ("MEDIUM", "LARGE")
@@ -22,7 +22,7 @@ def run_numpy(kernel: Kernel) -> Peer:
     return peer
 
 
-def run_native(kernel: Kernel, dataset: str) -> Peer:
+def run_native(side: str, kernel: Kernel, dataset: str) -> Peer:
     """The loops in C; `native` is `benchmarks.polybench.native`."""
     _, shapes = kernel.shapes(dataset)
     sizes, dtype = kernel.sizes_of(dataset), np.int32 if kernel.itemsize == 4 else np.float64
@@ -31,7 +31,7 @@ def run_native(kernel: Kernel, dataset: str) -> Peer:
         if out is None:
             out = tuple(np.empty(shape, dtype) for shape in shapes)
         results = out if isinstance(out, tuple) else (out,)
-        native.call(kernel, sizes, inputs, results)
+        native.call(side, kernel, sizes, inputs, results)
         return results if len(results) > 1 else results[0]
 
     return peer
@@ -52,7 +52,7 @@ def make_workload(kernel: Kernel, dataset: str) -> Workload:
         float(kernel.flops(**sizes)),
         nbytes(*parameters, itemsize=kernel.itemsize),
         nbytes(*results, itemsize=kernel.itemsize),
-        {"numpy": run_numpy(kernel), "cc": run_native(kernel, dataset)},
+        {"numpy": run_numpy(kernel)} | {side: run_native(side, kernel, dataset) for side in native.SIDES},
         tolerance=1e-11,
         dtype="float64",
     )

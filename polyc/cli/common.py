@@ -19,7 +19,7 @@ from polyc.target import MODELS
 F = TypeVar("F", bound=Callable[..., Any])
 
 SIZE_HELP = "Value of a size symbol, ? for any; several with commas, or the option again."
-_SIZE = re.compile(r"\s*([A-Za-z_][A-Za-z_0-9]*)\s*=\s*(\d+|\?)\s*")
+_SIZE = re.compile(r"\s*([A-Za-z_][A-Za-z_0-9.:/-]*)\s*=\s*(\d+|\?)\s*")
 
 Sizes = dict[str, int | None]
 """Sizes of the command line by name; None: any."""
@@ -51,7 +51,33 @@ def source_options(function: F) -> F:
         function
     )
     function = click.option("--entry", metavar="NAME", help="The def to take where the file has several.")(function)
-    return click.argument("source", metavar="FILE.tc")(function)
+    return click.argument("source", metavar="FILE")(function)
+
+
+Shapes = dict[str, tuple[int, ...]]
+"""Shapes of the command line by the names of inputs."""
+
+
+def parse_shapes(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> Shapes:
+    """``("x=1,3,224,224",)`` as a dictionary; anything else is a usage error."""
+    shapes: Shapes = {}
+    for text in values:
+        name, equals, extents = text.rpartition("=")
+        parts = [e.strip() for e in extents.split(",")] if extents.strip() else []
+        if not equals or not all(e.isascii() and e.isdigit() and len(e) < 19 for e in parts):
+            message = f"{text[:80]!r} is not of the form INPUT=N,N,…, such as x=1,3,224,224"
+            raise click.BadParameter(message, context, parameter)
+        shapes[name.strip()] = tuple(map(int, parts))
+    return shapes
+
+
+def model_options(function: F) -> F:
+    """Options of the verbs that run ONNX models."""
+    function = click.option(
+        "--shape", "shapes", multiple=True, metavar="INPUT=N,N,…", callback=parse_shapes, help="ONNX: shape of an input."
+    )(function)
+    function = click.option("--strict", is_flag=True, help="ONNX: nodes that polyc does not compile are an error.")(function)
+    return click.option("--threads", type=click.IntRange(min=1), help="ONNX: threads of a run (default: all cores).")(function)
 
 
 def load_operator(source: str, entry: str | None, target: str | None, sizes: Sizes, **options: Any) -> Any:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from polyc.cli.common import Sizes, file_error, guard_errors, known_sizes, load_operator, source_options
+from polyc.cli.common import Shapes, Sizes, file_error, guard_errors, known_sizes, load_operator, parse_shapes, source_options
+from polyc.cli.model import compile_model, is_model, refuse_options
 
 STAGES = ("program", "scop", "sched", "loops", "ll", "s")
 
@@ -15,14 +16,26 @@ STAGES = ("program", "scop", "sched", "loops", "ll", "s")
 @source_options
 @click.option("--emit", type=click.Choice(STAGES), help="Write this stage as text instead of an object file.")
 @click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Where to write.")
+@click.option("--shape", "shapes", multiple=True, metavar="INPUT=N,N,…", callback=parse_shapes, help="ONNX: shape of an input.")
+@click.option("--weights", type=click.Choice(("inside", "beside")), help="ONNX: in the library (default), or a file beside it.")
 @guard_errors
 def compile_command(
-    source: str, entry: str | None, sizes: Sizes, target: str | None, emit: str | None, output: str | None
+    source: str,
+    entry: str | None,
+    sizes: Sizes,
+    target: str | None,
+    emit: str | None,
+    output: str | None,
+    shapes: Shapes,
+    weights: str | None,
 ) -> None:
-    """Compile an operator to an object file and a C header beside it.
+    """Compile an operator to an object file, or an ONNX model to a shared library, and a C header beside it.
 
     Sizes that are not given, or given as ?, stay symbolic: they are arguments of the compiled function.  With --emit, one
     stage of the compilation is written as text, to standard output unless -o says otherwise.
+
+    A model is compiled for the shapes of its inputs, which --size (named dimensions) and --shape tell, into a library with one
+    function; its header says how to call it.  It is linked by the system's C compiler.
 
     \b
     Examples:
@@ -32,7 +45,13 @@ def compile_command(
       polyc compile op.tc --emit loops                     the loop nest, to read
       polyc compile op.tc --emit s --target x86-64-v3      assembly for AVX2
       polyc compile op.tc --target aarch64 -o op_arm.o     for 64-bit ARM
+      polyc compile model.onnx --size batch=1 -o model.so  a library and model.h
+      polyc compile model.onnx --weights beside            model.so, model.h and model.weights
     """
+    if is_model(source):
+        refuse_options(entry=entry, emit=emit)
+        return compile_model(source, sizes, shapes, target, output, weights == "beside")
+    refuse_options(shape=shapes, weights=weights)
     operator = load_operator(source, entry, target, sizes)
     known = known_sizes(sizes)
     if emit is not None:

@@ -4,15 +4,29 @@ from __future__ import annotations
 
 import click
 
-from polyc.cli.common import Sizes, guard_errors, known_sizes, load_operator, source_options
+from polyc.cli.common import Shapes, Sizes, guard_errors, known_sizes, load_operator, model_options, source_options
+from polyc.cli.model import explain_model, is_model, refuse_options
 
 
 @click.command("explain")
 @source_options
 @click.option("--measure", "is_measured", is_flag=True, help="Also run it on random inputs; all sizes must be given.")
+@model_options
 @guard_errors
-def explain_command(source: str, entry: str | None, sizes: Sizes, target: str | None, is_measured: bool) -> None:
+def explain_command(
+    source: str,
+    entry: str | None,
+    sizes: Sizes,
+    target: str | None,
+    is_measured: bool,
+    strict: bool,
+    threads: int | None,
+    shapes: Shapes,
+) -> None:
     """Show domains, dependences, schedule and tiles with their reasons, and the loops as pseudo-C.
+
+    Of an ONNX model: what is fused into which kernels, which are shared, what is not compiled, and the plan of the memory, for
+    the sizes given (dimensions without a number are 1).
 
     With --measure, time, cycles, operations and bytes of a run stand at the end, on one thread and on all.
 
@@ -21,7 +35,12 @@ def explain_command(source: str, entry: str | None, sizes: Sizes, target: str | 
       polyc explain softmax.tc
       polyc explain softmax.tc --size N=64,D=1000 --target x86-64-v4
       polyc explain softmax.tc --size N=64,D=1000 --measure
+      polyc explain model.onnx --size batch=8 --measure
     """
+    if is_model(source):
+        refuse_options(entry=entry)
+        return explain_model(source, sizes, shapes, is_measured, strict, threads, target)
+    refuse_options(strict=strict, threads=threads, shape=shapes)
     operator = load_operator(source, entry, target, sizes)
     measured = None
     if is_measured:  # before anything is printed: an error leaves standard output empty

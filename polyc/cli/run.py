@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from polyc.cli.common import Sizes, file_error, guard_errors, known_sizes, load_operator, source_options
+from polyc.cli.common import Shapes, Sizes, file_error, guard_errors, known_sizes, load_operator, model_options, source_options
+from polyc.cli.model import is_model, refuse_options, run_model
 from polyc.diagnostics import ArgumentError, Diagnostic
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ _ENOUGH_RUNS = 20
 @click.option("--seed", type=int, default=0, show_default=True, help="For the inputs that are not given.")
 @click.option("--verify", is_flag=True, help="Compare every element with the reference interpreter (slow).")
 @click.option("--output", metavar="DIR", type=click.Path(file_okay=False), help="Write each result to DIR/NAME.npy.")
+@model_options
 @guard_errors
 def run_command(
     source: str,
@@ -40,19 +42,30 @@ def run_command(
     seed: int,
     verify: bool,
     output: str | None,
+    strict: bool,
+    threads: int | None,
+    shapes: Shapes,
 ) -> None:
-    """Run an operator; inputs that are not given are random (the same for the same seed).
+    """Run an operator or an ONNX model; inputs that are not given are random (the same for the same seed).
 
     A size given as ? is one that the kernel takes at the call; an input says which.  Prints shape, range, sum and a
-    checksum of each result; times go to standard error.
+    checksum of each result; times go to standard error.  Sizes of a model are its named dimensions; --verify compares it
+    with onnxruntime where that is installed, else with onnx's reference implementation.
 
     \b
     Examples:
       polyc run softmax.tc --size N=64,D=1000 --verify
       polyc run mm.tc --input a.npy --input B=b.npy --output results
+      polyc run model.onnx --input x.npy --output results
+      polyc run model.onnx --size batch=8 --threads 1 --strict
+      polyc run model.onnx --shape x=1,3,224,224
     """
     if seed < 0:
         raise click.BadParameter("must not be negative", param_hint="--seed")
+    if is_model(source):
+        refuse_options(entry=entry, target=target)
+        return run_model(source, inputs, sizes, shapes, seed, verify, output, strict, threads)
+    refuse_options(strict=strict, threads=threads, shape=shapes)
     operator = load_operator(source, entry, target, sizes, verify=verify)
     program = operator.program
     arrays, values = make_inputs(program, read_inputs(program, inputs), known_sizes(sizes), seed)

@@ -109,6 +109,16 @@ class Module:
         self.metadata.append(f'{hint} = !{{!"llvm.loop.unroll.count", i32 {count}}}')
         return name
 
+    def streaming_hint(self) -> str:
+        """Metadata of stores that are to pass the caches by."""
+        text = "!{i32 1}"
+        for line in self.metadata:
+            name, _, value = line.partition(" = ")
+            if value == text:
+                return name
+        self.metadata.append(f"!{len(self.metadata)} = {text}")
+        return f"!{len(self.metadata) - 1}"
+
     def as_text(self, triple: str, attributes: str) -> str:
         parts = [f'target triple = "{triple}"', ""]
         parts += self.extra.values()
@@ -127,6 +137,8 @@ class Function:
         self.blocks: list[Block] = []
         self.allocas: list[str] = []
         self.counter = 0
+        self.is_streaming = False
+        """Whether there are stores that pass the caches by: they are to be visible to others where it ends."""
         self.scopes: list[dict[str, Val]] = [{}]
         self.current = Block("entry")
         self.blocks.append(self.current)

@@ -55,9 +55,9 @@ def _split_loop(loop: Loop) -> tuple[Node, ...] | None:
     fixed = [a for a in atoms if not _mentions(a, loop.var)]
     moving = [a for a in atoms if _mentions(a, loop.var)]
     rest = _split_ends(loop, store, moving)
+    if rest is None and not fixed:
+        return _split_in_two(loop, store)
     if rest is None:
-        if not fixed:
-            return None
         condition = _any(moving)
         value = chosen.other if condition is None else replace(chosen, condition=condition)
         rest = (replace(loop, body=(replace(store, value=value),)),)
@@ -93,6 +93,37 @@ def _split_ends(loop: Loop, store: Store, moving: list[Expr]) -> tuple[Node, ...
     if is_last:
         nodes.append(_at(end, loop.var, last))
     return tuple(nodes)
+
+
+def _split_in_two(loop: Loop, store: Store) -> tuple[Node, ...] | None:
+    """The iterations where the condition holds, and those where it does not, if it tells up to or from which one on."""
+    chosen = store.value
+    assert isinstance(chosen, Select)
+    atom = chosen.condition
+    if not isinstance(atom, Call) or atom.op not in ("lt", "le", "gt", "ge"):
+        return None
+    low, high = atom.args if atom.op in ("lt", "le") else (atom.args[1], atom.args[0])  # low < high, or low <= high
+    is_strict = atom.op in ("lt", "gt")
+    before, after = chosen.then, chosen.other
+    if _mentions(high, loop.var):
+        # Not `high < low`: the iterations from some one on.
+        low, high, is_strict, before, after = high, low, not is_strict, after, before
+    if _mentions(high, loop.var) or not _is_unit(Call("eq", (low, high)), loop.var):
+        return None
+    start = substitute(low, {loop.var: int_const(0)})
+    if simplify(Call("sub", (substitute(low, {loop.var: int_const(1)}), start))) != int_const(1):
+        return None  # it moves backwards
+    # low = var + rest < high, or <=: var < place
+    place: Expr = Call("sub", (high, start))
+    place = simplify(place if is_strict else Call("add", (place, int_const(1))))
+    if simplify(Call("add", (place, int_const(1)))) == simplify(loop.upper):
+        # All but the last iteration, where there is one.
+        first = replace(loop, upper=place, body=(replace(store, value=before),))
+        last = _at(replace(store, value=after), loop.var, place)
+        return first, If(Call("le", (loop.lower, place)), (last,))
+    middle = simplify(Call("max", (loop.lower, Call("min", (loop.upper, place)))))
+    first = replace(loop, upper=middle, body=(replace(store, value=before),))
+    return first, replace(loop, lower=middle, body=(replace(store, value=after),))
 
 
 def _is_unit(atom: Call, var: str) -> bool:

@@ -48,6 +48,8 @@ class Context:
     predicates: tuple[Predicate, ...] = ()
     has_loose_lanes: bool = False
     """Lanes beyond the bound may hold anything: what they compute is dropped."""
+    is_moved: bool = False
+    """In a vector that was moved back to end with its loop, or is narrower: it does not lie where the others do."""
     is_remainder: bool = False
     """In the scalar rest of a vector loop: loops inside run as they did under the vectors, one by one."""
 

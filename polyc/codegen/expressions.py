@@ -335,8 +335,10 @@ def load_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[E
     return vectors.load_lanes(fn, state.target, dtype, pointers, as_mask(state, ctx, guard), epoch, other)
 
 
-def store_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[Expr, ...], value: Val) -> None:
-    """Store under the predicates of `ctx`."""
+def store_element(
+    state: State, ctx: Context, buffer: Buffer, subscripts: tuple[Expr, ...], value: Val, streamed: bool = False
+) -> None:
+    """Store under the predicates of `ctx`; `streamed`: whole vectors past the caches."""
     fn, dtype = state.fn, buffer.dtype
     guard = eval_predicates(state, ctx)
     offset = byte_offset(ctx, buffer, subscripts)
@@ -355,7 +357,11 @@ def store_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[
         return
     value, mask = fn.splat(value, ctx.lanes), as_mask(state, ctx, guard)
     if split is not None and step == dtype.itemsize:
-        vectors.store_contiguous(fn, dtype, element_pointer(state, ctx, buffer, split[0]), value, mask)
+        pointer = element_pointer(state, ctx, buffer, split[0])
+        if streamed and mask is None:
+            vectors.store_streamed(fn, dtype, pointer, value)
+        else:
+            vectors.store_contiguous(fn, dtype, pointer, value, mask)
     elif split is not None and step is not None and shuffles.is_small_stride(state.target, dtype, step, True):
         pointer = element_pointer(state, ctx, buffer, split[0])
         shuffles.store_strided(fn, dtype, pointer, value, step // dtype.itemsize, mask)

@@ -16,7 +16,7 @@ from polyc.codegen.expressions import eval_expr
 from polyc.codegen.openmp import argument_text
 from polyc.codegen.statements import emit_body
 from polyc.ir.expr import Call, Const, Expr, Size, int_const, simplify_int
-from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node
+from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node
 from polyc.target import BASELINE, Target
 
 _WORKSPACE_ALIGN = 64
@@ -43,6 +43,9 @@ def _emit_entry(nest: LoopNest, target: Target, module: Module) -> None:
         if buffer.space == "argument":
             place = fn.pure(f"getelementptr i8, ptr %data, i64 {8 * (buffer.position or 0)}", "ptr")
             buffers[buffer.name] = fn.effect_value(f"load ptr, {place}, align 8", "ptr")
+    for name in nest.offsets:
+        address = fn.convert("ptrtoint", buffers[name], "i64")
+        params[f"{name}.offset"] = fn.binary("and", address, int_val(LINE - 1))
     offsets, _, per_thread = _layout_workspace(fn, nest, params)
     workspace = Val("%workspace", "ptr")
     buffers |= {name: vectors.offset_pointer(fn, workspace, offset) for name, offset in offsets.items()}
@@ -105,6 +108,7 @@ def _emit_entry(nest: LoopNest, target: Target, module: Module) -> None:
         texts = [argument_text(state, key, value) for key, value in arguments.items()]
         state.fn = Function(module, f'define internal void @"{version.name}.body"({", ".join(texts)}) noinline')
         emit_body(state, Context(), version.body)
+        vectors.finish_streams(state.fn)
         state.fn.current.terminator = "ret void"
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from polyc.codegen.builder import Function, Val, int_val
 from polyc.codegen.context import Context, State
 from polyc.codegen.expressions import as_scalar, eval_expr, eval_predicates
+from polyc.codegen.vectors import finish_streams
 from polyc.ir.loops import Loop
 
 EmitBody = Callable[[State, Context, Val, Val], None]
@@ -76,6 +77,7 @@ def _emit_body_function(
     )
     env = {key: arguments[f"index {key}"] if isinstance(value, Val) else value for key, value in ctx.env.items()}
     emit_body(inner, Context(env=env), lower, upper)
+    finish_streams(fn)
     fn.current.terminator = "ret void"
 
 

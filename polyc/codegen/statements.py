@@ -60,7 +60,10 @@ def _emit_store(state: State, ctx: Context, node: Store) -> None:
             ctx = ctx.branched()
             store_element(state, ctx, state.by_name[node.buffer], node.subscripts, eval_value(state, ctx, node.value))
         return
-    store_element(state, ctx, state.by_name[node.buffer], node.subscripts, eval_value(state, ctx, node.value))
+    value = eval_value(state, ctx, node.value)
+    # Remainders without masks are stored in narrower vectors, or twice: in the ordinary way.
+    streamed = node.streamed and ctx.lane is not None and not ctx.is_moved
+    store_element(state, ctx, state.by_name[node.buffer], node.subscripts, value, streamed)
 
 
 def _emit_update(state: State, ctx: Context, node: Update) -> None:
@@ -306,6 +309,7 @@ def _emit_expanded(state: State, ctx: Context, loop: Loop) -> None:
     starts = list(range(0, copies, lanes))
     if trip is not None and trip % lanes and not state.target.has_masks and _is_repeatable(state, loop):
         # Instead of a mask the last vector moves back to end with the loop; it stores what is there already.
+        ctx = replace(ctx, is_moved=True)
         lanes = min(lanes, 1 << (trip.bit_length() - 1))
         starts = sorted({*range(0, trip - lanes + 1, lanes), trip - lanes})
     for number, start in enumerate(starts):
@@ -332,7 +336,7 @@ def _emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val)
     """Interleaved vectors, single vectors, and the rest under a mask or one by one."""
     fn, lanes = state.fn, loop.lanes
 
-    def emit_vectors(count: int) -> Callable[[Val], None]:
+    def emit_vectors(count: int, ctx: Context = ctx) -> Callable[[Val], None]:
         def emit(i: Val) -> None:
             for copy in range(count):
                 base = i if copy == 0 else fn.binary("add", i, int_val(copy * lanes))
@@ -363,7 +367,7 @@ def _emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val)
             # The last vector once more, moved back to end where the loop ends: it stores what is there already.
             is_long = None if known is not None and known >= lanes else fn.compare("icmp sge", trip, int_val(lanes))
             with fn.when(is_long):
-                emit_vectors(1)(fn.binary("sub", upper, int_val(lanes)))
+                emit_vectors(1, replace(ctx, is_moved=True))(fn.binary("sub", upper, int_val(lanes)))
             state.invalidate_all()
             if is_long is not None:
                 with fn.when(fn.not_(is_long)):
@@ -406,6 +410,7 @@ def _emit_rest(state: State, ctx: Context, loop: Loop, start: Val, upper: Val) -
     rest = fn.binary("sub", upper, start)
     width = lanes
     narrowest = max(2, lanes // 4) if _only_stores(loop.body) is not None and not lanes & (lanes - 1) else lanes
+    ctx = replace(ctx, is_moved=True)
     while width > narrowest:
         base = fn.binary("add", start, fn.binary("and", rest, int_val(-width)))
         width //= 2

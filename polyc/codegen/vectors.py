@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from polyc.codegen.builder import Function, Val, int_val, llvm_type, memory_type, vector_const, zero_val
+from polyc.ir.loops import LINE
 from polyc.ir.types import DType
 from polyc.target import Target
 
@@ -117,6 +118,21 @@ def store_contiguous(fn: Function, dtype: DType, pointer: Val, value: Val, mask:
     name = f"llvm.masked.store.v{value.lanes}{_suffix(value.type)}.p0"
     callee = fn.module.declare(name, "void", [value.full_type, "ptr", f"<{value.lanes} x i1>"])
     fn.effect(f"call void {callee}({value}, ptr align {dtype.itemsize} {pointer.ref}, {mask})")
+
+
+def store_streamed(fn: Function, dtype: DType, pointer: Val, value: Val) -> None:
+    """A whole vector at a multiple of its size, past the caches."""
+    value = to_memory(fn, value)
+    align = min(LINE, value.lanes * dtype.itemsize)
+    fn.effect(f"store {value}, {pointer}, align {align}, !nontemporal {fn.module.streaming_hint()}")
+    fn.is_streaming = True
+
+
+def finish_streams(fn: Function) -> None:
+    """Where the function ends: wait until what it streamed can be seen."""
+    if fn.is_streaming:
+        callee = fn.module.declare("llvm.x86.sse.sfence", "void", [])
+        fn.effect(f"call void {callee}()")
 
 
 def store_lanes(fn: Function, target: Target, dtype: DType, pointers: Val, value: Val, mask: Val | None) -> None:

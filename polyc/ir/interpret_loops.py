@@ -18,7 +18,7 @@ import numpy as np
 from polyc.diagnostics import Diagnostic, InternalError
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, evaluate, type_of, walk
 from polyc.ir.halves import is_bfloat16, narrow, widen
-from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
+from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.ir.numeric import APPLY, quiet
 from polyc.ir.types import BOOL, I64, DType
 
@@ -38,6 +38,8 @@ def interpret_loops(nest: LoopNest, data: list[np.ndarray], parameters: Mapping[
     for buffer, array in zip(arguments, data, strict=True):
         for dimension, stride in enumerate(array.strides):
             values.setdefault(f"{buffer.name}.stride{dimension}", stride)
+        if buffer.name in nest.offsets:
+            values.setdefault(f"{buffer.name}.offset", array.ctypes.data % LINE)
     missing = [p for p in nest.parameters if p not in values]
     if missing:
         _fail(f"no value was given for the parameter {missing[0]}")
@@ -158,7 +160,7 @@ def translate_loops(nest: LoopNest) -> Callable[[Mapping[str, np.ndarray], Mappi
         writer.emit(1, f"b{k} = arrays[{buffer.name!r}]")
         for d in range(len(buffer.shape)):
             writer.emit(1, f"b{k}_{d} = b{k}.shape[{d}]")
-    for k, name in enumerate(nest.parameters):
+    for k, name in enumerate((*nest.parameters, *(f"{name}.offset" for name in nest.offsets))):
         writer.variables["p " + name] = f"p{k}"
         writer.emit(1, f"p{k} = sizes[{name!r}]")
     _write_body(writer, nest.body, 1)

@@ -14,6 +14,9 @@ from typing import Literal
 from polyc.ir.expr import Expr
 from polyc.ir.types import DType
 
+LINE = 64
+"""Bytes of a cache line, in which streamed stores go to memory and from which offsets of arrays are counted."""
+
 Space = Literal["argument", "shared", "thread", "register"]
 """argument: memory of the caller.  shared: workspace, one copy.  thread: workspace, one copy per thread of the team.
 register: a small constant-shaped tile that lives in registers (every access sits in unrolled and vector loops)."""
@@ -44,6 +47,8 @@ class Store:
     subscripts: tuple[Expr, ...]
     value: Expr
     statement: str = ""
+    streamed: bool = False
+    """Its vectors lie in one cache line each, and go to memory directly (a promise and a hint: it means the same)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +156,9 @@ class LoopNest:
     body: tuple[Node, ...]
     checks: tuple[str, ...] = field(default=())
     """Names of the run-time guards by number, for remarks; the kernel signature holds their messages."""
+    offsets: tuple[str, ...] = ()
+    """Arguments of which the parameter ``<name>.offset`` is known as well: the bytes from the beginning of a cache line to the
+    array's.  The entry point finds them from the addresses."""
 
     def buffer(self, name: str) -> Buffer:
         for b in self.buffers:

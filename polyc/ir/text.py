@@ -200,7 +200,8 @@ def _node(node: Node, depth: int) -> list[str]:
             operator = "=" if isinstance(node, Store) else ASSIGNMENT[node.op]
             target = f"{node.buffer}[{', '.join(format_expr(e) for e in node.subscripts)}]"
             comment = f"  // {node.statement}" if node.statement else ""
-            return [f"{pad}{target} {operator} {format_expr(node.value)};{comment}"]
+            hint = "stream " if isinstance(node, Store) and node.streamed else ""
+            return [f"{pad}{hint}{target} {operator} {format_expr(node.value)};{comment}"]
         case Guard():
             under = "" if node.condition is None else f" if {format_expr(node.condition)}"
             return [f"{pad}check {node.check}: 0 <= {format_expr(node.value)} < {format_expr(node.bound)}{under};"]

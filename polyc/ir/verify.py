@@ -137,7 +137,7 @@ def _check_statement(program: Program, s: Statement) -> Iterator[Problem]:
         yield f"{s.name}: {', '.join(s.reduction_indices)} is not on the left and there is no reduction", s.span
     exprs: list[tuple[Expr, DType | None, Set[str], str]] = [(e, I64, indices, "a left subscript") for e in s.subscripts]
     # what is stored to a 16-bit float, or reduced to one, may come unrounded
-    is_unrounded = target.dtype.is_storage and _finds_type(s.value, program, target.dtype.computed)
+    is_unrounded = target.dtype.is_storage and s.reduction is not None and _finds_type(s.value, program, target.dtype.computed)
     exprs.append((s.value, target.dtype.computed if is_unrounded else target.dtype, indices, "the value"))
     if s.reduction is not None:
         if s.reduction.monoid is not None:

@@ -38,9 +38,8 @@ def verify_loops(nest: LoopNest) -> None:
     Checked: buffers (argument positions 0, 1, …, ranks, register tiles of constant shape), names and element types of all
     expressions, loop kinds against their documented conditions, no shadowed loop variables, no nested parallel loops.
     """
-    context = _Context(
-        {b.name: b.dtype for b in nest.buffers}, {b.name: len(b.shape) for b in nest.buffers}, frozenset(nest.parameters)
-    )
+    known = frozenset((*nest.parameters, *(f"{name}.offset" for name in nest.offsets)))
+    context = _Context({b.name: b.dtype for b in nest.buffers}, {b.name: len(b.shape) for b in nest.buffers}, known)
     problems = [*_check_buffers(nest, context)]
     for node in nest.body:
         problems += _check_node(node, context)
@@ -49,6 +48,9 @@ def verify_loops(nest: LoopNest) -> None:
 
 
 def _check_buffers(nest: LoopNest, context: _Context) -> Iterator[str]:
+    for name in nest.offsets:
+        if not any(b.name == name and b.space == "argument" for b in nest.buffers):
+            yield f"the offset of {name} is asked for, which is no argument"
     for name, count in Counter([*nest.parameters, *(b.name for b in nest.buffers)]).items():
         if count > 1:
             yield f"{name} is declared twice"

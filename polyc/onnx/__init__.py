@@ -14,6 +14,8 @@ if importlib.util.find_spec("onnx") is None:
         Diagnostic("argument-onnx-missing", "the package onnx is not installed", None, "run: pip install 'polyc[onnx]'")
     )
 
+from polyc.onnx.backend import PolycBackend
+from polyc.onnx.profile import Profile
 from polyc.onnx.session import Session, load
 
-__all__ = ["Session", "load"]
+__all__ = ["PolycBackend", "Profile", "Session", "load"]

@@ -17,7 +17,7 @@ import numpy as np
 from polyc import jobs
 from polyc.config import Options
 from polyc.frontends.onnx.builder import Value
-from polyc.frontends.onnx.clusters import Cluster, build_cluster
+from polyc.frontends.onnx.clusters import Cluster, base_name, build_cluster
 from polyc.frontends.onnx.lowering import Lowered
 from polyc.frontends.onnx.partition import partition
 from polyc.ir.expr import evaluate, reads
@@ -40,6 +40,10 @@ class Step:
     call: CallPlan
     addresses: Any
     open_slots: list[tuple[int, str]] = field(default_factory=list)
+    code: Any = None
+    """What was compiled: a `Lowered`, or what was kept of one."""
+    operands: tuple[int | str | np.ndarray, ...] = ()
+    """What the addresses are of: an offset in the arena, a value from outside or a result, a constant."""
 
 
 @dataclass(slots=True, eq=False)
@@ -147,30 +151,26 @@ def make_plan(
             outs = [_blank(cluster, r.version) for r in cluster.program.returns]
             found = kernels[id(code)] = kernel, kernel.plan(arrays, outs, {})[0]
         call = found[1]
-        addresses: list[int] = []
-        open_slots: list[tuple[int, str]] = []
+        operands: list[int | str | np.ndarray] = []
         for n in cluster.inputs:
-            if n in given:
-                addresses.append(data_address(given[n]))
-                continue
-            if n in offsets:
-                addresses.append(start + offsets[n])
-                continue
-            open_slots.append((len(addresses), n))
-            addresses.append(0)
-        addresses += [data_address(a) for a in prepared]
-        for n in cluster.outputs:
-            if n in offsets:
-                addresses.append(start + offsets[n])
-            else:
-                open_slots.append((len(addresses), n))
-                addresses.append(0)
-        steps.append(Step(cluster, call, call.addresses(*addresses), open_slots))
+            base = base_name(n, lowered.values)
+            operands.append(given[n] if n in given else offsets.get(base, base))
+        operands += [*prepared, *(offsets.get(n, n) for n in cluster.outputs)]
+        addresses = [_address(o, start) for o in operands]
+        open_slots = [(slot, o) for slot, o in enumerate(operands) if isinstance(o, str)]
+        steps.append(Step(cluster, call, call.addresses(*addresses), open_slots, code, tuple(operands)))
         keepalive.append((prepared, given))
     keepalive.append(kernels)
     used = {n for s in steps for _, n in s.open_slots if n not in fresh}
     used |= {b for b in bases.values() if b not in made}
     return Plan(steps, {n: v for n, v in outside.items() if n in used}, results, fresh, constants, arena, keepalive)
+
+
+def _address(operand: int | str | np.ndarray, start: int) -> int:
+    """Of an operand, where it is known beforehand; else 0."""
+    if isinstance(operand, np.ndarray):
+        return data_address(operand)
+    return start + operand if isinstance(operand, int) else 0
 
 
 def make_clusters(lowered: Lowered, wanted: Sequence[str]) -> list[Cluster]:
@@ -180,6 +180,7 @@ def make_clusters(lowered: Lowered, wanted: Sequence[str]) -> list[Cluster]:
     read = [{r.tensor for s in f.statements for e in (s.value, *s.subscripts) for r in reads(e)} for f in fragments]
     for f, names in zip(fragments, read, strict=True):
         names |= {r.tensor for s in f.statements if s.reduction is not None for r in reads(s.reduction.init)}
+    read = [{base_name(n, lowered.values) for n in names} for names in read]
     producers = [sorted({maker[n] for n in names if n in maker and maker[n] != i}) for i, names in enumerate(read)]
     ends = {v.name if v.source is None else v.source.name for n in wanted if (v := lowered.values.get(n)) is not None}
     alive = _alive(producers, [maker[n] for n in ends if n in maker])
@@ -240,8 +241,9 @@ def _place(
             if n not in fresh:
                 first[n] = last[n] = step
         for n in c.inputs:
-            if n in first:
-                last[n] = step
+            base = base_name(n, values)
+            if base in first:
+                last[base] = step
     names = list(first)
     sizes = [values[n].size * values[n].dtype.itemsize for n in names]
     arena = plan_arena([Buffer(size, first[n], last[n]) for n, size in zip(names, sizes, strict=True)])

@@ -61,6 +61,8 @@ class Request:
     n_threads: int | None = None
     watch: Watch | None = None
     watch_node: Callable[[Node], Any] | None = None
+    watch_segment: Callable[[Segment], object] | None = None
+    """Is told of each segment before it runs."""
     out: Mapping[str, np.ndarray] = field(default_factory=dict)
     """Memory for results, where a kernel writes them directly."""
 
@@ -99,6 +101,8 @@ class Runner:
         while position < len(self.graph.nodes):
             segment = self._segment(position, env)
             plan = segment.plan
+            if request.watch_segment is not None:
+                request.watch_segment(segment)
             if plan.steps or plan.results:
                 given = {n: as_contiguous(env[n]) for n in plan.inputs}
                 env |= plan.run(given, request.watch, request.n_threads, request.out)

@@ -18,7 +18,9 @@ from polyc.frontends.onnx.trace import may_expand
 from polyc.jobs import Progress
 from polyc.onnx.feed import check_feed, check_out, check_output_names
 from polyc.onnx.iterate import is_driven
+from polyc.onnx.profile import Profile, Watch, profile_runs
 from polyc.onnx.runner import Env, Request, Runner, Setting, strict_problem
+from polyc.onnx.samples import draw_feed
 from polyc.onnx.weights import Weights
 from polyc.runtime import threads as runtime_threads
 
@@ -42,8 +44,8 @@ class Session:
     ) -> None:
         if threads is not None:
             runtime_threads.check_num_threads(threads)
-        options = options or default_options()
-        self._original = graph
+        self.options = options = options or default_options()
+        self.original = graph
         self._threads = threads
         self._inputs = tuple(p for p in graph.inputs if p.name not in graph.constants)
         self._defaults = {p.name: p for p in graph.inputs if p.name in graph.constants}
@@ -58,7 +60,7 @@ class Session:
 
     def get_outputs(self) -> list[Port]:
         """The outputs, described as in `get_inputs`."""
-        return list(self._original.outputs)
+        return list(self.original.outputs)
 
     @property
     def remarks(self) -> tuple[Remark, ...]:
@@ -81,11 +83,26 @@ class Session:
         `out`: arrays by the names of outputs, of their types and shapes, that results are written to (and returned);
         `run_options` is there for onnxruntime's habit and ignored.  Raises ArgumentError or ArgumentTypeError where inputs are
         missing, unknown, or of another type or shape than the model says, and whatever goes wrong in a node."""
-        names = check_output_names(self._original.outputs, output_names)
+        names = check_output_names(self.original.outputs, output_names)
         given = check_feed(self._inputs, self._defaults, feed)
-        wanted = check_out(self._original.outputs, out or {}, given)
+        wanted = check_out(self.original.outputs, out or {}, given)
         env = self.execute(given, Request(self._threads, out=wanted))
         return self._results(env, names, given, out or {})
+
+    def profile(self, feed: Mapping[str, Any] | None = None, n_runs: int = 10) -> Profile:
+        """Run the model `n_runs` times, after once for compiling it, and time every kernel.
+
+        Without `feed`, inputs are random (`samples.draw_feed`), with 1 for each dimension that is no number.  Kernels of one
+        session are timed one after the other, so nothing else should run meanwhile."""
+        if feed is None:
+            feed = draw_feed(self._inputs, {}, 0, {})
+        given = check_feed(self._inputs, self._defaults, feed)
+        self.execute(given, Request(self._threads))
+        watch = Watch()
+        request = Request(self._threads, watch.step, watch.node)
+        team = runtime_threads.get_num_threads()
+        n_threads = team if self._threads is None else min(team, self._threads)
+        return profile_runs(lambda: self.execute(given, request), watch, n_runs, n_threads)
 
     def execute(self, given: Mapping[str, Any], request: Request) -> Env:
         """All values of the graph that outlive its segments, for checked inputs."""

@@ -108,7 +108,7 @@ def _report(bad: islpy.Set, what: str, code: str, help: str, span: Span | None, 
     base = report.program.tensor(str(bad.get_tuple_name())).base
     violated = bad.params()
     if _holds_widely(violated, sizes):
-        report.errors.append(Diagnostic(code, f"{_describe_element(bad, base)} {what}", span, help))
+        report.errors.append(Diagnostic(code, f"{_describe_element(bad, base, sizes)} {what}", span, help))
         return
     condition = negate_condition(sizes.condition_expr(violated))
     message = escape_format(f"an element of {base} {what} at these sizes") + size_values(
@@ -131,18 +131,18 @@ def _holds_widely(violated: islpy.Set, sizes: Sizes) -> bool:
     return False
 
 
-def _describe_element(elements: islpy.Set, base: str) -> str:
+def _describe_element(elements: islpy.Set, base: str, sizes: Sizes) -> str:
     """``O(3)``, and the sizes of the example where they are not fixed."""
-    point = elements.sample_point()
-    n_sizes = elements.dim(islpy.dim_type.param)
-    place = [_coordinate(point, islpy.dim_type.set, d) for d in range(elements.dim(islpy.dim_type.set))]
-    involved = [p for p in range(n_sizes) if elements.involves_dims(islpy.dim_type.param, p, 1)]
-    given = [
-        f"{elements.get_dim_name(islpy.dim_type.param, p)} = {_coordinate(point, islpy.dim_type.param, p)}" for p in involved
-    ]
+    n_sizes, rank = elements.dim(islpy.dim_type.param), elements.dim(islpy.dim_type.set)
+    told = elements.gist_params(sizes.context)
+    involved = [p for p in range(n_sizes) if told.involves_dims(islpy.dim_type.param, p, 1)]
+    # A point does not tell its parameters: they become coordinates.
+    point = elements.move_dims(islpy.dim_type.set, rank, islpy.dim_type.param, 0, n_sizes).sample_point()
+    place = [_coordinate(point, d) for d in range(rank)]
+    given = [f"{elements.get_dim_name(islpy.dim_type.param, p)} = {_coordinate(point, rank + p)}" for p in involved]
     text = f"{base}({', '.join(map(str, place))})" if place else base
     return text + (f" (for {', '.join(given)})" if given else "")
 
 
-def _coordinate(point: islpy.Point, kind: islpy.dim_type, position: int) -> int:
-    return int(point.get_coordinate_val(kind, position).to_python())
+def _coordinate(point: islpy.Point, position: int) -> int:
+    return int(point.get_coordinate_val(islpy.dim_type.set, position).to_python())

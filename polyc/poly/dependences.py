@@ -7,7 +7,7 @@ source, so a consumer depends on the whole sum and never on a part of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import islpy
 
@@ -129,6 +129,35 @@ def find_circular(scop: Scop, dependences: Dependences) -> tuple[ScopStatement, 
             shown = [v + int(low.value) if isinstance(low, Const) else v for v, low in zip(values, lower, strict=True)]
             return s, ", ".join(f"{i} = {v}" for i, v in zip(s.indices, shown, strict=True))
     return None
+
+
+def keep_initial_values(scop: Scop, dependences: Dependences) -> Dependences | None:
+    """`dependences` in which the readers of an initial value that no instance reduces into depend on the point of the reduction
+    at that element, which is outside its domain; None where there are no such readers.
+
+    The loops of an initial value are those of its reduction.  Where the reduction has few points its rows may be anything
+    elsewhere, and the initial value comes too late for a recurrence: these flows hold the rows to an order for it as well."""
+    flows = {(f.source, f.sink, f.tensor): f for f in dependences.flows}
+    has_new = False
+    for flow in dependences.init_flows:
+        s = scop.statement(flow.source.removeprefix("init_"))
+        if flow.source != init_name(s.name) or flow.sink == s.name or flow.sink.startswith("init_"):
+            continue
+        if s.init_domain is None or not s.origin.has_plain_left:
+            continue
+        to_element = islpy.Map.universe(s.domain.get_space().map_from_domain_and_range(s.init_domain.get_space()))
+        for position, index in enumerate(s.indices):
+            if index in s.elements:
+                element = s.elements.index(index)
+                to_element = to_element.equate(islpy.dim_type.in_, position, islpy.dim_type.out, element)
+            else:
+                to_element = to_element.fix_val(islpy.dim_type.in_, position, 0)
+        relation = to_element.apply_range(flow.relation)
+        key = (s.name, flow.sink, flow.tensor)
+        known = flows.get(key)
+        flows[key] = Flow(*key, relation if known is None else known.relation.union(relation).coalesce())
+        has_new = True
+    return replace(dependences, flows=tuple(flows.values())) if has_new else None
 
 
 def _compute(scop: Scop) -> Dependences:

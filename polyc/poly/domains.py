@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import islpy
 
-from polyc.ir.expr import Expr, Index
+from polyc.ir.expr import Call, Expr, Index
 from polyc.poly import isl
 from polyc.poly.ranges import Interval
 from polyc.poly.reads import ReadSite
@@ -33,6 +33,15 @@ def map_domain(
     for condition in conditions:
         result = result.intersect(affine.condition(condition))
     return result
+
+
+def shift_domain(domain: islpy.Set, indices: Sequence[str], lower: Mapping[str, Expr]) -> islpy.Set:
+    """The zero-based `domain` with every index counted from `lower` on."""
+    affine = isl.Affine(domain.get_space(), {i: n for n, i in enumerate(indices)})
+    multi = islpy.MultiPwAff.zero(domain.get_space().map_from_set())
+    for n, i in enumerate(indices):
+        multi = multi.set_pw_aff(n, affine.pw_aff(Call("sub", (Index(i), lower[i]))))
+    return domain.preimage_multi_pw_aff(multi)
 
 
 def _parameters(domain: islpy.Set) -> list[str]:
@@ -105,3 +114,39 @@ def reads_within(site: ReadSite, domain: islpy.Set, indices: Sequence[str], writ
         touched = touched.eliminate(islpy.dim_type.set, d, 1)
         written = written.eliminate(islpy.dim_type.set, d, 1)
     return bool(touched.is_subset(written))
+
+
+def unite_domains(domains: Sequence[islpy.Set], context: islpy.Set) -> islpy.Set | None:
+    """The union of domains of one space, for sizes of the context, where that is a convex piece without holes; else None."""
+    whole = domains[0]
+    for domain in domains[1:]:
+        whole = whole.union(domain)
+    whole = whole.intersect_params(context).coalesce()
+    if whole.n_basic_set() != 1:  # pieces that touch at some sizes only do not coalesce
+        hull = islpy.Set.from_basic_set(whole.simple_hull()).intersect_params(context)
+        if not hull.is_subset(whole):
+            return None
+        whole = hull
+    return None if has_divs(whole) else whole
+
+
+def condition_inside(domain: islpy.Set, within: islpy.Set, indices: Sequence[str]) -> Expr:
+    """A boolean expression over `indices` and sizes that holds in `within` exactly on `domain`."""
+    simple = domain.gist(within).coalesce()
+    n, n_sizes = len(indices), simple.dim(islpy.dim_type.param)
+    for d, index in enumerate(indices):
+        simple = simple.set_dim_name(islpy.dim_type.set, d, index)
+    simple = simple.reset_tuple_id().move_dims(islpy.dim_type.param, n_sizes, islpy.dim_type.set, 0, n).params()
+    build = islpy.AstBuild.from_context(islpy.Set.universe(simple.get_space()))
+    return isl.expr_of_ast(build.expr_from_set(simple), set(indices))
+
+
+def subtract_domain(domain: islpy.Set, other: islpy.Set) -> islpy.Set:
+    """The points of `domain` that are not in `other`."""
+    return domain.subtract(other).coalesce()
+
+
+def has_divs(domain: islpy.Set) -> bool:
+    """Whether a domain has holes: constraints with remainders."""
+    pieces = domain.get_basic_set_list()
+    return any(pieces.get_at(n).dim(islpy.dim_type.div) > 0 for n in range(pieces.n_basic_set()))

@@ -92,7 +92,7 @@ def store_cycles(rows: int, vectors: int, lanes: int, stride: int, row_stride: i
     return rows * vectors * lanes * (FAR_STORE if stride * itemsize >= FAR_STRIDE else NEAR_STORE)
 
 
-def write_cycles(footprint: float, run: int, target: Target) -> float:
+def write_cycles(footprint: float, run: float, target: Target) -> float:
     """Writing `footprint` bytes of results once, `run` bytes at a time: the line at an end of a run may be moved once more."""
     if footprint <= 0.7 * target.l2:
         return 0.0

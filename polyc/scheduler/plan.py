@@ -256,6 +256,11 @@ class Planner:
         real = [self._statement(n) for n in names if not n.startswith("init_")]
         lanes = self._lanes(real or [self._statement(n) for n in names])
         vector = self._choose_vector(names, [c[0] for c in candidates], lanes, around) if lanes > 1 else None
+        if vector is not None and len(names) == len(real) == 1 and not points:
+            scan = self._find_scan_along_memory(real[0], [c[0] for c in candidates], vector, lanes, around)
+            if scan is not None:
+                candidates.append(candidates.pop(scan))
+                vector = None
         reductions = [s for s in real if s.is_reduction]
         is_tile = len(real) == 1 and bool(reductions) and bool(points)
         if is_tile and vector is not None and len(real) == len(names):
@@ -288,6 +293,16 @@ class Planner:
         if self.options.tile and all(m.kind == "S" for m, _ in order):
             return tile_time(plan, [m for m, _ in order], names, self.scop, self.target, self.options.parallel)
         return self._tile_for_locality(plan, names, order, vector, candidates)
+
+    def _find_scan_along_memory(
+        self, s: ScopStatement, members: list[Member], vector: int, lanes: int, around: tuple[Member, ...]
+    ) -> int | None:
+        """The member that is a scan along rows of memory, where lanes of the vector member would lie in one row each."""
+        index = self._moved_index(members[vector], s.name, [*members, *around])
+        if index is None or access_motions(s)[0].motion(index) != "strided":
+            return None
+        scans = (n for n, m in enumerate(members) if m.kind_inside == "S")
+        return next((n for n in scans if scan_lanes(s, members[n], [*members, *around], self.scop, lanes, self.options)), None)
 
     def _plan_apart(self, members: tuple[Member, ...], names: list[str]) -> Plan:
         """``t { t+i { vector j { A } ; vector j { B } } }``: loops that only dependences between statements made sequential."""

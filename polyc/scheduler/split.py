@@ -107,7 +107,9 @@ def _cut_many(s: Statement, longest: str, results: int, points: int, ranges: Ran
         return None
     if not s.has_plain_left:
         return None
-    along = {e.name for r in operands if r.subscripts and isinstance(e := r.subscripts[-1], Index)}
+    # Vectors run along what moves with the sum: a value of each row (its maximum, its mean) does not say which way.
+    moving = [r for r in operands if not _names(r).isdisjoint(s.reduction_indices)]
+    along = {e.name for r in moving if r.subscripts and isinstance(e := r.subscripts[-1], Index)}
     if is_tiled:
         tasks = results // TILE_TASK
     elif along & set(s.left_indices):
@@ -125,9 +127,14 @@ def _has_rows_and_columns(s: Statement, operands: list[Read], ranges: Ranges) ->
     """Whether each of two operands moves with left indices that leave the other one alone: register tiles then."""
     if len(operands) != 2:
         return False
-    first, second = ({e.name for sub in r.subscripts for e in walk(sub) if isinstance(e, Index)} for r in operands)
+    first, second = map(_names, operands)
     left = {i for i in s.left_indices if ranges.statements[s.name].indices[i].extent != Const(1)}
     return bool(left & (first - second)) and bool(left & (second - first))
+
+
+def _names(read: Read) -> set[str]:
+    """Indices in the subscripts of `read`."""
+    return {e.name for subscript in read.subscripts for e in walk(subscript) if isinstance(e, Index)}
 
 
 def _chunk_size(points: int, index: str, s: Statement, ranges: Ranges) -> int:

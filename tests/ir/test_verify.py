@@ -65,6 +65,20 @@ def test_faults_of_programs(old: str, new: str, message: str) -> None:
     assert caught.value.code == "internal-invalid-program"
 
 
+def test_an_unrounded_value_is_stored_to_16_bits_by_sums_only() -> None:
+    """What codegen stored was as wide as the value: twice what the tensor has."""
+    good = """program p(A: f16[N]) -> (O)
+  sizes N
+  temporary T: f16[?]
+  output O: f16[]
+  S0(i): T[i] = f16(exp(f32(A[i])))
+  S1(i): O[] += f32(T[i]) init 0.0:f16
+"""
+    verify_program(parse_program(good))
+    with pytest.raises(InternalError, match="S0: the value is f32"):
+        verify_program(parse_program(good.replace("f16(exp(f32(A[i])))", "exp(f32(A[i]))")))
+
+
 def test_a_good_nest_passes() -> None:
     verify_loops(matmul_nest())
 

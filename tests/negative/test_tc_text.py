@@ -73,7 +73,7 @@ TEXTS = {
     "size_that_no_input_has": (one("O(i) = A(i)", returns="float(Q) O"), "semantic-undefined", "dimension of a parameter"),
     # indices
     "too_few_subscripts": (one("O(i) = A(i)", "float(M, N) A"), "semantic-rank", "A has 2", "one subscript for each"),
-    "index_twice_on_the_left": (one("O(i, i) = A(i)"), "semantic-already-defined", "one distinct index"),
+    "diagonal_alone": (one("O(i, i) = A(i)"), "range-unwritten", "is never written"),
     "sum_without_a_sum": (one("O(i) = A(i, k)", "float(M, N) A"), "semantic-missing-reduction", "reduce with +=!"),
     "float_as_subscript": (one("O(i) = A(B(i))", "float(N) A, float(M) B"), "type-not-integral", "int32(B(i))"),
     "float_as_condition": (one("O(i) = A(i) ? 1.0 : 2.0"), "type-not-boolean", "(x != 0)"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
 import numpy as np
@@ -257,3 +258,46 @@ def test_a_giant_range_is_an_error():
     with pytest.raises(PolycError) as caught:
         session.run(None, {})
     assert caught.value.code in ("argument-too-large", "unsupported-onnx-evaluation")
+
+
+def test_equal_runs_give_equal_bits_at_any_number_of_threads():
+    rng = np.random.default_rng(0)
+    weight = helper.make_tensor("w", FLOAT, [64, 32], rng.standard_normal(64 * 32))
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Softmax", ["a"], ["y"])]
+    proto = model(nodes, [("x", FLOAT, ["n", 64])], [("y", FLOAT, None)], [weight])
+    x = rng.standard_normal((300, 64)).astype(np.float32)
+    results = [polyc.onnx.load(proto, threads=n).run(None, {"x": x})[0] for n in (1, 2, 2)]
+    assert results[0].tobytes() == results[1].tobytes() == results[2].tobytes()
+
+
+def test_types_that_an_operator_does_not_take_are_errors():
+    nodes = [helper.make_node("Add", ["x", "k"], ["y"])]
+    proto = model(nodes, [("x", FLOAT, [2]), ("k", INT, [2])], [("y", FLOAT, [2])])
+    with pytest.raises(PolycError, match="must be of one type") as caught:
+        polyc.onnx.load(proto).run(None, {"x": np.ones(2, np.float32), "k": np.ones(2, np.int64)})
+    assert caught.value.code == "semantic-onnx-type"
+
+
+def test_profile_names_kernels_and_their_nodes(tmp_path):
+    session = polyc.onnx.load(residual())
+    profile = session.profile({"x": X}, n_runs=3)
+    assert len(profile.runs) == 3 and profile.entries and all(len(e.times) == 3 for e in profile.entries)
+    assert "Relu" in str(profile) and "GFLOP/s" in str(profile)
+    profile.save(tmp_path / "trace.json")
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    assert {e["name"] for e in trace["traceEvents"]} >= {"run 0", "run 2"}
+    drawn = session.profile(n_runs=1)
+    assert [e.nodes for e in drawn.entries] == [e.nodes for e in profile.entries]
+    for n in (0, -1, 1.5, True):
+        with pytest.raises(PolycError):
+            session.profile({"x": X}, n_runs=n)
+
+
+def test_a_profile_counts_operations_and_bytes():
+    """A product of 8x16 by 16x4: 8·4·16 multiplications and as many additions, and three matrices of float32."""
+    weight = helper.make_tensor("w", FLOAT, [16, 4], np.ones(64))
+    session = polyc.onnx.load(
+        model([helper.make_node("MatMul", ["x", "w"], ["y"])], [("x", FLOAT, [8, 16])], [("y", FLOAT, None)], [weight])
+    )
+    (entry,) = session.profile(n_runs=1).entries
+    assert entry.operations == 2 * 8 * 4 * 16 and entry.n_bytes == 4 * (8 * 16 + 16 * 4 + 8 * 4)

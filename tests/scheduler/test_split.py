@@ -123,6 +123,9 @@ def test_long_sums_of_many_results_are_cut_where_these_make_few_tasks():
     assert not is_split(product, M=64, N=64, K=4095) and is_split(product, M=1, N=768, K=3072)
     rows = "def f(float(M,K) A, float(K) x) -> (y) { y(m) +=! A(m,k) * x(k) }"
     assert not is_split(rows, M=4096, K=4096)
+    # One value for each row does not make the rows vectors.
+    centred = "def f(float(M,K) A, float(M) x) -> (y) { y(m) +=! A(m,k) - x(m) }"
+    assert not is_split(centred, M=128, K=1 << 15)
     new, ranges = split_text(product, M=64, N=64, K=1 << 16)
     assert statements(new)[0].startswith("S0_part(k.chunk, m, n, k.in): C.part.S0[k.chunk, m, n] += ")
     assert [str(i.extent.value) for i in ranges.tensors["C.part.S0"]] == ["32", "64", "64"]

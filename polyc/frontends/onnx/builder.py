@@ -18,7 +18,7 @@ import numpy as np
 from polyc.frontends.onnx.graph import Node
 from polyc.frontends.onnx.registry import Unsupported
 from polyc.frontends.onnx.terms import Operand, Term, as_term, call, cast, constant, index
-from polyc.ir.expr import Const, Expr, Index, Pad, PadMode, Read, identity_of, int_const, walk
+from polyc.ir.expr import Cast, Const, Expr, Index, Pad, PadMode, Read, identity_of, int_const, walk
 from polyc.ir.program import Condition, RangeClause, Reduction, Statement, Tensor, Where
 from polyc.ir.types import I64, DType
 
@@ -165,9 +165,12 @@ class Builder:
 
         Without `init` it starts from the identity.  Points for which `where(i, …, r, …)` does not hold are left out: it must
         be affine in the indices."""
+        if dtype.is_storage:  # sums are not rounded before they are complete
+            wide = self.reduce(op, shape, over, dtype.computed, body, init, where)
+            return self.map(shape, dtype, lambda *i: wide[i])
         target = self._declare(shape, dtype)
         left, right = self._indices("i", len(shape)), self._indices("r", len(over))
-        start: Expr = identity_of(op, dtype)
+        start: Expr = self._narrow(Term(identity_of(op, dtype.computed), dtype.computed), dtype)
         if init is not None:
             start = self._narrow(as_term(init(*(index(n) for n in left)), dtype), dtype)
         value = self._body(body, (*left, *right), dtype)
@@ -215,6 +218,25 @@ class Builder:
         self._assign(target, tuple(Index(n) for n in names), names, target.shape, value, None, ())
         return target
 
+    def declare(self, shape: Sequence[int], dtype: DType) -> Value:
+        """A tensor that is computed by `write`: one that others are computed of, and it of them."""
+        return self._declare(shape, dtype)
+
+    def write(self, target: Value, box: Sequence[int], place: Callable[..., Sequence[Operand]], body: Body) -> None:
+        """``target[place(i, …)] = body(i, …)`` for all points of `box`; `place` is affine.
+
+        Several writes to one tensor must not overlap, and cover it."""
+        if prod(box) == 0 and prod(target.shape) != 0:
+            return
+        names = self._indices("i", len(box))
+        left = tuple(as_term(s, I64).expr for s in place(*(index(n) for n in names)))
+        present = {n.name for e in left for n in walk(e) if isinstance(n, Index)}
+        used = tuple(n for n in names if n in present)
+        assert all(box[names.index(n)] == 1 for n in names if n not in present), "an index of a piece is not on its left side"
+        terms = [index(n) if n in present else Term(int_const(0), I64) for n in names]
+        value = self._narrow(as_term(body(*terms), target.dtype), target.dtype)
+        self._assign(target, left, used, tuple(box[names.index(n)] for n in used), value, None, ())
+
     def parts(
         self, shape: Sequence[int], dtype: DType, pieces: Sequence[tuple[Sequence[int], Callable[..., Sequence[Operand]], Body]]
     ) -> Value:
@@ -222,18 +244,7 @@ class Builder:
         affine function), and what is written there."""
         target = self._declare(shape, dtype)
         for box, place, body in pieces:
-            if prod(box) == 0 and prod(target.shape) != 0:
-                continue
-            names = self._indices("i", len(box))
-            left = tuple(as_term(s, I64).expr for s in place(*(index(n) for n in names)))
-            present = {n.name for e in left for n in walk(e) if isinstance(n, Index)}
-            used = tuple(n for n in names if n in present)
-            assert all(box[names.index(n)] == 1 for n in names if n not in present), (
-                "an index of a piece is not on its left side"
-            )
-            terms = [index(n) if n in present else Term(int_const(0), I64) for n in names]
-            value = self._narrow(as_term(body(*terms), dtype), dtype)
-            self._assign(target, left, used, tuple(box[names.index(n)] for n in used), value, None, ())
+            self.write(target, box, place, body)
         return target
 
     # --- What is not computed ------------------------------------------------------------------------------------------
@@ -254,7 +265,7 @@ class Builder:
 
         dtype = from_numpy(contents.dtype)
         assert dtype is not None, f"no element type {contents.dtype}"
-        contents = np.ascontiguousarray(contents)
+        contents = np.asarray(contents, order="C")
         name = self._name()
         self.constants[name] = contents
         return Value(name, dtype, contents.shape, contents, contents.size <= MAX_LITERAL)
@@ -328,7 +339,7 @@ class Builder:
         """The expression of a term that is stored as `dtype`."""
         if term.dtype != dtype.computed:
             raise TypeError(f"a value of type {term.dtype} is stored to {dtype}")
-        return term.expr
+        return Cast(term.expr, dtype) if dtype.is_storage else term.expr
 
     def _assign(
         self,

@@ -202,7 +202,7 @@ class _Writer:
 def _unroll_loop(node: Node, known: Known) -> tuple[Node, ...] | None:
     body: Graph = node.attributes["body"]
     limit, start = ([*node.inputs, "", ""])[:2]
-    if start and (given := known(start)) is None:
+    if start and ((given := known(start)) is None or given.size != 1):
         return None
     is_started = not start or bool(given.reshape(-1)[0])  # type: ignore[union-attr]
     count = known(limit) if limit else None

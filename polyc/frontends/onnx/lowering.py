@@ -8,13 +8,14 @@ and lowers the rest, with what is known then.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from polyc.config import debugging
-from polyc.diagnostics import PolycError
+from polyc.diagnostics import PolycError, UnsupportedError
+from polyc.frontends.onnx import families
 from polyc.frontends.onnx.builder import NeedsValue, Value
 from polyc.frontends.onnx.control import expand_control
 from polyc.frontends.onnx.graph import Graph, Node
@@ -27,6 +28,8 @@ from polyc.ir.types import from_numpy
 
 MOST_FOLDED = 1 << 22
 """Elements of a folded result up to which it replaces its node."""
+MOST_WANTED = 1 << 10
+"""Elements of an input of a function up to which its contents may be asked for."""
 MAX_DEPTH = 8
 """Functions inside of functions."""
 
@@ -59,6 +62,7 @@ def lower_graph(
 
     `given` are values from outside (inputs, and what earlier nodes have computed), `known` contents that are the same in every
     run of the plan; those named in `literals` are the same in every plan."""
+    families.load()
     state = Lowered(dict(given), constants=dict(known))
     for name, array in known.items():
         value = value_of(name, array, name in literals)
@@ -86,15 +90,18 @@ def _lower_node(graph: Graph, node: Node, state: Lowered, fixed: set[str], depth
         and all(a is not None for a, n in zip(arrays, node.inputs, strict=True) if n)
         and (estimate_elements(node, arrays) or 0) <= MOST_FOLDED
     ):
-        found = fold_node(node, graph, arrays)
-        if all(isinstance(a, np.ndarray) and a.size <= MOST_FOLDED for a in found if a is not None):
+        try:
+            found = fold_node(node, graph, arrays)
+        except UnsupportedError:  # onnx does not know it
+            found = None
+        if found is not None and all(isinstance(a, np.ndarray) and a.size <= MOST_FOLDED for a in found if a is not None):
             is_fixed = all(n in fixed for n in names)
             for name, array in zip(node.outputs, found, strict=True):
                 if name and array is not None:
                     _keep(state, name, array, is_fixed, fixed)
             return True
     try:
-        fragment = trace_node(node, state.values)
+        fragment = trace_node(node, {n: _as_tensor(state.values[n]) for n in node.inputs if n in state.values})
     except NeedsValue as need:
         state.wanted = need.name
         return False
@@ -115,17 +122,34 @@ def _lower_node(graph: Graph, node: Node, state: Lowered, fixed: set[str], depth
         extents = tuple(evaluate(e, {}) for e in t.shape or ())
         state.values[t.name] = Value(t.name, t.dtype, extents)
     for value in fragment.outputs:
+        if value.source is not None:
+            value = replace(value, source=state.values[value.source.name].source or value.source)
         state.values[value.name] = value
         if value.known is not None:
             _keep(state, value.name, value.known, True, fixed)
+        elif value.source is not None and value.source.name in state.constants:
+            array = state.constants[value.source.name].reshape(value.shape)
+            _keep(state, value.name, array, value.source.name in fixed, fixed)
     return True
+
+
+def _as_tensor(value: Value) -> Value:
+    """A value as a tensor of its own: a view is read in its own shape, and `clusters` sees what memory that is."""
+    return value if value.source is None else replace(value, source=None)
 
 
 def _lower_body(graph: Graph, node: Node, state: Lowered, fixed: set[str], depth: int, reason: str) -> bool:
     """Take the nodes that stand for one that is no operator of polyc's: a function's body, or that of a loop or branch."""
-    body = expand_control(node, state.constants.get, lambda n: _shape(state, n))
-    if body is None and depth < MAX_DEPTH and not node.has_subgraphs:
-        body = expand_function(node, state.values, graph)
+    try:
+        body = expand_control(node, state.constants.get, lambda n: _shape(state, n))
+        if body is None and depth < MAX_DEPTH and not node.has_subgraphs:
+            body = expand_function(node, state.values, graph)
+    except PolycError:
+        raise
+    except Exception as error:  # a malformed node, as above
+        if debugging():
+            raise
+        body, reason = None, f"{type(error).__name__}: {error}"
     if body is None:
         state.reason = reason
         return False
@@ -134,10 +158,30 @@ def _lower_body(graph: Graph, node: Node, state: Lowered, fixed: set[str], depth
         if not _lower_node(graph, inner, state, fixed, depth + 1):
             del state.fragments[before:]
             state.reason = state.reason or reason
-            if any(state.wanted in n.outputs for n in body):  # nobody will compute it
-                state.wanted = None
+            if any(state.wanted in n.outputs for n in body):  # nobody will compute it: what it comes from must be known
+                state.wanted = _find_origin(node, body, state)
             return False
     return True
+
+
+def _find_origin(node: Node, body: Sequence[Node], state: Lowered) -> str | None:
+    """An input of `node` whose contents have to be known for those of `state.wanted`, a value of its body, to be; None where
+    one of them is large."""
+    makers = {o: n for n in body for o in n.outputs if o}
+    origins: list[str] = []
+    seen: set[str] = set()
+    stack = [state.wanted] if state.wanted else []
+    while stack:
+        name = stack.pop()
+        if name in seen or name in state.constants:
+            continue
+        seen.add(name)
+        if name in makers:
+            stack += makers[name].used_names
+        elif name in node.inputs:
+            origins.append(name)
+    are_small = all(n in state.values and state.values[n].size <= MOST_WANTED for n in origins)
+    return origins[0] if origins and are_small else None
 
 
 def _shape(state: Lowered, name: str) -> tuple[int, ...] | None:

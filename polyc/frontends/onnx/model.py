@@ -89,11 +89,16 @@ def _decode(value: Any) -> Any:
         return value
 
 
+def _dimension_name(text: str) -> str | None:
+    """The name of a dimension; some exporters write a mark where they know none."""
+    return text if text.strip("?*- ") else None
+
+
 def _read_port(p: onnx.ValueInfoProto) -> Port:
     shape: tuple[int | str | None, ...] | None = None
     if p.type.WhichOneof("value") == "tensor_type" and p.type.tensor_type.HasField("shape"):
         shape = tuple(
-            (d.dim_value if d.dim_value >= 0 else None) if d.HasField("dim_value") else d.dim_param or None
+            (d.dim_value if d.dim_value >= 0 else None) if d.HasField("dim_value") else _dimension_name(d.dim_param)
             for d in p.type.tensor_type.shape.dim
         )
     return Port(p.name, type_name(p.type), shape)

@@ -41,7 +41,7 @@ class Cluster:
     fragments: list[int] = field(default_factory=list)
     kind: Kind = "pointwise"
     size: int = 0
-    """Elements of its largest result."""
+    """Elements of the result of its contraction or recurrence; without one, of its largest result."""
     n_statements: int = 0
     needs: set[int] = field(default_factory=set)
 
@@ -88,11 +88,14 @@ class _Partitioning:
         needed = {c.number for s in sources for c in (self.cluster_of[s],)}
         home = None if fragment is None else self._find_home(i, sources)
         if home is None:
-            home = Cluster(len(self.clusters), kind=self.kinds[i])
+            home = Cluster(len(self.clusters))
             self.clusters.append(home)
         home.fragments.append(i)
         home.n_statements += 0 if fragment is None else len(fragment.statements)
-        home.size = max(home.size, self.sizes[i])
+        if RANK[self.kinds[i]] > max(RANK[home.kind], RANK["reduction"]):
+            home.size = self.sizes[i]
+        elif RANK[home.kind] <= RANK["reduction"]:
+            home.size = max(home.size, self.sizes[i])
         home.kind = stronger(home.kind, self.kinds[i])
         self.cluster_of[i] = home
         for number in needed - {home.number}:

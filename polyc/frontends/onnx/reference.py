@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from polyc.diagnostics import Diagnostic, PolycError, UnsupportedError
 from polyc.frontends.onnx.graph import Graph, Node, node_span
 from polyc.frontends.onnx.model import array_from_constant
+from polyc.frontends.onnx.type_constraints import check_types
 
 _RANDOM = frozenset("RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli".split())
 
@@ -42,6 +43,7 @@ def prepare_node(node: Node, graph: Graph) -> ReferenceEvaluator:
 def run_node(evaluator: ReferenceEvaluator, node: Node, values: Mapping[str, Any]) -> list[Any]:
     """The outputs of `node`, in order, the missing ones None; `values` has its inputs by name."""
     feed = {n: values[n] for n in node.used_names}
+    check_types(node, [values[n] if n else None for n in node.inputs])
     try:
         with np.errstate(all="ignore"):
             found = dict(zip((o for o in node.outputs if o), evaluator.run(None, feed), strict=True))

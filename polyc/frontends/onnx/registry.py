@@ -19,13 +19,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from polyc.frontends.onnx.builder import Builder, Value
     from polyc.frontends.onnx.graph import Node
 
 Function = Callable[..., Any]
+Registered = TypeVar("Registered", bound=Function)
 
 
 class Unsupported(Exception):
@@ -65,10 +66,10 @@ class Implementation:
 _TABLE: dict[tuple[str, str], list[Implementation]] = {}
 
 
-def operator(*names: str, since: int = 1, domain: str = "") -> Callable[[Function], Function]:
+def operator(*names: str, since: int = 1, domain: str = "") -> Callable[[Registered], Registered]:
     """Register the decorated function for the operators `names` of `domain` (module docstring)."""
 
-    def register(function: Function) -> Function:
+    def register(function: Registered) -> Registered:
         parameters = list(inspect.signature(function).parameters.values())[1:]
         positional = [p for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         is_variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)

@@ -70,7 +70,7 @@ def _make_statements(
     left = tuple(e for e in targets[0].subscripts if isinstance(e, Index))
     if len({t.name for t in targets}) < len(targets):
         raise Fault(_CODE, f"two results of {monoid.name} have the same name", "give each result a name of its own")
-    if len(left) < len(targets[0].subscripts) or any(t.subscripts != left for t in targets):
+    if len(set(left)) < len(targets[0].subscripts) or any(t.subscripts != left for t in targets):
         message = f"{monoid.name} needs the same plain indices on the left of all its results"
         raise Fault(_CODE, message, "write for example re[i], im[i] = product(a[i, k], b[i, k])")
     names = tuple(i.name for i in left)

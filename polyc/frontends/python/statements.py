@@ -121,15 +121,8 @@ def read_target(left: ast.expr, scope: Scope) -> Target | None:
     if isinstance(left, ast.Subscript):
         parts = left.slice.elts if isinstance(left.slice, ast.Tuple) else [left.slice]
     subscripts: list[Expr] = []
-    plain: set[str] = set()
     for part in parts:
         subscript = _read_left_subscript(part, scope)
-        if isinstance(subscript, Index):
-            if subscript.name in plain:
-                help = "read a diagonal on the right side, and give every dimension on the left its own index"
-                scope.report("semantic-already-defined", f"the index {subscript.name} stands twice on the left", part, help)
-                continue
-            plain.add(subscript.name)
         if subscript is not None:
             subscripts.append(subscript)
     return Target(name, tuple(subscripts), span) if len(subscripts) == len(parts) else None

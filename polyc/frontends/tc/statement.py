@@ -25,9 +25,8 @@ def find_reduction_indices(value: Expr, left: tuple[str, ...]) -> list[str]:
 
 
 def find_left_indices(scope: Scope, s: SyntaxStatement) -> tuple[str, ...]:
-    """Names of the indices on the left side in order; a plain index may stand there once."""
+    """Names of the indices on the left side in order."""
     names: dict[str, None] = {}
-    plain: set[str] = set()
     lets = {clause.name for clause in s.where if isinstance(clause, LetSyntax)}
     for syntax in s.subscripts:
         if not isinstance(syntax, Name):
@@ -38,11 +37,6 @@ def find_left_indices(scope: Scope, s: SyntaxStatement) -> tuple[str, ...]:
         check_not_builtin(scope.reporter, name, syntax.span)
         if name in scope.sizes:
             continue
-        if name in plain:
-            message = f"{name} is already defined as an index on the left side"
-            help = "use one distinct index for each dimension"
-            scope.reporter.error("semantic-already-defined", message, syntax.span, help)
-        plain.add(name)
         names[name] = None
     return tuple(names)
 

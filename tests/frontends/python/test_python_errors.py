@@ -27,7 +27,6 @@ BODIES = [
     # left sides
     ("Y[n[i]] = b[i]", "semantic-scatter", "Y[n[i]] = b[i]"),
     ("Y[b[i]] += b[i]", "type-not-integral", "b[i]"),
-    ("Y[i, i] = b[i]", "semantic-already-defined", "i"),
     ("Y[:] = b[i]", "semantic-left-side", ":"),
     ("Y.x = b[0]", "semantic-left-side", "Y.x"),
     ("Y, Z = b[0], b[1]", "semantic-left-side", "Y, Z"),

@@ -39,7 +39,6 @@ SYNTAX = [
 
 # statements, code, words of the message, what the caret marks
 STATEMENTS = [
-    ("O(i, i) = a(i)", "semantic-already-defined", "i is already defined", "i"),
     ("O(i) = x where x = 1, x = 2, i in 0:3", "semantic-already-defined", "x is already defined", "x"),
     ("O(i) = i where i = 1", "semantic-already-defined", "i is already defined", "i"),
     ("N(i) = a(i) O(i) = a(i)", "semantic-already-defined", "N is already defined as a size", "N"),

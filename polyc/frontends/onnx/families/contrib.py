@@ -1,0 +1,468 @@
+"""Operators of onnxruntime (domain ``com.microsoft``) that exported and optimised models carry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod, sqrt
+
+from polyc.frontends.onnx.builder import Builder, Value
+from polyc.frontends.onnx.families.attention import Heads, Scores, as_heads, attend, join_rows, rotary_embedding
+from polyc.frontends.onnx.families.conv import check_filters, convolve
+from polyc.frontends.onnx.families.norm import square, wider
+from polyc.frontends.onnx.families.rnn import find_activations
+from polyc.frontends.onnx.registry import operator
+from polyc.frontends.onnx.terms import Operand, Term, call, cast, constant, maximum, minimum, select
+from polyc.frontends.onnx.windows import place_windows
+from polyc.ir.types import F32, I32, I64, DType
+
+DOMAIN = "com.microsoft"
+
+
+@operator("FusedConv", domain=DOMAIN)
+def fused_conv(
+    b: Builder,
+    x: Value,
+    w: Value,
+    bias: Value | None = None,
+    added: Value | None = None,
+    *,
+    activation: str = "",
+    activation_params: Sequence[float] = (),
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Value:
+    """``activation(conv(x, w) + bias + added)``."""
+    b.require_float(x)
+    kernel = check_filters(b, x, w, group, kernel_shape)
+    windows = place_windows(b, x.shape[2:], kernel, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad)
+    y = convolve(b, x, w, bias, windows, group)
+    if added is not None and added.shape != y.shape:
+        b.refuse(f"{added.shape} is added to {y.shape}")
+    if added is None and not activation:
+        return y
+    function = _activation(b, activation, activation_params)
+    return b.map(y.shape, y.dtype, lambda *i: function(y[i] if added is None else y[i] + added[i]))
+
+
+def _activation(b: Builder, name: str, parameters: Sequence[float]) -> Callable[[Term], Term]:
+    if not name:
+        return lambda x: x
+    if name == "Clip":
+        low, high = parameters
+        return lambda x: minimum(maximum(x, float(low)), float(high))
+    (found,) = find_activations(b, [name], list(parameters[:1]), list(parameters[1:2]))
+    return found
+
+
+@operator("FusedMatMul", domain=DOMAIN)
+def fused_matmul(
+    b: Builder,
+    x: Value,
+    y: Value,
+    *,
+    alpha: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+    transBatchA: int = 0,
+    transBatchB: int = 0,
+) -> Value:
+    """``alpha * x @ y``, each transposed before."""
+    b.require_float(x, y)
+    if x.rank < 2 or y.rank < 2:
+        b.refuse(f"matrices of shapes {x.shape} and {y.shape}")
+    left, left_shape = _as_matrices(x, bool(transA), bool(transBatchA))
+    right, right_shape = _as_matrices(y, bool(transB), bool(transBatchB))
+    if left_shape[-1] != right_shape[-2]:
+        b.refuse(f"matrices of shapes {x.shape} and {y.shape}")
+    batch = b.broadcast(left_shape[:-2], right_shape[:-2])
+    shape, number = (*batch, left_shape[-2], right_shape[-1]), x.dtype.computed
+
+    def own(i: Sequence[Term], extents: Sequence[int]) -> list[Operand]:
+        tail = i[len(i) - len(extents) :]
+        return [0 if n == 1 else s for s, n in zip(tail, extents, strict=True)]
+
+    def body(*i: Term) -> Operand:
+        front, m, n, k = i[:-3], i[-3], i[-2], i[-1]
+        return left(*own(front, left_shape[:-2]), m, k) * right(*own(front, right_shape[:-2]), k, n)
+
+    if alpha == 1.0:
+        return b.reduce("add", shape, (left_shape[-1],), x.dtype, body)
+    sums = b.reduce("add", shape, (left_shape[-1],), number, body)
+    return b.map(shape, x.dtype, lambda *i: sums[i] * alpha)
+
+
+def _as_matrices(x: Value, is_transposed: bool, batch_is_last: bool) -> tuple[Callable[..., Term], tuple[int, ...]]:
+    """Elements and shape of `x` with its dimensions in the order that the product wants."""
+    order = list(range(x.rank))
+    if batch_is_last:  # the first dimension stands behind those of the batch
+        order = [*order[1:-1], 0, order[-1]]
+    if is_transposed:
+        order[-2], order[-1] = order[-1], order[-2]
+
+    def read(*i: Operand) -> Term:
+        at: list[Operand] = [0] * x.rank
+        for d, s in zip(order, i, strict=True):
+            at[d] = s
+        return x[tuple(at)]
+
+    return read, tuple(x.shape[d] for d in order)
+
+
+def gelu(x: Term) -> Term:
+    """``x · Φ(x)``."""
+    return x * 0.5 * (call("erf", x * sqrt(0.5)) + 1)
+
+
+def fast_gelu(x: Term) -> Term:
+    """`gelu` by the hyperbolic tangent (Hendrycks and Gimpel 2016)."""
+    return x * 0.5 * (call("tanh", (x + x * x * x * 0.044715) * 0.7978845608028654) + 1)
+
+
+@operator("Gelu", domain=DOMAIN)
+def contrib_gelu(b: Builder, x: Value) -> Value:
+    b.require_float(x)
+    return b.map(x.shape, x.dtype, lambda *i: gelu(x[i]))
+
+
+@operator("BiasGelu", domain=DOMAIN)
+def bias_gelu(b: Builder, x: Value, bias: Value) -> Value:
+    b.require_float(x)
+    return b.map(b.broadcast(x.shape, bias.shape), x.dtype, lambda *i: gelu(x.spread(i) + bias.spread(i)))
+
+
+@operator("FastGelu", domain=DOMAIN)
+def contrib_fast_gelu(b: Builder, x: Value, bias: Value | None = None) -> Value:
+    b.require_float(x)
+    if bias is not None and b.broadcast(x.shape, bias.shape) != x.shape:
+        b.refuse(f"a bias of shape {bias.shape} for {x.shape}")
+    return b.map(x.shape, x.dtype, lambda *i: fast_gelu(x[i] if bias is None else x[i] + bias.spread(i)))
+
+
+@operator("QuickGelu", domain=DOMAIN)
+def quick_gelu(b: Builder, x: Value, *, alpha: float = 1.702) -> Value:
+    b.require_float(x)
+    return b.map(x.shape, x.dtype, lambda *i: x[i] * call("sigmoid", x[i] * alpha))
+
+
+# --- Normalisations ----------------------------------------------------------------------------------------------------
+
+
+def _normalize_rows(
+    b: Builder, x: Value, scale: Value, bias: Value | None, epsilon: float, dtype: DType, has_mean: bool, axis: int
+) -> tuple[Value, Value, Value]:
+    """Rows from `axis` on in standard form, times `scale`, plus `bias`; their means, and one over their deviations (without a
+    mean: over the roots of their mean squares)."""
+    number = wider(x.dtype, F32)
+    left, over = x.shape[:axis], x.shape[axis:]
+    n = max(1, prod(over))
+    if b.broadcast(x.shape, scale.shape) != x.shape:
+        b.refuse(f"a scale of shape {scale.shape} for {x.shape}")
+    if has_mean:
+        sums = b.reduce("add", left, over, number, lambda *i: cast(x[i], number))
+        means = b.map(left, number, lambda *i: sums[i] / n)
+    else:
+        means = b.map(left, number, lambda *i: constant(0, number))
+
+    def deviation(i: Sequence[Term]) -> Term:
+        value = cast(x[tuple(i)], number)
+        return value - means[tuple(i[:axis])] if has_mean else value
+
+    squares = b.reduce("add", left, over, number, lambda *i: square(deviation(i)))
+    inverse = b.map(left, number, lambda *i: 1 / call("sqrt", squares[i] / n + epsilon))
+
+    def body(*i: Term) -> Operand:
+        value = deviation(i) * inverse[i[:axis]] * cast(scale.spread(i), number)
+        value = value if bias is None else value + cast(bias.spread(i), number)
+        return cast(value, dtype.computed)
+
+    return b.map(x.shape, dtype, body), means, inverse
+
+
+def _with_ones(b: Builder, x: Value, rank: int, dtype: DType) -> Value:
+    """One number for each row, with dimensions of one element in the place of the row's."""
+    return b.view(b.map(x.shape, dtype, lambda *i: cast(x[i], dtype.computed)), (*x.shape, *(1,) * (rank - x.rank)))
+
+
+@operator("SimplifiedLayerNormalization", since=1)
+def simplified_layer_normalization(
+    b: Builder, x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
+) -> tuple[Value, Value]:
+    b.require_float(x, scale)
+    d = b.axis(axis, x.rank)
+    y, _, inverse = _normalize_rows(b, x, scale, None, epsilon, scale.dtype, False, d)
+    return y, _with_ones(b, inverse, x.rank, F32)
+
+
+def _skip(
+    b: Builder, x: Value, skip: Value, scale: Value, shift: Value | None, bias: Value | None, epsilon: float, has_mean: bool
+) -> tuple[Value, ...]:
+    """The normalised sum of `x`, `skip` and `bias`, means, inverse deviations, and the sum."""
+    b.require_float(x, skip, scale)
+    if b.broadcast(x.shape, skip.shape) != x.shape:
+        b.refuse(f"{skip.shape} is added to {x.shape}")
+
+    def add(*i: Term) -> Operand:
+        value = x[i] + skip.spread(i)
+        return value if bias is None else value + bias.spread(i)
+
+    sums = b.map(x.shape, x.dtype, add)
+    y, means, inverse = _normalize_rows(b, sums, scale, shift, epsilon, x.dtype, has_mean, x.rank - 1)
+    return y, _with_ones(b, means, x.rank, F32), _with_ones(b, inverse, x.rank, F32), sums
+
+
+@operator("SkipLayerNormalization", domain=DOMAIN)
+def skip_layer_normalization(
+    b: Builder,
+    x: Value,
+    skip: Value,
+    scale: Value,
+    shift: Value | None = None,
+    bias: Value | None = None,
+    *,
+    epsilon: float = 1e-12,
+) -> tuple[Value, ...]:
+    return _skip(b, x, skip, scale, shift, bias, epsilon, True)
+
+
+@operator("SkipSimplifiedLayerNormalization", domain=DOMAIN)
+def skip_simplified_layer_normalization(
+    b: Builder, x: Value, skip: Value, scale: Value, bias: Value | None = None, *, epsilon: float = 1e-12
+) -> tuple[Value, ...]:
+    return _skip(b, x, skip, scale, None, bias, epsilon, False)
+
+
+@operator("EmbedLayerNormalization", domain=DOMAIN)
+def embed_layer_normalization(
+    b: Builder,
+    words: Value,
+    segments: Value | None,
+    word_table: Value,
+    position_table: Value,
+    segment_table: Value | None,
+    scale: Value,
+    shift: Value,
+    mask: Value | None = None,
+    positions: Value | None = None,
+    *,
+    epsilon: float = 1e-12,
+    mask_index_type: int = 0,
+) -> tuple[Value, ...]:
+    """The normalised sum of three embeddings of each word; how many words of each sequence count; the sum."""
+    batch, length = words.shape
+    size, dtype = word_table.shape[1], word_table.dtype
+
+    def add(n: Term, i: Term, d: Term) -> Operand:
+        place = i if positions is None else cast(positions[n if positions.shape[0] > 1 else 0, i], I64)
+        value = word_table[cast(words[n, i], I64), d] + position_table[place, d]
+        if segments is not None and segment_table is not None:
+            value = value + segment_table[cast(segments[n, i], I64), d]
+        return value
+
+    sums = b.map((batch, length, size), dtype, add)
+    y, _, _ = _normalize_rows(b, sums, scale, shift, epsilon, dtype, True, 2)
+    if mask is None:
+        counts = b.map((batch,), I32, lambda _: constant(0, I32))
+    else:
+        counts = b.reduce("add", (batch,), (length,), I32, lambda n, i: cast(mask[n, i], I32))
+    return y, counts, sums
+
+
+# --- Attention ---------------------------------------------------------------------------------------------------------
+
+
+def _additive_mask(
+    b: Builder, mask: Value | None, batch: int, rows: int, n_keys: int, filter_value: float, number: DType
+) -> Callable[..., Term] | None:
+    """``(batch, head, row, key)`` to what hides a key: `filter_value` where the mask is 0, or from the end of a sequence on."""
+    if mask is None:
+        return None
+    low = constant(filter_value, number)
+    if mask.rank == 1 and mask.shape == (batch,):
+        return lambda n, h, i, j: select(j < cast(mask[n], I64), 0, low)
+    if mask.rank == 2 and mask.shape == (batch, n_keys):
+        return lambda n, h, i, j: select(mask[n, j] != 0, 0, low)
+    if mask.rank == 3 and mask.shape == (batch, rows, n_keys):
+        return lambda n, h, i, j: select(mask[n, i, j] != 0, 0, low)
+    b.refuse(f"a mask of shape {mask.shape}")
+
+
+def _sum_of(*functions: Callable[..., Term] | None) -> Callable[..., Term] | None:
+    """The sum of those that are there."""
+    given = [f for f in functions if f is not None]
+    if not given:
+        return None
+
+    def total(*i: Term) -> Term:
+        value = given[0](*i)
+        for f in given[1:]:
+            value = value + f(*i)
+        return value
+
+    return total
+
+
+def _spread_bias(b: Builder, bias: Value | None, shape: tuple[int, ...]) -> Callable[..., Term] | None:
+    if bias is None:
+        return None
+    if b.broadcast(bias.shape, shape) != shape:
+        b.refuse(f"a bias of shape {bias.shape} for products of shape {shape}")
+    return lambda *i: bias.spread(i)
+
+
+@operator("Attention", domain=DOMAIN)
+def contrib_attention(
+    b: Builder,
+    x: Value,
+    w: Value,
+    bias: Value | None = None,
+    mask: Value | None = None,
+    past: Value | None = None,
+    added: Value | None = None,
+    *,
+    num_heads: int,
+    mask_filter_value: float = -10000.0,
+    qkv_hidden_sizes: Sequence[int] | None = None,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+) -> tuple[Value, ...]:
+    """Rows, keys and values are one product of the input with a matrix; then attention."""
+    b.require_float(x, w)
+    if x.rank != 3 or w.rank != 2 or w.shape[0] != x.shape[2]:
+        b.refuse(f"an input of shape {x.shape}, weights of shape {w.shape}")
+    sizes = list(qkv_hidden_sizes) if qkv_hidden_sizes else [w.shape[1] // 3] * 3
+    if sum(sizes) != w.shape[1] or any(n % num_heads for n in sizes):
+        b.refuse(f"{num_heads} heads of {sizes}")
+    batch, rows = x.shape[:2]
+    init = None if bias is None else lambda n, i, c: bias[c]
+    projected = b.reduce(
+        "add", (batch, rows, w.shape[1]), (x.shape[2],), x.dtype, lambda n, i, c, k: x[n, i, k] * w[k, c], init
+    )
+
+    def part(first: int, size: int) -> Heads:
+        each = size // num_heads
+        return Heads(lambda n, h, i, d: projected[n, i, h * each + d + first], (batch, num_heads, rows, each))
+
+    q, k, v = part(0, sizes[0]), part(sizes[0], sizes[1]), part(sizes[0] + sizes[1], sizes[2])
+    before, outputs = 0, []
+    if past is not None or any(b.node.outputs[1:]):
+        if sizes[1] != sizes[2] or (past is not None and (past.rank != 5 or past.shape[0] != 2)):
+            b.refuse("kept keys and values of different shapes")
+        before = 0 if past is None else past.shape[3]
+        kept = None if past is None else past
+
+        def one(which: int, new: Heads) -> tuple[Sequence[int], Callable[..., Sequence[Operand]], Callable[..., Operand]]:
+            return (
+                (1, *new.shape),
+                lambda _, n, h, i, d: (which, n, h, i + before, d),
+                lambda _, n, h, i, d: new.read(n, h, i, d),
+            )
+
+        pieces = [one(0, k), one(1, v)]
+        if kept is not None:
+            pieces.append((kept.shape, lambda *i: i, lambda *i: kept[i]))
+        present = b.parts((2, batch, num_heads, before + rows, k.shape[3]), x.dtype, pieces)
+        k = Heads(lambda n, h, i, d: present[0, n, h, i, d], (batch, num_heads, before + rows, k.shape[3]))
+        v = Heads(lambda n, h, i, d: present[1, n, h, i, d], (batch, num_heads, before + rows, v.shape[3]))
+        outputs.append(present)
+    number, n_keys = x.dtype.computed, before + rows
+    total = _sum_of(
+        _additive_mask(b, mask, batch, rows, n_keys, mask_filter_value, number),
+        _spread_bias(b, added, (batch, num_heads, rows, n_keys)),
+    )
+    allowed: Callable[..., Term | None] | None = (lambda n, h, i, j: j <= i + before) if unidirectional else None
+    scores = Scores(scale or 1 / sqrt(max(q.shape[3], 1)), 0.0, total, allowed)
+    y, _ = attend(b, q, k, v, scores, x.dtype, number)
+    return b.view(y, (batch, rows, sizes[2])), *outputs
+
+
+@operator("MultiHeadAttention", domain=DOMAIN)
+def multi_head_attention(
+    b: Builder,
+    query: Value,
+    key: Value | None = None,
+    value: Value | None = None,
+    bias: Value | None = None,
+    mask: Value | None = None,
+    added: Value | None = None,
+    past_key: Value | None = None,
+    past_value: Value | None = None,
+    *,
+    num_heads: int,
+    mask_filter_value: float = -10000.0,
+    scale: float = 0.0,
+    unidirectional: int = 0,
+) -> tuple[Value, ...]:
+    b.require_float(query)
+    if query.rank != 3 or key is None or value is None or key.rank not in (3, 4) or value.rank not in (3, 4):
+        b.refuse("rows, keys and values that are packed in one tensor")
+    q, k, v = (as_heads(b, t, num_heads) for t in (query, key, value))
+    if bias is not None:
+        first = 0
+        parts = []
+        for heads in (q, k, v):
+            each = heads.shape[3]
+            parts.append(_with_bias(heads, bias, first, each))
+            first += num_heads * each
+        if bias.shape != (first,):
+            b.refuse(f"a bias of shape {bias.shape}")
+        q, k, v = parts
+    outputs: list[Value] = []
+    before = 0 if past_key is None else past_key.shape[2]
+    if past_key is not None or any(b.node.outputs[1:]):
+        outputs = [join_rows(b, past_key, k, query.dtype), join_rows(b, past_value, v, query.dtype)]
+        k, v = as_heads(b, outputs[0], None), as_heads(b, outputs[1], None)
+    number = query.dtype.computed
+    shape = (q.shape[0], num_heads, q.shape[2], k.shape[2])
+    total = _sum_of(
+        _additive_mask(b, mask, shape[0], shape[2], shape[3], mask_filter_value, number), _spread_bias(b, added, shape)
+    )
+    allowed: Callable[..., Term | None] | None = (lambda n, h, i, j: j <= i + before) if unidirectional else None
+    scores = Scores(scale or 1 / sqrt(max(q.shape[3], 1)), 0.0, total, allowed)
+    y, _ = attend(b, q, k, v, scores, query.dtype, number)
+    return b.view(y, (*y.shape[:2], y.shape[2] * y.shape[3])), *outputs
+
+
+def _with_bias(heads: Heads, bias: Value, first: int, each: int) -> Heads:
+    return Heads(lambda n, h, i, d: heads.read(n, h, i, d) + bias[h * each + d + first], heads.shape)
+
+
+@operator("RotaryEmbedding", domain=DOMAIN)
+def contrib_rotary_embedding(
+    b: Builder,
+    x: Value,
+    positions: Value,
+    cosine: Value,
+    sine: Value,
+    *,
+    interleaved: int = 0,
+    is_packed_batching: int = 0,
+    num_heads: int = 0,
+    rotary_embedding_dim: int = 0,
+    scale: float = 1.0,
+) -> Value:
+    if scale != 1.0 or is_packed_batching:
+        b.refuse("scaled or packed positions")
+    if x.rank not in (3, 4):
+        b.refuse(f"a tensor of shape {x.shape}")
+    batch, rows = x.shape[0], x.shape[2 if x.rank == 4 else 1]
+    heads = num_heads or (x.shape[2] // (2 * cosine.shape[1]) if x.rank == 3 and cosine.shape[1] else 0)
+    if positions.size == 1:  # the position of the first row
+        start = b.view(positions, ())
+        at = b.map((batch, rows), I64, lambda n, i: cast(start[()], I64) + i)
+    else:
+        at = b.view(positions, (batch, rows))
+    turned: Value = rotary_embedding(
+        b,
+        x,
+        cosine,
+        sine,
+        at,
+        interleaved=interleaved,
+        num_heads=heads if x.rank == 3 else None,
+        rotary_embedding_dim=rotary_embedding_dim,
+    )
+    return turned

@@ -1,0 +1,492 @@
+"""Shapes, and elements that move: slices, concatenations, transposes, padding, look-ups and scatters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from polyc.frontends.onnx.builder import Body, Builder, Value
+from polyc.frontends.onnx.element_types import find_dtype
+from polyc.frontends.onnx.families.elementwise import require_one_type
+from polyc.frontends.onnx.registry import operator
+from polyc.frontends.onnx.terms import Operand, Term, as_term, cast, constant, maximum, select, wrap_index
+from polyc.ir.expr import PadMode
+from polyc.ir.types import F32, I64, from_numpy
+
+# --- The same elements in another shape ---
+
+
+@operator("Reshape", since=5)
+def reshape(b: Builder, x: Value, shape: Value, *, allowzero: int = 0) -> Value:
+    wanted = list(b.integers(shape))
+    if not allowzero:
+        if any(n == 0 and d >= x.rank for d, n in enumerate(wanted)):
+            b.refuse(f"shape {tuple(wanted)} keeps a dimension that {x.shape} does not have")
+        wanted = [x.shape[d] if n == 0 else n for d, n in enumerate(wanted)]
+    if wanted.count(-1) > 1 or any(n < -1 for n in wanted):
+        b.refuse(f"shape {tuple(wanted)}")
+    if -1 in wanted:
+        others = prod(n for n in wanted if n != -1)
+        wanted[wanted.index(-1)] = x.size // others if others else 0
+    if prod(wanted) != x.size:
+        b.refuse(f"{x.size} elements do not have the shape {tuple(wanted)}")
+    return b.view(x, wanted)
+
+
+@operator("Flatten")
+def flatten(b: Builder, x: Value, *, axis: int = 1) -> Value:
+    if not -x.rank <= axis <= x.rank:
+        b.refuse(f"axis {axis} of a tensor of rank {x.rank}")
+    axis = axis + x.rank if axis < 0 else axis
+    return b.view(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
+
+
+def _squeeze(b: Builder, x: Value, axes: Sequence[int] | None) -> Value:
+    gone = b.axes(axes, x.rank) if axes is not None else [d for d, n in enumerate(x.shape) if n == 1]
+    if any(x.shape[d] != 1 for d in gone):
+        b.refuse(f"axes {tuple(gone)} of the shape {x.shape} are not all 1")
+    return b.view(x, [n for d, n in enumerate(x.shape) if d not in gone])
+
+
+@operator("Squeeze")
+def squeeze_by_attribute(b: Builder, x: Value, *, axes: Sequence[int] | None = None) -> Value:
+    return _squeeze(b, x, axes)
+
+
+@operator("Squeeze", since=13)
+def squeeze(b: Builder, x: Value, axes: Value | None = None) -> Value:
+    return _squeeze(b, x, None if axes is None else b.integers(axes))
+
+
+def _unsqueeze(b: Builder, x: Value, axes: Sequence[int]) -> Value:
+    rank = x.rank + len(axes)
+    new = b.axes(axes, rank)
+    rest = iter(x.shape)
+    return b.view(x, [1 if d in new else next(rest) for d in range(rank)])
+
+
+@operator("Unsqueeze")
+def unsqueeze_by_attribute(b: Builder, x: Value, *, axes: Sequence[int]) -> Value:
+    return _unsqueeze(b, x, axes)
+
+
+@operator("Unsqueeze", since=13)
+def unsqueeze(b: Builder, x: Value, axes: Value) -> Value:
+    return _unsqueeze(b, x, b.integers(axes))
+
+
+# --- Shapes, and tensors that are made of them ---
+
+
+@operator("Shape")
+def shape_of(b: Builder, x: Value, *, start: int = 0, end: int | None = None) -> Value:
+    return b.array(np.array(x.shape[start:end], np.int64))
+
+
+@operator("Size")
+def size_of(b: Builder, x: Value) -> Value:
+    return b.array(np.array(x.size, np.int64))
+
+
+@operator("ConstantOfShape", since=9)
+def constant_of_shape(b: Builder, shape: Value, *, value: np.ndarray | None = None) -> Value:
+    extents = b.integers(shape)
+    if any(n < 0 for n in extents):
+        b.refuse(f"shape {extents}")
+    dtype = F32 if value is None else from_numpy(value.dtype)
+    if dtype is None or (value is not None and value.size != 1):
+        b.refuse("a value that is no number")
+    number = 0 if value is None else value.reshape(-1)[0]
+    return b.map(extents, dtype, lambda *i: constant(number, dtype))
+
+
+@operator("EyeLike")
+def eye_like(b: Builder, x: Value, *, dtype: int | None = None, k: int = 0) -> Value:
+    element = x.dtype if dtype is None else find_dtype(dtype)
+    if element is None or x.rank != 2:
+        b.refuse(f"element type {dtype} or rank {x.rank}")
+    return b.map(x.shape, element, lambda i, j: select(j - i == k, constant(1, element), 0))
+
+
+@operator("Range")
+def arithmetic_range(b: Builder, start: Value, limit: Value, delta: Value) -> Value:
+    """Its length is known when its inputs are."""
+    first, last, step = (b.value(v).reshape(-1)[0] for v in (start, limit, delta))
+    if step == 0:
+        b.refuse("a step of 0")
+    count = (
+        max(0, int(np.ceil((last - first) / step))) if start.dtype.is_float else len(range(int(first), int(last), int(step)))
+    )
+    begin, by = constant(first, start.dtype), constant(step, start.dtype)
+    return b.map((count,), start.dtype, lambda i: begin + cast(i, start.dtype.computed) * by)
+
+
+@operator("Expand")
+def expand(b: Builder, x: Value, shape: Value) -> Value:
+    return b.map(b.broadcast(x.shape, b.integers(shape)), x.dtype, lambda *i: x.spread(i))
+
+
+@operator("Tile", since=6)
+def tile(b: Builder, x: Value, repeats: Value) -> Value:
+    counts = b.integers(repeats)
+    if len(counts) != x.rank or any(n < 0 for n in counts):
+        b.refuse(f"repeats {counts} of a tensor of rank {x.rank}")
+    pairs = [n for pair in zip(counts, x.shape, strict=True) for n in pair]
+    found = b.map(pairs, x.dtype, lambda *i: x[i[1::2]])
+    return b.view(found, [n * r for n, r in zip(x.shape, counts, strict=True)])
+
+
+# --- Other orders ---
+
+
+def permute(b: Builder, x: Value, order: Sequence[int]) -> Value:
+    """Dimension d of the result is dimension ``order[d]`` of `x`."""
+    place = [list(order).index(d) for d in range(x.rank)]
+    return b.map([x.shape[d] for d in order], x.dtype, lambda *i: x[tuple(i[p] for p in place)])
+
+
+@operator("Transpose")
+def transpose(b: Builder, x: Value, *, perm: Sequence[int] | None = None) -> Value:
+    order = list(range(x.rank))[::-1] if perm is None else [b.axis(d, x.rank) for d in perm]
+    if sorted(order) != list(range(x.rank)):
+        b.refuse(f"perm {tuple(order)} of a tensor of rank {x.rank}")
+    moved = [d for d in order if x.shape[d] != 1]
+    if moved == sorted(moved):
+        return b.view(x, [x.shape[d] for d in order])
+    return permute(b, x, order)
+
+
+@operator("DepthToSpace")
+def depth_to_space(b: Builder, x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
+    if x.rank != 4 or blocksize < 1 or x.shape[1] % blocksize**2:
+        b.refuse(f"blocks of {blocksize} of the shape {x.shape}")
+    n, c, h, w = x.shape
+    s, depth = blocksize, c // blocksize**2
+    if mode == "DCR":
+        found = permute(b, b.view(x, (n, s, s, depth, h, w)), (0, 3, 4, 1, 5, 2))
+    else:
+        found = permute(b, b.view(x, (n, depth, s, s, h, w)), (0, 1, 4, 2, 5, 3))
+    return b.view(found, (n, depth, h * s, w * s))
+
+
+@operator("SpaceToDepth")
+def space_to_depth(b: Builder, x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
+    s = blocksize
+    if x.rank != 4 or s < 1 or x.shape[2] % s or x.shape[3] % s:
+        b.refuse(f"blocks of {s} of the shape {x.shape}")
+    n, c, h, w = x.shape
+    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    found = permute(b, b.view(x, (n, c, h // s, s, w // s, s)), order)
+    return b.view(found, (n, c * s * s, h // s, w // s))
+
+
+@operator("ReverseSequence")
+def reverse_sequence(b: Builder, x: Value, lengths: Value, *, batch_axis: int = 1, time_axis: int = 0) -> Value:
+    if {batch_axis, time_axis} != {0, 1} or x.rank < 2 or lengths.shape != (x.shape[batch_axis],):
+        b.refuse(f"axes {batch_axis} and {time_axis} of the shape {x.shape}")
+
+    def body(*i: Term) -> Operand:
+        n, t = cast(lengths[i[batch_axis]], I64), i[time_axis]
+        at = list(i)
+        at[time_axis] = select(t < n, n - 1 - t, t)
+        return x[tuple(at)]
+
+    return b.map(x.shape, x.dtype, body)
+
+
+# --- Parts and wholes ---
+
+
+@operator("Concat", since=4)
+def concatenate(b: Builder, *xs: Value, axis: int) -> Value:
+    require_one_type(b, *xs)
+    axis = b.axis(axis, xs[0].rank)
+    frames = {(*x.shape[:axis], *x.shape[axis + 1 :]) for x in xs}
+    if len(frames) > 1:
+        b.refuse(f"shapes {' and '.join(str(x.shape) for x in xs)} along axis {axis}")
+    if len(xs) == 1:
+        return xs[0]
+    pieces: list[tuple[Sequence[int], Body, Body]] = []
+    begin = 0
+    for x in xs:
+        pieces.append((x.shape, _shifted(axis, begin), _element(x)))
+        begin += x.shape[axis]
+    return b.parts((*xs[0].shape[:axis], begin, *xs[0].shape[axis + 1 :]), xs[0].dtype, pieces)  # type: ignore[arg-type]
+
+
+def _shifted(axis: int, by: int) -> Body:
+    return lambda *i: (*i[:axis], i[axis] + by, *i[axis + 1 :])  # type: ignore[return-value]
+
+
+def _element(x: Value) -> Body:
+    return lambda *i: x[i]
+
+
+def _split(b: Builder, x: Value, axis: int, sizes: Sequence[int]) -> tuple[Value, ...]:
+    if sum(sizes) != x.shape[axis] or any(n < 0 for n in sizes):
+        b.refuse(f"parts {tuple(sizes)} of {x.shape[axis]} elements")
+    begins = [sum(sizes[:n]) for n in range(len(sizes))]
+    return tuple(_part(b, x, axis, begin, n) for begin, n in zip(begins, sizes, strict=True))
+
+
+def _part(b: Builder, x: Value, axis: int, begin: int, extent: int) -> Value:
+    shape = (*x.shape[:axis], extent, *x.shape[axis + 1 :])
+    return b.map(shape, x.dtype, lambda *i: x[(*i[:axis], i[axis] + begin, *i[axis + 1 :])])
+
+
+def _equal_parts(extent: int, count: int) -> list[int]:
+    """The last one is shorter where they do not fit."""
+    size = -(-extent // count)
+    return [max(0, min(size, extent - n * size)) for n in range(count)]
+
+
+@operator("Split", since=2)
+def split_by_attribute(b: Builder, x: Value, *, axis: int = 0, split: Sequence[int] | None = None) -> tuple[Value, ...]:
+    axis = b.axis(axis, x.rank)
+    return _split(b, x, axis, split or _equal_parts(x.shape[axis], len(b.node.outputs)))
+
+
+@operator("Split", since=13)
+def split(
+    b: Builder, x: Value, sizes: Value | None = None, *, axis: int = 0, num_outputs: int | None = None
+) -> tuple[Value, ...]:
+    axis = b.axis(axis, x.rank)
+    if sizes is not None:
+        return _split(b, x, axis, b.integers(sizes))
+    return _split(b, x, axis, _equal_parts(x.shape[axis], num_outputs or len(b.node.outputs)))
+
+
+def _slice(
+    b: Builder, x: Value, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None, steps: Sequence[int] | None
+) -> Value:
+    """As NumPy slices, with ends that may lie anywhere."""
+    axes = range(len(starts)) if axes is None else axes
+    steps = [1] * len(starts) if steps is None else steps
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        b.refuse(f"starts {tuple(starts)}, ends {tuple(ends)}, axes {tuple(axes)}, steps {tuple(steps)}")
+    walks = [range(n) for n in x.shape]
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        d = b.axis(axis, x.rank)
+        walks[d] = range(x.shape[d])[start : end if step > 0 or end >= -x.shape[d] else None : step]
+    if all(w == range(n) for w, n in zip(walks, x.shape, strict=True)):
+        return x
+
+    def body(*i: Term) -> Operand:
+        return x[tuple(e * w.step + w.start if len(w) else 0 for e, w in zip(i, walks, strict=True))]
+
+    return b.map([len(w) for w in walks], x.dtype, body)
+
+
+@operator("Slice")
+def slice_by_attribute(
+    b: Builder, x: Value, *, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None
+) -> Value:
+    return _slice(b, x, starts, ends, axes, None)
+
+
+@operator("Slice", since=10)
+def slice_of(b: Builder, x: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None) -> Value:
+    along = None if axes is None else b.integers(axes)
+    return _slice(b, x, b.integers(starts), b.integers(ends), along, None if steps is None else b.integers(steps))
+
+
+# --- Padding ---
+
+_MODES: dict[str, PadMode] = {"constant": "value", "edge": "clamp", "reflect": "reflect", "wrap": "wrap"}
+
+
+def _pad(b: Builder, x: Value, pads: Sequence[int], mode: str, filler: Operand, axes: Sequence[int] | None = None) -> Value:
+    """Negative numbers cut elements off."""
+    along = list(range(x.rank)) if axes is None else [b.axis(d, x.rank) for d in axes]
+    if len(pads) != 2 * len(along) or len(set(along)) != len(along) or mode not in _MODES:
+        b.refuse(f"pads {tuple(pads)} of mode {mode} for a tensor of rank {x.rank}")
+    before, after = [0] * x.rank, [0] * x.rank
+    for n, d in enumerate(along):
+        before[d], after[d] = pads[n], pads[len(along) + n]
+    if any(n > 0 for n in (*before, *after)) and min((min(0, n) for n in (*before, *after)), default=0) < 0:
+        # what is cut off is no source of reflections
+        begins, ends = [max(0, -n) for n in before], [n + min(0, a) for n, a in zip(x.shape, after, strict=True)]
+        x = _slice(b, x, begins, [max(0, e) for e in ends], None, None)
+        before, after = [max(0, n) for n in before], [max(0, n) for n in after]
+    shape = [max(0, n + p + q) for n, p, q in zip(x.shape, before, after, strict=True)]
+    if not any(before) and not any(after):
+        return x
+    if not x.size and mode != "constant":
+        b.refuse("an empty tensor has nothing to pad with")
+    if not x.size:
+        return b.map(shape, x.dtype, lambda *i: as_term(filler, x.dtype))
+    if mode == "reflect" and any(max(p, q) >= n for n, p, q in zip(x.shape, before, after, strict=True) if p > 0 or q > 0):
+        b.refuse("a reflection of more elements than there are")
+    if mode == "constant" and isinstance(filler, Term):
+        return b.map(shape, x.dtype, lambda *i: _inside(x, [e - p for e, p in zip(i, before, strict=True)], filler))
+    source = x if x.source is None else b.map(x.shape, x.dtype, lambda *i: x[i])
+    return b.map(
+        shape, x.dtype, lambda *i: source.padded([e - p for e, p in zip(i, before, strict=True)], filler, _MODES[mode])
+    )
+
+
+def _inside(x: Value, at: Sequence[Term], filler: Operand) -> Term:
+    """The element of `x`, or a computed filler outside."""
+    conditions = [c for e, n in zip(at, x.shape, strict=True) for c in (e >= 0, e < n)]
+    inside = conditions[0]
+    for c in conditions[1:]:
+        inside = inside & c
+    return select(inside, x[tuple(at)], filler)
+
+
+@operator("Pad", since=2)
+def pad_by_attribute(b: Builder, x: Value, *, pads: Sequence[int], mode: str = "constant", value: float = 0.0) -> Value:
+    return _pad(b, x, pads, mode, value)
+
+
+@operator("Pad", since=11)
+def pad(
+    b: Builder, x: Value, pads: Value, value: Value | None = None, axes: Value | None = None, *, mode: str = "constant"
+) -> Value:
+    filler: Operand = 0
+    if value is not None and mode == "constant" and value.size == 1:
+        require_one_type(b, x, value)
+        filler = value.known.reshape(-1)[0].item() if value.known is not None else b.view(value, ())[()]
+    return _pad(b, x, b.integers(pads), mode, filler, None if axes is None else b.integers(axes))
+
+
+@operator("Trilu")
+def triangle(b: Builder, x: Value, k: Value | None = None, *, upper: int = 1) -> Value:
+    if x.rank < 2:
+        b.refuse(f"a tensor of rank {x.rank}")
+    shift = 0 if k is None else b.integers(k)[0]
+    return b.map(
+        x.shape,
+        x.dtype,
+        lambda *i: select(i[-1] - i[-2] >= shift if upper else i[-1] - i[-2] <= shift, x[i], 0),
+    )
+
+
+# --- Look-ups ---
+
+
+@operator("Gather")
+def gather(b: Builder, x: Value, positions: Value, *, axis: int = 0) -> Value:
+    d = b.axis(axis, x.rank)
+    end = d + positions.rank
+
+    def body(*i: Term) -> Operand:
+        return x[(*i[:d], wrap_index(positions[i[d:end]], x.shape[d]), *i[end:])]
+
+    return b.map((*x.shape[:d], *positions.shape, *x.shape[d + 1 :]), x.dtype, body)
+
+
+@operator("GatherElements")
+def gather_elements(b: Builder, x: Value, positions: Value, *, axis: int = 0) -> Value:
+    d = b.axis(axis, x.rank)
+    if positions.rank != x.rank or any(m > n for e, (m, n) in enumerate(zip(positions.shape, x.shape, strict=True)) if e != d):
+        b.refuse(f"positions of shape {positions.shape} for a tensor of shape {x.shape}")
+    return b.map(positions.shape, x.dtype, lambda *i: x[(*i[:d], wrap_index(positions[i], x.shape[d]), *i[d + 1 :])])
+
+
+@operator("GatherND")
+def gather_nd(b: Builder, x: Value, positions: Value, *, batch_dims: int = 0) -> Value:
+    width = positions.shape[-1] if positions.rank else 0
+    if not positions.rank or batch_dims + width > x.rank or positions.shape[:batch_dims] != x.shape[:batch_dims]:
+        b.refuse(f"positions of shape {positions.shape} for a tensor of shape {x.shape}")
+    outer = positions.rank - 1
+    shape = (*positions.shape[:-1], *x.shape[batch_dims + width :])
+
+    def body(*i: Term) -> Operand:
+        at = [wrap_index(positions[(*i[:outer], k)], x.shape[batch_dims + k]) for k in range(width)]
+        return x[(*i[:batch_dims], *at, *i[outer:])]
+
+    return b.map(shape, x.dtype, body)
+
+
+@operator("OneHot", since=9)
+def one_hot(b: Builder, positions: Value, depth: Value, values: Value, *, axis: int = -1) -> Value:
+    """A position outside of the depth is nowhere."""
+    n, rank = int(b.value(depth).reshape(-1)[0]), positions.rank + 1
+    d = b.axis(axis, rank)
+    shape = (*positions.shape[:d], n, *positions.shape[d:])
+
+    def body(*i: Term) -> Operand:
+        position = cast(positions[(*i[:d], *i[d + 1 :])], I64)
+        return select((position == i[d]) | (position + n == i[d]), values[1], values[0])
+
+    return b.map(shape, values.dtype, body)
+
+
+# --- Scatters ---
+
+_REDUCTIONS = {"add": "add", "mul": "mul", "max": "max", "min": "min"}
+
+
+@operator("ScatterElements", "Scatter", since=9)
+def scatter_elements(
+    b: Builder, x: Value, positions: Value, updates: Value, *, axis: int = 0, reduction: str = "none"
+) -> Value:
+    require_one_type(b, x, updates)
+    d = b.axis(axis, x.rank)
+    if positions.rank != x.rank or positions.shape != updates.shape:
+        b.refuse(f"positions of shape {positions.shape} and updates of shape {updates.shape}")
+
+    def place(*r: Term) -> Sequence[Operand]:
+        return (*r[:d], wrap_index(positions[r], x.shape[d]), *r[d + 1 :])
+
+    if reduction != "none":
+        return b.accumulate(_operation(b, reduction, x), x, updates.shape, place, lambda *r: updates[r])
+    nobody = b.map(x.shape, I64, lambda *i: constant(-1, I64))
+    winner = b.accumulate("max", nobody, updates.shape, place, lambda *r: r[d])
+    # Where a position is written twice the last update stays.
+
+    def body(*i: Term) -> Operand:
+        last = winner[i]
+        inside = _all(b, [e < m for k, (e, m) in enumerate(zip(i, updates.shape, strict=True)) if k != d and m < x.shape[k]])
+        update = updates[(*i[:d], maximum(last, 0), *i[d + 1 :])]
+        hit = last >= 0 if inside is None else inside & (last >= 0)
+        return select(hit, update, x[i])
+
+    return b.map(x.shape, x.dtype, body) if updates.size else x
+
+
+@operator("ScatterND", since=11)
+def scatter_nd(b: Builder, x: Value, positions: Value, updates: Value, *, reduction: str = "none") -> Value:
+    require_one_type(b, x, updates)
+    width = positions.shape[-1] if positions.rank else 0
+    if not 0 < width <= x.rank or updates.shape != (*positions.shape[:-1], *x.shape[width:]):
+        b.refuse(f"positions of shape {positions.shape} and updates of shape {updates.shape}")
+    outer = positions.rank - 1
+
+    def place(*r: Term) -> list[Operand]:
+        return [wrap_index(positions[(*r[:outer], k)], x.shape[k]) for k in range(width)]
+
+    if reduction != "none":
+        op = _operation(b, reduction, x)
+        return b.accumulate(op, x, updates.shape, lambda *r: (*place(*r), *r[outer:]), lambda *r: updates[r])
+    count = prod(positions.shape[:-1])
+    if not count:
+        return x
+    rows = b.view(positions, (count, width))
+    news = b.view(updates, (count, *x.shape[width:]))
+    nobody = b.map(x.shape[:width], I64, lambda *i: constant(-1, I64))
+    winner = b.accumulate(
+        "max", nobody, (count,), lambda r: [wrap_index(rows[r, k], x.shape[k]) for k in range(width)], lambda r: r
+    )
+
+    def body(*i: Term) -> Operand:
+        last = winner[i[:width]]
+        return select(last >= 0, news[(maximum(last, 0), *i[width:])], x[i])
+
+    return b.map(x.shape, x.dtype, body)
+
+
+def _operation(b: Builder, reduction: str, x: Value) -> str:
+    if reduction not in _REDUCTIONS or x.dtype.is_storage:
+        b.refuse(f"reduction {reduction} of {x.dtype.label}")
+    return _REDUCTIONS[reduction]
+
+
+def _all(b: Builder, conditions: list[Term]) -> Term | None:
+    result: Term | None = None
+    for c in conditions:
+        result = c if result is None else result & c
+    return result

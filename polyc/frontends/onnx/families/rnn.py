@@ -1,0 +1,421 @@
+"""Recurrent layers: `RNN`, `GRU` and `LSTM`.
+
+The products with the inputs are one contraction over all steps.  What remains in the loop over time is one product with the
+state before, and the gates.  Step s of a direction works on the element ``s`` of a sequence, or ``length - 1 - s`` in reverse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from polyc.frontends.onnx.builder import Builder, Value
+from polyc.frontends.onnx.registry import operator
+from polyc.frontends.onnx.terms import Operand, Term, call, cast, clamp, constant, maximum, minimum, select
+from polyc.ir.types import I64, DType
+
+Activation = Callable[[Term], Term]
+
+
+@dataclass(slots=True)
+class _Layer:
+    """What the three operators have in common; numbers are computed in `number`."""
+
+    b: Builder
+    x: Value
+    """``[steps, batch, input]``, or ``[batch, steps, input]`` with `is_batch_first`."""
+    w: Value
+    r: Value
+    bias: Value | None
+    lengths: Value | None
+    is_batch_first: bool
+    hidden: int
+    n_gates: int
+    directions: tuple[bool, ...]
+    """For each direction, whether it is the reverse one."""
+    activations: list[Activation]
+    clip: float
+
+    @property
+    def steps(self) -> int:
+        return self.x.shape[1 if self.is_batch_first else 0]
+
+    @property
+    def batch(self) -> int:
+        return self.x.shape[0 if self.is_batch_first else 1]
+
+    @property
+    def number(self) -> DType:
+        return self.x.dtype.computed
+
+    def functions(self, d: int) -> list[Activation]:
+        """The activations of direction d."""
+        each = len(self.activations) // len(self.directions)
+        return self.activations[d * each : (d + 1) * each]
+
+    def limit(self, value: Term) -> Term:
+        """`value`, clipped as the input of an activation."""
+        return minimum(maximum(value, -self.clip), self.clip) if self.clip else value
+
+    def position(self, s: Term, n: Term, is_reverse: bool) -> Operand:
+        """The element of sequence n that step s works on (of a step behind the end, any)."""
+        if not is_reverse:
+            return s
+        if self.lengths is None:
+            return (self.steps - 1) - s
+        return clamp(cast(self.lengths[n], I64) - 1 - s, 0, self.steps - 1)
+
+    def inputs(self, d: int, with_recurrent_bias: Callable[[int], bool]) -> Value:
+        """``[element, batch, gate, unit]``: the products with the inputs, and the biases; `with_recurrent_bias` says for which
+        gates the bias of the recurrent product is added as well."""
+        x, w, bias, hidden = self.x, self.w, self.bias, self.hidden
+
+        def body(t: Term, n: Term, g: Term, j: Term, k: Term) -> Operand:
+            element = x[n, t, k] if self.is_batch_first else x[t, n, k]
+            return element * w[d, g * hidden + j, k]
+
+        shape = (self.steps, self.batch, self.n_gates, hidden)
+        if bias is None:
+            return self.b.reduce("add", shape, (x.shape[2],), self.number, body)
+        half = self.n_gates * hidden
+
+        def total(g: Term, j: Term) -> Operand:
+            first, second = bias[d, g * hidden + j], bias[d, half + g * hidden + j]
+            if all(with_recurrent_bias(k) for k in range(self.n_gates)):
+                return first + second
+            condition: Term | None = None
+            for k in range(self.n_gates):
+                if with_recurrent_bias(k):
+                    condition = g == k if condition is None else condition | (g == k)
+            return first if condition is None else first + select(condition, second, 0)
+
+        both = self.b.map((self.n_gates, hidden), self.number, total)
+        return self.b.reduce("add", shape, (x.shape[2],), self.number, body, lambda t, n, g, j: both[g, j])
+
+    def recurrent(self, d: int, state: Value, gates: Sequence[int]) -> Callable[..., Term]:
+        """``(s, n, g, j)`` to the product of the state before step s with the weights of gate g, one of consecutive `gates`."""
+        first, hidden = gates[0], self.hidden
+
+        def body(s: Term, n: Term, g: Term, j: Term, k: Term) -> Operand:
+            return state[s, n, k] * cast(self.r[d, (g + first) * hidden + j, k], self.number)
+
+        shape = (self.steps, self.batch, len(gates), hidden)
+        sums = self.b.reduce("add", shape, (hidden,), self.number, body)
+        return lambda s, n, g, j: sums[s, n, g - first, j]
+
+    def start(self, initial: Value | None, d: int) -> Value:
+        """The states before each step and after the last, ``[steps + 1, batch, unit]``; the first one is written."""
+        b = self.b
+        states = b.declare((self.steps + 1, self.batch, self.hidden), self.number)
+
+        def first(_: Term, n: Term, j: Term) -> Operand:
+            if initial is None:
+                return constant(0, self.number)
+            return cast(initial[n, d, j] if self.is_batch_first else initial[d, n, j], self.number)
+
+        b.write(states, (1, self.batch, self.hidden), lambda _, n, j: (0, n, j), first)
+        return states
+
+    def advance(self, states: Value, new: Callable[[Term, Term, Term], Operand]) -> None:
+        """The state after each step, which is that before it behind the end of a sequence."""
+
+        def body(s: Term, n: Term, j: Term) -> Operand:
+            value = new(s, n, j)
+            if self.lengths is None:
+                return value
+            return select(s < cast(self.lengths[n], I64), value, states[s, n, j])
+
+        self.b.write(states, (self.steps, self.batch, self.hidden), lambda s, n, j: (s + 1, n, j), body)
+
+    def outputs(self, states: Sequence[Value]) -> Value:
+        """All states in the order of the elements, ``[steps, direction, batch, unit]``; 0 behind the end of a sequence."""
+        dtype, n_directions = self.x.dtype, len(states)
+
+        def element(d: int, t: Term, n: Term, j: Term) -> Term:
+            if not self.directions[d]:
+                value = states[d][t + 1, n, j]
+            elif self.lengths is None:
+                value = states[d][self.steps - t, n, j]
+            else:
+                value = states[d][clamp(cast(self.lengths[n], I64) - t, 0, self.steps), n, j]
+            if self.lengths is not None:
+                value = select(t < cast(self.lengths[n], I64), value, 0)
+            return cast(value, dtype.computed)
+
+        if self.is_batch_first:
+            shape = (self.batch, self.steps, n_directions, self.hidden)
+            return self._join(shape, 2, lambda d, n, t, j: element(d, t, n, j))
+        return self._join((self.steps, n_directions, self.batch, self.hidden), 1, element)
+
+    def last(self, states: Sequence[Value]) -> Value:
+        """The states after the last step, ``[direction, batch, unit]``; 0 for an empty sequence, as in onnxruntime."""
+
+        def element(d: int, n: Term, j: Term) -> Term:
+            value = states[d][self.steps, n, j]
+            return value if self.lengths is None else select(cast(self.lengths[n], I64) > 0, value, 0)
+
+        if self.is_batch_first:
+            return self._join((self.batch, len(states), self.hidden), 1, element)
+        return self._join((len(states), self.batch, self.hidden), 0, element)
+
+    def _join(self, shape: tuple[int, ...], axis: int, element: Callable[..., Term]) -> Value:
+        """``element(d, …)`` for each direction d, which stands at `axis`."""
+        box = (*shape[:axis], 1, *shape[axis + 1 :])
+
+        def piece(d: int) -> tuple[tuple[int, ...], Callable[..., Sequence[Operand]], Callable[..., Operand]]:
+            return (
+                box,
+                lambda *i: (*i[:axis], d, *i[axis + 1 :]),
+                lambda *i: cast(element(d, *i[:axis], *i[axis + 1 :]), self.x.dtype.computed),
+            )
+
+        return self.b.parts(shape, self.x.dtype, [piece(d) for d in range(shape[axis])])
+
+
+def _layer(
+    b: Builder,
+    x: Value,
+    w: Value,
+    r: Value,
+    bias: Value | None,
+    lengths: Value | None,
+    n_gates: int,
+    defaults: Sequence[str],
+    attributes: _Attributes,
+) -> _Layer:
+    b.require_float(x, w, r)
+    directions = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}.get(attributes.direction)
+    if directions is None:
+        b.refuse(f"direction is {attributes.direction}")
+    hidden = r.shape[-1] if r.rank == 3 else 0
+    if attributes.hidden_size is not None and attributes.hidden_size != hidden:
+        b.refuse(f"hidden_size is {attributes.hidden_size}, the recurrent weights are of shape {r.shape}")
+    n, rows = len(directions), n_gates * hidden
+    if x.rank != 3 or w.shape != (n, rows, x.shape[2]) or r.shape != (n, rows, hidden):
+        b.refuse(f"inputs of shape {x.shape}, weights of shapes {w.shape} and {r.shape}")
+    if bias is not None and bias.shape != (n, 2 * rows):
+        b.refuse(f"biases of shape {bias.shape}")
+    batch = x.shape[0 if attributes.layout else 1]
+    if lengths is not None and lengths.shape != (batch,):
+        b.refuse(f"sequence_lens of shape {lengths.shape} for a batch of {batch}")
+    steps = x.shape[1 if attributes.layout else 0]
+    if lengths is not None and lengths.known is not None and all(int(v) == steps for v in lengths.known):
+        lengths = None
+    names = list(attributes.activations) if attributes.activations else list(defaults) * n
+    if len(names) == 2 * len(defaults) * n:  # ONNX's own default for RNN names two
+        names = names[: len(defaults) * n]
+    if len(names) != len(defaults) * n:
+        b.refuse(f"{len(names)} activations, {len(defaults) * n} are expected")
+    functions = find_activations(b, names, attributes.activation_alpha, attributes.activation_beta)
+    is_batch_first = bool(attributes.layout)
+    return _Layer(b, x, w, r, bias, lengths, is_batch_first, hidden, n_gates, directions, functions, attributes.clip or 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attributes:
+    """Attributes that the three operators share."""
+
+    activations: Sequence[str] | None
+    activation_alpha: Sequence[float] | None
+    activation_beta: Sequence[float] | None
+    clip: float | None
+    direction: str
+    hidden_size: int | None
+    layout: int
+
+
+def find_activations(
+    b: Builder, names: Sequence[str], alphas: Sequence[float] | None, betas: Sequence[float] | None
+) -> list[Activation]:
+    """Activations by name, in any case; those with parameters take the next of `alphas` and of `betas`, or ONNX's default."""
+    left = {"alpha": list(alphas or ()), "beta": list(betas or ())}
+
+    def take(which: str, default: float) -> float:
+        return float(left[which].pop(0)) if left[which] else default
+
+    found: list[Activation] = []
+    for name in names:
+        key = name.lower()
+        if key not in _ACTIVATIONS:
+            b.refuse(f"activation {name}")
+        make, *defaults = _ACTIVATIONS[key]
+        found.append(make(*(take(which, d) for which, d in zip(("alpha", "beta"), defaults, strict=False))))
+    return found
+
+
+_ACTIVATIONS: dict[str, tuple[Callable[..., Activation], *tuple[float, ...]]] = {
+    "tanh": (lambda: lambda x: call("tanh", x),),
+    "sigmoid": (lambda: lambda x: call("sigmoid", x),),
+    "relu": (lambda: lambda x: maximum(x, 0),),
+    "softsign": (lambda: lambda x: x / (call("abs", x) + 1),),
+    "softplus": (lambda: lambda x: maximum(x, 0) + call("log1p", call("exp", -call("abs", x))),),
+    "affine": (lambda alpha, beta: lambda x: x * alpha + beta, 1.0, 0.0),
+    "leakyrelu": (lambda alpha: lambda x: select(x < 0, x * alpha, x), 0.01),
+    "thresholdedrelu": (lambda alpha: lambda x: select(x > alpha, x, 0), 1.0),
+    "scaledtanh": (lambda alpha, beta: lambda x: call("tanh", x * beta) * alpha, 1.0, 1.0),
+    "hardsigmoid": (lambda alpha, beta: lambda x: maximum(minimum(x * alpha + beta, 1), 0), 0.2, 0.5),
+    "elu": (lambda alpha: lambda x: select(x < 0, (call("exp", x) - 1) * alpha, x), 1.0),
+}
+
+
+@operator("RNN", since=7)
+def rnn(
+    b: Builder,
+    x: Value,
+    w: Value,
+    r: Value,
+    bias: Value | None = None,
+    lengths: Value | None = None,
+    initial: Value | None = None,
+    *,
+    activations: Sequence[str] | None = None,
+    activation_alpha: Sequence[float] | None = None,
+    activation_beta: Sequence[float] | None = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
+) -> tuple[Value, ...]:
+    given = _Attributes(activations, activation_alpha, activation_beta, clip, direction, hidden_size, layout)
+    layer = _layer(b, x, w, r, bias, lengths, 1, ("Tanh",), given)
+    states = [_run_rnn(layer, d, initial) for d in range(len(layer.directions))]
+    return layer.outputs(states), layer.last(states)
+
+
+def _run_rnn(layer: _Layer, d: int, initial: Value | None) -> Value:
+    is_reverse, (f,) = layer.directions[d], layer.functions(d)
+    h = layer.start(initial, d)
+    inputs, sums = layer.inputs(d, lambda _: True), layer.recurrent(d, h, (0,))
+
+    def new(s: Term, n: Term, j: Term) -> Operand:
+        return f(layer.limit(inputs[layer.position(s, n, is_reverse), n, 0, j] + sums(s, n, 0, j)))
+
+    layer.advance(h, new)
+    return h
+
+
+@operator("GRU", since=7)
+def gru(
+    b: Builder,
+    x: Value,
+    w: Value,
+    r: Value,
+    bias: Value | None = None,
+    lengths: Value | None = None,
+    initial: Value | None = None,
+    *,
+    activations: Sequence[str] | None = None,
+    activation_alpha: Sequence[float] | None = None,
+    activation_beta: Sequence[float] | None = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
+    linear_before_reset: int = 0,
+) -> tuple[Value, ...]:
+    given = _Attributes(activations, activation_alpha, activation_beta, clip, direction, hidden_size, layout)
+    layer = _layer(b, x, w, r, bias, lengths, 3, ("Sigmoid", "Tanh"), given)
+    states = [_run_gru(layer, d, initial, bool(linear_before_reset)) for d in range(len(layer.directions))]
+    return layer.outputs(states), layer.last(states)
+
+
+def _run_gru(layer: _Layer, d: int, initial: Value | None, resets_product: bool) -> Value:
+    """Gates: update, reset, hidden.  The reset gate is applied to the state, or with `resets_product` to its product."""
+    b, is_reverse, hidden = layer.b, layer.directions[d], layer.hidden
+    f, g = layer.functions(d)
+    h = layer.start(initial, d)
+    inputs = layer.inputs(d, lambda k: k < 2 or not resets_product)
+    sums = layer.recurrent(d, h, (0, 1, 2) if resets_product else (0, 1))
+
+    def gate(k: int, s: Term, n: Term, j: Term) -> Term:
+        return f(layer.limit(inputs[layer.position(s, n, is_reverse), n, k, j] + sums(s, n, k, j)))
+
+    product: Callable[[Term, Term, Term], Term]
+    if resets_product:
+
+        def product(s: Term, n: Term, j: Term) -> Term:
+            value = sums(s, n, 2, j)
+            if layer.bias is not None:
+                value = value + cast(layer.bias[d, j + 5 * hidden], layer.number)
+            return gate(1, s, n, j) * value
+    else:
+        shape = (layer.steps, layer.batch, hidden)
+        reset = b.map(shape, layer.number, lambda s, n, k: gate(1, s, n, k) * h[s, n, k])
+        total = b.reduce(
+            "add",
+            shape,
+            (hidden,),
+            layer.number,
+            lambda s, n, j, k: reset[s, n, k] * cast(layer.r[d, j + 2 * hidden, k], layer.number),
+        )
+
+        def product(s: Term, n: Term, j: Term) -> Term:
+            return total[s, n, j]
+
+    def new(s: Term, n: Term, j: Term) -> Operand:
+        update = gate(0, s, n, j)
+        value = g(layer.limit(inputs[layer.position(s, n, is_reverse), n, 2, j] + product(s, n, j)))
+        return (1 - update) * value + update * h[s, n, j]
+
+    layer.advance(h, new)
+    return h
+
+
+@operator("LSTM", since=7)
+def lstm(
+    b: Builder,
+    x: Value,
+    w: Value,
+    r: Value,
+    bias: Value | None = None,
+    lengths: Value | None = None,
+    initial: Value | None = None,
+    initial_cell: Value | None = None,
+    peepholes: Value | None = None,
+    *,
+    activations: Sequence[str] | None = None,
+    activation_alpha: Sequence[float] | None = None,
+    activation_beta: Sequence[float] | None = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    input_forget: int = 0,
+    layout: int = 0,
+) -> tuple[Value, ...]:
+    given = _Attributes(activations, activation_alpha, activation_beta, clip, direction, hidden_size, layout)
+    layer = _layer(b, x, w, r, bias, lengths, 4, ("Sigmoid", "Tanh", "Tanh"), given)
+    if peepholes is not None and peepholes.shape != (len(layer.directions), 3 * layer.hidden):
+        b.refuse(f"peepholes of shape {peepholes.shape}")
+    runs = [_run_lstm(layer, d, initial, initial_cell, peepholes, bool(input_forget)) for d in range(len(layer.directions))]
+    hidden, cells = [h for h, _ in runs], [c for _, c in runs]
+    return layer.outputs(hidden), layer.last(hidden), layer.last(cells)
+
+
+def _run_lstm(
+    layer: _Layer, d: int, initial: Value | None, initial_cell: Value | None, peepholes: Value | None, is_coupled: bool
+) -> tuple[Value, Value]:
+    """Gates: input, output, forget, cell; with `is_coupled`, what is not let in is kept."""
+    is_reverse, size = layer.directions[d], layer.hidden
+    f, g, out = layer.functions(d)
+    h, c = layer.start(initial, d), layer.start(initial_cell, d)
+    inputs, sums = layer.inputs(d, lambda _: True), layer.recurrent(d, h, (0, 1, 2, 3))
+
+    def gate(k: int, s: Term, n: Term, j: Term, cell: Term | None) -> Term:
+        value = inputs[layer.position(s, n, is_reverse), n, k, j] + sums(s, n, k, j)
+        if peepholes is not None and cell is not None:
+            value = value + cast(peepholes[d, j + k * size], layer.number) * cell
+        return layer.limit(value)
+
+    def new_cell(s: Term, n: Term, j: Term) -> Operand:
+        before = c[s, n, j]
+        let_in = f(gate(0, s, n, j, before))
+        kept = 1 - let_in if is_coupled else f(gate(2, s, n, j, before))
+        return kept * before + let_in * g(gate(3, s, n, j, None))
+
+    def new(s: Term, n: Term, j: Term) -> Operand:
+        cell = c[s + 1, n, j]
+        return f(gate(1, s, n, j, cell)) * out(cell)
+
+    layer.advance(c, new_cell)
+    layer.advance(h, new)
+    return h, c

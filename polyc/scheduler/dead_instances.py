@@ -1,0 +1,43 @@
+"""Leave out what recurrences compute and nothing reads.
+
+Before: ``V[k+1, j, i] = 0 where j <= k`` beside a part for j > k, and ``Y[k, i] = i <= k ? … : 0``, of which only the elements
+``j >= k`` and ``i <= k`` are ever read.  After: the first is gone, the second runs over ``i <= k``.  Every element of a tensor
+has a definition in the source; those that only complete it would keep all steps of a recurrence alive.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from polyc.diagnostics import Remark
+from polyc.ir.program import Program
+from polyc.poly.domains import shift_domain
+from polyc.poly.live import find_dead_instances
+from polyc.poly.ranges import Ranges
+from polyc.poly.scop import Scop
+
+
+def drop_dead_instances(scop: Scop) -> tuple[Program, Ranges, list[Remark]]:
+    """The program and the ranges of `scop` without the instances of recurrences that no result needs; the same objects
+    where there are none."""
+    remarks: list[Remark] = []
+    narrowed = find_dead_instances(scop)
+    if not narrowed:
+        return scop.program, scop.ranges, remarks
+    own = dict(scop.ranges.statements)
+    gone = set()
+    for s in scop.statements:
+        if s.name not in narrowed:
+            continue
+        domain = narrowed[s.name]
+        base = scop.tensors[s.target].base
+        if domain is None:
+            gone.add(s.name)
+            del own[s.name]
+            remarks.append(Remark("passed", "dead", f"{base} is never read where this statement writes it", s.name))
+        else:
+            lower = {i: own[s.name].indices[i].lower for i in s.indices}
+            own[s.name] = replace(own[s.name], domain=shift_domain(domain, s.indices, lower))
+            remarks.append(Remark("passed", "dead", f"elements of {base} that nothing reads are not computed", s.name))
+    statements = tuple(s for s in scop.program.statements if s.name not in gone)
+    return replace(scop.program, statements=statements), replace(scop.ranges, statements=own), remarks

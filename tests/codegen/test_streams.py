@@ -1,0 +1,109 @@
+"""Results beyond the last-level cache are streamed to memory, from the first whole line of each row on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import polyc
+from polyc.codegen import streams
+from polyc.codegen.llvm import emit_llvm
+from polyc.codegen.streams import stream_results
+from polyc.ir.interpret_loops import interpret_loops
+from polyc.target import AARCH64, X86_64_V4
+
+ADD = "def f(float(N, D) X, float(D) b) -> (Y) { Y(n, d) = X(n, d) + b(d) }"
+SUBTRACT = "def f(float(N, D) X) -> (Y) { M(n) max=! X(n, d)  Y(n, d) = X(n, d) - M(n) }"
+ROWS, COLUMNS = 5, 1111
+
+
+@pytest.fixture
+def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every result is long, whatever the machine, and nothing that was compiled otherwise is used."""
+    monkeypatch.setattr(streams, "PART_OF_L3", 1 << 62)
+    monkeypatch.setenv("POLYC_CACHE", "0")
+
+
+def inputs(rows: int = ROWS, columns: int = COLUMNS) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return rng.random((rows, columns), np.float32), rng.random(columns, np.float32)
+
+
+def at_offset(shape: tuple[int, ...], offset: int, dtype: str = "float32") -> np.ndarray:
+    """An array that begins `offset` bytes behind the beginning of a line."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + 128, np.uint8)
+    start = -raw.ctypes.data % 64 + offset
+    array = raw[start : start + size].view(dtype).reshape(shape)
+    assert array.ctypes.data % 64 == offset
+    return array
+
+
+def streams_of(source: str, *arrays: np.ndarray, **options: str) -> int:
+    text: str = polyc.compile(source, **options).lower(*arrays).as_text("loops")
+    return text.count("stream ")
+
+
+def test_only_results_beyond_half_of_the_last_cache_are_streamed():
+    nest = polyc.compile(ADD, target="x86-64-v4").lower(*inputs()).nest
+    size = ROWS * COLUMNS * 4
+    assert stream_results(nest, replace(X86_64_V4, l3=2 * size + 2)) == nest
+    streamed = stream_results(nest, replace(X86_64_V4, l3=2 * size))
+    assert streamed.offsets == ("Y",)
+    assert stream_results(nest, replace(AARCH64, l3=size)) == nest
+
+
+def test_rows_are_stored_as_usual_up_to_the_first_line(small_cache):
+    lowered = polyc.compile(ADD, target="x86-64-v4").lower(*inputs())
+    text = lowered.as_text("loops")
+    assert text.count("stream Y") == 1
+    assert "Y.offset" in text
+    x, b = inputs()
+    for offset in range(0, 64, 4):
+        y = at_offset(x.shape, offset)
+        interpret_loops(lowered.nest, [x, b, y], {"N": ROWS, "D": COLUMNS})
+        np.testing.assert_array_equal(y, x + b)
+
+
+def test_the_code_waits_for_what_it_streamed(small_cache):
+    lowered = polyc.compile(ADD, target="x86-64-v4").lower(*inputs(64, 4096))
+    text = emit_llvm(lowered.nest, lowered.target)
+    assert "!nontemporal" in text
+    for function in text.split("\ndefine ")[1:]:
+        body = function.split("\n}")[0]
+        assert ("!nontemporal" in body) == ("@llvm.x86.sse.sfence()" in body)
+
+
+@pytest.mark.parametrize("target", ["host", "x86-64-v2", "x86-64-v3"])
+@pytest.mark.parametrize("dtype", ["float", "double", "int8", "float16"])
+def test_results_are_the_same_wherever_they_begin(target: str, dtype: str, small_cache):
+    source = f"def f({dtype}(N, D) X, {dtype}(D) b) -> (Y) {{ Y(n, d) = X(n, d) + b(d) }}"
+    name = {"float": "float32", "double": "float64"}.get(dtype, dtype)
+    x, b = ((a * 64).astype(name) for a in inputs(9, 2500))
+    assert streams_of(source, x, b, target=target) == 1
+    op = polyc.compile(source, target=target)
+    for offset in (0, 16, 24, 56):
+        y = at_offset(x.shape, offset, name)
+        op(x, b, out=y)
+        np.testing.assert_array_equal(y, x + b)
+
+
+def test_rows_of_any_length_and_several_threads(small_cache):
+    rng = np.random.default_rng(1)
+    op = polyc.compile(SUBTRACT)
+    for columns in (256, 257, 271, 272, 4099):
+        x = rng.random((300, columns), np.float32)
+        y = at_offset(x.shape, 20)
+        assert streams_of(SUBTRACT, x) == 1
+        op(x, out=y)
+        np.testing.assert_array_equal(y, x - x.max(axis=1, keepdims=True))
+
+
+def test_what_is_read_again_or_not_in_order_is_not_streamed(small_cache):
+    x, b = inputs(64, 4096)
+    both = "def f(float(N, D) X, float(D) b) -> (Y, Z) { Y(n, d) = X(n, d) + b(d)  Z(n) +=! Y(n, d) }"
+    assert streams_of(both, x, b) == 0
+    assert streams_of("def f(float(N, D) X) -> (Y) { Y(d, n, d2) = X(n, d) where d2 in 0:2 }", x) == 0
+    assert streams_of("def f(float(N, D) X) -> (Y) { Y(n) +=! X(n, d) }", x) == 0

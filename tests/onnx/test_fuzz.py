@@ -1,0 +1,23 @@
+"""Mutated models in a process of their own: whatever they say, it ends by itself, with results or named errors.
+
+POLYC_FUZZ_MODELS is the number of models (60), POLYC_FUZZ_SEED the seed (0)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SEED = os.environ.get("POLYC_FUZZ_SEED", "0")
+COUNT = int(os.environ.get("POLYC_FUZZ_MODELS", "60"))
+PATIENCE = 300 + 5 * COUNT
+"""Seconds after which a process counts as one that hangs."""
+
+
+def test_mutated_models_give_results_or_named_errors():
+    command = [sys.executable, "-m", "tests.onnx.fuzzing", SEED, str(COUNT)]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    assert "results" in done.stdout and "semantic-onnx" in done.stdout

@@ -1,0 +1,172 @@
+"""Convolutions and poolings: strides, dilations, paddings, groups and ranks that ONNX's own suite does not combine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.onnx.nodes import assert_close, run_node, run_onnxruntime, run_reference
+
+RNG = np.random.default_rng(7)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def direct_conv(
+    x: np.ndarray, w: np.ndarray, pads: list[int], strides: list[int], dilations: list[int], group: int
+) -> np.ndarray:
+    """A convolution in float64, one window after the other."""
+    rank = x.ndim - 2
+    padded = np.pad(x.astype(np.float64), [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)])
+    reach = [(k - 1) * d + 1 for k, d in zip(w.shape[2:], dilations, strict=True)]
+    out = [(n - r) // s + 1 for n, r, s in zip(padded.shape[2:], reach, strides, strict=True)]
+    y = np.zeros((x.shape[0], w.shape[0], *out))
+    per, filters = w.shape[1], w.shape[0] // group
+    for g in range(group):
+        image, weights = padded[:, g * per : (g + 1) * per], w[g * filters : (g + 1) * filters].astype(np.float64)
+        for o in np.ndindex(*out):
+            window = tuple(slice(p * s, p * s + r, d) for p, s, r, d in zip(o, strides, reach, dilations, strict=True))
+            part = image[(slice(None), slice(None), *window)]
+            y[(slice(None), slice(g * filters, (g + 1) * filters), *o)] = np.tensordot(
+                part, weights, axes=(list(range(1, x.ndim)), list(range(1, w.ndim)))
+            )
+    return y
+
+
+@pytest.mark.parametrize(
+    ("image", "filters", "attributes"),
+    [
+        ((2, 3, 7), (4, 3, 3), {"pads": [2, 1], "strides": [2], "dilations": [2]}),
+        ((1, 4, 5, 6), (6, 2, 3, 2), {"pads": [1, 0, 2, 1], "strides": [2, 1], "dilations": [1, 2], "group": 2}),
+        ((1, 5, 6, 4), (5, 1, 3, 3), {"pads": [1, 1, 1, 1], "group": 5}),
+        ((1, 3, 4, 4), (6, 1, 3, 3), {"pads": [1, 1, 1, 1], "group": 3}),
+        ((1, 2, 4, 5, 3), (3, 2, 2, 3, 2), {"pads": [0, 1, 1, 1, 0, 0], "strides": [1, 2, 1]}),
+        ((0, 3, 5, 5), (2, 3, 3, 3), {"pads": [1, 1, 1, 1]}),
+        ((1, 3, 5, 5), (2, 3, 1, 1), {"strides": [2, 2]}),
+    ],
+)
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_convolution(image: tuple[int, ...], filters: tuple[int, ...], attributes: dict[str, Any], has_bias: bool) -> None:
+    x, w, bias = normal(*image), normal(*filters), normal(filters[0])
+    rank = len(image) - 2
+    given = {"pads": [0] * 2 * rank, "strides": [1] * rank, "dilations": [1] * rank, "group": 1, **attributes}
+    exact = direct_conv(x, w, **given)
+    if has_bias:
+        exact = exact + bias.reshape(-1, *(1,) * rank)
+    (y,) = run_node("Conv", {"x": x, "w": w, "b": bias if has_bias else None}, constants=("w",), **attributes)
+    assert y.dtype == np.float32
+    np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER", "VALID"])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_padding_that_is_chosen(auto_pad: str, stride: int) -> None:
+    pytest.importorskip("onnxruntime")
+    x, w = normal(1, 2, 8, 7), normal(3, 2, 4, 3)
+    given = {"x": x, "w": w}
+    attributes = {"auto_pad": auto_pad, "strides": [stride, stride]}
+    assert_close(run_node("Conv", given, **attributes), run_onnxruntime("Conv", given, **attributes), 1e-4, 1e-4)
+    for op in ("MaxPool", "AveragePool"):
+        more = {**attributes, "kernel_shape": [4, 3]}
+        assert_close(run_node(op, {"x": x}, **more), run_onnxruntime(op, {"x": x}, **more))
+
+
+@pytest.mark.parametrize(
+    ("image", "filters", "attributes"),
+    [
+        ((1, 3, 5, 4), (3, 2, 2, 2), {"strides": [2, 2]}),  # each phase one element
+        ((1, 3, 5, 4), (3, 2, 4, 4), {"strides": [2, 2], "pads": [1, 1, 1, 1]}),  # two, cropped
+        ((1, 3, 5, 4), (3, 2, 3, 3), {"strides": [2, 2], "pads": [1, 0, 1, 1], "output_padding": [1, 0]}),  # phases apart
+        ((1, 2, 4, 3), (2, 3, 3, 2), {"strides": [2, 3], "pads": [1, 0, 0, 1]}),  # one dimension of each kind
+        ((1, 4, 3), (4, 3, 5), {"strides": [17]}),  # a stride beyond the filter: elements that nothing reaches
+        ((1, 4, 6), (4, 1, 3), {"strides": [2], "group": 2, "dilations": [2], "pads": [2, 1]}),
+        ((2, 2, 3, 3), (2, 2, 3, 3), {"strides": [3, 3], "output_shape": [10, 9], "auto_pad": "SAME_LOWER"}),
+        ((2, 2, 3, 3), (2, 2, 3, 3), {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
+        ((1, 2, 3, 2, 3), (2, 2, 3, 2, 3), {"strides": [2, 1, 2]}),
+    ],
+)
+def test_transposed_convolution(image: tuple[int, ...], filters: tuple[int, ...], attributes: dict[str, Any]) -> None:
+    pytest.importorskip("onnxruntime")
+    group = attributes.get("group", 1)
+    inputs = {"x": normal(*image), "w": normal(*filters), "b": normal(filters[1] * group)}
+    wanted = run_onnxruntime("ConvTranspose", inputs, **attributes)
+    assert_close(run_node("ConvTranspose", inputs, constants=("w",), **attributes), wanted, 1e-4, 1e-4)
+
+
+def test_infinities_meet_the_filter_elements_that_reach_them_only() -> None:
+    x = normal(1, 1, 4, 4)
+    x[0, 0, 1, 1] = np.inf
+    w = np.abs(normal(1, 1, 3, 3)) + 1
+    (y,) = run_node("ConvTranspose", {"x": x, "w": w}, strides=[2, 2])
+    assert not np.isnan(y).any()
+    assert np.isinf(y).sum() == 9
+
+
+@pytest.mark.parametrize("ceil_mode", [0, 1])
+@pytest.mark.parametrize("count_include_pad", [0, 1])
+@pytest.mark.parametrize("shape", [(1, 2, 9), (2, 1, 7, 6)])
+def test_average_counts_what_is_there(shape: tuple[int, ...], ceil_mode: int, count_include_pad: int) -> None:
+    torch = pytest.importorskip("torch")
+    x, rank = normal(*shape), len(shape) - 2
+    pool = {1: torch.nn.functional.avg_pool1d, 2: torch.nn.functional.avg_pool2d}[rank]
+    wanted = pool(torch.tensor(x), 3, 2, 1, bool(ceil_mode), bool(count_include_pad)).numpy()
+    attributes = {"kernel_shape": [3] * rank, "strides": [2] * rank, "pads": [1] * 2 * rank}
+    got = run_node("AveragePool", {"x": x}, ceil_mode=ceil_mode, count_include_pad=count_include_pad, **attributes)
+    assert_close(got, [wanted])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.uint8, np.int8])
+@pytest.mark.parametrize("storage_order", [0, 1])
+def test_positions_of_maxima(dtype: Any, storage_order: int) -> None:
+    torch = pytest.importorskip("torch")
+    x = (normal(2, 3, 7, 5) * 20).astype(dtype)
+    wanted, positions = torch.nn.functional.max_pool2d(torch.tensor(x.astype(np.float64)), 3, 2, 1, 1, True, True)
+    n, c = np.indices(positions.shape)[:2]
+    row, column = np.divmod(positions.numpy(), 5)
+    flat = row * 5 + column if storage_order == 0 else row + column * 7
+    attributes = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "ceil_mode": 1}
+    got = run_node("MaxPool", {"x": x}, n_outputs=2, storage_order=storage_order, **attributes)
+    first = [wanted.numpy().astype(dtype)]
+    assert_close(got[:1], first)
+    if np.issubdtype(dtype, np.floating):  # integers have equal maxima, of which torch takes others
+        assert_close(got[1:], [((n * 3 + c) * 35 + flat).astype(np.int64)])
+
+
+def test_maximum_of_not_a_number() -> None:
+    x = normal(1, 1, 4, 4)
+    x[0, 0, 1, 1] = np.nan
+    y, positions = run_node("MaxPool", {"x": x}, n_outputs=2, kernel_shape=[2, 2], strides=[2, 2])
+    assert np.isnan(y[0, 0, 0, 0])
+    assert positions[0, 0, 0, 0] == 5
+    assert not np.isnan(y[0, 0, 1:]).any()
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_norm_over_windows(p: int) -> None:
+    x = normal(1, 2, 6, 5)
+    attributes = {"kernel_shape": [2, 3], "strides": [2, 1], "p": p}
+    assert_close(
+        run_node("LpPool", {"x": x}, opset=18, **attributes), run_reference("LpPool", {"x": x}, opset=18, **attributes)
+    )
+    whole = (np.abs(x.astype(np.float64)) ** p).sum(axis=(2, 3), keepdims=True) ** (1 / p)
+    assert_close(run_node("GlobalLpPool", {"x": x}, p=p), [whole.astype(np.float32)])
+
+
+def test_deformed_window_without_offsets_is_a_window() -> None:
+    x, w = normal(1, 4, 6, 5), normal(2, 2, 3, 3)
+    offsets = np.zeros((1, 2 * 9 * 2, 6, 5), np.float32)
+    attributes = {"pads": [1, 1, 1, 1], "group": 2}
+    wanted = direct_conv(x, w, [1, 1, 1, 1], [1, 1], [1, 1], 2).astype(np.float32)
+    got = run_node("DeformConv", {"x": x, "w": w, "o": offsets}, opset=19, offset_group=2, **attributes)
+    assert_close(got, [wanted], 1e-4, 1e-4)
+
+
+def test_a_window_larger_than_the_image_is_not_compiled() -> None:
+    from polyc.diagnostics import UnsupportedError
+
+    with pytest.raises(UnsupportedError, match="slides over"):
+        run_node("MaxPool", {"x": normal(1, 1, 3, 3)}, kernel_shape=[4, 4])

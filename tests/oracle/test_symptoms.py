@@ -1,0 +1,37 @@
+"""Programs that once failed, by symptom."""
+
+import numpy as np
+
+import polyc
+
+
+def test_an_initial_value_is_there_where_a_triangle_has_one_point() -> None:
+    """The reduction's rows were constant, and the initial values of other elements came too late."""
+    text = """def lu(double(N, N) A) -> (F) {
+      S(i, j) +=! F(i, k) * F(k, j) where k < i, k < j, i in 0:N, j in 0:N, k in 0:N
+      F(i, j) = i <= j ? A(i, j) - S(i, j) : (A(i, j) - S(i, j)) / F(j, j)
+    }"""
+    got = polyc.compile(text, dynamic=False)(np.array([[4.0, 2.0], [2.0, 3.0]]))
+    np.testing.assert_allclose(got, [[4.0, 2.0], [0.5, 2.0]])
+
+
+def test_what_an_exists_clause_reads_may_be_inlined() -> None:
+    text = """def f(float(N, N) A) -> (Y, Z) {
+      T(i, j) = A(i, j) * 2.0
+      Y(i, j) +=! T(i, k) * T(k, j)
+      Z(i, j) = Y(i, j) + 1.0 where exists T(i, j)
+    }"""
+    a = np.random.default_rng(0).standard_normal((16, 16)).astype("f4")
+    y, z = polyc.compile(text)(a)
+    np.testing.assert_allclose(y, 4 * a @ a, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(z, y + 1, rtol=1e-6)
+
+
+def test_padding_is_no_copy_of_an_invariant_row() -> None:
+    """The dimension along which T is the same was dropped, and with it the test of the border."""
+    text = """def f(float(N) x) -> (Y) {
+      T(i, j) = x(j) * 2.0 where i in 0:N, j in 0:N
+      Y(i, j) = pad(T(i + 1, j), 7.0) + pad(T(i, j + 1), wrap) where i in 0:N, j in 0:N
+    }"""
+    got = polyc.compile(text)(np.array([1.0, 2.0], np.float32))
+    np.testing.assert_array_equal(got, [[6.0, 6.0], [11.0, 9.0]])
