@@ -4,13 +4,11 @@ Before: ``O[n, c, h, w] = X[n, c, h, w] * g[c]``.  After: ``O[n, c, hw] = X[n, c
 whole image instead of one short row.  Two indices are merged in all statements and tensors at once: every access has both,
 side by side and over the full extents, or neither; the tensors' memory must be contiguous across the two dimensions.
 
-<<<<<<< HEAD
 Where the second one is as short as the channels of a pixel, the first may be shifted and cover a part:
 ``X[y, x + 1, c]`` over three channels becomes ``X[y, xc + 3]``.
-=======
+
 A dimension of one element merges with any neighbour, and an index that walks such dimensions only is gone:
 ``O[n, k, 0, 0] += X[n, c, 0, 0] * F[k, c]`` reads X along its memory then, as ``X[n, c]``.
->>>>>>> main
 """
 
 from __future__ import annotations
@@ -304,18 +302,13 @@ def _merge_statement(
             if len(dims) == 1:
                 result.append(subscripts[dims[0]])
                 continue
-<<<<<<< HEAD
-            shifted = [_shifted_index(subscripts[d]) for d in group]
+            shifted = [_shifted_index(subscripts[d]) for d in dims]
             names = [found[0] for found in shifted if found is not None]
-            assert len(names) == len(group)
-=======
-            names = [sub.name for d in dims if isinstance(sub := subscripts[d], Index)]
             assert len(names) == len(dims)
->>>>>>> main
             joined = ".".join(names)
             merged.update(dict.fromkeys(names, joined))
             parts[joined] = names
-            row = _product([ranges.tensors[tensor][d].extent for d in group[1:]])
+            row = _product([ranges.tensors[tensor][d].extent for d in dims[1:]])
             shift = shifted[0][1] * row if shifted[0] is not None else 0
             result.append(simplify_int(Call("add", (Index(joined), int_const(shift)))))
         return tuple(result)
@@ -330,14 +323,6 @@ def _merge_statement(
     reduction = s.reduction
     if reduction is not None:
         # Coordinates without an index of their own are called by their dimension, which may be another one now.
-<<<<<<< HEAD
-        firsts = [s.element_names[group[0]] for group in groups[s.target]]
-        names = zip(firsts, element_names(s.target, subscripts), groups[s.target], strict=True)
-        renamed: dict[str, Expr] = {old: Index(new) for old, new, group in names if len(group) == 1}
-        reduction = replace(reduction, init=substitute(rewrite(reduction.init, rule), renamed))
-    indices = tuple(dict.fromkeys(merged.get(i, i) for i in s.indices))
-    intervals = {i: _merge_intervals([own.indices[o] for o in parts.get(i, [i])]) for i in indices}
-=======
         dims = [wide(s.target, group) for group in groups[s.target]]
         names = zip(dims, element_names(s.target, subscripts), strict=True)
         renamed: dict[str, Expr] = {s.element_names[d[0]]: Index(new) for d, new in names if len(d) == 1}
@@ -345,8 +330,7 @@ def _merge_statement(
     if not merged and not gone:
         return replace(s, subscripts=subscripts, value=value, reduction=reduction), own, []
     indices = tuple(dict.fromkeys(merged.get(i, i) for i in s.indices if i not in gone))
-    intervals = {i: _merge_intervals([own.indices[o] for o in s.indices if merged.get(o, o) == i]) for i in indices}
->>>>>>> main
+    intervals = {i: _merge_intervals([own.indices[o] for o in parts.get(i, [i])]) for i in indices}
     # Where clauses say no more than the intervals here, and speak of indices that are gone.
     new = replace(s, subscripts=subscripts, indices=indices, value=value, reduction=reduction, where=())
     new_ranges = StatementRanges(intervals, box_domain(s.name, indices, intervals, ranges.parameters))

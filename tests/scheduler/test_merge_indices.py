@@ -167,7 +167,6 @@ def test_results_are_the_same_for_other_strides():
         np.testing.assert_array_equal(op(view, g), view * g[None, :, None, None])
 
 
-<<<<<<< HEAD
 PIXELS = {
     "a shift": ("def f(float(H,W,C) X) -> (O) { O(y,x,c) = X(y,x,c) - X(y,x+2,c) }", "y, x.c", "x.c + 6"),
     "a part": ("def f(float(H,W,C) X) -> (O) { O(y,x,c) = X(y,x+1,c) where x in 0:W-3 }", "y, x.c", "x.c + 3"),
@@ -199,7 +198,8 @@ def test_long_rows_are_not_shifted():
     text = "def f(float(H,W) X) -> (O) { O(y,x) = X(y,x) + X(y+1,x) }"
     assert merged(text, H=5, W=40) == ["S0(y, x): O[y, x] = X[y, x] + X[y + 1, x]"]
     assert merged(text, H=5, W=8) == ["S0(y.x): O[y.x] = X[y.x] + X[y.x + 8]"]
-=======
+
+
 def test_dimensions_of_one_element_hide_no_memory_order():
     """1 x 2048 x 1 x 1 was read one element at a time: 3 ms instead of 0.07."""
     text = "def f(float(M,K,1,1) X, float(N,K) W) -> (Y) { Y(m,n) +=! X(m,k,0,0) * W(n,k) }"
@@ -227,4 +227,3 @@ def test_dimensions_of_one_element_hide_no_memory_order():
 def test_dimensions_of_one_element_anywhere(text, sizes, is_fixed):
     sizes = dict.fromkeys(read(text).sizes, 1) | sizes
     check_nest(lower(text, sizes, is_fixed), sizes)
->>>>>>> main
