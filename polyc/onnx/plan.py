@@ -129,7 +129,7 @@ def make_plan(
 ) -> Plan:
     """Partition, compile and place what was lowered; `wanted` are the values that a run gives."""
     clusters = make_clusters(lowered, wanted)
-    compiled = _compile(clusters, options, n_workers, progress)
+    compiled = compile_clusters(clusters, options, n_workers, progress)
     made = {n for c in clusters for n in c.outputs}
     results = {n: lowered.values[n] for n in wanted if n in lowered.values}
     constants = {n: lowered.constants[n] for n in wanted if n in lowered.constants}
@@ -143,7 +143,8 @@ def make_plan(
     keepalive: list[Any] = [block, compiled]
     steps = []
     for cluster, code in zip(clusters, compiled, strict=True):
-        prepared, given = weights.prepare(code, cluster, lowered.constants)
+        ready = weights.prepare(code, cluster, lowered.constants)
+        prepared, given = ready.prepared, ready.given
         found = kernels.get(id(code))
         if found is None:
             kernel = code.compile(prepared)
@@ -159,7 +160,7 @@ def make_plan(
         addresses = [_address(o, start) for o in operands]
         open_slots = [(slot, o) for slot, o in enumerate(operands) if isinstance(o, str)]
         steps.append(Step(cluster, call, call.addresses(*addresses), open_slots, code, tuple(operands)))
-        keepalive.append((prepared, given))
+        keepalive.append(ready)
     keepalive.append(kernels)
     used = {n for s in steps for _, n in s.open_slots if n not in fresh}
     used |= {b for b in bases.values() if b not in made}
@@ -207,7 +208,9 @@ def _alive(producers: Sequence[Sequence[int]], ends: Sequence[int]) -> list[int]
     return sorted(seen)
 
 
-def _compile(clusters: Sequence[Cluster], options: Options, n_workers: int | None, progress: jobs.Progress | None) -> list[Any]:
+def compile_clusters(
+    clusters: Sequence[Cluster], options: Options, n_workers: int | None, progress: jobs.Progress | None
+) -> list[Any]:
     """Code for each cluster; equal programs with equal constants are compiled once."""
     distinct: dict[Any, int] = {}
     todo: list[jobs.Job] = []
