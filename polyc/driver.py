@@ -118,6 +118,12 @@ class Lowered:
         help = suggest_name(stage, STAGES) or f"stages are: {', '.join(STAGES)}"
         raise ArgumentError(Diagnostic("argument-stage", f"there is no stage {stage!r}", None, help))
 
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Inputs that the code never looks at: what it needs of them are constants."""
+        read = {a.tensor for s in self.scop.statements for a in (*s.accesses, *s.init_accesses)}
+        return tuple(a.name for a in self.signature.arrays if a.role == "input" and a.name not in read)
+
     def explain(self) -> str:
         """Domains, dependences, schedule and tiles with reasons, pseudo-C."""
         from polyc import explain
@@ -347,6 +353,7 @@ def _climb_down(
     groups: dict[str, Any],
     constants: frozenset[str],
 ) -> Lowered:
+    from polyc.codegen.alignment import align_rows
     from polyc.codegen.loops import build_loop_nest
     from polyc.codegen.prefetch import prefetch_rows
     from polyc.codegen.size import check_code_size
@@ -375,8 +382,8 @@ def _climb_down(
             violation = prove_values(final, needed, schedule) or prove_storage(final, needed, schedule, storage)
             if violation is None:
                 storage, found = fold_steps(final, needed, schedule, refined.plan, storage)
-                nest = build_loop_nest(final, schedule, storage, full_signature, aliases, groups)
-                nest = stream_results(prefetch_rows(nest, target), target)
+                nest = build_loop_nest(final, schedule, storage, full_signature, aliases, groups, target)
+                nest = stream_results(align_rows(prefetch_rows(nest, target), target), target)
                 check_code_size(nest)
                 label = name if rung is options else f"{name}, simplified"
                 remarks = [*remarks, Remark("passed", "schedule", f"{label}: proved by value and by storage")]

@@ -75,6 +75,8 @@ class Recalled:
     """What is known of pairs (result, input) in the same memory."""
     loops: str
     """Digest of the text of the loops."""
+    unread: tuple[str, ...]
+    """As `driver.Lowered.unread`."""
     fixed_sizes: Mapping[str, int]
     target: Target
     lower: Callable[[], driver.Lowered]
@@ -265,6 +267,7 @@ def _write_kernel(lowered: driver.Lowered, places: ProgramPlaces, aliases: Seque
         dict(lowered.panels),
         {pair: lowered.alias_is_safe(*pair) for pair in aliases},
         _digest_loops(lowered),
+        lowered.unread,
     )
     return Entry({"value": encode(value, places)}, lowered.object_code())
 
@@ -275,11 +278,11 @@ def _read_kernel(
     from polyc.cache import Unreadable, decode
 
     signature, *rest = decode(entry.header["value"], places)
-    if not isinstance(signature, Signature) or len(rest) != 6:
+    if not isinstance(signature, Signature) or len(rest) != 7:
         raise Unreadable("no kernel")
-    parameters, remarks, preparations, panels, aliases, loops = rest
+    parameters, remarks, preparations, panels, aliases, loops, unread = rest
     return Recalled(
-        signature, entry.payload, parameters, remarks, preparations, panels, aliases, loops, dict(sizes), target, lower
+        signature, entry.payload, parameters, remarks, preparations, panels, aliases, loops, unread, dict(sizes), target, lower
     )
 
 

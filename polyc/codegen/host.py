@@ -6,6 +6,7 @@ The CPU name is never trusted (virtual machines report wrong ones): the instruct
 from __future__ import annotations
 
 import os
+from functools import cache
 from pathlib import Path
 
 import llvmlite
@@ -20,6 +21,12 @@ _L1_RANGE, _L2_RANGE, _L3_RANGE = (16 << 10, 128 << 10), (256 << 10, 4 << 20), (
 
 def host_target() -> Target:
     """The model of this machine.  `cpu` is the highest x86-64 level that the features cover, else "generic"."""
+    return _host_with(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+@cache
+def _host_with(cores: int) -> Target:
+    """The machine does not change while a process runs, but for the cores that it is held to."""
     features = llvm.get_host_cpu_features()
     triple = llvm.get_process_triple()
     base = AARCH64 if triple.startswith(("aarch64", "arm64")) else BASELINE
@@ -39,7 +46,7 @@ def host_target() -> Target:
         has_masks=base.has_masks,
         has_gather=base.has_gather,
         spare_registers=base.spare_registers,
-        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cores=cores,
         l1=sizes.get(1, base.l1),
         l2=sizes.get(2, base.l2),
         l3=sizes.get(3, base.l3),

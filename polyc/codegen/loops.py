@@ -10,6 +10,7 @@ from polyc.codegen.conditions import take_out_conditions
 from polyc.codegen.copies import split_last_tiles
 from polyc.codegen.epilogues import keep_epilogues
 from polyc.codegen.scalars import hold_accumulators
+from polyc.codegen.streams import align_tiles
 from polyc.codegen.tiles import split_partial_tiles
 from polyc.codegen.transposes import block_transposes
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, rewrite, substitute, walk
@@ -22,9 +23,17 @@ from polyc.poly.isl import AstNode, Schedule, expr_of_ast
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.storage import Folding, Panel
 from polyc.poly.tree import Mark, parse_mark
+from polyc.target import Target
 
 MAX_EXPANSION = 8
 """Vectors into which a short vector loop is expanded instead of becoming a loop."""
+
+
+LINE, SAME_SETS = 64, 2048
+"""Bytes of a cache line, and the distance of rows that meet in a few sets of the first-level cache."""
+
+LONG_ROW = 96
+"""Elements from which rows of what steps pass on are padded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +52,9 @@ def build_loop_nest(
     signature: Signature,
     aliases: tuple[tuple[str, str], ...],
     groups: Mapping[str, tuple[tuple[int, ...], ...]],
+    target: Target,
 ) -> LoopNest:
-    """Schedule tree → LoopNest.  `aliases`: pairs (output, input) of user's names that share memory.
+    """Schedule tree → LoopNest for `target`.  `aliases`: pairs (output, input) of user's names that share memory.
     `groups`: by argument, which of the caller's dimensions each dimension of the program stands for."""
     translator = _Translator(scop, storage)
     build = isl.AstBuild.from_context(scop.context)
@@ -58,9 +68,10 @@ def build_loop_nest(
     body = list(take_out_conditions(tuple(body)))
     nodes, buffers = keep_epilogues(hold_accumulators(tuple(body), aliased), buffers)
     held = frozenset(b.name for b in buffers if b.space == "register")
+    nodes, offsets = align_tiles(nodes, buffers, target)
     nodes, buffers = coalesce_copies(split_last_tiles(nodes, buffers), buffers)
     nodes = split_partial_tiles(block_transposes(nodes, buffers), held)
-    return LoopNest(signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards))
+    return LoopNest(signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards), offsets)
 
 
 class _Translator:
@@ -338,8 +349,22 @@ def _make_buffers(
         present.add(folding.buffer)
         t = scop.tensors[version]
         shape = tuple(e if m is None else int_const(m) for e, m in zip(t.shape, folding.moduli, strict=True))
-        buffers.append(Buffer(folding.buffer, t.dtype, shape, row_major_strides(shape, t.dtype.itemsize), folding.space))
+        strides = row_major_strides(shape, t.dtype.itemsize)
+        if folding.space == "shared" and folding.moduli[-1:] == (None,) and any(m is not None for m in folding.moduli):
+            strides = pad_rows(shape, t.dtype.itemsize)
+        buffers.append(Buffer(folding.buffer, t.dtype, shape, strides, folding.space))
     return tuple(buffers)
+
+
+def pad_rows(shape: tuple[Expr, ...], itemsize: int) -> tuple[Expr, ...]:
+    """Byte strides of a C-ordered array whose rows begin at whole cache lines, where long enough for that to cost little;
+    and not all in the same few sets of a cache, as rows of a power of two would."""
+    *outer, last = shape
+    if not outer or not isinstance(last, Const) or int(last.value) < LONG_ROW:
+        return row_major_strides(shape, itemsize)
+    row = -(-int(last.value) * itemsize // LINE) * LINE
+    row += LINE if row % SAME_SETS == 0 else 0
+    return (*row_major_strides(tuple(outer), row), int_const(itemsize))
 
 
 def product_of(extents: list[Expr]) -> Expr:

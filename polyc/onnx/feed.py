@@ -45,10 +45,10 @@ def check_feed(inputs: Sequence[Port], defaults: Mapping[str, Port], feed: Mappi
                 Diagnostic("argument-onnx-input", f"the model has no input {name!r}", None, f"its inputs are: {known}")
             )
     for port in inputs:
-        if port.name not in feed:
+        if port.name not in feed and not port.type.startswith("optional("):
             message = f"the input {port.name!r} ({describe_port(port)}) is missing"
             errors.append(Diagnostic("argument-onnx-input", message, None, "give it in the dict of inputs"))
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {p.name: None for p in inputs if p.name not in feed and p.type.startswith("optional(")}
     for name, value in feed.items():
         if name in ports:
             found[name] = _check_value(ports[name], value, errors)

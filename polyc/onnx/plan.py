@@ -143,7 +143,8 @@ def make_plan(
     keepalive: list[Any] = [block, compiled]
     steps = []
     for cluster, code in zip(clusters, compiled, strict=True):
-        prepared, given = weights.prepare(code, cluster, lowered.constants)
+        ready = weights.prepare(code, cluster, lowered.constants)
+        prepared, given = ready.prepared, ready.given
         found = kernels.get(id(code))
         if found is None:
             kernel = code.compile(prepared)
@@ -159,7 +160,7 @@ def make_plan(
         addresses = [_address(o, start) for o in operands]
         open_slots = [(slot, o) for slot, o in enumerate(operands) if isinstance(o, str)]
         steps.append(Step(cluster, call, call.addresses(*addresses), open_slots, code, tuple(operands)))
-        keepalive.append((prepared, given))
+        keepalive.append(ready)
     keepalive.append(kernels)
     used = {n for s in steps for _, n in s.open_slots if n not in fresh}
     used |= {b for b in bases.values() if b not in made}

@@ -1,10 +1,16 @@
-"""Constants as kernels want them: computed and packed once, shared by all plans that want the same."""
+"""Constants as kernels want them: computed and packed once, shared by all plans that want the same.
+
+What is made of a constant is known by the constant's identity, not its name: graphs inside of graphs, and values that
+become constants for one plan, may call different arrays the same.  It lives as long as a plan uses it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import mmap
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -13,54 +19,112 @@ from polyc.config import Options
 from polyc.frontends.onnx.clusters import Cluster
 from polyc.ir.expr import evaluate
 from polyc.ir.program import Program
+from polyc.runtime.kernel import Kernel
 from polyc.runtime.packing import lay_in_panels
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Operands:
+    """What the constants of a cluster have become.
+
+    `prepared` are the arrays of its signature's constants, in order; `given` those that the code reads as they are, by name
+    in the graph; `sources` are kept, so that their identities stay sound."""
+
+    prepared: tuple[np.ndarray, ...]
+    given: dict[str, np.ndarray]
+    sources: tuple[np.ndarray, ...]
+
+
 class Weights:
-    """What was made of the constants of one model."""
+    """What was made of constants, as long as somebody uses it."""
 
     def __init__(self, options: Options) -> None:
         self._options = options.replace(verify=False)
-        self._made: dict[Any, tuple[np.ndarray, ...]] = {}
+        self._made: WeakValueDictionary[Hashable, np.ndarray] = WeakValueDictionary()
+        self._kernels: dict[Program, Kernel] = {}
 
-    def prepare(
-        self, code: Any, cluster: Cluster, constants: Mapping[str, np.ndarray]
-    ) -> tuple[tuple[np.ndarray, ...], dict[str, np.ndarray]]:
-        """For the code of a cluster: the arrays of its signature's constants, in order, and the values that it takes as they
-        are, by their names in the graph."""
+    def prepare(self, code: Any, cluster: Cluster, constants: Mapping[str, np.ndarray]) -> Operands:
+        """The operands for the code of a cluster."""
         names = dict(zip(cluster.program.parameters, cluster.inputs, strict=True))
-        owned = {p: np.ascontiguousarray(constants[names[p]]) for p in cluster.constants}
-        identity = {p: names[p] for p in cluster.constants}
-        values: dict[str, np.ndarray] = dict(owned)
-        origin: dict[str, Any] = dict(identity)
-        for program in code.preparations:
-            key: Any = (replace(program, name="", source=None), tuple(origin[p] for p in program.parameters))
-            made = self._made.get(key)
-            if made is None:
-                made = self._made[key] = self._run(program, values)
-            for position, (r, array) in enumerate(zip(program.returns, made, strict=True)):
-                values[r.version] = array
-                origin[r.version] = (key, position)
+        sources = {p: constants[names[p]] for p in cluster.constants}
+        making = _Making(self, sources, code.preparations)
         prepared = []
         for spec in code.signature.arrays:
             if spec.role == "constant":
                 panel = code.panels.get(spec.name)
-                if panel is None:
-                    prepared.append(values[spec.name])
-                    continue
-                key = ("panels", origin[spec.name], panel)
-                made = self._made.get(key)
-                if made is None:
-                    made = self._made[key] = (lay_in_panels(values[spec.name], panel.dimension, panel.size),)
-                prepared.append(made[0])
-        return tuple(prepared), {names[p]: a for p, a in owned.items()}
+                key = (making.origin[spec.name], panel)
+                array = self._made.get(key)
+                if array is None:
+                    array = making.value(spec.name)
+                    if panel is not None:
+                        array = lay_in_panels(array, panel.dimension, panel.size)
+                    self._made[key] = array
+                prepared.append(array)
+        given = {}
+        for p in cluster.constants:
+            if p in code.unread:
+                given[names[p]] = np.empty(0, sources[p].dtype)  # its address is passed, and not looked at
+                continue
+            key = (id(sources[p]), "as it is")
+            array = self._made.get(key)
+            if array is None:
+                array = self._made[key] = making.value(p)
+            given[names[p]] = array
+        for array in sources.values():
+            drop_pages(array)
+        return Operands(tuple(prepared), given, tuple(sources.values()))
 
-    def _run(self, program: Program, values: Mapping[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+    def run(self, program: Program, values: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """The results of a program that depends on constants only."""
+        key = replace(program, source=None)
+        kernel = self._kernels.get(key)
+        if kernel is None:
+            made = recall.compile_program(program, sizes={}, options=self._options)
+            kernel = self._kernels[key] = made.compile()
         arrays = []
-        for name in program.parameters:
+        for name, value in zip(program.parameters, values, strict=True):
             # A dimension of the program may stand for several neighbouring ones of the constant.
             shape = tuple(evaluate(e, {}) for e in program.tensor(name).shape or ())
-            arrays.append(values[name].reshape(shape))
-        kernel = recall.compile_program(program, sizes={}, options=self._options).compile()
+            arrays.append(value.reshape(shape))
         found: tuple[np.ndarray, ...] = kernel.run(arrays, (None,) * len(program.returns), {})
         return found
+
+
+class _Making:
+    """What the programs of one cluster's code make of its constants, computed when it is asked for."""
+
+    def __init__(self, weights: Weights, sources: Mapping[str, np.ndarray], programs: tuple[Program, ...]) -> None:
+        self._weights = weights
+        self._sources = sources
+        self._makers: dict[str, Program] = {}
+        self._values: dict[str, np.ndarray] = {}
+        self.origin: dict[str, Hashable] = {p: id(a) for p, a in sources.items()}
+        for program in programs:
+            key = (replace(program, name="", source=None), tuple(self.origin[p] for p in program.parameters))
+            for position, r in enumerate(program.returns):
+                self.origin[r.version] = (key, position)
+                self._makers[r.version] = program
+
+    def value(self, name: str) -> np.ndarray:
+        """A parameter of the cluster or a result of one of the programs; contiguous and aligned."""
+        found = self._values.get(name)
+        if found is None:
+            if name in self._sources:
+                self._values[name] = np.require(self._sources[name], None, ("C", "A"))
+            else:
+                program = self._makers[name]
+                made = self._weights.run(program, [self.value(p) for p in program.parameters])
+                self._values |= zip((r.version for r in program.returns), made, strict=True)
+            found = self._values[name]
+        return found
+
+
+def drop_pages(array: np.ndarray) -> None:
+    """Let the system forget the pages of a file that an array is a view of; they are read again where it is looked at."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    if isinstance(owner, memoryview):
+        owner = owner.obj
+    if isinstance(owner, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        owner.madvise(mmap.MADV_DONTNEED)

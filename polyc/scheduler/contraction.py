@@ -117,8 +117,10 @@ class Choice:
         return sum(self.cycles.values())
 
 
-def find_contraction(s: ScopStatement, scop: Scop, target: Target) -> Contraction | None:
-    """The statement as a contraction; None if it is none."""
+def find_contraction(
+    s: ScopStatement, scop: Scop, target: Target, sequential: frozenset[str] = frozenset()
+) -> Contraction | None:
+    """The statement as a contraction; None if it is none.  `sequential`: indices that no tile can hold."""
     if s.op != "add" or not s.left or not s.reduction_indices or not s.writes_exactly:
         return None
     trips = {i: max(1, n) for i, n in index_trips(s).items()}
@@ -140,7 +142,8 @@ def find_contraction(s: ScopStatement, scop: Scop, target: Target) -> Contractio
         views.append(View(operand, strides, elements, itemsize_of, operand.indices))
     lanes = min(64, max(1, target.lanes(max(itemsize, *(v.itemsize for v in views)))))
     tested = frozenset(i for e in walk(s.origin.value) if isinstance(e, Select) for i in _names(e.condition))
-    return Contraction(s, trips, (views[0], views[1]), result, lanes, itemsize, s.left, s.separate_left, tested)
+    free = tuple(i for i in s.separate_left if i not in sequential)
+    return Contraction(s, trips, (views[0], views[1]), result, lanes, itemsize, s.left, free, tested)
 
 
 def _extents(tensor: str, scop: Scop) -> list[int]:

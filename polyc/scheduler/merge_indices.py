@@ -3,11 +3,14 @@
 Before: ``O[n, c, h, w] = X[n, c, h, w] * g[c]``.  After: ``O[n, c, hw] = X[n, c, hw] * g[c]``.  A vector then runs over the
 whole image instead of one short row.  Two indices are merged in all statements and tensors at once: every access has both,
 side by side and over the full extents, or neither; the tensors' memory must be contiguous across the two dimensions.
+
+A dimension of one element merges with any neighbour, and an index that walks such dimensions only is gone:
+``O[n, k, 0, 0] += X[n, c, 0, 0] * F[k, c]`` reads X along its memory then, as ``X[n, c]``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
 from polyc.diagnostics import Remark
@@ -33,14 +36,30 @@ def merge_indices(
     program: Program, ranges: Ranges, strides: Mapping[str, tuple[int | None, ...] | None]
 ) -> tuple[Program, Ranges, Groups, list[Remark]]:
     """The program over merged indices; `strides` are the known byte strides of arguments by version."""
-    dims = _mergeable(program, ranges, strides)
+    zeros = _unit_dimensions(program, ranges)
+    merged, ranges, units, _ = _rewrite(program, ranges, _unit_pairs(program, ranges, strides, zeros), zeros)
+    strides = {
+        name: known and tuple(known[g[-1]] for g in units.get(name, _groups(len(known), set())))
+        for name, known in strides.items()
+    }
+    merged, ranges, groups, remarks = _rewrite(merged, ranges, _mergeable(merged, ranges, strides))
+    for name, inner in units.items():
+        outer = groups.get(name, tuple((d,) for d in range(len(inner))))
+        groups[name] = tuple(tuple(d for k in g for d in inner[k]) for g in outer)
+    return merged, ranges, groups, remarks
+
+
+def _rewrite(
+    program: Program, ranges: Ranges, dims: set[Pair], zeros: Set[Pair] = frozenset()
+) -> tuple[Program, Ranges, Groups, list[Remark]]:
+    """The program with the pairs `dims` of dimensions as one each; subscripts of the dimensions `zeros` are all 0."""
     if not dims:
         return program, ranges, {}, []
     groups = {t.name: _groups(t.rank, {d for name, d in dims if name == t.name}) for t in program.tensors}
     statements, own = [], dict(ranges.statements)
     remarks = []
     for s in program.statements:
-        new, new_ranges, names = _merge_statement(s, own[s.name], groups, ranges)
+        new, new_ranges, names = _merge_statement(s, own[s.name], groups, zeros, ranges)
         statements.append(new)
         own[s.name] = new_ranges
         if names:
@@ -72,13 +91,7 @@ def _accesses(s: Statement) -> Iterator[_Access]:
 
 def _mergeable(program: Program, ranges: Ranges, strides: Mapping[str, tuple[int | None, ...] | None]) -> set[Pair]:
     """Dimension pairs that all accesses use together: the greatest set that is consistent."""
-    dims = {
-        (t.name, d)
-        for t in program.tensors
-        if t.name in ranges.tensors
-        for d in range(t.rank - 1)
-        if _is_contiguous(ranges.tensors[t.name], d, strides.get(t.name), t.dtype.itemsize, t.role)
-    }
+    dims = _contiguous_pairs(program, ranges, strides)
     by_statement = {s.name: list(_accesses(s)) for s in program.statements}
     while dims:
         bad: set[Pair] = set()
@@ -93,6 +106,47 @@ def _mergeable(program: Program, ranges: Ranges, strides: Mapping[str, tuple[int
             break
         dims -= bad
     return dims
+
+
+def _contiguous_pairs(program: Program, ranges: Ranges, strides: Mapping[str, tuple[int | None, ...] | None]) -> set[Pair]:
+    return {
+        (t.name, d)
+        for t in program.tensors
+        if t.name in ranges.tensors
+        for d in range(t.rank - 1)
+        if _is_contiguous(ranges.tensors[t.name], d, strides.get(t.name), t.dtype.itemsize, t.role)
+    }
+
+
+def _unit_dimensions(program: Program, ranges: Ranges) -> set[Pair]:
+    """Dimensions of one element that every access meets with 0, or with an index that is 0."""
+    one = Interval(int_const(0), int_const(1))
+    units = {(name, d) for name, intervals in ranges.tensors.items() for d, i in enumerate(intervals) if i == one}
+    for s in program.statements if units else ():
+        zeros = _unit_indices(s, ranges.statements[s.name])
+        for access in _accesses(s):
+            units -= {(access.tensor, d) for d, e in enumerate(access.subscripts) if e != int_const(0) and e not in zeros}
+    return units
+
+
+def _unit_pairs(
+    program: Program, ranges: Ranges, strides: Mapping[str, tuple[int | None, ...] | None], units: Set[Pair]
+) -> set[Pair]:
+    """Each of these dimensions with the one behind it; the last ones with those in front of them."""
+    found: set[Pair] = set()
+    for name, d in _contiguous_pairs(program, ranges, strides) if units else ():
+        behind = range(d + 1, len(ranges.tensors[name]))
+        if (name, d) in units or all((name, k) in units for k in behind):
+            found.add((name, d))
+    return found
+
+
+def _unit_indices(s: Statement, own: StatementRanges) -> set[Expr]:
+    """Left indices that are 0; none where conditions speak of them."""
+    if own.guards or (s.where and not is_box(own.domain, own.indices, s.indices)):
+        return set()
+    one = Interval(int_const(0), int_const(1))
+    return {Index(i) for i in s.left_indices if own.indices[i] == one}
 
 
 def _is_contiguous(
@@ -207,18 +261,27 @@ def _merge_intervals(intervals: list[Interval]) -> Interval:
 
 
 def _merge_statement(
-    s: Statement, own: StatementRanges, groups: Mapping[str, tuple[tuple[int, ...], ...]], ranges: Ranges
+    s: Statement,
+    own: StatementRanges,
+    groups: Mapping[str, tuple[tuple[int, ...], ...]],
+    zeros: Set[Pair],
+    ranges: Ranges,
 ) -> tuple[Statement, StatementRanges, list[str]]:
     merged: dict[str, str] = {}
+
+    def wide(tensor: str, group: tuple[int, ...]) -> tuple[int, ...]:
+        """The dimensions of a group whose subscripts say something; the first where none does."""
+        return tuple(d for d in group if (tensor, d) not in zeros) or group[:1]
 
     def collect(tensor: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
         result: list[Expr] = []
         for group in groups[tensor]:
-            if len(group) == 1:
-                result.append(subscripts[group[0]])
+            dims = wide(tensor, group) if len(group) > 1 else group
+            if len(dims) == 1:
+                result.append(subscripts[dims[0]])
                 continue
-            names = [sub.name for d in group if isinstance(sub := subscripts[d], Index)]
-            assert len(names) == len(group)
+            names = [sub.name for d in dims if isinstance(sub := subscripts[d], Index)]
+            assert len(names) == len(dims)
             joined = ".".join(names)
             merged.update(dict.fromkeys(names, joined))
             result.append(Index(joined))
@@ -228,17 +291,19 @@ def _merge_statement(
         return Read(node.tensor, collect(node.tensor, node.subscripts), node.span) if isinstance(node, Read) else None
 
     subscripts = collect(s.target, tuple(rewrite(e, rule) for e in s.subscripts))
-    value = rewrite(s.value, rule)
-    if not merged:
-        return s, own, []
+    left = {node.name for e in subscripts for node in walk(e) if isinstance(node, Index)}
+    gone: dict[str, Expr] = {i: int_const(0) for i in s.left_indices if merged.get(i, i) not in left}
+    value = substitute(rewrite(s.value, rule), gone)
     reduction = s.reduction
     if reduction is not None:
         # Coordinates without an index of their own are called by their dimension, which may be another one now.
-        firsts = [s.element_names[group[0]] for group in groups[s.target]]
-        names = zip(firsts, element_names(s.target, subscripts), groups[s.target], strict=True)
-        renamed: dict[str, Expr] = {old: Index(new) for old, new, group in names if len(group) == 1}
-        reduction = replace(reduction, init=substitute(rewrite(reduction.init, rule), renamed))
-    indices = tuple(dict.fromkeys(merged.get(i, i) for i in s.indices))
+        dims = [wide(s.target, group) for group in groups[s.target]]
+        names = zip(dims, element_names(s.target, subscripts), strict=True)
+        renamed: dict[str, Expr] = {s.element_names[d[0]]: Index(new) for d, new in names if len(d) == 1}
+        reduction = replace(reduction, init=substitute(rewrite(reduction.init, rule), {**gone, **renamed}))
+    if not merged and not gone:
+        return replace(s, subscripts=subscripts, value=value, reduction=reduction), own, []
+    indices = tuple(dict.fromkeys(merged.get(i, i) for i in s.indices if i not in gone))
     intervals = {i: _merge_intervals([own.indices[o] for o in s.indices if merged.get(o, o) == i]) for i in indices}
     # Where clauses say no more than the intervals here, and speak of indices that are gone.
     new = replace(s, subscripts=subscripts, indices=indices, value=value, reduction=reduction, where=())

@@ -48,7 +48,7 @@ def pack_operands(scop: Scop, rows: Node, target: Target, options: Options, cons
     if not options.tile or not options.vectorize:
         return result
     for leaf in list(_single_leaves(rows)):
-        contraction = find_contraction(result.scop.statement(leaf), result.scop, target)
+        contraction = find_contraction(result.scop.statement(leaf), result.scop, target, _sequential_indices(rows, leaf, scop))
         if contraction is None or contraction.lanes == 1:
             continue
         in_place: set[Read] = set()
@@ -70,6 +70,22 @@ def _single_leaves(node: Node) -> list[str]:
             return [leaf for child in node.children if not isinstance(child, Leaf) for leaf in _single_leaves(child)]
         case Band():
             return _single_leaves(node.child)
+
+
+def _sequential_indices(node: Node, name: str, scop: Scop) -> frozenset[str]:
+    """Indices of a statement along which its band walks in order: no register tile can hold several of their values."""
+    s = scop.statement(name)
+    found: set[str] = set()
+    while not isinstance(node, Leaf):
+        if isinstance(node, Sequence):
+            node = next(child for child in node.children if name in statements_of(child))
+            continue
+        for m in node.members:
+            position = m.rows[name].unit_index()
+            if m.kind == "S" and position is not None:
+                found.add(s.indices[position])
+        node = node.child
+    return frozenset(found)
 
 
 def _apply(before: Packed, name: str, choice: Choice, target: Target) -> Packed | Operand:

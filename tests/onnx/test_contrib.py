@@ -82,6 +82,7 @@ def test_embedding_of_words() -> None:
         "m": np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32),
     }
     check("EmbedLayerNormalization", inputs, n_outputs=2)
+    check("EmbedLayerNormalization", {**inputs, "s": None, "t": None, "m": None}, n_outputs=2)
 
 
 @pytest.mark.parametrize("mask", ["", "lengths", "keys", "rows"])

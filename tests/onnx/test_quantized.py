@@ -136,6 +136,21 @@ def test_sums_and_products(op: str, dtype: Any) -> None:
     check_near(op, given)
 
 
+def test_zero_points_that_are_missing() -> None:
+    given = {"x": bytes_of(np.int8, 2, 3), "xs": number(0.1), "xz": None, "y": bytes_of(np.int8, 3), "ys": number(0.2)}
+    (z,) = run_node("QLinearAdd", {**given, "yz": None, "s": number(0.3)}, domain="com.microsoft")
+    wanted = np.clip(np.rint((given["x"] * 0.1 + given["y"] * 0.2) / 0.3), -128, 127)
+    assert z.dtype == np.int8
+    assert np.abs(z - wanted).max() <= 1
+
+
+def test_an_attribute_that_is_missing() -> None:
+    from polyc.diagnostics import UnsupportedError
+
+    with pytest.raises(UnsupportedError, match="attribute axis is missing"):
+        run_node("QLinearConcat", {"s": number(1), "z": np.array(0, np.uint8)}, domain="com.microsoft")
+
+
 def test_functions() -> None:
     given = {"x": bytes_of(np.uint8, 3, 7), "xs": number(0.05), "xz": np.array(99, np.uint8), "s": number(0.004)}
     given["z"] = np.array(0, np.uint8)

@@ -112,3 +112,27 @@ def test_no_steps() -> None:
     y, last = run_node("GRU", inputs, n_outputs=2, hidden_size=4)
     assert y.shape == (0, 1, 2, 4)
     np.testing.assert_array_equal(last, inputs["h"])
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_weights_of_bytes(direction: str) -> None:
+    pytest.importorskip("onnxruntime")
+    n, steps, size, hidden = 2 if direction == "bidirectional" else 1, 5, 6, 8
+    inputs: dict[str, Any] = {
+        "x": normal(steps, 1, size),
+        "w": RNG.integers(0, 256, (n, size, 4 * hidden)).astype(np.uint8),
+        "r": RNG.integers(0, 256, (n, hidden, 4 * hidden)).astype(np.uint8),
+        "b": normal(n, 8 * hidden),
+        "l": None,
+        "h": normal(n, 1, hidden),
+        "c": normal(n, 1, hidden),
+        "p": None,
+        "ws": np.full(n, 0.01, np.float32),
+        "wz": np.full(n, 120, np.uint8),
+        "rs": np.full(n, 0.02, np.float32),
+        "rz": np.full(n, 130, np.uint8),
+    }
+    rest = {"n_outputs": 3, "opset": 17, "domain": "com.microsoft", "direction": direction, "hidden_size": hidden}
+    rest["constants"] = ("w", "r", "ws", "wz", "rs", "rz")
+    got, wanted = run_node("DynamicQuantizeLSTM", inputs, **rest), run_onnxruntime("DynamicQuantizeLSTM", inputs, **rest)
+    assert_close(got, wanted, 1e-3, 1e-3)

@@ -163,3 +163,13 @@ def test_a_vector_operand_whose_lines_lie_across_panels_is_copied_at_once():
         lowered = check(text, {"A": 17, "B": 9, "C": 3, "D": 32, "E": 12}, target=target)
         (choice,) = lowered.choices.values()
         assert choice.vector == "d" and choice.is_whole
+
+
+def test_steps_in_order_are_no_rows_of_a_tile():
+    """Rows of time were chosen for a step's product, and none was left: eight states took 7.4 times as long as one."""
+    text = """def f(float(T,B,J) X, float(J,L) R, float(B,J) h) -> (H) {
+      H(0,n,j) = h(n,j)
+      S(t,n,j) +=! R(j,l) * H(t,n,l) where t in 0:T, n in 0:B, j in 0:J
+      H(t+1,n,j) = tanh(S(t,n,j) + X(t,n,j)) where t in 0:T, n in 0:B, j in 0:J }"""
+    lowered = check(text, {"T": 40, "B": 8, "J": 24, "L": 24})
+    assert "t" not in lowered.choices["S1"].tile and "n" in lowered.choices["S1"].tile

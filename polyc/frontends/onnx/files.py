@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic, PolycError, SemanticError
 from polyc.frontends.onnx.tensors import Folder, open_regular
+from polyc.frontends.onnx.wire import cut_tensors
 
 MOST_BYTES = (1 << 31) - 1
 """Bytes that a protobuf can have; larger models keep their weights in files beside it."""
@@ -25,7 +28,11 @@ def load_proto(source: Any) -> tuple[onnx.ModelProto, Folder | None]:
         return source, None
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)
-        return parse_model(_read_file(path), str(path)), Folder.of(path)
+        content = _map_file(path)
+        shortened = None if content is None else cut_tensors(memoryview(content))
+        if content is None or shortened is None:
+            return parse_model(_read_file(path), str(path)), Folder.of(path)
+        return parse_model(shortened, str(path)), replace(Folder.of(path), content=content)
     if isinstance(source, (bytes, bytearray, memoryview)):
         return parse_model(bytes(source), "the bytes given"), None
     message = f"a model is a path, bytes or a ModelProto, not {type(source).__name__}"
@@ -45,6 +52,17 @@ def parse_model(content: bytes, what: str) -> onnx.ModelProto:
         help = "give a model in ONNX's binary format; export it again, or check the download"
         raise SemanticError(Diagnostic("semantic-onnx-model", message, None, help)) from error
     return model
+
+
+def _map_file(path: Path) -> mmap.mmap | None:
+    """The file as memory that is read when it is looked at; None where that is impossible, or the file is too large."""
+    try:
+        with open_regular(path.resolve()) as file:
+            if os.fstat(file.fileno()).st_size > MOST_BYTES:
+                return None
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except (OSError, ValueError, RuntimeError):  # `_read_file` says what is wrong
+        return None
 
 
 def _read_file(path: Path) -> bytes:

@@ -8,7 +8,7 @@ and lowers the rest, with what is known then.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -28,6 +28,8 @@ from polyc.ir.types import from_numpy
 
 MOST_FOLDED = 1 << 22
 """Elements of a folded result up to which it replaces its node."""
+MOST_WANTED = 1 << 10
+"""Elements of an input of a function up to which its contents may be asked for."""
 MAX_DEPTH = 8
 """Functions inside of functions."""
 
@@ -156,10 +158,30 @@ def _lower_body(graph: Graph, node: Node, state: Lowered, fixed: set[str], depth
         if not _lower_node(graph, inner, state, fixed, depth + 1):
             del state.fragments[before:]
             state.reason = state.reason or reason
-            if any(state.wanted in n.outputs for n in body):  # nobody will compute it
-                state.wanted = None
+            if any(state.wanted in n.outputs for n in body):  # nobody will compute it: what it comes from must be known
+                state.wanted = _find_origin(node, body, state)
             return False
     return True
+
+
+def _find_origin(node: Node, body: Sequence[Node], state: Lowered) -> str | None:
+    """An input of `node` whose contents have to be known for those of `state.wanted`, a value of its body, to be; None where
+    one of them is large."""
+    makers = {o: n for n in body for o in n.outputs if o}
+    origins: list[str] = []
+    seen: set[str] = set()
+    stack = [state.wanted] if state.wanted else []
+    while stack:
+        name = stack.pop()
+        if name in seen or name in state.constants:
+            continue
+        seen.add(name)
+        if name in makers:
+            stack += makers[name].used_names
+        elif name in node.inputs:
+            origins.append(name)
+    are_small = all(n in state.values and state.values[n].size <= MOST_WANTED for n in origins)
+    return origins[0] if origins and are_small else None
 
 
 def _shape(state: Lowered, name: str) -> tuple[int, ...] | None:

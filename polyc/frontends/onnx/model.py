@@ -56,6 +56,9 @@ def read_node(
     folder: Folder | None = None,
 ) -> Node:
     """A node with its attributes as Python values."""
+    own = onnx.NodeProto()
+    own.CopyFrom(proto)  # a part of a message keeps all of it alive
+    proto = own
     domain = "" if proto.domain == "ai.onnx" else proto.domain
     attributes = {a.name: _read_attribute(a, opsets, model, folder) for a in proto.attribute}
     version = opsets.get(domain, 1)

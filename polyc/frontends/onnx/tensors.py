@@ -6,10 +6,11 @@ What a tensor claims (extents, a length, a place in another file) is compared wi
 from __future__ import annotations
 
 import math
+import mmap
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import BinaryIO
 
@@ -18,6 +19,7 @@ import onnx
 from onnx import TensorProto
 
 from polyc.diagnostics import ArgumentError, Diagnostic, PolycError, SemanticError
+from polyc.frontends.onnx.wire import PLACE
 
 MOST_ELEMENTS = 1 << 62
 """Extents whose product is greater are no shape: their bytes would not fit into 64 bits."""
@@ -38,6 +40,8 @@ class Folder:
 
     path: Path
     target: Path
+    content: mmap.mmap | None = field(default=None, compare=False, repr=False)
+    """The model's own file, where tensors have been left in it (`wire`)."""
 
     @classmethod
     def of(cls, model: Path) -> Folder:
@@ -110,6 +114,10 @@ def read_tensor(tensor: onnx.TensorProto, folder: Folder | None = None) -> np.nd
     problem = describe_tensor_problem(tensor)
     if problem is not None:
         raise SemanticError(problem)
+    if tensor.data_location == TensorProto.EXTERNAL and folder is not None and folder.content is not None:
+        found = _read_in_place(tensor, folder.content)
+        if found is not None:
+            return found
     if tensor.data_location == TensorProto.EXTERNAL:
         local = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
         data = _read_external(tensor, folder)
@@ -121,6 +129,27 @@ def read_tensor(tensor: onnx.TensorProto, folder: Folder | None = None) -> np.nd
         return np.asarray(onnx.numpy_helper.to_array(tensor))
     except (ValueError, TypeError, OverflowError, UnicodeDecodeError) as error:
         raise SemanticError(_problem(f"tensor {tensor.name} cannot be read: {error}")) from error
+
+
+def _read_in_place(tensor: onnx.TensorProto, content: mmap.mmap) -> np.ndarray | None:
+    """A tensor that `wire.cut_tensors` has left in the model's file, read-only; None for any other."""
+    entries: dict[str, str] = {e.key: e.value for e in tensor.external_data}
+    if PLACE not in entries:
+        return None
+    what = f"tensor {tensor.name}" if tensor.name else "a tensor without a name"
+    place, given = _number(entries[PLACE], what, PLACE), _number(entries.get("length", "0"), what, "length")
+    count = element_count(tensor.dims, what)
+    if tensor.data_type == TensorProto.STRING:
+        raise SemanticError(_problem(f"{what} holds strings as raw bytes"))
+    wanted = byte_count(tensor.data_type, count)
+    if given != wanted or place + given > len(content):
+        raise SemanticError(_problem(f"{what} holds {given} bytes, its type and shape say {wanted}"))
+    if tensor.data_type in _BITS:
+        local = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+        local.raw_data = content[place : place + given]
+        return np.asarray(onnx.numpy_helper.to_array(local))
+    dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)).newbyteorder("<")
+    return np.frombuffer(content, dtype, count, place).reshape(tuple(tensor.dims))
 
 
 def _read_external(tensor: onnx.TensorProto, folder: Folder | None) -> np.ndarray:

@@ -10,9 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from polyc.frontends.onnx.builder import Builder, Value
+from polyc.frontends.onnx.families.quantize import quantize_dynamically
+from polyc.frontends.onnx.quantities import dequantize
 from polyc.frontends.onnx.registry import operator
 from polyc.frontends.onnx.terms import Operand, Term, call, cast, clamp, constant, maximum, minimum, select
-from polyc.ir.types import I64, DType
+from polyc.ir.types import F32, I64, DType
 
 Activation = Callable[[Term], Term]
 
@@ -35,6 +37,8 @@ class _Layer:
     """For each direction, whether it is the reverse one."""
     activations: list[Activation]
     clip: float
+    rounds_state: bool = False
+    """Whether the recurrent product takes the state as bytes, with a scale of its own at each step."""
 
     @property
     def steps(self) -> int:
@@ -95,6 +99,8 @@ class _Layer:
     def recurrent(self, d: int, state: Value, gates: Sequence[int]) -> Callable[..., Term]:
         """``(s, n, g, j)`` to the product of the state before step s with the weights of gate g, one of consecutive `gates`."""
         first, hidden = gates[0], self.hidden
+        if self.rounds_state:
+            state = self.round_state(state)
 
         def body(s: Term, n: Term, g: Term, j: Term, k: Term) -> Operand:
             return state[s, n, k] * cast(self.r[d, (g + first) * hidden + j, k], self.number)
@@ -102,6 +108,25 @@ class _Layer:
         shape = (self.steps, self.batch, len(gates), hidden)
         sums = self.b.reduce("add", shape, (hidden,), self.number, body)
         return lambda s, n, g, j: sums[s, n, g - first, j]
+
+    def round_state(self, state: Value) -> Value:
+        """The numbers that the bytes of the states before each step stand for."""
+        b, number, shape = self.b, self.number, (self.batch, self.hidden)
+        high = b.reduce("max", (self.steps,), shape, number, lambda s, n, k: state[s, n, k])
+        low = b.reduce("min", (self.steps,), shape, number, lambda s, n, k: state[s, n, k])
+
+        def scale(s: Term) -> Operand:
+            extent = maximum(high[s], 0) - minimum(low[s], 0)
+            return select(extent == 0, 1, extent / 255)
+
+        scales = b.map((self.steps,), number, scale)
+        zeros = b.map((self.steps,), number, lambda s: call("rint", clamp_to_byte(-minimum(low[s], 0) / scales[s])))
+
+        def body(s: Term, n: Term, k: Term) -> Operand:
+            rounded = clamp_to_byte(call("rint", state[s, n, k] / scales[s]) + zeros[s])
+            return (rounded - zeros[s]) * scales[s]
+
+        return b.map((self.steps, *shape), number, body)
 
     def start(self, initial: Value | None, d: int) -> Value:
         """The states before each step and after the last, ``[steps + 1, batch, unit]``; the first one is written."""
@@ -170,6 +195,11 @@ class _Layer:
             )
 
         return self.b.parts(shape, self.x.dtype, [piece(d) for d in range(shape[axis])])
+
+
+def clamp_to_byte(x: Term) -> Term:
+    """A number in the range of uint8."""
+    return minimum(maximum(x, 0), 255)
 
 
 def _layer(
@@ -384,9 +414,15 @@ def lstm(
 ) -> tuple[Value, ...]:
     given = _Attributes(activations, activation_alpha, activation_beta, clip, direction, hidden_size, layout)
     layer = _layer(b, x, w, r, bias, lengths, 4, ("Sigmoid", "Tanh", "Tanh"), given)
+    return _all_lstm(b, layer, initial, initial_cell, peepholes, bool(input_forget))
+
+
+def _all_lstm(
+    b: Builder, layer: _Layer, initial: Value | None, initial_cell: Value | None, peepholes: Value | None, is_coupled: bool
+) -> tuple[Value, ...]:
     if peepholes is not None and peepholes.shape != (len(layer.directions), 3 * layer.hidden):
         b.refuse(f"peepholes of shape {peepholes.shape}")
-    runs = [_run_lstm(layer, d, initial, initial_cell, peepholes, bool(input_forget)) for d in range(len(layer.directions))]
+    runs = [_run_lstm(layer, d, initial, initial_cell, peepholes, is_coupled) for d in range(len(layer.directions))]
     hidden, cells = [h for h, _ in runs], [c for _, c in runs]
     return layer.outputs(hidden), layer.last(hidden), layer.last(cells)
 
@@ -419,3 +455,53 @@ def _run_lstm(
     layer.advance(c, new_cell)
     layer.advance(h, new)
     return h, c
+
+
+@operator("DynamicQuantizeLSTM", domain="com.microsoft")
+def dynamic_quantize_lstm(
+    b: Builder,
+    x: Value,
+    w: Value,
+    r: Value,
+    bias: Value | None,
+    lengths: Value | None,
+    initial: Value | None,
+    initial_cell: Value | None,
+    peepholes: Value | None,
+    w_scale: Value,
+    w_zero: Value,
+    r_scale: Value,
+    r_zero: Value,
+    *,
+    activations: Sequence[str] | None = None,
+    activation_alpha: Sequence[float] | None = None,
+    activation_beta: Sequence[float] | None = None,
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    input_forget: int = 0,
+) -> tuple[Value, ...]:
+    """An `LSTM` whose weights are bytes, transposed, with a scale for each direction or each column; its inputs are rounded to
+    bytes as well, all of them by one scale, the states by one for each step."""
+    if x.dtype != F32 or x.size == 0 or w.rank != 3 or r.rank != 3:
+        b.refuse(f"an input of type {x.dtype.label} and shape {x.shape}, weights of shapes {w.shape} and {r.shape}")
+
+    def weights(v: Value, scale: Value, zero: Value) -> Value:
+        """``[direction, row, column]`` as numbers."""
+        for p in (scale, zero):
+            if p.shape not in (v.shape[:1], (v.shape[0], v.shape[2])):
+                b.refuse(f"scales of shape {p.shape} for weights of shape {v.shape}")
+
+        def number(d: Term, row: Term, k: Term) -> Operand:
+            factor = scale[d] if scale.rank == 1 else scale[d, row]
+            return dequantize(v[d, k, row], factor, zero[d] if zero.rank == 1 else zero[d, row])
+
+        return b.map((v.shape[0], v.shape[2], v.shape[1]), F32, number)
+
+    rounded, scale, zero = quantize_dynamically(b, x)
+    inputs = b.map(x.shape, F32, lambda *i: dequantize(rounded[i], scale[()], zero[()]))
+    given = _Attributes(activations, activation_alpha, activation_beta, clip, direction, hidden_size, 0)
+    plain = weights(w, w_scale, w_zero), weights(r, r_scale, r_zero)
+    layer = _layer(b, inputs, *plain, bias, lengths, 4, ("Sigmoid", "Tanh", "Tanh"), given)
+    layer.rounds_state = True
+    return _all_lstm(b, layer, initial, initial_cell, peepholes, bool(input_forget))

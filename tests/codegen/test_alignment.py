@@ -1,0 +1,83 @@
+"""Vectors of a stencil's rows begin at whole lines; what is computed stays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import polyc
+from polyc import driver
+from polyc.codegen.host import host_target
+from polyc.codegen.loops import pad_rows
+from polyc.config import default_options
+from polyc.ir.expr import Const, int_const
+from polyc.ir.interpret import interpret
+from polyc.target import restrict
+
+PLANE = """def f({t}(N, M) x, {t}(T) steps) -> (B) {{
+  A(0, i, j) = x(i, j)
+  A(t, i, j) = i == 0 || i == N-1 || j == 0 || j == M-1 ? A(t-1, i, j)
+    : 0.25 * (A(t-1, i-1, j) + A(t-1, i+1, j) + A(t-1, i, j-1)) + 0.125 * A(t-1, i, j+1) where t in 1:T+1, i in 0:N, j in 0:M
+  B(i, j) = A(T, i, j)
+}}"""
+FROM = """def f(double(N, M) x, double(T) steps) -> (B) {{
+  A(0, i, j) = x(i, j)
+  A(t, i, j) = j < {first} ? A(t-1, i, j)
+    : 0.5 * A(t-1, i, j) + 0.25 * pad(A(t-1, i-1, j), 0.0) + 0.125 * A(t-1, i, j-1) where t in 1:T+1, i in 0:N, j in 0:M
+  B(i, j) = A(T, i, j)
+}}"""
+
+
+def compare(text: str, n: int, m: int, kind: str, **changes: Any) -> str:
+    """The loops; the kernel's result is the interpreter's."""
+    rng = np.random.default_rng(n + m)
+    x, steps = rng.uniform(-1, 1, (n, m)).astype(kind), np.zeros(5, kind)
+    operator = polyc.compile(text)
+    target = changes.pop("target", host_target())
+    lowered = driver.lower(
+        operator.program, sizes={"N": n, "M": m, "T": 5}, options=default_options(), target=replace(target, **changes)
+    )
+    (expected,) = interpret(operator.program, {"x": x, "steps": steps}).values()
+    np.testing.assert_allclose(lowered.compile()(x, steps), expected, rtol=1e-5 if kind == "float32" else 1e-13, atol=1e-6)
+    return lowered.as_text("loops")
+
+
+@pytest.mark.parametrize("m", [96, 97, 103, 104, 130, 256, 300])
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_rows_begin_at_a_whole_line(m: int, kind: str) -> None:
+    text = PLANE.format(t="float" if kind == "float32" else "double")
+    loops = compare(text, 6, m, kind)
+    assert "at most" in loops or not host_target().has_masks
+
+
+@pytest.mark.parametrize("first", [1, 2, 5, 8, 9])
+def test_every_place_of_the_first_element(first: int) -> None:
+    loops = compare(FROM.format(first=first), 5, 131, "float64")
+    assert ("at most" in loops) == (first % 8 > 0) or not host_target().has_masks
+
+
+@pytest.mark.parametrize("m", [257, 300])
+def test_tiles_that_begin_anywhere(m: int) -> None:
+    loops = compare(PLANE.format(t="double"), 40, m, "float64", l2=1 << 17)
+    assert "% 8" in loops or not host_target().has_masks
+
+
+@pytest.mark.parametrize("name", ["x86-64-v2", "x86-64-v3"])
+def test_other_machines(name: str) -> None:
+    target = restrict(host_target(), name)
+    loops = compare(PLANE.format(t="double"), 6, 130, "float64", target=target)
+    assert ("at most" in loops) == target.has_masks
+
+
+def test_short_rows_stay_as_they_are() -> None:
+    assert "strides (1200, 40, 8)" in compare(PLANE.format(t="double"), 30, 5, "float64")
+
+
+@pytest.mark.parametrize(("extent", "row"), [(95, 760), (96, 768), (97, 832), (256, 2112), (512, 4160), (1300, 10432)])
+def test_padded_rows(extent: int, row: int) -> None:
+    strides = pad_rows((int_const(2), int_const(7), int_const(extent)), 8)
+    assert strides == (int_const(7 * row), int_const(row), int_const(8))
+    assert all(isinstance(s, Const) for s in strides)
