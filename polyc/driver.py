@@ -382,7 +382,7 @@ def _climb_down(
             violation = prove_values(final, needed, schedule) or prove_storage(final, needed, schedule, storage)
             if violation is None:
                 storage, found = fold_steps(final, needed, schedule, refined.plan, storage)
-                nest = build_loop_nest(final, schedule, storage, full_signature, aliases, groups)
+                nest = build_loop_nest(final, schedule, storage, full_signature, aliases, groups, target)
                 nest = stream_results(align_rows(prefetch_rows(nest, target), target), target)
                 check_code_size(nest)
                 label = name if rung is options else f"{name}, simplified"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+PART_OF_L3 = 2
+"""Part of the last-level cache from which on results are streamed."""
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -38,6 +41,11 @@ class Target:
         """The kind of processor, by LLVM's name: ``x86_64``, ``aarch64``."""
         name = self.triple.partition("-")[0]
         return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
+
+    def is_streamed(self, size: int) -> bool:
+        """Whether a result of `size` bytes goes to memory directly: of one of half of the last-level cache, and of what is read
+        meanwhile, little is left in the cache when it is complete.  Only where that was measured to pay."""
+        return self.architecture == "x86_64" and size * PART_OF_L3 >= self.l3
 
     def lanes(self, itemsize: int) -> int:
         """Elements of `itemsize` bytes in one vector register (at least 1)."""

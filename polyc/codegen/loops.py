@@ -9,7 +9,9 @@ from polyc.codegen.coalesce import coalesce_copies
 from polyc.codegen.conditions import take_out_conditions
 from polyc.codegen.copies import split_last_tiles
 from polyc.codegen.epilogues import keep_epilogues
+from polyc.codegen.interiors import split_interiors
 from polyc.codegen.scalars import hold_accumulators
+from polyc.codegen.streams import align_tiles
 from polyc.codegen.tiles import split_partial_tiles
 from polyc.codegen.transposes import block_transposes
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, rewrite, substitute, walk
@@ -22,6 +24,7 @@ from polyc.poly.isl import AstNode, Schedule, expr_of_ast
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.storage import Folding, Panel
 from polyc.poly.tree import Mark, parse_mark
+from polyc.target import Target
 
 MAX_EXPANSION = 8
 """Vectors into which a short vector loop is expanded instead of becoming a loop."""
@@ -50,8 +53,9 @@ def build_loop_nest(
     signature: Signature,
     aliases: tuple[tuple[str, str], ...],
     groups: Mapping[str, tuple[tuple[int, ...], ...]],
+    target: Target,
 ) -> LoopNest:
-    """Schedule tree → LoopNest.  `aliases`: pairs (output, input) of user's names that share memory.
+    """Schedule tree → LoopNest for `target`.  `aliases`: pairs (output, input) of user's names that share memory.
     `groups`: by argument, which of the caller's dimensions each dimension of the program stands for."""
     translator = _Translator(scop, storage)
     build = isl.AstBuild.from_context(scop.context)
@@ -62,12 +66,13 @@ def build_loop_nest(
     for array in (a.memory for a in signature.arrays):
         parameters += [f"{array.name}.stride{d}" for d in range(len(array.shape))]
     aliased = frozenset(b.name for b in buffers if b.may_alias)
-    body = list(take_out_conditions(tuple(body)))
+    body = list(split_interiors(take_out_conditions(tuple(body))))
     nodes, buffers = keep_epilogues(hold_accumulators(tuple(body), aliased), buffers)
     held = frozenset(b.name for b in buffers if b.space == "register")
+    nodes, offsets = align_tiles(nodes, buffers, target)
     nodes, buffers = coalesce_copies(split_last_tiles(nodes, buffers), buffers)
     nodes = split_partial_tiles(block_transposes(nodes, buffers), held)
-    return LoopNest(signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards))
+    return LoopNest(signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards), offsets)
 
 
 class _Translator:

@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from polyc.codegen.copies import copy_nest, rebuild
 from polyc.codegen.holding import node_expressions
 from polyc.ir.expr import Call, Const, Expr, Index, Size, int_const, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
@@ -22,17 +23,12 @@ from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Store, Update
 from polyc.ir.simplify import simplify
 from polyc.target import Target
 
-PART_OF_L3 = 2
-"""Half of the last-level cache: of a longer result, and of the operands read meanwhile, little is left in the end."""
-
 MIN_LINES = 16
 """Lines of a run; the first and the last of it are stored as usual."""
 
 
 def stream_results(nest: LoopNest, target: Target) -> LoopNest:
     """Stream the results of more than half of the last-level cache that are written in order and never read."""
-    if target.architecture != "x86_64":
-        return nest
     wanted = {b.name: b for b in nest.buffers if _is_long(b, target)}
     writes = list(_writes(nest.body))
     for node in _nodes(nest.body):
@@ -40,19 +36,99 @@ def stream_results(nest: LoopNest, target: Target) -> LoopNest:
             for read in reads(expr):
                 wanted.pop(read.tensor, None)
     for name in list(wanted):
-        if sum(w.buffer == name for w in writes) != 1 or any(isinstance(w, Update) for w in writes if w.buffer == name):
+        own = [w for w in writes if w.buffer == name]
+        if any(isinstance(w, Update) for w in own) or len({w.statement for w in own}) != 1:  # each element is written once
             del wanted[name]
     if not wanted:
         return nest
     body = tuple(new for node in nest.body for new in _visit(node, (), wanted))
     used = [b.name for b in nest.buffers if any(w.buffer == b.name and _is_streamed(w) for w in _writes(body))]
-    return replace(nest, body=body, offsets=tuple(used)) if used else nest
+    offsets = tuple(dict.fromkeys((*nest.offsets, *used)))
+    return replace(nest, body=body, offsets=offsets) if used else nest
+
+
+# -- tiles
+
+
+def align_tiles(
+    body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target
+) -> tuple[tuple[Node, ...], tuple[str, ...]]:
+    """Let the tiles of copies begin where lines of their long result do, and name the results whose offsets that needs.
+
+    Before: ``for (t = 0; t < 4096; t += 64) { … { vector for (c < 64) { Y[i, t + c] = X[t + c, i] } } }``.
+    After: ``for (t = -offset; t < 4096; t += 64) { if (0 <= t && t <= 4096 - 64) … else … }``, where the first and
+    the last tile run over what is left of them."""
+    by_name = {b.name: b for b in buffers}
+    wanted = {b.name for b in buffers if _is_long(b, target)}
+    used: list[str] = []
+
+    def visit(node: Node) -> Node:
+        match node:
+            case If():
+                return replace(node, body=tuple(map(visit, node.body)), orelse=tuple(map(visit, node.orelse)))
+            case Loop():
+                nest = copy_nest(node, by_name)
+                if nest is None:
+                    return replace(node, body=tuple(map(visit, node.body)))
+                loops, store = nest
+                if store.buffer not in wanted:
+                    return node
+                moved = _move_tiles(loops, store, by_name[store.buffer])
+                if moved is None:
+                    return node
+                used.append(store.buffer)
+                return moved
+        return node
+
+    if wanted:
+        body = tuple(map(visit, body))
+    return body, tuple(dict.fromkeys(used))
+
+
+def _move_tiles(loops: list[Loop], store: Store, buffer: Buffer) -> Loop | None:
+    """The nest with tiles that begin at lines; None where rows do not lie whole lines apart, or nothing is in tiles."""
+    if not buffer.strides or not all(map(_is_whole_lines, buffer.strides[:-1])):
+        return None
+    size = buffer.dtype.itemsize
+    coefficients = index_coefficients(store.subscripts[-1])
+    if buffer.strides[-1] != int_const(size) or coefficients is None or any(c != 1 for c in coefficients.values()):
+        return None
+    inside = [n for n in loops if n.var in coefficients]
+    if len(inside) != 2 or len(coefficients) != 2 or any(n.kind == "unroll" for n in inside):
+        return None
+    tile, point = inside
+    if not (isinstance(tile.upper, Const) and isinstance(tile.lower, Const) and point.lower == int_const(0)):
+        return None
+    step = tile.step
+    if point.step != 1 or step * size % LINE or step == 1 or (point.max_trip or step) != step:
+        return None
+    left = simplify(Call("sub", (tile.upper, Index(tile.var))))
+    if point.upper not in (int_const(step), Call("min", (int_const(step), left)), Call("min", (left, int_const(step)))):
+        return None
+    first = offset_of(store, buffer, {tile.var: tile.lower, point.var: int_const(0)})
+    shift = Call("floordiv", (Call("mod", (first, int_const(LINE))), int_const(size)))
+    whole = replace(point, upper=int_const(step))
+    lower = Call("max", (int_const(0), simplify(Call("sub", (tile.lower, Index(tile.var))))))
+    part = replace(point, lower=lower, upper=Call("min", (int_const(step), left)), max_trip=None)
+    within = loops[loops.index(tile) + 1 :]
+    arms = [rebuild([chosen if n is point else n for n in within], store) for chosen in (whole, part)]
+    last = simplify(Call("sub", (tile.upper, int_const(step))))
+    is_whole = Call("and", (Call("le", (tile.lower, Index(tile.var))), Call("le", (Index(tile.var), last))))
+    moved: Loop = replace(
+        tile, lower=simplify(Call("sub", (tile.lower, shift))), max_trip=None, body=(If(is_whole, (arms[0],), (arms[1],)),)
+    )
+    for outer in reversed(loops[: loops.index(tile)]):
+        moved = replace(outer, body=(moved,))
+    return moved
+
+
+# -- buffers
 
 
 def _is_long(buffer: Buffer, target: Target) -> bool:
     extents = [int(e.value) for e in buffer.shape if isinstance(e, Const)]
     is_known = buffer.space == "argument" and not buffer.may_alias and len(extents) == len(buffer.shape)
-    return is_known and math.prod(extents) * buffer.dtype.itemsize >= target.l3 // PART_OF_L3
+    return is_known and target.is_streamed(math.prod(extents) * buffer.dtype.itemsize)
 
 
 def _nodes(body: tuple[Node, ...]) -> Iterator[Node]:
@@ -86,25 +162,62 @@ def _visit(node: Node, around: tuple[Loop, ...], wanted: Mapping[str, Buffer]) -
 
 
 def _stream_rows(loop: Loop, around: tuple[Loop, ...], wanted: Mapping[str, Buffer]) -> tuple[Node, ...]:
-    """A vector loop in two parts: up to the beginning of a line, and streamed from there."""
-    stores = [n for n in loop.body if isinstance(n, Store) and n.buffer in wanted]
-    if len(stores) != 1 or loop.registers or loop.initial or loop.max_trip is not None:
+    """A vector loop in two parts: up to the beginning of a line, and streamed from there.  A short one: in two versions."""
+    found = _only_store(loop.body, wanted)
+    if found is None or loop.registers or loop.initial:
         return (loop,)
-    (store,) = stores
+    store, copies = found
     buffer = wanted[store.buffer]
     size = buffer.dtype.itemsize
-    trip = simplify(Call("sub", (loop.upper, loop.lower)))
     vector = loop.lanes * size
-    if isinstance(trip, Const) and int(trip.value) * size < MIN_LINES * LINE:
+    if vector & (vector - 1) or vector < 16 or not _is_in_order(store, buffer, loop, (*around, *copies)):
         return (loop,)
-    if vector & (vector - 1) or vector < 16 or not _is_in_order(store, buffer, loop, around):
+    if any(not _moves_by_lines(store, buffer, copy) for copy in copies):
         return (loop,)
     first = offset_of(store, buffer, {loop.var: loop.lower})
+    body = _mark(loop.body, store)
+    trip = simplify(Call("sub", (loop.upper, loop.lower)))
+    if loop.max_trip is not None:
+        if not isinstance(trip, Const) or int(trip.value) * size % LINE:
+            return (loop,)
+        is_aligned = Call("eq", (Call("mod", (first, int_const(LINE))), int_const(0)))
+        return (If(is_aligned, (replace(loop, body=body),), (loop,)),)
+    if isinstance(trip, Const) and int(trip.value) * size < MIN_LINES * LINE:
+        return (loop,)
     missing = Call("floordiv", (Call("mod", (Call("neg", (first,)), int_const(LINE))), int_const(size)))
     start = Call("min", (simplify(Call("add", (loop.lower, missing))), loop.upper))
-    head = replace(loop, upper=start, interleave=1)
-    body = tuple(replace(n, streamed=True) if n is store else n for n in loop.body)
-    return (head, replace(loop, lower=start, body=body))
+    return (replace(loop, upper=start, interleave=1), replace(loop, lower=start, body=body))
+
+
+def _only_store(body: tuple[Node, ...], wanted: Mapping[str, Buffer]) -> tuple[Store, tuple[Loop, ...]] | None:
+    """The store of a body to an array that is to be streamed, and the unrolled loop around it where that is all of the body."""
+    stores = [n for n in body if isinstance(n, Store) and n.buffer in wanted]
+    if len(stores) == 1:
+        return stores[0], ()
+    match body:
+        case (Loop(kind="unroll", body=(Store() as store,)) as copies,) if store.buffer in wanted:
+            return store, (copies,)
+    return None
+
+
+def _mark(body: tuple[Node, ...], store: Store) -> tuple[Node, ...]:
+    return tuple(
+        replace(n, streamed=True) if n is store else replace(n, body=_mark(n.body, store)) if isinstance(n, Loop) else n
+        for n in body
+    )
+
+
+def _moves_by_lines(store: Store, buffer: Buffer, loop: Loop) -> bool:
+    """Whether iterations of `loop` write whole numbers of lines apart."""
+    for subscript, stride in zip(store.subscripts, buffer.strides, strict=True):
+        coefficients = index_coefficients(subscript)
+        if coefficients is None or (coefficients.get(loop.var) and not _is_whole_lines(stride)):
+            return False
+    return True
+
+
+def _is_whole_lines(stride: Expr) -> bool:
+    return isinstance(stride, Const) and int(stride.value) % LINE == 0
 
 
 def offset_of(store: Store, buffer: Buffer, values: Mapping[str, Expr]) -> Expr:
@@ -112,8 +225,8 @@ def offset_of(store: Store, buffer: Buffer, values: Mapping[str, Expr]) -> Expr:
     total: Expr = Size(f"{buffer.name}.offset")
     for subscript, stride in zip(store.subscripts, buffer.strides, strict=True):
         place = substitute(subscript, dict(values))
-        if isinstance(stride, Const) and int(stride.value) % LINE == 0 and index_coefficients(place) is not None:
-            continue  # whole lines
+        if _is_whole_lines(stride) and index_coefficients(place) is not None:
+            continue
         total = Call("add", (total, Call("mul", (place, stride))))
     return simplify(total)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, children, reads, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, children, reads, walk
 from polyc.ir.linear import index_coefficients
 from polyc.poly.scop import Scop, ScopStatement
 
@@ -53,9 +53,26 @@ class AccessMotion:
 
 
 def access_motions(s: ScopStatement) -> list[AccessMotion]:
-    """The write and all distinct reads of a statement (those inside subscripts included)."""
+    """The write and all distinct reads of a statement (those inside subscripts included), but for those at borders."""
     result = [_access_motion(s.target, s.subscripts, True)]
-    return result + [_access_motion(read.tensor, read.subscripts, False) for read in dict.fromkeys(reads(s.value))]
+    border = _border_reads(s.value)
+    inside = (read for read in dict.fromkeys(reads(s.value)) if read not in border)
+    return result + [_access_motion(read.tensor, read.subscripts, False) for read in inside]
+
+
+def _border_reads(value: Expr) -> set[Read]:
+    """Reads that take the place of linear ones outside of the tensor: clamped, wrapped or mirrored ones."""
+    found = set()
+    for node in walk(value):
+        match node:
+            case Select(then=Read() as then, other=Read() as other) if then.tensor == other.tensor:
+                if _is_linear(then) and not _is_linear(other):
+                    found.add(other)
+    return found
+
+
+def _is_linear(read: Read) -> bool:
+    return all(index_coefficients(e) is not None for e in read.subscripts)
 
 
 def _access_motion(tensor: str, subscripts: tuple[Expr, ...], is_write: bool) -> AccessMotion:
@@ -77,10 +94,12 @@ def is_constant(extent: Expr) -> bool:
 
 
 def operation_weight(expr: Expr) -> int:
-    """Arithmetic work of one evaluation, a transcendental counting `MATH_WEIGHT`; addresses are computed beside it."""
+    """Arithmetic work of one evaluation, a transcendental counting `MATH_WEIGHT`; addresses and borders are found beside it."""
     match expr:
         case Read():
             return 0
+        case Select() if not reads(expr.condition):
+            return operation_weight(expr.then) + operation_weight(expr.other)
         case Call():
             own = 1 if expr.op in _CHEAP_CALLS else (4 if expr.op in ("truediv", "sqrt", "rsqrt", "fma") else MATH_WEIGHT)
         case _:

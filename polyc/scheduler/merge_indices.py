@@ -4,6 +4,9 @@ Before: ``O[n, c, h, w] = X[n, c, h, w] * g[c]``.  After: ``O[n, c, hw] = X[n, c
 whole image instead of one short row.  Two indices are merged in all statements and tensors at once: every access has both,
 side by side and over the full extents, or neither; the tensors' memory must be contiguous across the two dimensions.
 
+Where the second one is as short as the channels of a pixel, the first may be shifted and cover a part:
+``X[y, x + 1, c]`` over three channels becomes ``X[y, xc + 3]``.
+
 A dimension of one element merges with any neighbour, and an index that walks such dimensions only is gone:
 ``O[n, k, 0, 0] += X[n, c, 0, 0] * F[k, c]`` reads X along its memory then, as ``X[n, c]``.
 """
@@ -14,8 +17,9 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Const, Expr, Index, Pad, Read, children, int_const, rewrite, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, children, int_const, rewrite, simplify_int, substitute, walk
 from polyc.ir.program import Program, Statement, element_names
+from polyc.ir.simplify import linear_form
 from polyc.poly.domains import box_domain, is_box
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 
@@ -26,10 +30,15 @@ Groups = dict[str, tuple[tuple[int, ...], ...]]
 """By tensor version: which original dimensions each dimension stands for."""
 
 
+SHORT_ROW = 32
+"""Elements of a row below which a vector wants neighbouring rows as well, shifted ones too."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Access:
     tensor: str
     subscripts: tuple[Expr, ...]
+    may_shift: bool = True
 
 
 def merge_indices(
@@ -82,7 +91,7 @@ def _rewrite(
 
 
 def _accesses(s: Statement) -> Iterator[_Access]:
-    yield _Access(s.target, s.subscripts)
+    yield _Access(s.target, s.subscripts, s.reduction is None)
     for expr in (s.value, *s.subscripts, *(() if s.reduction is None else (s.reduction.init,))):
         for node in walk(expr):
             if isinstance(node, Read):
@@ -99,7 +108,7 @@ def _mergeable(program: Program, ranges: Ranges, strides: Mapping[str, tuple[int
             allowed = _statement_pairs(s, ranges.statements[s.name], by_statement[s.name], dims, ranges)
             for access in by_statement[s.name]:
                 for d in range(len(access.subscripts) - 1):
-                    pair = (access.subscripts[d], access.subscripts[d + 1])
+                    pair = _pair(access, d)
                     if (access.tensor, d) in dims and pair not in allowed:
                         bad.add((access.tensor, d))
         if not bad:
@@ -167,7 +176,7 @@ def _is_contiguous(
 
 def _statement_pairs(
     s: Statement, own: StatementRanges, accesses: list[_Access], dims: set[Pair], ranges: Ranges
-) -> set[tuple[Expr, Expr]]:
+) -> set[tuple[str, str]]:
     """Pairs of indices of a statement that stand side by side wherever one of them stands."""
     if own.guards or (s.where and not is_box(own.domain, own.indices, s.indices)):
         return set()
@@ -175,42 +184,53 @@ def _statement_pairs(
         return set()
     loose = set(_loose_indices(s.value)) | (set() if s.reduction is None else set(_loose_indices(s.reduction.init)))
     left = set(s.left_indices)
-    found: set[tuple[Expr, Expr]] = set()
-    refused: set[tuple[Expr, Expr]] = set()
-    candidates = {
-        (a, b)
-        for access in accesses
-        for a, b in zip(access.subscripts, access.subscripts[1:], strict=False)
-        if isinstance(a, Index) and isinstance(b, Index) and a != b
-    }
+    found: set[tuple[str, str]] = set()
+    candidates = {pair for access in accesses for d in range(len(access.subscripts) - 1) if (pair := _pair(access, d))}
     for a, b in candidates:
-        assert isinstance(a, Index) and isinstance(b, Index)
-        if not {a.name, b.name} <= own.indices.keys():  # coordinates of an element, in the initial value
-            refused.add((a, b))
+        if a == b or not {a, b} <= own.indices.keys():  # coordinates of an element, in the initial value
             continue
-        if a.name in loose or b.name in loose or (a.name in left) != (b.name in left):
-            refused.add((a, b))
+        if a in loose or b in loose or (a in left) != (b in left):
             continue
         for access in accesses:
-            places = [d for d, e in enumerate(access.subscripts) if _mentions(e, a.name) or _mentions(e, b.name)]
-            if not places:
-                continue
-            d = places[0]
-            together = len(places) == 2 and access.subscripts[d : d + 2] == (a, b) and (access.tensor, d) in dims
-            if (
-                not together
-                or not _covers(own, a.name, ranges.tensors[access.tensor][d])
-                or not _covers(own, b.name, ranges.tensors[access.tensor][d + 1])
-            ):
-                refused.add((a, b))
+            places = [d for d, e in enumerate(access.subscripts) if _mentions(e, a) or _mentions(e, b)]
+            if places and not _is_together(a, b, access, places, own, dims, ranges):
                 break
         else:
             found.add((a, b))
-    return found - refused
+    return found
 
 
-def _covers(own: StatementRanges, index: str, interval: Interval) -> bool:
-    return own.indices[index] == interval
+def _pair(access: _Access, d: int) -> tuple[str, str] | None:
+    """The indices in subscripts ``a + constant`` and ``b`` of neighbouring dimensions."""
+    shifted, second = _shifted_index(access.subscripts[d]), access.subscripts[d + 1]
+    return (shifted[0], second.name) if shifted is not None and isinstance(second, Index) else None
+
+
+def _shifted_index(subscript: Expr) -> tuple[str, int] | None:
+    """``a + 2`` as (a, 2)."""
+    form = linear_form(subscript)
+    if form is None:
+        return None
+    terms = [term for term in form if term != 1]
+    return (terms[0].name, form.get(1, 0)) if len(terms) == 1 and isinstance(terms[0], Index) and form[terms[0]] == 1 else None
+
+
+def _is_together(
+    a: str, b: str, access: _Access, places: list[int], own: StatementRanges, dims: set[Pair], ranges: Ranges
+) -> bool:
+    """Whether an access has both indices side by side, and over so much of the tensor that they can run as one."""
+    d = places[0]
+    if len(places) != 2 or places[1] != d + 1 or _pair(access, d) != (a, b) or (access.tensor, d) not in dims:
+        return False
+    first, second = ranges.tensors[access.tensor][d : d + 2]
+    if own.indices[b] != second:
+        return False
+    if access.subscripts[d] == Index(a) and own.indices[a] == first:
+        return True
+    assert isinstance(second.extent, Const)
+    is_constant = isinstance(own.indices[a].lower, Const) and isinstance(own.indices[a].extent, Const)
+    is_shifted = access.subscripts[d] != Index(a)
+    return is_constant and int(second.extent.value) <= SHORT_ROW and (access.may_shift or not is_shifted)
 
 
 def _mentions(expr: Expr, index: str) -> bool:
@@ -257,7 +277,8 @@ def _product(extents: list[Expr]) -> int:
 def _merge_intervals(intervals: list[Interval]) -> Interval:
     if len(intervals) == 1:
         return intervals[0]
-    return Interval(int_const(0), int_const(_product([i.extent for i in intervals])))
+    row = _product([i.extent for i in intervals[1:]])
+    return Interval(int_const(_product([intervals[0].lower]) * row), int_const(_product([intervals[0].extent]) * row))
 
 
 def _merge_statement(
@@ -268,6 +289,7 @@ def _merge_statement(
     ranges: Ranges,
 ) -> tuple[Statement, StatementRanges, list[str]]:
     merged: dict[str, str] = {}
+    parts: dict[str, list[str]] = {}
 
     def wide(tensor: str, group: tuple[int, ...]) -> tuple[int, ...]:
         """The dimensions of a group whose subscripts say something; the first where none does."""
@@ -280,11 +302,15 @@ def _merge_statement(
             if len(dims) == 1:
                 result.append(subscripts[dims[0]])
                 continue
-            names = [sub.name for d in dims if isinstance(sub := subscripts[d], Index)]
+            shifted = [_shifted_index(subscripts[d]) for d in dims]
+            names = [found[0] for found in shifted if found is not None]
             assert len(names) == len(dims)
             joined = ".".join(names)
             merged.update(dict.fromkeys(names, joined))
-            result.append(Index(joined))
+            parts[joined] = names
+            row = _product([ranges.tensors[tensor][d].extent for d in dims[1:]])
+            shift = shifted[0][1] * row if shifted[0] is not None else 0
+            result.append(simplify_int(Call("add", (Index(joined), int_const(shift)))))
         return tuple(result)
 
     def rule(node: Expr) -> Expr | None:
@@ -300,11 +326,13 @@ def _merge_statement(
         dims = [wide(s.target, group) for group in groups[s.target]]
         names = zip(dims, element_names(s.target, subscripts), strict=True)
         renamed: dict[str, Expr] = {s.element_names[d[0]]: Index(new) for d, new in names if len(d) == 1}
-        reduction = replace(reduction, init=substitute(rewrite(reduction.init, rule), {**gone, **renamed}))
+        # Those of dimensions that are gone are 0.
+        lost = {s.element_names[e]: int_const(0) for g, d in zip(groups[s.target], dims, strict=True) for e in g if e not in d}
+        reduction = replace(reduction, init=substitute(rewrite(reduction.init, rule), {**gone, **lost, **renamed}))
     if not merged and not gone:
         return replace(s, subscripts=subscripts, value=value, reduction=reduction), own, []
     indices = tuple(dict.fromkeys(merged.get(i, i) for i in s.indices if i not in gone))
-    intervals = {i: _merge_intervals([own.indices[o] for o in s.indices if merged.get(o, o) == i]) for i in indices}
+    intervals = {i: _merge_intervals([own.indices[o] for o in parts.get(i, [i])]) for i in indices}
     # Where clauses say no more than the intervals here, and speak of indices that are gone.
     new = replace(s, subscripts=subscripts, indices=indices, value=value, reduction=reduction, where=())
     new_ranges = StatementRanges(intervals, box_domain(s.name, indices, intervals, ranges.parameters))

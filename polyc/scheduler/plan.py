@@ -15,7 +15,15 @@ from polyc.ir.expr import Call, walk
 from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, free_positions, statements_of
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Mark, Plan, PlanLeaf, PlanLoop, make_sequence
-from polyc.scheduler.accesses import MATH_WEIGHT, access_motions, index_trips, operation_weight, statement_work, vector_itemsize
+from polyc.scheduler.accesses import (
+    MATH_WEIGHT,
+    access_motions,
+    index_trips,
+    operation_weight,
+    statement_work,
+    vector_itemsize,
+)
+from polyc.scheduler.crossing import choose_block, tile_blocks
 from polyc.scheduler.scans import scan_lanes
 from polyc.scheduler.tiling import RegisterTile, choose_register_tile, choose_vector_index
 from polyc.scheduler.time_tiling import tile_time
@@ -454,24 +462,32 @@ class Planner:
                         crossing = member
         if crossing is None or chosen.kind != "P":
             return plan
-        loops: list[PlanLoop] = []
-        inner: Plan = plan
-        while isinstance(inner, PlanLoop):
-            loops.append(inner)
-            inner = inner.child
-        result: Plan = inner
-        tiles: list[PlanLoop] = []
-        for loop in reversed(loops):
-            if loop.rows is chosen.rows or loop.rows is crossing.rows:
-                size = ALONG_TILE if loop.rows is chosen.rows else ACROSS_TILE
-                result = replace(loop, child=result, part="point", size=size)
-                tiles.append(replace(loop, part="tile", size=size, mark=None))
-            else:
-                tiles.append(loop)
-        # Point loops of the square innermost (in their order); everything else outside.
-        for loop in tiles:
-            result = replace(loop, child=result)
-        return result
+        found = self._choose_block(names[0], [m for m, _ in order], chosen, crossing) if len(names) == 1 else None
+        sizes, outside = found or ({id(chosen.rows): ALONG_TILE, id(crossing.rows): ACROSS_TILE}, [])
+        return tile_blocks(plan, sizes, outside, chosen, crossing)
+
+    def _choose_block(
+        self, name: str, members: list[Member], chosen: Member, crossing: Member
+    ) -> tuple[dict[int, int], list[int]] | None:
+        """Iterations of members in a block of a statement that moves elements across memory, and the order of the loops over
+        blocks; members by the identity of their rows."""
+        s = self._statement(name)
+        along, across = self._index(chosen, name), self._index(crossing, name)
+        if along is None or across is None:
+            return None
+        write, *read = access_motions(s)
+        if write.motion(along) != "unit":
+            along, across = across, along
+        crossed = [m for m in read if m.motion(along) == "strided" and m.motion(across) == "unit"]
+        if len(crossed) != 1 or write.motion(along) != "unit" or write.motion(across) != "strided":
+            return None
+        itemsize = self.scop.tensors[s.target].dtype.itemsize
+        found = choose_block(crossed[0], write, index_trips(s), itemsize, self.target)
+        indices = {self._index(m, name): id(m.rows) for m in members if m.kind == "P"}
+        if found is None or any(i not in indices for i, size in found[0].items() if size > 1):
+            return None
+        block, outside = found
+        return {indices[i]: size for i, size in block.items() if size > 1}, [indices[i] for i in outside if i in indices]
 
 
 def _walks_in_order(node: Node) -> bool:

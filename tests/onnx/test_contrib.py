@@ -123,3 +123,11 @@ def test_rotary_embedding(interleaved: int, is_shared: bool) -> None:
     positions = np.array([3], np.int64) if is_shared else RNG.integers(0, 16, (2, 5))
     inputs = {"x": normal(2, 5, 16), "p": positions, "c": np.cos(angles), "s": np.sin(angles)}
     check("RotaryEmbedding", inputs, interleaved=interleaved)
+
+
+def test_types_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    from polyc.diagnostics import UnsupportedError
+
+    monkeypatch.delenv("POLYC_DEBUG", raising=False)
+    with pytest.raises(UnsupportedError, match="do not fit"):
+        run_node("BiasGelu", {"x": normal(2, 3), "b": normal(3).astype(np.float64)}, domain="com.microsoft")

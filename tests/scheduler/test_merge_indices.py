@@ -167,6 +167,39 @@ def test_results_are_the_same_for_other_strides():
         np.testing.assert_array_equal(op(view, g), view * g[None, :, None, None])
 
 
+PIXELS = {
+    "a shift": ("def f(float(H,W,C) X) -> (O) { O(y,x,c) = X(y,x,c) - X(y,x+2,c) }", "y, x.c", "x.c + 6"),
+    "a part": ("def f(float(H,W,C) X) -> (O) { O(y,x,c) = X(y,x+1,c) where x in 0:W-3 }", "y, x.c", "x.c + 3"),
+    "rows as well": ("def f(float(H,W,C) X) -> (O) { O(y,x,c) = X(y+1,x,c) where y in 0:H-1 }", "y, x.c", "y + 1, x.c"),
+    "a sum": ("def f(float(H,W,C) X) -> (O) { O(y) +=! X(y,x+1,c) * X(y,x,c) where x in 0:W-1 }", "y, x.c", "x.c + 3"),
+    "a result that starts late": (
+        "def f(float(H,W,C) X) -> (O) { O(y,x,c) = X(y,x-1,c) + X(y,x,c) where x in 1:W  O(y,0,c) = X(y,0,c) }",
+        "y, x, c",
+        "x - 1, c",
+    ),
+    "another order of indices": (
+        "def f(float(H,W,C) X) -> (O) { O(y) +=! X(y,0,c) * X(y,x+1,c) where c in 0:C, x in 0:W-1 }",
+        "y, c, x",
+        "x + 1, c",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PIXELS)
+def test_channels_of_pixels_run_along_shifted_rows(name):
+    text, indices, subscripts = PIXELS[name]
+    first = merged(text, H=4, W=40, C=3)[0]
+    assert f"({indices})" in first and subscripts in first
+    for sizes in ({"H": 4, "W": 7, "C": 3}, {"H": 2, "W": 23, "C": 4}, {"H": 3, "W": 4, "C": 1}, {"H": 9, "W": 4, "C": 32}):
+        check(text, sizes)
+
+
+def test_long_rows_are_not_shifted():
+    text = "def f(float(H,W) X) -> (O) { O(y,x) = X(y,x) + X(y+1,x) }"
+    assert merged(text, H=5, W=40) == ["S0(y, x): O[y, x] = X[y, x] + X[y + 1, x]"]
+    assert merged(text, H=5, W=8) == ["S0(y.x): O[y.x] = X[y.x] + X[y.x + 8]"]
+
+
 def test_dimensions_of_one_element_hide_no_memory_order():
     """1 x 2048 x 1 x 1 was read one element at a time: 3 ms instead of 0.07."""
     text = "def f(float(M,K,1,1) X, float(N,K) W) -> (Y) { Y(m,n) +=! X(m,k,0,0) * W(n,k) }"

@@ -172,7 +172,11 @@ def loops(plan: Plan) -> list[PlanLoop]:
 def test_transposes_are_cut_into_tiles_long_along_the_store():
     lowered = lower("def f(float(M,N) X) -> (O) { O(j,i) = X(i,j) * 2.0 }", {"M": 100, "N": 130})
     tiles = [x for x in loops(lowered.plan) if x.part == "tile"]
-    assert sorted(x.size for x in tiles) == [ACROSS_TILE, ALONG_TILE]
+    assert sorted(x.size for x in tiles) == [32, 100]
+    shared = lower("def f(float(M,N) X, float(N,M) Z) -> (O) { O(j,i) = X(i,j) * X(i,j) + Z(j,i) }", {"M": 600, "N": 700})
+    assert sorted(x.size for x in loops(shared.plan) if x.part == "tile") == [64, 256]
+    two = lower("def f(float(M,N) X) -> (O, P) { O(j,i) = X(i,j) * 2.0  P(j,i) = X(i,j) + 1.0 }", {"M": 600, "N": 700})
+    assert sorted(x.size for x in loops(two.plan) if x.part == "tile") == [ACROSS_TILE, ALONG_TILE]
     for sizes in ({"M": 1, "N": 130}, {"M": 31, "N": 33}, {"M": 0, "N": 4}):
         check("def f(float(M,N) X) -> (O) { O(j,i) = X(i,j) * 2.0 }", sizes)
 

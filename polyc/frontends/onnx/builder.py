@@ -280,6 +280,12 @@ class Builder:
         """The contents of an input that is a list of integers."""
         return tuple(int(n) for n in self.value(x).reshape(-1))
 
+    def integer(self, x: Value) -> int:
+        """The contents of an input that is one integer."""
+        if x.size != 1:
+            self.refuse(f"one number is expected, not a tensor of shape {x.shape}")
+        return int(self.value(x).reshape(()))
+
     def refuse(self, reason: str) -> NoReturn:
         """Say that this node is not covered: it is computed by the reference implementation then."""
         raise Unsupported(reason)

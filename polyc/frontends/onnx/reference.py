@@ -10,6 +10,7 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from polyc.diagnostics import Diagnostic, PolycError, UnsupportedError
+from polyc.frontends.onnx.evaluators import EVALUATORS
 from polyc.frontends.onnx.graph import Graph, Node, node_span
 from polyc.frontends.onnx.model import array_from_constant
 from polyc.frontends.onnx.type_constraints import check_types
@@ -35,7 +36,7 @@ def prepare_node(node: Node, graph: Graph) -> ReferenceEvaluator:
     model.CopyFrom(graph.model)
     model.graph.CopyFrom(proto)
     try:
-        return ReferenceEvaluator(model)
+        return ReferenceEvaluator(model, new_ops=EVALUATORS)
     except Exception as error:
         raise _unsupported(node, str(error)) from error
 

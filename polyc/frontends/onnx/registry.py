@@ -22,6 +22,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from polyc.config import debugging
+
 if TYPE_CHECKING:
     from polyc.frontends.onnx.builder import Builder, Value
     from polyc.frontends.onnx.graph import Node
@@ -68,7 +70,12 @@ class Implementation:
         missing = [k for k in self.required if k >= len(given) or given[k] is None]
         if missing or len(given) < self.n_required:
             raise Unsupported(f"input {missing[0] if missing else len(given)} is missing")
-        result = self.function(b, *given, **node.attributes)
+        try:
+            result = self.function(b, *given, **node.attributes)
+        except (ArithmeticError, AssertionError, LookupError, TypeError, ValueError) as error:
+            if debugging():
+                raise
+            raise Unsupported(f"its inputs or attributes do not fit: {error}") from error  # onnx says better what is wrong
         return tuple(result) if isinstance(result, (tuple, list)) else (result,)
 
 

@@ -252,6 +252,9 @@ def embed_layer_normalization(
     mask_index_type: int = 0,
 ) -> tuple[Value, ...]:
     """The normalised sum of three embeddings of each word; how many words of each sequence count; the sum."""
+    tables = [t for t in (word_table, position_table, segment_table) if t is not None]
+    if words.rank != 2 or any(t.rank != 2 or t.shape[1] != word_table.shape[1] for t in tables):
+        b.refuse(f"words of shape {words.shape} in tables of shapes {[t.shape for t in tables]}")
     batch, length = words.shape
     size, dtype = word_table.shape[1], word_table.dtype
 
@@ -446,9 +449,11 @@ def contrib_rotary_embedding(
 ) -> Value:
     if scale != 1.0 or is_packed_batching:
         b.refuse("scaled or packed positions")
-    if x.rank not in (3, 4):
-        b.refuse(f"a tensor of shape {x.shape}")
+    if x.rank not in (3, 4) or cosine.rank != 2:
+        b.refuse(f"a tensor of shape {x.shape}, angles of shape {cosine.shape}")
     batch, rows = x.shape[0], x.shape[2 if x.rank == 4 else 1]
+    if positions.size not in (1, batch * rows):
+        b.refuse(f"positions of shape {positions.shape} for {batch} times {rows} rows")
     heads = num_heads or (x.shape[2] // (2 * cosine.shape[1]) if x.rank == 3 and cosine.shape[1] else 0)
     if positions.size == 1:  # the position of the first row
         start = b.view(positions, ())

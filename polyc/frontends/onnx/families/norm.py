@@ -45,6 +45,8 @@ def batch_normalization(
     if not training_mode:
         return (normalize_by(b, x, scale, bias, mean, var, epsilon),)
     b.require_float(x)
+    if x.rank == 0:
+        b.refuse("a tensor without channels")
     x = with_channels(b, x)
     others = (x.shape[0], *x.shape[2:])
     number, count = x.dtype.computed, max(1, prod(others))

@@ -80,6 +80,8 @@ def lp_pool(
 
 
 def _p_norm(b: Builder, x: Value, w: Windows, p: int) -> Value:
+    if p < 1:
+        b.refuse(f"a norm of degree {p}")
     number = x.dtype.computed
     x = stored(b, x) if w.reaches_outside else x
 
@@ -183,6 +185,8 @@ def global_max_pool(b: Builder, x: Value) -> Value:
 @operator("GlobalLpPool", since=2)
 def global_lp_pool(b: Builder, x: Value, *, p: int = 2) -> Value:
     b.require_float(x)
+    if x.rank < 3 or p < 1:
+        b.refuse(f"a norm of degree {p} over a tensor of rank {x.rank}")
     spatial = x.shape[2:]
     ones, zeros = (1,) * len(spatial), (0,) * len(spatial)
     return _p_norm(b, x, Windows(spatial, spatial, ones, ones, zeros, zeros, ones), p)

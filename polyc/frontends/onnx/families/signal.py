@@ -28,7 +28,7 @@ def dft_17(b: Builder, x: Value, length: Value | None = None, *, axis: int = 1, 
 def dft(
     b: Builder, x: Value, length: Value | None = None, axis: Value | None = None, *, inverse: int = 0, onesided: int = 0
 ) -> Value:
-    (d,) = (-2,) if axis is None else b.integers(axis)
+    d = -2 if axis is None else b.integer(axis)
     return _dft(b, x, length, d, bool(inverse), bool(onesided))
 
 
@@ -39,7 +39,7 @@ def _dft(b: Builder, x: Value, length: Value | None, axis: int, is_inverse: bool
         b.refuse(f"a transform along axis {axis} of a tensor of shape {x.shape}")
     given = x.shape[axis]
     if length is not None and length.size:
-        (n,) = b.integers(length)
+        n = b.integer(length)
     else:
         n = 2 * (given - 1) if is_inverse and is_half else given
     if n < 1:
@@ -175,9 +175,9 @@ def stft(
         x = b.view(x, (*x.shape, 1))
     if x.rank != 3 or x.shape[2] not in (1, 2):
         b.refuse(f"a signal of shape {x.shape}")
-    (hop,) = b.integers(step)
+    hop = b.integer(step)
     if length is not None and length.size:
-        (n,) = b.integers(length)
+        n = b.integer(length)
     else:
         n = x.shape[1] if window is None else window.size
     if window is not None and window.shape != (n,):
@@ -212,7 +212,7 @@ def mel_weight_matrix(
     dtype = find_dtype(output_datatype)
     if dtype is None or dtype.name == "bf16":
         b.refuse(f"output_datatype is {output_datatype}")
-    (n,), (size,), (samples,) = b.integers(n_bins), b.integers(length), b.integers(rate)
+    n, size, samples = b.integer(n_bins), b.integer(length), b.integer(rate)
     start, end = (2595 * np.log10(1 + float(b.value(v).reshape(-1)[0]) / 700) for v in (low, high))
     mels = np.arange(n + 2) * ((end - start) / (n + 2)) + start
     edges = (((size + 1) * (700 * (10 ** (mels / 2595) - 1))) // samples).astype(np.int64)
@@ -234,7 +234,7 @@ def _window(name: str, *weights: float) -> None:
         dtype = find_dtype(output_datatype)
         if dtype is None or dtype.name == "bf16":
             b.refuse(f"output_datatype is {output_datatype}")
-        (n,) = b.integers(size)
+        n = b.integer(size)
         if n < 0:
             b.refuse(f"a window of {n} elements")
         period = max(n if periodic else n - 1, 1)

@@ -1,0 +1,145 @@
+"""Blocks for nests whose accesses want different indices innermost, as transposes do.
+
+Before: ``i { j { k { vector l { Y[l', k', j', i'] = X[…] } } } }``, with one access along memory and the other one across it.
+After: ``tiles { block { … } }``, where a block covers whole runs of memory in both: neighbouring elements of the fastest
+dimensions of each access, so many that processors fetch and write back in order, and so few that a block stays in a cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from polyc.poly.rows import Member
+from polyc.poly.tree import Plan, PlanLoop
+from polyc.scheduler.accesses import AccessMotion
+from polyc.scheduler.parallel import MINIMUM_ITERATIONS
+from polyc.target import Target
+
+RUN_BYTES = 1024
+"""Neighbouring bytes of each access in a block.  Shorter runs leave prefetchers behind; longer ones gain nothing."""
+
+STREAMED_READ, STREAMED_WRITE = 512, 128
+"""The same where the result passes the caches by: few rows of the operand are open at a time, in the order of memory."""
+
+SHORT_RUN = 256
+"""The same where rows of such a result are too short to begin blocks at cache lines: whether it passes them by is known at the
+call only, so the block is one that is tolerable either way."""
+
+SHORTEST = 32
+"""Iterations below which a block is not cut for more threads to have one."""
+
+PART_OF_L2 = 4
+"""A quarter of the second-level cache holds the elements of a block that one access touches."""
+
+WHOLE_VECTORS = 16
+"""Elements of which sizes of blocks are multiples, where an index is longer than that."""
+
+
+def choose_block(
+    read: AccessMotion, write: AccessMotion, trips: Mapping[str, int], itemsize: int, target: Target
+) -> tuple[dict[str, int], list[str]] | None:
+    """Iterations of each index in a block for accesses that lie across each other, and the order of the loops over blocks.
+
+    Indices that are in neither run outside.  None where subscripts are more than one index each."""
+    trips = {i: max(1, trip) for i, trip in trips.items()}
+    orders = []
+    for access in (read, write):
+        found = [_only_index(c) for c in reversed(access.coefficients)]
+        if None in found:
+            return None
+        orders.append([i for i in found if i])
+    most = max(1, target.l2 // PART_OF_L2 // itemsize)
+    size = math.prod(trips[i] for i in orders[1]) * itemsize
+    is_streamed = target.is_streamed(size) and trips[orders[1][0]] * itemsize % target.cache_line == 0
+    lengths = (RUN_BYTES, RUN_BYTES)
+    if is_streamed:
+        is_long = trips[orders[1][0]] * itemsize > SHORT_RUN
+        lengths = (STREAMED_READ, STREAMED_WRITE) if is_long else (SHORT_RUN, SHORT_RUN)
+    wanted = [length // itemsize for length in lengths]
+    block = {order[0]: min(WHOLE_VECTORS, trips[order[0]]) for order in orders}
+    open_sides = [0, 1]
+    while open_sides:
+        runs = [_run(order, block, trips) for order in orders]
+        side = min(open_sides, key=lambda n: runs[n] / wanted[n])
+        grown = _grow(orders[side], block, trips, wanted[side], most) if runs[side] < wanted[side] else None
+        if grown is None:
+            open_sides.remove(side)
+        else:
+            block = grown
+    outside = orders[0 if is_streamed else 1][::-1]
+    _leave_tasks(block, outside, trips)
+    return block, outside
+
+
+def _leave_tasks(block: dict[str, int], outside: list[str], trips: Mapping[str, int]) -> None:
+    """Make blocks shorter along the outermost index that is cut, where no loop over blocks balances over threads."""
+    if any(-(-trips[i] // block.get(i, 1)) >= MINIMUM_ITERATIONS for i in outside):
+        return
+    index = max(outside, key=lambda i: trips[i])
+    while block.get(index, 1) > SHORTEST and -(-trips[index] // block[index]) < MINIMUM_ITERATIONS:
+        block[index] = max(SHORTEST, block[index] // 2 // WHOLE_VECTORS * WHOLE_VECTORS)
+
+
+def _only_index(coefficients: Mapping[str, int] | None) -> str | None:
+    """The index that a subscript is; an empty text where it is a constant; None for anything else."""
+    if coefficients is None or len(coefficients) > 1 or any(c != 1 for c in coefficients.values()):
+        return None
+    return next(iter(coefficients), "")
+
+
+def _run(order: list[str], block: Mapping[str, int], trips: Mapping[str, int]) -> int:
+    """Neighbouring elements of one access in the block."""
+    run = 1
+    for index in order:
+        run *= block.get(index, 1)
+        if block.get(index, 1) < trips[index]:
+            break
+    return run
+
+
+def _grow(order: list[str], block: dict[str, int], trips: Mapping[str, int], wanted: int, most: int) -> dict[str, int] | None:
+    """The block with a longer run along `order`; None where it would be too large, or all of the access is one run."""
+    run, index = 1, None
+    for candidate in order:
+        if block.get(candidate, 1) < trips[candidate]:
+            index = candidate
+            break
+        run *= trips[candidate]
+    if index is None:
+        return None
+    others = 1
+    for i, size in block.items():
+        others *= size if i != index else 1
+    size = min(trips[index], -(-wanted // run), max(1, most // others))
+    if size < trips[index] and size > WHOLE_VECTORS:
+        size -= size % WHOLE_VECTORS
+    return {**block, index: size} if size > block.get(index, 1) else None
+
+
+def tile_blocks(plan: Plan, sizes: Mapping[int, int], order: Sequence[int], vector: Member, crossing: Member) -> Plan:
+    """The loops of `plan` in blocks: loops over tiles outside, points inside, the crossing loop and the vector innermost.
+
+    `sizes`: iterations in a block, `order`: loops outside from the outermost on (empty: as they are), both by the identity of
+    a loop's rows; loops that have no size run outside."""
+    loops: list[PlanLoop] = []
+    inner = plan
+    while isinstance(inner, PlanLoop):
+        loops.append(inner)
+        inner = inner.child
+    points: list[PlanLoop] = []
+    tiles: list[PlanLoop] = []
+    for loop in loops:
+        size = sizes.get(id(loop.rows))
+        if size is None:
+            tiles.append(loop)
+        else:
+            points.append(replace(loop, part="point", size=size))
+            tiles.append(replace(loop, part="tile", size=size, mark=None))
+    if order:
+        tiles.sort(key=lambda loop: order.index(id(loop.rows)) if id(loop.rows) in order else -1)
+    points.sort(key=lambda loop: (loop.rows is vector.rows, loop.rows is crossing.rows))
+    for loop in reversed([*tiles, *points]):
+        inner = replace(loop, child=inner)
+    return inner

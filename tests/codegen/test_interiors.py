@@ -1,0 +1,73 @@
+"""Borders and interiors of vector loops: what is split, and that every element comes out the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from polyc.ir.loops import If, Loop, Node
+from tests.scheduler.support import check, lower, read
+
+SOBEL = """def f(float(H,W) X) -> (Y) {{
+  Y(y,x) = pad(X(y-1,x-1), {0}) + 2.0 * pad(X(y,x-1), {0}) - pad(X(y+1,x+2), {0}) where y in 0:H, x in 0:W }}"""
+BORDERS = ("0.0", "clamp", "wrap", "reflect")
+
+
+def loops(nodes: tuple[Node, ...]) -> list[Loop]:
+    """The innermost loops, in order."""
+    found: list[Loop] = []
+    for node in nodes:
+        match node:
+            case If():
+                found += loops(node.body) + loops(node.orelse)
+            case Loop():
+                found += loops(node.body) or [node]
+    return found
+
+
+@pytest.mark.parametrize("border", BORDERS)
+def test_the_interior_has_no_tests(border: str) -> None:
+    nest = lower(SOBEL.format(border), {"H": 40, "W": 200}).nest
+    first, inside, last, whole = loops(nest.body)
+    assert [(loop.lower.value, loop.upper.value) for loop in (first, inside, last, whole)] == [
+        (0, 1),
+        (1, 198),
+        (198, 200),
+        (0, 200),
+    ]
+    assert (first.kind, inside.kind, last.kind, whole.kind) == ("serial", "vector", "serial", "vector")
+    text = lower(SOBEL.format(border), {"H": 40, "W": 200}).as_text("loops")
+    (line,) = [x for x in text.splitlines() if "?" not in x and "// S0" in x]
+    assert "X[c0 - 1, c1 - 1]" in line and "X[c0 + 1, c1 + 2]" in line
+
+
+@pytest.mark.parametrize("border", BORDERS)
+def test_sizes_beside_the_borders(border: str) -> None:
+    for h, w in ((1, 1), (2, 63), (2, 64), (3, 65), (5, 131)):
+        check(SOBEL.format(border), {"H": h, "W": w})
+
+
+def test_rows_are_chosen_outside_where_nothing_else_moves() -> None:
+    text = "def f(float(H,W) X) -> (Y) { Y(y,x) = pad(X(y-1,x), clamp) - pad(X(y+1,x), 0.0) where y in 0:H, x in 0:W }"
+    inside, whole = loops(check(text, {"H": 9, "W": 100}).nest.body)
+    assert (inside.upper.value, whole.upper.value) == (100, 100)
+
+
+def test_short_rows_and_tests_of_data_stay() -> None:
+    short = lower(SOBEL.format("clamp"), {"H": 40, "W": 63}).nest
+    assert len(loops(short.body)) == 1
+    data = "def f(float(H,W) X) -> (Y) { Y(y,x) = 1.0 + (X(y,x) > 0.0 ? X(y,x) : X(y,x+1)) }"
+    assert len(loops(check(data, {"H": 4, "W": 100}).nest.body)) == 1
+
+
+def test_a_test_that_moves_with_the_rows() -> None:
+    # The interior of each row ends somewhere else, and is empty in some.
+    text = "def f(float(N,N) X) -> (Y) { Y(i,j) = 2.0 * (j < i - 70 ? X(i,j) : 0.5) + (j + i > 150 ? X(i,j) : 1.5) }"
+    for n in (64, 80, 200):
+        check(text, {"N": n})
+
+
+def test_tests_that_hold_nowhere() -> None:
+    text = "def f(float(N) X, float(M) Z) -> (Y) { Y(i) = Z(i) + pad(X(i+90), 2.0) + pad(X(i-90), clamp) }"
+    for n, m in ((1, 70), (30, 100), (200, 400)):
+        check(text, {"N": n, "M": m})
+    assert read(text)

@@ -1,0 +1,57 @@
+"""Blocks of transposes cover runs of memory in both accesses."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from polyc.scheduler.accesses import access_motions, index_trips
+from polyc.scheduler.crossing import choose_block
+from polyc.target import X86_64_V4
+from tests.scheduler.support import check, lower
+
+FIVE = {"A": 16, "B": 24, "C": 16, "D": 40, "E": 48}
+
+
+def block(left: str, sizes: dict[str, int], l3: int = 1 << 40, l2: int = 1 << 20) -> tuple[dict[str, int], list[str]]:
+    names = [n.lower() for n in sizes]
+    text = f"def f(float({', '.join(sizes)}) X) -> (Y) {{ Y({', '.join(left)}) = X({', '.join(names)}) }}"
+    (s,) = lower(text, sizes).scop.statements
+    write, read = access_motions(s)
+    found = choose_block(read, write, index_trips(s), 4, replace(X86_64_V4, l2=l2, l3=l3))
+    assert found is not None
+    return found
+
+
+def test_blocks_cover_a_run_of_each_array():
+    assert block("ba", {"A": 4096, "B": 4096}) == ({"b": 256, "a": 256}, ["b", "a"])
+    sizes, order = block("dbeac", FIVE)
+    assert sizes["c"] == 16 and sizes["a"] == 16 and sizes["e"] == 48 and sizes["d"] in (5, 6)
+    assert order == ["d", "b", "e", "a", "c"]
+
+
+def test_short_blocks_leave_tasks_for_threads():
+    for n in (300, 700, 1000, 1024):
+        sizes, order = block("ba", {"A": n, "B": n})
+        assert order == ["b", "a"] and max(-(-n // sizes[i]) for i in "ab") >= 8
+    assert min(block("ba", {"A": 64, "B": 64})[0].values()) == 32
+
+
+def test_blocks_stay_in_the_cache():
+    for l2 in (1 << 15, 1 << 17, 1 << 20):
+        sizes, _ = block("ba", {"A": 4096, "B": 4096}, l2=l2)
+        assert math.prod(sizes.values()) * 4 <= max(l2 // 4, 16 * 16 * 4)
+
+
+def test_streamed_results_are_read_in_the_order_of_memory():
+    assert block("ba", {"A": 4096, "B": 4096}, l3=1) == ({"b": 128, "a": 32}, ["a", "b"])
+    # Rows that are no whole number of lines cannot be streamed.
+    assert block("ba", {"A": 4093, "B": 4096}, l3=1)[0] == {"b": 256, "a": 256}
+
+
+@pytest.mark.parametrize("left", ["edcba", "caebd", "dbeac", "abced"])
+def test_permutations_agree_with_the_interpreter(left: str):
+    sizes = {"A": 3, "B": 5, "C": 2, "D": 7, "E": 19}
+    check(f"def f(float(A,B,C,D,E) X) -> (Y) {{ Y({','.join(left)}) = X(a,b,c,d,e) }}", sizes)
