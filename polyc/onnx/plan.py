@@ -7,15 +7,17 @@ checked between kernels.
 from __future__ import annotations
 
 import ctypes
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NoReturn
 
 import numpy as np
 
 from polyc import jobs
 from polyc.config import Options
+from polyc.diagnostics import BoundsError
 from polyc.frontends.onnx.builder import Value
 from polyc.frontends.onnx.clusters import Cluster, base_name, build_cluster
 from polyc.frontends.onnx.lowering import Lowered
@@ -102,7 +104,7 @@ class Plan:
                     with profile(step):
                         status = call.entry(addresses, call.block_address, workspace, error, team)
                 if status:
-                    call.raise_bounds_error(status, error[1], error[2])
+                    raise_bounds_error(step, status, error[1], error[2])
         results = {}
         taken = set()
         for name, value in self.results.items():
@@ -116,6 +118,20 @@ class Plan:
             else:
                 results[name] = given[base].reshape(value.shape).copy()
         return results
+
+
+def raise_bounds_error(step: Step, status: int, index: int, bound: int) -> NoReturn:
+    """BoundsError in the names of the graph."""
+    program = step.cluster.program
+    names = dict(zip(program.parameters, step.cluster.inputs, strict=True))
+    names |= dict(zip((r.version for r in program.returns), step.cluster.outputs, strict=True))
+    try:
+        step.call.raise_bounds_error(status, index, bound)
+    except BoundsError as error:
+        found = error.diagnostics[0]
+        message = re.sub(r"\b[wxy]\d+\b", lambda m: names.get(m[0], m[0]), found.message)
+        message = f"{', '.join(step.cluster.labels)}: {message}"
+        raise BoundsError(replace(found, message=message)) from error
 
 
 def make_plan(

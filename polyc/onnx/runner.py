@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from polyc.config import Options, debugging
-from polyc.diagnostics import CompileBudgetError, Diagnostic, InternalError, PolycError, UnsupportedError
+from polyc.diagnostics import CompileBudgetError, Diagnostic, InternalError, PolycError, SemanticError, UnsupportedError
 from polyc.frontends.onnx.builder import Value
 from polyc.frontends.onnx.graph import Graph, Node, node_span
 from polyc.frontends.onnx.lowering import Lowered, lower_graph, value_of
@@ -31,6 +31,7 @@ from polyc.runtime import memory
 
 MAX_PLANS = 64
 """Plans that a graph keeps; the one used longest ago goes."""
+MOST_DIMENSIONS = 64
 SMALL = 1024
 """Elements of a value up to which its contents may be part of what a plan is made for."""
 MOST_CONTENTS = 6
@@ -170,6 +171,10 @@ class Runner:
         for fragment in lowered.fragments:
             for value in fragment.outputs:
                 memory.check_memory(f"the result of {fragment.node.label}", value.size * value.dtype.itemsize)
+                if value.rank > MOST_DIMENSIONS:
+                    message = f"the result of {fragment.node.label} has {value.rank} dimensions, {MOST_DIMENSIONS} are the most"
+                    help = "reshape it to fewer"
+                    raise SemanticError(Diagnostic("semantic-onnx-shape", message, node_span(fragment.node), help))
         setting = self.setting
         try:
             plan = make_plan(lowered, values, live, setting.weights, setting.options, progress=setting.progress)

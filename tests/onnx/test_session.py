@@ -340,3 +340,20 @@ def test_indices_that_data_gives_through_a_view():
     found = session.run(None, {"k": np.asarray([[2]]), "x": x, "u": u})[0]
     x[2] = u
     np.testing.assert_array_equal(found, x)
+
+
+def test_an_index_outside_names_the_node_and_the_tensor():
+    nodes = [helper.make_node("Gather", ["table", "i"], ["y"], name="look")]
+    session = polyc.onnx.load(model(nodes, [("table", FLOAT, [1, 3]), ("i", INT, [1])], [("y", FLOAT, None)]))
+    with pytest.raises(PolycError, match=r"Gather look: subscript 7 of dimension 0 of table") as caught:
+        session.run(None, {"table": np.ones((1, 3), np.float32), "i": np.asarray([7])})
+    assert isinstance(caught.value, IndexError)
+
+
+def test_more_dimensions_than_arrays_have():
+    shape = helper.make_tensor("s", INT, [100], [1] * 99 + [3])
+    nodes = [helper.make_node("Reshape", ["x", "s"], ["r"]), helper.make_node("Relu", ["r"], ["y"])]
+    session = polyc.onnx.load(model(nodes, [("x", FLOAT, [3])], [("y", FLOAT, None)], [shape]))
+    with pytest.raises(PolycError) as caught:
+        session.run(None, {"x": np.ones(3, np.float32)})
+    assert caught.value.code == "semantic-onnx-shape"
