@@ -129,7 +129,7 @@ def make_plan(
 ) -> Plan:
     """Partition, compile and place what was lowered; `wanted` are the values that a run gives."""
     clusters = make_clusters(lowered, wanted)
-    compiled = _compile(clusters, options, n_workers, progress)
+    compiled = compile_clusters(clusters, options, n_workers, progress)
     made = {n for c in clusters for n in c.outputs}
     results = {n: lowered.values[n] for n in wanted if n in lowered.values}
     constants = {n: lowered.constants[n] for n in wanted if n in lowered.constants}
@@ -208,7 +208,9 @@ def _alive(producers: Sequence[Sequence[int]], ends: Sequence[int]) -> list[int]
     return sorted(seen)
 
 
-def _compile(clusters: Sequence[Cluster], options: Options, n_workers: int | None, progress: jobs.Progress | None) -> list[Any]:
+def compile_clusters(
+    clusters: Sequence[Cluster], options: Options, n_workers: int | None, progress: jobs.Progress | None
+) -> list[Any]:
     """Code for each cluster; equal programs with equal constants are compiled once."""
     distinct: dict[Any, int] = {}
     todo: list[jobs.Job] = []

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from polyc.config import Options
-from polyc.diagnostics import Diagnostic, UnsupportedError
+from polyc.config import Options, debugging
+from polyc.diagnostics import CompileBudgetError, Diagnostic, InternalError, PolycError, UnsupportedError
 from polyc.frontends.onnx.builder import Value
 from polyc.frontends.onnx.graph import Graph, Node, node_span
 from polyc.frontends.onnx.lowering import Lowered, lower_graph, value_of
@@ -25,7 +25,7 @@ from polyc.frontends.onnx.reference import prepare_node, run_node
 from polyc.frontends.onnx.sizes import estimate_elements
 from polyc.jobs import Progress
 from polyc.onnx.iterate import is_driven, run_control
-from polyc.onnx.plan import Plan, Step, make_plan
+from polyc.onnx.plan import Plan, Step, compile_clusters, make_clusters, make_plan
 from polyc.onnx.weights import Weights
 from polyc.runtime import memory
 
@@ -33,7 +33,7 @@ MAX_PLANS = 64
 """Plans that a graph keeps; the one used longest ago goes."""
 SMALL = 1024
 """Elements of a value up to which its contents may be part of what a plan is made for."""
-MOST_CONTENTS = 16
+MOST_CONTENTS = 6
 """Plans at one place that differ in contents only; beyond it, nodes that need contents are left to the reference."""
 
 Env = dict[str, Any]
@@ -91,6 +91,7 @@ class Runner:
         self._evaluators: dict[int, Any] = {}
         self._live: dict[int, tuple[str, ...]] = {}
         self._runners: dict[int, Runner] = {}
+        self._refused: dict[str, str] = {}
         self._lock = threading.RLock()
 
     def run(self, env: Env, request: Request) -> Env:
@@ -149,7 +150,7 @@ class Runner:
             pinned.clear()
         while True:
             known = self.constants | {n: env[n] for n in pinned}
-            lowered = lower_graph(graph, position, values, known, self.constants.keys())
+            lowered = lower_graph(graph, position, values, known, self.constants.keys(), self._refused)
             more = self._contents_wanted(position, lowered, env) - pinned if count <= MOST_CONTENTS else set()
             if not more:
                 break
@@ -169,8 +170,25 @@ class Runner:
         for fragment in lowered.fragments:
             for value in fragment.outputs:
                 memory.check_memory(f"the result of {fragment.node.label}", value.size * value.dtype.itemsize)
-        plan = make_plan(lowered, values, live, self.setting.weights, self.setting.options, progress=self.setting.progress)
+        setting = self.setting
+        try:
+            plan = make_plan(lowered, values, live, setting.weights, setting.options, progress=setting.progress)
+        except (InternalError, UnsupportedError, CompileBudgetError) as error:
+            if debugging() or setting.strict or not self._refuse(lowered, live, error):
+                raise
+            return self._make_segment(position, env, read)
         return Segment(plan, position, lowered.stop, node)
+
+    def _refuse(self, lowered: Lowered, live: Sequence[str], error: PolycError) -> bool:
+        """Leave the nodes of clusters that cannot be compiled to the reference from now on; False where all can."""
+        before = len(self._refused)
+        for cluster in make_clusters(lowered, live):
+            try:
+                compile_clusters([cluster], self.setting.options, 0, None)
+            except PolycError as problem:
+                reason = f"{problem.code}: {problem.diagnostics[0].message}" if problem.diagnostics else problem.code
+                self._refused |= dict.fromkeys(cluster.labels, reason)
+        return len(self._refused) > before
 
     def _contents_wanted(self, position: int, lowered: Lowered, env: Env) -> set[str]:
         """Values from outside whose contents decide what a node must know; empty where that is computed in a run."""

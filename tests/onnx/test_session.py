@@ -301,3 +301,42 @@ def test_a_profile_counts_operations_and_bytes():
     )
     (entry,) = session.profile(n_runs=1).entries
     assert entry.operations == 2 * 8 * 4 * 16 and entry.n_bytes == 4 * (8 * 16 + 16 * 4 + 8 * 4)
+
+
+def test_what_cannot_be_compiled_is_left_to_the_reference(monkeypatch):
+    """A cluster whose compilation fails costs its nodes' speed, not the run; the remark has the reason."""
+    from polyc import recall
+    from polyc.diagnostics import Diagnostic, InternalError
+
+    compile_program = recall.compile_program
+
+    def fail(program, **options):
+        if "relu" in program.name:
+            raise InternalError(Diagnostic("internal-schedule", "it does not work"))
+        return compile_program(program, **options)
+
+    monkeypatch.setattr(recall, "compile_program", fail)
+    monkeypatch.setattr(recall, "find", lambda request: None)
+    session = polyc.onnx.load(residual())
+    y, a = session.run(None, {"x": X})
+    np.testing.assert_array_equal(y, np.maximum(X, 0) + X)
+    np.testing.assert_array_equal(a, np.maximum(X, 0))
+    (remark,) = session.remarks
+    assert "it does not work" in remark.message and "Relu" in remark.message
+    with pytest.raises(InternalError):
+        polyc.onnx.load(residual(), strict=True).run(None, {"x": X})
+
+
+def test_indices_that_data_gives_through_a_view():
+    """Tile makes the index a view of one row: the update's first index, of one value, leaves the subscripts."""
+    reps = helper.make_tensor("reps", INT, [2], [1, 3])
+    nodes = [
+        helper.make_node("Tile", ["k", "reps"], ["i"]),
+        helper.make_node("ScatterElements", ["x", "i", "u"], ["y"], axis=0),
+    ]
+    inputs = [("k", INT, [1, 1]), ("x", FLOAT, [5, 3]), ("u", FLOAT, [1, 3])]
+    session = polyc.onnx.load(model(nodes, inputs, [("y", FLOAT, None)], [reps], opset=13), strict=True)
+    x, u = np.zeros((5, 3), np.float32), np.float32([[1, 2, 3]])
+    found = session.run(None, {"k": np.asarray([[2]]), "x": x, "u": u})[0]
+    x[2] = u
+    np.testing.assert_array_equal(found, x)

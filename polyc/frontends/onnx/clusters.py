@@ -125,7 +125,9 @@ def _read_bases(s: Statement, views: Mapping[str, Value]) -> Statement:
         return e if found is None else found
 
     reduction = s.reduction if s.reduction is None else replace(s.reduction, init=change(s.reduction.init))
-    return replace(s, subscripts=tuple(map(change, s.subscripts)), value=change(s.value), reduction=reduction)
+    changed = replace(s, subscripts=tuple(map(change, s.subscripts)), value=change(s.value), reduction=reduction)
+    # An index of one value may be gone from subscripts that data gives.
+    return replace(changed, indices=(*changed.left_indices, *changed.reduction_indices))
 
 
 def _expressions(s: Statement) -> list[Expr]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +44,8 @@ class Node:
     """The NodeProto, for what onnx itself does with it."""
     path: tuple[str, ...] = ()
     """Names of the functions that this node was expanded from, the outermost first."""
+    _found: list[tuple[str, ...]] = field(default_factory=list, init=False, repr=False)
+    """What `used_names` found, which runs ask for again and again; a changed copy finds its own."""
 
     @property
     def label(self) -> str:
@@ -54,13 +56,16 @@ class Node:
         return show(f"{kind} {self.name or next((o for o in self.outputs if o), '')}".rstrip())
 
     @property
-    def used_names(self) -> Iterator[str]:
+    def used_names(self) -> tuple[str, ...]:
         """Values that it reads, those that its subgraphs take from outside included."""
-        yield from (n for n in self.inputs if n)
-        for value in self.attributes.values():
-            for graph in value if isinstance(value, tuple) else (value,):
-                if isinstance(graph, Graph):
-                    yield from graph.captures
+        if not self._found:
+            names = [n for n in self.inputs if n]
+            for value in self.attributes.values():
+                for graph in value if isinstance(value, tuple) else (value,):
+                    if isinstance(graph, Graph):
+                        names += graph.captures
+            self._found.append(tuple(names))
+        return self._found[0]
 
     @property
     def has_subgraphs(self) -> bool:
@@ -81,10 +86,17 @@ class Graph:
     opsets: Mapping[str, int]
     model: Any = field(repr=False, default=None)
     """The ModelProto without its initializers: operator sets and functions, for what onnx itself does with nodes."""
+    _found: list[tuple[str, ...]] = field(default_factory=list, init=False, repr=False)
+    """What `captures` found."""
 
     @property
     def captures(self) -> tuple[str, ...]:
         """Names that it reads and does not define: those of the graph around it."""
+        if not self._found:
+            self._found.append(self._find_captures())
+        return self._found[0]
+
+    def _find_captures(self) -> tuple[str, ...]:
         known = {p.name for p in self.inputs} | self.constants.keys()
         found: dict[str, None] = {}
         for node in self.nodes:

@@ -47,6 +47,7 @@ class Lowered:
     stop: int = 0
     wanted: str | None = None
     reason: str | None = None
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 def value_of(name: str, array: np.ndarray, is_literal: bool = False) -> Value | None:
@@ -56,14 +57,20 @@ def value_of(name: str, array: np.ndarray, is_literal: bool = False) -> Value | 
 
 
 def lower_graph(
-    graph: Graph, start: int, given: Mapping[str, Value], known: Mapping[str, np.ndarray], literals: Collection[str] = ()
+    graph: Graph,
+    start: int,
+    given: Mapping[str, Value],
+    known: Mapping[str, np.ndarray],
+    literals: Collection[str] = (),
+    refused: Mapping[str, str] | None = None,
 ) -> Lowered:
     """Lower `graph` from node `start` on.
 
     `given` are values from outside (inputs, and what earlier nodes have computed), `known` contents that are the same in every
-    run of the plan; those named in `literals` are the same in every plan."""
+    run of the plan; those named in `literals` are the same in every plan.  Nodes that `refused` has, by their labels and with
+    the reason, are left out."""
     families.load()
-    state = Lowered(dict(given), constants=dict(known))
+    state = Lowered(dict(given), constants=dict(known), refused=refused or {})
     for name, array in known.items():
         value = value_of(name, array, name in literals)
         if value is not None:
@@ -100,6 +107,9 @@ def _lower_node(graph: Graph, node: Node, state: Lowered, fixed: set[str], depth
                 if name and array is not None:
                     _keep(state, name, array, is_fixed, fixed)
             return True
+    if node.label in state.refused:
+        state.reason = state.refused[node.label]
+        return False
     try:
         fragment = trace_node(node, {n: _as_tensor(state.values[n]) for n in node.inputs if n in state.values})
     except NeedsValue as need:
