@@ -326,7 +326,9 @@ def _merge_statement(
         dims = [wide(s.target, group) for group in groups[s.target]]
         names = zip(dims, element_names(s.target, subscripts), strict=True)
         renamed: dict[str, Expr] = {s.element_names[d[0]]: Index(new) for d, new in names if len(d) == 1}
-        reduction = replace(reduction, init=substitute(rewrite(reduction.init, rule), {**gone, **renamed}))
+        # Those of dimensions that are gone are 0.
+        lost = {s.element_names[e]: int_const(0) for g, d in zip(groups[s.target], dims, strict=True) for e in g if e not in d}
+        reduction = replace(reduction, init=substitute(rewrite(reduction.init, rule), {**gone, **lost, **renamed}))
     if not merged and not gone:
         return replace(s, subscripts=subscripts, value=value, reduction=reduction), own, []
     indices = tuple(dict.fromkeys(merged.get(i, i) for i in s.indices if i not in gone))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import polyc
 from polyc.config import default_options
 from polyc.frontends.onnx.builder import Value
 from polyc.frontends.onnx.lowering import lower_graph
@@ -215,3 +216,37 @@ def test_equal_layers_share_code(rng):
 def test_what_nobody_needs_is_not_compiled(rng):
     nodes = [("Double", ["x"], "y"), ("Turn", ["x"], "z")]
     assert check(nodes, {"x": normal(rng, 3, 4)}, ["y"]) == ["double"]
+
+
+def branching(condition_nodes, inputs):
+    """``y = If(c) <x * 2, -x>`` with nodes that make c."""
+    value = lambda n, t=TensorProto.FLOAT: helper.make_tensor_value_info(n, t, None)  # noqa: E731
+    then = helper.make_graph([helper.make_node("Add", ["x", "x"], ["o"])], "then", [], [value("o")])
+    other = helper.make_graph([helper.make_node("Neg", ["x"], ["o"])], "else", [], [value("o")])
+    branch = helper.make_node("If", ["c"], ["h"], then_branch=then, else_branch=other)
+    nodes = [*condition_nodes, branch, helper.make_node("Abs", ["h"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [value(n, t) for n, t in inputs.items()], [value("y")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
+def test_a_branch_that_a_small_input_decides_is_part_of_the_plan(rng):
+    model = branching([helper.make_node("Equal", ["r", "r0"], ["c"])], {"x": 1, "r": 7, "r0": 7})
+    session = polyc.onnx.load(model)
+    x = normal(rng, 5)
+    for rate, factor in ((16000, 2), (8000, 1), (16000, 2)):
+        (y,) = session.run(None, {"x": x, "r": np.array(rate), "r0": np.array(16000)})
+        np.testing.assert_allclose(y, abs(x * factor))
+    segments = session.runner.segments()
+    assert [s.node for s in segments] == [None, None]
+    assert all(len(s.plan.steps) == 1 for s in segments)
+
+
+def test_a_branch_that_data_decides_is_compiled_with_what_is_behind_it(rng):
+    nodes = [helper.make_node("ReduceSum", ["x"], ["t"], keepdims=0), helper.make_node("Greater", ["t", "z"], ["c"])]
+    session = polyc.onnx.load(branching(nodes, {"x": 1, "z": 1}))
+    x = abs(normal(rng, 3000))
+    for sign in (1, -1, 1):
+        (y,) = session.run(None, {"x": sign * x, "z": np.float32(0)})
+        np.testing.assert_allclose(y, x * (2 if sign > 0 else 1))
+    assert all(s.node is None for s in session.runner.segments())
+    assert len(session.runner.segments()) == 3

@@ -162,6 +162,8 @@ def _lower_body(graph: Graph, node: Node, state: Lowered, fixed: set[str], depth
         body, reason = None, f"{type(error).__name__}: {error}"
     if body is None:
         state.reason = reason
+        if node.op == "If" and not node.domain and node.inputs[0] in state.values:
+            state.wanted = node.inputs[0]  # the branch that is taken is compiled with what is behind it
         return False
     before = len(state.fragments)
     for inner in body:

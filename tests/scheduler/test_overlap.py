@@ -1,0 +1,56 @@
+"""Overlapping tiles: what becomes of statements, and when they are left alone."""
+
+from __future__ import annotations
+
+from polyc.diagnostics import Remark
+from polyc.poly.rows import format_rows
+from polyc.scheduler.overlap import overlap_tiles
+from polyc.target import X86_64_V4
+from tests.property.pipeline import small_thresholds
+from tests.scheduler.support import check_nest, infer, lower, read, statements
+
+CHAIN = "def f(float(N) X) -> (O) { A(i) = exp(X(i) + X(i+1))  O(i) = A(i) - A(i+2) }"
+BLUR = """def f(float(H,W) X) -> (O) {
+  R(y,x) = X(y,x) + 4.0 * X(y,x+1) + 6.0 * X(y,x+2) + X(y,x+3)
+  O(y,x) = R(y,x) + 4.0 * R(y+1,x) + 6.0 * R(y+2,x) + R(y+3,x) }"""
+
+
+def overlap(text: str, **sizes: int) -> tuple[list[str], list[Remark]]:
+    program, ranges = infer(read(text), **sizes)
+    new, _, remarks = overlap_tiles(program, ranges, X86_64_V4)
+    return statements(new), remarks
+
+
+def test_before_and_after() -> None:
+    with small_thresholds():
+        lines, _ = overlap(CHAIN, N=40)
+    assert lines == [
+        "S0(i.tile, i.in): A.tile[i.tile, i.in] = exp(X[i.in + 5 * i.tile] + X[i.in + 5 * i.tile + 1])",
+        "S1(i.tile, i.in): O[i.in + 5 * i.tile] = A.tile[i.tile, i.in] - A.tile[i.tile, i.in + 2]",
+    ]
+
+
+def test_what_fits_a_cache_is_stored_whole() -> None:
+    assert overlap(BLUR, H=200, W=200)[1] == []
+    (remark,) = overlap(BLUR, H=3000, W=3000)[1]
+    assert remark.kind == "passed" and remark.message.startswith("R in tiles of y ")
+
+
+def test_what_others_read_is_stored_whole() -> None:
+    text = BLUR.replace("-> (O)", "-> (O, R)")
+    assert overlap(text, H=3000, W=3000)[1] == []
+
+
+def test_wrapped_borders_are_far() -> None:
+    text = """def f(float(H,W) X) -> (O) {{
+      R(y,x) = exp(X(y,x))
+      O(y,x) = pad(R(y-1,x), {0}) - pad(R(y+1,x), {0}) where y in 0:H, x in 0:W }}"""
+    assert overlap(text.format("wrap"), H=3000, W=3000)[1] == []
+    assert len(overlap(text.format("clamp"), H=3000, W=3000)[1]) == 1
+
+
+def test_a_row_that_passes_columns_on_is_not_shared() -> None:
+    sizes = {"H": 100, "W": 90}
+    lowered = lower(BLUR, sizes)
+    assert format_rows(lowered.rows, lowered.scop) == "[P:y, P:x] S0 ; [P:y, P:x] S1"
+    check_nest(lowered, sizes)
