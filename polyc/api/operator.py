@@ -180,8 +180,10 @@ class Operator:
         if arrays is not None:
             if out is None:
                 result = self._plans.call(*arrays)
+            elif type(out) is np.ndarray:
+                result = self._plans.call_into(*arrays, out)
             else:
-                result = self._plans.call_into(*arrays, out) if type(out) is np.ndarray else None
+                result = self._plans.call_into_all(arrays, out) if type(out) is tuple else None
             if result is not None:
                 return result
         return unpack(self._execute(inputs, out, named))

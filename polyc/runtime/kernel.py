@@ -115,14 +115,16 @@ class Kernel:
             given = (*arrays, *self._bound_last) if self._bound_last else arrays
             if out is None:
                 result = self._plans.call(*given)
+            elif type(out) is np.ndarray:
+                result = self._plans.call_into(*given, out)
             else:
-                result = self._plans.call_into(*given, out) if type(out) is np.ndarray else None
+                result = self._plans.call_into_all(given, out) if type(out) is tuple else None
             if result is not None:
                 return result
         if self._bound:
             arrays, named = self._with_bound(arrays, named)
         if not named:
-            outputs = () if out is None else (out,) if type(out) is np.ndarray else None
+            outputs = () if out is None else (out,) if type(out) is np.ndarray else _plain_tuple(out)
             planned = self._plans.run(arrays, outputs) if outputs is not None else None
             if planned is not None:
                 return unpack(planned)
@@ -225,6 +227,11 @@ class Kernel:
             touched=self.touched,
             is_parallel=self._is_parallel,
         )
+
+
+def _plain_tuple(out: Any) -> tuple[np.ndarray, ...] | None:
+    """`out` where it is a tuple of plain arrays."""
+    return out if type(out) is tuple and out and all(type(a) is np.ndarray for a in out) else None
 
 
 def _memory_strides(strides: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:

@@ -32,6 +32,11 @@ class PlanTable:
         """As `call`, where the last of `arrays` is the only result."""
         return unpack(self.run(arrays[:-1], arrays[-1:]))
 
+    def call_into_all(self, inputs: Sequence[Any], outputs: tuple[Any, ...]) -> Any:
+        """As `call`, where `outputs` are all results; from the second call of a layout on."""
+        table = self._calls.get(len(outputs))
+        return None if table is None or not outputs else table.call(*inputs, *outputs)
+
     def _speed_up(self, plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         """Let compiled code find `plan` from now on."""
         table = self._calls.get(len(outputs))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from polyc import driver
+from polyc.diagnostics import Diagnostic, UnsupportedError
 from polyc.ir.expr import Const, int_const
 from polyc.ir.interpret import interpret
 from polyc.ir.interpret_ranges import solve_ranges
@@ -90,8 +91,17 @@ def lowered(monkeypatch) -> list[InterpretedLowering]:
     requests: list[InterpretedLowering] = []
 
     def lower(
-        program: Program, *, sizes: Mapping[str, int] | None = None, strides=None, aliases=(), options=None, target=None
+        program: Program,
+        *,
+        sizes: Mapping[str, int] | None = None,
+        strides=None,
+        aliases=(),
+        options=None,
+        typical=None,
+        **others,
     ) -> InterpretedLowering:
+        if typical:
+            raise UnsupportedError(Diagnostic("unsupported-test", "the interpreter needs all sizes"))
         requests.append(InterpretedLowering(program, dict(sizes or {}), strides, aliases, options))
         return requests[-1]
 

@@ -35,3 +35,10 @@ def test_padding_is_no_copy_of_an_invariant_row() -> None:
     }"""
     got = polyc.compile(text)(np.array([1.0, 2.0], np.float32))
     np.testing.assert_array_equal(got, [[6.0, 6.0], [11.0, 9.0]])
+
+
+def test_a_diagonal_of_one_element_is_added_to() -> None:
+    """The dimension left, and the initial value still spoke of its coordinate."""
+    text = "def f(float(N, N) A, float(N) x) -> (T) { S(i, j) = A(i, j)  S(k, k) += x(k) where k in 0:N  T(i, j) = S(i, j) }"
+    got = polyc.compile(text, dynamic=False)(np.full((1, 1), 2.0, np.float32), np.ones(1, np.float32))
+    np.testing.assert_array_equal(got, [[3.0]])

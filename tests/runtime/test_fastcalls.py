@@ -11,7 +11,8 @@ import threading
 import numpy as np
 import pytest
 
-from polyc import ArgumentError, ArgumentTypeError, BoundsError
+import polyc
+from polyc import ArgumentError, ArgumentTypeError, BoundsError, PolycError
 from polyc.codegen.calls import PYTHON_FUNCTIONS, load_call
 from polyc.ir.signature import RuntimeGuard
 from polyc.runtime import fastcalls
@@ -265,3 +266,29 @@ def test_code_that_fails_its_self_test_is_not_used(monkeypatch):
     monkeypatch.setattr(fastcalls, "_state", fastcalls._State())
     fastcalls.offer(PYTHON_FUNCTIONS, lambda symbols: (wrong, keepalive))
     assert not fastcalls.is_available()
+
+
+@pytest.mark.parametrize("kind", ["operator", "kernel"])
+def test_several_results_are_given_as_a_tuple(kind: str) -> None:
+    operator = polyc.compile("def f(float(N) a) -> (b, c) { b(i) = a(i) * 2.0  c(i) = a(i) + 1.0 }")
+    a = np.arange(6, dtype=np.float32)
+    call = operator if kind == "operator" else operator.specialize(a)
+    for _ in range(4):  # planned, found in Python, found by compiled code
+        b, c = np.zeros((2, 6), np.float32)
+        results = call(a, out=(b, c))
+        assert results[0] is b and results[1] is c
+        np.testing.assert_array_equal(b, a * 2)
+        np.testing.assert_array_equal(c, a + 1)
+    tables = call._plans._calls
+    assert not tables or tables[2].call(a, b, c)[1] is c
+    b, c = call(a, out=(None, c))
+    np.testing.assert_array_equal(b, a * 2)
+    for wrong in ((b,), (b, c, c), (b, b), (b, c[::-1][:5]), (b, c.astype(np.float64)), (b, [0] * 6), (b[:5], c[1:]), ()):
+        with pytest.raises(PolycError):
+            call(a, out=wrong)
+    c.flags.writeable = False
+    with pytest.raises(PolycError, match="read-only"):
+        call(a, out=(b, c))
+    shared = np.zeros(8, np.float32)
+    with pytest.raises(PolycError, match="share"):
+        call(a, out=(shared[:6], shared[2:]))
