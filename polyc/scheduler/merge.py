@@ -16,7 +16,7 @@ from polyc.poly.rows import Band, Kind, Leaf, Member, Node, Row
 from polyc.poly.rows import Sequence as SequenceNode
 from polyc.scheduler.components import find_components
 from polyc.scheduler.groups import Group, NoRow, RowFinder, Used, group_graph, has_detour, sort_groups
-from polyc.scheduler.model import Model
+from polyc.scheduler.model import Model, pivot_columns
 from polyc.scheduler.objective import TOLERANCE, fusion_gain
 from polyc.scheduler.recurrence import edges_of_pieces, find_sequential_row
 from polyc.scheduler.solver import Budget
@@ -117,8 +117,8 @@ class Merger:
             found.append(Member(self._kind(rows, band), rows, self._kind(rows, remaining)))
             for name, row in rows.items():
                 earlier[name].append(row)
-                # A row exchanges with any unused index it moves with, and the rest stays independent.
-                inner[name] |= {next(d for d, c in enumerate(row.coefficients) if c and d not in inner[name])}
+                # The rows so far take the places of these indices, and the others stay independent of them.
+                inner[name] = frozenset(pivot_columns([list(r.coefficients) for r in earlier[name]], dims[name]))
             before_last = remaining
             remaining = [rest for piece in remaining if (rest := not_carried(rows, piece)) is not None]
         if not found:

@@ -261,8 +261,13 @@ def equations_of_rows(matrix: list[list[int]], n: int, m: int, width: int) -> li
     return equations
 
 
-def null_space(matrix: list[list[int]], width: int) -> list[list[int]]:
-    """A basis, in integers, of the vectors orthogonal to every row."""
+def pivot_columns(matrix: list[list[int]], width: int) -> list[int]:
+    """As many columns as the matrix has independent rows, in which these are independent."""
+    return _eliminate(matrix, width)[1]
+
+
+def _eliminate(matrix: list[list[int]], width: int) -> tuple[list[list[Fraction]], list[int]]:
+    """The reduced echelon form, and its pivot columns."""
     rows = [[Fraction(x) for x in row] for row in matrix]
     pivots: list[int] = []
     for column in range(width):
@@ -277,6 +282,12 @@ def null_space(matrix: list[list[int]], width: int) -> list[list[int]]:
                 factor = rows[r][column]
                 rows[r] = [x - factor * y for x, y in zip(rows[r], rows[top], strict=True)]
         pivots.append(column)
+    return rows, pivots
+
+
+def null_space(matrix: list[list[int]], width: int) -> list[list[int]]:
+    """A basis, in integers, of the vectors orthogonal to every row."""
+    rows, pivots = _eliminate(matrix, width)
     basis = []
     for free in (c for c in range(width) if c not in pivots):
         vector = [Fraction(0)] * width

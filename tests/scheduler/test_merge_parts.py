@@ -120,3 +120,20 @@ def test_halves_on_both_sides_of_a_diagonal() -> None:
 @pytest.mark.parametrize("text", [OTHER_STEPS, PREFIX])
 def test_parts_of_other_steps_stay_apart(text: str) -> None:
     assert not run(text, draw(20))
+
+
+@pytest.mark.parametrize("shape", [(3, 3), (20, 33)])
+def test_rows_that_move_with_indices_already_taken(shape: tuple[int, int]) -> None:
+    # The second row is 2t + j or the like: which indices are left is a question of independence, not of first appearance.
+    text = """def f(double(N, M) x, double(T) s) -> (y) {
+      A(0, i, j) = 2.0 * x(i, j)
+      A(t, i, j) = 0.125 * A(t-1, i-1, j+1) + 0.5 where t in 1:T+1, i in 1:N-1, j in 1:M-1
+      A(t, i, M-1) = 0.5 * A(t-1, i, M-1) where t in 1:T+1, i in 1:N-1
+      A(t, 0, j) = 0.5 * A(t-1, 0, j) where t in 1:T+1, j in 0:M
+      A(t, i, 0) = A(t-1, i, 0) where t in 1:T+1, i in 1:N-1
+      A(t, N-1, j) = 0.5 * A(t-1, N-1, j) where t in 1:T+1, j in 0:M
+      y(i, j) = A(T, i, j)
+    }"""
+    assert run(text, draw(*shape), draw(4))
+    remarks = polyc.compile(text).lower(draw(*shape), draw(4)).remarks
+    assert [r.message for r in remarks if r.pass_name == "schedule"] == ["ilp: proved by value and by storage"]
