@@ -128,3 +128,11 @@ def test_regions_partly_outside(mode: str) -> None:
         1e-4,
         1e-4,
     )
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_a_result_larger_than_the_memory_is_an_error(mode: str) -> None:
+    from polyc.diagnostics import UnsupportedError
+
+    with pytest.raises(UnsupportedError, match="GiB"):
+        run_node("Resize", {"x": normal(1, 1, 4, 4), "r": None, "s": floats(1, 1, 1e6, 1e6)}, mode=mode)

@@ -8,14 +8,17 @@ to know of the *contents* of an input (a shape, axes) it asks `value` for.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from math import prod
 from typing import Any, NoReturn
 
 import numpy as np
 
-from polyc.frontends.onnx.graph import Node
+from polyc.diagnostics import Diagnostic, UnsupportedError
+from polyc.frontends.onnx.graph import Node, node_span
 from polyc.frontends.onnx.registry import Unsupported
 from polyc.frontends.onnx.terms import Operand, Term, as_term, call, cast, constant, index
 from polyc.ir.expr import Cast, Const, Expr, Index, Pad, PadMode, Read, identity_of, int_const, walk
@@ -27,6 +30,15 @@ Body = Callable[..., Operand]
 
 MAX_LITERAL = 1
 """Elements of a constant that is written into the code instead of being read."""
+
+
+@cache
+def _memory_size() -> int:
+    """Bytes of the machine's memory; where that is not known, of 64 GiB."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 1 << 36
 
 
 class NeedsValue(Exception):
@@ -285,6 +297,14 @@ class Builder:
         if x.size != 1:
             self.refuse(f"one number is expected, not a tensor of shape {x.shape}")
         return int(self.value(x).reshape(()))
+
+    def check_size(self, shape: Sequence[int], dtype: DType) -> None:
+        """Raise UnsupportedError (``unsupported-onnx-evaluation``) for a result that is larger than the machine's memory."""
+        size = prod(shape) * dtype.itemsize
+        if size > _memory_size():
+            message = f"{self.node.label} cannot be computed: a result of shape {tuple(shape)} takes {size / 2**30:.1f} GiB"
+            help = "check the scales and sizes that it is given; this machine has less memory"
+            raise UnsupportedError(Diagnostic("unsupported-onnx-evaluation", message, node_span(self.node), help))
 
     def refuse(self, reason: str) -> NoReturn:
         """Say that this node is not covered: it is computed by the reference implementation then."""

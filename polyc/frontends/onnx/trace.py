@@ -45,6 +45,8 @@ def trace_node(node: Node, values: Mapping[str, Value]) -> Fragment:
     wanted = [o for o in node.outputs if o]
     if len(made) < len(node.outputs) and any(node.outputs[len(made) :]):
         raise Unsupported(f"output {len(made)} is not supported")
+    for value in made:
+        builder.check_size(value.shape, value.dtype)
     return _name_outputs(builder, dict(zip(node.outputs, made, strict=False)), wanted)
 
 

@@ -125,6 +125,7 @@ def _resize(b: Builder, x: Value, axes: Sequence[_Axis], mode: str, options: _Op
     if any(a.length < 0 or a.scale <= 0 for a in axes if a.length):
         b.refuse(f"scales {tuple(a.scale for a in axes)}")
     shape = tuple(a.length for a in axes)
+    b.check_size(shape, x.dtype)
     if 0 in shape:
         return b.map(shape, x.dtype, lambda *_: constant(0, x.dtype))
     if 0 in x.shape:

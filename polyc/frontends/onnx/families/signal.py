@@ -213,6 +213,7 @@ def mel_weight_matrix(
     if dtype is None or dtype.name == "bf16":
         b.refuse(f"output_datatype is {output_datatype}")
     n, size, samples = b.integer(n_bins), b.integer(length), b.integer(rate)
+    b.check_size((max(size // 2 + 1, 0), max(n, 0)), dtype)
     start, end = (2595 * np.log10(1 + float(b.value(v).reshape(-1)[0]) / 700) for v in (low, high))
     mels = np.arange(n + 2) * ((end - start) / (n + 2)) + start
     edges = (((size + 1) * (700 * (10 ** (mels / 2595) - 1))) // samples).astype(np.int64)
@@ -237,6 +238,7 @@ def _window(name: str, *weights: float) -> None:
         n = b.integer(size)
         if n < 0:
             b.refuse(f"a window of {n} elements")
+        b.check_size((n,), dtype)
         period = max(n if periodic else n - 1, 1)
         angles = 2 * np.pi / period * np.arange(n)
         values: np.ndarray = sum((w * np.cos(k * angles) for k, w in enumerate(weights)), np.zeros(n))
