@@ -328,6 +328,10 @@ def _without_exists(program: Program) -> Program:
     return replace(program, statements=tuple(statements))
 
 
+WITH_INITIAL_VALUES = "ilp with initial values"
+"""A rung for recurrences: what starts a tensor stays in front of the steps that read it."""
+
+
 def _rungs(options: Options) -> Iterator[tuple[str, Options]]:
     """The ladder: each rung is tried when the one above could not be found or proved."""
     order = ["ilp", "isl", "source"]
@@ -337,7 +341,7 @@ def _rungs(options: Options) -> Iterator[tuple[str, Options]]:
         if options.tile and name == "ilp":
             yield name, options.replace(tile=False)
         if name == "ilp":
-            yield "ilp with initial values", options
+            yield WITH_INITIAL_VALUES, options
     yield "source", options.replace(tile=False, vectorize=False, parallel=False)
 
 
@@ -370,6 +374,8 @@ def _climb_down(
     has_failed = False
     for name, rung in _rungs(options):
         try:
+            if name == WITH_INITIAL_VALUES and not dependences.has_recurrence():
+                continue
             rows = _find_rows(name, scop, dependences)
             if rows is None:
                 remarks.append(Remark("missed", "schedule", f"{name} found no schedule"))
@@ -455,11 +461,11 @@ def _find_rows(name: str, scop: Any, dependences: Any) -> Any:
         from polyc.scheduler.ilp import schedule_statements
 
         return schedule_statements(scop, dependences)
-    if name == "ilp with initial values":
+    if name == WITH_INITIAL_VALUES:
         from polyc.poly.dependences import keep_initial_values
         from polyc.scheduler.ilp import schedule_statements
 
-        kept = keep_initial_values(scop, dependences) if dependences.has_recurrence() else None
+        kept = keep_initial_values(scop, dependences)
         return None if kept is None else schedule_statements(scop, kept)
     if name == "isl":
         return fallback.schedule_with_isl(scop, dependences)

@@ -133,6 +133,9 @@ def _unit_dimensions(program: Program, ranges: Ranges) -> set[Pair]:
     units = {(name, d) for name, intervals in ranges.tensors.items() for d, i in enumerate(intervals) if i == one}
     for s in program.statements if units else ():
         zeros = _unit_indices(s, ranges.statements[s.name])
+        if ranges.statements[s.name].guards:  # they read with subscripts of their own
+            touched = {access.tensor for access in _accesses(s)}
+            units = {(name, d) for name, d in units if name not in touched}
         for access in _accesses(s):
             units -= {(access.tensor, d) for d, e in enumerate(access.subscripts) if e != int_const(0) and e not in zeros}
     return units
@@ -151,11 +154,11 @@ def _unit_pairs(
 
 
 def _unit_indices(s: Statement, own: StatementRanges) -> set[Expr]:
-    """Left indices that are 0; none where conditions speak of them."""
-    if own.guards or (s.where and not is_box(own.domain, own.indices, s.indices)):
-        return set()
+    """Left indices that are 0; none where the domain is more than their ranges."""
     one = Interval(int_const(0), int_const(1))
-    return {Index(i) for i in s.left_indices if own.indices[i] == one}
+    found: set[Expr] = {Index(i) for i in s.left_indices if own.indices[i] == one}
+    is_plain = not found or (not own.guards and is_box(own.domain, own.indices, s.indices))
+    return found if is_plain else set()
 
 
 def _is_contiguous(

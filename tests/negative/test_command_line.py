@@ -119,7 +119,7 @@ MISTYPED = {
     "compile mm.tc --emit loop": "'loops'",
     "compile mm.tc --target x86-64-v9": "'x86-64-v4'",
     "compile mm.tc -o folder.tc": "is a directory",
-    "compile": "Missing argument 'FILE.tc'",
+    "compile": "Missing argument 'FILE'",
     "compile mm.tc two.tc": "two.tc",
     "cmpile mm.tc": "No such command 'cmpile'",
     "--verson": "--version",
