@@ -51,9 +51,10 @@ class _Graph:
     writers: dict[str, list[Statement]]
     readers: dict[str, set[str]]
     sites: dict[str, list[ReadSite]]
+    model: Model
 
 
-def _make_graph(program: Program, ranges: Ranges, known: dict[str, tuple[Statement, list[ReadSite]]]) -> _Graph:
+def _make_graph(program: Program, ranges: Ranges, target: Target, known: dict[str, tuple[Statement, list[ReadSite]]]) -> _Graph:
     """`known`: reads by name of a statement, from earlier forms of the program; it is added to."""
     readers: dict[str, set[str]] = {}
     sites: dict[str, list[ReadSite]] = {}
@@ -64,7 +65,8 @@ def _make_graph(program: Program, ranges: Ranges, known: dict[str, tuple[Stateme
         sites[s.name] = found[1]
         for site in found[1]:
             readers.setdefault(site.read.tensor, set()).add(s.name)
-    return _Graph(program, ranges, {s.name: s for s in program.statements}, program.writers(), readers, sites)
+    statements = {s.name: s for s in program.statements}
+    return _Graph(program, ranges, statements, program.writers(), readers, sites, Model(program, ranges, target, sites))
 
 
 def overlap_tiles(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
@@ -72,7 +74,7 @@ def overlap_tiles(program: Program, ranges: Ranges, target: Target) -> tuple[Pro
     remarks: list[Remark] = []
     done: set[str] = set()
     known: dict[str, tuple[Statement, list[ReadSite]]] = {}
-    graph = _make_graph(program, ranges, known)
+    graph = _make_graph(program, ranges, target, known)
     for name in [s.name for s in reversed(program.statements)]:
         s = graph.statements[name]
         if name in done or not _is_eligible(s, graph, as_producer=False):
@@ -85,7 +87,7 @@ def overlap_tiles(program: Program, ranges: Ranges, target: Target) -> tuple[Pro
         if result is None:
             remarks.append(Remark("missed", "overlap", "not proved that a tile computes all that it reads", name, s.span))
             continue
-        graph = _make_graph(*result, known)
+        graph = _make_graph(*result, target, known)
         done |= {x.name for x in cluster.statements}
         remarks.append(Remark("passed", "overlap", _describe(cluster, estimate, program_then), name, s.span))
     return graph.program, graph.ranges, remarks
@@ -186,8 +188,7 @@ def _best_cluster(
     root = s
     if s.reduction is not None:
         program, ranges, root = store_apart(graph.program, graph.ranges, s)
-        graph = _make_graph(program, ranges, dict(known))
-    model = Model(graph.program, graph.ranges, target, graph.sites)
+        graph = _make_graph(program, ranges, target, dict(known))
     best: tuple[float, Cluster, Estimate] | None = None
     companions = _companions(root, graph, done)
     for others in [companions, []] if companions else [[]]:
@@ -196,7 +197,7 @@ def _best_cluster(
         for indices in _index_sets(root, producers, graph) if producers else ():
             roots = tuple(Root(r, dict(zip(r.left_indices, root.left_indices, strict=True))) for r in statements)
             roots = tuple(replace(r, tiles={i: t for i, t in r.tiles.items() if t in indices}) for r in roots)
-            for found in _clusters(roots, producers, indices, model):
+            for found in _clusters(roots, producers, indices, graph.model):
                 if best is None or found[0] < best[0]:
                     best = found
         if best is not None:
@@ -215,12 +216,16 @@ def _clusters(
     chain, probed = _bounded(roots, producers, probe, model)
     tried: dict[tuple[int, ...], Trial] = {}
     statements = [r.statement for r in roots]
+    overlapping: list[Statement] = []
+    whole = 0.0
     for n, p in enumerate(chain, 1):
         if not _overlaps(probed[p.target]):
             continue
         part = chain[:n]
-        overlapping = [q for q in part if _overlaps(probed[q.target])]
-        whole = sum(model.whole(q, _shared_dimensions(probed[q.target])) for q in overlapping)
+        overlapping.append(p)
+        whole += model.whole(p, _shared_dimensions(probed[p.target]))
+        if not is_faster(0.0, whole):
+            continue
         for sizes in _sizes(roots[0].statement, indices, _halos(part, probed, indices), model):
             key = tuple(sizes.values())
             if key not in tried:

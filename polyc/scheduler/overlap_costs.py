@@ -7,7 +7,7 @@ one tile, but what neighbouring tiles both need is computed twice, and every row
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, prod
 
 from polyc.ir.expr import Expr, Index, walk
@@ -61,6 +61,8 @@ class Model:
     ranges: Ranges
     target: Target
     sites: Sites
+    _shapes: dict[str, list[int]] = field(default_factory=dict)
+    _work: dict[str, float] = field(default_factory=dict)
 
     def extent(self, expr: Expr) -> int:
         known = estimate_extent(expr, self.ranges.typical)
@@ -71,7 +73,9 @@ class Model:
         return {i: self.extent(own[i].extent) for i in s.indices}
 
     def shape(self, tensor: str) -> list[int]:
-        return [self.extent(i.extent) for i in self.ranges.tensors[tensor]]
+        if tensor not in self._shapes:
+            self._shapes[tensor] = [self.extent(i.extent) for i in self.ranges.tensors[tensor]]
+        return self._shapes[tensor]
 
     def dtype(self, tensor: str) -> DType:
         return self.program.tensor(tensor).dtype
@@ -89,9 +93,11 @@ class Model:
 
     def work(self, s: Statement) -> float:
         """Cycles of one point: two operations or loads of a whole vector at once, a load that straddles two lines as two."""
-        lanes = self.target.lanes(self.dtype(s.target).itemsize)
-        n_loads = len({site.read for site in self.sites[s.name]})
-        return (1 + operation_weight(s.value) + 1.5 * n_loads) / (2.0 * lanes)
+        if s.name not in self._work:
+            lanes = self.target.lanes(self.dtype(s.target).itemsize)
+            n_loads = len({site.read for site in self.sites[s.name]})
+            self._work[s.name] = (1 + operation_weight(s.value) + 1.5 * n_loads) / (2.0 * lanes)
+        return self._work[s.name]
 
     # -- whole
     def whole(self, s: Statement, shared: frozenset[int]) -> float:
