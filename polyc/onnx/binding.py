@@ -144,7 +144,7 @@ def _view_memory(name: str, device_type: str, element_type: Any, shape: Sequence
         size = math.prod(shape) * dtype.itemsize
         if element_type is None or dtype.hasobject or size < 0 or (size and not address):
             raise ValueError
-        memory = (ctypes.c_uint8 * size).from_address(address) if size else b""
+        memory: Any = (ctypes.c_uint8 * size).from_address(address) if size else b""
         return np.frombuffer(memory, dtype, math.prod(shape)).reshape(tuple(shape))
     except (TypeError, ValueError, KeyError, OverflowError):
         message = (

@@ -16,7 +16,7 @@ from polyc.runtime.threads import user_stacklevel
 PROVIDER = "CPUExecutionProvider"
 
 
-@dataclass(slots=True)
+@dataclass
 class SessionOptions:
     """What polyc takes of onnxruntime's class of this name; other attributes can be set, and change nothing.
 
@@ -50,8 +50,8 @@ class SessionOptions:
 class InferenceSession(Session):
     """A `Session`, made as onnxruntime's: ``InferenceSession("model.onnx", options, providers=["CPUExecutionProvider"])``.
 
-    `sess_options` may be a `SessionOptions` of polyc's or of onnxruntime's.  Providers other than the processor's are not there,
-    and a warning says so.  Raises as `polyc.onnx.load`."""
+    `sess_options` may be a `SessionOptions` of polyc's or of onnxruntime's.  Where providers are named, none of
+    them the processor's, a warning says so.  Raises as `polyc.onnx.load`."""
 
     def __init__(
         self,

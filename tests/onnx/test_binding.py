@@ -59,7 +59,7 @@ def test_what_is_no_memory_of_the_processor_is_refused(arguments):
 
 def test_an_input_that_is_not_bound_is_named():
     session = ort.load(residual())
-    with pytest.raises(PolycError, match="'x'.*missing"):
+    with pytest.raises(PolycError, match=r"'x'.*missing"):
         session.run_with_iobinding(session.io_binding())
 
 
