@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from polyc.frontends.onnx.passes import simplify
 from polyc.frontends.onnx.registry import find_implementation
 from polyc.frontends.onnx.trace import may_expand
 from polyc.jobs import Progress
+from polyc.onnx.binding import IOBinding
 from polyc.onnx.feed import check_feed, check_out, check_output_names
 from polyc.onnx.iterate import is_driven
 from polyc.onnx.profile import Profile, Watch, profile_runs
@@ -24,6 +26,19 @@ from polyc.onnx.samples import draw_feed
 from polyc.onnx.shapes import Dynamic, Shapes
 from polyc.onnx.weights import Weights
 from polyc.runtime import threads as runtime_threads
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMetadata:
+    """What a model file says of itself, by onnxruntime's names."""
+
+    producer_name: str
+    graph_name: str
+    domain: str
+    description: str
+    graph_description: str
+    version: int
+    custom_metadata_map: dict[str, str]
 
 
 class Session:
@@ -64,6 +79,24 @@ class Session:
         """The outputs, described as in `get_inputs`."""
         return list(self.original.outputs)
 
+    def get_overridable_initializers(self) -> list[Port]:
+        """The inputs that have a default, described as in `get_inputs`."""
+        return list(self._defaults.values())
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """Who made the model, and what it says of itself."""
+        model = self.original.model
+        entries = {p.key: p.value for p in model.metadata_props}
+        return ModelMetadata(
+            model.producer_name,
+            model.graph.name,
+            model.domain,
+            model.doc_string,
+            model.graph.doc_string,
+            model.model_version,
+            entries,
+        )
+
     @property
     def remarks(self) -> tuple[Remark, ...]:
         """What was decided so far: one remark lists all nodes that onnx's reference implementation computes, others tell what
@@ -92,6 +125,14 @@ class Session:
         wanted = check_out(self.original.outputs, out or {}, given)
         env = self.execute(given, Request(self._threads, out=wanted))
         return self._results(env, names, given, out or {})
+
+    def io_binding(self) -> IOBinding:
+        """Memory for inputs and outputs, to be bound to it by name and used by `run_with_iobinding`."""
+        return IOBinding(self)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: object = None) -> None:
+        """Run on what is bound; raises as `run`."""
+        iobinding.run()
 
     def profile(self, feed: Mapping[str, Any] | None = None, n_runs: int = 10) -> Profile:
         """Run the model `n_runs` times, after once for compiling it, and time every kernel.
