@@ -85,7 +85,7 @@ def emit_extremum(fn: Function, target: Target, op: str, new: Val, old: Val) -> 
 def _plain_extremum(fn: Function, target: Target, op: str, a: Val, b: Val) -> Val:
     """``a > b ? a : b`` (or <): `b` where either is NaN.
 
-    In vectors as the x86 intrinsic: LLVM would merge the select with the NaN test around it into mask arithmetic, which
+    On x86 as the intrinsic: LLVM would merge the select with the NaN test around it into mask arithmetic, which
     takes five instructions instead of three."""
     bits = 32 if a.type == "float" else 64
     width = min(a.lanes, target.vector_bits // bits)
@@ -98,6 +98,12 @@ def _plain_extremum(fn: Function, target: Target, op: str, a: Val, b: Val) -> Va
             name.format(op=op, t=suffix, sse="" if bits == 32 else "2"), full, [full, full, *(["i32"] if extra else [])]
         )
         return fn.map_registers(lambda v: fn.pure(f"call {full} {callee}({v[0]}, {v[1]}{extra})", a.type, width), width, a, b)
+    if a.lanes == 1 and target.triple.startswith("x86_64"):
+        full, suffix = f"<{128 // bits} x {a.type}>", "sse.{op}.ss" if bits == 32 else "sse2.{op}.sd"
+        callee = fn.module.declare(f"llvm.x86.{suffix.format(op=op)}", full, [full, full])
+        left, right = (fn.pure(f"insertelement {full} poison, {v}, i64 0", v.type, 128 // bits) for v in (a, b))
+        both = fn.pure(f"call {full} {callee}({left}, {right})", a.type, 128 // bits)
+        return fn.pure(f"extractelement {both}, i64 0", a.type)
     return fn.select(fn.compare("fcmp ogt" if op == "max" else "fcmp olt", a, b), a, b)
 
 
