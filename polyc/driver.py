@@ -166,7 +166,7 @@ def load_kernel(made: Any, constants: Sequence[Any] = (), bound: Mapping[str, An
     Raises UnsupportedError (``unsupported-foreign-target``) where the code is for another kind of processor."""
     from polyc.codegen.calls import PYTHON_FUNCTIONS, load_call
     from polyc.codegen.host import host_target
-    from polyc.codegen.jit import load_object
+    from polyc.codegen.loader import load_object
     from polyc.runtime import fastcalls, threads
     from polyc.runtime.kernel import Kernel
 

@@ -170,6 +170,7 @@ class Request:
         )
 
     def key(self) -> Key:
+        _recall_host()
         target = driver.select_target(self.options)
         return _kernel_key(
             self.program, self.sizes, self.strides, self.aliases, self.options, target, self.constants, self.typical
@@ -402,6 +403,34 @@ def _read_entry(store: Store, key: Key, read: Callable[[Entry], Read], entry: En
         return None
     logger.debug("cache: hit: %s of %s", key.kind, key.name)
     return value
+
+
+_host_is_known: list[bool] = []
+
+
+def _recall_host() -> None:
+    """Ask the cache, once, what LLVM says of this machine: to hear it from LLVM, LLVM has to be loaded."""
+    if _host_is_known:
+        return
+    _host_is_known.append(True)
+    from polyc.cache import Entry, Key, versions
+    from polyc.codegen import host
+
+    store, machine = _open_store(), host.describe_machine()
+    if store is None or machine is None:
+        return
+
+    def read(entry: Entry) -> host.Facts:
+        triple, features, version = entry.header["value"]
+        if not all(isinstance(t, str) for t in (triple, version, *features)) or not features:
+            raise ValueError("no facts about a machine")
+        return host.Facts(triple, tuple(features), version)
+
+    def write(found: host.Facts) -> Entry:
+        return Entry({"value": [found.triple, list(found.features), found.version]})
+
+    key = Key("host", "this machine", machine, (("versions", f"{own_versions()}, {versions('llvmlite')}"),))
+    host.adopt_facts(_recall(store, key, read, host.facts, write))
 
 
 def own_versions() -> str:

@@ -56,7 +56,7 @@ def eval_expr(state: State, ctx: Context, expr: Expr) -> Val:
         case Call(op, args):
             if _is_index_arithmetic(expr):
                 return _eval_linear(state, ctx, as_linear(expr, ctx.env, ctx.lane))
-            if op in _ORDER and all(_is_index_arithmetic(a) for a in args):
+            if op in _ORDER and all(_is_index_bound(a) for a in args):
                 return _eval_order(state, ctx, op, args[0], args[1])
             dtype = type_of(args[0], state.types)
             return emit_operator(state.fn, state.target, op, [eval_expr(state, ctx, a) for a in args], dtype)
@@ -74,6 +74,13 @@ def _is_index_arithmetic(expr: Expr) -> bool:
             return op in _AFFINE and all(_is_index_arithmetic(a) for a in args)
         case _:
             return False
+
+
+def _is_index_bound(expr: Expr) -> bool:
+    """Index arithmetic, or the least or greatest of such, as ends of loops are."""
+    return _is_index_arithmetic(expr) or (
+        isinstance(expr, Call) and expr.op in ("min", "max") and all(_is_index_bound(a) for a in expr.args)
+    )
 
 
 def _eval_linear(state: State, ctx: Context, linear: Linear) -> Val:

@@ -24,8 +24,10 @@ from polyc.frontends.onnx.lowering import Lowered, lower_graph, value_of
 from polyc.frontends.onnx.reference import prepare_node, run_node
 from polyc.frontends.onnx.sizes import estimate_elements
 from polyc.jobs import Progress
+from polyc.onnx.blocks import Blocks
 from polyc.onnx.iterate import is_driven, run_control
 from polyc.onnx.plan import Plan, Step, compile_clusters, make_clusters, make_plan
+from polyc.onnx.shapes import Shapes
 from polyc.onnx.weights import Weights
 from polyc.runtime import memory
 
@@ -51,6 +53,8 @@ class Setting:
     weights: Weights
     strict: bool = False
     progress: Progress | None = None
+    shapes: Shapes = field(default_factory=Shapes)
+    blocks: Blocks = field(default_factory=Blocks)
     fallbacks: dict[str, str] = field(default_factory=dict)
     """Nodes that the reference implementation computes, and why."""
 
@@ -177,7 +181,16 @@ class Runner:
                     raise SemanticError(Diagnostic("semantic-onnx-shape", message, node_span(fragment.node), help))
         setting = self.setting
         try:
-            plan = make_plan(lowered, values, live, setting.weights, setting.options, progress=setting.progress)
+            plan = make_plan(
+                lowered,
+                values,
+                live,
+                setting.weights,
+                setting.options,
+                progress=setting.progress,
+                shapes=setting.shapes,
+                blocks=setting.blocks,
+            )
         except (InternalError, UnsupportedError, CompileBudgetError) as error:
             if debugging() or setting.strict or not self._refuse(lowered, live, error):
                 raise
@@ -189,7 +202,7 @@ class Runner:
         before = len(self._refused)
         for cluster in make_clusters(lowered, live):
             try:
-                compile_clusters([cluster], self.setting.options, 0, None)
+                compile_clusters([cluster], self.setting.options, 0, None, Shapes(False))
             except PolycError as problem:
                 reason = f"{problem.code}: {problem.diagnostics[0].message}" if problem.diagnostics else problem.code
                 self._refused |= dict.fromkeys(cluster.labels, reason)

@@ -263,7 +263,11 @@ def _estimate(
     else:
         inner = next((i for i in reversed(order) if view.moves(i)), None)
         stride = abs(view.strides[inner]) * view.itemsize if inner is not None else 0
-        loads = costs.stream(width if shared else n_rows * width, panel, target, stride if stride > width else 0)
+        if stride > width:  # whole lines, and one more: arrays of others start anywhere in a line
+            touched = (ceil(width / target.cache_line) + 1) * target.cache_line
+            loads = costs.stream(touched if shared else n_rows * touched, panel / width * touched, target, stride, touched)
+        else:
+            loads = costs.stream(width if shared else n_rows * width, panel, target)
     # The row operand: all of it passes by for every panel.
     broadcasts = _row_stream(c, other, rows if shared else {}, order, packs_rows, target)
     waits = {"arithmetic": step, "caches": loads.cycles + broadcasts.cycles}

@@ -228,5 +228,5 @@ def _grow(
 
 def _bounds(values: Iterator[int]) -> list[int]:
     """Powers of two, and the numbers halfway between them, among the values."""
-    found = {v for value in values for p in (1 << (value.bit_length() - 1),) for v in (p, p + p // 2) if v > 1}
+    found = {v for value in values if value > 0 for p in (1 << (value.bit_length() - 1),) for v in (p, p + p // 2) if v > 1}
     return sorted(found)
