@@ -15,6 +15,7 @@ from polyc.codegen import vectors
 from polyc.codegen.accumulators import Frame, emit_update, finish_frame
 from polyc.codegen.blocks import load_blocks
 from polyc.codegen.builder import Function, Val, int_val
+from polyc.codegen.checks import emit_checked, leading_checks
 from polyc.codegen.context import Context, Predicate, State
 from polyc.codegen.expressions import (
     as_scalar,
@@ -171,6 +172,9 @@ def emit_loop(state: State, ctx: Context, loop: Loop) -> None:
     elif (found := find_scan(state, ctx, loop)) is not None:
         in_order = lambda start, stop: _emit_serial(state, ctx, loop, start, stop)  # noqa: E731
         run = lambda: emit_scan(state, ctx, loop, found, lower, upper, in_order)  # noqa: E731
+    elif checks := leading_checks(state, ctx, loop):
+        part = lambda some, start, stop, unroll: _emit_serial(state, ctx, some, start, stop, unroll)  # noqa: E731
+        run = lambda: emit_checked(state, ctx, loop, checks, lower, upper, part)  # noqa: E731
     else:
         run = lambda: _emit_serial(state, ctx, loop, lower, upper)  # noqa: E731
     is_run = state.fn.compare("icmp slt", lower, upper)
@@ -208,9 +212,9 @@ def _with_frame(state: State, ctx: Context, loop: Loop, run: Callable[[], None])
         finish_frame(state, frame)
 
 
-def _emit_serial(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val) -> None:
+def _emit_serial(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, unroll: int = 1) -> None:
     state.invalidate_all()
-    unroll = _count_unrolled(loop, state.target) if state.held else 1
+    unroll = _count_unrolled(loop, state.target) if state.held else unroll
     if unroll > 1 and lower.is_const and upper.is_const and unroll == int(upper.ref) - int(lower.ref) and _has_test_of(loop):
         # The copies are written here instead of by LLVM: a mask that is known to be full is no mask.
         for i in range(int(lower.ref), int(upper.ref)):

@@ -139,6 +139,8 @@ def _table() -> dict[str, Operator]:
     for name in "atan2 copysign fdim fmod hypot rhypot nextafter remainder".split():
         table[name] = Operator(2, "float")
     table["fma"] = Operator(3, "float")
+    # int32 words of four bytes: the sum of the products of the first's, unsigned, with the second's, signed
+    table["dot4u8s8"] = Operator(2, "same")
     # Complex numbers have these, add, sub, mul, truediv, neg, exp, eq and ne.
     table["conj"] = Operator(1, "same")
     table["real"] = table["imag"] = Operator(1, "part")
