@@ -343,6 +343,7 @@ def _rewrite_program(
     from polyc.scheduler.monoids import lower_monoids
     from polyc.scheduler.overlap import overlap_tiles
     from polyc.scheduler.positions import block_positions
+    from polyc.scheduler.private_tables import split_tables
     from polyc.scheduler.rewriting import rewrite_algebra
     from polyc.scheduler.split import split_reductions
     from polyc.scheduler.unit_indices import drop_unit_indices
@@ -373,6 +374,8 @@ def _rewrite_program(
     program, ranges, found = hoist_conversions(program, ranges)
     remarks += found
     if options.reassociate and options.parallel:
+        program, ranges, found = split_tables(program, ranges, target)
+        remarks += found
         program, ranges, found = split_reductions(program, ranges)
         remarks += found
     if options.tile:
