@@ -296,7 +296,8 @@ def _build_guards(
         assert isinstance(read, Read)
         tensor, d = tensors[read.tensor], g.dimension
         condition = None if g.condition is None else clamp(zero_based(g.condition))
-        message = f"subscript {{value}} of dimension {d} of {tensor.base} is outside 0 <= subscript < {{bound}}"
+        base, shown = g.shown or (tensor.base, d)
+        message = f"subscript {{value}} of dimension {shown} of {base} is outside 0 <= subscript < {{bound}}"
         span = g.read.subscripts[d].span or g.read.span
         guards.append(ScopGuard(clamp(read.subscripts[d]), tensor.shape[d], condition, message, span))
     return tuple(guards), clamp
