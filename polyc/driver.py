@@ -345,6 +345,7 @@ def _rewrite_program(
     from polyc.scheduler.positions import block_positions
     from polyc.scheduler.private_tables import split_tables
     from polyc.scheduler.rewriting import rewrite_algebra
+    from polyc.scheduler.single_values import assign_single_values
     from polyc.scheduler.split import split_reductions
     from polyc.scheduler.unit_indices import drop_unit_indices
 
@@ -357,6 +358,7 @@ def _rewrite_program(
     if options.reassociate:
         program, ranges, found = block_positions(program, ranges)
         remarks += found
+    program = assign_single_values(program, ranges)
     if options.inline:
         program, ranges, found = inline_producers(program, ranges)
         remarks += found
