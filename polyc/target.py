@@ -40,6 +40,12 @@ class Target:
     cache_line: int = 64
 
     @property
+    def has_byte_products(self) -> bool:
+        """Whether one instruction adds four products of bytes to each 32-bit lane (VNNI)."""
+        wanted = "+avx512vnni" if self.vector_bits == 512 else "+avxvnni"
+        return self.architecture == "x86_64" and wanted in self.features.split(",")
+
+    @property
     def architecture(self) -> str:
         """The kind of processor, by LLVM's name: ``x86_64``, ``aarch64``."""
         name = self.triple.partition("-")[0]

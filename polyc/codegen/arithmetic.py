@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from polyc.codegen.builder import Function, Val, float_val, int_val, llvm_type, zero_val
+from polyc.codegen.byte_products import add_byte_products
 from polyc.codegen.choices import define_choice, is_defined
 from polyc.codegen.halves import narrow_half, widen_half
 from polyc.codegen.math import emit_function, emit_int_power
@@ -29,6 +30,8 @@ def emit_operator(fn: Function, target: Target, op: str, args: list[Val], dtype:
     if dtype.kind == "b":
         # On booleans NumPy's + and maximum are "or", * and minimum are "and".
         return fn.binary({"add": "or", "max": "or", "mul": "and", "min": "and", "sub": "xor"}[op], args[0], args[1])
+    if op == "dot4u8s8":
+        return add_byte_products(fn, target, args[0], args[1])
     return _int_operator(fn, target, op, args, dtype.kind == "i")
 
 

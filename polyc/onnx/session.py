@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from polyc.config import Options, default_options
-from polyc.diagnostics import Remark, UnsupportedError
+from polyc.diagnostics import ArgumentError, Diagnostic, Remark, UnsupportedError
 from polyc.frontends.onnx.control import node_graphs
 from polyc.frontends.onnx.graph import Graph, Node, Port
 from polyc.frontends.onnx.model import read_model
@@ -70,6 +70,9 @@ class Session:
         self.runner = Runner(simplify(graph), self._setting, self._defaults)
         if strict:
             _require_functions(self.runner.graph)
+            problems = self.runner.foresee(self._inputs)
+            if problems:
+                raise UnsupportedError(*problems)
 
     def get_inputs(self) -> list[Port]:
         """The inputs that have no default: `name`, `shape` (a number, a name or None for each dimension) and `type`."""
@@ -123,8 +126,13 @@ class Session:
         names = check_output_names(self.original.outputs, output_names)
         given = check_feed(self._inputs, self._defaults, feed)
         wanted = check_out(self.original.outputs, out or {}, given)
-        env = self.execute(given, Request(self._threads, out=wanted))
-        return self._results(env, names, given, out or {})
+        try:
+            env = self.execute(given, Request(self._threads, out=wanted))
+            return self._results(env, names, given, out or {})
+        except MemoryError as error:
+            help = "give it inputs of smaller shapes, or more memory"
+            message = f"this run of the model needs more memory than there is ({error or 'the system gives no more'})"
+            raise ArgumentError(Diagnostic("argument-too-large", message, None, help)) from error
 
     def io_binding(self) -> IOBinding:
         """Memory for inputs and outputs, to be bound to it by name and used by `run_with_iobinding`."""
@@ -183,7 +191,8 @@ def load(
 ) -> Session:
     """A session of a model: a path, the bytes of a file, or a ``ModelProto``.
 
-    `strict`: an operator that polyc does not compile is an error, instead of being left to onnx's reference implementation.
+    `strict`: an operator that polyc does not compile is an error that lists all such nodes, when the model is loaded as far as
+    its declared shapes tell, instead of being left to onnx's reference implementation.
     `threads`: at most so many in each run (None: as `polyc.set_num_threads` says).  `progress` is told how many of how many
     kernels are done while a model is compiled, at its first run.  `dynamic`: what inputs of new shapes do.  "auto": the first
     two shapes of a part of the model get code of their own, then what varies between them becomes symbolic; True: from the
