@@ -43,6 +43,9 @@ Narrower ones read less than a prefetcher wants of each row (sums down 1024 colu
 COLUMN_TILES = 4
 """Tiles of columns for threads to share, before they are that wide."""
 
+MAX_COLUMN_VECTORS = 8
+"""Short vectors of one step that are better than longer ones with a mask."""
+
 ALONG_TILE, ACROSS_TILE = 128, 32
 """Sides of the tile for groups whose accesses want different indices innermost: along the vector, and across it."""
 
@@ -67,6 +70,8 @@ class Planner:
     def __init__(self, scop: Scop, target: Target, options: Options, tiles: Mapping[str, RegisterTile]) -> None:
         self.scop, self.target, self.options, self.tiles = scop, target, options, tiles
         self.remarks: list[Remark] = []
+        self.columns: dict[int, int] = {}
+        """Members (their ids) over few columns that walk along a sequential loop, and how many."""
 
     # -- names ---------------------------------------------------------------------------------------------------
     def _statement(self, name: str) -> ScopStatement:
@@ -221,7 +226,10 @@ class Planner:
         while size > 2 * lanes and trips < COLUMN_TILES * size:
             size //= 2
         s, index = indices[-1]
-        return (s, RegisterTile(index, lanes, {index: size})) if index is not None and lanes > 1 and trips > size else None
+        if trips <= size:
+            # A few columns are one tile: each by itself would pass over as many cache lines as all of them.
+            self.columns[id(member)] = size = trips
+        return (s, RegisterTile(index, lanes, {index: size})) if index is not None and lanes > 1 and size > 1 else None
 
     def _group_tile(self, statements: list[ScopStatement], reductions: list[ScopStatement]) -> RegisterTile:
         lanes = self._lanes(statements)
@@ -284,6 +292,8 @@ class Planner:
             is_vector = vector is not None and member is candidates[vector][0]
             if is_vector:
                 mark = Mark("vector", lanes, self._interleave(real, member, points))
+                if size and self.columns.get(id(member)) == size:
+                    mark = _mark_columns(size, lanes)
                 if not points and self._is_streaming(names, member):
                     mark = Mark("vector", lanes // 2, 2 * mark.interleave)
             elif vector is None and not size and member is order[-1][0] and len(names) == len(real) == 1:
@@ -488,6 +498,14 @@ class Planner:
             return None
         block, outside = found
         return {indices[i]: size for i, size in block.items() if size > 1}, [indices[i] for i in outside if i in indices]
+
+
+def _mark_columns(count: int, lanes: int) -> Mark:
+    """Whole vectors over a few columns: what one step stores the next one loads, which is slow through masks."""
+    whole = min(lanes, count & -count)
+    if count > MAX_COLUMN_VECTORS * whole:
+        return Mark("vector", lanes)
+    return Mark("vector", whole) if whole > 1 else Mark("unroll")
 
 
 def _walks_in_order(node: Node) -> bool:
