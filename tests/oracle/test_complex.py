@@ -271,7 +271,9 @@ def test_powers_of_complex_numbers(dtype: str) -> None:
     z, w = draw(200, dtype=dtype), draw(200, dtype=dtype, seed=3)
     z[0], w[1], z[2] = 0, 0, -1
     w[0] = 2
-    text = f"def f({dtype}(N) z, {dtype}(N) w) -> (y, p, q) {{ y(i) = pow(z(i), w(i))  p(i) = pow(z(i), 3.0)  q(i) = pow(z(i), 0.5) }}"
+    text = f"""def f({dtype}(N) z, {dtype}(N) w) -> (y, p, q) {{
+      y(i) = pow(z(i), w(i))  p(i) = pow(z(i), 3.0)  q(i) = pow(z(i), 0.5)
+    }}"""
     found = polyc.compile(text)(z, w)
     for got, expected in zip(found, (z**w, z**3, z**0.5), strict=True):
         assert np.allclose(got, expected, rtol=100 * np.finfo(dtype).eps, atol=1e-30)
@@ -279,7 +281,10 @@ def test_powers_of_complex_numbers(dtype: str) -> None:
 
 def test_functions_of_complex_numbers_in_python() -> None:
     operator = polyc.op(
-        "def f(z: 'c128[N]'):\n    a[i] = np.sqrt(z[i]) + z[i] ** 0.5\n    b[i] = np.log(z[i]) * np.cos(z[i]) ** 2\n    return a, b"
+        "def f(z: 'c128[N]'):\n"
+        "    a[i] = np.sqrt(z[i]) + z[i] ** 0.5\n"
+        "    b[i] = np.log(z[i]) * np.cos(z[i]) ** 2\n"
+        "    return a, b"
     )
     z = draw(50, dtype="complex128")
     a, b = operator(z)
