@@ -424,6 +424,7 @@ def _climb_down(
     constants: frozenset[str],
 ) -> Lowered:
     from polyc.codegen.alignment import align_rows
+    from polyc.codegen.lookahead import prefetch_windows
     from polyc.codegen.loops import build_loop_nest
     from polyc.codegen.prefetch import prefetch_rows
     from polyc.codegen.size import check_code_size
@@ -455,7 +456,8 @@ def _climb_down(
             if violation is None:
                 storage, found = fold_steps(final, needed, schedule, refined.plan, storage)
                 nest = build_loop_nest(final, schedule, storage, full_signature, aliases, groups, target)
-                nest = stream_results(align_rows(prefetch_rows(nest, target), target), target)
+                nest = prefetch_windows(prefetch_rows(nest, target), target)
+                nest = stream_results(align_rows(nest, target), target)
                 check_code_size(nest)
                 label = name if rung is options else f"{name}, simplified"
                 remarks = [*remarks, Remark("passed", "schedule", f"{label}: proved by value and by storage")]
