@@ -1,12 +1,14 @@
 """The driver's slow functions, behind the disk cache: what an earlier process worked out is read instead.
 
 Kinds of entries: ``source`` (the programs of a ``.tc`` text), ``shapes`` (of a program's results at given sizes), ``extents``
-(the same over symbols) and ``kernel`` (object code, and what a `Kernel` needs to run it).  An entry depends on nothing but its
-key (`polyc.cache.keys`), so a hit gives what the driver would give.  Whatever is wrong with an entry, the driver does the work.
+(the same over symbols), ``kernel`` (object code, and what a `Kernel` needs to run it), ``host`` (what LLVM says of this
+machine) and ``sequence`` (object code that runs kernels one after the other).  An entry depends on nothing but its key
+(`polyc.cache.keys`), so a hit gives what the driver would give.  Whatever is wrong with an entry, the driver does the work.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import warnings
@@ -403,6 +405,26 @@ def _read_entry(store: Store, key: Key, read: Callable[[Entry], Read], entry: En
         return None
     logger.debug("cache: hit: %s of %s", key.kind, key.name)
     return value
+
+
+@functools.cache
+def load_sequence() -> Any:
+    """`codegen.sequence`, ready to be called: its address, and what keeps that valid."""
+    from polyc.codegen.host import host_target
+    from polyc.codegen.loader import load_object
+    from polyc.codegen.sequence import NAME, make_sequence
+
+    _recall_host()
+    target, store = host_target(), _open_store()
+    with driver.compile_lock:
+        if store is None:
+            return load_object(make_sequence(target), NAME)
+        from polyc.cache import Entry, Key, digest_text, versions
+
+        parts = (("versions", f"{own_versions()}, {versions('llvmlite')}"),)
+        key = Key("sequence", target.name, digest_text(repr(target)), parts)
+        code = _recall(store, key, lambda e: e.payload, lambda: make_sequence(target), lambda code: Entry({}, code))
+        return load_object(code, NAME)
 
 
 _host_is_known: list[bool] = []

@@ -368,6 +368,7 @@ def store_element(
         if streamed and mask is None:
             vectors.store_streamed(fn, dtype, pointer, value)
         else:
+            pointer = vectors.pointer_or_spare(fn, guard[0], pointer) if state.target.has_masks else pointer
             vectors.store_contiguous(fn, dtype, pointer, value, mask)
     elif split is not None and step is not None and shuffles.is_small_stride(state.target, dtype, step, True):
         pointer = element_pointer(state, ctx, buffer, split[0])

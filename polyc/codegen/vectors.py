@@ -37,6 +37,12 @@ def pointer_or_zeros(fn: Function, condition: Val, pointer: Val) -> Val:
     return fn.select(condition, pointer, Val('@".zeros"', "ptr"))
 
 
+def pointer_or_spare(fn: Function, condition: Val | None, pointer: Val) -> Val:
+    """`pointer`, or where `condition` fails memory of its own for a store that is masked off: at a page that is not there it
+    would take a hundred times as long."""
+    return pointer if condition is None else fn.select(condition, pointer, fn.spare())
+
+
 def load_scalar(fn: Function, dtype: DType, pointer: Val, condition: Val | None, epoch: str, other: Val | None = None) -> Val:
     """One element; where `condition` fails, `other` (or 0) and no access outside: a block of zeros is read instead."""
     type = memory_type(dtype)

@@ -337,6 +337,13 @@ def simplify_int(expr: Expr) -> Expr:
     return rewrite(expr, rule)
 
 
+def operands_of(expr: Expr, op: str) -> list[Expr]:
+    """The operands of nested calls of `op`; of anything else itself."""
+    if isinstance(expr, Call) and expr.op == op:
+        return [operand for arg in expr.args for operand in operands_of(arg, op)]
+    return [expr]
+
+
 def identity_of(op: str, dtype: DType) -> Const:
     """The identity of the monoid `op` (add, mul, max, min, and, or) on `dtype`."""
     if op == "add":

@@ -216,12 +216,14 @@ class Program:
     defined_sizes: tuple[tuple[str, Expr], ...] = ()
     """Symbols for non-affine sizes (``N*N``), each with the host expression over `sizes` that gives its value."""
     source: Source | None = field(default=None, compare=False, repr=False)
+    _by_name: dict[str, Tensor] = field(init=False, compare=False, repr=False, default_factory=dict)
+    """Filled at the first question, as programs of hundreds of statements ask for every tensor many times."""
 
     def tensor(self, name: str) -> Tensor:
-        for t in self.tensors:
-            if t.name == name:
-                return t
-        raise KeyError(name)
+        """The tensor version of this name.  Raises KeyError."""
+        if not self._by_name:
+            self._by_name.update((t.name, t) for t in reversed(self.tensors))
+        return self._by_name[name]
 
     @property
     def types(self) -> dict[str, DType]:

@@ -7,6 +7,7 @@ checked between kernels.
 from __future__ import annotations
 
 import ctypes
+import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,8 +15,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from polyc import jobs
+from polyc import jobs, recall
 from polyc.api.dynamic import known_strides
+from polyc.codegen.sequence import FAILED, WORDS
 from polyc.config import Options
 from polyc.diagnostics import BoundsError, PolycError
 from polyc.frontends.onnx.builder import Value
@@ -33,7 +35,8 @@ from polyc.runtime.arrays import contiguous_strides, data_address, result_type
 from polyc.runtime.kernel import Kernel
 from polyc.runtime.plan import Plan as CallPlan
 
-_ERROR = ctypes.c_int64 * 3
+_ERROR = ctypes.c_int64 * (FAILED + 1)
+_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
 EMPTY: Mapping[str, np.ndarray] = {}
 
 
@@ -59,13 +62,47 @@ class Step:
         return self.call.addresses(*(data_address(o) if isinstance(o, np.ndarray) else 0 for o in self.operands))
 
 
-@dataclass(slots=True, eq=False)
 class _Frame:
-    """What one run at a time writes to: the addresses of all steps, those in the arena counted from `base`."""
+    """What one run at a time writes to: the addresses of all steps, and the steps as `codegen.sequence` reads them."""
 
-    addresses: list[Any]
-    base: int
-    error: Any = field(default_factory=_ERROR)
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.steps = steps
+        self.addresses = [s.addresses() for s in steps]
+        self.base = -1
+        """Where the arena begins; addresses in it are counted from there."""
+        self.team = -1
+        self.workspace = -1
+        self.workspace_size = 0
+        self.error = _ERROR()
+        self.open = [(a, slot, name) for s, a in zip(steps, self.addresses, strict=True) for slot, name in s.open_slots]
+        self.words = (ctypes.c_int64 * (WORDS * len(steps)))()
+        self.count = (ctypes.c_int64 * 1)(len(steps))
+        for k, (step, addresses) in enumerate(zip(steps, self.addresses, strict=True)):
+            entry = ctypes.cast(step.call.entry, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+            self.words[WORDS * k : WORDS * k + 3] = [entry, ctypes.addressof(addresses), step.call.block_address]
+
+    def place_arena(self, base: int) -> None:
+        """Intermediates at `base`."""
+        if self.base != base:
+            for step, addresses in zip(self.steps, self.addresses, strict=True):
+                for slot, offset in step.arena_slots:
+                    addresses[slot] = base + offset
+            self.base = base
+
+    def place_workspace(self, n_threads: int) -> None:
+        """A workspace for the calling thread's run, large enough for any step."""
+        if self.team != n_threads:
+            self.workspace_size = 0
+            for k, step in enumerate(self.steps):
+                team = n_threads if step.call.is_parallel else 1
+                self.workspace_size = max(self.workspace_size, step.call.workspace(step.call.block_address, team))
+                self.words[WORDS * k + 4] = team
+            self.team = n_threads
+        workspace = memory.workspace_address(self.workspace_size) if self.workspace_size else 0
+        if self.workspace != workspace:
+            for k in range(len(self.steps)):
+                self.words[WORDS * k + 3] = workspace
+            self.workspace = workspace
 
 
 @dataclass(slots=True, eq=False)
@@ -109,9 +146,13 @@ class Plan:
         team_size = threads.team_size()
         n_threads = team_size if n_threads is None else min(team_size, n_threads)
         with self.blocks.lend(self.arena.size) as block:
-            frame = self._frame(0 if block is None else block.address)
+            frame = self._frame()
             try:
-                self._run_steps(frame, place, profile, n_threads)
+                frame.place_arena(0 if block is None else block.address)
+                frame.place_workspace(n_threads)
+                for addresses, slot, name in frame.open:
+                    addresses[slot] = place[name]
+                self._run_steps(frame, profile)
             finally:
                 self._idle.append(frame)
         results = {}
@@ -128,39 +169,37 @@ class Plan:
                 results[name] = given[base].reshape(value.shape).copy()
         return results
 
-    def _frame(self, base: int) -> _Frame:
-        """Addresses for one run, its intermediates at `base`."""
+    def _frame(self) -> _Frame:
         try:
-            frame = self._idle.pop()
+            return self._idle.pop()
         except IndexError:
-            frame = _Frame([s.addresses() for s in self.steps], -1)
-        if frame.base != base:
-            for step, addresses in zip(self.steps, frame.addresses, strict=True):
-                for slot, offset in step.arena_slots:
-                    addresses[slot] = base + offset
-            frame.base = base
-        return frame
+            return _Frame(self.steps)
 
-    def _run_steps(
-        self, frame: _Frame, place: Mapping[str, int], profile: Callable[[Step], Any] | None, n_threads: int
-    ) -> None:
-        error = frame.error
-        for step, addresses in zip(self.steps, frame.addresses, strict=True):
-            call = step.call
-            for slot, name in step.open_slots:
-                addresses[slot] = place[name]
-            team = n_threads if call.is_parallel else 1
-            size = call.workspace_sizes.get(team)
-            if size is None:
-                size = call.workspace_sizes[team] = call.workspace(call.block_address, team)
-            workspace = memory.workspace_address(size) if size else 0
-            if profile is None:
-                status = call.entry(addresses, call.block_address, workspace, error, team)
-            else:
-                with profile(step):
-                    status = call.entry(addresses, call.block_address, workspace, error, team)
+    def _run_steps(self, frame: _Frame, profile: Callable[[Step], Any] | None) -> None:
+        error, size = frame.error, ctypes.sizeof(ctypes.c_int64) * WORDS
+        if profile is None:
+            status = _sequence()(frame.words, frame.count, None, error, 1)
             if status:
-                raise_bounds_error(step, status, error[1], error[2])
+                raise_bounds_error(self.steps[error[FAILED]], status, error[1], error[2])
+            return
+        frame.count[0], first = 1, ctypes.addressof(frame.words)
+        try:
+            for k, step in enumerate(self.steps):
+                with profile(step):
+                    status = _sequence()(first + k * size, frame.count, None, error, 1)
+                if status:
+                    raise_bounds_error(step, status, error[1], error[2])
+        finally:
+            frame.count[0] = len(self.steps)
+
+
+@functools.cache
+def _sequence() -> Callable[..., int]:
+    """The compiled function that runs steps one after the other."""
+    loaded = recall.load_sequence()
+    function = _ENTRY(loaded.entry_address)
+    function.keepalive = loaded  # type: ignore[attr-defined]
+    return function
 
 
 def raise_bounds_error(step: Step, status: int, index: int, bound: int) -> NoReturn:

@@ -125,12 +125,13 @@ class Scop:
     context: islpy.Set  # [sizes] -> { : }
     statements: tuple[ScopStatement, ...]
     tensors: dict[str, ScopTensor]
+    _by_name: dict[str, ScopStatement] = field(init=False, repr=False, default_factory=dict)
 
     def statement(self, name: str) -> ScopStatement:
-        for s in self.statements:
-            if s.name == name:
-                return s
-        raise KeyError(name)
+        """The statement of this name.  Raises KeyError."""
+        if not self._by_name:
+            self._by_name.update((s.name, s) for s in reversed(self.statements))
+        return self._by_name[name]
 
 
 def extract_scop(program: Program, ranges: Ranges) -> Scop:

@@ -185,12 +185,12 @@ def test_known_strides_end_at_the_last_symbolic_extent():
 def test_typical_sizes_are_the_same_for_similar_ones():
     assert typical_sizes({"A": 320}, "A") == typical_sizes({"A": 383}, "A") != typical_sizes({"A": 384}, "A")
     found = typical_sizes({"A": 3, "B": 17, "C": 28, "D": 1000, "E": 0, "F": 333}, "ABCEF")
-    assert found == {"A": 3, "B": 16, "C": 28, "E": 0, "F": 351}
+    assert found == {"A": 3, "B": 17, "C": 28, "E": 0, "F": 351}  # small ones are what they are: 30 is no 28
 
 
 def test_estimates_of_symbolic_extents_come_from_the_first_sizes():
     conv = polyc.compile("def c(float(H,W) X, float(R,S) F) -> (Y) { Y(h,w) +=! X(h+r, w+s) * F(r,s) }", dynamic=True)
     (statement, *_) = conv.lower(draw(30, 61), draw(3, 5)).scop.statements
-    assert statement.trips == {"h": 28 - 3 + 1, "w": 56 - 5 + 1, "r": 3, "s": 5}
+    assert statement.trips == {"h": 30 - 3 + 1, "w": 61 - 5 + 1, "r": 3, "s": 5}
     (statement, *_) = polyc.compile(MM).lower().scop.statements
     assert statement.trips == {}

@@ -359,6 +359,31 @@ def test_more_dimensions_than_arrays_have():
     assert caught.value.code == "semantic-onnx-shape"
 
 
+def test_an_index_out_of_range_names_its_node_and_later_runs_are_right():
+    """The second of three kernels fails: nothing after it runs, and the message is about it."""
+    rng = np.random.default_rng(3)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"], name="first"),
+        helper.make_node("Gather", ["p", "i"], ["g"], name="picks"),
+        helper.make_node("MatMul", ["g", "w"], ["y"], name="last"),
+    ]
+    w = rng.standard_normal((8, 8)).astype(np.float32)
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, (5, 8)),
+        helper.make_tensor_value_info("i", TensorProto.INT64, (3,)),
+    ]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, (3, 8))]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, [numpy_helper.from_array(w, "w")])
+    session = polyc.onnx.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    x, i = rng.standard_normal((5, 8)).astype(np.float32), np.array([4, 0, -1])
+    np.testing.assert_allclose(session.run(None, {"x": x, "i": i})[0], (x @ w)[i] @ w, rtol=1e-4)
+    with pytest.raises(polyc.BoundsError, match="picks"):
+        session.run(None, {"x": x, "i": np.array([4, 5, 0])})
+    np.testing.assert_allclose(session.run(None, {"x": x, "i": i})[0], (x @ w)[i] @ w, rtol=1e-4)
+    session.profile({"x": x, "i": i})
+    np.testing.assert_allclose(session.run(None, {"x": x, "i": i})[0], (x @ w)[i] @ w, rtol=1e-4)
+
+
 def odd_resizes(shape):
     """Two that no function covers by their attributes, the second behind the first, and a good node behind both."""
     scales = numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "s")
