@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from mpmath import (
     asin,
     atan,
+    atanh,
     erfc,
     exp,
     expm1,
@@ -143,15 +144,9 @@ FITS = {
     "exp_fine": Fit(
         lambda r: expm1(_near(r)) / _near(r), lambda r: _near(r), -_HALF_LN2 / 32, _HALF_LN2 / 32 * mpf("1.0001"), (2, 5)
     ),
-    # of these two float32 is not used: powers of float32 are computed in float64
-    "pow_log2": Fit(
-        lambda f: log1p(_near(f)) / log(2) / _near(f),
-        lambda f: abs(_near(f) / log1p(_near(f))),
-        mpf("-0.25"),
-        mpf("0.5"),
-        (13, 13),
+    "pow_ratio": Fit(
+        lambda z: (atanh(sqrt(z)) / sqrt(z) - 1 - z / 3) / z**2, lambda z: z**2, mpf(2) ** -12, mpf("0.0401"), (3, 7)
     ),
-    "pow_exp2": Fit(lambda r: expm1(_near(r) * log(2)) / _near(r), lambda r: _near(r) / 2**r, mpf("-0.5"), mpf("0.5"), (6, 6)),
     "sin": Fit(*_odd(sin), _TINY, (pi / 2) ** 2 * mpf("1.0001"), (4, 9)),
     "sin_quarter": Fit(*_odd(sin), _TINY, (pi / 4) ** 2 * mpf("1.0001"), (3, 6)),
     "cos_quarter": Fit(

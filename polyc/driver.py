@@ -34,6 +34,7 @@ from polyc.ir.storage_types import widen_arithmetic
 from polyc.ir.text import format_loops, format_program
 from polyc.ir.types import DType
 from polyc.ir.verify import verify_program
+from polyc.ir.versions import Tree, format_choice, leaves, renumber
 from polyc.target import MODELS, Target, is_runnable, restrict
 
 STAGES = ("program", "scop", "sched", "loops", "ll", "s")
@@ -83,12 +84,18 @@ class Lowered:
     """By statement of the scop, the `Choice` of how its contraction is computed."""
     is_reproducible: bool = True
     """False where a rung of the ladder failed for a reason that may be gone tomorrow."""
+    size_classes: Any = None
+    """Where several versions are worth it, the `SizeClasses` of this one."""
+    others: tuple[Lowered, ...] = ()
+    """Versions for sizes of other magnitudes."""
+    choice: Tree = 0
+    """Which version a call takes: 0 is this one, 1 the first of `others`."""
 
     @cached_property
     def llvm_ir(self) -> str:
         from polyc.codegen.llvm import emit_llvm
 
-        return emit_llvm(self.nest, self.target)
+        return emit_llvm(self.nest, self.target, [other.nest for other in self.others], self.choice)
 
     @cached_property
     def _object(self) -> bytes:
@@ -159,7 +166,7 @@ def load_kernel(made: Any, constants: Sequence[Any] = (), bound: Mapping[str, An
     Raises UnsupportedError (``unsupported-foreign-target``) where the code is for another kind of processor."""
     from polyc.codegen.calls import PYTHON_FUNCTIONS, load_call
     from polyc.codegen.host import host_target
-    from polyc.codegen.jit import load_object
+    from polyc.codegen.loader import load_object
     from polyc.runtime import fastcalls, threads
     from polyc.runtime.kernel import Kernel
 
@@ -220,7 +227,50 @@ def lower(
     with compile_lock:
         options = options or default_options()
         fixed, guesses = dict(sizes or {}), dict(typical or {})
-        return _lower(program, fixed, strides, aliases, options, target, frozenset(constants), guesses)
+        lowered = _lower(program, fixed, strides, aliases, options, target, frozenset(constants), guesses)
+        if lowered.size_classes is None or len(lowered.size_classes.typical) == 1:
+            return lowered
+
+        def version(sizes: Mapping[str, int]) -> Lowered:
+            return _lower(program, fixed, strides, aliases, options, target, frozenset(constants), sizes, is_version=True)
+
+        return _add_versions(lowered, version)
+
+
+def _add_versions(lowered: Lowered, version: Callable[[Mapping[str, int]], Lowered]) -> Lowered:
+    """`lowered` with versions for sizes of other magnitudes, as far as they are called in the same way."""
+    numbers, others = {0: 0}, []
+    for n, sizes in enumerate(lowered.size_classes.typical[1:], 1):
+        numbers[n] = 0
+        try:
+            other = version(sizes)
+        except PolycError as error:
+            lowered.remarks += (
+                Remark("missed", "sizes", f"no version for {_list_sizes(sizes)}: {error.diagnostics[0].message}"),
+            )
+            continue
+        made = other.signature, other.nest.parameters, other.preparations, other.panels
+        if made != (lowered.signature, lowered.nest.parameters, lowered.preparations, lowered.panels):
+            lowered.remarks += (Remark("missed", "sizes", f"no version for {_list_sizes(sizes)}: it takes other constants"),)
+        elif other.nest != lowered.nest:
+            others.append(other)
+            numbers[n] = len(others)
+    choice = renumber(lowered.size_classes.tree, numbers)
+    used = sorted({0, *leaves(choice)})
+    lowered.others = tuple(others[n - 1] for n in used[1:])
+    lowered.choice = renumber(choice, {n: k for k, n in enumerate(used)})
+    if lowered.others:
+        described = ", ".join(_list_sizes(other.ranges.typical) for other in (lowered, *lowered.others))
+        message = f"{len(used)} versions, for sizes about {described}; {format_choice(lowered.choice)}"
+        lowered.remarks += (Remark("passed", "sizes", message),)
+        own, rest = lowered.alias_is_safe, [other.alias_is_safe for other in lowered.others]
+        lowered.alias_is_safe = lambda out, source: own(out, source) and all(safe(out, source) for safe in rest)
+        lowered.is_reproducible = all(each.is_reproducible for each in (lowered, *lowered.others))
+    return lowered
+
+
+def _list_sizes(sizes: Mapping[str, int]) -> str:
+    return "/".join(f"{n}={v}" for n, v in sizes.items())
 
 
 def _lower(
@@ -232,6 +282,7 @@ def _lower(
     target: Target | None,
     constants: frozenset[str],
     typical: Mapping[str, int],
+    is_version: bool = False,
 ) -> Lowered:
     from polyc.poly.infer import infer_ranges
     from polyc.poly.ranges import assume_sizes
@@ -239,11 +290,12 @@ def _lower(
     from polyc.scheduler.constants import split_constants
     from polyc.scheduler.dead_instances import drop_dead_instances
     from polyc.scheduler.preparation import collect_preparations
+    from polyc.scheduler.size_classes import find_size_classes
 
     verify_program(program)
     target = target or select_target(options)
     sized = define_sizes(specialize_sizes(program, {name: int_const(value) for name, value in sizes.items()}))
-    given = sized
+    given, given_strides = sized, strides
     sized = widen_arithmetic(split_complex(sized))
     if strides is not None:
         strides = _memory_strides(given, strides)
@@ -263,10 +315,21 @@ def _lower(
         scop = extract_scop(live, live_ranges)
         remarks += found
     signature = _make_signature(sized, given.types, ranges, scop, strides)
+    classes = None
+    if typical and not is_version and options.tile and options.vectorize:
+        classes = find_size_classes(scop, target, constants | set(made))
+        if classes is not None and classes.typical[0] != typical:
+            # Another one is best for most sizes.
+            lowered = _lower(
+                program, sizes, given_strides, aliases, options, target, constants, classes.typical[0], is_version=True
+            )
+            lowered.size_classes = classes
+            return lowered
     lowered = _climb_down(program, signature, scop, ranges, target, options, remarks, aliases, groups, constants | set(made))
     if constants:
         lowered.preparations = collect_preparations(lowered.signature, sized, prepared, lowered.scop.program, lowered.prepared)
     lowered.fixed_sizes = sizes
+    lowered.size_classes = classes
     return lowered
 
 
@@ -282,7 +345,9 @@ def _rewrite_program(
     from polyc.scheduler.monoids import lower_monoids
     from polyc.scheduler.overlap import overlap_tiles
     from polyc.scheduler.positions import block_positions
+    from polyc.scheduler.private_tables import split_tables
     from polyc.scheduler.rewriting import rewrite_algebra
+    from polyc.scheduler.single_values import assign_single_values
     from polyc.scheduler.split import split_reductions
     from polyc.scheduler.unit_indices import drop_unit_indices
 
@@ -295,6 +360,7 @@ def _rewrite_program(
     if options.reassociate:
         program, ranges, found = block_positions(program, ranges)
         remarks += found
+    program = assign_single_values(program, ranges)
     if options.inline:
         program, ranges, found = inline_producers(program, ranges)
         remarks += found
@@ -312,6 +378,8 @@ def _rewrite_program(
     program, ranges, found = hoist_conversions(program, ranges)
     remarks += found
     if options.reassociate and options.parallel:
+        program, ranges, found = split_tables(program, ranges, target)
+        remarks += found
         program, ranges, found = split_reductions(program, ranges)
         remarks += found
     if options.tile:
@@ -358,6 +426,7 @@ def _climb_down(
     constants: frozenset[str],
 ) -> Lowered:
     from polyc.codegen.alignment import align_rows
+    from polyc.codegen.lookahead import prefetch_windows
     from polyc.codegen.loops import build_loop_nest
     from polyc.codegen.prefetch import prefetch_rows
     from polyc.codegen.size import check_code_size
@@ -389,7 +458,8 @@ def _climb_down(
             if violation is None:
                 storage, found = fold_steps(final, needed, schedule, refined.plan, storage)
                 nest = build_loop_nest(final, schedule, storage, full_signature, aliases, groups, target)
-                nest = stream_results(align_rows(prefetch_rows(nest, target), target), target)
+                nest = prefetch_windows(prefetch_rows(nest, target), target)
+                nest = stream_results(align_rows(nest, target), target)
                 check_code_size(nest)
                 label = name if rung is options else f"{name}, simplified"
                 remarks = [*remarks, Remark("passed", "schedule", f"{label}: proved by value and by storage")]

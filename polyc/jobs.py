@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import IO, Any
 
@@ -39,9 +39,10 @@ class Job:
     strides: driver.Strides | None
     options: Options
     constants: Collection[str] = ()
+    typical: Mapping[str, int] = field(default_factory=dict)
 
     def request(self) -> recall.Request:
-        return recall.Request(self.program, self.sizes, self.strides, (), self.options, tuple(self.constants))
+        return recall.Request(self.program, self.sizes, self.strides, (), self.options, tuple(self.constants), self.typical)
 
 
 def compile_all(
@@ -77,7 +78,12 @@ def compile_all(
         if results[i] is None:
             job = jobs[i]
             results[i] = recall.compile_program(
-                job.program, sizes=job.sizes, strides=job.strides, options=job.options, constants=job.constants
+                job.program,
+                sizes=job.sizes,
+                strides=job.strides,
+                options=job.options,
+                constants=job.constants,
+                typical=job.typical,
             )
             done += 1
             if progress is not None:
@@ -171,6 +177,7 @@ def _plain_job(job: Job) -> dict[str, Any]:
         "strides": strides,
         "options": {f.name: getattr(job.options, f.name) for f in fields(Options)},
         "constants": sorted(job.constants),
+        "typical": dict(job.typical),
     }
 
 
@@ -179,7 +186,7 @@ def _restore_job(plain: Mapping[str, Any]) -> Job:
     strides = plain["strides"]
     if strides is not None:
         strides = tuple(None if s is None else tuple(s) for s in strides)
-    return Job(program, plain["sizes"], strides, Options(**plain["options"]), tuple(plain["constants"]))
+    return Job(program, plain["sizes"], strides, Options(**plain["options"]), tuple(plain["constants"]), plain["typical"])
 
 
 def work(incoming: IO[bytes], outgoing: IO[bytes]) -> None:

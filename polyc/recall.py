@@ -1,12 +1,14 @@
 """The driver's slow functions, behind the disk cache: what an earlier process worked out is read instead.
 
 Kinds of entries: ``source`` (the programs of a ``.tc`` text), ``shapes`` (of a program's results at given sizes), ``extents``
-(the same over symbols) and ``kernel`` (object code, and what a `Kernel` needs to run it).  An entry depends on nothing but its
-key (`polyc.cache.keys`), so a hit gives what the driver would give.  Whatever is wrong with an entry, the driver does the work.
+(the same over symbols), ``kernel`` (object code, and what a `Kernel` needs to run it), ``host`` (what LLVM says of this
+machine) and ``sequence`` (object code that runs kernels one after the other).  An entry depends on nothing but its key
+(`polyc.cache.keys`), so a hit gives what the driver would give.  Whatever is wrong with an entry, the driver does the work.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import warnings
@@ -170,6 +172,7 @@ class Request:
         )
 
     def key(self) -> Key:
+        _recall_host()
         target = driver.select_target(self.options)
         return _kernel_key(
             self.program, self.sizes, self.strides, self.aliases, self.options, target, self.constants, self.typical
@@ -402,6 +405,54 @@ def _read_entry(store: Store, key: Key, read: Callable[[Entry], Read], entry: En
         return None
     logger.debug("cache: hit: %s of %s", key.kind, key.name)
     return value
+
+
+@functools.cache
+def load_sequence() -> Any:
+    """`codegen.sequence`, ready to be called: its address, and what keeps that valid."""
+    from polyc.codegen.host import host_target
+    from polyc.codegen.loader import load_object
+    from polyc.codegen.sequence import NAME, make_sequence
+
+    _recall_host()
+    target, store = host_target(), _open_store()
+    with driver.compile_lock:
+        if store is None:
+            return load_object(make_sequence(target), NAME)
+        from polyc.cache import Entry, Key, digest_text, versions
+
+        parts = (("versions", f"{own_versions()}, {versions('llvmlite')}"),)
+        key = Key("sequence", target.name, digest_text(repr(target)), parts)
+        code = _recall(store, key, lambda e: e.payload, lambda: make_sequence(target), lambda code: Entry({}, code))
+        return load_object(code, NAME)
+
+
+_host_is_known: list[bool] = []
+
+
+def _recall_host() -> None:
+    """Ask the cache, once, what LLVM says of this machine: to hear it from LLVM, LLVM has to be loaded."""
+    if _host_is_known:
+        return
+    _host_is_known.append(True)
+    from polyc.cache import Entry, Key, versions
+    from polyc.codegen import host
+
+    store, machine = _open_store(), host.describe_machine()
+    if store is None or machine is None:
+        return
+
+    def read(entry: Entry) -> host.Facts:
+        triple, features, version = entry.header["value"]
+        if not all(isinstance(t, str) for t in (triple, version, *features)) or not features:
+            raise ValueError("no facts about a machine")
+        return host.Facts(triple, tuple(features), version)
+
+    def write(found: host.Facts) -> Entry:
+        return Entry({"value": [found.triple, list(found.features), found.version]})
+
+    key = Key("host", "this machine", machine, (("versions", f"{own_versions()}, {versions('llvmlite')}"),))
+    host.adopt_facts(_recall(store, key, read, host.facts, write))
 
 
 def own_versions() -> str:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 PART_OF_L3 = 2
-"""Part of the last-level cache from which on results are streamed."""
+"""Part of the last-level cache from which on results are streamed, whatever is read."""
+
+SMALLER_PART, ALMOST_L3 = 4, 0.875
+"""Part of the cache from which on results are streamed where they fill almost all of it together with what is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +40,33 @@ class Target:
     cache_line: int = 64
 
     @property
+    def has_byte_products(self) -> bool:
+        """Whether one instruction adds four products of bytes to each 32-bit lane (VNNI)."""
+        wanted = "+avx512vnni" if self.vector_bits == 512 else "+avxvnni"
+        return self.architecture == "x86_64" and wanted in self.features.split(",")
+
+    @property
     def architecture(self) -> str:
         """The kind of processor, by LLVM's name: ``x86_64``, ``aarch64``."""
         name = self.triple.partition("-")[0]
         return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
 
-    def is_streamed(self, size: int) -> bool:
-        """Whether a result of `size` bytes goes to memory directly: of one of half of the last-level cache, and of what is read
-        meanwhile, little is left in the cache when it is complete.  Only where that was measured to pay."""
-        return self.architecture == "x86_64" and size * PART_OF_L3 >= self.l3
+    @property
+    def streaming_sizes(self) -> tuple[int, int, int] | None:
+        """When a result goes to memory directly, because little of it is left in the cache when it is complete: from the first
+        number of bytes on, and from the second on if it is the third together with what is read meanwhile.
+
+        None where that was not measured to pay."""
+        if self.architecture != "x86_64":
+            return None
+        return -(-self.l3 // PART_OF_L3), -(-self.l3 // SMALLER_PART), int(ALMOST_L3 * self.l3)
+
+    def is_streamed(self, size: int, read: int) -> bool:
+        """Whether a result of `size` bytes goes to memory directly where `read` bytes are read meanwhile."""
+        if self.streaming_sizes is None:
+            return False
+        alone, least, together = self.streaming_sizes
+        return size >= alone or (size >= least and size + read >= together)
 
     def lanes(self, itemsize: int) -> int:
         """Elements of `itemsize` bytes in one vector register (at least 1)."""

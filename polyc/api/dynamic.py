@@ -36,6 +36,8 @@ MAX_COMBINATIONS = 8
 """Combinations of sizes with kernels of their own; from then on every size that has had two values is symbolic."""
 MAX_PROGRAMS, MAX_SEEN = 256, 1024
 """Programs of one operator (it has one per element types), and combinations of sizes, whose history is remembered."""
+ROUNDED_FROM = 128
+"""Sizes from which estimates take another one of the same magnitude."""
 MAX_EVENTS = 1000
 """Compilations that an operator remembers as remarks; older ones are forgotten."""
 
@@ -190,19 +192,22 @@ def add_defined(symbolic: frozenset[str], defined: Sequence[tuple[str, Expr]]) -
 
 
 def typical_sizes(sizes: Mapping[str, int], symbolic: Collection[str]) -> dict[str, int]:
-    """What the scheduler may take symbolic sizes for: the same for all sizes that agree in three significant bits, so that
-    operators first called with similar sizes get the same code.
+    """What the scheduler may take symbolic sizes for.
 
-    A large one is a number in their middle that no tile divides.  A round one would be wrong for most: the tiles that divide
-    256 exactly lose a quarter of the speed at 300 and at 512 (measured for matrix products; with 287 no size above 256 loses
-    more than an eighth).  Small ones are round, as the extents of images and heads are.
+    Small ones are what they are: the extents of an image with its border, 30 for outputs of 28, decide which index is the
+    vector (rounded to 28, a convolution of 3x3 ran at 0.5 of its speed).  From `ROUNDED_FROM` on they are the same for all that
+    agree in three significant bits, so that operators first called with similar sizes get the same code: a number in their
+    middle that no tile divides.  A round one would be wrong for most: the tiles that divide 256 exactly lose a quarter of the
+    speed at 300 and at 512 (measured for matrix products; with 287 no size above 256 loses more than an eighth).
     """
     return {n: _middle(v) for n, v in sizes.items() if n in symbolic}
 
 
 def _middle(size: int) -> int:
+    if size < ROUNDED_FROM:
+        return size
     step = 1 << max(0, size.bit_length() - 3)
-    return size // step * step + (step // 2 - 1 if size >= 128 else 0)
+    return size // step * step + step // 2 - 1
 
 
 def describe_sizes(sizes: Mapping[str, int], symbolic: Collection[str]) -> str:

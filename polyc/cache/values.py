@@ -41,7 +41,7 @@ CLASSES: dict[str, type] = {
     )
 }
 """Everything that an entry can be made of."""
-FIELDS: dict[str, tuple[str, ...]] = {name: tuple(f.name for f in fields(c)) for name, c in CLASSES.items()}
+FIELDS: dict[str, tuple[str, ...]] = {name: tuple(f.name for f in fields(c) if f.init) for name, c in CLASSES.items()}
 
 
 class Unstorable(Exception):

@@ -14,6 +14,7 @@ from polyc.codegen import vectors
 from polyc.codegen.arithmetic import emit_operator
 from polyc.codegen.blocks import Result, store_results
 from polyc.codegen.builder import Block, Val, memory_type
+from polyc.codegen.byte_products import add_byte_products
 from polyc.codegen.context import Context, State
 from polyc.codegen.expressions import (
     as_mask,
@@ -72,6 +73,8 @@ def apply_update(state: State, ctx: Context, update: Update, old: Callable[[], V
             left = eval_value(state, ctx, a)
             right = left if a == b else eval_value(state, ctx, b)
             return state.fn.intrinsic("fma", left, right, old())
+        case Call("dot4u8s8", (a, b)) if update.op == "add":
+            return add_byte_products(state.fn, state.target, eval_value(state, ctx, a), eval_value(state, ctx, b), old())
         case _:
             return combine(state, update)(eval_value(state, ctx, update.value), old())
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from polyc.codegen.builder import Function, Val, float_val, int_val, llvm_type, zero_val
+from polyc.codegen.byte_products import add_byte_products
+from polyc.codegen.choices import define_choice, is_defined
 from polyc.codegen.halves import narrow_half, widen_half
 from polyc.codegen.math import emit_function, emit_int_power
 from polyc.codegen.vectors import truncate
@@ -28,7 +30,9 @@ def emit_operator(fn: Function, target: Target, op: str, args: list[Val], dtype:
     if dtype.kind == "b":
         # On booleans NumPy's + and maximum are "or", * and minimum are "and".
         return fn.binary({"add": "or", "max": "or", "mul": "and", "min": "and", "sub": "xor"}[op], args[0], args[1])
-    return _int_operator(fn, op, args, dtype.kind == "i")
+    if op == "dot4u8s8":
+        return add_byte_products(fn, target, args[0], args[1])
+    return _int_operator(fn, target, op, args, dtype.kind == "i")
 
 
 def _compare(fn: Function, op: str, a: Val, b: Val, dtype: DType) -> Val:
@@ -54,11 +58,9 @@ def _float_operator(fn: Function, target: Target, op: str, args: list[Val]) -> V
             a, b = fn.unify(*args)
             return fn.select(fn.compare("fcmp uno", b, b), a, _plain_extremum(fn, target, op[1:], a, b))
         case "floordiv":
-            return _float_divmod(fn, args[0], args[1])[0]
+            return _float_divmod(fn, target, args[0], args[1])[0]
         case "mod":
-            return _float_divmod(fn, args[0], args[1])[1]
-        case "fmod":
-            return fn.binary("frem", args[0], args[1])
+            return _float_divmod(fn, target, args[0], args[1])[1]
         case "fma":
             return fn.intrinsic("fma", *args)
         case "copysign":
@@ -86,7 +88,7 @@ def emit_extremum(fn: Function, target: Target, op: str, new: Val, old: Val) -> 
 def _plain_extremum(fn: Function, target: Target, op: str, a: Val, b: Val) -> Val:
     """``a > b ? a : b`` (or <): `b` where either is NaN.
 
-    In vectors as the x86 intrinsic: LLVM would merge the select with the NaN test around it into mask arithmetic, which
+    On x86 as the intrinsic: LLVM would merge the select with the NaN test around it into mask arithmetic, which
     takes five instructions instead of three."""
     bits = 32 if a.type == "float" else 64
     width = min(a.lanes, target.vector_bits // bits)
@@ -99,6 +101,12 @@ def _plain_extremum(fn: Function, target: Target, op: str, a: Val, b: Val) -> Va
             name.format(op=op, t=suffix, sse="" if bits == 32 else "2"), full, [full, full, *(["i32"] if extra else [])]
         )
         return fn.map_registers(lambda v: fn.pure(f"call {full} {callee}({v[0]}, {v[1]}{extra})", a.type, width), width, a, b)
+    if a.lanes == 1 and target.triple.startswith("x86_64"):
+        full, suffix = f"<{128 // bits} x {a.type}>", "sse.{op}.ss" if bits == 32 else "sse2.{op}.sd"
+        callee = fn.module.declare(f"llvm.x86.{suffix.format(op=op)}", full, [full, full])
+        left, right = (fn.pure(f"insertelement {full} poison, {v}, i64 0", v.type, 128 // bits) for v in (a, b))
+        both = fn.pure(f"call {full} {callee}({left}, {right})", a.type, 128 // bits)
+        return fn.pure(f"extractelement {both}, i64 0", a.type)
     return fn.select(fn.compare("fcmp ogt" if op == "max" else "fcmp olt", a, b), a, b)
 
 
@@ -109,12 +117,12 @@ def _is_power_of_two(n: int) -> bool:
 _X86_EXTREMA = {128: "llvm.x86.sse{sse}.{op}.{t}", 256: "llvm.x86.avx.{op}.{t}.256", 512: "llvm.x86.avx512.{op}.{t}.512"}
 
 
-def _float_divmod(fn: Function, a: Val, b: Val) -> tuple[Val, Val]:
+def _float_divmod(fn: Function, target: Target, a: Val, b: Val) -> tuple[Val, Val]:
     """Quotient rounded down and remainder with the divisor's sign, as NumPy computes them (from fmod)."""
     a, b = fn.unify(a, b)
     zero = zero_val(a.type, a.lanes)
     one = float_val(1.0, a.type, a.lanes)
-    rest = fn.binary("frem", a, b)
+    rest = emit_function(fn, target, "fmod", [a, b])
     quotient = fn.binary("fdiv", fn.binary("fsub", a, rest), b)
     nonzero = fn.compare("fcmp une", rest, zero)
     signs = fn.binary("xor", fn.compare("fcmp olt", b, zero), fn.compare("fcmp olt", rest, zero))
@@ -132,7 +140,7 @@ def _float_divmod(fn: Function, a: Val, b: Val) -> tuple[Val, Val]:
     return fn.select(by_zero, plain, div), fn.select(by_zero, rest, mod)
 
 
-def _int_operator(fn: Function, op: str, args: list[Val], signed: bool) -> Val:
+def _int_operator(fn: Function, target: Target, op: str, args: list[Val], signed: bool) -> Val:
     a = args[0]
     match op:
         case "add" | "sub" | "mul":
@@ -144,14 +152,14 @@ def _int_operator(fn: Function, op: str, args: list[Val], signed: bool) -> Val:
         case "max" | "min" | "fmax" | "fmin":
             return fn.intrinsic(("s" if signed else "u") + op[-3:], a, args[1])
         case "floordiv" | "mod":
-            return _int_divmod(fn, op, a, args[1], signed)
+            return _int_divmod(fn, target, op, a, args[1], signed)
         case "pow":
             return emit_int_power(fn, a, args[1], signed)
         case _:
             raise AssertionError(f"operator {op} has no integer form")
 
 
-def _int_divmod(fn: Function, op: str, a: Val, b: Val, signed: bool) -> Val:
+def _int_divmod(fn: Function, target: Target, op: str, a: Val, b: Val, signed: bool) -> Val:
     if b.lanes == 1 and b.is_const and int(b.ref) > 0:
         return _divide_by_constant(fn, op, a, int(b.ref), signed)
     a, b = fn.unify(a, b)
@@ -159,14 +167,15 @@ def _int_divmod(fn: Function, op: str, a: Val, b: Val, signed: bool) -> Val:
     by_zero = fn.compare("icmp eq", b, zero)
     safe = fn.select(by_zero, one, b)
     if not signed:
-        result = fn.binary("udiv" if op == "floordiv" else "urem", a, safe)
+        quotient = _quotient(fn, target, a, safe, signed)
+        result = quotient if op == "floordiv" else fn.binary("sub", a, fn.binary("mul", quotient, safe))
         return fn.select(by_zero, zero, result)
     lowest = int_val(-(1 << (int(a.type[1:]) - 1)), a.type, a.lanes)
     minus = fn.compare("icmp eq", b, int_val(-1, a.type, a.lanes))
     # lowest / -1 traps; lowest / 1 is what wrapping arithmetic gives, and the remainder is 0 either way.
     traps = fn.binary("and", fn.compare("icmp eq", a, lowest), minus)
     safe = fn.select(traps, one, safe)
-    quotient = fn.binary("sdiv", a, safe)
+    quotient = _quotient(fn, target, a, safe, signed)
     rest = fn.binary("sub", a, fn.binary("mul", quotient, safe))
     other_sign = fn.compare("icmp slt", fn.binary("xor", rest, safe), zero)
     off = fn.binary("and", fn.compare("icmp ne", rest, zero), other_sign)
@@ -175,6 +184,40 @@ def _int_divmod(fn: Function, op: str, a: Val, b: Val, signed: bool) -> Val:
     else:
         result = fn.select(off, fn.binary("add", rest, safe), rest)
     return fn.select(by_zero, zero, result)
+
+
+def _quotient(fn: Function, target: Target, a: Val, b: Val, signed: bool) -> Val:
+    """a / b rounded to zero, for b other than 0 and a quotient in range.
+
+    In vectors as a division of floating-point numbers, which every machine has: a quotient that is no integer is farther from
+    the next one than rounding moves it, where the operands have at most 16 of 24, or 52 of 53 bits."""
+    bits = int(a.type[1:])
+    if a.lanes == 1 or (not target.has_masks and (bits == 64 or (bits == 32 and not signed))):
+        return fn.binary("sdiv" if signed else "udiv", a, b)
+    if bits < 64:
+        return _float_quotient(fn, a, b, signed)
+    name = f"polyc.quotient.{'s' if signed else 'u'}.{a.lanes}"
+    if not is_defined(fn, name):
+        x, y = Val("%x", a.type, a.lanes), Val("%y", a.type, a.lanes)
+
+        def fast(inner: Function) -> tuple[Val, Val]:
+            offset = int_val(1 << 52 if signed else 0)
+            both = inner.binary("or", *(inner.binary("add", v, offset) for v in (x, y)))
+            return _float_quotient(inner, x, y, signed), inner.compare(
+                "icmp ult", both, int_val(1 << 53 if signed else 1 << 52)
+            )
+
+        define_choice(fn, name, (x, y), fast, lambda inner: inner.binary("sdiv" if signed else "udiv", x, y))
+    return fn.pure(f'call {a.full_type} @"{name}"({a}, {b})', a.type, a.lanes)
+
+
+def _float_quotient(fn: Function, a: Val, b: Val, signed: bool) -> Val:
+    bits, letter = int(a.type[1:]), "s" if signed else "u"
+    wide = "float" if bits <= 16 else "double"
+    ratio = fn.binary("fdiv", fn.convert(f"{letter}itofp", a, wide), fn.convert(f"{letter}itofp", b, wide))
+    if bits < 32:
+        return fn.convert("trunc", fn.convert("fptosi", ratio, "i32"), a.type)
+    return fn.convert(f"fpto{letter}i", ratio, a.type)
 
 
 def _divide_by_constant(fn: Function, op: str, a: Val, divisor: int, signed: bool) -> Val:

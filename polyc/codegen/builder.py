@@ -89,6 +89,10 @@ class Block:
     terminator: str = ""
 
 
+SPARE_BYTES = 1024
+"""More than the widest vector."""
+
+
 class Module:
     """Functions and the declarations they need, in order of first use."""
 
@@ -136,6 +140,7 @@ class Function:
         self.header = header
         self.blocks: list[Block] = []
         self.allocas: list[str] = []
+        self._spare: Val | None = None
         self.counter = 0
         self.is_streaming = False
         """Whether there are stores that pass the caches by: they are to be visible to others where it ends."""
@@ -178,6 +183,12 @@ class Function:
         value = Val(self.fresh(), type, lanes)
         self.current.lines.append(f"{value.ref} = {text}")
         return value
+
+    def spare(self) -> Val:
+        """Stack memory that holds nothing, as wide as any vector."""
+        if self._spare is None:
+            self._spare = self.alloca(f"[{SPARE_BYTES} x i8]", 64)
+        return self._spare
 
     def alloca(self, type: str, align: int) -> Val:
         """A stack slot of the entry block; LLVM turns slots of one type into SSA values."""

@@ -12,11 +12,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-import llvmlite.binding as llvm
-
-from polyc.codegen import jit
-from polyc.codegen.host import host_target
-
 PYTHON_FUNCTIONS = (
     "PyByteArray_AsString Py_IncRef Py_DecRef PyObject_CallObject PyObject_CallFunction PyLong_AsLongLong "
     "PyErr_Occurred PyEval_SaveThread PyEval_RestoreThread PyTuple_New PyTuple_SetItem"
@@ -528,6 +523,11 @@ def load_call(symbols: Mapping[str, int]) -> tuple[dict[str, int], object]:
 
     Compiled without optimisation, which takes 3 ms (with it 40) and costs a call some tens of nanoseconds.  Raises RuntimeError
     where LLVM cannot make or link it."""
+    import llvmlite.binding as llvm  # here, as nothing else that a process needs to run kernels does
+
+    from polyc.codegen import jit
+    from polyc.codegen.host import host_target
+
     target = host_target()
     with jit.locked_session() as session:
         backend = llvm.Target.from_triple(target.triple)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from polyc.codegen.builder import Function, Module, Val
 from polyc.codegen.linear import Binding
-from polyc.ir.expr import Expr, Read
-from polyc.ir.loops import Buffer, LoopNest
+from polyc.ir.expr import Call, Expr, Index, Read, operands_of
+from polyc.ir.loops import Buffer, Loop, LoopNest
 from polyc.ir.types import DType
 from polyc.target import Target
 
@@ -52,9 +52,16 @@ class Context:
     """In a vector that was moved back to end with its loop, or is narrower: it does not lie where the others do."""
     is_remainder: bool = False
     """In the scalar rest of a vector loop: loops inside run as they did under the vectors, one by one."""
+    ahead: tuple[Expr, ...] = ()
+    """How far the loops around are from their ends, ``M - c0``: at least 1."""
 
     def bind(self, name: str, value: Binding) -> Context:
         return replace(self, env={**self.env, name: value})
+
+    def inside(self, loop: Loop, value: Binding) -> Context:
+        """In an iteration of a loop, whose variable has this value."""
+        ahead = (Call("sub", (bound, Index(loop.var))) for bound in operands_of(loop.upper, "min"))
+        return replace(self.bind(loop.var, value), ahead=(*self.ahead, *ahead))
 
     def bind_lanes(self, name: str, base: Binding, lanes: int, copy: int = 0) -> Context:
         return replace(self, env={**self.env, name: base}, lane=name, lanes=lanes, copy=copy)

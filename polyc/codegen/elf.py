@@ -10,9 +10,9 @@ from collections.abc import Mapping
 
 from polyc.diagnostics import Diagnostic, UnsupportedError
 
-_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
+HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
+SECTION = struct.Struct("<IIQQQQIIQQ")
+SYMBOL = struct.Struct("<IBBHQQ")
 _SYMTAB = 2
 
 
@@ -23,25 +23,25 @@ def rename_symbols(obj: bytes, names: Mapping[str, str]) -> bytes:
     if obj[:6] != b"\x7fELF\x02\x01":
         message = "kernels can be put together in ELF-64 object files only, as Linux has them"
         raise UnsupportedError(Diagnostic("unsupported-object-format", message, None, "compile the model on Linux"))
-    header = _HEADER.unpack_from(obj)
+    header = HEADER.unpack_from(obj)
     table, entry_size, count = header[6], header[11], header[12]
     data = bytearray(obj)
-    sections = [list(_SECTION.unpack_from(obj, table + k * entry_size)) for k in range(count)]
+    sections = [list(SECTION.unpack_from(obj, table + k * entry_size)) for k in range(count)]
     for section in sections:
         if section[1] != _SYMTAB:
             continue
         strings = sections[section[6]]
         text = bytearray(obj[strings[4] : strings[4] + strings[5]])
         for place in range(section[4], section[4] + section[5], section[9]):
-            symbol = list(_SYMBOL.unpack_from(obj, place))
+            symbol = list(SYMBOL.unpack_from(obj, place))
             end = text.index(0, symbol[0])
             new = names.get(text[symbol[0] : end].decode())
             if new is not None:
                 symbol[0] = len(text)
                 text += new.encode() + b"\0"
-                _SYMBOL.pack_into(data, place, *symbol)
+                SYMBOL.pack_into(data, place, *symbol)
         strings[4], strings[5] = len(data), len(text)
         data += text
     for k, section in enumerate(sections):
-        _SECTION.pack_into(data, table + k * entry_size, *section)
+        SECTION.pack_into(data, table + k * entry_size, *section)
     return bytes(data)

@@ -6,6 +6,7 @@ After: the second nest is expanded like the tile of the first, and `H` is a regi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations
@@ -29,7 +30,8 @@ _COSTS = (
 def keep_epilogues(body: tuple[Node, ...], buffers: tuple[Buffer, ...]) -> tuple[tuple[Node, ...], tuple[Buffer, ...]]:
     """Give tiles that only the following nest reads the space "register", and expand that nest."""
     names = {b.name for b in buffers if b.space == "thread" and all(isinstance(e, Const) for e in b.shape)}
-    uses = {name: _count_uses(body, name) for name in names}
+    counted = _count_uses(body)
+    uses = {name: counted[name] for name in names}
     kept: set[str] = set()
     new = _keep(body, uses, kept)
     return new, tuple(replace(b, space="register") if b.name in kept else b for b in buffers)
@@ -56,9 +58,10 @@ def _keep(body: tuple[Node, ...], uses: dict[str, int], kept: set[str]) -> tuple
 
 def _join(first: Loop, second: Loop, uses: dict[str, int]) -> tuple[Loop, Loop, str] | None:
     """Both loops with the buffer between them in registers, and its name; None where they do not fit."""
+    own = _count_uses((first, second))
     for start in first.initial:
         name = start.buffer
-        if name not in uses or _count_uses((first, second), name) != uses[name]:
+        if name not in uses or own[name] != uses[name]:
             continue
         found = list(_updates((first,), name, ()))
         if len(found) != 1 or any(name in _read_names(e) for e in node_expressions(second)):
@@ -133,18 +136,22 @@ def _read_names(expr: Expr) -> set[str]:
     return {r.tensor for r in reads(expr)}
 
 
-def _count_uses(body: tuple[Node, ...], name: str) -> int:
-    """Statements and bounds that touch `name`."""
-    total = 0
-    for node in body:
-        total += any(name in _read_names(e) for e in node_expressions(node))
+def _count_uses(body: tuple[Node, ...]) -> Counter[str]:
+    """By buffer, the statements and bounds that touch it."""
+    total: Counter[str] = Counter()
+    stack = list(body)
+    while stack:
+        node = stack.pop()
+        total.update({name for e in node_expressions(node) for name in _read_names(e)})
         match node:
             case Store() | Update():
-                total += node.buffer == name
+                total[node.buffer] += 1
             case If():
-                total += _count_uses(node.body + node.orelse, name)
+                stack += (*node.body, *node.orelse)
             case Loop():
-                total += _count_uses(node.body, name) + sum(_count_uses(i.nest, name) for i in node.initial)
+                stack += node.body
+                for start in node.initial:
+                    stack += start.nest
     return total
 
 

@@ -56,7 +56,7 @@ def eval_expr(state: State, ctx: Context, expr: Expr) -> Val:
         case Call(op, args):
             if _is_index_arithmetic(expr):
                 return _eval_linear(state, ctx, as_linear(expr, ctx.env, ctx.lane))
-            if op in _ORDER and all(_is_index_arithmetic(a) for a in args):
+            if op in _ORDER and all(_is_index_bound(a) for a in args):
                 return _eval_order(state, ctx, op, args[0], args[1])
             dtype = type_of(args[0], state.types)
             return emit_operator(state.fn, state.target, op, [eval_expr(state, ctx, a) for a in args], dtype)
@@ -74,6 +74,13 @@ def _is_index_arithmetic(expr: Expr) -> bool:
             return op in _AFFINE and all(_is_index_arithmetic(a) for a in args)
         case _:
             return False
+
+
+def _is_index_bound(expr: Expr) -> bool:
+    """Index arithmetic, or the least or greatest of such, as ends of loops are."""
+    return _is_index_arithmetic(expr) or (
+        isinstance(expr, Call) and expr.op in ("min", "max") and all(_is_index_bound(a) for a in expr.args)
+    )
 
 
 def _eval_linear(state: State, ctx: Context, linear: Linear) -> Val:
@@ -361,6 +368,7 @@ def store_element(
         if streamed and mask is None:
             vectors.store_streamed(fn, dtype, pointer, value)
         else:
+            pointer = vectors.pointer_or_spare(fn, guard[0], pointer) if state.target.has_masks else pointer
             vectors.store_contiguous(fn, dtype, pointer, value, mask)
     elif split is not None and step is not None and shuffles.is_small_stride(state.target, dtype, step, True):
         pointer = element_pointer(state, ctx, buffer, split[0])

@@ -1,22 +1,64 @@
 """The machine that runs this process, as a `Target`: features from LLVM's feature map, caches and cores from the system.
 
-The CPU name is never trusted (virtual machines report wrong ones): the instruction set is what the feature map says.
+The CPU name is never trusted (virtual machines report wrong ones): the instruction set is what the feature map says.  What LLVM
+says of a machine may be kept between processes (`adopt_facts`), as asking it means loading it.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-
-import llvmlite
-import llvmlite.binding as llvm
 
 from polyc.target import AARCH64, BASELINE, PINNED, Target
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _L1_RANGE, _L2_RANGE, _L3_RANGE = (16 << 10, 128 << 10), (256 << 10, 4 << 20), (2 << 20, 64 << 20)
 """Sizes outside are not believed: virtual machines report the last-level cache of the whole host, or nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What LLVM says of itself and of the machine: `features` are the names of those that it has."""
+
+    triple: str
+    features: tuple[str, ...]
+    version: str
+
+
+_known: list[Facts] = []
+_PROCESSORS = Path("/proc/cpuinfo")
+_VARYING = ("processor", "cpu MHz", "bogomips", "apicid", "initial apicid", "core id", "physical id", "BogoMIPS")
+
+
+def facts() -> Facts:
+    """LLVM's facts, asked for once."""
+    if not _known:
+        import llvmlite
+        import llvmlite.binding as llvm
+
+        found = llvm.get_host_cpu_features()
+        version = f"llvmlite {llvmlite.__version__}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
+        _known.append(Facts(llvm.get_process_triple(), tuple(sorted(n for n in found if found[n])), version))
+    return _known[0]
+
+
+def adopt_facts(kept: Facts) -> None:
+    """Take what an earlier process was told for what LLVM would say: machine (`describe_machine`) and llvmlite are the same."""
+    if not _known:
+        _known.append(kept)
+
+
+def describe_machine() -> str | None:
+    """A digest of all that the system says of its first processor but for clocks and numbers; None where it says nothing."""
+    try:
+        block = _PROCESSORS.read_text().partition("\n\n")[0]
+    except (OSError, ValueError):
+        return None
+    lines = [line for line in block.splitlines() if line.partition(":")[0].strip() not in _VARYING]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest() if any("lags" in line for line in lines) else None
 
 
 def host_target() -> Target:
@@ -27,14 +69,13 @@ def host_target() -> Target:
 @cache
 def _host_with(cores: int) -> Target:
     """The machine does not change while a process runs, but for the cores that it is held to."""
-    features = llvm.get_host_cpu_features()
-    triple = llvm.get_process_triple()
+    triple, features = facts().triple, facts().features
     base = AARCH64 if triple.startswith(("aarch64", "arm64")) else BASELINE
     for pinned in PINNED.values():
-        if triple.startswith("x86_64") and all(features.get(f.lstrip("+"), False) for f in pinned.features.split(",")):
+        if triple.startswith("x86_64") and all(f.lstrip("+") in features for f in pinned.features.split(",")):
             base = pinned
     sizes = read_cache_sizes()
-    text = ",".join(f"+{name}" for name in sorted(features) if features[name] and name not in _HARMFUL)
+    text = ",".join(f"+{name}" for name in features if name not in _HARMFUL)
     return Target(
         name="host",
         triple=triple,
@@ -56,7 +97,7 @@ def _host_with(cores: int) -> Target:
 
 def describe_llvm() -> str:
     """``llvmlite 0.50.0, LLVM 22.1.0``: versions that object code depends on."""
-    return f"llvmlite {llvmlite.__version__}, LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
+    return facts().version
 
 
 _HARMFUL = ("prefer-256-bit", "64bit", "shstk", "prefer-128-bit")

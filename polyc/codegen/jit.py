@@ -11,11 +11,11 @@ import itertools
 import re
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import llvmlite.binding as llvm
 
+from polyc.codegen.loader import LoadedCode
 from polyc.diagnostics import Diagnostic, InternalError, UnsupportedError
 from polyc.target import Target
 
@@ -38,16 +38,6 @@ define i32 @omp_get_num_threads() {
 _LOCK = threading.RLock()
 _NUMBERS = itertools.count()
 _STATE: dict[str, Any] = {}
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedCode:
-    """Addresses of the entry points; they stay valid while `keepalive` is referenced.  `is_parallel`: it may start threads."""
-
-    entry_address: int
-    workspace_address: int
-    keepalive: object
-    is_parallel: bool = True
 
 
 def _initialize() -> None:

@@ -7,6 +7,7 @@ arguments are noalias; `statements` writes what is in it.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from polyc.codegen import vectors
@@ -17,16 +18,27 @@ from polyc.codegen.openmp import argument_text
 from polyc.codegen.statements import emit_body
 from polyc.ir.expr import Call, Const, Expr, Size, int_const, simplify_int
 from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node
+from polyc.ir.versions import Tree
 from polyc.target import BASELINE, Target
 
 _WORKSPACE_ALIGN = 64
 
 
-def emit_llvm(nest: LoopNest, target: Target) -> str:
-    """The text of a module with ``<name>`` and ``<name>_workspace``.  Deterministic."""
+def emit_llvm(nest: LoopNest, target: Target, others: Sequence[LoopNest] = (), choice: Tree = 0) -> str:
+    """The text of a module with ``<name>`` and ``<name>_workspace``.  Deterministic.
+
+    `others`: versions of `nest` (which is number 0) with the same parameters and arguments; `choice` says which one a
+    call takes."""
     module = Module()
-    _emit_entry(nest, target, module)
-    _emit_workspace(nest, module)
+    if others:
+        versions = [replace(v, name=f"{nest.name}.v{n}") for n, v in enumerate((nest, *others))]
+        _emit_choices(nest, [v.name for v in versions], choice, module)
+        for version in versions:
+            _emit_entry(version, target, module, "internal ")
+            _emit_workspace(version, module, "internal ")
+    else:
+        _emit_entry(nest, target, module)
+        _emit_workspace(nest, module)
     attributes = (
         f'nounwind "prefer-vector-width"="{target.vector_bits}" "min-legal-vector-width"="{target.vector_bits}" '
         '"no-trapping-math"="true"'
@@ -34,8 +46,31 @@ def emit_llvm(nest: LoopNest, target: Target) -> str:
     return module.as_text(target.triple, attributes)
 
 
-def _emit_entry(nest: LoopNest, target: Target, module: Module) -> None:
-    header = f'define i32 @"{nest.name}"(ptr %data, ptr %sizes, ptr %workspace, ptr %error, i32 %threads)'
+def _emit_choices(nest: LoopNest, versions: Sequence[str], choice: Tree, module: Module) -> None:
+    """The two entry points: each tests the sizes and calls its counterpart of one version."""
+    entry = "ptr %data, ptr %sizes, ptr %workspace, ptr %error, i32 %threads"
+    for suffix, result, arguments in (("", "i32", entry), ("_workspace", "i64", "ptr %sizes, i32 %threads")):
+        fn = Function(module, f'define {result} @"{nest.name}{suffix}"({arguments})')
+        state = State(nest, BASELINE, module, fn, _load_parameters(fn, nest), {}, {}, {}, {})
+        _emit_choice(fn, state, choice, versions, suffix, result, arguments)
+
+
+def _emit_choice(
+    fn: Function, state: State, choice: Tree, versions: Sequence[str], suffix: str, result: str, arguments: str
+) -> None:
+    if isinstance(choice, int):
+        value = fn.effect_value(f'call {result} @"{versions[choice]}{suffix}"({arguments})', result)
+        fn.current.terminator = f"ret {value}"
+        return
+    then, other = fn.new_block("then"), fn.new_block("other")
+    fn.branch_if(eval_expr(state, Context(), choice.condition), then, other)
+    for block, side in ((then, choice.then), (other, choice.other)):
+        fn.place(block)
+        _emit_choice(fn, state, side, versions, suffix, result, arguments)
+
+
+def _emit_entry(nest: LoopNest, target: Target, module: Module, linkage: str = "") -> None:
+    header = f'define {linkage}i32 @"{nest.name}"(ptr %data, ptr %sizes, ptr %workspace, ptr %error, i32 %threads)'
     fn = Function(module, header)
     params = _load_parameters(fn, nest)
     buffers: dict[str, Val] = {}
@@ -130,8 +165,8 @@ def _unit_version(nest: LoopNest) -> LoopNest | None:
     return replace(nest, name=f"{nest.name}.unit", buffers=buffers)
 
 
-def _emit_workspace(nest: LoopNest, module: Module) -> None:
-    fn = Function(module, f'define i64 @"{nest.name}_workspace"(ptr %sizes, i32 %threads)')
+def _emit_workspace(nest: LoopNest, module: Module, linkage: str = "") -> None:
+    fn = Function(module, f'define {linkage}i64 @"{nest.name}_workspace"(ptr %sizes, i32 %threads)')
     params = _load_parameters(fn, nest)
     _, shared, per_thread = _layout_workspace(fn, nest, params)
     threads = fn.convert("sext", fn.intrinsic("smax", Val("%threads", "i32"), int_val(1, "i32")), "i64")

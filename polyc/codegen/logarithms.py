@@ -1,4 +1,4 @@
-"""log, log2, log10, log1p, asinh, acosh, atanh and powers in float32.
+"""log, log2, log10, log1p, asinh, acosh and atanh.
 
 x = 2^e (1 + f) with -1/4 <= f < 1/2.  log(1+f) is a polynomial in float32 and FreeBSD's s = f/(2+f) form in float64.
 """
@@ -6,16 +6,15 @@ x = 2^e (1 + f) with -1/4 <= f < 1/2.  log(1+f) is a polynomial in float32 and F
 from __future__ import annotations
 
 from polyc.codegen.builder import Val, int_val
-from polyc.codegen.coefficients import POW_EXP2, POW_LOG2
 from polyc.codegen.exponentials import LOG2_E
-from polyc.codegen.floats import F64, Math
+from polyc.codegen.floats import Math
 
 _LOG2_E_LOW = 2.0355273740931033e-17
 _LOG10_E, _LOG10_E_LOW = 0.4342944819032518, 1.098319650216765e-17
 _LN_2 = 0.6931471805599453
 
 
-def _split(m: Math, x: Val) -> tuple[Val, Val]:
+def split_exponent(m: Math, x: Val) -> tuple[Val, Val]:
     """e and 1 + f.  Zero, infinity, NaN and x < 0 give anything; with AVX-512 e = -inf, e = inf, and NaN twice."""
     f, k = m.format, m.format.mantissa
     if m.target.has_masks:
@@ -49,7 +48,7 @@ def _natural(m: Math, e: Val, f: Val) -> Val:
 
 
 def _at_ends(m: Math, x: Val, result: Val) -> Val:
-    """The logarithm's values at and below zero, at infinity and of NaN.  With AVX-512 they come out of `_split`."""
+    """The logarithm's values at and below zero, at infinity and of NaN.  With AVX-512 they come out of `split_exponent`."""
     if m.target.has_masks:
         return result
     infinity = float("inf")
@@ -59,7 +58,7 @@ def _at_ends(m: Math, x: Val, result: Val) -> Val:
 
 
 def emit_log(m: Math, x: Val) -> Val:
-    e, mantissa = _split(m, x)
+    e, mantissa = split_exponent(m, x)
     return _at_ends(m, x, _natural(m, e, m.sub(mantissa, 1.0)))
 
 
@@ -72,12 +71,12 @@ def _scaled(m: Math, f: Val, high: float, low: float) -> Val:
 
 
 def emit_log2(m: Math, x: Val) -> Val:
-    e, mantissa = _split(m, x)
+    e, mantissa = split_exponent(m, x)
     return _at_ends(m, x, m.add(e, _scaled(m, m.sub(mantissa, 1.0), LOG2_E, _LOG2_E_LOW)))
 
 
 def emit_log10(m: Math, x: Val) -> Val:
-    e, mantissa = _split(m, x)
+    e, mantissa = split_exponent(m, x)
     scaled = _scaled(m, m.sub(mantissa, 1.0), _LOG10_E, _LOG10_E_LOW)
     return _at_ends(m, x, m.fma(e, m.format.log10_2_high, m.fma(e, m.format.log10_2_low, scaled)))
 
@@ -86,7 +85,7 @@ def emit_log1p(m: Math, x: Val) -> Val:
     """log(u) with u = 1 + x, and what the sum lost added to f: near zero f is x itself."""
     u = m.add(x, 1.0)
     lost = m.sub(m.at_most(x, 1.0), m.sub(u, m.at_least(x, 1.0)))
-    e, mantissa = _split(m, u)
+    e, mantissa = split_exponent(m, u)
     exponent = m.rounded_int(m.add(m.at_most(e, m.format.bias - 1.0), m.format.magic))
     inverse = m.power_of_two(m.fn.binary("sub", int_val(0, m.format.int_type), exponent))
     result = _at_ends(m, u, _natural(m, e, m.fma(lost, inverse, m.sub(mantissa, 1.0))))
@@ -117,34 +116,3 @@ def emit_atanh(m: Math, x: Val) -> Val:
     """log1p(2t / (1 - t)) / 2 with t = |x|."""
     t = m.abs(x)
     return m.copysign(m.mul(emit_log1p(m, m.div(m.mul(t, 2.0), m.sub(1.0, t))), 0.5), x)
-
-
-def emit_power(m: Math, x: Val, y: Val) -> Val:
-    """x to the power y in float32, as 2^(y log2 |x|) in float64: with every special case of C99."""
-    fn = m.fn
-    x, y = fn.unify(x, y)
-    power = _magnitude(m, m.abs(x), y)
-    whole = m.is_equal(fn.intrinsic("rint", y), y)
-    half = m.mul(y, 0.5)
-    odd = fn.binary("and", whole, fn.compare("fcmp une", fn.intrinsic("rint", half), half))
-    power = m.where(odd, m.copysign(power, x), power)
-    # (-inf)^y and (-0)^y have values for every y.
-    negative = fn.binary("and", m.is_less(x, 0.0), m.is_less(float("-inf"), x))
-    power = m.where(fn.binary("and", negative, fn.not_(whole)), float("nan"), power)
-    turning = fn.binary("and", m.is_equal(x, -1.0), m.is_equal(m.abs(y), float("inf")))
-    unit = fn.binary("or", m.is_equal(x, 1.0), m.is_equal(y, 0.0))
-    return m.where(fn.binary("or", unit, turning), 1.0, power)
-
-
-def _magnitude(m: Math, t: Val, y: Val) -> Val:
-    """t^y for t >= 0 where that needs the logarithm, NaN where an operand is.  No t is denormal in float64."""
-    fn, wide = m.fn, Math(m.fn, m.target, F64)
-    t, y = fn.convert("fpext", t, "double"), fn.convert("fpext", y, "double")
-    e, mantissa = _split(wide, t)
-    f = wide.sub(mantissa, 1.0)
-    logarithm = _at_ends(wide, t, wide.fma(f, wide.horner(f, POW_LOG2), e))
-    exponent = wide.clamp(wide.mul(y, logarithm), -160.0, 130.0)
-    shifted = wide.add(exponent, wide.format.magic)
-    r = wide.sub(exponent, wide.sub(shifted, wide.format.magic))
-    scaled = wide.mul(wide.horner(r, (1.0, *POW_EXP2)), wide.power_of_two(wide.rounded_int(shifted)))
-    return fn.convert("fptrunc", scaled, "float")

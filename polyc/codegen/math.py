@@ -1,12 +1,15 @@
-"""Mathematical functions: inline polynomials for most, the C library lane by lane for the others (gamma, fmod, …)."""
+"""Mathematical functions: inline polynomials for most, the C library lane by lane for the others (the gamma functions)."""
 
 from __future__ import annotations
 
 from polyc.codegen import polynomials
-from polyc.codegen.builder import Function, Val, float_val, int_val
+from polyc.codegen.builder import Function, Val, float_val, int_val, zero_val
+from polyc.codegen.choices import is_defined
+from polyc.codegen.vectors import is_any
 from polyc.target import Target
 
-_SIMPLE_EXPONENTS = (0.0, 1.0, 2.0, 3.0, 4.0, -1.0, 0.5, -0.5)
+_SIMPLE_EXPONENTS = (0.0, *map(float, range(1, 9)), -1.0, -2.0, -3.0, 0.5, -0.5)
+"""Those that few products give, within 4 units in the last place."""
 
 
 def emit_function(fn: Function, target: Target, op: str, args: list[Val]) -> Val:
@@ -21,7 +24,10 @@ def emit_function(fn: Function, target: Target, op: str, args: list[Val]) -> Val
 def _simple_power(fn: Function, x: Val, exponent: float) -> Val:
     one = float_val(1.0, x.type)
     if exponent < 0:
-        return fn.binary("fdiv", one, _simple_power(fn, x, -exponent))
+        # Powers of the reciprocal: those of x may be denormal, or infinite, where their reciprocals have all digits.
+        if exponent == -0.5:
+            return fn.binary("fdiv", one, _simple_power(fn, x, 0.5))
+        return _simple_power(fn, fn.binary("fdiv", one, x), -exponent)
     if exponent == 0.5:
         # Adding zero turns the root of -0 into +0; the power of -inf is +inf, where its root is NaN.
         root = fn.binary("fadd", fn.intrinsic("sqrt", x), float_val(0.0, x.type))
@@ -29,10 +35,12 @@ def _simple_power(fn: Function, x: Val, exponent: float) -> Val:
         return fn.select(lowest, float_val(float("inf"), x.type), root)
     if exponent == 0:
         return one
-    square = fn.binary("fmul", x, x) if exponent > 1 else x
-    if exponent == 4:
-        return fn.binary("fmul", square, square)
-    return fn.binary("fmul", square, x) if exponent == 3 else square
+    half = int(exponent) // 2
+    if half == 0:
+        return x
+    root = _simple_power(fn, x, float(half))
+    square = fn.binary("fmul", root, root)
+    return fn.binary("fmul", square, x) if exponent % 2 else square
 
 
 def call_libm(fn: Function, op: str, args: list[Val]) -> Val:
@@ -47,12 +55,37 @@ def emit_int_power(fn: Function, a: Val, b: Val, signed: bool) -> Val:
     """a to the power b by squaring, wrapping around; a negative exponent gives what NumPy refuses: here 1, -1 or 0."""
     if b.lanes == 1 and b.is_const and 0 <= int(b.ref) <= 64:
         return _constant_power(fn, a, int(b.ref))
-    name = f"polyc.power.{'s' if signed else 'u'}{a.type}"
-    if name not in fn.module.extra:
-        fn.module.extra[name] = _POWER.format(
-            name=name, t=a.type, one=int_val(1, a.type).ref, shift="ashr" if signed else "lshr"
-        )
-    return fn.map_lanes(lambda v: fn.pure(f'call {a.type} @"{name}"({v[0]}, {v[1]})', a.type), a, b)
+    a, b = fn.unify(a, b)
+    name = f"polyc.power.{'s' if signed else 'u'}{a.type}.{a.lanes}"
+    if not is_defined(fn, name):
+        _define_int_power(fn, name, a)
+    return fn.pure(f'call {a.full_type} @"{name}"({a}, {b})', a.type, a.lanes)
+
+
+def _define_int_power(fn: Function, name: str, like: Val) -> None:
+    """As long as an exponent of some lane has bits left: ``power *= odd(e) ? base : 1; base *= base; e >>= 1``."""
+    full, type, lanes = like.full_type, like.type, like.lanes
+    inner = Function(fn.module, f'define internal {full} @"{name}"({full} %base, {full} %exponent) noinline')
+    entry, loop, step, done = inner.current, *(inner.new_block(n) for n in ("loop", "step", "done"))
+    exponent, base, power = (Val(inner.fresh(n), type, lanes) for n in "ebp")
+    inner.branch(loop)
+    inner.place(step)
+    one = int_val(1, type, lanes)
+    odd = inner.compare("icmp ne", inner.binary("and", exponent, one), zero_val(type, lanes))
+    following = (
+        inner.binary("lshr", exponent, one),
+        inner.binary("mul", base, base),
+        inner.select(odd, inner.binary("mul", power, base), power),
+    )
+    inner.branch(loop)
+    inner.place(loop)
+    starts = ("%exponent", "%base", one.ref)
+    for value, start, again in zip((exponent, base, power), starts, following, strict=True):
+        inner.effect(f"{value.ref} = phi {full} [ {start}, %{entry.label} ], [ {again.ref}, %{step.label} ]")
+    left = inner.compare("icmp ne", exponent, zero_val(type, lanes))
+    inner.branch_if(is_any(inner, left), step, done)
+    inner.place(done)
+    inner.current.terminator = f"ret {power}"
 
 
 def _constant_power(fn: Function, a: Val, exponent: int) -> Val:
@@ -65,25 +98,3 @@ def _constant_power(fn: Function, a: Val, exponent: int) -> Val:
         if exponent:
             square = fn.binary("mul", square, square)
     return result if result is not None else int_val(1, a.type, a.lanes)
-
-
-_POWER = """
-define internal {t} @"{name}"({t} %base, {t} %exponent) noinline nounwind memory(none) {{
-entry:
-  br label %loop
-loop:
-  %e = phi {t} [ %exponent, %entry ], [ %half, %step ]
-  %b = phi {t} [ %base, %entry ], [ %square, %step ]
-  %r = phi {t} [ {one}, %entry ], [ %next, %step ]
-  %stop = icmp eq {t} %e, 0
-  br i1 %stop, label %done, label %step
-step:
-  %odd = trunc {t} %e to i1
-  %product = mul {t} %r, %b
-  %next = select i1 %odd, {t} %product, {t} %r
-  %square = mul {t} %b, %b
-  %half = lshr {t} %e, 1
-  br label %loop
-done:
-  ret {t} %r
-}}"""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from polyc.codegen import circular, erf, exponentials, logarithms, roots
+from polyc.codegen import circular, erf, exponentials, logarithms, neighbours, powers, remainders, roots
 from polyc.codegen.builder import Function, Val
 from polyc.codegen.floats import F32, F64, Math
 from polyc.target import Target
@@ -57,7 +57,13 @@ def emit_inline(fn: Function, target: Target, op: str, args: list[Val]) -> Val |
             return circular.emit_atan2(m, *args)
         case "hypot" | "rhypot":
             return roots.emit_hypot(m, op, *args)
-        case "pow" if m.is_f32:
-            return logarithms.emit_power(m, *args)
+        case "logb":
+            return neighbours.emit_logb(m, *args)
+        case "nextafter":
+            return neighbours.emit_nextafter(m, *args)
+        case "fmod" | "remainder":
+            return remainders.emit_remainder(m, op, *args)
+        case "pow":
+            return powers.emit_power(m, *args)
         case _:
             return None

@@ -249,7 +249,7 @@ def _store_row(
     """The first `n` lanes of `row`, those of the mask `kept`, where the scalar `bit` holds."""
     if target.has_masks:
         mask = fn.and_(kept, None if bit is None else fn.splat(bit, row.lanes))
-        vectors.store_contiguous(fn, dtype, pointer, row, mask)
+        vectors.store_contiguous(fn, dtype, vectors.pointer_or_spare(fn, bit, pointer), row, mask)
         return
     with fn.when(bit):
         done = 0

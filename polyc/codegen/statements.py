@@ -15,6 +15,7 @@ from polyc.codegen import vectors
 from polyc.codegen.accumulators import Frame, emit_update, finish_frame
 from polyc.codegen.blocks import load_blocks
 from polyc.codegen.builder import Function, Val, int_val
+from polyc.codegen.checks import emit_checked, leading_checks
 from polyc.codegen.context import Context, Predicate, State
 from polyc.codegen.expressions import (
     as_scalar,
@@ -29,8 +30,9 @@ from polyc.codegen.holding import held_buffers, is_expanded, node_expressions
 from polyc.codegen.linear import constant_of, index_names, split_lane
 from polyc.codegen.openmp import emit_parallel
 from polyc.codegen.scans import emit_scan, find_scan
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Select, int_const, reads, simplify_int, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Select, int_const, operands_of, reads, simplify_int, walk
 from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update
+from polyc.ir.simplify import simplify
 from polyc.target import Target
 
 
@@ -171,6 +173,9 @@ def emit_loop(state: State, ctx: Context, loop: Loop) -> None:
     elif (found := find_scan(state, ctx, loop)) is not None:
         in_order = lambda start, stop: _emit_serial(state, ctx, loop, start, stop)  # noqa: E731
         run = lambda: emit_scan(state, ctx, loop, found, lower, upper, in_order)  # noqa: E731
+    elif checks := leading_checks(state, ctx, loop):
+        part = lambda some, start, stop, unroll: _emit_serial(state, ctx, some, start, stop, unroll)  # noqa: E731
+        run = lambda: emit_checked(state, ctx, loop, checks, lower, upper, part)  # noqa: E731
     else:
         run = lambda: _emit_serial(state, ctx, loop, lower, upper)  # noqa: E731
     is_run = state.fn.compare("icmp slt", lower, upper)
@@ -208,17 +213,17 @@ def _with_frame(state: State, ctx: Context, loop: Loop, run: Callable[[], None])
         finish_frame(state, frame)
 
 
-def _emit_serial(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val) -> None:
+def _emit_serial(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, unroll: int = 1) -> None:
     state.invalidate_all()
-    unroll = _count_unrolled(loop, state.target) if state.held else 1
+    unroll = _count_unrolled(loop, state.target) if state.held else unroll
     if unroll > 1 and lower.is_const and upper.is_const and unroll == int(upper.ref) - int(lower.ref) and _has_test_of(loop):
         # The copies are written here instead of by LLVM: a mask that is known to be full is no mask.
         for i in range(int(lower.ref), int(upper.ref)):
             with state.fn.scope():
-                emit_body(state, ctx.bind(loop.var, i), loop.body)
+                emit_body(state, ctx.inside(loop, i), loop.body)
         state.invalidate_all()
         return
-    state.fn.counted_loop(lower, upper, loop.step, lambda i: emit_body(state, ctx.bind(loop.var, i), loop.body), unroll)
+    state.fn.counted_loop(lower, upper, loop.step, lambda i: emit_body(state, ctx.inside(loop, i), loop.body), unroll)
     state.invalidate_all()
 
 
@@ -302,7 +307,8 @@ def _emit_expanded(state: State, ctx: Context, loop: Loop) -> None:
     lanes = loop.lanes if is_vectorizable(state, ctx, loop) else 1
     trip = constant_trip(loop)
     copies = loop.max_trip if trip is None else min(trip, loop.max_trip)
-    inside = Predicate(Call("lt", (Index(loop.var), loop.upper)), loop.var, loop.lower)
+    first = None if _is_entered(ctx, loop) else loop.lower
+    inside = Predicate(Call("lt", (Index(loop.var), loop.upper)), loop.var, first)
     outer = state.blocks
     if trip is not None:
         state.blocks = {**outer, **load_blocks(state, ctx, loop, copies)}
@@ -324,6 +330,19 @@ def _emit_expanded(state: State, ctx: Context, loop: Loop) -> None:
             bound = bound.under(inside)
         emit_body(state, bound, loop.body)
     state.blocks = outer
+
+
+def _is_entered(ctx: Context, loop: Loop) -> bool:
+    """Whether a loop surely has an iteration: each bound is as far away as the end of a loop around, ``min(6, M - c0)``."""
+
+    def is_reached(bound: Expr) -> bool:
+        trip = simplify(Call("sub", (bound, loop.lower)))
+        if isinstance(trip, Const):
+            return int(trip.value) >= 1
+        further = (simplify(Call("sub", (trip, known))) for known in ctx.ahead)
+        return any(isinstance(d, Const) and int(d.value) >= 0 for d in further)
+
+    return all(is_reached(bound) for bound in operands_of(loop.upper, "min"))
 
 
 def constant_trip(loop: Loop) -> int | None:

@@ -4,6 +4,8 @@ Before: ``vector for (c = lower; c < upper) { Y[i, c] = … }``.
 After: ``vector for (c = lower; c < start) { Y[i, c] = … } vector for (c = start; c < upper) { stream Y[i, c] = … }``, where
 `start` is the first element from `lower` on that lies at the beginning of a cache line.
 
+Where sizes are known at the call only, there are both: ``if (what Y holds >= …) … else { vector for (…) { Y[i, c] = … } }``.
+
 An ordinary store of a line reads it first, and drops from the caches what may still be wanted.  A processor combines streamed
 stores to whole lines by itself, if they follow each other; their vectors must not lie across two lines.  Where arrays begin is
 known at the call only: ``Y.offset`` is the distance of the array from the beginning of a line.
@@ -11,13 +13,12 @@ known at the call only: ``Y.offset`` is the distance of the array from the begin
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from polyc.codegen.copies import copy_nest, rebuild
 from polyc.codegen.holding import node_expressions
-from polyc.ir.expr import Call, Const, Expr, Index, Size, int_const, reads, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Store, Update
 from polyc.ir.simplify import simplify
@@ -28,8 +29,8 @@ MIN_LINES = 16
 
 
 def stream_results(nest: LoopNest, target: Target) -> LoopNest:
-    """Stream the results of more than half of the last-level cache that are written in order and never read."""
-    wanted = {b.name: b for b in nest.buffers if _is_long(b, target)}
+    """Stream the results that no cache would hold (`Target.streaming_size`), that are written in order and never read."""
+    wanted = _find_long(nest.body, nest.buffers, target)
     writes = list(_writes(nest.body))
     for node in _nodes(nest.body):
         for expr in node_expressions(node):
@@ -59,7 +60,7 @@ def align_tiles(
     After: ``for (t = -offset; t < 4096; t += 64) { if (0 <= t && t <= 4096 - 64) … else … }``, where the first and
     the last tile run over what is left of them."""
     by_name = {b.name: b for b in buffers}
-    wanted = {b.name for b in buffers if _is_long(b, target)}
+    wanted = {name for name, found in _find_long(body, buffers, target).items() if found.condition is None}
     used: list[str] = []
 
     def visit(node: Node) -> Node:
@@ -125,10 +126,53 @@ def _move_tiles(loops: list[Loop], store: Store, buffer: Buffer) -> Loop | None:
 # -- buffers
 
 
-def _is_long(buffer: Buffer, target: Target) -> bool:
-    extents = [int(e.value) for e in buffer.shape if isinstance(e, Const)]
-    is_known = buffer.space == "argument" and not buffer.may_alias and len(extents) == len(buffer.shape)
-    return is_known and target.is_streamed(math.prod(extents) * buffer.dtype.itemsize)
+@dataclass(frozen=True, slots=True)
+class _Long:
+    """An array that is long enough to be streamed, where `condition` holds if that is left to the call."""
+
+    buffer: Buffer
+    condition: Expr | None = None
+
+
+def _find_long(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target) -> dict[str, _Long]:
+    """Arrays of the caller that are too long to stay in a cache, or that are at some sizes."""
+    arguments = {b.name: b for b in buffers if b.space == "argument"}
+    # Of a table that data says where to read, nobody knows how much is read.
+    read = dict.fromkeys(
+        r.tensor
+        for node in _nodes(body)
+        for expr in node_expressions(node)
+        for r in reads(expr)
+        if r.tensor in arguments and not any(isinstance(n, Read) for s in r.subscripts for n in walk(s))
+    )
+    total: Expr = int_const(0)
+    for name in read:
+        total = Call("add", (total, _bytes(arguments[name])))
+    found: dict[str, _Long] = {}
+    for b in arguments.values():
+        size, rest = simplify(_bytes(b)), simplify(total)
+        if b.may_alias or target.streaming_sizes is None:
+            continue
+        if isinstance(size, Const) and isinstance(rest, Const):
+            if target.is_streamed(int(size.value), int(rest.value)):
+                found[b.name] = _Long(b)
+        elif not isinstance(size, Const) or int(size.value) >= target.streaming_sizes[1]:
+            found[b.name] = _Long(b, _is_long(size, rest, target.streaming_sizes))
+    return found
+
+
+def _is_long(size: Expr, read: Expr, limits: tuple[int, int, int]) -> Expr:
+    """`Target.is_streamed` at the call."""
+    alone, least, together = (int_const(n) for n in limits)
+    both = Call("and", (Call("ge", (size, least)), Call("ge", (Call("add", (size, read)), together))))
+    return Call("or", (Call("ge", (size, alone)), both))
+
+
+def _bytes(buffer: Buffer) -> Expr:
+    total: Expr = int_const(buffer.dtype.itemsize)
+    for extent in buffer.shape:
+        total = Call("mul", (total, extent))
+    return total
 
 
 def _nodes(body: tuple[Node, ...]) -> Iterator[Node]:
@@ -149,47 +193,58 @@ def _is_streamed(node: Store | Update) -> bool:
     return isinstance(node, Store) and node.streamed
 
 
-def _visit(node: Node, around: tuple[Loop, ...], wanted: Mapping[str, Buffer]) -> tuple[Node, ...]:
+def _visit(node: Node, around: tuple[Loop, ...], wanted: Mapping[str, _Long]) -> tuple[Node, ...]:
     match node:
         case If():
             body, orelse = (tuple(new for n in arm for new in _visit(n, around, wanted)) for arm in (node.body, node.orelse))
             return (replace(node, body=body, orelse=orelse),)
         case Loop() if node.kind == "vector":
-            return _stream_rows(node, around, wanted)
+            found = _stream_rows(node, around, wanted)
+            if found is None:
+                return (node,)
+            condition, streamed = found
+            return streamed if condition is None else (If(condition, streamed, (node,)),)
         case Loop():
             return (replace(node, body=tuple(new for n in node.body for new in _visit(n, (*around, node), wanted))),)
     return (node,)
 
 
-def _stream_rows(loop: Loop, around: tuple[Loop, ...], wanted: Mapping[str, Buffer]) -> tuple[Node, ...]:
-    """A vector loop in two parts: up to the beginning of a line, and streamed from there.  A short one: in two versions."""
+def _stream_rows(
+    loop: Loop, around: tuple[Loop, ...], wanted: Mapping[str, _Long]
+) -> tuple[Expr | None, tuple[Node, ...]] | None:
+    """A vector loop in two parts: up to the beginning of a line, and streamed from there; and what must hold for that.
+
+    A short loop is streamed as a whole where it begins at a line.  None where it cannot be streamed."""
     found = _only_store(loop.body, wanted)
     if found is None or loop.registers or loop.initial:
-        return (loop,)
+        return None
     store, copies = found
-    buffer = wanted[store.buffer]
+    buffer, condition = wanted[store.buffer].buffer, wanted[store.buffer].condition
     size = buffer.dtype.itemsize
     vector = loop.lanes * size
     if vector & (vector - 1) or vector < 16 or not _is_in_order(store, buffer, loop, (*around, *copies)):
-        return (loop,)
+        return None
     if any(not _moves_by_lines(store, buffer, copy) for copy in copies):
-        return (loop,)
+        return None
     first = offset_of(store, buffer, {loop.var: loop.lower})
     body = _mark(loop.body, store)
     trip = simplify(Call("sub", (loop.upper, loop.lower)))
     if loop.max_trip is not None:
         if not isinstance(trip, Const) or int(trip.value) * size % LINE:
-            return (loop,)
+            return None
         is_aligned = Call("eq", (Call("mod", (first, int_const(LINE))), int_const(0)))
-        return (If(is_aligned, (replace(loop, body=body),), (loop,)),)
-    if isinstance(trip, Const) and int(trip.value) * size < MIN_LINES * LINE:
-        return (loop,)
+        return is_aligned if condition is None else Call("and", (condition, is_aligned)), (replace(loop, body=body),)
+    if isinstance(trip, Const):
+        if int(trip.value) * size < MIN_LINES * LINE:
+            return None
+    elif condition is not None:
+        condition = Call("and", (condition, Call("ge", (trip, int_const(MIN_LINES * LINE // size)))))
     missing = Call("floordiv", (Call("mod", (Call("neg", (first,)), int_const(LINE))), int_const(size)))
     start = Call("min", (simplify(Call("add", (loop.lower, missing))), loop.upper))
-    return (replace(loop, upper=start, interleave=1), replace(loop, lower=start, body=body))
+    return condition, (replace(loop, upper=start, interleave=1), replace(loop, lower=start, body=body))
 
 
-def _only_store(body: tuple[Node, ...], wanted: Mapping[str, Buffer]) -> tuple[Store, tuple[Loop, ...]] | None:
+def _only_store(body: tuple[Node, ...], wanted: Mapping[str, _Long]) -> tuple[Store, tuple[Loop, ...]] | None:
     """The store of a body to an array that is to be streamed, and the unrolled loop around it where that is all of the body."""
     stores = [n for n in body if isinstance(n, Store) and n.buffer in wanted]
     if len(stores) == 1:

@@ -1,7 +1,9 @@
 """Full and partial tiles: one version with constant trip counts and without border tests, one with predicates.
 
 Before: ``for k { unroll i < min(6, M - c0) { vector j < min(64, N - c1) { … } } }``.
-After: ``if (M - c0 >= 6 and N - c1 >= 64) for k { unroll i < 6 { vector j < 64 … } } else <before>``.
+After: ``if (M - c0 >= 6 and N - c1 >= 64) for k { unroll i < 6 { vector j < 64 … } } else <before>``.  Where the rows alone
+are full, as in the last columns and in all of an image that is narrower than the tile, only the lanes have masks:
+``… else if (M - c0 >= 6) for k { unroll i < 6 { vector j < min(64, N - c1) … } } else <before>``.
 
 Tests of a selection (the border of a padded read, a mask) that the position of the tile decides for all points inside join the
 condition of the full version, where the selection is gone: the interior has no test in it.
@@ -9,6 +11,7 @@ condition of the full version, where the selection is gone: the interior has no 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, int_const, rewrite, substitute, walk
@@ -16,6 +19,12 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
 from polyc.ir.types import BOOL
+
+EXPANDED, ROWS = ("unroll", "vector"), ("unroll",)
+"""Kinds of loops that are expanded, and those of them whose copies each have a predicate where they may not run."""
+
+MIN_ROWS = 4
+"""Copies from which their predicates are worth a version without them."""
 
 
 def split_partial_tiles(body: tuple[Node, ...], tied: frozenset[str] = frozenset()) -> tuple[Node, ...]:
@@ -52,20 +61,22 @@ def _split(group: tuple[Node, ...], tied: frozenset[str]) -> tuple[Node, ...]:
         case Loop():
             loops = [n for n in group if isinstance(n, Loop)]
             found = [_full_conditions(n) for n in loops]
+            rows = [_full_conditions(n, ROWS) for n in loops]
             if len(loops) < len(group) or any(c is None for c in found):
                 return group if len(group) > 1 or node.registers else (_split_inside(node, tied),)
             tests = _interior_tests(loops)
             conditions = list(dict.fromkeys(c for f in found if f for c in f))
             if conditions or tests:
+                in_rows = list(dict.fromkeys(c for f in rows if f for c in f))
+                others = group
+                if in_rows and len(in_rows) < len(conditions) and _n_rows(loops) >= MIN_ROWS:
+                    others = (If(_all(in_rows), tuple(_make_full(n, ROWS) for n in group), group),)
                 conditions = [*conditions, *dict.fromkeys(c for found in tests.values() for c in found)]
-                condition: Expr = conditions[0]
-                for c in conditions[1:]:
-                    condition = Call("and", (condition, c))
                 full = tuple(_drop_tests(_make_full(n), set(tests)) for n in group)
                 # Tests that only loops inside decide are split further down, but never inside a loop that holds accumulators.
                 if tests and not any(n.registers for n in loops):
                     full = _split(full, tied)
-                return (If(condition, full, group),)
+                return (If(_all(conditions), full, others),)
             return group if len(group) > 1 or node.registers else (_split_inside(node, tied),)
     return group
 
@@ -74,12 +85,35 @@ def _split_inside(loop: Loop, tied: frozenset[str]) -> Loop:
     return replace(loop, body=split_partial_tiles(loop.body, tied))
 
 
+def _all(conditions: list[Expr]) -> Expr:
+    result = conditions[0]
+    for c in conditions[1:]:
+        result = Call("and", (result, c))
+    return result
+
+
 def _is_expanded(loop: Loop) -> bool:
-    return loop.max_trip is not None and loop.kind in ("unroll", "vector")
+    return loop.max_trip is not None and loop.kind in EXPANDED
 
 
-def _full_conditions(loop: Loop) -> list[Expr] | None:
-    """Conditions under which all expanded loops inside are full; None if one depends on a loop inside (or there is none)."""
+def _n_rows(loops: list[Loop]) -> int:
+    """Copies that the unrolled loops inside make."""
+
+    def count(node: Node) -> int:
+        match node:
+            case If():
+                return max((count(n) for n in node.body + node.orelse), default=1)
+            case Loop():
+                own = node.max_trip or 1 if node.kind == "unroll" else 1
+                return own * max((count(n) for n in node.body), default=1)
+        return 1
+
+    return max(map(count, loops))
+
+
+def _full_conditions(loop: Loop, kinds: Collection[str] = EXPANDED) -> list[Expr] | None:
+    """Conditions under which all expanded loops of these kinds inside are full; None if one depends on a loop inside (or there
+    is none)."""
     found: dict[Expr, None] = {}
     inner: set[str] = set()
     expanded = False
@@ -93,7 +127,7 @@ def _full_conditions(loop: Loop) -> list[Expr] | None:
                 if node.kind == "parallel":
                     return False
                 inner.add(node.var)
-                if _is_expanded(node):
+                if _is_expanded(node) and node.kind in kinds:
                     expanded = True
                     if not isinstance(node.upper, Const):
                         for bound in _open_bounds(node.upper):
@@ -115,14 +149,17 @@ def _open_bounds(upper: Expr) -> list[Expr]:
     return [] if isinstance(upper, Const) else [upper]
 
 
-def _make_full(node: Node) -> Node:
+def _make_full(node: Node, kinds: Collection[str] = EXPANDED) -> Node:
+    def each(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        return tuple(_make_full(n, kinds) for n in nodes)
+
     match node:
         case If():
-            return replace(node, body=tuple(map(_make_full, node.body)), orelse=tuple(map(_make_full, node.orelse)))
+            return replace(node, body=each(node.body), orelse=each(node.orelse))
         case Loop():
-            body = tuple(map(_make_full, node.body))
-            node = replace(node, initial=tuple(replace(i, nest=tuple(map(_make_full, i.nest))) for i in node.initial))
-            if _is_expanded(node) and not isinstance(node.upper, Const):
+            body = each(node.body)
+            node = replace(node, initial=tuple(replace(i, nest=each(i.nest)) for i in node.initial))
+            if _is_expanded(node) and node.kind in kinds and not isinstance(node.upper, Const):
                 return replace(node, upper=int_const(node.max_trip or 0), body=body)
             return replace(node, body=body)
     return node

@@ -37,6 +37,12 @@ def pointer_or_zeros(fn: Function, condition: Val, pointer: Val) -> Val:
     return fn.select(condition, pointer, Val('@".zeros"', "ptr"))
 
 
+def pointer_or_spare(fn: Function, condition: Val | None, pointer: Val) -> Val:
+    """`pointer`, or where `condition` fails memory of its own for a store that is masked off: at a page that is not there it
+    would take a hundred times as long."""
+    return pointer if condition is None else fn.select(condition, pointer, fn.spare())
+
+
 def load_scalar(fn: Function, dtype: DType, pointer: Val, condition: Val | None, epoch: str, other: Val | None = None) -> Val:
     """One element; where `condition` fails, `other` (or 0) and no access outside: a block of zeros is read instead."""
     type = memory_type(dtype)
@@ -155,12 +161,22 @@ def lane_numbers(lanes: int, type: str = "i64") -> Val:
 
 
 def first_lanes(fn: Function, target: Target, count: Val, lanes: int) -> Val:
-    """The mask of lanes below `count` (an i64, any value), as one compare of lane numbers as narrow as a register allows."""
+    """The mask of lanes below `count` (an i64, any value).
+
+    With mask registers as bits, counted in an integer: LLVM (22.1) moves a comparison into the loop that uses its result, where
+    its operands would take vector registers from the accumulators.  Otherwise as one comparison of lane numbers, as narrow as a
+    register allows."""
     if count.is_const:
         return vector_const([int(lane < int(count.ref)) for lane in range(lanes)], "i1")
+    clamped = fn.intrinsic("smin", fn.intrinsic("smax", count, int_val(0)), int_val(lanes))
+    bits = max(8, lanes)
+    if target.has_masks and bits <= 32 and bits.bit_count() == 1:
+        beyond = fn.binary("shl", int_val(-1), clamped)
+        below = fn.convert("trunc", fn.binary("xor", beyond, int_val(-1)), f"i{bits}")
+        mask = fn.pure(f"bitcast {below} to <{bits} x i1>", "i1", bits)
+        return mask if bits == lanes else fn.shuffle(mask, None, range(lanes))
     widest = 1 << ((target.vector_bits // lanes).bit_length() - 1) if lanes <= target.vector_bits else 8
     type = f"i{min(64, max(8, widest))}"
-    clamped = fn.intrinsic("smin", fn.intrinsic("smax", count, int_val(0)), int_val(lanes))
     narrow = fn.splat(fn.convert("trunc", clamped, type), lanes)
     return fn.compare("icmp ult", lane_numbers(lanes, type), narrow)
 

@@ -139,7 +139,9 @@ def _table() -> dict[str, Operator]:
     for name in "atan2 copysign fdim fmod hypot rhypot nextafter remainder".split():
         table[name] = Operator(2, "float")
     table["fma"] = Operator(3, "float")
-    # Complex numbers have these, add, sub, mul, truediv, neg, exp, eq and ne.
+    # int32 words of four bytes: the sum of the products of the first's, unsigned, with the second's, signed
+    table["dot4u8s8"] = Operator(2, "same")
+    # Complex numbers have these and the others of COMPLEX_OPERATORS.
     table["conj"] = Operator(1, "same")
     table["real"] = table["imag"] = Operator(1, "part")
     table["complex"] = Operator(2, "pair")
@@ -149,7 +151,9 @@ def _table() -> dict[str, Operator]:
 
 
 OPERATORS: dict[str, Operator] = _table()
-COMPLEX_OPERATORS = frozenset("add sub mul truediv neg exp eq ne conj real imag".split())
+COMPLEX_OPERATORS = frozenset(
+    "add sub mul truediv neg eq ne conj real imag exp exp2 log log2 log10 sqrt sin cos tan sinh cosh tanh pow".split()
+)
 """Operators that take complex operands."""
 
 
@@ -333,6 +337,13 @@ def simplify_int(expr: Expr) -> Expr:
         return None
 
     return rewrite(expr, rule)
+
+
+def operands_of(expr: Expr, op: str) -> list[Expr]:
+    """The operands of nested calls of `op`; of anything else itself."""
+    if isinstance(expr, Call) and expr.op == op:
+        return [operand for arg in expr.args for operand in operands_of(arg, op)]
+    return [expr]
 
 
 def identity_of(op: str, dtype: DType) -> Const:

@@ -125,6 +125,13 @@ _SAME_NAME = (
     "copysign fmod hypot nextafter"
 ).split()
 
+
+def _dot4u8s8(a: Array, b: Array) -> Array:
+    first = np.ascontiguousarray(a, "<i4")[..., np.newaxis].view(np.uint8).astype(np.int32)
+    second = np.ascontiguousarray(b, "<i4")[..., np.newaxis].view(np.int8).astype(np.int32)
+    return np.asarray((first * second).sum(-1, dtype=np.int32)).reshape(np.broadcast_shapes(np.shape(a), np.shape(b)))
+
+
 APPLY: dict[str, Callable[..., Array]] = {name: getattr(np, name) for name in _SAME_NAME}
 """The meaning of each operator; the keys are those of `expr.OPERATORS`."""
 
@@ -175,6 +182,7 @@ APPLY |= {
     "rhypot": lambda x, y: _one(x) / np.hypot(x, y),
     "remainder": _by_element(_remainder),
     "fma": _fma,
+    "dot4u8s8": _dot4u8s8,
     "asin": np.arcsin,
     "acos": np.arccos,
     "atan": np.arctan,

@@ -15,7 +15,7 @@ version alone and reduces has the whole version as its region.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -216,12 +216,14 @@ class Program:
     defined_sizes: tuple[tuple[str, Expr], ...] = ()
     """Symbols for non-affine sizes (``N*N``), each with the host expression over `sizes` that gives its value."""
     source: Source | None = field(default=None, compare=False, repr=False)
+    _by_name: dict[str, Tensor] = field(init=False, compare=False, repr=False, default_factory=dict)
+    """Filled at the first question, as programs of hundreds of statements ask for every tensor many times."""
 
     def tensor(self, name: str) -> Tensor:
-        for t in self.tensors:
-            if t.name == name:
-                return t
-        raise KeyError(name)
+        """The tensor version of this name.  Raises KeyError."""
+        if not self._by_name:
+            self._by_name.update((t.name, t) for t in reversed(self.tensors))
+        return self._by_name[name]
 
     @property
     def types(self) -> dict[str, DType]:
@@ -238,29 +240,35 @@ class Program:
 
 def specialize_sizes(program: Program, sizes: Mapping[str, Expr]) -> Program:
     """Replace size symbols by expressions (constants); the names stay in `sizes`, as the entry point still takes them."""
+    return map_expressions(program, lambda e: substitute(e, {}, sizes))
 
-    def sub(expr: Expr) -> Expr:
-        return substitute(expr, {}, sizes)
 
-    def sub_where(clause: Where) -> Where:
+def map_expressions(program: Program, change: Callable[[Expr], Expr]) -> Program:
+    """The program with `change` applied to every expression: extents, subscripts, values, initial values, ranges, conditions.
+
+    In an order that depends on nothing but the program."""
+
+    def change_where(clause: Where) -> Where:
         match clause:
             case RangeClause():
-                return replace(clause, lower=sub(clause.lower), upper=sub(clause.upper))
+                return replace(clause, lower=change(clause.lower), upper=change(clause.upper))
             case Condition():
-                return replace(clause, condition=sub(clause.condition))
+                return replace(clause, condition=change(clause.condition))
             case Exists():
-                return replace(clause, value=sub(clause.value))
+                return replace(clause, value=change(clause.value))
 
     return replace(
         program,
-        tensors=tuple(replace(t, shape=None if t.shape is None else tuple(sub(e) for e in t.shape)) for t in program.tensors),
+        tensors=tuple(
+            replace(t, shape=None if t.shape is None else tuple(change(e) for e in t.shape)) for t in program.tensors
+        ),
         statements=tuple(
             replace(
                 s,
-                subscripts=tuple(sub(e) for e in s.subscripts),
-                value=sub(s.value),
-                reduction=None if s.reduction is None else replace(s.reduction, init=sub(s.reduction.init)),
-                where=tuple(sub_where(w) for w in s.where),
+                subscripts=tuple(change(e) for e in s.subscripts),
+                value=change(s.value),
+                reduction=None if s.reduction is None else replace(s.reduction, init=change(s.reduction.init)),
+                where=tuple(change_where(w) for w in s.where),
             )
             for s in program.statements
         ),

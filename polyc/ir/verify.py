@@ -27,7 +27,7 @@ from polyc.ir.expr import (
     walk,
 )
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement, Tensor
-from polyc.ir.types import BOOL, F32, F64, I64, DType
+from polyc.ir.types import BOOL, F32, F64, I32, I64, DType
 
 Problem = tuple[str, Span | None]
 
@@ -275,6 +275,7 @@ def _check_call(node: Call, operands: list[DType]) -> Iterator[Problem]:
         (OPERATORS[node.op].result == "float" and not first.is_float)
         or (node.op in _NOT_BOOL and first == BOOL)
         or (node.op in _NOT_FLOAT and first.is_float)
+        or (node.op == "dot4u8s8" and first != I32)
     ):
         yield f"{node.op} has operands of type {first}", node.span
 

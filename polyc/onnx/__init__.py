@@ -15,13 +15,25 @@ if importlib.util.find_spec("onnx") is None:
         Diagnostic("argument-onnx-missing", "the package onnx is not installed", None, "run: pip install 'polyc[onnx]'")
     )
 
+from polyc.onnx.binding import IOBinding
+from polyc.onnx.compatible import InferenceSession, SessionOptions, get_available_providers, get_device
 from polyc.onnx.profile import Profile
 from polyc.onnx.session import Session, load
 
 if TYPE_CHECKING:
     from polyc.onnx.backend import PolycBackend
 
-__all__ = ["PolycBackend", "Profile", "Session", "load"]
+__all__ = [
+    "IOBinding",
+    "InferenceSession",
+    "PolycBackend",
+    "Profile",
+    "Session",
+    "SessionOptions",
+    "get_available_providers",
+    "get_device",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:

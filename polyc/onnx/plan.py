@@ -7,45 +7,102 @@ checked between kernels.
 from __future__ import annotations
 
 import ctypes
+import functools
 import re
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import numpy as np
 
-from polyc import jobs
+from polyc import jobs, recall
+from polyc.api.dynamic import known_strides
+from polyc.codegen.sequence import FAILED, WORDS
 from polyc.config import Options
-from polyc.diagnostics import BoundsError
+from polyc.diagnostics import BoundsError, PolycError
 from polyc.frontends.onnx.builder import Value
 from polyc.frontends.onnx.clusters import Cluster, base_name, build_cluster
 from polyc.frontends.onnx.lowering import Lowered
 from polyc.frontends.onnx.partition import partition
 from polyc.ir.expr import evaluate, reads
-from polyc.onnx.arena import ALIGNMENT, Arena, Buffer, plan_arena
+from polyc.ir.program import Program
+from polyc.onnx.arena import Arena, Buffer, plan_arena
+from polyc.onnx.blocks import Blocks
+from polyc.onnx.shapes import Choice, Shapes, shape_of
 from polyc.onnx.weights import Weights
 from polyc.runtime import memory, threads
 from polyc.runtime.arrays import contiguous_strides, data_address, result_type
 from polyc.runtime.kernel import Kernel
 from polyc.runtime.plan import Plan as CallPlan
 
-_ERROR = ctypes.c_int64 * 3
+_ERROR = ctypes.c_int64 * (FAILED + 1)
+_ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
 EMPTY: Mapping[str, np.ndarray] = {}
 
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """One kernel on its operands: `addresses` is what its entry point takes, `open_slots` those filled in at each run."""
+    """One kernel on its operands, whose addresses its entry point takes."""
 
     cluster: Cluster
     call: CallPlan
-    addresses: Any
-    open_slots: list[tuple[int, str]] = field(default_factory=list)
+    operands: tuple[int | str | np.ndarray, ...]
+    """An offset in the arena, the name of a value from outside or of a result, a constant."""
     code: Any = None
     """What was compiled: a `Lowered`, or what was kept of one."""
-    operands: tuple[int | str | np.ndarray, ...] = ()
-    """What the addresses are of: an offset in the arena, a value from outside or a result, a constant."""
+    open_slots: list[tuple[int, str]] = field(init=False)
+    arena_slots: list[tuple[int, int]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.open_slots = [(slot, o) for slot, o in enumerate(self.operands) if isinstance(o, str)]
+        self.arena_slots = [(slot, o) for slot, o in enumerate(self.operands) if isinstance(o, int)]
+
+    def addresses(self) -> Any:
+        """What the entry point takes, with the addresses of constants."""
+        return self.call.addresses(*(data_address(o) if isinstance(o, np.ndarray) else 0 for o in self.operands))
+
+
+class _Frame:
+    """What one run at a time writes to: the addresses of all steps, and the steps as `codegen.sequence` reads them."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        self.steps = steps
+        self.addresses = [s.addresses() for s in steps]
+        self.base = -1
+        """Where the arena begins; addresses in it are counted from there."""
+        self.team = -1
+        self.workspace = -1
+        self.workspace_size = 0
+        self.error = _ERROR()
+        self.open = [(a, slot, name) for s, a in zip(steps, self.addresses, strict=True) for slot, name in s.open_slots]
+        self.words = (ctypes.c_int64 * (WORDS * len(steps)))()
+        self.count = (ctypes.c_int64 * 1)(len(steps))
+        for k, (step, addresses) in enumerate(zip(steps, self.addresses, strict=True)):
+            entry = ctypes.cast(step.call.entry, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+            self.words[WORDS * k : WORDS * k + 3] = [entry, ctypes.addressof(addresses), step.call.block_address]
+
+    def place_arena(self, base: int) -> None:
+        """Intermediates at `base`."""
+        if self.base != base:
+            for step, addresses in zip(self.steps, self.addresses, strict=True):
+                for slot, offset in step.arena_slots:
+                    addresses[slot] = base + offset
+            self.base = base
+
+    def place_workspace(self, n_threads: int) -> None:
+        """A workspace for the calling thread's run, large enough for any step."""
+        if self.team != n_threads:
+            self.workspace_size = 0
+            for k, step in enumerate(self.steps):
+                team = n_threads if step.call.is_parallel else 1
+                self.workspace_size = max(self.workspace_size, step.call.workspace(step.call.block_address, team))
+                self.words[WORDS * k + 4] = team
+            self.team = n_threads
+        workspace = memory.workspace_address(self.workspace_size) if self.workspace_size else 0
+        if self.workspace != workspace:
+            for k in range(len(self.steps)):
+                self.words[WORDS * k + 3] = workspace
+            self.workspace = workspace
 
 
 @dataclass(slots=True, eq=False)
@@ -63,8 +120,9 @@ class Plan:
     """Contents of results that are known."""
     arena: Arena
     keepalive: list[Any]
-    _memory: np.ndarray | None = None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    blocks: Blocks = field(default_factory=Blocks)
+    _idle: list[_Frame] = field(default_factory=list)
+    """What runs that are over have used."""
 
     def run(
         self,
@@ -73,7 +131,7 @@ class Plan:
         n_threads: int | None = None,
         out: Mapping[str, np.ndarray] = EMPTY,
     ) -> dict[str, np.ndarray]:
-        """The results by name.  Runs of one plan from several threads wait for each other.
+        """The results by name.  Several threads may run one plan at once, each in memory of its own.
 
         `out` may have arrays for results (contiguous, apart from all inputs): those of a result's type and shape are written
         instead of new ones.  At most `n_threads` threads are used."""
@@ -87,24 +145,16 @@ class Plan:
             place[name] = data_address(given[name])
         team_size = threads.team_size()
         n_threads = team_size if n_threads is None else min(team_size, n_threads)
-        error = _ERROR()
-        with self._lock:
-            for step in self.steps:
-                addresses, call = step.addresses, step.call
-                for slot, name in step.open_slots:
+        with self.blocks.lend(self.arena.size) as block:
+            frame = self._frame()
+            try:
+                frame.place_arena(0 if block is None else block.address)
+                frame.place_workspace(n_threads)
+                for addresses, slot, name in frame.open:
                     addresses[slot] = place[name]
-                team = n_threads if call.is_parallel else 1
-                size = call.workspace_sizes.get(team)
-                if size is None:
-                    size = call.workspace_sizes[team] = call.workspace(call.block_address, team)
-                workspace = memory.workspace_address(size) if size else 0
-                if profile is None:
-                    status = call.entry(addresses, call.block_address, workspace, error, team)
-                else:
-                    with profile(step):
-                        status = call.entry(addresses, call.block_address, workspace, error, team)
-                if status:
-                    raise_bounds_error(step, status, error[1], error[2])
+                self._run_steps(frame, profile)
+            finally:
+                self._idle.append(frame)
         results = {}
         taken = set()
         for name, value in self.results.items():
@@ -118,6 +168,38 @@ class Plan:
             else:
                 results[name] = given[base].reshape(value.shape).copy()
         return results
+
+    def _frame(self) -> _Frame:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return _Frame(self.steps)
+
+    def _run_steps(self, frame: _Frame, profile: Callable[[Step], Any] | None) -> None:
+        error, size = frame.error, ctypes.sizeof(ctypes.c_int64) * WORDS
+        if profile is None:
+            status = _sequence()(frame.words, frame.count, None, error, 1)
+            if status:
+                raise_bounds_error(self.steps[error[FAILED]], status, error[1], error[2])
+            return
+        frame.count[0], first = 1, ctypes.addressof(frame.words)
+        try:
+            for k, step in enumerate(self.steps):
+                with profile(step):
+                    status = _sequence()(first + k * size, frame.count, None, error, 1)
+                if status:
+                    raise_bounds_error(step, status, error[1], error[2])
+        finally:
+            frame.count[0] = len(self.steps)
+
+
+@functools.cache
+def _sequence() -> Callable[..., int]:
+    """The compiled function that runs steps one after the other."""
+    loaded = recall.load_sequence()
+    function = _ENTRY(loaded.entry_address)
+    function.keepalive = loaded  # type: ignore[attr-defined]
+    return function
 
 
 def raise_bounds_error(step: Step, status: int, index: int, bound: int) -> NoReturn:
@@ -142,10 +224,14 @@ def make_plan(
     options: Options,
     n_workers: int | None = None,
     progress: jobs.Progress | None = None,
+    shapes: Shapes | None = None,
+    blocks: Blocks | None = None,
 ) -> Plan:
-    """Partition, compile and place what was lowered; `wanted` are the values that a run gives."""
+    """Partition, compile and place what was lowered; `wanted` are the values that a run gives.
+
+    `shapes` decides which clusters are compiled for any sizes (None: none)."""
     clusters = make_clusters(lowered, wanted)
-    compiled = compile_clusters(clusters, options, n_workers, progress)
+    choices, compiled = compile_clusters(clusters, options, n_workers, progress, shapes or Shapes(False))
     made = {n for c in clusters for n in c.outputs}
     results = {n: lowered.values[n] for n in wanted if n in lowered.values}
     constants = {n: lowered.constants[n] for n in wanted if n in lowered.constants}
@@ -153,41 +239,33 @@ def make_plan(
     fresh = {b: lowered.values[b] for b in bases.values() if b in made}
     outside = {n: v for n, v in inputs.items() if n not in lowered.constants}
     arena, offsets = _place(clusters, lowered.values, fresh)
-    block = np.empty(arena.size + ALIGNMENT, np.uint8) if arena.size else None
-    start = 0 if block is None else -(-data_address(block) // ALIGNMENT) * ALIGNMENT
-    kernels: dict[int, tuple[Kernel, CallPlan]] = {}
-    keepalive: list[Any] = [block, compiled]
+    kernels: dict[int, Kernel] = {}
+    calls: dict[Any, CallPlan] = {}
+    keepalive: list[Any] = [compiled, kernels]
     steps = []
-    for cluster, code in zip(clusters, compiled, strict=True):
+    for cluster, choice, code in zip(clusters, choices, compiled, strict=True):
         ready = weights.prepare(code, cluster, lowered.constants)
         prepared, given = ready.prepared, ready.given
-        found = kernels.get(id(code))
-        if found is None:
-            kernel = code.compile(prepared)
+        kernel = kernels.get(id(code))
+        if kernel is None:
+            kernel = kernels[id(code)] = code.compile(prepared)
+        key = (id(code), tuple(choice.sizes.items()))
+        call = calls.get(key)
+        if call is None:
             arrays = [_blank(cluster, n) for n in cluster.program.parameters]
             outs = [_blank(cluster, r.version) for r in cluster.program.returns]
-            found = kernels[id(code)] = kernel, kernel.plan(arrays, outs, {})[0]
-        call = found[1]
+            call = calls[key] = kernel.plan(arrays, outs, choice.sizes)[0]
         operands: list[int | str | np.ndarray] = []
         for n in cluster.inputs:
             base = base_name(n, lowered.values)
             operands.append(given[n] if n in given else offsets.get(base, base))
         operands += [*prepared, *(offsets.get(n, n) for n in cluster.outputs)]
-        addresses = [_address(o, start) for o in operands]
-        open_slots = [(slot, o) for slot, o in enumerate(operands) if isinstance(o, str)]
-        steps.append(Step(cluster, call, call.addresses(*addresses), open_slots, code, tuple(operands)))
+        steps.append(Step(cluster, call, tuple(operands), code))
         keepalive.append(ready)
-    keepalive.append(kernels)
     used = {n for s in steps for _, n in s.open_slots if n not in fresh}
     used |= {b for b in bases.values() if b not in made}
-    return Plan(steps, {n: v for n, v in outside.items() if n in used}, results, fresh, constants, arena, keepalive)
-
-
-def _address(operand: int | str | np.ndarray, start: int) -> int:
-    """Of an operand, where it is known beforehand; else 0."""
-    if isinstance(operand, np.ndarray):
-        return data_address(operand)
-    return start + operand if isinstance(operand, int) else 0
+    read = {n: v for n, v in outside.items() if n in used}
+    return Plan(steps, read, results, fresh, constants, arena, keepalive, blocks or Blocks())
 
 
 def make_clusters(lowered: Lowered, wanted: Sequence[str]) -> list[Cluster]:
@@ -225,28 +303,67 @@ def _alive(producers: Sequence[Sequence[int]], ends: Sequence[int]) -> list[int]
 
 
 def compile_clusters(
-    clusters: Sequence[Cluster], options: Options, n_workers: int | None, progress: jobs.Progress | None
-) -> list[Any]:
-    """Code for each cluster; equal programs with equal constants are compiled once."""
-    distinct: dict[Any, int] = {}
-    todo: list[jobs.Job] = []
-    numbers = []
-    for c in clusters:
-        key = (c.program, c.constants)
-        if key not in distinct:
-            distinct[key] = len(todo)
-            todo.append(jobs.Job(c.program, {}, _strides(c), options, c.constants))
-        numbers.append(distinct[key])
-    compiled = jobs.compile_all(todo, n_workers, progress)
-    return [compiled[n] for n in numbers]
+    clusters: Sequence[Cluster],
+    options: Options,
+    n_workers: int | None,
+    progress: jobs.Progress | None,
+    shapes: Shapes,
+) -> tuple[list[Choice], list[Any]]:
+    """What is compiled for each cluster, and its code; equal programs with equal constants are compiled once."""
+    choices = [shapes.choose(c) for c in clusters]
+    while True:
+        distinct: dict[Any, int] = {}
+        todo: list[jobs.Job] = []
+        numbers = []
+        for choice in choices:
+            key = (choice.program, choice.constants, tuple(choice.typical.items()))
+            if key not in distinct:
+                distinct[key] = len(todo)
+                todo.append(_job(choice, options))
+            numbers.append(distinct[key])
+        try:
+            compiled = jobs.compile_all(todo, n_workers, progress)
+        except PolycError:
+            if not any(choice.is_general for choice in choices):
+                raise
+            choices = _replace_failing(clusters, choices, options, shapes)
+        else:
+            return choices, [compiled[n] for n in numbers]
 
 
-def _strides(cluster: Cluster) -> Any:
-    """Contiguous ones, for parameters and results."""
-    program = cluster.program
-    tensors = [program.tensor(n) for n in (*program.parameters, *(r.version for r in program.returns))]
-    shapes = [tuple(evaluate(e, {}) for e in t.shape or ()) for t in tensors]
-    return tuple(contiguous_strides(s, t.dtype.itemsize) for s, t in zip(shapes, tensors, strict=True))
+def _job(choice: Choice, options: Options) -> jobs.Job:
+    return jobs.Job(choice.program, {}, _strides(choice), options, choice.constants, choice.typical)
+
+
+def _replace_failing(clusters: Sequence[Cluster], choices: Sequence[Choice], options: Options, shapes: Shapes) -> list[Choice]:
+    """The choices without those general programs that cannot be compiled; where all can, another program is at fault, and none
+    is general any more."""
+    failed: dict[Program, PolycError] = {}
+    for choice in {c.program: c for c in choices if c.is_general}.values():
+        try:
+            jobs.compile_all([_job(choice, options)], 0)
+        except PolycError as error:
+            failed[choice.program] = error
+    result = []
+    for cluster, choice in zip(clusters, choices, strict=True):
+        problem = failed.get(choice.program)
+        if problem is not None:
+            result.append(shapes.refuse(cluster, problem))
+        else:
+            result.append(choice if failed else Choice(cluster.program, cluster.constants))
+    return result
+
+
+def _strides(choice: Choice) -> Any:
+    """Contiguous ones, for parameters and results; None where they depend on sizes."""
+    program = choice.program
+    symbolic = frozenset(choice.sizes)
+    found = []
+    for n in (*program.parameters, *(r.version for r in program.returns)):
+        t = program.tensor(n)
+        strides = contiguous_strides(shape_of(program, n, choice.sizes), t.dtype.itemsize)
+        found.append(known_strides(strides, t.shape or (), symbolic))
+    return tuple(found)
 
 
 def _place(

@@ -19,13 +19,16 @@ import numpy as np
 from polyc.config import Options, debugging
 from polyc.diagnostics import CompileBudgetError, Diagnostic, InternalError, PolycError, SemanticError, UnsupportedError
 from polyc.frontends.onnx.builder import Value
-from polyc.frontends.onnx.graph import Graph, Node, node_span
+from polyc.frontends.onnx.graph import Graph, Node, Port, node_span
 from polyc.frontends.onnx.lowering import Lowered, lower_graph, value_of
 from polyc.frontends.onnx.reference import prepare_node, run_node
+from polyc.frontends.onnx.refusals import declared_values, find_refused
 from polyc.frontends.onnx.sizes import estimate_elements
 from polyc.jobs import Progress
+from polyc.onnx.blocks import Blocks
 from polyc.onnx.iterate import is_driven, run_control
 from polyc.onnx.plan import Plan, Step, compile_clusters, make_clusters, make_plan
+from polyc.onnx.shapes import Shapes
 from polyc.onnx.weights import Weights
 from polyc.runtime import memory
 
@@ -36,6 +39,9 @@ SMALL = 1024
 """Elements of a value up to which its contents may be part of what a plan is made for."""
 MOST_CONTENTS = 6
 """Plans at one place that differ in contents only; beyond it, nodes that need contents are left to the reference."""
+
+OTHER_EXTENT = 256
+"""What undeclared extents are taken for, beside 1, to find out what does not depend on them."""
 
 Env = dict[str, Any]
 """Values by name."""
@@ -51,6 +57,8 @@ class Setting:
     weights: Weights
     strict: bool = False
     progress: Progress | None = None
+    shapes: Shapes = field(default_factory=Shapes)
+    blocks: Blocks = field(default_factory=Blocks)
     fallbacks: dict[str, str] = field(default_factory=dict)
     """Nodes that the reference implementation computes, and why."""
 
@@ -93,6 +101,7 @@ class Runner:
         self._live: dict[int, tuple[str, ...]] = {}
         self._runners: dict[int, Runner] = {}
         self._refused: dict[str, str] = {}
+        self._foreseen: tuple[dict[str, Value], Lowered] | None = None
         self._lock = threading.RLock()
 
     def run(self, env: Env, request: Request) -> Env:
@@ -117,6 +126,32 @@ class Runner:
     def outputs(self, env: Env) -> list[Any]:
         """The results of a run, in order."""
         return [env[p.name] if p.name in env else self.graph.constants[p.name] for p in self.graph.outputs]
+
+    def foresee(self, ports: Collection[Port]) -> list[Diagnostic]:
+        """What `strict` can say of the graph before it runs, of all nodes at once.
+
+        Extents that are not declared are tried with two values; what is refused for both, for the same reason, does not
+        depend on them."""
+        literals = self.constants.keys()
+        try:
+            values = declared_values(ports, 1)
+            refused, lowered = find_refused(self.graph, 0, values, self.constants, literals)
+            if not refused and lowered.stop == len(self.graph.nodes):
+                self._foreseen = values, lowered  # the first run is often for these very shapes
+            if refused and any(not isinstance(d, int) for p in ports for d in p.shape or ()):
+                other, _ = find_refused(self.graph, 0, declared_values(ports, OTHER_EXTENT), self.constants, literals)
+                refused = {n: r for n, r in refused.items() if other.get(n) == r}
+        except PolycError:  # a run says it, for shapes that are those of its inputs
+            return []
+        return [strict_problem(n, r) for n, r in refused.items()]
+
+    def _take_foreseen(self, position: int, values: Mapping[str, Value], pinned: Collection[str]) -> Lowered | None:
+        """What `foresee` has lowered, for the run that it is right for."""
+        found, self._foreseen = self._foreseen, None
+        if found is None or position or pinned or self._refused or found[0].keys() != values.keys():
+            return None
+        same = all(v.shape == values[n].shape and v.dtype == values[n].dtype for n, v in found[0].items())
+        return found[1] if same else None
 
     def segments(self) -> list[Segment]:
         """All segments that were made, of the graphs of loops and branches too."""
@@ -151,7 +186,9 @@ class Runner:
             pinned.clear()
         while True:
             known = self.constants | {n: env[n] for n in pinned}
-            lowered = lower_graph(graph, position, values, known, self.constants.keys(), self._refused)
+            lowered = self._take_foreseen(position, values, pinned)
+            if lowered is None:
+                lowered = lower_graph(graph, position, values, known, self.constants.keys(), self._refused)
             more = self._contents_wanted(position, lowered, env) - pinned if count <= MOST_CONTENTS else set()
             if not more:
                 break
@@ -162,7 +199,11 @@ class Runner:
             if lowered.wanted is None or lowered.stop == position or count > MOST_CONTENTS:
                 node = stopping
                 if not is_driven(node):
-                    self._note_fallback(node, lowered.reason or f"it needs the contents of {lowered.wanted}")
+                    reason = lowered.reason or f"it needs the contents of {lowered.wanted}"
+                    if self.setting.strict:
+                        others, _ = find_refused(graph, position, values, known, self.constants.keys())
+                        raise UnsupportedError(*(strict_problem(n, r) for n, r in {node: reason, **others}.items()))
+                    self.setting.fallbacks[node.label] = reason
             else:
                 self._pinned.setdefault(lowered.stop, set()).add(lowered.wanted)
         live = [n for n in self._read_from(lowered.stop) if n not in env and n in lowered.values and n not in self.constants]
@@ -177,7 +218,16 @@ class Runner:
                     raise SemanticError(Diagnostic("semantic-onnx-shape", message, node_span(fragment.node), help))
         setting = self.setting
         try:
-            plan = make_plan(lowered, values, live, setting.weights, setting.options, progress=setting.progress)
+            plan = make_plan(
+                lowered,
+                values,
+                live,
+                setting.weights,
+                setting.options,
+                progress=setting.progress,
+                shapes=setting.shapes,
+                blocks=setting.blocks,
+            )
         except (InternalError, UnsupportedError, CompileBudgetError) as error:
             if debugging() or setting.strict or not self._refuse(lowered, live, error):
                 raise
@@ -189,7 +239,7 @@ class Runner:
         before = len(self._refused)
         for cluster in make_clusters(lowered, live):
             try:
-                compile_clusters([cluster], self.setting.options, 0, None)
+                compile_clusters([cluster], self.setting.options, 0, None, Shapes(False))
             except PolycError as problem:
                 reason = f"{problem.code}: {problem.diagnostics[0].message}" if problem.diagnostics else problem.code
                 self._refused |= dict.fromkeys(cluster.labels, reason)
@@ -231,11 +281,6 @@ class Runner:
         return found
 
     # --- Nodes that are not compiled -----------------------------------------------------------------------------------
-
-    def _note_fallback(self, node: Node, reason: str) -> None:
-        if self.setting.strict:
-            raise UnsupportedError(strict_problem(node, reason))
-        self.setting.fallbacks[node.label] = reason
 
     def _run_node(self, position: int, node: Node, env: Env, request: Request) -> None:
         values = {n: env[n] if n in env else self.graph.constants[n] for n in node.used_names}

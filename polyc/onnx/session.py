@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from polyc.config import Options, default_options
-from polyc.diagnostics import Remark, UnsupportedError
+from polyc.diagnostics import ArgumentError, Diagnostic, Remark, UnsupportedError
 from polyc.frontends.onnx.control import node_graphs
 from polyc.frontends.onnx.graph import Graph, Node, Port
 from polyc.frontends.onnx.model import read_model
@@ -16,21 +17,36 @@ from polyc.frontends.onnx.passes import simplify
 from polyc.frontends.onnx.registry import find_implementation
 from polyc.frontends.onnx.trace import may_expand
 from polyc.jobs import Progress
+from polyc.onnx.binding import IOBinding
 from polyc.onnx.feed import check_feed, check_out, check_output_names
 from polyc.onnx.iterate import is_driven
 from polyc.onnx.profile import Profile, Watch, profile_runs
 from polyc.onnx.runner import Env, Request, Runner, Setting, strict_problem
 from polyc.onnx.samples import draw_feed
+from polyc.onnx.shapes import Dynamic, Shapes
 from polyc.onnx.weights import Weights
 from polyc.runtime import threads as runtime_threads
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMetadata:
+    """What a model file says of itself, by onnxruntime's names."""
+
+    producer_name: str
+    graph_name: str
+    domain: str
+    description: str
+    graph_description: str
+    version: int
+    custom_metadata_map: dict[str, str]
 
 
 class Session:
     """A loaded model.
 
     ``run(output_names, feed)`` gives the outputs as NumPy arrays; `get_inputs` and `get_outputs` tell names, shapes and types.
-    The first run with inputs of new shapes compiles for them.  Runs from several threads are allowed: those of equal shapes
-    wait for each other.
+    The first runs with inputs of new shapes compile for them, those that follow (`dynamic`) for any.  Runs from several threads
+    are allowed, and at most as many as there are cores go on at once.
     """
 
     def __init__(
@@ -41,6 +57,7 @@ class Session:
         threads: int | None = None,
         options: Options | None = None,
         progress: Progress | None = None,
+        dynamic: Dynamic = "auto",
     ) -> None:
         if threads is not None:
             runtime_threads.check_num_threads(threads)
@@ -49,10 +66,13 @@ class Session:
         self._threads = threads
         self._inputs = tuple(p for p in graph.inputs if p.name not in graph.constants)
         self._defaults = {p.name: p for p in graph.inputs if p.name in graph.constants}
-        self._setting = Setting(options, Weights(options), strict, progress)
+        self._setting = Setting(options, Weights(options), strict, progress, Shapes(dynamic))
         self.runner = Runner(simplify(graph), self._setting, self._defaults)
         if strict:
             _require_functions(self.runner.graph)
+            problems = self.runner.foresee(self._inputs)
+            if problems:
+                raise UnsupportedError(*problems)
 
     def get_inputs(self) -> list[Port]:
         """The inputs that have no default: `name`, `shape` (a number, a name or None for each dimension) and `type`."""
@@ -62,13 +82,33 @@ class Session:
         """The outputs, described as in `get_inputs`."""
         return list(self.original.outputs)
 
+    def get_overridable_initializers(self) -> list[Port]:
+        """The inputs that have a default, described as in `get_inputs`."""
+        return list(self._defaults.values())
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """Who made the model, and what it says of itself."""
+        model = self.original.model
+        entries = {p.key: p.value for p in model.metadata_props}
+        return ModelMetadata(
+            model.producer_name,
+            model.graph.name,
+            model.domain,
+            model.doc_string,
+            model.graph.doc_string,
+            model.model_version,
+            entries,
+        )
+
     @property
     def remarks(self) -> tuple[Remark, ...]:
-        """What was decided so far; one remark lists all nodes that onnx's reference implementation computes."""
+        """What was decided so far: one remark lists all nodes that onnx's reference implementation computes, others tell what
+        was compiled for any sizes, or could not be."""
+        remarks = self._setting.shapes.remarks
         if not self._setting.fallbacks:
-            return ()
+            return remarks
         listed = "; ".join(f"{label} ({reason})" for label, reason in self._setting.fallbacks.items())
-        return (Remark("missed", "onnx", f"computed by onnx's reference implementation: {listed}"),)
+        return (Remark("missed", "onnx", f"computed by onnx's reference implementation: {listed}"), *remarks)
 
     def run(
         self,
@@ -86,8 +126,21 @@ class Session:
         names = check_output_names(self.original.outputs, output_names)
         given = check_feed(self._inputs, self._defaults, feed)
         wanted = check_out(self.original.outputs, out or {}, given)
-        env = self.execute(given, Request(self._threads, out=wanted))
-        return self._results(env, names, given, out or {})
+        try:
+            env = self.execute(given, Request(self._threads, out=wanted))
+            return self._results(env, names, given, out or {})
+        except MemoryError as error:
+            help = "give it inputs of smaller shapes, or more memory"
+            message = f"this run of the model needs more memory than there is ({error or 'the system gives no more'})"
+            raise ArgumentError(Diagnostic("argument-too-large", message, None, help)) from error
+
+    def io_binding(self) -> IOBinding:
+        """Memory for inputs and outputs, to be bound to it by name and used by `run_with_iobinding`."""
+        return IOBinding(self)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: object = None) -> None:
+        """Run on what is bound; raises as `run`."""
+        iobinding.run()
 
     def profile(self, feed: Mapping[str, Any] | None = None, n_runs: int = 10) -> Profile:
         """Run the model `n_runs` times, after once for compiling it, and time every kernel.
@@ -134,15 +187,19 @@ def load(
     threads: int | None = None,
     options: Options | None = None,
     progress: Progress | None = None,
+    dynamic: Dynamic = "auto",
 ) -> Session:
     """A session of a model: a path, the bytes of a file, or a ``ModelProto``.
 
-    `strict`: an operator that polyc does not compile is an error, instead of being left to onnx's reference implementation.
+    `strict`: an operator that polyc does not compile is an error that lists all such nodes, when the model is loaded as far as
+    its declared shapes tell, instead of being left to onnx's reference implementation.
     `threads`: at most so many in each run (None: as `polyc.set_num_threads` says).  `progress` is told how many of how many
-    kernels are done while a model is compiled, at its first run.
+    kernels are done while a model is compiled, at its first run.  `dynamic`: what inputs of new shapes do.  "auto": the first
+    two shapes of a part of the model get code of their own, then what varies between them becomes symbolic; True: from the
+    second shape on; False: every shape gets code of its own.
 
     Raises `PolycError` for what is no model."""
-    return Session(read_model(model), strict=strict, threads=threads, options=options, progress=progress)
+    return Session(read_model(model), strict=strict, threads=threads, options=options, progress=progress, dynamic=dynamic)
 
 
 def _copy_to(name: str, target: np.ndarray, value: np.ndarray) -> None:

@@ -26,11 +26,13 @@ class GuardedSubscript:
 
     `condition`: the read is only made where this holds (arms of `?:` that enclose it); None = always.
     In the program's own coordinates; `read` is compared by value with the reads of the statement.
+    `shown`: the user's tensor and its dimension, where a rewriting has put another one in its place.
     """
 
     read: Read
     dimension: int
     condition: Expr | None
+    shown: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -125,12 +125,13 @@ class Scop:
     context: islpy.Set  # [sizes] -> { : }
     statements: tuple[ScopStatement, ...]
     tensors: dict[str, ScopTensor]
+    _by_name: dict[str, ScopStatement] = field(init=False, repr=False, default_factory=dict)
 
     def statement(self, name: str) -> ScopStatement:
-        for s in self.statements:
-            if s.name == name:
-                return s
-        raise KeyError(name)
+        """The statement of this name.  Raises KeyError."""
+        if not self._by_name:
+            self._by_name.update((s.name, s) for s in reversed(self.statements))
+        return self._by_name[name]
 
 
 def extract_scop(program: Program, ranges: Ranges) -> Scop:
@@ -296,7 +297,8 @@ def _build_guards(
         assert isinstance(read, Read)
         tensor, d = tensors[read.tensor], g.dimension
         condition = None if g.condition is None else clamp(zero_based(g.condition))
-        message = f"subscript {{value}} of dimension {d} of {tensor.base} is outside 0 <= subscript < {{bound}}"
+        base, shown = g.shown or (tensor.base, d)
+        message = f"subscript {{value}} of dimension {shown} of {base} is outside 0 <= subscript < {{bound}}"
         span = g.read.subscripts[d].span or g.read.span
         guards.append(ScopGuard(clamp(read.subscripts[d]), tensor.shape[d], condition, message, span))
     return tuple(guards), clamp

@@ -7,7 +7,7 @@ from functools import reduce
 
 import islpy
 
-from polyc.ir.expr import Call, Expr, Size, int_const
+from polyc.ir.expr import Call, Expr, Size, int_const, operands_of
 from polyc.poly import isl
 from polyc.poly.isl import Affine
 
@@ -166,12 +166,6 @@ class Sizes:
         """Names of the sizes that `condition` speaks about."""
         simple = condition.gist_params(self.context)
         return [p for n, p in enumerate(self.parameters) if simple.involves_dims(islpy.dim_type.param, n, 1)]
-
-
-def operands_of(expr: Expr, op: str) -> list[Expr]:
-    if isinstance(expr, Call) and expr.op == op:
-        return [operand for arg in expr.args for operand in operands_of(arg, op)]
-    return [expr]
 
 
 def _fold_exprs(op: str, exprs: list[Expr]) -> Expr:

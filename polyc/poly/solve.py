@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import islpy
 
-from polyc.ir.expr import Call, Expr, Index, Read
+from polyc.ir.expr import Call, Expr, Index, Read, operands_of
 from polyc.ir.program import Condition, RangeClause, Statement
 from polyc.poly import isl
 from polyc.poly.isl import Affine, NotAffine
@@ -28,7 +28,7 @@ from polyc.poly.linear import (
     substitute_solved,
 )
 from polyc.poly.reads import ReadSite, collect_reads, index_names, is_data_dependent
-from polyc.poly.sizes import Bounds, Sizes, Value, operands_of
+from polyc.poly.sizes import Bounds, Sizes, Value
 
 
 @dataclass(frozen=True, eq=False, slots=True)

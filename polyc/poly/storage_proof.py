@@ -331,6 +331,8 @@ def _check_concurrent(loop: ConcurrentLoop, theta: Theta, group: list[Use]) -> V
             if loop.window is not None and use is w and w.reduces and w.is_exact:
                 # Lanes of a vectorised reduction have accumulators of their own; those of a scatter meet in memory.
                 pairs = pairs.subtract(w.to_element.apply_range(use.to_element.reverse()))
+            if pairs.is_empty():
+                continue
             clash = _overlapping(loop, theta, pairs, w.instances, use.instances)
             if not clash.is_empty():
                 what = "iterations of a parallel loop" if loop.window is None else "lanes of a vector"

@@ -117,15 +117,19 @@ def build_schedule(scop: Scop, plan: Plan) -> islpy.Schedule:
     """The isl schedule tree of a plan."""
     domains = statement_domains(scop)
 
+    def join(parts: list[islpy.Schedule]) -> islpy.Schedule:
+        """One after the other; by halves, as isl copies both sides of each pair."""
+        if len(parts) == 1:
+            return parts[0]
+        middle = len(parts) // 2
+        return join(parts[:middle]).sequence(join(parts[middle:]))
+
     def build(node: Plan, depth: int) -> islpy.Schedule:
         match node:
             case PlanLeaf():
                 return islpy.Schedule.from_domain(islpy.UnionSet.from_set(domains[node.statement]))
             case PlanSequence():
-                result = build(node.children[0], depth)
-                for child in node.children[1:]:
-                    result = result.sequence(build(child, depth))
-                return result
+                return join([build(child, depth) for child in node.children])
             case PlanLoop():
                 inner = build(node.child, depth + 1)
                 names = list(plan_statements(node.child))

@@ -21,6 +21,7 @@ import numpy as np
 
 from polyc.config import parse_bytes
 from polyc.diagnostics import Diagnostic, PolycError, PolycWarning
+from polyc.limits import available_memory
 from polyc.runtime import pages
 from polyc.runtime.arrays import argument_error, shape_label
 
@@ -28,7 +29,7 @@ REUSE_FROM = 128 << 10
 """Bytes from which the C library maps fresh pages for each allocation, at first at least.  Below it `numpy.empty` is five times
 faster than lending a block, which takes half a microsecond."""
 MOST_HELD = 512 << 20
-"""Bytes that are kept at most where nobody says otherwise; on small machines a sixteenth of the memory."""
+"""Bytes that are kept at most where nobody says otherwise; where there is little memory, a sixteenth of it."""
 
 
 def allocate_result(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -37,7 +38,7 @@ def allocate_result(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def check_result(shape: tuple[int, ...], dtype: np.dtype) -> None:
-    """``argument-too-large`` for a result of more bytes than the machine has."""
+    """``argument-too-large`` for a result of more bytes than this process may have."""
     check_memory(f"a result of shape {shape_label(shape)}", math.prod(shape) * dtype.itemsize)
 
 
@@ -152,27 +153,19 @@ def default_limit() -> int:
         message = f"POLYC_HELD_MEMORY={text} is no number of bytes and is ignored"
         help = "set it to a number, with K, M or G for powers of 1024: POLYC_HELD_MEMORY=256M"
         warnings.warn(PolycWarning(Diagnostic("argument-memory", message, None, help, "warning")), stacklevel=2)
-    return min(MOST_HELD, machine_memory() // 16)
-
-
-@functools.cache
-def machine_memory() -> int:
-    """Bytes of memory that this machine has; where it does not tell, more than any."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return sys.maxsize
+    return min(MOST_HELD, available_memory() // 16)
 
 
 def check_memory(what: str, size: int) -> None:
-    """``argument-too-large`` for more bytes than the machine has: it may promise them, and end the process later."""
-    if size > machine_memory():
+    """``argument-too-large`` for more bytes than this process may have: the system may promise them, and end the process
+    later."""
+    if size > available_memory():
         raise _too_large(what, size)
 
 
 def _too_large(what: str, size: int) -> PolycError:
     message = f"{what} needs {size / 2**30:.3g} GiB, which does not fit into memory"
-    has = f": this machine has {machine_memory() / 2**30:.3g} GiB" if machine_memory() < sys.maxsize else ""
+    has = f": this process may have {available_memory() / 2**30:.3g} GiB" if available_memory() < sys.maxsize else ""
     return argument_error("argument-too-large", message, None, f"try smaller sizes{has}")
 
 

@@ -23,7 +23,7 @@ MATH_WEIGHT = 12
 
 _CHEAP_CALLS = frozenset(
     "add sub mul neg abs max min fmax fmin lt le gt ge eq ne and or not floordiv mod "
-    "bitand bitor bitxor floor ceil rint trunc".split()
+    "bitand bitor bitxor dot4u8s8 floor ceil rint trunc".split()
 )
 
 

@@ -37,6 +37,9 @@ MINIMUM_REUSE = 2
 FEW_ACCUMULATORS = 8
 """Accumulators of a tile that shares broadcasts only: with few, short windows are unrolled, and their loads shared as well."""
 
+PLAIN_CYCLES = 2.0
+"""Cycles of a vector of products where nothing is shared: two loads and often a store for each."""
+
 MAX_ROWS = 14
 """Rows of a register tile; more only lengthen the code."""
 
@@ -234,11 +237,15 @@ def _estimate(
     packs_rows: bool,
     constants: Collection[str],
     shared: bool,
+    lanes: int | None = None,
 ) -> Choice:
-    """`shared`: the rows share the loads of the vector operand; else they share the broadcasts of the other one."""
-    trips, lanes = c.trips, c.lanes
-    while lanes >= 2 * trips[vector]:
-        lanes //= 2  # accesses of few lanes stay within a line where wide ones with a mask straddle two
+    """`shared`: the rows share the loads of the vector operand; else they share the broadcasts of the other one.  `lanes`:
+    where they are given."""
+    trips = c.trips
+    if lanes is None:
+        lanes = c.lanes
+        while lanes >= 2 * trips[vector]:
+            lanes //= 2  # accesses of few lanes stay within a line where wide ones with a mask straddle two
     n_rows = prod(rows.values())
     n_tiles = ceil(trips[vector] / (vectors * lanes))
     passes = prod(ceil(trips[i] / rows.get(i, 1)) for i in c.left if i != vector)  # row tiles that read a panel
@@ -256,7 +263,11 @@ def _estimate(
     else:
         inner = next((i for i in reversed(order) if view.moves(i)), None)
         stride = abs(view.strides[inner]) * view.itemsize if inner is not None else 0
-        loads = costs.stream(width if shared else n_rows * width, panel, target, stride if stride > width else 0)
+        if stride > width:  # whole lines, and one more: arrays of others start anywhere in a line
+            touched = (ceil(width / target.cache_line) + 1) * target.cache_line
+            loads = costs.stream(touched if shared else n_rows * touched, panel / width * touched, target, stride, touched)
+        else:
+            loads = costs.stream(width if shared else n_rows * width, panel, target)
     # The row operand: all of it passes by for every panel.
     broadcasts = _row_stream(c, other, rows if shared else {}, order, packs_rows, target)
     waits = {"arithmetic": step, "caches": loads.cycles + broadcasts.cycles}
@@ -395,6 +406,32 @@ def _cycles_along_reduction(c: Contraction, target: Target) -> float:
         if c.trips[i] >= c.lanes and all(abs(v.strides.get(i, 0)) == 1 for v in c.views):
             return 1.3 * volume / (2 * c.lanes) + 1.5 * results + written
     return float("inf")
+
+
+def estimate_cycles(c: Contraction, choice: Choice | None, target: Target, constants: Collection[str] = ()) -> float:
+    """Cycles of a contraction at its own sizes where it is computed as `choose` found best at others; None: by plain loops."""
+    if choice is None:
+        along = _cycles_along_reduction(c, target)
+        return along if along != float("inf") else PLAIN_CYCLES * prod(c.trips[i] for i in c.s.indices) / c.lanes
+    view = next(v for v in c.views if v.operand.read == choice.vector_operand.read)
+    other = c.views[1 - c.views.index(view)]
+    vectors = choice.tile[choice.vector] // choice.lanes
+    rows = {i: n for i, n in choice.tile.items() if i != choice.vector}
+    shared = all(other.moves(i) and not view.moves(i) for i in rows)
+    return _estimate(
+        c,
+        target,
+        view,
+        other,
+        choice.vector,
+        rows,
+        vectors,
+        choice.packs_vector,
+        choice.packs_rows,
+        constants,
+        shared,
+        choice.lanes,
+    ).total
 
 
 def describe(choice: Choice) -> str:

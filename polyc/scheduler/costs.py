@@ -26,7 +26,7 @@ TRANSPOSED_STORE = 40
 NEAR_STORE, FAR_STORE, FAR_STRIDE = 1.0, 4.0, 2048
 """Per element of a store along a longer stride, below and from that many bytes (sets of the cache collide)."""
 
-L2_BYTES, L3_BYTES, L3_STRIDED_BYTES = 40.0, 12.0, 5.0
+L2_BYTES, L2_STRIDED_BYTES, L3_BYTES, L3_STRIDED_BYTES = 40.0, 26.0, 12.0, 5.0
 """Bytes per cycle of one core from each cache; strided: by lines that no prefetcher foresees."""
 
 WRITE_BYTES, FAR_WRITE_BYTES = 8.0, 4.0
@@ -58,22 +58,24 @@ class Stream:
         return self.bytes / self.rate
 
 
-def stream(bytes_per_step: float, footprint: float, target: Target, stride: int = 0) -> Stream:
-    """A stream over `footprint` bytes that is repeated; `stride`: bytes between steps where lines do not follow each other."""
-    if footprint <= 0.7 * target.l1 and not collides(footprint, stride, target.l1, target):
+def stream(bytes_per_step: float, footprint: float, target: Target, stride: int = 0, run: float = 0) -> Stream:
+    """A stream over `footprint` bytes that is repeated; `stride`: bytes between steps where lines do not follow each other,
+    `run`: bytes that one step reads in order."""
+    if footprint <= 0.7 * target.l1 and not collides(footprint, stride, target.l1, target, run):
         return Stream(bytes_per_step, float("inf"))
-    if footprint <= 0.7 * target.l2 and not collides(footprint, stride, target.l2, target):
-        return Stream(bytes_per_step, L2_BYTES)
+    if footprint <= 0.7 * target.l2 and not collides(footprint, stride, target.l2, target, run):
+        return Stream(bytes_per_step, L2_STRIDED_BYTES if run else L2_BYTES)
     return Stream(bytes_per_step, L3_STRIDED_BYTES if stride else L3_BYTES)
 
 
-def collides(footprint: float, stride: int, size: int, target: Target) -> bool:
-    """Whether lines `stride` bytes apart fall into so few sets of a cache that it cannot hold them."""
+def collides(footprint: float, stride: int, size: int, target: Target, run: float = 0) -> bool:
+    """Whether runs of lines that start `stride` bytes apart fall into so few sets of a cache that it cannot hold them."""
     if stride < target.cache_line:
         return False
     ways = max(8, target.l1 // PAGE) if size == target.l1 else 8
     sets = size // (ways * target.cache_line)
-    reached = sets if stride % target.cache_line else sets // gcd(stride // target.cache_line, sets)
+    step = 1 if stride % target.cache_line else gcd(stride // target.cache_line, sets)
+    reached = sets // step * min(step, max(1, run // target.cache_line))
     return footprint / target.cache_line > 1.25 * reached * ways
 
 

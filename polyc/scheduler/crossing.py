@@ -52,7 +52,7 @@ def choose_block(
         orders.append([i for i in found if i])
     most = max(1, target.l2 // PART_OF_L2 // itemsize)
     size = math.prod(trips[i] for i in orders[1]) * itemsize
-    is_streamed = target.is_streamed(size) and trips[orders[1][0]] * itemsize % target.cache_line == 0
+    is_streamed = target.is_streamed(size, size) and trips[orders[1][0]] * itemsize % target.cache_line == 0
     lengths = (RUN_BYTES, RUN_BYTES)
     if is_streamed:
         is_long = trips[orders[1][0]] * itemsize > SHORT_RUN

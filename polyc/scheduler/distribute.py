@@ -18,26 +18,30 @@ from polyc.scheduler.split import ENOUGH_TASKS, TILE_TASK
 from polyc.target import Target
 
 
-def distribute_bands(node: Node, scop: Scop, target: Target, is_inside: bool = False) -> Node:
+def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_inside: bool = False) -> Node:
     """Separate the parts of a sequence under a band that each reread an operand beyond half of the second-level cache.
 
-    An outermost band of few tasks that reduces in some parts only is separated as well: the others have more tasks alone."""
+    A band of few tasks that reduces in some parts only is separated as well: the others have more tasks alone.  Not so
+    a single loop inside of other bands: its statements pass over a row together (``e = exp(x - m) ; z += e``).
+    `depth` is the number of bands around; `is_inside`: the node is the only one in its band."""
     match node:
         case Leaf():
             return node
         case Sequence():
-            return Sequence(tuple(distribute_bands(c, scop, target) for c in node.children))
+            return Sequence(tuple(distribute_bands(c, scop, target, depth) for c in node.children))
         case Band():
-            child = distribute_bands(node.child, scop, target, True)
+            child = distribute_bands(node.child, scop, target, depth + 1, True)
             if not isinstance(child, Sequence) or any(m.kind == "S" for m in node.members):
                 return Band(node.members, child)
-            if not is_inside and any(m.kind == "R" for m in node.members) and _tasks(node, scop) < ENOUGH_TASKS:
+            is_row = depth > 0 and len(node.members) == 1 and all(isinstance(part, Leaf) for part in child.children)
+            reduces = any(m.kind == "R" for m in node.members)
+            if not is_inside and not is_row and reduces and _tasks(node, scop) < ENOUGH_TASKS:
                 parallel = _free_parallel_parts(node.members, child, scop)
                 if parallel is not None:
-                    return distribute_bands(parallel, scop, target)
+                    return distribute_bands(parallel, scop, target, depth)
             if not is_inside and _starves(node.members, child, scop, target):
                 return Sequence(tuple(_band_over(node.members, [part]) for part in child.children))
-            if any(m.kind == "R" for m in node.members) and _holds_contraction(child, scop, target):
+            if reduces and _holds_contraction(child, scop, target):
                 return Sequence(tuple(_band_over(node.members, [part]) for part in child.children))
             groups: list[list[Node]] = [[]]
             streams = False

@@ -21,6 +21,9 @@ from polyc.scheduler.objective import TOLERANCE, fusion_gain
 from polyc.scheduler.recurrence import edges_of_pieces, find_sequential_row
 from polyc.scheduler.solver import Budget
 
+MAX_TOGETHER = 64
+"""Most statements in one loop: what isl and the proofs do with a loop grows with the square of their number."""
+
 
 class Merger:
     """Schedules groups of statements over one model with one way of finding rows."""
@@ -174,6 +177,8 @@ class Merger:
         choices = [group.choice for group in singles]
         if any(choice is None or choice.tier != 1 for choice in choices):
             return None
+        if len(names) > MAX_TOGETHER:
+            return None
         whole = self.finder.find_whole(tuple(sorted(names, key=self._position)), used, 1)
         if whole is None or whole.choice is None:
             return None
@@ -181,6 +186,8 @@ class Merger:
         return whole if whole.choice.contiguity <= apart + TOLERANCE * whole.choice.largest else None
 
     def _try_merge(self, a: Group, b: Group, used: Used) -> Group | None:
+        if len(a.names) + len(b.names) > MAX_TOGETHER:
+            return None
         if a.is_recurrence or b.is_recurrence:
             return self._try_merge_recurrence(a, b, used)
         if a.choice is None or b.choice is None:

@@ -7,7 +7,7 @@ one tile, but what neighbouring tiles both need is computed twice, and every row
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil, prod
 
 from polyc.ir.expr import Expr, Index, walk
@@ -61,6 +61,8 @@ class Model:
     ranges: Ranges
     target: Target
     sites: Sites
+    _shapes: dict[str, list[int]] = field(default_factory=dict)
+    _work: dict[str, float] = field(default_factory=dict)
 
     def extent(self, expr: Expr) -> int:
         known = estimate_extent(expr, self.ranges.typical)
@@ -71,7 +73,9 @@ class Model:
         return {i: self.extent(own[i].extent) for i in s.indices}
 
     def shape(self, tensor: str) -> list[int]:
-        return [self.extent(i.extent) for i in self.ranges.tensors[tensor]]
+        if tensor not in self._shapes:
+            self._shapes[tensor] = [self.extent(i.extent) for i in self.ranges.tensors[tensor]]
+        return self._shapes[tensor]
 
     def dtype(self, tensor: str) -> DType:
         return self.program.tensor(tensor).dtype
@@ -89,9 +93,11 @@ class Model:
 
     def work(self, s: Statement) -> float:
         """Cycles of one point: two operations or loads of a whole vector at once, a load that straddles two lines as two."""
-        lanes = self.target.lanes(self.dtype(s.target).itemsize)
-        n_loads = len({site.read for site in self.sites[s.name]})
-        return (1 + operation_weight(s.value) + 1.5 * n_loads) / (2.0 * lanes)
+        if s.name not in self._work:
+            lanes = self.target.lanes(self.dtype(s.target).itemsize)
+            n_loads = len({site.read for site in self.sites[s.name]})
+            self._work[s.name] = (1 + operation_weight(s.value) + 1.5 * n_loads) / (2.0 * lanes)
+        return self._work[s.name]
 
     # -- whole
     def whole(self, s: Statement, shared: frozenset[int]) -> float:
@@ -104,39 +110,10 @@ class Model:
         return traffic * prod(shape) * size / rate
 
     # -- in tiles
-    def tiled(
-        self, roots: Sequence[Statement], producers: Sequence[Statement], sizes: dict[str, int], boxes: Boxes
-    ) -> Estimate | None:
-        """Cycles beyond those of the same statements without tiles and without the producers' traffic; `whole` is left at 0.
-
-        None where the buffers fit no cache of a core."""
-        trips = self.trips(roots[0])
-        n_tiles = prod(ceil(trips[i] / size) for i, size in sizes.items())
-        buffers = extra = total = 0.0
-        inside = [min(sizes.get(i, trips[i]), trips[i]) for i in roots[0].left_indices]
-        starts = sum(self._rows(root, inside, root.left_indices) for root in roots)
-        for p in producers:
-            extents = self.box_extents(boxes[p.target], p.target)
-            volume = prod(extents)
-            if not is_followed(p, (*roots, *producers), self.sites):
-                buffers += volume * self.dtype(p.target).itemsize
-            depth = prod(self.trips(p)[i] for i in p.reduction_indices)
-            once = prod(self.shape(p.target)) * depth * self.work(p)
-            extra += max(0.0, n_tiles * volume * depth * self.work(p) - once)
-            total += once
-            starts += self._rows(p, extents, p.left_indices)
-        rate = self.rate(buffers)
-        if rate < L2_BYTES:
-            return None
-        cycles = extra + n_tiles * (2 * buffers / rate + starts) + self._borders(producers, n_tiles, boxes)
-        if any(self._cuts_rows(root, sizes) for root in roots):
-            cycles += CUT_ROWS * self._outside((*roots, *producers)) / MEMORY_BYTES
-        return Estimate(0.0, cycles, extra / total if total else 0.0, 0, int(buffers))
-
     def box_extents(self, boxes: Sequence[Box | None], tensor: str) -> list[int]:
         return [min(n, box.extent) if box is not None else n for n, box in zip(self.shape(tensor), boxes, strict=True)]
 
-    def _rows(self, s: Statement, extents: Sequence[int], indices: Sequence[str]) -> float:
+    def row_starts(self, s: Statement, extents: Sequence[int], indices: Sequence[str]) -> float:
         """Cycles to start the rows of a tile, with the streams from outside that they read."""
         if not extents:
             return 0.0
@@ -147,28 +124,86 @@ class Model:
         inputs = {site.read.tensor for site in self.sites[s.name] if self.program.tensor(site.read.tensor).role != "temporary"}
         return rows * (ROW_START + STREAM_START * len(inputs))
 
-    def _cuts_rows(self, root: Statement, sizes: dict[str, int]) -> bool:
+    def cuts_rows(self, root: Statement, sizes: dict[str, int]) -> bool:
         """Whether tiles hold parts of the rows of a result."""
         trips = self.trips(root)
         last = {e.name for sub in root.subscripts[-1:] for e in walk(sub) if isinstance(e, Index)}
         return any(i in last and size < trips[i] for i, size in sizes.items())
 
-    def _outside(self, statements: Sequence[Statement]) -> int:
+    def outside_bytes(self, statements: Sequence[Statement]) -> int:
         """Bytes of the arrays that come from memory or go there."""
         made = {s.target for s in statements if self.program.tensor(s.target).role == "temporary"}
         touched = {site.read.tensor for s in statements for site in self.sites[s.name]} | {s.target for s in statements}
         return sum(self.bytes(name) for name in touched - made)
 
-    def _borders(self, producers: Sequence[Statement], n_tiles: int, boxes: Boxes) -> float:
-        """Cycles to read again what neighbouring tiles have read of arrays from outside."""
-        inside = {p.target for p in producers}
-        cycles = 0.0
-        for p in producers:
-            extents = self.box_extents(boxes[p.target], p.target)
-            again = max(0.0, n_tiles * prod(extents) / prod(self.shape(p.target)) - 1)
-            outer = {site.read.tensor for site in self.sites[p.name]} - inside
-            cycles += sum(again * prod(self.shape(t)) * self.dtype(t).itemsize / L3_BYTES for t in outer)
-        return cycles
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What one producer adds to the cycles of a tile; `outer`: cycles to read again each tensor that it reads."""
+
+    buffer: int
+    extra: float
+    once: float
+    starts: float
+    outer: dict[str, float]
+
+
+class Trial:
+    """Consumers in tiles of given sizes, with more or fewer of their producers inside: what each adds is found once."""
+
+    def __init__(self, model: Model, roots: Sequence[Statement], sizes: dict[str, int], boxes: Boxes) -> None:
+        """`boxes`: at least of all tensors that the producers write."""
+        self.model, self.roots, self.boxes = model, roots, boxes
+        trips = model.trips(roots[0])
+        inside = [min(sizes.get(i, trips[i]), trips[i]) for i in roots[0].left_indices]
+        self._n_tiles = prod(ceil(trips[i] / size) for i, size in sizes.items())
+        self._starts = sum(model.row_starts(root, inside, root.left_indices) for root in roots)
+        self._cuts_rows = any(model.cuts_rows(root, sizes) for root in roots)
+        self._shares: dict[str, _Share] = {}
+
+    def estimate(self, producers: Sequence[Statement]) -> Estimate | None:
+        """Cycles beyond those of the same statements without tiles and without the producers' traffic; `whole` is left at 0.
+
+        `producers` are in an order in which every reader of a tensor comes before its writer.
+        None where the buffers fit no cache of a core."""
+        model, inner = self.model, {p.target for p in producers}
+        extra = total = cycles = 0.0
+        buffers, starts = 0, self._starts
+        for n, p in enumerate(producers):
+            share = self._shares.get(p.name)
+            if share is None:
+                share = self._shares[p.name] = self._share(p, producers[: n + 1])
+            buffers += share.buffer
+            extra += share.extra
+            total += share.once
+            starts += share.starts
+            cycles += sum(c for tensor, c in share.outer.items() if tensor not in inner)
+        rate = model.rate(buffers)
+        if rate < L2_BYTES:
+            return None
+        cycles += extra + self._n_tiles * (2 * buffers / rate + starts)
+        if self._cuts_rows:
+            cycles += CUT_ROWS * model.outside_bytes((*self.roots, *producers)) / MEMORY_BYTES
+        return Estimate(0.0, cycles, extra / total if total else 0.0, 0, buffers)
+
+    def _share(self, p: Statement, before: Sequence[Statement]) -> _Share:
+        """`before`: the producers up to `p`, among which all are that read it."""
+        model = self.model
+        extents = model.box_extents(self.boxes[p.target], p.target)
+        volume, shape = prod(extents), model.shape(p.target)
+        is_kept = not is_followed(p, (*self.roots, *before), model.sites)
+        trips = model.trips(p)
+        depth, work = prod(trips[i] for i in p.reduction_indices), model.work(p)
+        once = prod(shape) * depth * work
+        again = max(0.0, self._n_tiles * volume / prod(shape) - 1)
+        outer = {site.read.tensor for site in model.sites[p.name]}
+        return _Share(
+            volume * model.dtype(p.target).itemsize if is_kept else 0,
+            max(0.0, self._n_tiles * volume * depth * work - once),
+            once,
+            model.row_starts(p, extents, p.left_indices),
+            {t: again * model.bytes(t) / L3_BYTES for t in sorted(outer)},
+        )
 
 
 def is_followed(p: Statement, readers: Sequence[Statement], sites: Sites) -> bool:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 from polyc.config import Options
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, walk
+from polyc.ir.expr import Call, Select, walk
 from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, free_positions, statements_of
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Mark, Plan, PlanLeaf, PlanLoop, make_sequence
@@ -43,6 +44,9 @@ Narrower ones read less than a prefetcher wants of each row (sums down 1024 colu
 COLUMN_TILES = 4
 """Tiles of columns for threads to share, before they are that wide."""
 
+MAX_COLUMN_VECTORS = 8
+"""Short vectors of one step that are better than longer ones with a mask."""
+
 ALONG_TILE, ACROSS_TILE = 128, 32
 """Sides of the tile for groups whose accesses want different indices innermost: along the vector, and across it."""
 
@@ -67,6 +71,8 @@ class Planner:
     def __init__(self, scop: Scop, target: Target, options: Options, tiles: Mapping[str, RegisterTile]) -> None:
         self.scop, self.target, self.options, self.tiles = scop, target, options, tiles
         self.remarks: list[Remark] = []
+        self.columns: dict[int, int] = {}
+        """Members (their ids) over few columns that walk along a sequential loop, and how many."""
 
     # -- names ---------------------------------------------------------------------------------------------------
     def _statement(self, name: str) -> ScopStatement:
@@ -221,7 +227,10 @@ class Planner:
         while size > 2 * lanes and trips < COLUMN_TILES * size:
             size //= 2
         s, index = indices[-1]
-        return (s, RegisterTile(index, lanes, {index: size})) if index is not None and lanes > 1 and trips > size else None
+        if trips <= size:
+            # A few columns are one tile: each by itself would pass over as many cache lines as all of them.
+            self.columns[id(member)] = size = trips
+        return (s, RegisterTile(index, lanes, {index: size})) if index is not None and lanes > 1 and size > 1 else None
 
     def _group_tile(self, statements: list[ScopStatement], reductions: list[ScopStatement]) -> RegisterTile:
         lanes = self._lanes(statements)
@@ -284,6 +293,8 @@ class Planner:
             is_vector = vector is not None and member is candidates[vector][0]
             if is_vector:
                 mark = Mark("vector", lanes, self._interleave(real, member, points))
+                if size and self.columns.get(id(member)) == size:
+                    mark = _mark_columns(size, lanes)
                 if not points and self._is_streaming(names, member):
                     mark = Mark("vector", lanes // 2, 2 * mark.interleave)
             elif vector is None and not size and member is order[-1][0] and len(names) == len(real) == 1:
@@ -416,6 +427,13 @@ class Planner:
             return False
         if any(isinstance(e, Call) and e.op in HALF_RATE for s in statements for e in walk(s.value)):
             return False
+        if any(s.op in ("max", "min") for s in statements):
+            # With its test for NaN an extremum takes more instructions than loads: from caches they are what bounds it,
+            # and everywhere what bounds the search for a place.
+            points = max(prod(index_trips(s).values()) for s in statements)
+            is_search = any(isinstance(e, Select) for s in statements for e in walk(s.value))
+            if is_search or points * vector_itemsize(self.scop, statements) <= self.target.l2:
+                return False
         indices = [(s, self._index(member, n)) for s, n in zip(statements, names, strict=True)]
         return all(i is not None and m.motion(i) != "strided" for s, i in indices for m in access_motions(s))
 
@@ -488,6 +506,14 @@ class Planner:
             return None
         block, outside = found
         return {indices[i]: size for i, size in block.items() if size > 1}, [indices[i] for i in outside if i in indices]
+
+
+def _mark_columns(count: int, lanes: int) -> Mark:
+    """Whole vectors over a few columns: what one step stores the next one loads, which is slow through masks."""
+    whole = min(lanes, count & -count)
+    if count > MAX_COLUMN_VECTORS * whole:
+        return Mark("vector", lanes)
+    return Mark("vector", whole) if whole > 1 else Mark("unroll")
 
 
 def _walks_in_order(node: Node) -> bool:

@@ -25,7 +25,7 @@ print(json.dumps({{
     "sum": float(np.asarray(y).sum()),
     "hits": sum("cache: hit" in e for e in events),
     "misses": sum("cache: miss" in e for e in events),
-    "loaded": [m for m in ("islpy", "highspy", "lark") if m in sys.modules],
+    "loaded": [m for m in ("islpy", "highspy", "lark", "llvmlite") if m in sys.modules],
     "damaged": sum("damaged" in e for e in events),
 }}))
 """
@@ -76,7 +76,7 @@ def test_four_processes_write_the_same_entries(tmp_path: Path, cache_dir: Path) 
     found = [finish(p) for p in [start(script) for _ in range(4)]]
     assert {f["sum"] for f in found} == {506.0}
     assert sum(f["damaged"] for f in found) == 0
-    assert len(list((cache_dir / "entries").iterdir())) == 3
+    assert len(list((cache_dir / "entries").iterdir())) == 4  # the machine is one
     assert finish(start(script))["misses"] == 0
 
 

@@ -11,7 +11,7 @@ import pytest
 from polyc.codegen.polynomials import INLINE
 from polyc.ir.expr import OPERATORS, Const
 from polyc.ir.loops import Loop, LoopNest, Store
-from polyc.ir.types import F32, F64
+from polyc.ir.types import F32, F64, I8, I16, I32, I64, U8, U16, U32, U64
 
 from .support import LEVELS, argument, c, compiled, i, n, op, rd, strides_of
 from .test_loops_to_llvm import elementwise
@@ -259,8 +259,9 @@ def test_functions_of_two_arguments(name, dtype, level):
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_float32_powers(level):
-    """C99's special cases, and 2 ULP elsewhere."""
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_powers(dtype, level):
+    """C99's special cases, and 2 ULP elsewhere (float64: 3)."""
     special = [
         0.0,
         -0.0,
@@ -281,22 +282,28 @@ def test_float32_powers(level):
         np.nan,
         16777217.0,
     ]
-    a, b = (v.ravel().astype("f4") for v in np.meshgrid(special, special))
+    if dtype == F64:
+        special += [1e-310, -1e-310, 1.5e308, 1 - 2.0**-53, 1 + 2.0**-52, 2.0**53 + 2, -(2.0**60), 1e300, 5e-324]
+    a, b = (v.ravel().astype(dtype.numpy) for v in np.meshgrid(special, special))
     rng = np.random.default_rng(1)
-    x = np.exp(rng.uniform(-80, 80, 20000)).astype("f4")
-    y = (rng.uniform(-100, 100, x.size) / np.maximum(1, np.abs(np.log(x)))).astype("f4")
+    range = 80 if dtype == F32 else 700
+    x = np.exp(rng.uniform(-range, range, 20000)).astype(dtype.numpy)
+    x[::3] = rng.uniform(0.5, 2, x[::3].size)
+    x[::5] = -x[::5]
+    y = (rng.uniform(-range, range, x.size) / np.maximum(1e-3, np.abs(np.log(np.abs(x))))).astype(dtype.numpy)
+    y[::5] = np.rint(y[::5])
     a, b = np.concatenate([a, x]), np.concatenate([b, y])
     with np.errstate(all="ignore"):
         exact = np.power(a.astype(np.longdouble), b.astype(np.longdouble))
         # longdouble keeps more exponents, so signs and NaN are those of float64
         plain = np.power(a.astype(float), b.astype(float))
-    got = apply("pow", a, F32, level, "vector", b)
+    got = apply("pow", a, dtype, level, "vector", b)
     np.testing.assert_array_equal(np.isnan(got), np.isnan(plain))
     np.testing.assert_array_equal(np.signbit(got)[~np.isnan(got)], np.signbit(plain)[~np.isnan(got)])
-    assert np.nanmax(ulp_error(got, exact)) <= 2
+    assert np.nanmax(ulp_error(got, exact)) <= (2 if dtype == F32 else 3)
 
 
-@pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0, 3.0, 4.0, -1.0, 0.5, -0.5, 2.5])
+@pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, -1.0, -2.0, -3.0, 0.5, -0.5, 2.5, -7.0])
 @pytest.mark.parametrize("dtype", [F32, F64])
 def test_constant_powers(dtype, exponent):
     x = np.array([*SPECIAL, 3.7, 1e10, 0.1], dtype.numpy)
@@ -305,6 +312,94 @@ def test_constant_powers(dtype, exponent):
     compiled(nest).run({"X": x, "Y": y}, {"N": x.size})
     with np.errstate(all="ignore"):
         np.testing.assert_allclose(y, np.power(x.astype(float), np.full(x.size, exponent)).astype(dtype.numpy), rtol=5e-7)
+
+
+def _pairs_of_all_sizes(dtype):
+    """Operands with quotients of all sizes, near integers and halves too, and all pairs of special values."""
+    info = np.finfo(dtype.numpy)
+    special = [0.0, 1.0, 3.0, 0.5, 1e5, info.max, info.tiny, info.smallest_subnormal, np.inf, np.nan]
+    a, b = (v.ravel() for v in np.meshgrid([*special, *(-v for v in special)], [*special, *(-v for v in special)]))
+    rng = np.random.default_rng(7)
+    y = rng.standard_normal(30000) * 10.0 ** rng.uniform(-30, 30, 30000)
+    ratio = 10.0 ** rng.uniform(-3, 9, y.size)
+    ratio[::3] = np.rint(ratio[::3])
+    ratio[1::3] = np.rint(ratio[1::3]) + 0.5
+    y = y.astype(dtype.numpy)
+    with np.errstate(over="ignore"):
+        x = y * (ratio * rng.choice([-1, 1], y.size)).astype(dtype.numpy)
+    x[::2] = np.nextafter(x[::2], dtype.numpy.type(0))
+    # Vectors of ordinary operands alone go another way than those with others among them.
+    return np.concatenate([x, a]).astype(dtype.numpy), np.concatenate([y, b]).astype(dtype.numpy)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", [F32, F64])
+@pytest.mark.parametrize("name", ["fmod", "remainder", "nextafter", "mod", "floordiv"])
+def test_exact_functions_of_two_arguments(name, dtype, level):
+    """The same bits as NumPy's or C's, whatever the quotient: signs of zeros, infinities, NaN and denormal numbers included."""
+
+    def nearest(a, b):
+        if np.isnan(a) or np.isnan(b) or np.isinf(a) or b == 0:
+            return np.nan
+        return math.remainder(a, b)
+
+    functions = {"remainder": np.vectorize(nearest, otypes=[float]), "mod": np.mod, "floordiv": np.floor_divide}
+    a, b = _pairs_of_all_sizes(dtype)
+    with np.errstate(all="ignore"):
+        want = functions.get(name, getattr(np, name, None))(a, b).astype(dtype.numpy)
+    got = apply(name, a, dtype, level, "vector", b)
+    np.testing.assert_array_equal(got, want)
+    number = ~np.isnan(want)
+    np.testing.assert_array_equal(np.signbit(got)[number], np.signbit(want)[number])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", [F32, F64])
+def test_exponents(dtype, level):
+    info = np.finfo(dtype.numpy)
+    x = np.concatenate([sample32() if dtype == F32 else sample64(np.random.default_rng(8)), [0, -0.0, np.inf, -np.inf, np.nan]])
+    x = np.concatenate([x, [info.tiny, info.smallest_subnormal, info.max, 1, -1, 1.5, 0.75]]).astype(dtype.numpy)
+    with np.errstate(all="ignore"):
+        want = np.where(np.isfinite(x) & (x != 0), np.frexp(x)[1] - 1.0, np.where(x == 0, -np.inf, np.abs(x)))
+    np.testing.assert_array_equal(apply("logb", x, dtype, level), want)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("dtype", [I8, U8, I16, U16, I32, U32, I64, U64], ids=str)
+@pytest.mark.parametrize("name", ["floordiv", "mod", "pow"])
+def test_integers_divide_and_multiply_in_vectors(name, dtype, level):
+    """Quotients next to integers, the ends of the range, and divisors 0 and -1 are NumPy's."""
+    info = np.iinfo(dtype.numpy)
+    ends = [
+        info.min,
+        info.min + 1,
+        -3,
+        -1,
+        0,
+        1,
+        2,
+        7,
+        info.max // 2,
+        info.max - 1,
+        info.max,
+        1 << 52,
+        (1 << 53) + 1,
+        -(1 << 52),
+    ]
+    ends = [v for v in ends if info.min <= v <= info.max]
+    a, b = (v.ravel() for v in np.meshgrid(np.array(ends, dtype.numpy), np.array(ends, dtype.numpy)))
+    rng = np.random.default_rng(9)
+    y = rng.integers(1, min(info.max, 1 << 26), 4000, dtype=dtype.numpy)
+    x = (y * rng.integers(0, min(info.max, 1 << 26), y.size, dtype=dtype.numpy)).astype(dtype.numpy) - rng.integers(
+        0, 2, y.size
+    ).astype(dtype.numpy)
+    a, b = np.concatenate([x, a]), np.concatenate([y, b])
+    if name == "pow":
+        b = (b % dtype.numpy.type(71)).astype(dtype.numpy)
+    function = {"floordiv": np.floor_divide, "mod": np.mod, "pow": np.power}[name]
+    with np.errstate(all="ignore"):
+        want = function(a, b)
+    np.testing.assert_array_equal(apply(name, a, dtype, level, "vector", b), want)
 
 
 ONE_ARGUMENT = [k for k, v in OPERATORS.items() if v.result == "float" and v.arity == 1]

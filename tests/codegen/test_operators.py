@@ -11,6 +11,7 @@ from polyc.ir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, DType
 
 from .support import LEVELS, argument, c, check_with_interpreter, compiled, i, n, op, random_array, rd, strides_of
 
+RNG = np.random.default_rng(5)
 NAMES = sorted(name for name, t in DTYPES.items() if not t.is_complex)
 """Element types of loops: complex numbers are pairs of real ones by then."""
 COMPUTED = sorted(name for name in NAMES if DTYPES[name] not in (F16, BF16))
@@ -61,6 +62,15 @@ def test_binary_operators(name, kind):
         result = BOOL if OPERATORS[operator].result == "bool" else dtype
         code = nest(op(operator, rd("X", i("i")), rd("Z", i("i"))), dtype, result, kind)
         check_with_interpreter(code, {"X": a, "Z": b, "Y": np.zeros(a.size, result.numpy)}, {"N": a.size}, rtol=1e-6)
+
+
+@pytest.mark.parametrize("level", ["host", *LEVELS])
+@pytest.mark.parametrize("kind", ["serial", "vector"])
+def test_byte_products_on_every_instruction_set(kind, level):
+    ends = np.array([0x80FF7F01, 0xFFFFFFFF, 0x80808080, 0x7F7F7F7F, 0], np.uint32).view(np.int32)
+    a, b = (np.concatenate([v.ravel(), RNG.integers(-(2**31), 2**31, 50, np.int32)]) for v in np.meshgrid(ends, ends))
+    code = nest(op("dot4u8s8", rd("X", i("i")), rd("Z", i("i"))), I32, I32, kind)
+    check_with_interpreter(code, {"X": a, "Z": b, "Y": np.zeros_like(a)}, {"N": a.size}, level)
 
 
 @pytest.mark.parametrize("level", LEVELS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,11 @@ import polyc
 from polyc import target
 from polyc.codegen.llvm import emit_llvm
 from polyc.codegen.streams import stream_results
+from polyc.ir.expr import Const, int_const, substitute
 from polyc.ir.interpret_loops import interpret_loops
+from polyc.ir.loops import If, Loop, Node
+from polyc.ir.simplify import simplify
+from polyc.ir.types import BOOL
 from polyc.target import AARCH64, X86_64_V4
 
 ADD = "def f(float(N, D) X, float(D) b) -> (Y) { Y(n, d) = X(n, d) + b(d) }"
@@ -41,18 +46,67 @@ def at_offset(shape: tuple[int, ...], offset: int, dtype: str = "float32") -> np
     return array
 
 
+def nodes_of(body: tuple[Node, ...]) -> Iterator[Node]:
+    for node in body:
+        yield node
+        if isinstance(node, Loop | If):
+            yield from nodes_of(node.body)
+
+
 def streams_of(source: str, *arrays: np.ndarray, **options: str) -> int:
     text: str = polyc.compile(source, **options).lower(*arrays).as_text("loops")
     return text.count("stream ")
 
 
 def test_only_results_beyond_half_of_the_last_cache_are_streamed():
-    nest = polyc.compile(ADD, target="x86-64-v4").lower(*inputs()).nest
-    size = ROWS * COLUMNS * 4
+    source = "def f(float(N, D) X, float(D) b) -> (Y) { Y(n, d) = b(d) where n in 0:N }"  # reads next to nothing
+    lowered = polyc.compile(source, target="x86-64-v4").lower(*inputs())
+    nest, size = lowered.nest, ROWS * COLUMNS * 4
     assert stream_results(nest, replace(X86_64_V4, l3=2 * size + 1)) == nest
     streamed = stream_results(nest, replace(X86_64_V4, l3=2 * size))
     assert streamed.offsets == ("Y",)
     assert stream_results(nest, replace(AARCH64, l3=size)) == nest
+
+
+def test_results_that_fill_the_last_cache_together_with_what_is_read_are_streamed():
+    nest = polyc.compile(ADD, target="x86-64-v4").lower(*inputs()).nest
+    size = (2 * ROWS + 1) * COLUMNS * 4
+    assert stream_results(nest, replace(X86_64_V4, l3=size * 8 // 7 + 2)) == nest
+    assert stream_results(nest, replace(X86_64_V4, l3=size * 8 // 7)).offsets == ("Y",)
+
+
+def test_a_table_that_is_read_here_and_there_does_not_make_results_long():
+    source = "def f(float(E, D) T, int32(N) I) -> (Y) { Y(n, d) = T(I(n), d) }"
+    table, rows = np.ones((1000, 256), np.float32), np.arange(100, dtype=np.int32)
+    nest = polyc.compile(source, target="x86-64-v4").lower(table, rows).nest
+    assert stream_results(nest, replace(X86_64_V4, l3=3 * 100 * 256 * 4)) == nest
+    assert stream_results(nest, replace(X86_64_V4, l3=2 * 100 * 256 * 4)).offsets == ("Y",)
+
+
+def test_sizes_of_the_call_decide_where_the_compiler_does_not_know_them():
+    lowered = polyc.compile(ADD, dynamic=("N",), target="aarch64").lower(*inputs())  # not streamed there
+    size = (2 * ROWS + 1) * COLUMNS * 4
+    for l3, is_long in ((size * 8 // 7, True), (size * 8 // 7 + 2, False)):
+        nest = stream_results(lowered.nest, replace(X86_64_V4, l3=l3))
+        (branch,) = [n for n in nodes_of(nest.body) if isinstance(n, If)]
+        sizes = {"N": int_const(ROWS), "Y.offset": int_const(0)}
+        assert simplify(substitute(branch.condition, {}, sizes)) == Const(is_long, BOOL)
+    x, b = inputs()
+    for offset in (0, 16, 36):
+        y = at_offset(x.shape, offset)
+        interpret_loops(nest, [x, b, y], {"N": ROWS, "D": COLUMNS})
+        np.testing.assert_array_equal(y, x + b)
+
+
+@pytest.mark.parametrize("level", ["host", "x86-64-v3"])
+def test_streamed_rows_of_sizes_known_at_the_call_only(level: str, small_cache):
+    op = polyc.compile(ADD, dynamic=True, target=level)
+    for rows, columns in ((3, 1111), (1, 4096), (2, 300), (7, 5)):
+        x, b = inputs(rows, columns)
+        for offset in (0, 4, 16):
+            y = at_offset(x.shape, offset)
+            op(x, b, out=y)
+            np.testing.assert_array_equal(y, x + b)
 
 
 def test_rows_are_stored_as_usual_up_to_the_first_line(small_cache):

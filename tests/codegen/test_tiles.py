@@ -194,3 +194,25 @@ def test_neighbours_tied_by_registers_are_versioned_together():
         assert {str(e) for e in walk(choice.condition) if isinstance(e, Call) and e.op == "lt"} >= {
             str(call("lt", call("add", T, 3), call("sub", N, 2)))
         }
+
+
+def rows_and_lanes() -> Loop:
+    """A tile of four rows by sixteen lanes of a matrix with rows of N elements, both ends open."""
+    target = call("add", call("mul", call("add", Index("t"), I), N), call("add", Index("u"), J))
+    store = Store("Y", (target,), Read("X", (target,)))
+    lanes = expanded("j", rest_of(Index("u"), 16), 16, store, kind="vector")
+    rows = expanded("i", rest_of(Index("t"), 4), 4, lanes)
+    return loop("t", N, loop("u", N, loop("k", int_const(2), rows), step=16), step=4)
+
+
+def test_full_rows_of_partial_lanes_have_no_predicates():
+    for n in (0, 1, 3, 4, 5, 15, 16, 17, 20, 33):
+        (outer,) = agrees((rows_and_lanes(),), n, {"X": 1200, "Y": 1200})
+    (branch,) = outer.body[0].body  # type: ignore[union-attr]
+    (second,) = branch.orelse  # type: ignore[union-attr]
+    assert isinstance(branch, If) and isinstance(second, If)
+    uppers = {}
+    for name, part in (("full", branch.body), ("rows", second.body), ("rest", second.orelse)):
+        (serial,) = part
+        uppers[name] = tuple(isinstance(u, Const) for u in (serial.body[0].upper, serial.body[0].body[0].upper))  # type: ignore[union-attr]
+    assert uppers == {"full": (True, True), "rows": (True, False), "rest": (False, False)}

@@ -10,6 +10,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+import polyc.onnx
 from polyc.frontends.onnx.graph import Graph
 from polyc.frontends.onnx.model import read_model
 from polyc.frontends.onnx.passes import PASSES, simplify
@@ -289,3 +290,73 @@ def test_each_pass_alone_keeps_the_result(rng, run):
     values |= {"w": normal(rng, 6, 4, 3, 3), "n": np.array([0, 0, 1, 1, 0, 0, 1, 1])}
     model = build(nodes, {"x": 4}, {"z": 4}, values)
     check(model, {"x": normal(rng, 2, 4, 5, 6)}, run(read_model(model)))
+
+
+def dequantized_layer(op, w, axis, w_scale, *, bias="constant", zero=0, group=1, x_shape=None, w_zero=None, **attributes):
+    """A layer between DequantizeLinear nodes: nodes and constants."""
+    rng = np.random.default_rng(1)
+    n = w.shape[axis]
+    constants = {"s": np.float32(0.03), "p": np.array(zero, np.uint8), "w": w, "t": w_scale}
+    constants["q"] = np.full(w_scale.shape, 0 if w.dtype == np.int8 else 128, w.dtype) if w_zero is None else w_zero
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s", "p"], ["a"]),
+        helper.make_node("DequantizeLinear", ["w", "t", "q"], ["v"], axis=axis),
+    ]
+    inputs = ["a", "v"]
+    if bias == "constant":
+        constants["b"] = rng.standard_normal(n).astype(np.float32)
+        inputs.append("b")
+    elif bias == "integers":
+        constants |= {
+            "c": rng.integers(-9, 9, n, np.int32),
+            "u": (w_scale * 0.03).astype(np.float32),
+            "z": np.zeros(w_scale.shape, np.int32),
+        }
+        nodes.append(helper.make_node("DequantizeLinear", ["c", "u", "z"], ["b"], axis=0))
+        inputs.append("b")
+    if group != 1:
+        attributes["group"] = group
+    return [*nodes, helper.make_node(op, inputs, ["y"], **attributes)], constants
+
+
+def quantized_model(nodes, constants, rank):
+    return build(nodes, {"x": rank}, {"y": rank}, constants, opset=21, types={"x": TensorProto.UINT8})
+
+
+@pytest.mark.parametrize("bias", ["none", "constant", "integers"])
+@pytest.mark.parametrize("is_each", [False, True])
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_convolutions_of_dequantised_bytes_multiply_integers(rng, bias, is_each, dtype):
+    info = np.iinfo(dtype)
+    w = rng.integers(info.min, info.max, (6, 5, 3, 2), dtype, endpoint=True)
+    scale = rng.random(6).astype(np.float32) + 0.5 if is_each else np.float32(0.01)
+    model = quantized_model(*dequantized_layer("Conv", w, 0, np.asarray(scale), bias=bias, zero=77, pads=[1, 0, 1, 1]), 4)
+    x = rng.integers(0, 256, (2, 5, 6, 7), np.uint8)
+    left = check(model, {"x": x}, tolerance=1e-4)
+    assert left["ConvInteger"] == 1 and left["Conv"] == left["DequantizeLinear"] == 0
+    (got,) = polyc.onnx.load(model, strict=True).run(None, {"x": x})
+    np.testing.assert_allclose(got, ReferenceEvaluator(model).run(None, {"x": x})[0], rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(("op", "turned"), [("MatMul", 0), ("Gemm", 0), ("Gemm", 1)])
+def test_products_of_dequantised_bytes_multiply_integers(rng, op, turned):
+    w = rng.integers(-128, 128, (7, 9) if turned else (9, 7), np.int8)
+    axis, scale = 0 if turned else 1, rng.random(7).astype(np.float32)
+    rest = {"transB": 1} if turned else {}
+    layer = dequantized_layer(op, w, axis, scale, bias="none" if op == "MatMul" else "integers", zero=3, **rest)
+    left = check(quantized_model(*layer, 2), {"x": rng.integers(0, 256, (4, 9), np.uint8)}, tolerance=1e-4)
+    assert left["MatMulInteger"] == 1 and left[op] == 0
+
+
+def test_layers_that_do_not_fit_words_of_bytes_stay_with_floats(rng):
+    depthwise = rng.integers(-128, 128, (6, 1, 3, 3), np.int8)
+    layer = dequantized_layer("Conv", depthwise, 0, np.asarray(np.float32(0.1)), bias="none", group=6)
+    x = rng.integers(0, 256, (1, 6, 5, 5), np.uint8)
+    assert check(quantized_model(*layer, 4), {"x": x}, tolerance=1e-4)["Conv"] == 1
+    moved = rng.integers(-128, 128, (6, 6, 3, 3), np.int8)
+    layer = dequantized_layer("Conv", moved, 0, np.asarray(np.float32(0.1)), bias="none", w_zero=np.array(5, np.int8))
+    assert check(quantized_model(*layer, 4), {"x": x}, tolerance=1e-4)["Conv"] == 1
+    scaled_rows = rng.integers(-128, 128, (9, 7), np.int8)
+    layer = dequantized_layer("MatMul", scaled_rows, 0, rng.random(9).astype(np.float32), bias="none")
+    x = rng.integers(0, 256, (4, 9), np.uint8)
+    assert check(quantized_model(*layer, 2), {"x": x}, tolerance=1e-4)["MatMul"] == 1

@@ -235,3 +235,53 @@ def test_products_of_numbers_and_bytes() -> None:
     assert_close(
         run_node("MatMulIntegerToFloat", ints, **rest), run_onnxruntime("MatMulIntegerToFloat", ints, **rest), 1e-4, 1e-3
     )
+
+
+SHAPES = [
+    ((5, 13), (13, 7)),
+    ((1, 64), (64, 40)),
+    ((2, 1, 6, 9), (3, 9, 33)),
+    ((3, 4), (4,)),
+    ((20,), (20, 3)),
+    ((40, 300), (300, 50)),
+]
+
+
+@pytest.mark.parametrize("shapes", SHAPES, ids=str)
+@pytest.mark.parametrize("constants", [(), ("y", "p", "q")], ids=["given", "constant"])
+@pytest.mark.parametrize("types", [(np.uint8, np.int8), (np.int8, np.uint8), (np.uint8, np.uint8), (np.int8, np.int8)], ids=str)
+def test_products_of_bytes_of_any_kind_and_length_are_exact(shapes: Any, constants: Any, types: Any) -> None:
+    x, y = (bytes_of(t, *s) for s, t in zip(shapes, types, strict=True))
+    p, q = (bytes_of(t) for t in types)
+    (got,) = run_node("MatMulInteger", {"x": x, "y": y, "p": p, "q": q}, constants=constants)
+    np.testing.assert_array_equal(got, (x.astype(np.int32) - int(p)) @ (y.astype(np.int32) - int(q)))
+    (plain,) = run_node("MatMulInteger", {"x": x, "y": y}, constants=[c for c in constants if c == "y"])
+    np.testing.assert_array_equal(plain, x.astype(np.int32) @ y.astype(np.int32))
+
+
+def test_zero_points_of_rows_and_columns_of_products_of_bytes() -> None:
+    x, y, p, q = bytes_of(np.uint8, 2, 6, 11), bytes_of(np.int8, 2, 11, 9), bytes_of(np.uint8, 6), bytes_of(np.int8, 9)
+    (got,) = run_node("MatMulInteger", {"x": x, "y": y, "p": p, "q": q})
+    np.testing.assert_array_equal(got, (x.astype(np.int32) - p[:, None].astype(np.int32)) @ (y.astype(np.int32) - q))
+
+
+def test_sums_of_products_of_bytes_do_not_saturate() -> None:
+    x, y = np.full((3, 70_000), 255, np.uint8), np.full((70_000, 2), -128, np.int8)
+    (got,) = run_node("MatMulInteger", {"x": x, "y": y})
+    np.testing.assert_array_equal(got, (x.astype(np.int64) @ y.astype(np.int64)).astype(np.int32))
+
+
+@pytest.mark.parametrize("constants", [("w", "p", "q"), ("w",), ()], ids=str)
+@pytest.mark.parametrize("channels", [(3, 1), (8, 2), (6, 1), (6, 3), (4, 4), (5, 5)], ids=str)
+@pytest.mark.parametrize(
+    "types", [(np.uint8, np.int8, 0), (np.int8, np.int8, 0), (np.uint8, np.uint8, 128), (np.uint8, np.int8, 7)]
+)
+def test_convolutions_of_bytes_pad_with_the_zero_point(channels: Any, types: Any, constants: Any) -> None:
+    (n_channels, group), (left, right, zero) = channels, types
+    x, w = bytes_of(left, 2, n_channels, 7, 6), bytes_of(right, 2 * group, n_channels // group, 3, 2)
+    given = {"x": x, "w": w, "p": bytes_of(left), "q": np.array(zero, right)}
+    numbers = {"x": x.astype(np.float64) - int(given["p"]), "w": w.astype(np.float64) - zero}
+    rest = {"pads": [1, 2, 0, 1], "strides": [2, 1], "group": group}
+    (got,) = run_node("ConvInteger", given, constants=constants, **rest)
+    (wanted,) = run_reference("Conv", numbers, **rest)
+    np.testing.assert_array_equal(got, wanted)

@@ -7,7 +7,7 @@ import threading
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import polyc.onnx
 from polyc.diagnostics import PolycError
@@ -357,3 +357,86 @@ def test_more_dimensions_than_arrays_have():
     with pytest.raises(PolycError) as caught:
         session.run(None, {"x": np.ones(3, np.float32)})
     assert caught.value.code == "semantic-onnx-shape"
+
+
+def test_an_index_out_of_range_names_its_node_and_later_runs_are_right():
+    """The second of three kernels fails: nothing after it runs, and the message is about it."""
+    rng = np.random.default_rng(3)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"], name="first"),
+        helper.make_node("Gather", ["p", "i"], ["g"], name="picks"),
+        helper.make_node("MatMul", ["g", "w"], ["y"], name="last"),
+    ]
+    w = rng.standard_normal((8, 8)).astype(np.float32)
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, (5, 8)),
+        helper.make_tensor_value_info("i", TensorProto.INT64, (3,)),
+    ]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, (3, 8))]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, [numpy_helper.from_array(w, "w")])
+    session = polyc.onnx.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    x, i = rng.standard_normal((5, 8)).astype(np.float32), np.array([4, 0, -1])
+    np.testing.assert_allclose(session.run(None, {"x": x, "i": i})[0], (x @ w)[i] @ w, rtol=1e-4)
+    with pytest.raises(polyc.BoundsError, match="picks"):
+        session.run(None, {"x": x, "i": np.array([4, 5, 0])})
+    np.testing.assert_allclose(session.run(None, {"x": x, "i": i})[0], (x @ w)[i] @ w, rtol=1e-4)
+    session.profile({"x": x, "i": i})
+    np.testing.assert_allclose(session.run(None, {"x": x, "i": i})[0], (x @ w)[i] @ w, rtol=1e-4)
+
+
+def odd_resizes(shape):
+    """Two that no function covers by their attributes, the second behind the first, and a good node behind both."""
+    scales = numpy_helper.from_array(np.array([1, 1, 2, 2], np.float32), "s")
+    nodes = [
+        helper.make_node("Resize", ["x", "", "s"], ["a"], name="first", mode="their_own"),
+        helper.make_node("Relu", ["a"], ["b"], name="fine"),
+        helper.make_node("Resize", ["b", "", "s"], ["y"], name="second", mode="another"),
+    ]
+    return model(nodes, [("x", FLOAT, shape)], [("y", FLOAT, None)], [scales])
+
+
+@pytest.mark.parametrize("shape", [[1, 2, 4, 4], ["n", 2, "h", "w"]])
+def test_strict_lists_at_load_what_attributes_refuse(shape):
+    with pytest.raises(PolycError) as caught:
+        polyc.onnx.load(odd_resizes(shape), strict=True)
+    assert caught.value.code == "unsupported-onnx-strict"
+    listed = [d.message for d in caught.value.diagnostics]
+    assert len(listed) == 2 and "first" in listed[0] and "second" in listed[1]
+
+
+def test_strict_lists_at_the_run_what_undeclared_shapes_hid():
+    session = polyc.onnx.load(odd_resizes(None), strict=True)
+    with pytest.raises(PolycError) as caught:
+        session.run(None, {"x": np.zeros((1, 2, 4, 4), np.float32)})
+    assert len(caught.value.diagnostics) == 2
+
+
+def test_strict_does_not_refuse_at_load_what_only_small_extents_do():
+    """For extents of 1 the window is larger than the padded input; nobody has said that they are 1."""
+    nodes = [helper.make_node("AveragePool", ["x"], ["y"], kernel_shape=[3, 3])]
+    proto = model(nodes, [("x", FLOAT, ["n", 2, "h", "w"])], [("y", FLOAT, None)])
+    (y,) = polyc.onnx.load(proto, strict=True).run(None, {"x": np.ones((1, 2, 5, 5), np.float32)})
+    np.testing.assert_allclose(y, np.ones((1, 2, 3, 3)))
+
+
+def test_a_first_run_of_the_extents_that_strict_tried_is_right():
+    """What was lowered at load serves the run of these very shapes, and no other."""
+    for shapes in ([(1, 4), (3, 4), (1, 4)], [(3, 4), (1, 4)]):
+        session = polyc.onnx.load(residual(), strict=True)
+        for shape in shapes:
+            x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+            y, a = session.run(None, {"x": x})
+            np.testing.assert_array_equal(a, np.maximum(x, 0))
+            np.testing.assert_array_equal(y, np.maximum(x, 0) + x)
+
+
+def test_memory_that_the_system_does_not_give_is_a_named_error(monkeypatch):
+    session = polyc.onnx.load(residual())
+
+    def fail(*_):
+        raise MemoryError("no block")
+
+    monkeypatch.setattr(session.runner, "run", fail)
+    with pytest.raises(PolycError, match="no block") as caught:
+        session.run(None, {"x": X})
+    assert caught.value.code == "argument-too-large"

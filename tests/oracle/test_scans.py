@@ -179,3 +179,16 @@ def test_one_walk_forwards_and_one_backwards() -> None:
     np.testing.assert_allclose(operator(x, steps), expected, rtol=1e-13)
     remarks = [r.message for r in operator.lower(x, steps).remarks if r.pass_name == "schedule"]
     assert remarks == ["ilp: proved by value and by storage"]
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "host"])
+@pytest.mark.parametrize("columns", [1, 2, 3, 6, 8, 9, 15, 16, 20, 25, 33])
+def test_sums_down_a_few_columns_walk_all_of_them_at_once(columns: int, target: str) -> None:
+    """They went down one column after the other, and read every cache line once for each."""
+    text = "def f(float(R, C) x) -> (S) { S(0, c) = x(0, c)  S(i, c) = S(i - 1, c) + x(i, c) where i in 1:R }"
+    op = polyc.compile(text, target=target)
+    x = np.random.default_rng(columns).integers(-99, 99, (57, columns)).astype(np.float32)
+    np.testing.assert_array_equal(np.asarray(op(x)), np.cumsum(x, axis=0))
+    loops = op.lower(x).as_text("loops")
+    *_, outside, inside = loops.partition("S1")[0].splitlines()[:-1][-4:]
+    assert columns == 1 or "56; c" in outside + inside

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import polyc
+from polyc.limits import available_memory
 from polyc.runtime import memory
 
 BIG = 2**31 + 11
@@ -73,7 +74,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_allocated(dynamic, monk
     with pytest.raises(polyc.ArgumentError, match="with its results and temporaries"):
         temporary(ones, ones)
     # Each fits alone, all three do not.
-    a_third = np.broadcast_to(np.float32(1), memory.machine_memory() // 4 // 5 * 2)
+    a_third = np.broadcast_to(np.float32(1), available_memory() // 4 // 5 * 2)
     three = polyc.compile("def f(float(N) X) -> (A, B, C) { A(n) = X(n) B(n) = -X(n) C(n) = X(n) * X(n) }", dynamic=dynamic)
     with pytest.raises(polyc.ArgumentError, match="with its results and temporaries"):
         three(a_third)

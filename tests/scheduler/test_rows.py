@@ -14,6 +14,14 @@ from polyc.scheduler.plan import merge_bands
 from polyc.target import X86_64_V3
 from tests.scheduler.support import check, infer, read
 
+SOFTMAX = """
+def softmax(float(N,D) X) -> (Y) {
+  M(n) max=! X(n,d)
+  E(n,d) = exp(X(n,d) - M(n))
+  Z(n) +=! E(n,d)
+  Y(n,d) = E(n,d) / Z(n)
+}"""
+
 
 def rows_of(text: str, **sizes: int) -> tuple[Node, Scop]:
     program, ranges = infer(read(text), **sizes)
@@ -127,3 +135,15 @@ def test_parts_that_do_not_reduce_along_the_band_are_parallel_on_their_own():
 @pytest.mark.parametrize("size", [1, 3, 40])
 def test_chains_of_layers_are_right(size):
     check(LAYERS, {"M": size, "K": 33, "N": 40, "P": 17})
+
+
+def test_exponentials_and_their_sum_pass_over_a_row_together():
+    node, scop = rows_of(SOFTMAX, N=4096, D=1024)
+    assert format_rows(distribute_bands(node, scop, X86_64_V3), scop) == "[P:n]{ [R:d] S0 ; [R:d]{ S1 ; S2 } ; [P:d] S3 }"
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 16, 33, 100])
+@pytest.mark.parametrize("text", ["softmax", "columns"])
+def test_rows_that_are_passed_over_together_are_right(text: str, n: int):
+    source = SOFTMAX if text == "softmax" else SOFTMAX.replace("(n,d)", "(d,n)").replace("float(N,D)", "float(D,N)")
+    check(source, {"N": 5, "D": n})

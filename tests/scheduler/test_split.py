@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+import polyc
 from polyc.ir.expr import Call, Const, Index, Pad, Read, int_const
 from polyc.ir.program import Program
 from polyc.ir.types import F32
@@ -136,3 +138,25 @@ def test_the_parts_of_a_cut_sum_run_in_parallel():
         text = "def f(float(K,M) A, float(K,N) B) -> (C) { C(m,n) +=! A(k,m) * B(k,n) }"
         lowered = check(text, {"M": 20, "N": 17, "K": 300})
         assert any(r.pass_name == "split" for r in lowered.remarks)
+
+
+def test_parts_of_a_fused_sum_run_along_memory_and_not_across_chunks():
+    text = """def f(float(N,M) X) -> (L) {
+      A(i) max=! X(i,k)
+      Z(i) +=! exp(X(i,k) - A(i))
+      L(i) = A(i) + log(Z(i))
+    }"""
+    op = polyc.compile(text, online_softmax=False, target="x86-64-v4")
+    lines = op.lower(np.ones((8, 500_000), np.float32)).as_text("loops").splitlines()
+    (position,) = [n for n, line in enumerate(lines) if "exp(" in line]
+    around = [line for line in lines[:position] if "vector(" in line][-1]
+    assert "registers Z.part" in around and "at most" not in around
+
+
+@pytest.mark.parametrize("sizes", [(3, 5, 70), (2, 4, 64), (1, 1, 1), (4, 9, 33)])
+def test_loops_that_are_sums_for_some_of_their_statements_only(sizes: tuple[int, int, int]):
+    text = """def f(float(N,C,T) X, float(N) A) -> (P, Z) {
+      P(i,c) +=! exp(X(i,c,t) - A(i))
+      Z(i) +=! P(i,c)
+    }"""
+    check(text, dict(zip("NCT", sizes, strict=True)))

@@ -8,10 +8,8 @@ to know of the *contents* of an input (a shape, axes) it asks `value` for.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from math import prod
 from typing import Any, NoReturn
 
@@ -24,21 +22,13 @@ from polyc.frontends.onnx.terms import Operand, Term, as_term, call, cast, const
 from polyc.ir.expr import Cast, Const, Expr, Index, Pad, PadMode, Read, identity_of, int_const, walk
 from polyc.ir.program import Condition, RangeClause, Reduction, Statement, Tensor, Where
 from polyc.ir.types import I64, DType
+from polyc.limits import available_memory
 
 Shape = tuple[int, ...]
 Body = Callable[..., Operand]
 
 MAX_LITERAL = 1
 """Elements of a constant that is written into the code instead of being read."""
-
-
-@cache
-def _memory_size() -> int:
-    """Bytes of the machine's memory; where that is not known, of 64 GiB."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return 1 << 36
 
 
 class NeedsValue(Exception):
@@ -299,11 +289,11 @@ class Builder:
         return int(self.value(x).reshape(()))
 
     def check_size(self, shape: Sequence[int], dtype: DType) -> None:
-        """Raise UnsupportedError (``unsupported-onnx-evaluation``) for a result that is larger than the machine's memory."""
+        """Raise UnsupportedError (``unsupported-onnx-evaluation``) for a result larger than all memory."""
         size = prod(shape) * dtype.itemsize
-        if size > _memory_size():
+        if size > available_memory():
             message = f"{self.node.label} cannot be computed: a result of shape {tuple(shape)} takes {size / 2**30:.1f} GiB"
-            help = "check the scales and sizes that it is given; this machine has less memory"
+            help = "check the scales and sizes that it is given; this process may have less memory"
             raise UnsupportedError(Diagnostic("unsupported-onnx-evaluation", message, node_span(self.node), help))
 
     def refuse(self, reason: str) -> NoReturn:

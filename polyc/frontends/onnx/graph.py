@@ -85,7 +85,7 @@ class Graph:
     """Initializers.  One that has the name of an input is its default."""
     opsets: Mapping[str, int]
     model: Any = field(repr=False, default=None)
-    """The ModelProto without its initializers: operator sets and functions, for what onnx itself does with nodes."""
+    """The ModelProto without its nodes and initializers: operator sets, for what onnx does with nodes, and who made it."""
     _found: list[tuple[str, ...]] = field(default_factory=list, init=False, repr=False)
     """What `captures` found."""
 

@@ -29,6 +29,10 @@ def read_model(source: ModelSource) -> Graph:
     shell = onnx.ModelProto()
     shell.ir_version = model.ir_version
     shell.opset_import.extend(model.opset_import)
+    shell.producer_name, shell.producer_version, shell.domain = model.producer_name, model.producer_version, model.domain
+    shell.model_version, shell.doc_string = model.model_version, model.doc_string
+    shell.metadata_props.extend(model.metadata_props)
+    shell.graph.name, shell.graph.doc_string = model.graph.name, model.graph.doc_string
     graph = read_graph(model.graph, read_opsets(model), shell, folder)
     if model.ir_version < 4:  # every constant had to be an input then: they are no defaults
         graph = replace(graph, inputs=tuple(p for p in graph.inputs if p.name not in graph.constants))

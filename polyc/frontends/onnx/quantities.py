@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from polyc.frontends.onnx import byte_words
 from polyc.frontends.onnx.builder import Builder, Value
 from polyc.frontends.onnx.terms import Operand, Term, call, cast, maximum, minimum
 from polyc.ir.expr import identity_of
@@ -70,6 +71,9 @@ def product(b: Builder, x: Value, y: Value, x_zero: Value | None, y_zero: Value 
     batch = b.broadcast(x.shape[:-2], y.shape[:-2])
     m, n = x.shape[-2], y.shape[-1]
     rows, columns = _along(b, x_zero, m, is_row=True), _along(b, y_zero, n, is_row=False)
+
+    if of == I32 and x.shape[-1] >= byte_words.BYTES and byte_words.are_bytes(x, y):
+        return byte_words.sum_products(b, x, y, x_zero, y_zero, rows, columns)
 
     def body(*i: Term) -> Operand:
         front, row, column, k = i[:-3], i[-3], i[-2], i[-1]

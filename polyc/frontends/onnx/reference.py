@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-from onnx.reference import ReferenceEvaluator
 
 from polyc.diagnostics import Diagnostic, PolycError, UnsupportedError
-from polyc.frontends.onnx.evaluators import EVALUATORS
 from polyc.frontends.onnx.graph import Graph, Node, node_span
 from polyc.frontends.onnx.model import array_from_constant
 from polyc.frontends.onnx.type_constraints import check_types
+
+if TYPE_CHECKING:
+    from onnx.reference import ReferenceEvaluator
 
 _RANDOM = frozenset("RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli".split())
 
@@ -26,6 +27,10 @@ def is_deterministic(node: Node) -> bool:
 
 def prepare_node(node: Node, graph: Graph) -> ReferenceEvaluator:
     """An evaluator of this node alone; raises UnsupportedError where onnx has none either."""
+    from onnx.reference import ReferenceEvaluator  # hundreds of modules, which many models do without
+
+    from polyc.frontends.onnx.evaluators import EVALUATORS
+
     proto = onnx.GraphProto()
     proto.name = "node"
     proto.node.append(node.proto)

@@ -3,17 +3,50 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
 import onnx.shape_inference
 from onnx import numpy_helper
 
+from polyc.frontends.onnx.element_types import NUMBERS
 from polyc.frontends.onnx.graph import Node
+from polyc.ir.types import DType
 
 MOST_DATA = 4096
 """Elements of an input whose contents shape inference is shown."""
+
+
+def infer_outputs(
+    node: Node, inputs: Mapping[str, tuple[DType, tuple[int, ...]]], contents: Mapping[str, np.ndarray]
+) -> dict[str, tuple[int, tuple[int, ...]]]:
+    """Number of the element type and shape of each output that onnx can tell from types, shapes and known contents."""
+    types = {n: onnx.helper.make_tensor_type_proto(NUMBERS[dtype], shape) for n, (dtype, shape) in inputs.items()}
+    data = {n: numpy_helper.from_array(a) for n in inputs if (a := contents.get(n)) is not None and a.size <= MOST_DATA}
+    found = {}
+    for name, proto in _infer(node, types, data).items():
+        tensor = proto.tensor_type
+        if (
+            proto.HasField("tensor_type")
+            and tensor.HasField("shape")
+            and all(d.HasField("dim_value") for d in tensor.shape.dim)
+        ):
+            found[name] = tensor.elem_type, tuple(int(d.dim_value) for d in tensor.shape.dim)
+    return found
+
+
+def _infer(
+    node: Node, types: Mapping[str, onnx.TypeProto], data: Mapping[str, onnx.TensorProto]
+) -> Mapping[str, onnx.TypeProto]:
+    """Types of outputs by onnx's inference; none where it has no schema, or the node contradicts it: whoever computes the node
+    says so."""
+    try:
+        schema = onnx.defs.get_schema(node.op, node.version, node.domain)
+        imports = [onnx.helper.make_opsetid(node.domain, node.version)]
+        return dict(onnx.shape_inference.infer_node_outputs(schema, node.proto, dict(types), dict(data), None, imports))
+    except Exception:
+        return {}
 
 
 def estimate_elements(node: Node, inputs: Sequence[np.ndarray | None]) -> int | None:
@@ -32,12 +65,7 @@ def estimate_elements(node: Node, inputs: Sequence[np.ndarray | None]) -> int | 
                 data[name] = numpy_helper.from_array(array)
         except (ValueError, TypeError, KeyError, NotImplementedError):
             return None
-    try:
-        schema = onnx.defs.get_schema(node.op, node.version, node.domain)
-        imports = [onnx.helper.make_opsetid(node.domain, node.version)]
-        found = onnx.shape_inference.infer_node_outputs(schema, node.proto, types, data, None, imports)
-    except Exception:  # no schema, or a node that contradicts it: whoever computes it says so
-        return None
+    found = _infer(node, types, data)
     shapes = [p.tensor_type.shape for p in found.values() if p.HasField("tensor_type") and p.tensor_type.HasField("shape")]
     known = [[d.dim_value for d in s.dim] for s in shapes if all(d.HasField("dim_value") for d in s.dim)]
     return max((abs(math.prod(dims)) for dims in known), default=None)

@@ -16,12 +16,15 @@ from polyc.frontends.tc.syntax import (
     Extent,
     LetSyntax,
     Name,
+    NamedValue,
     Number,
     Parameter,
     RangeSyntax,
     SyntaxCall,
+    SyntaxCombination,
     SyntaxDef,
     SyntaxExpr,
+    SyntaxMonoid,
     SyntaxSelection,
     SyntaxStatement,
     SyntaxTarget,
@@ -62,7 +65,21 @@ class _Builder:
         return Span(self.source, token.start_pos, token.end_pos)
 
     def start(self, c: list[Any]) -> tuple[SyntaxDef, ...]:
-        return tuple(c)
+        monoids = tuple(d for d in c if isinstance(d, SyntaxMonoid))
+        return tuple(replace(d, monoids=monoids) for d in c if isinstance(d, SyntaxDef))
+
+    def monoid(self, c: list[Any]) -> SyntaxMonoid:
+        keyword, name, _, parameters, *rest = c
+        named = [p for p in rest if isinstance(p, tuple)]
+        identity = tuple(p for is_part, p in named if not is_part)
+        parts = tuple(p for is_part, p in named if is_part)
+        return SyntaxMonoid(str(name), parameters, identity, parts, self._of(name), self._of(keyword).join(self._of(rest[-1])))
+
+    def component(self, c: list[Any]) -> tuple[bool, NamedValue]:
+        return False, NamedValue(str(c[0]), c[2], self._of(c[0]))
+
+    def part(self, c: list[Any]) -> tuple[bool, NamedValue]:
+        return True, NamedValue(str(c[0]), c[2], self._of(c[0]))
 
     def definition(self, c: list[Any]) -> SyntaxDef:
         keyword, name, _, parameters, _, _, returns, _, _, *statements, end = c
@@ -111,6 +128,16 @@ class _Builder:
         op, value, where = c[at], c[at + 1], c[at + 2] if len(c) > at + 2 else ()
         span = targets[0].span.join(where[-1].span if where else value.span)
         return SyntaxSelection(targets, str(op), value, where, self._of(op), span)
+
+    def combination(self, c: list[Any]) -> SyntaxCombination:
+        at = next(n for n, part in enumerate(c) if getattr(part, "type", None) == "COMBINE")
+        targets = tuple(SyntaxTarget(str(t[0]), t[1], t[2]) for t in c[:at] if isinstance(t, list))
+        op, values, where = c[at], c[at + 1], c[at + 2] if len(c) > at + 2 else ()
+        span = targets[0].span.join(where[-1].span if where else values[-1].span)
+        return SyntaxCombination(targets, str(op).removesuffix("=!"), values, where, self._of(op), span)
+
+    def combined(self, c: list[Any]) -> tuple[SyntaxExpr, ...]:
+        return tuple(e for e in c if not hasattr(e, "type") or not isinstance(e, str))
 
     def scalar_target(self, c: list[Any]) -> Any:
         return [c[0], (), self._of(c[0])]

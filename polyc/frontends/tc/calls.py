@@ -19,13 +19,13 @@ from polyc.frontends.calls import (
 from polyc.frontends.tc.definition import Definition, ReadCallee, make_scope, next_version
 from polyc.frontends.tc.scope import TensorEntry
 from polyc.frontends.tc.syntax import (
+    AnyStatement,
     Apply,
     LetSyntax,
     Name,
     SyntaxCall,
     SyntaxDef,
     SyntaxExpr,
-    SyntaxSelection,
     SyntaxStatement,
 )
 from polyc.frontends.tc.types import convert_expr, is_narrower, spell_type
@@ -54,7 +54,7 @@ def find_calls(syntax: SyntaxDef, operators: frozenset[str]) -> SyntaxDef:
     own = {*assigned_names(syntax), *(p.name for p in (*syntax.parameters, *syntax.returns))}
     callable_names = operators - own
 
-    def find(s: SyntaxStatement | SyntaxCall | SyntaxSelection) -> SyntaxStatement | SyntaxCall | SyntaxSelection:
+    def find(s: AnyStatement) -> AnyStatement:
         if not isinstance(s, SyntaxStatement) or not isinstance(s.value, Apply) or s.value.name not in callable_names:
             return s
         lets = {c.name for c in s.where if isinstance(c, LetSyntax)}

@@ -13,6 +13,7 @@ from polyc.frontends.tc.syntax import (
     LetSyntax,
     Name,
     SyntaxCall,
+    SyntaxCombination,
     SyntaxDef,
     SyntaxExpr,
     SyntaxSelection,
@@ -24,7 +25,9 @@ from polyc.frontends.tc.syntax import (
 def find_forward_reads(syntax: SyntaxDef) -> dict[str, int]:
     """Rank by name of the tensors that may be read above their first assignment."""
     first: dict[str, int] = {}
-    calls = {t.name for s in syntax.statements if isinstance(s, SyntaxCall | SyntaxSelection) for t in s.targets}
+    calls = {
+        t.name for s in syntax.statements if isinstance(s, SyntaxCall | SyntaxSelection | SyntaxCombination) for t in s.targets
+    }
     own = [s for s in syntax.statements if isinstance(s, SyntaxStatement)]
     for position, s in enumerate(own):
         first.setdefault(s.target, position)

@@ -108,8 +108,10 @@ class LexicalError(Exception):
 
 def read_tokens(text: str) -> Iterator[Token]:
     """The tokens of `text`, with `start_pos` and `end_pos`.  Raises `LexicalError`."""
-    position = nesting = 0
+    position = nesting = depth = 0
     before = last = ""
+    monoids = _monoid_names(text)
+    selects = re.compile(rf"{_SKIP}(?:{'|'.join(['argmin', 'argmax', *monoids])})=!")
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
@@ -120,13 +122,20 @@ def read_tokens(text: str) -> Iterator[Token]:
             _check_number(text, position, end)
         if kind != "skip":
             name = _TERMINALS[kind](value) if kind in _TERMINALS else KEYWORDS.get(value, "NAME")
+            if kind == "word" and value in monoids and text.startswith("=!", end):
+                name, value, end = "COMBINE", value + "=!", end + 2
+            elif value == "monoid" and depth == nesting == 0 and last in ("", "RBRACE"):
+                name = "MONOID"
             nesting += (name == "LPAR") - (name == "RPAR")
+            depth += (name == "LBRACE") - (name == "RBRACE")
             if nesting > MAX_NESTING:
                 message = f"parentheses are nested more than {MAX_NESTING} deep"
                 help = "name parts of the expression in temporaries or `where x = …` clauses"
                 raise LexicalError("syntax-nesting", message, position, end, help)
             if name == "LPAR" and _may_start_targets(before, last):
-                name = "_TARGETS" if _TARGETS.match(text, position) else "_SELECTED" if _selects(text, position) else name
+                name = (
+                    "_TARGETS" if _TARGETS.match(text, position) else "_SELECTED" if _selects(text, position, selects) else name
+                )
             before, last = last, name
             yield Token(name, value, start_pos=position, end_pos=end)
         position = end
@@ -135,7 +144,7 @@ def read_tokens(text: str) -> Iterator[Token]:
 _SKIP = r"(?:[ \t\n\r\f\v]|\#[^\n]*\n)*"
 _TARGETS = re.compile(rf"\({_SKIP}{_WORD}{_SKIP}(?:,{_SKIP}{_WORD}{_SKIP})*\){_SKIP}=(?!=)")
 _PARENTHESIS = re.compile(r"[()]|#[^\n]*")
-_SELECTS = re.compile(rf"{_SKIP}(?:argmin|argmax)=!")
+_MONOID = re.compile(rf"#[^\n]*|(?<![A-Za-z0-9_])monoid[ \t\n\r\f\v]+({_WORD}){_SKIP}\(")
 _ENDS = frozenset({"NAME", "NUMBER", "EXTENT", "RPAR", "LBRACE"})
 
 
@@ -148,13 +157,20 @@ def _may_start_targets(before: str, last: str) -> bool:
     return last in _ENDS and not (last == "NAME" and before in _ENDS)
 
 
-def _selects(text: str, position: int) -> bool:
-    """Whether ``argmax=!`` (or ``argmin=!``) follows the parenthesis that closes the one at `position`."""
+def _monoid_names(text: str) -> frozenset[str]:
+    """Reductions that a text defines: what is an operator in front of ``=!`` must be known before it is used."""
+    if "monoid" not in text:
+        return frozenset()
+    return frozenset(m[1] for m in _MONOID.finditer(text) if m[1] and m[1] not in KEYWORDS)
+
+
+def _selects(text: str, position: int, selects: re.Pattern[str]) -> bool:
+    """Whether ``argmax=!`` (or another selection or combination) follows the parenthesis that closes the one at `position`."""
     depth = 0
     for match in _PARENTHESIS.finditer(text, position):
         depth += {"(": 1, ")": -1}.get(match.group(), 0)
         if depth == 0:
-            return _SELECTS.match(text, match.end()) is not None
+            return selects.match(text, match.end()) is not None
     return False
 
 

@@ -11,11 +11,12 @@ from typing import Any
 from polyc.diagnostics import Diagnostic, Source, Span, SyntaxErrorInSource, suggest_name
 from polyc.frontends.tc.build import build_syntax
 from polyc.frontends.tc.syntax import (
+    AnyStatement,
     ConditionSyntax,
     ExistsSyntax,
     LetSyntax,
     RangeSyntax,
-    SyntaxCall,
+    SyntaxCombination,
     SyntaxDef,
     SyntaxExpr,
     SyntaxSelection,
@@ -58,13 +59,16 @@ def parse_tc(text: str, filename: str = "<string>") -> tuple[SyntaxDef, ...]:
     return definitions
 
 
-def _expressions(statement: SyntaxStatement | SyntaxCall | SyntaxSelection) -> Iterator[SyntaxExpr]:
+def _expressions(statement: AnyStatement) -> Iterator[SyntaxExpr]:
     if isinstance(statement, SyntaxStatement):
         yield from statement.subscripts
-    if isinstance(statement, SyntaxSelection):
+    if isinstance(statement, SyntaxSelection | SyntaxCombination):
         for target in statement.targets:
             yield from target.subscripts
-    yield statement.value
+    if isinstance(statement, SyntaxCombination):
+        yield from statement.values
+    else:
+        yield statement.value
     for clause in statement.where:
         match clause:
             case RangeSyntax():
@@ -76,21 +80,16 @@ def _expressions(statement: SyntaxStatement | SyntaxCall | SyntaxSelection) -> I
 
 def _check_height(definitions: tuple[SyntaxDef, ...]) -> None:
     """Everything behind the parser recurses over expressions: refuse those that are too high, by name."""
-    for definition in definitions:
-        for statement in definition.statements:
-            stack = [(expr, 1) for expr in _expressions(statement)]
-            while stack:
-                node, height = stack.pop()
-                if height > MAX_HEIGHT:
-                    raise SyntaxErrorInSource(
-                        Diagnostic(
-                            "syntax-nesting",
-                            f"an expression is more than {MAX_HEIGHT} operators deep",
-                            node.span,
-                            "split the statement: `T(i) = …`, then `O(i) = T(i) + …`",
-                        )
-                    )
-                stack.extend((child, height + 1) for child in syntax_children(node))
+    own = [expr for definition in definitions for statement in definition.statements for expr in _expressions(statement)]
+    own += [named.value for monoid in definitions[0].monoids for named in (*monoid.identity, *monoid.parts)]
+    stack = [(expr, 1) for expr in reversed(own)]
+    while stack:
+        node, height = stack.pop()
+        if height > MAX_HEIGHT:
+            message = f"an expression is more than {MAX_HEIGHT} operators deep"
+            help = "split the statement: `T(i) = …`, then `O(i) = T(i) + …`"
+            raise SyntaxErrorInSource(Diagnostic("syntax-nesting", message, node.span, help))
+        stack.extend((child, height + 1) for child in syntax_children(node))
 
 
 _EXPRESSION_START = {"NUMBER", "NAME", "EXTENT", "LPAR", "TYPE", "MIN", "MAX", "MINUS", "NOT"}
@@ -132,7 +131,9 @@ def _describe_unexpected(error: Any, source: Source) -> Diagnostic:
     token = getattr(error, "token", None)
     names = set(getattr(error, "accepts", None) or getattr(error, "expected", None) or ())
     # Parentheses where a statement may begin and arg-max: they are named with the statement.
-    names -= {"_TARGETS", "_SELECTED", "SELECT"}
+    names -= {"_TARGETS", "_SELECTED", "SELECT", "COMBINE"}
+    if "DEF" in names:
+        names.discard("MONOID")
     kind = getattr(token, "type", "$END")
     if kind == "$END":
         end = len(source.text.rstrip())
@@ -202,6 +203,8 @@ def _guess_mistake(text: str, span: Span, kind: str, names: set[str]) -> str | N
         return "the type stands before the name: float(M, N) A"
     if names <= {"RPAR", "_COMMA"} and kind in ("PLUS", "MINUS", "STAR", "SLASH") and word is not None:
         return "dimensions of a parameter are names or numbers; give the sum a name of its own, such as float(N1) A"
+    if kind == "NAME" and text.startswith("=!", span.end) and "OP_ASSIGN" in names:
+        return f"no reduction {found} is defined; write monoid {found}(float a, float b) -> (c = 0.0) {{ c = a + b }} above"
     line = text[text.rfind("\n", 0, span.start) + 1 : span.start].strip()
     first = re.match(r"[A-Za-z_]+", line)
     if first is not None and first[0] in _HABITS and "OP_ASSIGN" in names:

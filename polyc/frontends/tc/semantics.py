@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from polyc.diagnostics import Diagnostic, Span, suggest_name
 from polyc.frontends.tc.calls import ReadCallee, assigned_names, check_call, drop_unused, find_calls
+from polyc.frontends.tc.combination import check_combination, read_monoids
 from polyc.frontends.tc.definition import Annotation, Definition, add_tensor, define_version, make_scope, next_version
 from polyc.frontends.tc.forward import find_forward_reads
 from polyc.frontends.tc.scope import Reporter, Scope, TensorEntry, Typed, check_not_builtin
@@ -21,7 +22,16 @@ from polyc.frontends.tc.statement import (
     is_same_part,
     split_operator,
 )
-from polyc.frontends.tc.syntax import Name, Number, Parameter, SyntaxDef, SyntaxSelection, SyntaxStatement, TypeSyntax
+from polyc.frontends.tc.syntax import (
+    Name,
+    Number,
+    Parameter,
+    SyntaxCombination,
+    SyntaxDef,
+    SyntaxSelection,
+    SyntaxStatement,
+    TypeSyntax,
+)
 from polyc.frontends.tc.types import TYPE_NAMES, convert_expr, is_narrower, spell_type
 from polyc.frontends.tc.values import build_value, check_arithmetic, report_narrowing
 from polyc.frontends.tc.where import (
@@ -82,11 +92,14 @@ def _read_definition(
         d.reporter.error("semantic-no-result", message, syntax.name_span, "name a result: def f(float(N) A) -> (B) { … }")
     d.forward = {name: TensorEntry(name, types[name], rank, None) for name, rank in forward.items()}
     d.names = frozenset([*d.parameters, *d.returns, *assigned_names(syntax)])
+    monoids = read_monoids(d.reporter, syntax.monoids)
     for statement in syntax.statements:
         if isinstance(statement, SyntaxStatement):
             _check_statement(d, statement)
         elif isinstance(statement, SyntaxSelection):
             check_selection(d, statement, check_target)
+        elif isinstance(statement, SyntaxCombination):
+            check_combination(d, statement, monoids, check_target)
         else:
             check_call(d, statement, check_target)
     for result in syntax.returns:

@@ -198,16 +198,54 @@ class SyntaxSelection:
 
 
 @dataclass(frozen=True, slots=True)
+class SyntaxCombination:
+    """``(targets) product=! (values) where …``: reduced by a monoid of the text."""
+
+    targets: tuple[SyntaxTarget, ...]
+    monoid: str
+    values: tuple[SyntaxExpr, ...]
+    where: tuple[ClauseSyntax, ...]
+    op_span: Span = _span()
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class NamedValue:
+    """``name = value``."""
+
+    name: str
+    value: SyntaxExpr
+    span: Span = _span()
+
+
+@dataclass(frozen=True, slots=True)
+class SyntaxMonoid:
+    """``monoid name(parameters) -> (c = identity, …) { c = value … }``."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    identity: tuple[NamedValue, ...]
+    parts: tuple[NamedValue, ...]
+    name_span: Span = _span()
+    span: Span = _span()
+
+
+AnyStatement = SyntaxStatement | SyntaxCall | SyntaxSelection | SyntaxCombination
+
+
+@dataclass(frozen=True, slots=True)
 class SyntaxDef:
     """``def name(parameters) -> (returns) { statements }``."""
 
     name: str
     parameters: tuple[Parameter, ...]
     returns: tuple[Parameter, ...]
-    statements: tuple[SyntaxStatement | SyntaxCall | SyntaxSelection, ...]
+    statements: tuple[AnyStatement, ...]
     source: Source = field(compare=False, repr=False)
     name_span: Span = _span()
     span: Span = _span()
+    monoids: tuple[SyntaxMonoid, ...] = ()
+    """All monoids of the text."""
 
 
 def syntax_children(expr: SyntaxExpr) -> tuple[SyntaxExpr, ...]:

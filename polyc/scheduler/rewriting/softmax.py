@@ -45,8 +45,9 @@ READ_BLOCK, COMPUTED_BLOCK = 512, 256
 ROWS_AT_ONCE = 8
 """Rows of scores that a tile of computed ones holds, about."""
 
-ROW_CACHES, TILE_CACHES = 4, 2
-"""First-level caches that a row read from memory exceeds where blocks pay, and second-level ones that a tile of scores does."""
+ROW_CACHES, TILE_CACHES = 1, 2
+"""Second-level caches that a row read from memory fills where blocks pay, and that a tile of scores does: from there a second
+pass over a row is cheaper than rescaling blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,7 @@ def _is_long(leader: Statement, k: str, is_computed: bool, program: Program, ran
         return row * rows > TILE_CACHES * target.l2
     # Maxima of columns go along rows as they are: nothing of a block would stay.
     is_row = all(not r.subscripts or r.subscripts[-1] == Index(k) for r in reads(leader.value))
-    return is_row and row > ROW_CACHES * target.l1
+    return is_row and row > ROW_CACHES * target.l2
 
 
 def _build(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from itertools import product
 from math import prod
 
 from polyc.frontends.onnx.builder import Body, Builder, Value
-from polyc.frontends.onnx.registry import operator
+from polyc.frontends.onnx.registry import operator as onnx_operator
 from polyc.frontends.onnx.sampling import sample_linear
 from polyc.frontends.onnx.terms import Operand, Term, cast
 from polyc.frontends.onnx.windows import Windows, per_dimension, place_windows, read_window, split_padding, stored
@@ -16,7 +17,7 @@ MAX_PHASES = 16
 """Statements that a transposed convolution may be written in."""
 
 
-@operator("Conv")
+@onnx_operator("Conv")
 def conv(
     b: Builder,
     x: Value,
@@ -53,9 +54,19 @@ def convolve(b: Builder, x: Value, w: Value, bias: Value | None, windows: Window
 
 
 def convolve_terms(
-    b: Builder, x: Value, w: Value, filters: Callable[..., Term], bias: Value | None, windows: Windows, group: int = 1
+    b: Builder,
+    x: Value,
+    w: Value,
+    filters: Callable[..., Term],
+    bias: Value | None,
+    windows: Windows,
+    group: int = 1,
+    *,
+    multiply: Callable[[Term, Term], Term] = operator.mul,
+    outside: Operand = 0,
 ) -> Value:
-    """`convolve` with ``filters(m, c, *k)`` in the place of the elements of `w`."""
+    """`convolve` with ``filters(m, c, *k)`` in the place of the elements of `w`, another product of two elements, and another
+    number `outside` of the image."""
     if windows.reaches_outside:
         x = stored(b, x)
     in_group, out_group = w.shape[1], w.shape[0] // group
@@ -65,21 +76,23 @@ def convolve_terms(
 
         def plain(*i: Term) -> Operand:
             n, m, out, c, k = i[0], i[1], i[2 : 2 + rank], i[2 + rank], i[3 + rank :]
-            return read_window(x, windows, (n, c if group == 1 else m), out, k) * filters(m, c, *k)
+            element = read_window(x, windows, (n, c if group == 1 else m), out, k, outside)
+            return multiply(element, filters(m, c, *k))
 
         init = None if bias is None else lambda n, m, *_: bias[m]
         return b.reduce("add", (x.shape[0], w.shape[0], *windows.output), over, x.dtype, plain, init)
 
     def grouped(*i: Term) -> Operand:
         n, g, m, out, c, k = i[0], i[1], i[2], i[3 : 3 + rank], i[3 + rank], i[4 + rank :]
-        return read_window(x, windows, (n, g * in_group + c), out, k) * filters(g * out_group + m, c, *k)
+        element = read_window(x, windows, (n, g * in_group + c), out, k, outside)
+        return multiply(element, filters(g * out_group + m, c, *k))
 
     start: Body | None = None if bias is None else lambda n, g, m, *_: bias[g * out_group + m]
     y = b.reduce("add", (x.shape[0], group, out_group, *windows.output), over, x.dtype, grouped, start)
     return b.view(y, (x.shape[0], w.shape[0], *windows.output))
 
 
-@operator("ConvTranspose")
+@onnx_operator("ConvTranspose")
 def conv_transpose(
     b: Builder,
     x: Value,
@@ -259,7 +272,7 @@ class _Transposed:
         return (*whole[:2], *box), place, body
 
 
-@operator("DeformConv", since=19)
+@onnx_operator("DeformConv", since=19)
 def deform_conv(
     b: Builder,
     x: Value,
@@ -311,7 +324,7 @@ def deform_conv(
     return b.view(y, (x.shape[0], w.shape[0], *at.output))
 
 
-@operator("Col2Im", since=18)
+@onnx_operator("Col2Im", since=18)
 def col2im(
     b: Builder,
     x: Value,

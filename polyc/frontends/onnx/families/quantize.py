@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from polyc.frontends.onnx import byte_words
 from polyc.frontends.onnx.builder import Builder, Value
 from polyc.frontends.onnx.element_types import find_dtype
 from polyc.frontends.onnx.families.conv import check_filters, convolve_terms
@@ -19,8 +22,8 @@ from polyc.frontends.onnx.quantities import (
     squeeze_vectors,
 )
 from polyc.frontends.onnx.registry import operator
-from polyc.frontends.onnx.terms import Operand, Term, call, cast, maximum, minimum, select
-from polyc.frontends.onnx.windows import place_windows
+from polyc.frontends.onnx.terms import Operand, Term, call, cast, constant, maximum, minimum, select
+from polyc.frontends.onnx.windows import Windows, place_windows
 from polyc.ir.types import F32, I32, U8
 
 
@@ -155,9 +158,67 @@ def conv_integer(
     windows = place_windows(b, x.shape[2:], kernel, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad)
     origin = None if x_zero is None else scalar(b, x_zero, "a zero point of the image")
     zeros = None if w_zero is None else per_axis(b, w_zero, w.shape, 0)
-    # The padding stands for the number 0: it is what the zero point is.
+    return _convolve_integers(b, x, w, x_zero, w_zero, origin, zeros, None, windows, group)
+
+
+def _convolve_integers(
+    b: Builder,
+    x: Value,
+    w: Value,
+    x_zero: Value | None,
+    w_zero: Value | None,
+    origin: Term | None,
+    zeros: Parameter | None,
+    bias: Value | None,
+    windows: Windows,
+    group: int,
+) -> Value:
+    """A convolution of integers with these zero points; its padding stands for the number 0: it is what `origin` is."""
+    channels = w.shape[1]
+    fits = channels > 1 and (group == 1 or channels % byte_words.BYTES == 0)
+    if fits and byte_words.are_bytes(x, w) and byte_words.is_zero(w, w_zero, to_unsigned=False):
+        return _convolve_bytes(b, x, w, x_zero, origin, bias, windows, group)
     image = b.map(x.shape, I32, lambda *i: centered(x[i], origin))
-    return convolve_terms(b, image, w, lambda *i: centered(w[i], None if zeros is None else zeros(i)), None, windows, group)
+    return convolve_terms(b, image, w, lambda *i: centered(w[i], None if zeros is None else zeros(i)), bias, windows, group)
+
+
+def _convolve_bytes(
+    b: Builder,
+    x: Value,
+    w: Value,
+    x_zero: Value | None,
+    origin: Term | None,
+    bias: Value | None,
+    windows: Windows,
+    group: int,
+) -> Value:
+    """The convolution of `x` with filters whose zero point is that of signed bytes; channels stand in words (those of a group
+    in words of their own)."""
+    in_group = w.shape[1]
+    front = (x.shape[0], -1, *x.shape[2:])
+    image = byte_words.store_words(b, front, x.shape[1], lambda c, n, *i: byte_words.unsigned(x, x[(n, c, *i)]))
+    filters = byte_words.store_words(
+        b, (w.shape[0], -1, *w.shape[2:]), in_group, lambda c, m, *k: byte_words.signed(w, w[(m, c, *k)])
+    )
+    zero = byte_words.moved_zero(x, origin, to_unsigned=True)
+    outside: Operand = zero * byte_words.ONES
+    if x_zero is None or x_zero.known is not None:
+        value = (0 if x_zero is None else int(x_zero.known.reshape(-1)[0])) + (0 if x.dtype == U8 else 128)  # type: ignore[union-attr]
+        outside = int(np.int32(np.uint32(value * byte_words.ONES)))
+    y = convolve_terms(
+        b, image, filters, lambda *i: filters[i], bias, windows, group, multiply=byte_words.multiply_words, outside=outside
+    )
+    if byte_words.is_zero(x, x_zero, to_unsigned=True):
+        return y
+    over = filters.shape[1:]
+    total = b.reduce(
+        "add",
+        (w.shape[0],),
+        over,
+        I32,
+        lambda m, *i: byte_words.multiply_words(constant(byte_words.ONES, I32), filters[(m, *i)]),
+    )
+    return b.map(y.shape, I32, lambda *i: y[i] - zero * total[i[1]])
 
 
 @operator("QLinearConv", since=10)
@@ -183,7 +244,6 @@ def qlinear_conv(
     kernel = check_filters(b, x, w, group, kernel_shape)
     windows = place_windows(b, x.shape[2:], kernel, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad)
     origin, zeros = scalar(b, x_zero, "a zero point of the image"), per_axis(b, w_zero, w.shape, 0)
-    image = b.map(x.shape, I32, lambda *i: centered(x[i], origin))
-    sums = convolve_terms(b, image, w, lambda *i: centered(w[i], zeros(i)), bias, windows, group)
+    sums = _convolve_integers(b, x, w, x_zero, w_zero, origin, zeros, bias, windows, group)
     factors, of_image, divisor = per_axis(b, w_scale, w.shape, 0), scalar(b, x_scale, "a scale"), scalar(b, scale, "a scale")
     return requantize(b, sums, lambda i: of_image * factors(i[1:2]) / divisor, zero, zero.dtype)

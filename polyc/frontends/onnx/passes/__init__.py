@@ -11,6 +11,7 @@ from collections.abc import Callable
 from polyc.frontends.onnx.graph import Graph
 from polyc.frontends.onnx.passes.common import merge_common
 from polyc.frontends.onnx.passes.dead import remove_dead
+from polyc.frontends.onnx.passes.integers import multiply_integers
 from polyc.frontends.onnx.passes.no_ops import remove_no_ops
 from polyc.frontends.onnx.passes.pads import merge_pads
 from polyc.frontends.onnx.passes.scales import fold_scales
@@ -22,6 +23,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     cancel_transposes,  # before scales, so that these stand behind their convolution again
     merge_pads,
     fold_scales,
+    multiply_integers,  # behind those that look for layers of floats
     remove_dead,  # what the others left without use
 )
 

@@ -1,0 +1,232 @@
+"""Which sizes a kernel for any sizes should be compiled for, as several versions, and which of them a call takes.
+
+What is best for one size may be twice as slow for another: a register tile for ten rows, vectors along the width of an image
+that is seven wide, a copy that few rows pay for.  The cost model of contractions ranks the choices without compiling: sizes are
+drawn over magnitudes, always the same ones; each is given the best choice of its own; and of the sizes as representatives those
+few are taken that leave least to be gained.  Tests of sizes, grown like a decision tree, lead a call to its version.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import log, prod
+
+from polyc.ir.expr import Call, Index, Size, int_const, walk
+from polyc.ir.versions import SizeTest, Tree
+from polyc.poly.ranges import assume_sizes, estimate_extent
+from polyc.poly.scop import Scop, ScopStatement
+from polyc.scheduler.contraction import Choice, Contraction, choose, estimate_cycles, find_contraction
+from polyc.target import Target
+
+MAX_CLASSES = 3
+"""Versions of a kernel: each takes as long to compile as the first."""
+
+MAX_CONTRACTIONS = 6
+"""Contractions that are looked at, those with most work first."""
+
+N_SAMPLES = 64
+"""Sizes that stand for all."""
+
+SMALLEST, LARGEST, LARGEST_WINDOW = 4, 2048, 7
+"""The sizes that are drawn; extents of windows are smaller."""
+
+SMALL, LARGE, WINDOW = 14, 719, 3
+"""Sizes of the representatives, of which each is one or the other."""
+
+PREFERENCE = 0.04
+"""Part of the time that a representative may lose to a later one: what the model does not see, the first sizes and those that
+are all large get right."""
+
+ENOUGH_WORK = 1 << 24
+"""Products from which a call counts in full: far below, its time is mostly that of the call."""
+
+REAL_WORK = 1 << 20
+"""Products from which the first call's sizes are taken as ones to be good at, not as those of a trial."""
+
+FIRST_SHARE = 0.1
+"""Weight of the first call's sizes among all samples."""
+
+WORTHWHILE = 0.08
+"""Part of the time, on the average of all samples, that one more version must save: the cost model is no more precise."""
+
+WORTH_A_TEST = 0.015
+"""Part of the time, on the average of all samples, that one more test must save."""
+
+MAX_DEPTH, MIN_LEAF = 4, 3
+"""Tests on the way to a version, and samples on each side of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeClasses:
+    """`typical`: for each version what estimates take symbolic sizes for; `tree` chooses."""
+
+    typical: tuple[dict[str, int], ...]
+    tree: Tree
+
+
+def find_size_classes(scop: Scop, target: Target, constants: Collection[str] = ()) -> SizeClasses | None:
+    """The versions that a kernel of this program is worth; None where nothing is to choose.
+
+    `scop` is the program before scheduling, with typical values for its symbolic sizes."""
+    first = {n: v for n, v in scop.ranges.typical.items() if n in scop.program.sizes}
+    statements = _contractions(scop, target)
+    if not first or not statements:
+        return None
+    model = _Model(scop, target, constants, statements)
+    windows = _window_sizes(statements)
+    # Where several contractions may be fused, sizes that differ decide more than the model sees.
+    representatives = [first, *_representatives(first, windows, len(statements) == 1)]
+    samples = [*representatives, *_draw_sizes(first, windows)]
+    at = [model.contractions(sizes) for sizes in samples]
+    work = [sum(prod(c.trips.values()) for c in found if c is not None) for found in at]
+    weights = [min(1.0, w / ENOUGH_WORK) ** 0.5 for w in work]
+    weights[0] = FIRST_SHARE * sum(weights[1:])
+    total = sum(weights)
+    weights = [w / total for w in weights]
+    choices = {n: model.choose(at[n]) for n in range(len(representatives))}
+    distinct: dict[str, int] = {}
+    for n, own in choices.items():
+        distinct.setdefault(repr([c and (c.tile, c.lanes, c.packs_vector, c.packs_rows, c.block) for c in own]), n)
+    candidates = list(distinct.values())
+    if len(candidates) == 1:
+        return None
+    costs = {n: [log(max(1.0, model.cycles(found, choices[n]))) for found in at] for n in candidates}
+    taken = _select(candidates, costs, weights, work[0] >= REAL_WORK)
+    tree = _grow([costs[n] for n in taken], weights, samples, list(range(len(samples))), MAX_DEPTH)
+    return SizeClasses(tuple(samples[n] for n in taken), tree)
+
+
+class _Model:
+    """The contractions of a program at any sizes, and what they cost."""
+
+    def __init__(self, scop: Scop, target: Target, constants: Collection[str], statements: Sequence[ScopStatement]) -> None:
+        self.scop, self.target, self.constants, self.statements = scop, target, constants, statements
+
+    def contractions(self, sizes: Mapping[str, int]) -> list[Contraction | None]:
+        ranges = assume_sizes(self.scop.ranges, self.scop.program.defined_sizes, sizes)
+        scop = replace(self.scop, ranges=ranges)
+        found = []
+        for s in self.statements:
+            estimates = {i: estimate_extent(s.extents[i], ranges.typical) for i in s.trips}
+            trips = {i: max(1, n) for i, n in estimates.items() if n is not None}
+            found.append(find_contraction(replace(s, trips=trips), scop, self.target))
+        return found
+
+    def choose(self, found: Sequence[Contraction | None]) -> list[Choice | None]:
+        return [None if c is None else choose(c, self.target, self.constants) for c in found]
+
+    def cycles(self, found: Sequence[Contraction | None], choices: Sequence[Choice | None]) -> float:
+        pairs = zip(found, choices, strict=True)
+        return sum(estimate_cycles(c, choice, self.target, self.constants) for c, choice in pairs if c is not None)
+
+
+def _contractions(scop: Scop, target: Target) -> list[ScopStatement]:
+    """Statements that are contractions, with symbolic extents among theirs, those with most work first."""
+    found = [(s, find_contraction(s, scop, target)) for s in scop.statements if s.trips]
+    known = [(prod(c.trips.values()), s) for s, c in found if c is not None and c.lanes > 1]
+    return [s for _, s in sorted(known, key=lambda pair: -pair[0])[:MAX_CONTRACTIONS]]
+
+
+def _window_sizes(statements: Sequence[ScopStatement]) -> set[str]:
+    """Sizes that are extents of windows: of reduction indices that stand beside another index in a subscript."""
+    found: set[str] = set()
+    for s in statements:
+        for subscript in (e for a in s.accesses for e in a.read.subscripts):
+            names = [node.name for node in walk(subscript) if isinstance(node, Index)]
+            if len(names) < 2:
+                continue
+            for i in set(names) & set(s.reduction_indices):
+                found |= {node.name for node in walk(s.extents[i]) if isinstance(node, Size)}
+    return found
+
+
+def _representatives(first: Mapping[str, int], windows: Collection[str], mixed: bool) -> Iterator[dict[str, int]]:
+    """All sizes large, all small, and (`mixed`) then in all pairs of ways: a fractional factorial design."""
+    plain = [name for name in first if name not in windows]
+    runs = [[n % 2 == 0] * len(plain) for n in range(2)]
+    runs += [[(run & (n % 7 + 1)).bit_count() % 2 == 0 for n in range(len(plain))] for run in range(1, 8) if mixed]
+    for run in runs:
+        large = dict(zip(plain, run, strict=True))
+        yield {name: WINDOW if name in windows else LARGE if large[name] else SMALL for name in first}
+
+
+def _draw_sizes(first: Mapping[str, int], windows: Collection[str]) -> Iterator[dict[str, int]]:
+    """Sizes of all magnitudes, the same at every run; of half of the samples some are those of the first call, as not all of
+    a program's sizes change."""
+    draw = random.Random(0)
+    magnitudes = log(LARGEST / SMALLEST)
+    for n in range(N_SAMPLES):
+        scale = draw.random() if n % 3 == 0 else None  # of a third all sizes are about as large
+        sizes = {}
+        for name in first:
+            position = draw.random() if scale is None else min(1.0, max(0.0, scale + draw.uniform(-0.1, 0.1)))
+            if n % 2 and draw.random() < 0.5:
+                sizes[name] = first[name]
+            elif name in windows:
+                sizes[name] = 1 + int(position * LARGEST_WINDOW)
+            else:
+                sizes[name] = int(SMALLEST * 2.718281828459045 ** (position * magnitudes))
+        yield sizes
+
+
+def _select(
+    candidates: Sequence[int], costs: Mapping[int, Sequence[float]], weights: Sequence[float], with_first: bool
+) -> list[int]:
+    """The candidate that is best alone (`with_first`: the first), and then each time the one that saves most, as long as that
+    is worth a version; of nearly equal ones the first."""
+
+    def total(logs: Sequence[float]) -> float:
+        return sum(w * c for w, c in zip(weights, logs, strict=True))
+
+    taken: list[int] = []
+    best: list[float] | None = None
+    while len(taken) < MAX_CLASSES:
+        together = {n: costs[n] if best is None else [min(p) for p in zip(best, costs[n], strict=True)] for n in candidates}
+        totals = {n: total(together[n]) for n in candidates}
+        least = min(totals.values())
+        if best is not None and total(best) - least < WORTHWHILE:
+            break
+        chosen = next(n for n in candidates if totals[n] <= least + PREFERENCE or (with_first and best is None))
+        taken.append(chosen)
+        best = list(together[chosen])
+    return taken
+
+
+def _grow(
+    costs: Sequence[Sequence[float]],
+    weights: Sequence[float],
+    samples: Sequence[Mapping[str, int]],
+    inside: Sequence[int],
+    depth: int,
+) -> Tree:
+    """A tree for the samples `inside`: each test is the one that leaves least time."""
+
+    def best(part: Sequence[int]) -> tuple[float, int]:
+        return min((sum(weights[n] * own[n] for n in part), version) for version, own in enumerate(costs))
+
+    least, version = best(inside)
+    chosen: tuple[float, str, int] | None = None
+    if depth and len(inside) >= 2 * MIN_LEAF:
+        for name in samples[0]:
+            for bound in _bounds(samples[n][name] for n in inside):
+                below = [n for n in inside if samples[n][name] < bound]
+                if not MIN_LEAF <= len(below) <= len(inside) - MIN_LEAF:
+                    continue
+                rest = [n for n in inside if samples[n][name] >= bound]
+                left = best(below)[0] + best(rest)[0]
+                if left < least - WORTH_A_TEST and (chosen is None or left < chosen[0]):
+                    chosen = left, name, bound
+    if chosen is None:
+        return version
+    _, name, bound = chosen
+    then = _grow(costs, weights, samples, [n for n in inside if samples[n][name] < bound], depth - 1)
+    other = _grow(costs, weights, samples, [n for n in inside if samples[n][name] >= bound], depth - 1)
+    return then if then == other else SizeTest(Call("lt", (Size(name), int_const(bound))), then, other)
+
+
+def _bounds(values: Iterator[int]) -> list[int]:
+    """Powers of two, and the numbers halfway between them, among the values."""
+    found = {v for value in values if value > 0 for p in (1 << (value.bit_length() - 1),) for v in (p, p + p // 2) if v > 1}
+    return sorted(found)

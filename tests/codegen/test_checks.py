@@ -1,0 +1,59 @@
+"""Checks of subscripts from data, made for blocks of iterations at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import polyc
+from polyc.codegen.checks import BLOCK
+
+SIZES = [0, 1, 7, 15, 16, 17, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 21]
+SUMS = "def f(int64(N) k, float(N) w) -> (float(9) H) { H(k(i)) +=! w(i) }"
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "host"])
+@pytest.mark.parametrize("size", SIZES)
+def test_sums_by_key_are_those_of_numpy_at_every_length(size, target):
+    rng = np.random.default_rng(size)
+    keys, weights = rng.integers(0, 9, size), rng.integers(-8, 8, size).astype("f4")
+    want = np.zeros(9, "f4")
+    np.add.at(want, keys, weights)
+    np.testing.assert_array_equal(polyc.compile(SUMS, target=target)(keys, weights), want)
+
+
+@pytest.mark.parametrize("wrong", [-1, 9, -(2**62), 2**62])
+@pytest.mark.parametrize("place", [0, 8, BLOCK - 1, BLOCK, 2 * BLOCK + 16, 2 * BLOCK + 20])
+def test_one_key_outside_is_reported_wherever_it_stands(place, wrong):
+    keys = np.zeros(2 * BLOCK + 21, np.int64)
+    keys[place] = wrong
+    with pytest.raises(polyc.PolycError) as caught:
+        polyc.compile(SUMS)(keys, np.ones(keys.size, "f4"))
+    assert f"{wrong} of dimension 0 of H" in str(caught.value)
+
+
+def test_two_checked_subscripts_and_narrow_keys():
+    op = polyc.compile("def f(int32(N) a, uint8(N) b, float(N) w) -> (float(5, 7) H) { H(a(i) - 1, b(i)) max=! w(i) }")
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(1, 6, 1500, dtype="i4"), rng.integers(0, 7, 1500, dtype="u1")
+    w = rng.standard_normal(1500).astype("f4")
+    w[700] = np.nan
+    want = np.full((5, 7), -np.inf, "f4")
+    np.maximum.at(want, (a - 1, b), w)
+    np.testing.assert_array_equal(op(a, b, w), want)
+    b[1111] = 7
+    with pytest.raises(polyc.PolycError, match="7 of dimension 1 of H"):
+        op(a, b, w)
+
+
+def test_a_key_of_what_is_read_and_one_of_what_is_written():
+    """Two checks in one iteration, one of them of a read."""
+    op = polyc.compile("def f(int64(N) k, int64(N) t, float(M) w) -> (float(9) H) { H(k(i)) +=! w(t(i)) }")
+    rng = np.random.default_rng(1)
+    k, t, w = rng.integers(0, 9, 1030), rng.integers(0, 50, 1030), rng.integers(0, 99, 50).astype("f4")
+    want = np.zeros(9, "f4")
+    np.add.at(want, k, w[t])
+    np.testing.assert_array_equal(op(k, t, w), want)
+    t[1029] = 50
+    with pytest.raises(polyc.PolycError, match="50 of dimension 0 of w"):
+        op(k, t, w)

@@ -1,0 +1,138 @@
+"""Versions of one kernel for sizes of different magnitudes: which there are, which one a call takes, and that all are right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import polyc
+from polyc.ir.expr import Call, Size, evaluate, int_const
+from polyc.ir.versions import SizeTest, Tree, format_choice, leaves, renumber
+
+MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+CONV = """def conv(float(N,C,H,W) X, float(K,C,3,3) F) -> (Y) {
+  Y(n,k,h,w) +=! pad(X(n, c, h + r - 1, w + s - 1), 0.0) * F(k,c,r,s) where h in 0:H, w in 0:W }"""
+
+
+def draw(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+def lowered(source: str, *shapes: tuple[int, ...], **options: object):
+    return polyc.compile(source, dynamic=True, **options).lower(*[("f32", shape) for shape in shapes])
+
+
+def take(tree: Tree, sizes: dict[str, int]) -> int:
+    while isinstance(tree, SizeTest):
+        tree = tree.then if evaluate(tree.condition, sizes) else tree.other
+    return tree
+
+
+def test_a_kernel_first_called_with_small_sizes_has_a_version_for_large_ones():
+    found = lowered(MM, (16, 16), (16, 16))
+    versions = (found, *found.others)
+    assert len(versions) == 2
+    small, large = take(found.choice, {"M": 16, "N": 16, "K": 16}), take(found.choice, {"M": 500, "N": 500, "K": 500})
+    assert small != large
+    assert versions[small].ranges.typical["N"] < 100 < versions[large].ranges.typical["N"]
+    tiles = {n: versions[n].choices["S0"].tile for n in (small, large)}
+    assert np.prod(list(tiles[small].values())) < np.prod(list(tiles[large].values()))
+
+
+def test_a_kernel_first_called_with_large_sizes_needs_no_second_version():
+    found = lowered(MM, (500, 500), (500, 500))
+    assert found.others == () and found.choice == 0
+
+
+def test_the_choice_is_a_remark():
+    op = polyc.compile(MM, dynamic=True)
+    op(draw(16, 16), draw(16, 16))
+    (message,) = [r.message for r in op.remarks if r.pass_name == "sizes"]
+    assert message.startswith("2 versions, for sizes about ") and "M=16/K=16/N=16" in message
+    assert message.endswith((" ? 0 : 1", " ? 1 : 0"))
+
+
+def test_equal_requests_give_equal_code():
+    a, b = (lowered(MM, (16, 16), (16, 16)) for _ in range(2))
+    assert a.llvm_ir == b.llvm_ir
+
+
+def test_all_versions_compute_the_same():
+    for source, first, operands in (
+        (MM, ((16, 16), (16, 16)), lambda m, k, n: (draw(m, k), draw(k, n))),
+        (CONV, ((1, 4, 8, 8), (4, 4, 3, 3)), lambda n, c, h: (draw(1, c, h, h + n), draw(n, c, 3, 3))),
+    ):
+        op = polyc.compile(source, dynamic=True)
+        op(*(draw(*shape) for shape in first))
+        tree, seen = op.lower(*[("f32", s) for s in first]).choice, set()
+        for sizes in ((1, 1, 1), (3, 20, 5), (16, 16, 16), (33, 7, 200), (200, 40, 31), (130, 33, 130), (0, 5, 7), (9, 0, 300)):
+            arrays = operands(*sizes)
+            seen.add(take(tree, op_sizes(source, arrays)))
+            np.testing.assert_allclose(op(*arrays), wanted(source, arrays), rtol=1e-3, atol=1e-3)
+        assert seen == set(leaves(tree)) and len(seen) > 1
+        assert len([r for r in op.remarks if ": kernel " in r.message]) == 1
+
+
+def op_sizes(source: str, arrays: tuple[np.ndarray, ...]) -> dict[str, int]:
+    a, b = arrays
+    if source is MM:
+        return {"M": a.shape[0], "K": a.shape[1], "N": b.shape[1]}
+    return dict(zip(("N", "C", "H", "W"), a.shape, strict=True)) | {"K": b.shape[0]}
+
+
+def wanted(source: str, arrays: tuple[np.ndarray, ...]) -> np.ndarray:
+    a, b = arrays
+    if source is MM:
+        return a @ b
+    n, c, h, w = a.shape
+    padded = np.zeros((n, c, h + 2, w + 2), np.float32)
+    padded[:, :, 1:-1, 1:-1] = a
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
+    return np.einsum("nchwrs,kcrs->nkhw", windows, b, optimize=True)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3"])
+def test_versions_for_narrower_machines(target):
+    op = polyc.compile(MM, dynamic=True, target=target)
+    for m, k, n in ((16, 16, 16), (0, 3, 4), (300, 40, 300), (5, 0, 7), (1, 300, 65), (65, 1, 9)):
+        a, b = draw(m, k), draw(k, n)
+        np.testing.assert_allclose(op(a, b), a @ b, rtol=1e-3, atol=1e-3)
+
+
+def test_bound_inputs_keep_their_layout_in_every_version():
+    weight = draw(96, 80)
+    layer = polyc.compile(MM, dynamic="M").bind(B=weight)
+    for m in (1, 2, 300, 17, 0):
+        np.testing.assert_allclose(layer(draw(m, 96)), draw(m, 96) @ weight, rtol=1e-3, atol=1e-3)
+    assert len([r for r in layer.remarks if ": kernel " in r.message]) == 1
+
+
+def test_programs_without_contractions_have_one_version():
+    source = "def f(float(N,D) X) -> (Y) { M(n) max=! X(n,d)  Y(n,d) = exp(X(n,d) - M(n)) }"
+    assert lowered(source, (4, 8)).others == ()
+
+
+def test_versions_come_from_the_disk_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("POLYC_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("POLYC_CACHE", raising=False)
+    for _ in range(2):
+        op = polyc.compile(MM, dynamic=True)
+        for m, k, n in ((16, 16, 16), (300, 30, 300)):
+            np.testing.assert_allclose(op(draw(m, k), draw(k, n)), draw(m, k) @ draw(k, n), rtol=1e-3, atol=1e-3)
+        assert any(r.pass_name == "sizes" for r in op.remarks)
+
+
+def test_trees():
+    tree = SizeTest(Call("lt", (Size("N"), int_const(8))), 0, SizeTest(Call("lt", (Size("M"), int_const(4))), 1, 2))
+    assert list(leaves(tree)) == [0, 1, 2]
+    assert format_choice(tree) == "N < 8 ? 0 : M < 4 ? 1 : 2"
+    assert renumber(tree, {0: 5, 1: 6, 2: 6}) == SizeTest(tree.condition, 5, 6)
+    assert renumber(tree, {0: 1, 1: 1, 2: 1}) == 1
+
+
+@pytest.mark.parametrize("first", [(0, 0, 0), (0, 5, 3), (1, 1, 1), (5, 0, 700)])
+def test_first_sizes_of_zero_and_one(first):
+    op = polyc.compile(MM, dynamic=True)
+    for m, k, n in (first, (40, 30, 20), (300, 10, 300)):
+        np.testing.assert_allclose(op(draw(m, k), draw(k, n)), draw(m, k) @ draw(k, n), rtol=1e-3, atol=1e-3)
+    assert len([r for r in op.remarks if ": kernel " in r.message]) == 1
