@@ -118,7 +118,7 @@ class Edit:
         return new
 
     def lead(self, s: Statement, part: Statement, cut: Cut, shift: Callable[[Expr], Expr]) -> tuple[list[Statement], Statement]:
-        """The reduction `part` of the blocks of `s` with the shift of each, made of its result; and `s`, which combines them."""
+        """The reduction `part` of the blocks of `s` with the shift of each, made of its result; and `s`, which joins them."""
         result = Read(part.target, part.subscripts)
         shifts = self.for_blocks(f"{s.name}_shift", f"{s.target}.shift", part, shift(result))
         return [part, shifts], self.combine(s, part, cut, result)
