@@ -295,7 +295,7 @@ def _lower(
     verify_program(program)
     target = target or select_target(options)
     sized = define_sizes(specialize_sizes(program, {name: int_const(value) for name, value in sizes.items()}))
-    given = sized
+    given, given_strides = sized, strides
     sized = widen_arithmetic(split_complex(sized))
     if strides is not None:
         strides = _memory_strides(given, strides)
@@ -320,7 +320,9 @@ def _lower(
         classes = find_size_classes(scop, target, constants | set(made))
         if classes is not None and classes.typical[0] != typical:
             # Another one is best for most sizes.
-            lowered = _lower(program, sizes, strides, aliases, options, target, constants, classes.typical[0], is_version=True)
+            lowered = _lower(
+                program, sizes, given_strides, aliases, options, target, constants, classes.typical[0], is_version=True
+            )
             lowered.size_classes = classes
             return lowered
     lowered = _climb_down(program, signature, scop, ranges, target, options, remarks, aliases, groups, constants | set(made))
@@ -424,6 +426,7 @@ def _climb_down(
     constants: frozenset[str],
 ) -> Lowered:
     from polyc.codegen.alignment import align_rows
+    from polyc.codegen.lookahead import prefetch_windows
     from polyc.codegen.loops import build_loop_nest
     from polyc.codegen.prefetch import prefetch_rows
     from polyc.codegen.size import check_code_size
@@ -455,7 +458,8 @@ def _climb_down(
             if violation is None:
                 storage, found = fold_steps(final, needed, schedule, refined.plan, storage)
                 nest = build_loop_nest(final, schedule, storage, full_signature, aliases, groups, target)
-                nest = stream_results(align_rows(prefetch_rows(nest, target), target), target)
+                nest = prefetch_windows(prefetch_rows(nest, target), target)
+                nest = stream_results(align_rows(nest, target), target)
                 check_code_size(nest)
                 label = name if rung is options else f"{name}, simplified"
                 remarks = [*remarks, Remark("passed", "schedule", f"{label}: proved by value and by storage")]

@@ -36,11 +36,16 @@ MAX_LINES = 8
 
 def prefetch_rows(nest: LoopNest, target: Target) -> LoopNest:
     """Ask early for rows of arrays larger than the L2 cache (or of unknown size) whose number is read from an input."""
-    written = set(_written(nest.body))
-    written |= {name for b in nest.buffers if b.name in written for name in b.may_alias}
+    written = written_buffers(nest)
     kept = {b.name: b for b in nest.buffers if b.space == "argument" and b.name not in written}
     body = tuple(_visit(node, (), kept, target) for node in nest.body)
     return nest if body == nest.body else replace(nest, body=body)
+
+
+def written_buffers(nest: LoopNest) -> set[str]:
+    """Buffers that the nest writes, and what may be the same memory."""
+    written = set(_written(nest.body))
+    return written | {name for b in nest.buffers if b.name in written for name in b.may_alias}
 
 
 def _written(body: tuple[Node, ...]) -> Iterator[str]:
@@ -114,8 +119,8 @@ def _rows_ahead(loop: Loop, around: tuple[Loop, ...], kept: dict[str, Buffer], t
     """The prefetches of one iteration of `loop`."""
     pieces: dict[Read, int] = {}
     for read, inner in _rows(loop, kept):
-        size = _row_bytes(kept[read.tensor], read, inner)
-        if size is None or not _is_large(kept[read.tensor], target):
+        size = row_bytes(kept[read.tensor], read, inner)
+        if size is None or not is_large(kept[read.tensor], target):
             continue
         for node in reversed(inner):
             read = _replace(read, {node.var: node.lower})
@@ -148,7 +153,7 @@ def _replace(read: Read, values: dict[str, Expr]) -> Read:
     return replace(read, subscripts=tuple(simplify(substitute(s, values)) for s in read.subscripts))
 
 
-def _row_bytes(buffer: Buffer, read: Read, inner: tuple[Loop, ...]) -> int | None:
+def row_bytes(buffer: Buffer, read: Read, inner: tuple[Loop, ...]) -> int | None:
     """Bytes of the contiguous piece that one iteration reads; None where it is scattered."""
     moving = {loop.var: loop for loop in inner}
     size = buffer.dtype.itemsize
@@ -177,7 +182,7 @@ def _trip(loop: Loop) -> int:
     return loop.max_trip or 64
 
 
-def _is_large(buffer: Buffer, target: Target) -> bool:
+def is_large(buffer: Buffer, target: Target) -> bool:
     extents = [int(e.value) for e in buffer.shape if isinstance(e, Const)]
     return len(extents) < len(buffer.shape) or math.prod(extents) * buffer.dtype.itemsize > target.l2
 
