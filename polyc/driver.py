@@ -295,7 +295,7 @@ def _lower(
     verify_program(program)
     target = target or select_target(options)
     sized = define_sizes(specialize_sizes(program, {name: int_const(value) for name, value in sizes.items()}))
-    given = sized
+    given, given_strides = sized, strides
     sized = widen_arithmetic(split_complex(sized))
     if strides is not None:
         strides = _memory_strides(given, strides)
@@ -320,7 +320,9 @@ def _lower(
         classes = find_size_classes(scop, target, constants | set(made))
         if classes is not None and classes.typical[0] != typical:
             # Another one is best for most sizes.
-            lowered = _lower(program, sizes, strides, aliases, options, target, constants, classes.typical[0], is_version=True)
+            lowered = _lower(
+                program, sizes, given_strides, aliases, options, target, constants, classes.typical[0], is_version=True
+            )
             lowered.size_classes = classes
             return lowered
     lowered = _climb_down(program, signature, scop, ranges, target, options, remarks, aliases, groups, constants | set(made))

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from polyc.diagnostics import CompileBudgetError, Diagnostic, UnsupportedError
+from polyc.ir.complex_functions import Pair, apply_complex, divide_pairs, is_zero, multiply_pairs
 from polyc.ir.expr import (
     Call,
     Cast,
@@ -52,7 +53,6 @@ from polyc.ir.program import (
 )
 from polyc.ir.types import DType
 
-Pair = tuple[Expr, Expr]
 RE, IM = int_const(0), int_const(1)
 MAX_NODES = 2000
 """Nodes of the real part of one product."""
@@ -214,7 +214,7 @@ class _Splitter:
             left = s.left_indices
             made = [Read(t, s.subscripts, s.span) for t in targets]
             where = tuple(w for w in s.where if not isinstance(w, Condition | Exists) and w.index in left)
-            for part_name, result in zip(("re", "im"), _times(self._pair(init), (made[0], made[1])), strict=True):
+            for part_name, result in zip(("re", "im"), multiply_pairs(self._pair(init), (made[0], made[1])), strict=True):
                 self.statements.append(
                     Statement(
                         f"{s.name}.{part_name}", f"{s.target}.{part_name}", s.subscripts, left, result, None, where, s.span
@@ -354,7 +354,7 @@ class _Splitter:
         args = [self._pair(a) for a in expr.args]
         re, im = args[0]
         match expr.op:
-            case "add" | "sub" if _is_zero(args[1][1]):
+            case "add" | "sub" if is_zero(args[1][1]):
                 return Call(expr.op, (re, args[1][0]), expr.span), im
             case "add" | "sub":
                 return Call(expr.op, (re, args[1][0]), expr.span), Call(expr.op, (im, args[1][1]), expr.span)
@@ -363,12 +363,10 @@ class _Splitter:
             case "conj":
                 return re, Call("neg", (im,), expr.span)
             case "mul":
-                return self._limited(_times(args[0], args[1]), expr)
+                return self._limited(multiply_pairs(args[0], args[1]), expr)
             case "truediv":
-                return self._limited(_divide(args[0], args[1], type_of(expr, self.types).part), expr)
-            case "exp":
-                return _exponential(args[0], type_of(expr, self.types).part)
-        raise AssertionError(f"{expr.op} of complex numbers")
+                return self._limited(divide_pairs(args[0], args[1], type_of(expr, self.types).part), expr)
+        return self._limited(apply_complex(expr.op, args, type_of(expr, self.types).part), expr)
 
     def _limited(self, pair: Pair, expr: Expr) -> Pair:
         """Each factor stands twice in a product, so towers of products grow without bound."""
@@ -383,57 +381,7 @@ def _convert(expr: Expr, source: DType, target: DType) -> Expr:
     return expr if source == target else Cast(expr, target, expr.span)
 
 
-def _is_zero(expr: Expr) -> bool:
-    return isinstance(expr, Const) and expr.value == 0
-
-
-def _times(a: Pair, b: Pair) -> Pair:
-    """``a * b``; a factor without an imaginary part (a number that was real) scales."""
-    for (re, im), (x, y) in ((a, b), (b, a)):
-        if _is_zero(y):
-            return Call("mul", (re, x), re.span), Call("mul", (im, x), im.span)
-    (re, im), (x, y) = a, b
-    span = re.span
-    real = Call("sub", (Call("mul", (re, x), span), Call("mul", (im, y), span)), span)
-    return real, Call("add", (Call("mul", (re, y), span), Call("mul", (im, x), span)), span)
-
-
-def _divide(a: Pair, b: Pair, part: DType) -> Pair:
-    """``a / b`` as NumPy computes it (R. L. Smith, Algorithm 116, CACM 5, 1962), so that nothing overflows on the way."""
-    (re, im), (x, y) = a, b
-    span = re.span
-    if _is_zero(y):
-        return Call("truediv", (re, x), span), Call("truediv", (im, x), span)
-
-    def call(op: str, *args: Expr) -> Expr:
-        return Call(op, args, span)
-
-    wide = call("ge", call("abs", x), call("abs", y))
-    large, small = Select(wide, x, y, span), Select(wide, y, x, span)
-    nothing = call("eq", large, Const(0.0, part))
-    ratio = Select(nothing, Const(0.0, part), call("truediv", small, large), span)
-    scale = call("truediv", Const(1.0, part), call("add", large, call("mul", small, ratio)))
-    first, second = Select(wide, re, im, span), Select(wide, im, re, span)
-    real = call("mul", call("add", first, call("mul", second, ratio)), scale)
-    cross = call("sub", call("mul", first, ratio), second)
-    imaginary = call("mul", Select(wide, call("neg", cross), cross, span), scale)
-    by_zero = (call("truediv", re, call("abs", x)), call("truediv", im, call("abs", x)))
-    return Select(nothing, by_zero[0], real, span), Select(nothing, by_zero[1], imaginary, span)
-
-
-def _exponential(z: Pair, part: DType) -> Pair:
-    re, im = z
-    size = Call("exp", (re,), re.span)
-    if _is_zero(im):
-        return size, im
-    # Without an imaginary part there is no angle: infinity times sin(0) would be NaN.
-    is_real = Call("eq", (im, Const(0.0, part)), im.span)
-    cosine, sine = (Call(op, (im,), im.span) for op in ("cos", "sin"))
-    real = Select(is_real, size, Call("mul", (size, cosine), re.span), re.span)
-    return real, Select(is_real, im, Call("mul", (size, sine), im.span), im.span)
-
-
 def _product(part: DType) -> Monoid:
     a = Read("left.0", ()), Read("left.1", ())
     b = Read("right.0", ()), Read("right.1", ())
-    return Monoid("the product of complex numbers", (Const(1.0, part), Const(0.0, part)), _times(a, b))
+    return Monoid("the product of complex numbers", (Const(1.0, part), Const(0.0, part)), multiply_pairs(a, b))

@@ -141,7 +141,7 @@ def _table() -> dict[str, Operator]:
     table["fma"] = Operator(3, "float")
     # int32 words of four bytes: the sum of the products of the first's, unsigned, with the second's, signed
     table["dot4u8s8"] = Operator(2, "same")
-    # Complex numbers have these, add, sub, mul, truediv, neg, exp, eq and ne.
+    # Complex numbers have these and the others of COMPLEX_OPERATORS.
     table["conj"] = Operator(1, "same")
     table["real"] = table["imag"] = Operator(1, "part")
     table["complex"] = Operator(2, "pair")
@@ -151,7 +151,9 @@ def _table() -> dict[str, Operator]:
 
 
 OPERATORS: dict[str, Operator] = _table()
-COMPLEX_OPERATORS = frozenset("add sub mul truediv neg exp eq ne conj real imag".split())
+COMPLEX_OPERATORS = frozenset(
+    "add sub mul truediv neg eq ne conj real imag exp exp2 log log2 log10 sqrt sin cos tan sinh cosh tanh pow".split()
+)
 """Operators that take complex operands."""
 
 

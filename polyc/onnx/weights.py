@@ -55,9 +55,12 @@ class Weights:
                 key = (making.origin[spec.name], panel)
                 array = self._made.get(key)
                 if array is None:
-                    array = making.value(spec.name)
-                    if panel is not None:
-                        array = lay_in_panels(array, panel.dimension, panel.size)
+                    if panel is None:
+                        array = making.value(spec.name)
+                    else:  # wherever the elements lie: they are copied
+                        whole = sources[spec.name] if spec.name in sources else making.value(spec.name)
+                        array = lay_in_panels(whole, panel.dimension, panel.size)
+                        drop_pages(whole)
                     self._made[key] = array
                 prepared.append(array)
         given = {}

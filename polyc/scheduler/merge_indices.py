@@ -2,7 +2,8 @@
 
 Before: ``O[n, c, h, w] = X[n, c, h, w] * g[c]``.  After: ``O[n, c, hw] = X[n, c, hw] * g[c]``.  A vector then runs over the
 whole image instead of one short row.  Two indices are merged in all statements and tensors at once: every access has both,
-side by side and over the full extents, or neither; the tensors' memory must be contiguous across the two dimensions.
+side by side and over the full extents, or neither; the tensors' memory must be contiguous across the two dimensions.  The
+extent of the first may be symbolic (the batch in front of constant rows); a product of two symbolic ones is no affine extent.
 
 Where the second one is as short as the channels of a pixel, the first may be shifted and cover a part:
 ``X[y, x + 1, c]`` over three channels becomes ``X[y, xc + 3]``.
@@ -165,15 +166,14 @@ def _is_contiguous(
     intervals: tuple[Interval, ...], d: int, strides: tuple[int | None, ...] | None, itemsize: int, role: str
 ) -> bool:
     first, second = intervals[d], intervals[d + 1]
-    if not all(isinstance(e, Const) for i in (first, second) for e in (i.lower, i.extent)):
+    if first.lower != int_const(0) or second.lower != int_const(0) or not isinstance(second.extent, Const):
         return False
-    if first.lower != int_const(0) or second.lower != int_const(0):
+    if not isinstance(first.extent, Const) and int(second.extent.value) < 1:
         return False
     if role == "temporary":
         return True
     if strides is None or strides[d] is None or strides[d + 1] is None:
         return False
-    assert isinstance(second.extent, Const)
     return strides[d] == int(second.extent.value) * int(strides[d + 1] or 0)
 
 
@@ -280,8 +280,9 @@ def _product(extents: list[Expr]) -> int:
 def _merge_intervals(intervals: list[Interval]) -> Interval:
     if len(intervals) == 1:
         return intervals[0]
-    row = _product([i.extent for i in intervals[1:]])
-    return Interval(int_const(_product([intervals[0].lower]) * row), int_const(_product([intervals[0].extent]) * row))
+    row = int_const(_product([i.extent for i in intervals[1:]]))
+    lower, extent = (simplify_int(Call("mul", (row, e))) for e in (intervals[0].lower, intervals[0].extent))
+    return Interval(lower, extent)
 
 
 def _merge_statement(

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 from polyc.config import Options
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, walk
+from polyc.ir.expr import Call, Select, walk
 from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, free_positions, statements_of
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Mark, Plan, PlanLeaf, PlanLoop, make_sequence
@@ -426,6 +427,13 @@ class Planner:
             return False
         if any(isinstance(e, Call) and e.op in HALF_RATE for s in statements for e in walk(s.value)):
             return False
+        if any(s.op in ("max", "min") for s in statements):
+            # With its test for NaN an extremum takes more instructions than loads: from caches they are what bounds it,
+            # and everywhere what bounds the search for a place.
+            points = max(prod(index_trips(s).values()) for s in statements)
+            is_search = any(isinstance(e, Select) for s in statements for e in walk(s.value))
+            if is_search or points * vector_itemsize(self.scop, statements) <= self.target.l2:
+                return False
         indices = [(s, self._index(member, n)) for s, n in zip(statements, names, strict=True)]
         return all(i is not None and m.motion(i) != "strided" for s, i in indices for m in access_motions(s))
 

@@ -194,3 +194,61 @@ def test_estimates_of_symbolic_extents_come_from_the_first_sizes():
     assert statement.trips == {"h": 30 - 3 + 1, "w": 61 - 5 + 1, "r": 3, "s": 5}
     (statement, *_) = polyc.compile(MM).lower().scop.statements
     assert statement.trips == {}
+
+
+def views(a: np.ndarray) -> list[np.ndarray]:
+    """The same values in memory of all kinds."""
+    wide = np.repeat(np.repeat(a, 2, axis=0), 3, axis=1)
+    return [
+        a,
+        np.ascontiguousarray(a[::-1])[::-1],
+        np.ascontiguousarray(a[:, ::-1])[:, ::-1],
+        np.asfortranarray(a),
+        wide[::2, ::3],
+        np.ascontiguousarray(wide[::-2][:, ::-3])[::-1, ::-1],
+    ]
+
+
+@pytest.mark.parametrize("dynamic", [True, "M", ("N", "K")])
+def test_equal_sizes_ones_and_zeros_in_all_kinds_of_memory(dynamic):
+    mm = polyc.compile(MM, dynamic=dynamic)
+    for m, k, n in ((5, 5, 5), (1, 1, 1), (0, 0, 0), (1, 7, 1), (64, 64, 64), (40, 0, 3)):
+        a, b = draw(m, k), draw(k, n)
+        for left in views(a):
+            for right in views(b)[::2]:
+                np.testing.assert_allclose(mm(left, right), a @ b, rtol=1e-4, atol=1e-4)
+        out = np.zeros((2 * n, m), np.float32)[::-2].T
+        mm(a, b, out=out)
+        np.testing.assert_allclose(out, a @ b, rtol=1e-4, atol=1e-4)
+
+
+def test_dimensions_that_are_tied_are_checked_at_every_call():
+    op = polyc.compile("def f(float(N,N) A, float(N) x) -> (y) { y(i) +=! A(i,j) * x(j) }", dynamic="N")
+    for n in (3, 1, 0, 100):
+        np.testing.assert_allclose(op(draw(n, n), draw(n)), draw(n, n) @ draw(n), rtol=1e-4, atol=1e-4)
+    for a, x in ((draw(3, 4), draw(4)), (draw(4, 4), draw(5))):
+        with pytest.raises(polyc.PolycError, match="N") as caught:
+            op(a, x)
+        assert caught.value.diagnostics[0].help
+    assert len(compilations(op)) == 1
+
+
+def test_extents_that_are_expressions_over_symbolic_sizes():
+    source = 'def f(X: "f32[N]", Z: "f32[2*N+1]"):\n    Y[i] = X[i // 2] + Z[i + 1]\n    return Y\n'
+    op = polyc.op(source, dynamic=True)
+    for n in (1, 5, 0, 64, 333):
+        x, z = draw(n), draw(2 * n + 1)
+        np.testing.assert_array_equal(op(x, z), np.repeat(x, 2) + z[1:])
+    with pytest.raises(polyc.PolycError) as caught:
+        op(draw(5), draw(12))
+    assert "12" in str(caught.value) and len(compilations(op)) == 1
+
+
+def test_one_size_symbolic_in_a_decorated_function_with_strided_arrays():
+    source = 'def f(Q: "f32[B, S, D]", K: "f32[B, T, D]"):\n    P[b, s, t] += Q[b, s, d] * K[b, t, d]\n    return P\n'
+    scores = polyc.op(source, dynamic=("S",))
+    for s in (1, 2, 16, 0, 130):
+        q, k = draw(2, s, 8), draw(2, 9, 8)
+        for own in (q, np.ascontiguousarray(q[:, ::-1])[:, ::-1], np.asfortranarray(q)):
+            np.testing.assert_allclose(scores(own, k), np.einsum("bsd,btd->bst", q, k), rtol=1e-4, atol=1e-4)
+    assert all("S any" in c and "T=9" in c for c in compilations(scores))

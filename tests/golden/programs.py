@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from benchmarks.workloads.fusion.blocks import CONV_BN_RELU, RESIDUAL_LAYERNORM_LINEAR
+from benchmarks.workloads.fusion.rows import MEAN_VAR_COLUMNS, RMSNORM, SWIGLU
+
 
 @dataclass(frozen=True, slots=True)
 class GoldenProgram:
@@ -103,4 +106,9 @@ PROGRAMS = (
     GoldenProgram("blur_symbolic", BLUR),
     GoldenProgram("corners", CORNERS, {"H": 2050, "W": 2050}),
     GoldenProgram("mttkrp", MTTKRP, {"I": 64, "J": 48, "K": 96, "R": 32}),
+    GoldenProgram("rmsnorm", RMSNORM, {"N": 4096, "D": 1024}),
+    GoldenProgram("swiglu", SWIGLU, {"N": 4096, "D": 1024}),
+    GoldenProgram("residual_layernorm_linear", RESIDUAL_LAYERNORM_LINEAR, {"N": 512, "D": 768, "E": 3072}),
+    GoldenProgram("conv_bn_relu", CONV_BN_RELU, {"N": 1, "C": 64, "H": 56, "W": 56, "K": 64}),
+    GoldenProgram("mean_var_columns", MEAN_VAR_COLUMNS, {"N": 65536, "D": 512}),
 )

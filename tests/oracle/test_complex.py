@@ -246,3 +246,52 @@ def test_random_expressions(seed: int) -> None:
     operator = polyc.compile(text)
     expected = expect_results(operator.program, dict(zip(operator.input_names, arrays, strict=True)))
     assert check_results({"O": operator(*arrays)}, expected) is None, text
+
+
+FUNCTIONS = ("exp", "exp2", "log", "log2", "log10", "sqrt", "sin", "cos", "tan", "sinh", "cosh", "tanh")
+SPECIAL = (0, 1, -1, 1j, -1j, -4, 4, 1e-3j, 30 + 1j, 1 + 1e-4j, 0.6 + 0.8j, complex(-2, -0.0), complex(-2, 0.0), 1e10, 1e-10)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_have_the_values_and_branches_of_numpy(name: str, dtype: str) -> None:
+    z = np.concatenate([draw(500, dtype=dtype) * 3, np.array(SPECIAL, dtype)])
+    operator = polyc.compile(f"def f({dtype}(N) z) -> (y) {{ y(i) = {name}(z(i)) }}")
+    with np.errstate(all="ignore"):
+        expected = getattr(np, name)(z)
+    found = operator(z)
+    assert found.dtype == dtype
+    fine = np.isfinite(expected)
+    assert np.array_equal(np.isfinite(found), fine)
+    assert np.allclose(found[fine], expected[fine], rtol=20 * np.finfo(dtype).eps, atol=0)
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_powers_of_complex_numbers(dtype: str) -> None:
+    z, w = draw(200, dtype=dtype), draw(200, dtype=dtype, seed=3)
+    z[0], w[1], z[2] = 0, 0, -1
+    w[0] = 2
+    text = f"""def f({dtype}(N) z, {dtype}(N) w) -> (y, p, q) {{
+      y(i) = pow(z(i), w(i))  p(i) = pow(z(i), 3.0)  q(i) = pow(z(i), 0.5)
+    }}"""
+    found = polyc.compile(text)(z, w)
+    for got, expected in zip(found, (z**w, z**3, z**0.5), strict=True):
+        assert np.allclose(got, expected, rtol=100 * np.finfo(dtype).eps, atol=1e-30)
+
+
+def test_functions_of_complex_numbers_in_python() -> None:
+    operator = polyc.op(
+        "def f(z: 'c128[N]'):\n"
+        "    a[i] = np.sqrt(z[i]) + z[i] ** 0.5\n"
+        "    b[i] = np.log(z[i]) * np.cos(z[i]) ** 2\n"
+        "    return a, b"
+    )
+    z = draw(50, dtype="complex128")
+    a, b = operator(z)
+    assert np.allclose(a, 2 * np.sqrt(z))
+    assert np.allclose(b, np.log(z) * np.cos(z) ** 2)
+
+
+def test_other_functions_of_complex_numbers_are_refused_by_name() -> None:
+    with pytest.raises(PolycError, match="erf is not defined for complex numbers"):
+        polyc.compile("def f(complex64(N) z) -> (y) { y(i) = erf(z(i)) }")

@@ -131,13 +131,80 @@ def test_scatter(n, d, m):
     np.testing.assert_allclose(result, sums, rtol=1e-4, atol=1e-4)
 
 
-def test_two_hundred_random_sizes_compile_once():
+def softmax_of(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(axis=1, keepdims=True, initial=-np.inf)) if x.shape[1] else x
+    return e / e.sum(axis=1, keepdims=True)
+
+
+def layernorm_of(x: np.ndarray, g: np.ndarray, b: np.ndarray) -> np.ndarray:
+    centred = x - x.mean(axis=1, keepdims=True) if x.shape[1] else x
+    return centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-5) * g + b if x.shape[1] else x
+
+
+def convolved(x: np.ndarray, f: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    h, w = x.shape[2:]
+    r, s = f.shape[2:]
+    padded = np.zeros((*x.shape[:2], h + r + 1, w + s + 1), np.float32)
+    padded[:, :, 1 : h + 1, 1 : w + 1] = x
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (h, w), axis=(2, 3))[:, :, :r, :s]
+    sums = np.einsum("ncrshw,kcrs->nkhw", windows, f, optimize=True)
+    return np.maximum(sums + bias[None, :, None, None], 0)
+
+
+TRIANGULAR = "def tri(float(N,N) A, float(N,M) B) -> (C) { C(i,j) +=! A(i,k) * B(k,j) where k <= i }"
+
+RANDOM = {
+    # source, largest size of each argument of `make`, `make`, NumPy's answer
+    "mm": (SOURCES["mm"], (300, 300, 300), lambda m, k, n: (draw(0, m, k), draw(1, k, n)), lambda a, b: a @ b),
+    "conv": (
+        SOURCES["conv"],
+        (3, 20, 40, 40, 40, 4),
+        lambda n, c, h, w, k, r: (draw(0, n, c, h, w), draw(1, k, c, r, r), draw(2, k)),
+        convolved,
+    ),
+    "softmax": (SOURCES["softmax"], (300, 300), lambda n, d: (draw(0, n, d),), softmax_of),
+    "layernorm": (
+        SOURCES["layernorm"],
+        (300, 300),
+        lambda n, d: (draw(0, n, d), draw(1, d), draw(2, d)),
+        layernorm_of,
+    ),
+    "triangular": (TRIANGULAR, (200, 200), lambda n, m: (draw(0, n, n), draw(1, n, m)), lambda a, b: np.tril(a) @ b),
+}
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_two_hundred_random_sizes_compile_once(name):
+    source, largest, make, wanted = RANDOM[name]
+    operator = polyc.compile(source, dynamic=True)
     rng = np.random.default_rng(5)
     for _ in range(200):
-        n, d = rng.integers(0, 300, 2)
-        x = draw(0, n, d)
-        wanted = np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)
-        np.testing.assert_allclose(run("softmax", x), wanted, rtol=1e-4, atol=1e-6)
+        # Half of the sizes are small: the borders of tiles are there.
+        arrays = make(*(int(rng.integers(0, n + 1 if rng.random() < 0.5 else min(n, 20) + 1)) for n in largest))
+        np.testing.assert_allclose(operator(*arrays), wanted(*arrays), rtol=1e-3, atol=1e-3)
+    assert compilations(operator) == 1
+
+
+def compilations(operator: polyc.Operator) -> int:
+    return len([r for r in operator.remarks if r.pass_name == "dynamic" and ": kernel " in r.message])
+
+
+def test_two_hundred_random_sizes_compile_eight_times_where_nobody_said_that_they_vary(monkeypatch):
+    from polyc import recall
+
+    made = []
+    original = recall.compile_program
+    monkeypatch.setattr(recall, "compile_program", lambda *a, **k: made.append(a) or original(*a, **k))
+    operator = polyc.compile(SOURCES["mm"])
+    rng = np.random.default_rng(6)
+    for _ in range(200):
+        m, k, n = (int(x) for x in rng.integers(0, 100, 3))
+        a, b = draw(0, m, k), draw(1, k, n)
+        np.testing.assert_allclose(operator(a, b), a @ b, rtol=1e-3, atol=1e-3)
+    # Each of them has a remark, with the reason.
+    assert compilations(operator) == len(made) <= 8
+    messages = [r.message for r in operator.remarks if r.pass_name == "dynamic"]
+    assert "M any, K any, N any" in messages[-1] and "combinations of sizes" in messages[-1]
 
 
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3"])

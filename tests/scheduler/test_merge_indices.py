@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import polyc
 from polyc.ir.expr import Call, Const, Index, Read, int_const
 from polyc.ir.program import Program, Reduction
 from polyc.ir.verify import verify_program
@@ -227,3 +228,42 @@ def test_dimensions_of_one_element_hide_no_memory_order():
 def test_dimensions_of_one_element_anywhere(text, sizes, is_fixed):
     sizes = dict.fromkeys(read(text).sizes, 1) | sizes
     check_nest(lower(text, sizes, is_fixed), sizes)
+
+
+LINEAR = "def f(float(B,S,K) X, float(N,K) W) -> (Y) { Y(b,s,n) +=! X(b,s,k) * W(n,k) }"
+
+
+def merge_open(text: str, strides: dict[str, tuple[int | None, ...]], **sizes: int) -> tuple[list[str], Groups]:
+    """Merge with the other sizes symbolic; `strides` as a kernel for any of their values knows them."""
+    program, ranges = infer(read(text), **sizes)
+    new, _, groups, _ = merge_indices(program, ranges, strides)
+    verify_program(new)
+    return statements(new), groups
+
+
+def test_a_symbolic_batch_merges_with_the_constant_rows_behind_it():
+    known = {"X": (1280, 128, 4), "W": (128, 4), "Y": (1920, 192, 4)}
+    text, groups = merge_open(LINEAR, known, S=10, K=32, N=48)
+    assert text == ["S0(b.s, n, k): Y[b.s, n] += X[b.s, k] * W[n, k] init 0.0"]
+    assert groups["X"] == ((0, 1), (2,))
+
+
+def test_symbolic_rows_stay_apart_from_the_batch_in_front_of_them():
+    known = {"X": (None, 128, 4), "W": (128, 4), "Y": (None, 192, 4)}
+    assert merge_open(LINEAR, known, B=4, K=32, N=48)[1] == {}
+
+
+def test_rows_with_space_between_batches_stay_apart():
+    known = {"X": (1408, 128, 4), "W": (128, 4), "Y": (1920, 192, 4)}
+    assert merge_open(LINEAR, known, S=10, K=32, N=48)[1] == {}
+
+
+def test_one_kernel_for_any_batch_over_merged_rows():
+    linear = polyc.compile(LINEAR, dynamic="B")
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((48, 32)).astype(np.float32)
+    for batch in (1, 0, 2, 5, 16):
+        x = rng.standard_normal((batch, 10, 32)).astype(np.float32)
+        for own in (x, np.asfortranarray(x), np.repeat(x, 2, axis=0)[::2], np.ascontiguousarray(x[::-1])[::-1]):
+            np.testing.assert_allclose(linear(own, w), x @ w.T, rtol=1e-4, atol=1e-4)
+    assert any("b.s run as one" in r.message for r in linear.remarks)

@@ -140,7 +140,7 @@ def _power(a: Value, b: Value, dtype: DType, weak: bool, span: Span | None) -> V
         return base
     if exponent == 2 and base.n_nodes <= 32:  # as NumPy does; larger operands are not repeated
         return call("mul", (base, base), span)
-    if exponent == 0.5 and dtype.is_float:
+    if exponent == 0.5 and (dtype.is_float or dtype.is_complex):
         return call("sqrt", (base,), span)
     if exponent == -1 and (dtype.is_float or dtype.is_complex):
         return call("truediv", (convert(make_literal(1.0), dtype), base), span)

@@ -126,7 +126,8 @@ def call(op: str, args: tuple[Value, ...], span: Span | None = None) -> Value:
     dtype = result_type(op, args[0].dtype)
     if args[0].dtype.is_complex and op not in COMPLEX_OPERATORS:
         message = f"{op} is not defined for complex numbers"
-        raise Fault("type-complex", message, "they have + - * / == !=, exp, conj, abs, and parts: z.real, z.imag")
+        help = "they have + - * / ** == !=, exp, log, sqrt, sin, cos, tan, sinh, cosh, tanh, conj, abs, z.real and z.imag"
+        raise Fault("type-complex", message, help)
     n_nodes = 1 + sum(a.n_nodes for a in args)
     check_size(n_nodes)
     return Value(Call(op, tuple(a.expr for a in args), span), dtype, all(a.weak for a in args), n_nodes)

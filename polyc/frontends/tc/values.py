@@ -234,7 +234,7 @@ def report_narrowing(scope: Scope, found: DType, target: DType, span: Span) -> N
 def _check_real(scope: Scope, name: str, dtype: DType, span: Span) -> bool:
     if not dtype.is_complex:
         return True
-    help = "they have + - * / == !=, exp, conj, and fabs, real and imag, which are real"
+    help = "they have + - * / == !=, exp, log, sqrt, pow, sin, cos, tan, sinh, cosh, tanh, conj, and fabs, real and imag"
     scope.reporter.error("type-complex", f"{name} is not defined for complex numbers", span, help)
     return False
 
