@@ -209,7 +209,7 @@ def choose(
                         best = found
     if best is None or not (best.packs_vector or any(i != best.vector for i in best.tile)):
         return None  # nothing is shared
-    return best if best.total < _cycles_along_reduction(c, target) else None
+    return best if best.total < min(_cycles_along_reduction(c, target), _cycles_along_batch(c, target)) else None
 
 
 def _tiles(c: Contraction, vector: str, rows: list[str], shared: bool, target: Target) -> Iterator[tuple[dict[str, int], int]]:
@@ -443,6 +443,18 @@ def estimate_cycles(c: Contraction, choice: Choice | None, target: Target, const
         shared,
         choice.lanes,
     ).total
+
+
+def _cycles_along_batch(c: Contraction, target: Target) -> float:
+    """The same with an index as the vector that the result and both operands have along memory: each product reads a vector of
+    one operand, the other one's serve some rows."""
+    volume = prod(c.trips[i] for i in c.s.indices)
+    results = prod(c.trips[i] for i in c.left)
+    written = costs.write_cycles(results * c.itemsize, results * c.itemsize, target)
+    for i in c.left:
+        if c.trips[i] >= c.lanes and abs(c.result.get(i, 0)) == 1 and all(abs(v.strides.get(i, 0)) == 1 for v in c.views):
+            return (volume + results) / c.lanes + written
+    return float("inf")
 
 
 def describe(choice: Choice) -> str:

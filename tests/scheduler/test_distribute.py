@@ -12,7 +12,9 @@ LORA = """def lora(float(M,K) X, float(K,N) W, float(K,R) A, float(R,N) B) -> (Y
 def bands(lowered):
     rows = lowered.rows
     parts = rows.children if isinstance(rows, Sequence) else (rows,)
-    return [{n.removeprefix("init_") for n in statements_of(p) if not n.endswith("_pack")} for p in parts if isinstance(p, Band)]
+    return [
+        {n.removeprefix("init_") for n in statements_of(p) if not n.endswith("_pack")} for p in parts if isinstance(p, Band)
+    ]
 
 
 def test_a_matrix_is_not_read_again_for_a_few_rows_because_of_a_small_product_beside_it():

@@ -191,3 +191,12 @@ def test_tiles_of_contractions_that_share_rows_do_not_overlap_each_other(rows):
 
 def test_tiles_of_contractions_that_share_rows_are_right():
     check(ATTENTION, {"B": 2, "M": 29, "N": 29, "D": 64})
+
+
+def test_channels_that_lie_along_memory_everywhere_are_the_vector():
+    """A filter for each channel, channels last: it copied X to have a vector along the image."""
+    text = """def channels_last(float(H,W,C) X, float(R,S,C) F) -> (Y) {
+      Y(h,w,c) +=! pad(X(h + r - 1, w + s - 1, c), 0.0) * F(r,s,c) where h in 0:H, w in 0:W }"""
+    lowered = check(text, {"H": 9, "W": 10, "C": 37, "R": 3, "S": 3})
+    assert packed(lowered) == []
+    assert "vector(lanes 16, at most 48)" in lowered.as_text("loops") or "at most 37" in lowered.as_text("loops")
