@@ -49,6 +49,8 @@ class Side:
     """The package that ran, with its version."""
     memory: int | None = None
     """Bytes kept for calls beside inputs and results, where the side tells."""
+    planned: int | None = None
+    """Bytes of the schedule's tile buffers, the bar for `memory`."""
 
 
 @dataclass(slots=True)
@@ -193,7 +195,7 @@ def measure(workload: Workload, side_names: list[str], threads: int, rounds: int
                 continue
             workers[name] = worker
             side.error, side.digest, side.version = ready.get("error"), ready.get("digest"), ready.get("version")
-            side.repetitions, side.memory = ready["repetitions"], ready.get("memory")
+            side.repetitions, side.memory, side.planned = ready["repetitions"], ready.get("memory"), ready.get("planned")
             worker.wait_until_idle()
         order = list(workers)
         elsewhere = _Elsewhere([w.process.pid for w in workers.values()])

@@ -72,7 +72,7 @@ def print_table(console: Console, measurements: list[Measurement], subject: str,
     console.print(
         "to best peer: its time over ours, paired by round, median (lower quartile) and who it is; above 1 we are faster. "
         "roofline: share of the measured bound (memory: same read:write mix and volume; arithmetic: FMA peak). "
-        "memory: what is kept for calls beside inputs and results.",
+        "memory: what is kept for calls beside inputs and results (its bar: the tile buffers of the schedule).",
         style="dim",
     )
 
@@ -103,7 +103,7 @@ def row(m: Measurement, summary: Summary, subject: str, peers: list[str]) -> lis
     cells.append(f"{summary.rate:.3g} {_UNIT[summary.bound]}" if summary.rate else "–")
     cells.append(f"{summary.ratio.median:.2f} ({summary.ratio.lower:.2f}) {summary.best_peer}" if summary.ratio else "–")
     cells.append(f"{summary.roof:.0%} {'arithmetic' if summary.bound == 'fma' else 'memory'}" if summary.roof else "–")
-    cells.append(size(side.memory))
+    cells.append(size(side.memory) if side.planned is None else f"{size(side.memory)} ({size(side.planned)})")
     cells.append("–" if side.error is None else f"{side.error:.1e}" + (" WRONG" if is_wrong(m, subject) else ""))
     return cells
 
@@ -201,6 +201,7 @@ def as_json(measurements: list[Measurement], subject: str, compile_times: dict[s
                         "failure": side.failure,
                         "version": side.version,
                         "memory": side.memory,
+                        "planned": side.planned,
                         "is_roofline": n in ROOFS,
                     }
                     for n, side in m.sides.items()

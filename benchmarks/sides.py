@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -113,6 +114,25 @@ def kept_memory(side: str) -> int | None:
     import polyc
 
     return int(polyc.memory.held())
+
+
+def planned_memory(side: str, workload: Workload, threads: int) -> int | None:
+    """Bytes of the tile buffers and copies that the schedule has: the bar for `kept_memory` where results are given.
+
+    None where that is not one kernel of known sizes."""
+    if side != "polyc" or side in workload.peers:
+        return None
+    nest = make_operator(workload).lower(*workload.inputs().values()).nest
+    total = 0
+    for b in nest.buffers:
+        extents = [getattr(e, "value", None) for e in b.shape]
+        if b.space in ("argument", "register"):
+            continue
+        if None in extents:
+            return None
+        size = math.prod(map(int, extents)) * b.dtype.itemsize
+        total += -(-size // 64) * 64 * (threads if b.space == "thread" else 1)
+    return total
 
 
 def make_operator(workload: Workload) -> Any:

@@ -18,7 +18,7 @@ import polyc
 from polyc.codegen.polynomials import INLINE
 from polyc.target import PINNED
 
-FUNCTIONS = (*INLINE, "sqrt", "rsqrt", "pow", "atan2", "hypot")
+FUNCTIONS = (*INLINE, "sqrt", "rsqrt", "lgamma", "tgamma", "pow", "atan2", "hypot")
 TWO_ARGUMENTS = ("pow", "atan2", "hypot")
 _CHUNK = 1 << 18
 _PI = math.pi
@@ -120,6 +120,8 @@ def _exact(name: str) -> Callable[..., Any]:
         "cbrt": lambda x: mp.sign(x) * mp.cbrt(abs(x)),
         "log1p": lambda x: mp.log1p(x) if abs(x) < 1 else mp.log(1 + x),
         "pow": lambda x, y: mp.power(abs(x), y),
+        "lgamma": lambda x: mp.log(abs(mp.gamma(x))),
+        "tgamma": mp.gamma,
     }
     return special.get(name) or getattr(mp, name)
 

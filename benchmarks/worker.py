@@ -62,6 +62,7 @@ def prepare(workload: Workload, job: dict[str, Any]) -> tuple[sides.Run, dict[st
             "version": version_of(side),
             "digest": hashlib.sha256(b"".join(np.ascontiguousarray(r).tobytes() for r in results)).hexdigest(),
             "memory": sides.kept_memory(side),
+            "planned": sides.planned_memory(side, workload, job["threads"]),
         }
         del results, arrays, exact
     seconds = settle(run)

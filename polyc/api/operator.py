@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from polyc.api.bind import Preparations, bound_error, describe_bound, own_inputs
 from polyc.api.crash import name_crashes
 from polyc.api.dynamic import DynamicSizes, add_defined, known_strides, typical_sizes
 from polyc.api.layouts import Layout, array_layout, contiguous_layout, declared_layouts, describe_argument
-from polyc.api.sources import ProgramSource, constants_key, program_formals
+from polyc.api.sources import FixedSource, FunctionSource, ProgramSource, constants_key, program_formals
 from polyc.config import Options
 from polyc.diagnostics import PolycError, Remark
 from polyc.ir.expr import Expr, evaluate
@@ -159,6 +160,28 @@ class Operator:
         if function is not None:
             functools.update_wrapper(operator, function)
         return operator
+
+    def __copy__(self) -> Operator:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Operator:
+        """The operator itself, as for functions: nothing of it that calls see ever changes."""
+        return self
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """By name where a module has it under its name, as functions are pickled; else by its program, without kernels."""
+        function = getattr(self, "__wrapped__", None)
+        if function is not None and getattr(sys.modules.get(function.__module__), function.__qualname__, None) is self:
+            return str(function.__qualname__)
+        source: ProgramSource = self._source
+        if isinstance(source, FunctionSource):
+            if source.fixed is None or source.constants:
+                message = f"{self.name} cannot be pickled: its program depends on the arguments of each call"
+                help = "define it at the top of a module under its own name, or annotate all parameters: a: 'f32[N]'"
+                raise argument_error("argument-pickle", message, None, help)
+            source = FixedSource(source.fixed)
+        sizes, bound = self._fixed_sizes, {n: np.asarray(a) for n, a in self._bound.items()}
+        return _restore_operator, (source, self.name, self._options, sizes, bound, self._dynamic.dynamic)
 
     def __repr__(self) -> str:
         inputs = ", ".join(_describe_formal(f) for f in self._source.formals if f.name not in self._bound)
@@ -488,6 +511,19 @@ class Operator:
             out = tuple(out.get(r.name) for r in program.returns)
         values = tuple(out) if isinstance(out, (tuple, list)) else (out,)
         return values if values and all(type(v) is np.ndarray for v in values) else None
+
+
+def _restore_operator(
+    source: ProgramSource,
+    name: str,
+    options: Options,
+    sizes: dict[str, int],
+    bound: dict[str, np.ndarray],
+    dynamic: bool | str | tuple[str, ...],
+) -> Operator:
+    """What `Operator.__reduce__` says.  Bound inputs are owned again: what is unpickled may be writable."""
+    owned = own_inputs(name, source.formals, {}, bound) if bound else None
+    return Operator(source, name, options, sizes, bound=owned, dynamic=dynamic)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Mathematical functions: inline polynomials for most, the C library lane by lane for the others (the gamma functions)."""
+"""Mathematical functions: inline polynomials for most, the C library lane by lane for the gamma functions in float64."""
 
 from __future__ import annotations
 

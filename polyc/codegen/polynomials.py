@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from polyc.codegen import circular, erf, exponentials, logarithms, neighbours, powers, remainders, roots
+from polyc.codegen import circular, erf, exponentials, gamma, logarithms, neighbours, powers, remainders, roots
 from polyc.codegen.builder import Function, Val
 from polyc.codegen.floats import F32, F64, Math
 from polyc.target import Target
@@ -57,6 +57,10 @@ def emit_inline(fn: Function, target: Target, op: str, args: list[Val]) -> Val |
             return circular.emit_atan2(m, *args)
         case "hypot" | "rhypot":
             return roots.emit_hypot(m, op, *args)
+        case "lgamma" if m.is_f32:
+            return gamma.emit_lgamma(m, *args)
+        case "tgamma" if m.is_f32:
+            return gamma.emit_tgamma(m, *args)
         case "logb":
             return neighbours.emit_logb(m, *args)
         case "nextafter":

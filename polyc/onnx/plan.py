@@ -17,6 +17,7 @@ import numpy as np
 
 from polyc import jobs, recall
 from polyc.api.dynamic import known_strides
+from polyc.cache import identify_program
 from polyc.codegen.sequence import FAILED, WORDS
 from polyc.config import Options
 from polyc.diagnostics import BoundsError, PolycError
@@ -316,7 +317,8 @@ def compile_clusters(
         todo: list[jobs.Job] = []
         numbers = []
         for choice in choices:
-            key = (choice.program, choice.constants, tuple(choice.typical.items()))
+            # The text tells 0.0 from -0.0, which are equal.
+            key = (identify_program(choice.program).text, choice.constants, tuple(choice.typical.items()))
             if key not in distinct:
                 distinct[key] = len(todo)
                 todo.append(_job(choice, options))

@@ -14,10 +14,11 @@ where it lies.  Every choice of vector, tile and copies is given its cycles by `
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from math import ceil, prod
+from types import MappingProxyType
 
 from polyc.ir.expr import Expr, Read, Select, walk
 from polyc.ir.linear import index_coefficients
@@ -169,10 +170,17 @@ def _strides(subscripts: tuple[Expr, ...], shape: list[int]) -> dict[str, int] |
     return result
 
 
-def choose(c: Contraction, target: Target, constants: Collection[str] = (), in_place: Collection[Read] = ()) -> Choice | None:
+def choose(
+    c: Contraction,
+    target: Target,
+    constants: Collection[str] = (),
+    in_place: Collection[Read] = (),
+    within: Mapping[str, int] = MappingProxyType({}),
+) -> Choice | None:
     """The cheapest way to compute a contraction; None where no register tile with shared loads beats plain loops.
 
-    `constants` are tensors whose copies are made once, outside of the call; `in_place`: reads that cannot be copied."""
+    `constants` are tensors whose copies are made once, outside of the call; `in_place`: reads that cannot be copied; `within`:
+    pieces that loops shared with other statements are cut into, which the tile has to divide."""
     best: Choice | None = None
     for n, view in enumerate(c.views):
         other = c.views[1 - n]
@@ -191,6 +199,9 @@ def choose(c: Contraction, target: Target, constants: Collection[str] = (), in_p
                 ):
                     continue
                 for tile, vectors in _tiles(c, vector, [i for i in rows if i != vector], shared, target):
+                    sizes = {vector: vectors * c.lanes, **tile} if within else {}
+                    if any(within.get(i, size) % size for i, size in sizes.items()):
+                        continue
                     found = _estimate(
                         c, target, view, other, vector, tile, vectors, packs_vector, packs_rows, constants, shared
                     )

@@ -8,6 +8,7 @@ the statements of a band, so running all of one part first keeps each source bef
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement
@@ -16,6 +17,12 @@ from polyc.scheduler.contraction import choose, find_contraction
 from polyc.scheduler.parallel import MINIMUM_ITERATIONS, MINIMUM_WORK
 from polyc.scheduler.split import ENOUGH_TASKS, TILE_TASK
 from polyc.target import Target
+
+TILE_ROWS = 8
+"""Iterations of a band that a register tile does at once, about."""
+
+PASSES = 3
+"""How often what goes through memory between two bands moves: it is written, which reads it first, and read."""
 
 
 def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_inside: bool = False) -> Node:
@@ -43,20 +50,46 @@ def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_
                 return Sequence(tuple(_band_over(node.members, [part]) for part in child.children))
             if reduces and _holds_contraction(child, scop, target):
                 return Sequence(tuple(_band_over(node.members, [part]) for part in child.children))
-            groups: list[list[Node]] = [[]]
-            streams = False
-            for part in child.children:
-                part_streams = not isinstance(part, Leaf) and any(
-                    _rereads(node.members, scop.statement(name), scop, target) for name in statements_of(part)
-                )
-                if part_streams and streams:
-                    groups.append([])
-                    streams = False
-                streams = streams or part_streams
-                groups[-1].append(part)
+            groups = _groups_of_streams(node.members, child, scop, target)
             if len(groups) == 1:
                 return Band(node.members, child)
             return Sequence(tuple(_band_over(node.members, g) for g in groups))
+
+
+def _groups_of_streams(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Target) -> list[list[Node]]:
+    """The parts of a band in groups of which at most one rereads a large operand; that one is alone where reading its operand
+    for every few iterations moves more than what it is given and gives."""
+    reread = [
+        0
+        if isinstance(part, Leaf)
+        else max(_reread_bytes(members, scop.statement(n), scop, target) for n in statements_of(part))
+        for part in child.children
+    ]
+    groups: list[list[Node]] = [[]]
+    streams = is_alone = False
+    for part, again in zip(child.children, reread, strict=True):
+        others = {n for other in child.children if other is not part for n in statements_of(other)}
+        is_split = again > PASSES * _passed_bytes(set(statements_of(part)), others, scop)
+        if groups[-1] and (is_alone or (again and (streams or is_split))):
+            groups.append([])
+            streams = False
+        streams, is_alone = streams or again > 0, again > 0 and is_split
+        groups[-1].append(part)
+    return groups
+
+
+def _passed_bytes(part: set[str], others: set[str], scop: Scop) -> int:
+    """Bytes of the tensors that one set of statements writes and the other reads."""
+
+    def tensors(names: set[str], is_write: bool) -> set[str]:
+        return {m.tensor for n in names for m in access_motions(scop.statement(n)) if m.is_write == is_write}
+
+    passed = (tensors(part, True) & tensors(others, False)) | (tensors(others, True) & tensors(part, False))
+    total = 0
+    for name in passed:
+        writer = next(s for n in part | others if (s := scop.statement(n)).target == name)
+        total += scop.tensors[name].dtype.itemsize * prod(index_trips(writer)[i] for i in writer.left)
+    return total
 
 
 def _starves(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Target) -> bool:
@@ -133,12 +166,13 @@ def _band_over(members: tuple[Member, ...], parts: list[Node]) -> Band:
     return Band(tuple(replace(m, rows={n: m.rows[n] for n in names}) for m in members), child)
 
 
-def _rereads(members: tuple[Member, ...], s: ScopStatement, scop: Scop, target: Target) -> bool:
-    """Whether `s` reduces over an operand that no member of the band moves and that is large."""
+def _reread_bytes(members: tuple[Member, ...], s: ScopStatement, scop: Scop, target: Target) -> int:
+    """Bytes that `s` reads of a large operand that no member of the band moves, for tiles of a few iterations each."""
     if not s.is_reduction:
-        return False
+        return 0
     trips = index_trips(s)
     fixed = [s.indices[p] for m in members if (p := m.rows[s.name].unit_index()) is not None]
+    largest = 0
     for access in access_motions(s):
         if access.is_write or any(access.motion(i) != "invariant" for i in fixed):
             continue
@@ -147,5 +181,5 @@ def _rereads(members: tuple[Member, ...], s: ScopStatement, scop: Scop, target: 
             if access.motion(i) != "invariant":
                 footprint *= trips[i]
         if footprint > target.l2 // 2:
-            return True
-    return False
+            largest = max(largest, footprint)
+    return largest * max(1, prod(trips[i] for i in fixed) // TILE_ROWS)

@@ -10,7 +10,9 @@ are stored once, with the border that padding adds and with elementwise function
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import gcd
 
 from polyc.config import Options
 from polyc.diagnostics import Remark
@@ -20,7 +22,7 @@ from polyc.poly.domains import box_domain, project_domain, stays_inside
 from polyc.poly.ranges import StatementRanges
 from polyc.poly.rows import Band, Leaf, Member, Node, Row, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement, extract_scop
-from polyc.scheduler.accesses import index_trips
+from polyc.scheduler.accesses import index_trips, statement_work
 from polyc.scheduler.contraction import Choice, choose, describe, find_contraction
 from polyc.scheduler.operands import Form, Operand, form_expr, form_interval, form_name, over_forms
 from polyc.scheduler.parallel import MINIMUM_ITERATIONS
@@ -47,12 +49,14 @@ def pack_operands(scop: Scop, rows: Node, target: Target, options: Options, cons
     result = Packed(scop, rows)
     if not options.tile or not options.vectorize:
         return result
-    for leaf in list(_single_leaves(rows)):
+    # The heaviest first: its tile cuts the loops that it shares, and the tiles of others have to fit in there.
+    for leaf in sorted(_single_leaves(rows), key=lambda n: -statement_work(scop.statement(n))):
         contraction = find_contraction(result.scop.statement(leaf), result.scop, target, _sequential_indices(rows, leaf, scop))
         if contraction is None or contraction.lanes == 1:
             continue
         in_place: set[Read] = set()
-        while (choice := choose(contraction, target, constants, in_place)) is not None:
+        within = _shared_tiles(rows, leaf, result.choices, scop)
+        while (choice := choose(contraction, target, constants, in_place, within)) is not None:
             applied = _apply(result, leaf, choice, target)
             if isinstance(applied, Packed):
                 result = applied
@@ -70,6 +74,27 @@ def _single_leaves(node: Node) -> list[str]:
             return [leaf for child in node.children if not isinstance(child, Leaf) for leaf in _single_leaves(child)]
         case Band():
             return _single_leaves(node.child)
+
+
+def _shared_tiles(node: Node, name: str, choices: Mapping[str, Choice], scop: Scop) -> dict[str, int]:
+    """Indices of a statement that run over the same loops as indices of contractions before it, and how these cut them."""
+    found: dict[str, int] = {}
+    while not isinstance(node, Leaf):
+        if isinstance(node, Sequence):
+            node = next(child for child in node.children if name in statements_of(child))
+            continue
+        for m in node.members if choices else ():
+            own = m.rows[name].unit_index()
+            for other, choice in choices.items():
+                position = m.rows[other].unit_index() if other in m.rows else None
+                if own is None or position is None or m.kind != "P":
+                    continue
+                size = choice.tile.get(scop.statement(other).indices[position], 1)
+                if size > 1:
+                    index = scop.statement(name).indices[own]
+                    found[index] = gcd(found.get(index, size), size)
+        node = node.child
+    return found
 
 
 def _sequential_indices(node: Node, name: str, scop: Scop) -> frozenset[str]:

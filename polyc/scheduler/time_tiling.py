@@ -8,24 +8,37 @@ in the order of their numbers, and those of equal sum at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from math import ceil
 
-from polyc.ir.expr import reads
+from polyc.ir.expr import Index, reads
 from polyc.poly.rows import Member, free_positions
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Mark, Plan, PlanLoop, PlanSequence, make_sequence
 from polyc.scheduler.accesses import index_trips
 from polyc.target import Target
 
-STEPS = (4, 8, 16, 32, 64)
-BLOCKS = (8, 16, 32, 64, 128)
-VECTOR_BLOCKS = (128, 256, 512)
-"""Sizes of tiles that are tried: steps of time, elements of a dimension of space, and of that along the vector."""
+STEPS = (4, 6, 8, 12, 16, 24, 32, 48, 64)
+BLOCKS = (6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+STREAM_BLOCKS = (2, 4)
+VECTOR_BLOCKS = (128, 256, 512, 1024, 2048)
+"""Sizes of tiles that are tried: steps of time, elements of a dimension of space, of one along which a tile streams, and of
+that along the vector."""
 
-ROW_COST = 16.0
+ROW_COST = 8.0
 """Elements that starting a row of a tile costs as much time as."""
+
+CUT_COST = 0.6
+"""What cut rows cost of the time of an element: they begin at any place of a cache line (Jacobi-2D, 2000x2000: 0.25 ns an
+element in rows of 512, 0.17 in whole ones)."""
+
+BYTE_COST = 0.1
+"""Time of an element that a byte costs which comes from behind the second-level cache (heat-3D, 120 a side)."""
+
+IDLE_COST = 0.25
+"""How much idle cores weigh: a kernel may well be given one thread."""
 
 MINIMUM_STEPS = 4
 
@@ -39,19 +52,28 @@ class _Space:
     sizes: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Tiles:
+    """Sizes by loop (0: not tiled), and the loops over tiles, outermost first, by position."""
+
+    sizes: tuple[int, ...]
+    order: tuple[int, ...]
+
+
 def tile_time(plan: Plan, members: Sequence[Member], names: list[str], scop: Scop, target: Target, parallel: bool) -> Plan:
     """Tiles for the chain of whole loops `plan` over `members`, outermost first, all of one band; the plan where none pay.
 
     The last of the chain may be several loops, one after the other, where a member has its statements apart."""
     loops, last = _chain(plan, len(members))
-    found = _choose_sizes([*loops, *last], members, names, scop, target) if last else None
+    loops, members = _order_by_memory(loops, members, names, scop)
+    found = _choose_sizes([*loops, *last], members, names, scop, target, parallel) if last else None
     if found is None:
         return plan
-    sized = list(zip(loops, members, found, strict=False))
-    result = make_sequence([_cut(x, members[-1], found[-1]) for x in last])
+    sized = list(zip(loops, members, found.sizes, strict=False))
+    result = make_sequence([_cut(x, members[-1], found.sizes[-1]) for x in last])
     for loop, member, size in reversed(sized):
         result = replace(_cut(loop, member, size), child=result)
-    tiles = [PlanLoop(member.rows, "S", result, "tile", n) for member, n in zip(members, found, strict=True) if n]
+    tiles = [PlanLoop(members[n].rows, "S", result, "tile", found.sizes[n]) for n in found.order]
     is_wave = parallel and len(tiles) > 1
     # The wavefront and the step say which block of the first dimension it is.
     for tile in reversed(tiles[2:] if is_wave else tiles):
@@ -82,9 +104,9 @@ def _cut(loop: PlanLoop, member: Member, size: int) -> PlanLoop:
 
 
 def _choose_sizes(
-    loops: list[PlanLoop], members: Sequence[Member], names: list[str], scop: Scop, target: Target
-) -> tuple[int, ...] | None:
-    """A size per loop (0: not tiled) with the least traffic whose tiles fit into half of the second-level cache."""
+    loops: list[PlanLoop], members: Sequence[Member], names: list[str], scop: Scop, target: Target, parallel: bool
+) -> _Tiles | None:
+    """A size per loop (0: not tiled) with the least time whose tiles fit into most of the second-level cache."""
     if len(members) < 2 or any(x.part != "whole" or x.period for x in loops) or any(m.kind != "S" for m in members):
         return None
     inner = loops[len(members) - 1 :]
@@ -106,22 +128,74 @@ def _choose_sizes(
     plane = per_point
     for space in spaces:
         plane *= space.trips
-    if steps < MINIMUM_STEPS or plane <= target.l2 // 2:
+    limit = target.l2 // 8 * 7
+    if steps < MINIMUM_STEPS or plane <= limit:
         return None
-    best: tuple[float, tuple[int, ...]] | None = None
+    best: tuple[float, _Tiles] | None = None
     for n_steps in STEPS:
-        for sizes in product(*(space.sizes for space in spaces)):
-            blocks = [size or space.trips for size, space in zip(sizes, spaces, strict=True)]
-            held = updated = 1
-            for block, space in zip(blocks, spaces, strict=True):
-                held *= min(block + n_steps * space.skew, space.trips + space.skew)
-                updated *= block
-            if n_steps > 2 * steps or held * per_point > target.l2 // 2:
-                continue
-            cost = held / (n_steps * updated) + 1 / target.lanes(8) * (ROW_COST / blocks[-1])
-            if best is None or cost < best[0]:
-                best = cost, (n_steps, *sizes)
-    return None if best is None else best[1]
+        if n_steps > 2 * steps:
+            break
+        for tiles in _candidates(n_steps, spaces):
+            cost = _cost(tiles, spaces, per_point, limit, target.cores if parallel else 1)
+            if cost is not None and (best is None or cost < best[0]):
+                best = cost, tiles
+    return best and best[1]
+
+
+def _candidates(n_steps: int, spaces: list[_Space]) -> Iterator[_Tiles]:
+    """Tiles of `n_steps` steps: their blocks in the order of memory, or streaming along the first dimension of space."""
+    first, *others = spaces
+    for sizes in product(first.sizes, *(space.sizes for space in others)):
+        yield _Tiles((n_steps, *sizes), tuple(n for n, size in enumerate((n_steps, *sizes)) if size))
+    if not any(first.sizes) or not others:
+        return
+    for sizes in product(STREAM_BLOCKS, *(space.sizes for space in others)):
+        if any(sizes[1:]):
+            cut = tuple(n for n, size in enumerate(sizes[1:], 2) if size)
+            yield _Tiles((n_steps, *sizes), (0, *cut, 1))
+
+
+def _cost(tiles: _Tiles, spaces: list[_Space], per_point: int, limit: int, cores: int) -> float | None:
+    """Time per element of the tiles, in that of one element in the cache; None where a tile holds more than `limit` bytes."""
+    n_steps, *sizes = tiles.sizes
+    if not any(sizes):
+        return None
+    streamed = tiles.order[-1] - 1 if tiles.order[-1] < tiles.order[-2] else None
+    held, traffic = per_point, per_point / n_steps
+    for n, (size, space) in enumerate(zip(sizes, spaces, strict=True)):
+        block = size or space.trips
+        reach = min(block + n_steps * space.skew, space.trips + space.skew)
+        held *= reach
+        # Blocks along which a tile streams find in the cache what they share with the one before.
+        traffic *= 1 if n == streamed else reach / block
+    if held > limit:
+        return None
+    cost = 1 + BYTE_COST * traffic + ROW_COST / (sizes[-1] or spaces[-1].trips) + (CUT_COST if sizes[-1] else 0)
+    wave = tiles.order[1] - 1
+    if max(sizes[wave], n_steps) % min(sizes[wave], n_steps):
+        return None  # where blocks begin would be a quotient, which nothing behind knows to be linear
+    at_once = max(1.0, spaces[wave].trips / (sizes[wave] + n_steps * spaces[wave].skew))
+    return cost * (1 + IDLE_COST * (ceil(at_once / cores) * cores / at_once - 1))
+
+
+def _order_by_memory(
+    loops: list[PlanLoop], members: Sequence[Member], names: list[str], scop: Scop
+) -> tuple[list[PlanLoop], Sequence[Member]]:
+    """The loops between the step of time and the last one in the order in which memory holds what they move along: blocks
+    of consecutive rows stream into the cache, scattered ones do not."""
+    inner = range(1, len(loops))
+    places: dict[int, int] = {}
+    for n in inner:
+        for s in map(scop.statement, (x for x in names if not x.startswith("init_"))):
+            free = free_positions(members[n].rows[s.name], [m.rows[s.name] for m in members if m is not members[n]])
+            found = [d for d, e in enumerate(s.subscripts) if len(free) == 1 and e == Index(s.indices[free[0]])]
+            if len(found) != 1 or places.setdefault(n, found[0]) != found[0]:
+                return loops, members
+    order = sorted(inner, key=places.__getitem__)
+    if order == list(inner) or any(m.kind_inside == "S" for m in members[1:-1]):
+        # What stands still inside of all loops before it may move once these change places.
+        return loops, members
+    return [loops[0], *(loops[n] for n in order)], [members[0], *(members[n] for n in order), members[-1]]
 
 
 def _time_index(member: Member, statements: list[ScopStatement]) -> dict[str, str] | None:

@@ -354,6 +354,32 @@ def test_exact_functions_of_two_arguments(name, dtype, level):
 
 
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("name", ["lgamma", "tgamma"])
+def test_float32_gamma_functions(name, level):
+    """2 ULP, beside their zeros too; C's values at poles and infinities."""
+    rng = np.random.default_rng(10)
+    near = np.float32([1, 1, 2, 2, -2.457025, -3.1435807]) + np.arange(-30, 31)[:, None] * np.float32(2.4e-7)
+    ends = [0.0, -0.0, np.inf, -np.inf, np.nan, -1.0, -2.0, -1e9, 1.0, 2.0, 35.0, 35.1, 1e-40, -1e-40, 3e38, -3e38]
+    spread = rng.standard_normal(3000) * 10.0 ** rng.uniform(-30, 10, 3000)
+    x = np.concatenate([ends, near.ravel(), rng.uniform(-45, 45, 6000), spread]).astype("f4")
+
+    def exact(v):
+        if np.isnan(v) or (v < 0 and v == np.floor(v)) or v == 0 or np.isinf(v):
+            at_zero = np.copysign(np.inf, v) if v == 0 else v if v > 0 else np.nan
+            return at_zero if name == "tgamma" else np.nan if np.isnan(v) else np.inf
+        try:
+            return math.lgamma(v) if name == "lgamma" else math.gamma(v)
+        except OverflowError:
+            return np.inf if v > 0 or np.floor(v) % 2 == 0 else -np.inf
+
+    want = np.array([exact(float(v)) for v in x], np.longdouble)
+    got = apply(name, x, F32, level)
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    with np.errstate(over="ignore"):
+        assert np.nanmax(ulp_error(got, want)) <= 2
+
+
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("dtype", [F32, F64])
 def test_exponents(dtype, level):
     info = np.finfo(dtype.numpy)

@@ -440,3 +440,13 @@ def test_memory_that_the_system_does_not_give_is_a_named_error(monkeypatch):
     with pytest.raises(PolycError, match="no block") as caught:
         session.run(None, {"x": X})
     assert caught.value.code == "argument-too-large"
+
+
+def test_zeros_of_both_signs_are_not_one_kernel():
+    zeros = [helper.make_tensor(n, FLOAT, [], [v]) for n, v in (("p", 0.0), ("m", -0.0))]
+    nodes = [helper.make_node("Mul", ["x", "p"], ["a"]), helper.make_node("Mul", ["z", "m"], ["b"])]
+    ports = [(n, FLOAT, [4]) for n in ("x", "z")]
+    session = polyc.onnx.load(model(nodes, ports, [("a", FLOAT, [4]), ("b", FLOAT, [4])], zeros))
+    x = np.ones(4, np.float32)
+    a, b = session.run(None, {"x": x, "z": x})
+    assert not np.signbit(a).any() and np.signbit(b).all()

@@ -21,6 +21,11 @@ def project(float(P, Q) X, float(R, Q) W, float(P) b) -> (Y, Z) {
 """
 """Definitions to call."""
 
+MONOIDS = """
+monoid rotated(float a, float b, float x, float y) -> (p = 1.0, q = 0.0) { p = a * x - b * y  q = a * y + b * x }
+monoid largest(float a, float b) -> (c = -inf) { c = a > b ? a : b }
+"""
+
 PADDINGS = ("clamp", "wrap", "reflect", "0.0", "0.5")
 COMPARISONS = ("{a} <= {b}", "{a} < {b}", "{a} + {b} < N", "{a} != {b}", "{a} == {b}", "{a} + {b} >= N / 2", "{a} % 2 == 0")
 
@@ -223,6 +228,40 @@ def positions(d: Draft) -> None:
     )
 
 
+def monoids(d: Draft) -> None:
+    t, p, q = d.name(), d.name(), d.name()
+    condition = d.source.choice(["", " where j <= i", " where i in 0:N, j in 0:N, i + j < N"])
+    if d.source.random() < 0.5:
+        values = f"({d.matrix()}(i, j) * 0.5, {d.cell('i', 'j')} * 0.5)"
+        d.add(f"({p}(i), {q}(i)) rotated=! {values}{condition}", f"{t}(i) = {p}(i) + {q}(i) * 0.5", vector=t)
+    else:
+        d.add(f"{p}(i) largest=! ({d.matrix()}(i, j)){condition}", f"{t}(i) = max({p}(i), -2.0)", vector=t)
+
+
+def bytes_and_bits(d: Draft) -> None:
+    t, b, m, n = d.name(), d.name(), d.name(), d.name()
+    kind = d.source.choice(["int8", "uint8", "int16"])
+    d.add(
+        f"{b}(i, j) = {kind}(min(max({d.matrix()}(i, j) * 50.0, 0.0), 100.0))",
+        f"{m}(i) {d.source.choice(['&&=!', '||=!'])} {b}(i, j) > {kind}(20)",
+        f"{n}(i) +=! int32({b}(i, j)) * int32({b}(j, i))",
+        f"{t}(i) = {m}(i) ? float({n}(i)) * 0.0001 : {d.vector()}(i)",
+        vector=t,
+    )
+
+
+def greatest_by_key(d: Draft) -> None:
+    t, u = d.name(), d.name()
+    op = d.source.choice(["max", "min", "+"])
+    d.add(f"{u}(i) = {d.vector()}(i)", f"{u}(key(i)) {op}= {d.vector()}(i) * 0.5", f"{t}(i) = {u}(i) * 0.5", vector=t)
+
+
+def updates(d: Draft) -> None:
+    t = d.name()
+    ops = [f"{t}(i, j) {d.source.choice(['+=', 'max=', 'min='])} {d.cell('j', 'i')} * 0.5" for _ in range(3)]
+    d.add(f"{t}(i, j) = {d.cell('i', 'j')} where i in 0:N, j in 0:N", *ops, matrix=t)
+
+
 def calls(d: Draft) -> None:
     t = d.name()
     d.uses_calls = True
@@ -241,6 +280,7 @@ def calls(d: Draft) -> None:
 FEATURES: tuple[Callable[[Draft], None], ...] = (
     *(elements, halves, doubles, complexes, sums, products, products, continued, stencils, windows, parts, reversed_parts),
     *(diagonals, scattered, gathered, scans, steps, solves, positions, calls),
+    *(monoids, bytes_and_bits, greatest_by_key, updates),
 )
 
 
@@ -253,7 +293,8 @@ def make_program(source: random.Random, most: int = 5) -> str:
     results = dict.fromkeys([made[-1], *source.sample(made, min(len(made), source.randint(1, 3)))])
     body = "\n".join(f"  {line}" for line in d.lines)
     head = "def f(float(N, N) A, float(N, N) B, float(N) x, float(N) y, int32(N) key)"
-    return f"{HELPERS if d.uses_calls else ''}{head} -> ({', '.join(results)}) {{\n{body}\n}}\n"
+    helpers = (MONOIDS if "rotated=!" in body or "largest=!" in body else "") + (HELPERS if d.uses_calls else "")
+    return f"{helpers}{head} -> ({', '.join(results)}) {{\n{body}\n}}\n"
 
 
 def make_arrays(seed: int, n: int) -> dict[str, np.ndarray]:

@@ -24,7 +24,7 @@ EXAMPLES = int(os.environ.get("POLYC_EXAMPLES", "50"))
 
 
 @settings(max_examples=EXAMPLES, deadline=None, derandomize="POLYC_EXAMPLES" not in os.environ, database=None)
-@given(st.integers(0, 1 << 30), st.sampled_from([1, 2, 3, 5, 8, 16, 17, 33]))
+@given(st.integers(0, 1 << 30), st.sampled_from([0, 1, 2, 3, 5, 8, 16, 17, 33]))
 def test_kernels_and_interpreter_agree(seed: int, n: int) -> None:
     check_program(seed, n)
 
@@ -49,7 +49,8 @@ def check_program(seed: int, n: int) -> None:
             got = operator(**arrays)
         results = got if isinstance(got, tuple) else (got,)
     except PolycError as error:
-        assert expected is None and error.code == code, f"{level} n={n} seed={seed}\n{text}\n{error}"
+        codes = [d.code for d in error.diagnostics]  # the compiler finds all errors, the interpreter the first
+        assert expected is None and code in codes, f"{level} n={n} seed={seed}\n{text}\n{error}"
         return
     finally:
         set_num_threads(None)

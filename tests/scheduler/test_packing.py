@@ -173,3 +173,21 @@ def test_steps_in_order_are_no_rows_of_a_tile():
       H(t+1,n,j) = tanh(S(t,n,j) + X(t,n,j)) where t in 0:T, n in 0:B, j in 0:J }"""
     lowered = check(text, {"T": 40, "B": 8, "J": 24, "L": 24})
     assert "t" not in lowered.choices["S1"].tile and "n" in lowered.choices["S1"].tile
+
+
+ATTENTION = """def attention(float(B,M,D) Q, float(B,N,D) K, float(B,N,D) V) -> (Y) {
+  S(b,m,n) +=! Q(b,m,d) * K(b,n,d)  X(b,m) max=! S(b,m,n)  E(b,m,n) = exp(S(b,m,n) - X(b,m))  Z(b,m) +=! E(b,m,n)
+  P(b,m,n) = E(b,m,n) / Z(b,m)  Y(b,m,d) +=! P(b,m,n) * V(b,n,d) }"""
+
+
+@pytest.mark.parametrize("rows", [197, 256, 512])
+def test_tiles_of_contractions_that_share_rows_do_not_overlap_each_other(rows):
+    """Six rows of scores and four of results: each row found its place by remainders, at a third of the speed."""
+    lowered = lower(ATTENTION, {"B": 2, "M": rows, "N": rows, "D": 64})
+    assert "%" not in lowered.as_text("loops")
+    sizes = [choice.tile["m"] for choice in lowered.choices.values()]
+    assert len(sizes) == 2 and max(sizes) % min(sizes) == 0
+
+
+def test_tiles_of_contractions_that_share_rows_are_right():
+    check(ATTENTION, {"B": 2, "M": 29, "N": 29, "D": 64})

@@ -8,7 +8,7 @@ from polyc.ir.program import Program
 from polyc.poly.ranges import Ranges
 from polyc.scheduler.rewriting.factors import factor_sums
 from polyc.scheduler.rewriting.moments import block_moments
-from polyc.scheduler.rewriting.softmax import block_softmax
+from polyc.scheduler.rewriting.shifted_exponentials import block_exponentials
 from polyc.target import Target
 
 
@@ -16,7 +16,7 @@ def rewrite_algebra(program: Program, ranges: Ranges, options: Options, target: 
     """Every rule that `options` allow; none with ``reassociate=False``."""
     remarks: list[Remark] = []
     if options.reassociate and options.online_softmax:
-        program, ranges, found = block_softmax(program, ranges, target)
+        program, ranges, found = block_exponentials(program, ranges, target)
         remarks += found
     if options.reassociate and options.single_pass_moments:
         program, ranges, found = block_moments(program, ranges, target)

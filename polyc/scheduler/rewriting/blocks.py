@@ -1,14 +1,18 @@
 """What the rules share that sum in blocks: a statement over one block of an index, and its tensor with a dimension for blocks.
 
+They are about a reduction, the *leader*, whose result shifts what others sum: a maximum under exponentials, a mean under
+squares.  Each block is shifted by its own result, and the sums of the blocks are corrected when they are combined.
+
 before  ``O[i, k] = f(X[i, k])``                    over T values of k
 after   ``O.block[c, i, t] = f(X[i, c*B + t])``     over blocks c of B values, ``c*B + t < T``
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from polyc.diagnostics import Remark
 from polyc.ir.expr import (
     Call,
     Cast,
@@ -113,6 +117,12 @@ class Edit:
         self.own[name] = StatementRanges({i: intervals[i] for i in indices}, domain)
         return new
 
+    def lead(self, s: Statement, part: Statement, cut: Cut, shift: Callable[[Expr], Expr]) -> tuple[list[Statement], Statement]:
+        """The reduction `part` of the blocks of `s` with the shift of each, made of its result; and `s`, which joins them."""
+        result = Read(part.target, part.subscripts)
+        shifts = self.for_blocks(f"{s.name}_shift", f"{s.target}.shift", part, shift(result))
+        return [part, shifts], self.combine(s, part, cut, result)
+
     def combine(self, s: Statement, part: Statement, cut: Cut, value: Expr) -> Statement:
         """`s` as the reduction of `value`, over its left indices and the block, where `part` has points."""
         indices = (*s.left_indices, cut.block)
@@ -129,6 +139,21 @@ class Edit:
             {i: own.indices[i] for i in element}, project_domain(own.domain, part.indices, name, element)
         )
         return Statement(name, target, part.subscripts, element, value, None, (), part.span)
+
+
+Rule = Callable[[Statement, Program, Ranges], tuple[Program, Ranges, str] | None]
+"""The rewritten program and what was done, for a reduction whose result others need as the shift of what they sum."""
+
+
+def rewrite_leaders(program: Program, ranges: Ranges, rule: Rule, name: str) -> tuple[Program, Ranges, list[Remark]]:
+    """Apply `rule` to each statement that is still there; the remarks are of the pass `name`."""
+    remarks: list[Remark] = []
+    for leader in program.statements:
+        found = rule(leader, program, ranges) if leader in program.statements else None
+        if found is not None:
+            program, ranges, message = found
+            remarks.append(Remark("passed", name, message, leader.name, leader.span))
+    return program, ranges, remarks
 
 
 def _sort(statements: list[Statement]) -> list[Statement]:

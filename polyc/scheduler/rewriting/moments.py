@@ -31,6 +31,7 @@ from polyc.scheduler.rewriting.blocks import (
     make_cut,
     plain_place,
     replace_node,
+    rewrite_leaders,
     start_edit,
 )
 from polyc.target import Target
@@ -59,15 +60,16 @@ class _Squares:
 
 def block_moments(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
     """Sums of squared deviations, in the pass of the mean, where values are too many for a cache."""
-    remarks: list[Remark] = []
-    for leader in program.statements:
-        found = _rewrite(leader, program, ranges, target) if leader in program.statements else None
+
+    def rule(leader: Statement, program: Program, ranges: Ranges) -> tuple[Program, Ranges, str] | None:
+        found = _rewrite(leader, program, ranges, target)
         if found is None:
-            continue
-        program, ranges, cut = found
+            return None
+        cut = found[2]
         message = f"mean and squared deviations in one pass, by blocks of {cut.size} of {cut.block.removesuffix('.block')}"
-        remarks.append(Remark("passed", "single-pass-moments", message, leader.name, leader.span))
-    return program, ranges, remarks
+        return *found[:2], message
+
+    return rewrite_leaders(program, ranges, rule, "single-pass-moments")
 
 
 def _rewrite(leader: Statement, program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, Cut] | None:
@@ -211,6 +213,11 @@ def _build(
         first = Call("mul", (Index(cut.block), int_const(cut.size)))
         rest = Call("min", (int_const(cut.size), Call("sub", (int_const(counts[index]), first))))
         count = Cast(Call("mul", (rest, int_const(total // counts[index]))), dtype)
+
+    def extrapolate(sum_of_block: Expr) -> Expr:
+        """The sum of the whole, if all blocks were like this one."""
+        return Call("mul", (sum_of_block, Call("truediv", (Const(float(total), dtype), count))))
+
     found = {q.statement.name: q for q in squares}
     shift = f"{leader.target}.shift"
     blocks: list[Statement] = []  # first, next to each other: the scheduler fuses neighbours
@@ -218,11 +225,9 @@ def _build(
     for s in program.statements:
         if s is leader:
             part = edit.cut(s, index, cut, f"{s.target}.block", s.value)
-            m = Read(part.target, part.subscripts)
-            # The sum of the whole, if all blocks were like this one.
-            scaled = Call("mul", (m, Call("truediv", (Const(float(total), dtype), count))))
-            blocks += [part, edit.for_blocks(f"{s.name}_shift", shift, part, scaled)]
-            wholes.append(edit.combine(s, part, cut, m))
+            own, whole = edit.lead(s, part, cut, extrapolate)
+            blocks += own
+            wholes.append(whole)
         elif s.name in found:
             q = found[s.name]
             local = Read(shift, cut.element(q.sum.subscripts, q.index))

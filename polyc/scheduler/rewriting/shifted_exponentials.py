@@ -1,4 +1,4 @@
-"""Online softmax: long rows in blocks, each with the exponentials of its own maximum.
+"""Sums of exponentials under their maximum (online softmax): long rows in blocks, each under its own maximum.
 
     before  ``m[i] max= x[i,k];  l[i] += exp(x[i,k] - m[i]);  o[i,j] += exp(x[i,k] - m[i]) * v[k,j]``
     after   the same over blocks of k, with the maximum ``m'[c,i]`` of the block; then
@@ -21,7 +21,7 @@ from math import prod
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, identity_of, reads, substitute, walk
 from polyc.ir.program import Program, Statement
-from polyc.poly.ranges import Ranges
+from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.rewriting.blocks import (
     Cut,
@@ -35,6 +35,7 @@ from polyc.scheduler.rewriting.blocks import (
     plain_place,
     redirect,
     replace_node,
+    rewrite_leaders,
     start_edit,
 )
 from polyc.target import Target
@@ -61,17 +62,17 @@ class _Exponential:
     scale: float
 
 
-def block_softmax(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
+def block_exponentials(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
     """Sums of exponentials under their maximum, in blocks, where rows are too long for a cache."""
-    remarks: list[Remark] = []
-    for leader in program.statements:
-        found = _rewrite(leader, program, ranges, target) if leader in program.statements else None
+
+    def rule(leader: Statement, program: Program, ranges: Ranges) -> tuple[Program, Ranges, str] | None:
+        found = _rewrite(leader, program, ranges, target)
         if found is None:
-            continue
-        program, ranges, size = found
-        message = f"maximum and sums of exponentials in blocks of {size}: {leader.target} scales them at the end"
-        remarks.append(Remark("passed", "online-softmax", message, leader.name, leader.span))
-    return program, ranges, remarks
+            return None
+        message = f"maximum and sums of exponentials in blocks of {found[2]}: {leader.target} scales them at the end"
+        return *found[:2], message
+
+    return rewrite_leaders(program, ranges, rule, "online-softmax")
 
 
 def _is_maximum(s: Statement, program: Program, ranges: Ranges) -> bool:
@@ -160,7 +161,9 @@ def _is_follower(s: Statement, index: str, factor: Expr, leader: Statement, rang
 
 def _is_long(leader: Statement, k: str, is_computed: bool, program: Program, ranges: Ranges, target: Target) -> bool:
     """Whether scores and exponentials of a row leave the cache that they would stay in."""
-    trips = {i: trip_count(x.extent) for i, x in ranges.statements[leader.name].indices.items()}
+    extents = {i: x.extent for i, x in ranges.statements[leader.name].indices.items()}
+    known = {i: estimate_extent(e, ranges.typical) for i, e in extents.items()}
+    trips = {i: trip_count(extents[i]) if n is None else n for i, n in known.items()}
     row = 2 * trips[k] * program.tensor(leader.target).dtype.itemsize
     rows = min(ROWS_AT_ONCE, prod(trips[i] for i in leader.left_indices))
     if is_computed:
@@ -181,7 +184,6 @@ def _build(
 ) -> tuple[Program, Ranges]:
     edit = start_edit(program, ranges)
     dtype = program.tensor(leader.target).dtype
-    base = f"{leader.target}.block"
     chained = {s.name: s for s in program.statements if s.target in chain}
     exponentials = {e.statement.name: e for _, e, _ in followers}
     sums = {s.name: (e, factor) for s, e, factor in followers}
@@ -190,6 +192,9 @@ def _build(
 
     def blocked(s: Statement, index: str, value: Expr) -> Statement:
         return edit.cut(s, index, cut, f"{s.target}.block", redirect(value, chain, cut))
+
+    def finite(maximum: Expr) -> Expr:
+        return Select(Call("eq", (maximum, Const(float("-inf"), dtype))), Const(0.0, dtype), maximum)
 
     def local(e: _Exponential) -> Expr:
         shift = Read(f"{leader.target}.shift", cut.element(e.maximum.subscripts, e.index))
@@ -202,12 +207,10 @@ def _build(
             blocks.append(blocked(s, subscript.name, s.value))
         elif s is leader:
             part = blocked(s, k, s.value)
-            m = Read(base, part.subscripts)
-            low, zero = Const(float("-inf"), dtype), Const(0.0, dtype)
-            value = Select(Call("eq", (m, low)), zero, m)
-            blocks += [part, edit.for_blocks(f"{s.name}_shift", f"{s.target}.shift", part, value)]
-            wholes.append(edit.combine(s, part, cut, m))
-            difference = Call("sub", (m, Read(s.target, s.subscripts)))
+            own, whole = edit.lead(s, part, cut, finite)
+            blocks += own
+            wholes.append(whole)
+            difference = Call("sub", (Read(part.target, part.subscripts), Read(s.target, s.subscripts)))
             for n, scale in enumerate(dict.fromkeys(e.scale for e in exponentials.values())):
                 scaled = Call("exp", (Call("mul", (Const(scale, dtype), difference)) if scale != 1 else difference,))
                 wholes.append(edit.for_blocks(f"{s.name}_weight{n}", f"{s.target}.weight{n}", part, scaled))

@@ -9,8 +9,8 @@ import pytest
 
 import polyc
 from polyc.ir.program import Program
-from polyc.scheduler.rewriting import softmax
-from polyc.scheduler.rewriting.softmax import block_softmax
+from polyc.scheduler.rewriting import shifted_exponentials
+from polyc.scheduler.rewriting.shifted_exponentials import block_exponentials
 from polyc.target import X86_64_V4
 from tests.oracle.programs import agree, draw
 from tests.scheduler.support import check, infer, lower, read
@@ -108,10 +108,10 @@ def f(float(N,D) X) -> (Z) {
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Blocks of a few values, however short the rows."""
-    monkeypatch.setattr(softmax, "READ_BLOCK", 4)
-    monkeypatch.setattr(softmax, "COMPUTED_BLOCK", 4)
-    monkeypatch.setattr(softmax, "ROW_CACHES", 0)
-    monkeypatch.setattr(softmax, "TILE_CACHES", 0)
+    monkeypatch.setattr(shifted_exponentials, "READ_BLOCK", 4)
+    monkeypatch.setattr(shifted_exponentials, "COMPUTED_BLOCK", 4)
+    monkeypatch.setattr(shifted_exponentials, "ROW_CACHES", 0)
+    monkeypatch.setattr(shifted_exponentials, "TILE_CACHES", 0)
     yield
 
 
@@ -134,11 +134,11 @@ def test_every_form_in_blocks_of_four(name: str):
 @pytest.mark.parametrize("name", OTHERS)
 def test_what_looks_alike_stays(name: str):
     program, ranges = infer(read(OTHERS[name]))
-    assert block_softmax(program, ranges, X86_64_V4) == (program, ranges, [])
+    assert block_exponentials(program, ranges, X86_64_V4) == (program, ranges, [])
 
 
 def test_scores_of_a_row_are_never_stored(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(softmax, "COMPUTED_BLOCK", 256)
+    monkeypatch.setattr(shifted_exponentials, "COMPUTED_BLOCK", 256)
     lowered = lower(ATTENTION, {"S": 128, "T": 4096, "D": 64, "E": 64})
     scores = {b.name: b for b in lowered.nest.buffers if b.name in ("P", "W", "P.block", "W.block")}
     assert set(scores) == {"P.block", "W.block"}
@@ -157,10 +157,22 @@ def test_short_rows_stay(monkeypatch: pytest.MonkeyPatch):
     for text, short, long in ((SOFTMAX, {"N": 64, "D": 1024}, {"N": 64, "D": 1 << 20}),):
         for sizes, expected in ((short, False), (long, True)):
             program, ranges = infer(read(text), **sizes)
-            assert bool(block_softmax(program, ranges, X86_64_V4)[2]) == expected
+            assert bool(block_exponentials(program, ranges, X86_64_V4)[2]) == expected
     for t, expected in ((2048, False), (1 << 16, True)):
         program, ranges = infer(read(ATTENTION), S=128, T=t, D=64, E=64)
-        assert bool(block_softmax(program, ranges, X86_64_V4)[2]) == expected
+        assert bool(block_exponentials(program, ranges, X86_64_V4)[2]) == expected
+
+
+def test_rows_of_unknown_length_go_in_blocks_where_they_are_typically_long(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.undo()
+    rng = np.random.default_rng(0)
+    for first, expected in ((1000, False), (1 << 20, True)):
+        op = polyc.compile(SOFTMAX, dynamic=True)
+        for columns in (first, 1, 511, 512, 513, 3000):
+            x = rng.standard_normal((2, columns), dtype=np.float32)
+            e = np.exp(x - x.max(axis=1, keepdims=True))
+            np.testing.assert_allclose(op(x), e / e.sum(axis=1, keepdims=True), rtol=2e-5, atol=1e-12)
+        assert any(r.pass_name == "online-softmax" for r in op.remarks) == expected
 
 
 SPECIAL = {

@@ -1,0 +1,30 @@
+"""Which parts of a band run under loops of their own."""
+
+from __future__ import annotations
+
+from polyc.poly.rows import Band, Sequence, statements_of
+from tests.scheduler.support import check, lower
+
+LORA = """def lora(float(M,K) X, float(K,N) W, float(K,R) A, float(R,N) B) -> (Y) {
+  T(m,r) +=! X(m,k) * A(k,r)  U(m,n) +=! X(m,k) * W(k,n)  V(m,n) +=! T(m,r) * B(r,n)  Y(m,n) = U(m,n) + V(m,n) }"""
+
+
+def bands(lowered):
+    rows = lowered.rows
+    parts = rows.children if isinstance(rows, Sequence) else (rows,)
+    return [{n.removeprefix("init_") for n in statements_of(p) if not n.endswith("_pack")} for p in parts if isinstance(p, Band)]
+
+
+def test_a_matrix_is_not_read_again_for_a_few_rows_because_of_a_small_product_beside_it():
+    """W has a megabyte: under a shared loop over m it passes by for every four rows."""
+    found = [b for b in bands(lower(LORA, {"M": 256, "K": 512, "N": 512, "R": 16})) if b]
+    assert {"S0"} in found and any({"S1", "S2", "S3"} <= b for b in found)
+
+
+def test_products_whose_operands_stay_in_the_cache_share_their_rows():
+    found = [b for b in bands(lower(LORA, {"M": 256, "K": 64, "N": 128, "R": 16})) if b]
+    assert any({"S0", "S1", "S2", "S3"} <= b for b in found)
+
+
+def test_separated_products_are_right():
+    check(LORA, {"M": 17, "K": 40, "N": 33, "R": 5})
