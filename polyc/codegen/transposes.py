@@ -94,7 +94,9 @@ def _loop_along(loops: list[Loop], vector: Loop, store: Store, buffers: Mapping[
     """The loop that reads along memory while the vector loop reads across, and the bytes of an element (the widest such)."""
     best: tuple[Loop | None, int] = (None, 0)
     for loop in reversed(loops):
-        if loop.kind not in ("serial", "unroll") or loop.step != 1:
+        # Threads may share the rows of a copy that has no other loop: its blocks then.
+        is_shared = loop.kind == "parallel" and len(loops) == 2
+        if (loop.kind not in ("serial", "unroll") and not is_shared) or loop.step != 1:
             continue
         across = [b for r in reads(store.value) if _lies_across(r, b := buffers[r.tensor], loop.var, vector.var)]
         itemsize = max((b.dtype.itemsize for b in across), default=0)
@@ -125,7 +127,7 @@ def _strip_mine(along: Loop, vector: Loop, store: Store, block: int) -> tuple[No
     """``for along { vector { store } }`` in blocks of `block` iterations of `along`."""
     lower, upper, name = along.lower, along.upper, f"{along.var}_0"
     trip = simplify(Call("sub", (upper, lower)))
-    whole = replace(along, var=name, step=block, kind="serial", max_trip=None)
+    whole = replace(along, var=name, step=block, kind="parallel" if along.kind == "parallel" else "serial", max_trip=None)
 
     def single(start: Expr, count: int) -> Loop:
         return _unroll(vector, store, along.var, simplify(start), count)

@@ -167,3 +167,17 @@ def test_what_must_stay_in_order_is_left_alone():
     assert left_alone(replace(store, value=rd("X", i("j"), i("i"))))  # contiguous already
     wide = tuple(Buffer(b.name, b.dtype, b.shape, (n("s"), n("t")), b.space, b.position) for b in nest.buffers)
     assert left_alone(store, wide)
+
+
+def test_rows_that_threads_share_are_moved_in_blocks(level, rng):
+    nest = transposing(rd("X", i("i"), i("j")), F32, LANES[level])
+    (loop,) = nest.body
+    shared = blocked(replace(nest, body=(replace(loop, kind="parallel"),)))
+    (branch,) = shared.body
+    outer, _ = branch.body
+    assert (outer.kind, outer.step) == ("parallel", 16)
+    code = compiled(shared, level)
+    for m, k in ((1, 1), (5, 40), (33, 17), (16, 16), (3, 64), (24, 25), (7, 0)):
+        x, y = random_array(rng, F32, (m, k)), np.zeros((k, m), np.float32)
+        code.run({"X": x, "Y": y}, {"M": m, "K": k})
+        np.testing.assert_array_equal(y, x.T)
