@@ -176,7 +176,7 @@ def _eval_order(state: State, ctx: Context, op: str, a: Expr, b: Expr) -> Val:
         return vectors.first_lanes(fn, state.target, count, ctx.lanes)
     if slope == -1:  # lane > uniform, that is, not lane < uniform + 1
         count = _uniform_value(state, ctx, add_linear(uniform, {(): 1}))
-        return fn.not_(vectors.first_lanes(fn, state.target, count, ctx.lanes))
+        return vectors.last_lanes(fn, state.target, count, ctx.lanes)
     return fn.compare("icmp slt", _eval_linear(state, ctx, difference), int_val(0))
 
 

@@ -163,22 +163,38 @@ def lane_numbers(lanes: int, type: str = "i64") -> Val:
 def first_lanes(fn: Function, target: Target, count: Val, lanes: int) -> Val:
     """The mask of lanes below `count` (an i64, any value).
 
-    With mask registers as bits, counted in an integer: LLVM (22.1) moves a comparison into the loop that uses its result, where
-    its operands would take vector registers from the accumulators.  Otherwise as one comparison of lane numbers, as narrow as a
-    register allows."""
+    On AVX-512 as bits of an integer: LLVM (22.1) moves a comparison into the loop that uses its result, where its operands
+    would take vector registers from the accumulators.  BZHI makes them, since all bits above must be 0 in the register: LLVM
+    takes that for granted where it widens the mask for a store of narrower elements, and would narrow other arithmetic."""
     if count.is_const:
         return vector_const([int(lane < int(count.ref)) for lane in range(lanes)], "i1")
-    clamped = fn.intrinsic("smin", fn.intrinsic("smax", count, int_val(0)), int_val(lanes))
+    clamped = _clamp_count(fn, count, lanes)
     bits = max(8, lanes)
-    if target.has_masks and bits <= 32 and bits.bit_count() == 1:
-        beyond = fn.binary("shl", int_val(-1), clamped)
-        below = fn.convert("trunc", fn.binary("xor", beyond, int_val(-1)), f"i{bits}")
+    if target.has_masks and target.triple.startswith("x86_64") and bits <= 32 and bits.bit_count() == 1:
+        callee = fn.module.declare("llvm.x86.bmi.bzhi.64", "i64", ["i64", "i64"])
+        below = fn.convert("trunc", fn.pure(f"call i64 {callee}(i64 -1, {clamped})", "i64"), f"i{bits}")
         mask = fn.pure(f"bitcast {below} to <{bits} x i1>", "i1", bits)
         return mask if bits == lanes else fn.shuffle(mask, None, range(lanes))
+    return _compare_lanes(fn, target, "icmp ult", clamped, lanes)
+
+
+def last_lanes(fn: Function, target: Target, count: Val, lanes: int) -> Val:
+    """The mask of lanes from `count` (an i64, any value) on."""
+    if count.is_const:
+        return vector_const([int(lane >= int(count.ref)) for lane in range(lanes)], "i1")
+    return _compare_lanes(fn, target, "icmp uge", _clamp_count(fn, count, lanes), lanes)
+
+
+def _clamp_count(fn: Function, count: Val, lanes: int) -> Val:
+    return fn.intrinsic("smin", fn.intrinsic("smax", count, int_val(0)), int_val(lanes))
+
+
+def _compare_lanes(fn: Function, target: Target, op: str, count: Val, lanes: int) -> Val:
+    """Lane numbers against `count`, as narrow as a register allows."""
     widest = 1 << ((target.vector_bits // lanes).bit_length() - 1) if lanes <= target.vector_bits else 8
     type = f"i{min(64, max(8, widest))}"
-    narrow = fn.splat(fn.convert("trunc", clamped, type), lanes)
-    return fn.compare("icmp ult", lane_numbers(lanes, type), narrow)
+    narrow = fn.splat(fn.convert("trunc", count, type), lanes)
+    return fn.compare(op, lane_numbers(lanes, type), narrow)
 
 
 def truncate(fn: Function, target: Target, value: Val, type: str) -> Val:

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from polyc import driver
-from polyc.ir.expr import Const
+from polyc.ir.expr import Call, Const, Index, Read, Size
 from polyc.ir.loops import Loop, LoopNest, Store
+from polyc.ir.program import Program, Return, Statement, Tensor
 from polyc.ir.types import DTYPES, F32
 
 from .support import LEVELS, argument, c, compiled, i, n, op, random_array, rd, strides_of, target
@@ -77,3 +78,28 @@ def test_a_narrow_tail_of_one_lane_writes_nothing_behind_it(cast: str, extent: i
     room = np.full(2 * extent + 8, 9, f"u{expected.itemsize}")
     kernel(a, out=room[: 2 * extent].view(expected.dtype).reshape(2, extent))
     assert (room[2 * extent :] == 9).all()
+
+
+@pytest.mark.parametrize("name", ["i64", "i32", "i16", "u8", "f64", "f32"])
+@pytest.mark.parametrize("size", [3, 12, 196])
+def test_narrow_results_beside_wide_ones_end_with_their_array(level, name, size):
+    """A call between the mask and the store let LLVM widen the mask with bits that were not 0: 8 bytes beyond the result."""
+    dtype, index = DTYPES[name], (Index("i"),)
+    tensors = [Tensor(x, dtype, 1, (Size("N"),), "input", x) for x in "AB"]
+    tensors += [Tensor("P", dtype, 1, None, "output", "P"), Tensor("L", DTYPES["bool"], 1, None, "output", "L")]
+    reads = tuple(Read(x, index) for x in "AB")
+    statements = (
+        Statement("S0", "P", index, ("i",), Call("pow", reads)),
+        Statement("S1", "L", index, ("i",), Call("lt", reads)),
+    )
+    program = Program("f", ("N",), tuple(tensors), ("A", "B"), (Return("P", "P"), Return("L", "L")), statements)
+    kernel = driver.lower(program, target=target(level)).compile()
+    rng = np.random.default_rng(size)
+    a, b = rng.integers(1, 4, size).astype(dtype.numpy), rng.integers(0, 4, size).astype(dtype.numpy)
+    around = [np.ones(size + 512, t) for t in (dtype.numpy, bool)]
+    powers, low = kernel(a, b, out=tuple(x[256 : 256 + size] for x in around))
+    np.testing.assert_allclose(powers, a**b, rtol=1e-5)
+    np.testing.assert_array_equal(low, a < b)
+    for whole in around:
+        beside = np.delete(whole, slice(256, 256 + size))
+        assert (beside.view(np.uint8) == np.ones_like(beside).view(np.uint8)).all()
