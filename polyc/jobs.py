@@ -102,7 +102,8 @@ def _share(jobs: Sequence[Job], missing: Sequence[int], n_workers: int, keep: Ca
         assert process.stdin is not None and process.stdout is not None
         try:
             if _read(process.stdout)[0].get("versions") != recall.own_versions():
-                return  # polyc's files have changed since this process began
+                logger.info("a worker is of no use: polyc's files have changed since this process began")
+                return
             while True:
                 with lock:
                     if not queue or failures:
@@ -113,6 +114,8 @@ def _share(jobs: Sequence[Job], missing: Sequence[int], n_workers: int, keep: Ca
                 if "header" in answer:
                     with lock:
                         keep(i, Entry(answer["header"], payload))
+                else:
+                    logger.info("a worker could not compile %s: %s", jobs[i].program.name, answer.get("failed"))
         except (OSError, EOFError, ValueError) as error:
             logger.info("a worker ended: %s", error)
         except BaseException as error:  # the thread must not swallow what `progress` raises

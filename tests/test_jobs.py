@@ -26,8 +26,9 @@ def run(compiled, size=37):
 
 
 @pytest.fixture
-def no_debugging(monkeypatch):
+def no_debugging(monkeypatch, caplog):
     monkeypatch.delenv("POLYC_DEBUG", raising=False)
+    caplog.set_level("INFO", "polyc")  # why a worker was of no use
 
 
 @pytest.fixture(params=["cache", "no cache"])
