@@ -398,6 +398,8 @@ def _without_exists(program: Program) -> Program:
 
 WITH_INITIAL_VALUES = "ilp with initial values"
 """A rung for recurrences: what starts a tensor stays in front of the steps that read it."""
+APART = "ilp, no loops shared"
+"""Another one: all of a tensor is started, and written, before anything reads it that it does not need itself."""
 
 
 def _rungs(options: Options) -> Iterator[tuple[str, Options]]:
@@ -410,6 +412,7 @@ def _rungs(options: Options) -> Iterator[tuple[str, Options]]:
             yield name, options.replace(tile=False)
         if name == "ilp":
             yield WITH_INITIAL_VALUES, options
+            yield APART, options
     yield "source", options.replace(tile=False, vectorize=False, parallel=False)
 
 
@@ -443,7 +446,7 @@ def _climb_down(
     has_failed = False
     for name, rung in _rungs(options):
         try:
-            if name == WITH_INITIAL_VALUES and not dependences.has_recurrence():
+            if name in (WITH_INITIAL_VALUES, APART) and not dependences.has_recurrence():
                 continue
             rows = _find_rows(name, scop, dependences)
             if rows is None:
@@ -537,6 +540,10 @@ def _find_rows(name: str, scop: Any, dependences: Any) -> Any:
 
         kept = keep_initial_values(scop, dependences)
         return None if kept is None else schedule_statements(scop, kept)
+    if name == APART:
+        from polyc.scheduler.ilp import schedule_statements
+
+        return schedule_statements(scop, dependences, most_together=1)
     if name == "isl":
         return fallback.schedule_with_isl(scop, dependences)
     return fallback.schedule_source_order(scop, dependences)

@@ -16,7 +16,7 @@ from polyc.poly.farkas import make_piece
 from polyc.poly.rows import Node
 from polyc.poly.scop import Scop
 from polyc.scheduler.groups import Choice, Group, NoRow, Used
-from polyc.scheduler.merge import Merger
+from polyc.scheduler.merge import MAX_TOGETHER, Merger
 from polyc.scheduler.model import Edge, Equation, Link, Model, build_model
 from polyc.scheduler.objective import group_costs
 from polyc.scheduler.solver import Budget, Problem, solve
@@ -30,8 +30,9 @@ def schedule_statements(
     sizes: Mapping[str, int] | None = None,
     method: Literal["classes", "ilp"] = "classes",
     budget: Budget | None = None,
+    most_together: int = MAX_TOGETHER,
 ) -> Node:
-    """Rows for all statements of a Scop.
+    """Rows for all statements of a Scop, `most_together` of which at most share a loop unless they need each other.
 
     `sizes`: numbers for footprints where sizes are symbolic (by default the typical ones; unknown ones count as 64).  `method`:
     "classes" finds rows by union-find, "ilp" by HiGHS within `budget`; what is over budget is not fused.  Recurrences get
@@ -43,7 +44,7 @@ def schedule_statements(
     make_finder = ClassFinder if method == "classes" else partial(IlpFinder, budget=budget)
     used: dict[str, frozenset[int]] = {name: frozenset() for name in model.statements}
     try:
-        return Merger(model, make_finder, pieces, budget).schedule(list(model.statements), used)
+        return Merger(model, make_finder, pieces, budget, most_together).schedule(list(model.statements), used)
     except NoRow as error:
         first = scop.statement(error.names[0])
         tensors = ", ".join(dict.fromkeys(scop.tensors[scop.statement(name).target].base for name in error.names))

@@ -29,13 +29,19 @@ class Merger:
     """Schedules groups of statements over one model with one way of finding rows."""
 
     def __init__(
-        self, model: Model, make_finder: Callable[[Model], RowFinder], pieces: tuple[Piece, ...], budget: Budget
+        self,
+        model: Model,
+        make_finder: Callable[[Model], RowFinder],
+        pieces: tuple[Piece, ...],
+        budget: Budget,
+        most_together: int = MAX_TOGETHER,
     ) -> None:
         self.model = model
         self.make_finder = make_finder
         self.finder = make_finder(model)
         self.pieces = pieces
         self.budget = budget
+        self.most_together = most_together
         self.successors: dict[str, set[str]] = {name: set() for name in model.statements}
         self.related: dict[str, set[str]] = {name: set() for name in model.statements}
         self.linked: dict[str, set[str]] = {name: set() for name in model.statements}
@@ -163,7 +169,7 @@ class Merger:
     def _with_pieces(self, names: tuple[str, ...], pieces: list[Piece]) -> Merger:
         """The same statements with what is left of their dependences."""
         model = replace(self.model, edges=edges_of_pieces(pieces))
-        return Merger(model, self.make_finder, tuple(pieces), self.budget)
+        return Merger(model, self.make_finder, tuple(pieces), self.budget, self.most_together)
 
     def _kind(self, rows: Mapping[str, Row], band: list[Piece]) -> Kind:
         """Members of a band may change places, so what counts is all dependences of the band, carried by others or not."""
@@ -177,7 +183,7 @@ class Merger:
         choices = [group.choice for group in singles]
         if any(choice is None or choice.tier != 1 for choice in choices):
             return None
-        if len(names) > MAX_TOGETHER:
+        if len(names) > self.most_together:
             return None
         whole = self.finder.find_whole(tuple(sorted(names, key=self._position)), used, 1)
         if whole is None or whole.choice is None:
@@ -186,7 +192,7 @@ class Merger:
         return whole if whole.choice.contiguity <= apart + TOLERANCE * whole.choice.largest else None
 
     def _try_merge(self, a: Group, b: Group, used: Used) -> Group | None:
-        if len(a.names) + len(b.names) > MAX_TOGETHER:
+        if len(a.names) + len(b.names) > self.most_together:
             return None
         if a.is_recurrence or b.is_recurrence:
             return self._try_merge_recurrence(a, b, used)

@@ -10,6 +10,7 @@ import random
 import warnings
 from contextlib import nullcontext
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,3 +59,10 @@ def check_program(seed: int, n: int) -> None:
     names = [r.name for r in operator.program.returns]
     problem = check_results(dict(zip(names, results, strict=True)), expected)
     assert problem is None, f"{problem}\n{level} dynamic={dynamic} eager={eager} n={n} seed={seed}\n{text}"
+
+
+@pytest.mark.parametrize("seed", [4000012, 7702197])
+def test_a_recurrence_beside_the_update_of_a_diagonal_is_refused(seed: int) -> None:
+    """What starts the elements off the diagonal stood in a loop shared with their reader; the order of the source cannot run
+    the recurrence beside it."""
+    check_program(seed, 1)
