@@ -307,8 +307,14 @@ def _lower(
         main_strides: Strides | None = (*strides[:n], *(None for _ in made), *strides[n:])
     else:
         main_strides = None
-    rewritten, new_ranges, groups, remarks = _rewrite_program(main, main_ranges, main_strides, options, target)
-    remarks += [Remark("passed", "bind", f"{p.statement.target} is computed once", p.statement.name) for p in prepared]
+    known = constants | set(made)
+    rewritten, new_ranges, groups, remarks = _rewrite_program(main, main_ranges, main_strides, options, target, known)
+    n_inputs = len(rewritten.parameters)
+    # What a rewriting does with constants alone is done once, too.
+    rewritten, new_ranges, again = split_constants(rewritten, new_ranges, known)
+    known |= set(rewritten.parameters[n_inputs:])
+    taken = [*prepared, *again]
+    remarks += [Remark("passed", "bind", f"{p.statement.target} is computed once", p.statement.name) for p in taken]
     scop = extract_scop(rewritten, new_ranges)
     live, live_ranges, found = drop_dead_instances(scop)
     if found:
@@ -317,7 +323,7 @@ def _lower(
     signature = _make_signature(sized, given.types, ranges, scop, strides)
     classes = None
     if typical and not is_version and options.tile and options.vectorize:
-        classes = find_size_classes(scop, target, constants | set(made))
+        classes = find_size_classes(scop, target, known)
         if classes is not None and classes.typical[0] != typical:
             # Another one is best for most sizes.
             lowered = _lower(
@@ -325,7 +331,8 @@ def _lower(
             )
             lowered.size_classes = classes
             return lowered
-    lowered = _climb_down(program, signature, scop, ranges, target, options, remarks, aliases, groups, constants | set(made))
+    lowered = _climb_down(program, signature, scop, ranges, target, options, remarks, aliases, groups, known)
+    lowered.prepared = (*again, *lowered.prepared)
     if constants:
         lowered.preparations = collect_preparations(lowered.signature, sized, prepared, lowered.scop.program, lowered.prepared)
     lowered.fixed_sizes = sizes
@@ -334,7 +341,7 @@ def _lower(
 
 
 def _rewrite_program(
-    program: Program, ranges: Any, strides: Strides | None, options: Options, target: Target
+    program: Program, ranges: Any, strides: Strides | None, options: Options, target: Target, constants: frozenset[str]
 ) -> tuple[Program, Any, dict[str, Any], list[Remark]]:
     """Rewritings of the program that come before the polyhedral model."""
     from polyc.scheduler.conversions import hoist_conversions
@@ -370,7 +377,7 @@ def _rewrite_program(
     program, ranges = drop_unit_indices(program, ranges)
     program, ranges, groups, found = merge_indices(program, ranges, known)
     remarks += found
-    program, ranges, found = rewrite_algebra(program, ranges, options, target)
+    program, ranges, found = rewrite_algebra(program, ranges, options, target, constants)
     remarks += found
     if options.inline and found:
         program, ranges, found = inline_producers(program, ranges)
