@@ -35,7 +35,9 @@ def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_
         case Leaf():
             return node
         case Sequence():
-            return Sequence(tuple(distribute_bands(c, scop, target, depth) for c in node.children))
+            parts = [distribute_bands(c, scop, target, depth) for c in node.children]
+            # A part that was taken apart has several places to be separated at further out.
+            return Sequence(tuple(c for p in parts for c in (p.children if isinstance(p, Sequence) else (p,))))
         case Band():
             child = distribute_bands(node.child, scop, target, depth + 1, True)
             if not isinstance(child, Sequence) or any(m.kind == "S" for m in node.members):
