@@ -301,10 +301,10 @@ def _at_points(
     intervals = f.intervals(edit.ranges)
     between = [points] * len(f.windows)
     edit.tensors.append(Tensor(target, f.dtype, len(between) + len(outer) + len(inner), None, "temporary", target, f.s.span))
-    edit.intervals[target] = (*(intervals[i] for i in outer), *between, *(intervals[i] for i in inner))
+    edit.intervals[target] = (*between, *(intervals[i] for i in outer), *(intervals[i] for i in inner))
     made = []
     for at in product(range(t.n_points), repeat=len(f.windows)):
-        subscripts: tuple[Expr, ...] = (*map(Index, outer), *map(int_const, at), *map(Index, inner))
+        subscripts: tuple[Expr, ...] = (*map(int_const, at), *map(Index, outer), *map(Index, inner))
         own = "_".join([name, *map(str, at)])
         made.append(_assign(own, target, subscripts, [*outer, *inner], value(at), intervals, f, edit))
     return made
@@ -313,8 +313,8 @@ def _at_points(
 def _multiply(f: _Filter, t: Transforms, edit: Edit) -> Statement:
     """``M[…, e…, …] += U * V``"""
     s, points, name = f.s, [w.point for w in f.windows], _product_name(f.s)
-    left = [*f.data_outer, *points, *f.product_inner]
-    data = Read(_data_tensor(s), tuple(map(Index, [*f.data_outer, *points, *f.data_inner])))
+    left = [*points, *f.data_outer, *f.product_inner]
+    data = Read(_data_tensor(s), tuple(map(Index, [*points, *f.data_outer, *f.data_inner])))
     taps = Read(_filter_tensor(s), tuple(map(Index, [*points, *f.taps_indices])))
     intervals = f.intervals(edit.ranges)
     intervals |= dict.fromkeys(points, Interval(int_const(0), int_const(t.n_points)))
@@ -354,7 +354,7 @@ def _transform_results(f: _Filter, t: Transforms, edit: Edit, reader: Statement 
 
 
 def _product_at(f: _Filter, points: Sequence[int]) -> Expr:
-    return Read(_product_tensor(f.s), (*map(Index, f.data_outer), *map(int_const, points), *map(Index, f.product_inner)))
+    return Read(_product_tensor(f.s), (*map(int_const, points), *map(Index, f.data_outer), *map(Index, f.product_inner)))
 
 
 def _is_elementwise(reader: Statement, f: _Filter, program: Program, ranges: Ranges) -> bool:
