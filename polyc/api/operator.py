@@ -296,7 +296,7 @@ class Operator:
         if planned is not None:
             return planned
         types = [check_element_type(a, f.name, f.dtype, f.span) for a, f in zip(arrays, source.formals, strict=True)]
-        with driver.compile_lock:
+        with driver.compiling():
             program = source.program_for([(t, a.shape) for t, a in zip(types, arrays, strict=True)], call.constants)
         formals = program_formals(program)
         arrays = convert_inputs(formals, arrays)
@@ -367,7 +367,7 @@ class Operator:
             return found_before[1]
         if len(self._shapes) >= MAX_KERNELS:
             self._shapes.clear()
-        with driver.compile_lock, name_crashes(f"finding the shapes of {self.name}"):
+        with driver.compiling(), name_crashes(f"finding the shapes of {self.name}"):
             found = recall.infer_shapes(program, sizes)
         shapes = {name: tuple(extents) for name, (_, extents) in found.items()}
         self._shapes[key] = program, shapes  # the program is kept, so that its identity stays a sound key
@@ -404,7 +404,7 @@ class Operator:
             kernel = self._kernels.get(self._kernel_key(program, sizes, inputs, results, aliases, symbolic))
             if kernel is not None:
                 return kernel
-        with driver.compile_lock, name_crashes(f"compiling {self.name}"):
+        with driver.compiling(), name_crashes(f"compiling {self.name}"):
             symbolic, reason = self._dynamic.choose(program, sizes)
             key = self._kernel_key(program, sizes, inputs, results, aliases, symbolic)
             kernel = self._kernels.get(key)
@@ -487,7 +487,7 @@ class Operator:
         symbolic: frozenset[str],
     ) -> Made:
         """What `lower` (`driver.lower`, or the same through the disk cache) makes for these sizes and layouts."""
-        with driver.compile_lock, name_crashes(f"compiling {self.name}"):
+        with driver.compiling(), name_crashes(f"compiling {self.name}"):
             strides = self._known_strides(program, inputs, results, symbolic)
             kept = {n: v for n, v in sizes.items() if n not in symbolic}
             make = functools.partial(
