@@ -341,7 +341,7 @@ def test_no_warning_for_a_clean_program():
 
 
 def test_kernels_that_are_not_called_make_room(lowered, monkeypatch):
-    monkeypatch.setattr("polyc.api.operator.MAX_KERNELS", 4)
+    monkeypatch.setattr("polyc.api.kernels.MAX_KERNELS", 4)
     mm = polyc.compile(MM)
     for n in range(1, 5):
         np.testing.assert_array_equal(mm(A, B[:, :n].copy()), A @ B[:, :n])
