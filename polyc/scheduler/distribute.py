@@ -58,8 +58,8 @@ def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_
 
 
 def _open_parts(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Target) -> Sequence:
-    """Parts that were taken apart inside, as parts of the band, where a contraction among them rereads a large operand and would
-    keep panels of it that no member of the band moves: alone it reads them once, if nothing shares its rows."""
+    """Parts that were taken apart inside, as parts of the band, where a contraction among them rereads a large operand and
+    would keep panels of it that no member of the band moves: alone it reads them once, if nothing shares its rows."""
     parts: list[Node] = []
     for part in child.children:
         inner = part.children if isinstance(part, Sequence) else (part,)
