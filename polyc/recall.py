@@ -92,7 +92,7 @@ class Recalled:
         """Whether the code may write `output` over `source`; the proof is made again where it was not kept."""
         known = self.aliases.get((output, source))
         if known is None:
-            with driver.compile_lock:
+            with driver.compiling():
                 # Only a proof about these very loops is one about this code.
                 known = _digest_loops(self.lowered) == self.loops and self.lowered.alias_is_safe(output, source)
         return known
@@ -143,7 +143,7 @@ def compile_program(
     store = _open_store()
     if store is None:
         return request.lower()
-    with driver.compile_lock:
+    with driver.compiling():
         return _recall(store, request.key(), request.read, request.lower, request.write)
 
 
@@ -195,7 +195,7 @@ def find(request: Request) -> Recalled | None:
     store = _open_store()
     if store is None:
         return None
-    with driver.compile_lock:
+    with driver.compiling():
         key = request.key()
         entry = store.read(key)
         return None if entry is None else _read_entry(store, key, request.read, entry)
@@ -203,14 +203,14 @@ def find(request: Request) -> Recalled | None:
 
 def make_entry(request: Request) -> Entry:
     """Compile, and give what an entry of the cache would hold; nothing is stored.  Raises `polyc.cache.Unstorable`."""
-    with driver.compile_lock:
+    with driver.compiling():
         return request.write(request.lower())
 
 
 def adopt(request: Request, entry: Entry) -> Recalled | None:
     """The specialisation that another process made (`make_entry`), which is stored; None where the entry makes no sense."""
     store = _open_store()
-    with driver.compile_lock:
+    with driver.compiling():
         try:
             value = request.read(entry)
         except Exception as error:
@@ -305,7 +305,7 @@ def infer_shapes(program: Program, sizes: Mapping[str, int]) -> dict[str, tuple[
         return driver.infer_shapes(program, sizes)
     from polyc.cache import Entry, Key, decode, encode, identify_program
 
-    with driver.compile_lock:
+    with driver.compiling():
         identity = identify_program(program)
         parts = (("sizes", _format_sizes(sizes)), ("versions", own_versions()))
         key = Key("shapes", program.name, identity.text, parts)
@@ -325,7 +325,7 @@ def infer_extents(program: Program) -> tuple[dict[str, tuple[Expr, ...]], tuple[
         return driver.infer_extents(program)
     from polyc.cache import Entry, Key, decode, encode, identify_program
 
-    with driver.compile_lock:
+    with driver.compiling():
         identity = identify_program(program)
         parts = (("source", identity.places.digest), ("versions", own_versions()))
 
@@ -416,7 +416,7 @@ def load_sequence() -> Any:
 
     _recall_host()
     target, store = host_target(), _open_store()
-    with driver.compile_lock:
+    with driver.compiling():
         if store is None:
             return load_object(make_sequence(target), NAME)
         from polyc.cache import Entry, Key, digest_text, versions

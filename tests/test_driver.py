@@ -10,7 +10,7 @@ import pytest
 from polyc import driver
 from polyc.config import Options
 from polyc.diagnostics import ArgumentError, CompileBudgetError, Diagnostic, InternalError
-from polyc.poly import legality
+from polyc.driver import ladder
 from polyc.poly.instances import Violation
 from polyc.scheduler import fallback, ilp
 from polyc.target import X86_64_V3
@@ -76,7 +76,7 @@ LADDER = [
     "failure", [lambda: Violation("not today"), raise_budget, raise_fault], ids=["proof", "budget", "fault"]
 )
 def test_a_rung_that_fails_leads_to_the_next(monkeypatch, n, failure):
-    calls = fail_first(monkeypatch, legality, "prove_values", n, failure)
+    calls = fail_first(monkeypatch, ladder, "prove_values", n, failure)
     lowered = lower(SOFTMAX, SIZES)
     assert said(lowered, "passed") == [LADDER[n]]
     assert len(said(lowered, "missed")) == n and calls[0] == n + 1
@@ -84,7 +84,7 @@ def test_a_rung_that_fails_leads_to_the_next(monkeypatch, n, failure):
 
 
 def test_the_proof_by_storage_is_asked_as_well(monkeypatch):
-    fail_first(monkeypatch, legality, "prove_storage", 1, lambda: Violation("two values meet"))
+    fail_first(monkeypatch, ladder, "prove_storage", 1, lambda: Violation("two values meet"))
     lowered = lower(SOFTMAX, SIZES)
     assert said(lowered, "missed") == ["ilp is not proved: two values meet"]
     works(lowered)
@@ -100,16 +100,14 @@ def test_a_scheduler_that_finds_nothing(monkeypatch):
 
 
 def test_too_much_code_is_a_reason_to_climb_down(monkeypatch):
-    from polyc.codegen import size
-
-    fail_first(monkeypatch, size, "check_code_size", 1, raise_budget)
+    fail_first(monkeypatch, ladder, "check_code_size", 1, raise_budget)
     lowered = lower(SOFTMAX, SIZES)
     assert said(lowered, "missed") == ["ilp: too much work"] and said(lowered, "passed") == [LADDER[1]]
     works(lowered)
 
 
 def test_nothing_runs_that_is_not_proved(monkeypatch):
-    fail_first(monkeypatch, legality, "prove_values", 99, lambda: Violation("not today"))
+    fail_first(monkeypatch, ladder, "prove_values", 99, lambda: Violation("not today"))
     with pytest.raises(InternalError, match="internal-schedule") as caught:
         lower(SOFTMAX, SIZES)
     assert "no schedule of softmax could be proved" in str(caught.value) and "not today" in str(caught.value)
@@ -117,14 +115,14 @@ def test_nothing_runs_that_is_not_proved(monkeypatch):
 
 def test_faults_surface_when_debugging(monkeypatch):
     monkeypatch.setenv("POLYC_DEBUG", "1")
-    fail_first(monkeypatch, legality, "prove_values", 1, raise_fault)
+    fail_first(monkeypatch, ladder, "prove_values", 1, raise_fault)
     with pytest.raises(KeyError, match="a fault"):
         lower(SOFTMAX, SIZES)
 
 
 def test_budgets_and_refused_proofs_do_not_surface_when_debugging(monkeypatch):
     monkeypatch.setenv("POLYC_DEBUG", "1")
-    fail_first(monkeypatch, legality, "prove_values", 1, raise_budget)
+    fail_first(monkeypatch, ladder, "prove_values", 1, raise_budget)
     works(lower(SOFTMAX, SIZES))
 
 
@@ -136,7 +134,7 @@ def test_the_option_chooses_the_first_rung(name, rung):
 
 
 def test_without_tiles_there_is_no_rung_without_tiles(monkeypatch):
-    fail_first(monkeypatch, legality, "prove_values", 1, lambda: Violation("not today"))
+    fail_first(monkeypatch, ladder, "prove_values", 1, lambda: Violation("not today"))
     assert said(lower(SOFTMAX, SIZES, options=Options(tile=False)), "passed") == [LADDER[2]]
 
 

@@ -208,7 +208,7 @@ class EinsumCalls:
     def _run_symbolic(self, shape: _Shape, family: _Family, arrays: Sequence[np.ndarray], out: Any) -> Any:
         """Through the kernel for any sizes and strides of the family, which is compiled when first wanted."""
         if family.kernel is None:
-            with driver.compile_lock, name_crashes("compiling einsum for all sizes"):
+            with driver.compiling(), name_crashes("compiling einsum for all sizes"):
                 if family.kernel is None:
                     dtypes = [from_numpy(dtype) for _, dtype in shape.family]
                     ranks = [rank for rank, _ in shape.family]

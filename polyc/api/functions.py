@@ -152,7 +152,7 @@ def _file_error(message: str, help: str) -> PolycError:
 
 def select_program(text: str, filename: str, entry: str | None) -> Program:
     """The def called `entry`, or the only one."""
-    with driver.compile_lock, name_crashes(f"reading {filename}"):  # calls infer ranges, and isl is not thread-safe
+    with driver.compiling(), name_crashes(f"reading {filename}"):  # calls infer ranges, and isl is not thread-safe
         programs, found = recall.read_tc(text, filename)
     issue_warnings(found)
     names = [p.name for p in programs]

@@ -113,7 +113,7 @@ class FunctionSource:
         return program
 
     def _read(self, dtypes: Mapping[str, tuple[DType, int]], constants: Mapping[str, Any]) -> Program:
-        with driver.compile_lock, name_crashes("reading the function"):  # calls infer ranges, and isl is not thread-safe
+        with driver.compiling(), name_crashes("reading the function"):  # calls infer ranges, and isl is not thread-safe
             result = driver.read_function(self.function, dtypes or None, constants or None)
         issue_warnings(result.warnings)
         program: Program = result.program
@@ -122,7 +122,7 @@ class FunctionSource:
 
 def make_function_source(function: Callable[..., Any] | str) -> FunctionSource:
     """Read a function's signature, and its body too where no argument types are needed for it."""
-    with driver.compile_lock, name_crashes("reading the function"):
+    with driver.compiling(), name_crashes("reading the function"):
         try:
             signature = driver.read_signature(function)
         except SemanticError as error:

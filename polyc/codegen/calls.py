@@ -12,6 +12,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
+from polyc.codegen.call_lookup import LOOKUP, MAX_WORDS
+from polyc.codegen.call_probe import PROBE
+from polyc.codegen.words import read_word
+
 PYTHON_FUNCTIONS = (
     "PyByteArray_AsString Py_IncRef Py_DecRef PyObject_CallObject PyObject_CallFunction PyLong_AsLongLong "
     "PyErr_Occurred PyEval_SaveThread PyEval_RestoreThread PyTuple_New PyTuple_SetItem"
@@ -20,12 +24,11 @@ PYTHON_FUNCTIONS = (
 PYTHON_OBJECTS = ("PyArray_Type", "Py_None")
 """Objects whose addresses `IR` knows."""
 
-MAX_ARRAYS, MAX_WORDS, MAX_ADDRESSES = 64, 512, 128
-"""Arrays of a call, words of their layouts, and addresses handed to the code; calls with more go the long way."""
+MAX_ARRAYS, MAX_ADDRESSES = 64, 128
+"""Arrays of a call, and addresses handed to the code; calls with more go the long way."""
 
 # Fields of tables have the names of `runtime/fastcalls.py`; each is one word.  Given: inputs, then results of the caller's.
 IR = f"""
-@PyArray_Type = external global i8
 @Py_None = external global i8
 declare ptr @PyByteArray_AsString(ptr)
 declare void @Py_IncRef(ptr)
@@ -42,206 +45,7 @@ declare i32 @PyTuple_SetItem(ptr, i64, ptr)
 @one_integer = private constant [2 x i8] c"L\\00"
 @three_integers = private constant [4 x i8] c"LLL\\00"
 
-; One word into the key, and into the hash (FNV-1a by words, with a shift since the low bits choose the slot).
-define private void @push(ptr %words, ptr %count, ptr %hash, i64 %word) alwaysinline {{
-  %n = load i64, ptr %count
-  %place = getelementptr i64, ptr %words, i64 %n
-  store i64 %word, ptr %place
-  %n1 = add i64 %n, 1
-  store i64 %n1, ptr %count
-  %h = load i64, ptr %hash
-  %mixed = xor i64 %h, %word
-  %product = mul i64 %mixed, 1099511628211
-  %high = lshr i64 %product, 29
-  %next = xor i64 %product, %high
-  store i64 %next, ptr %hash
-  ret void
-}}
-
-; The layout of one array into the key, its address into %address.  False: no plain array, no more room, or elements that are
-; not aligned; for a result also memory that may not be written.
-define private i1 @push_array(ptr %object, i32 %wanted_flags, ptr %words, ptr %count, ptr %hash, ptr %address) alwaysinline {{
-  %type_place = getelementptr i8, ptr %object, i64 8
-  %type = load ptr, ptr %type_place
-  %is_array = icmp eq ptr %type, @PyArray_Type
-  br i1 %is_array, label %array, label %no
-array:
-  %nd_place = getelementptr i8, ptr %object, i64 24
-  %nd32 = load i32, ptr %nd_place
-  %nd = sext i32 %nd32 to i64
-  %flags_place = getelementptr i8, ptr %object, i64 64
-  %flags = load i32, ptr %flags_place
-  %set = and i32 %flags, %wanted_flags
-  %is_usable = icmp eq i32 %set, %wanted_flags
-  %n = load i64, ptr %count
-  %twice = shl i64 %nd, 1
-  %needed = add i64 %n, %twice
-  %fits = icmp slt i64 %needed, {MAX_WORDS - 4}
-  %both = and i1 %is_usable, %fits
-  br i1 %both, label %room, label %no
-room:
-  %data_place = getelementptr i8, ptr %object, i64 16
-  %data = load i64, ptr %data_place
-  store i64 %data, ptr %address
-  %descr_place = getelementptr i8, ptr %object, i64 56
-  %descr = load ptr, ptr %descr_place
-  ; A type of NumPy's own is told by its number, which has many objects: the word of kind, code, byte order, flags and number.
-  %descr_word_place = getelementptr i8, ptr %descr, i64 24
-  %descr_word = load i64, ptr %descr_word_place
-  %type_number = lshr i64 %descr_word, 32
-  %is_number = icmp ule i64 %type_number, 12
-  %is_half = icmp eq i64 %type_number, 23
-  %is_own = or i1 %is_number, %is_half
-  %descr_address = ptrtoint ptr %descr to i64
-  %type_word = select i1 %is_own, i64 %descr_word, i64 %descr_address
-  call void @push(ptr %words, ptr %count, ptr %hash, i64 %type_word)
-  call void @push(ptr %words, ptr %count, ptr %hash, i64 %nd)
-  %shape_place = getelementptr i8, ptr %object, i64 32
-  %shape = load ptr, ptr %shape_place
-  %strides_place = getelementptr i8, ptr %object, i64 40
-  %strides = load ptr, ptr %strides_place
-  br label %dimensions
-dimensions:
-  %d = phi i64 [0, %room], [%d1, %dimension]
-  %more = icmp slt i64 %d, %nd
-  br i1 %more, label %dimension, label %yes
-dimension:
-  %extent_place = getelementptr i64, ptr %shape, i64 %d
-  %extent = load i64, ptr %extent_place
-  call void @push(ptr %words, ptr %count, ptr %hash, i64 %extent)
-  %stride_place = getelementptr i64, ptr %strides, i64 %d
-  %stride = load i64, ptr %stride_place
-  call void @push(ptr %words, ptr %count, ptr %hash, i64 %stride)
-  %d1 = add i64 %d, 1
-  br label %dimensions
-yes:
-  ret i1 true
-no:
-  ret i1 false
-}}
-
-; First input at the same address as a result, or -1.
-define private i64 @find_alias(ptr %addresses, i64 %n_inputs, i64 %address) {{
-entry:
-  br label %loop
-loop:
-  %j = phi i64 [0, %entry], [%j1, %next]
-  %more = icmp slt i64 %j, %n_inputs
-  br i1 %more, label %look, label %none
-look:
-  %place = getelementptr i64, ptr %addresses, i64 %j
-  %other = load i64, ptr %place
-  %same = icmp eq i64 %other, %address
-  br i1 %same, label %found, label %next
-next:
-  %j1 = add i64 %j, 1
-  br label %loop
-found:
-  ret i64 %j
-none:
-  ret i64 -1
-}}
-
-; The record for a key, or null.
-define private ptr @find_record(ptr %slots, ptr %words, i64 %count, i64 %hash) {{
-entry:
-  %mask = load i64, ptr %slots
-  %pairs = getelementptr i64, ptr %slots, i64 1
-  br label %probe
-probe:
-  %at = phi i64 [%hash, %entry], [%at1, %next]
-  %slot = and i64 %at, %mask
-  %place = getelementptr {{i64, ptr}}, ptr %pairs, i64 %slot
-  %record_place = getelementptr i8, ptr %place, i64 8
-  %record = load ptr, ptr %record_place
-  %empty = icmp eq ptr %record, null
-  br i1 %empty, label %none, label %look
-look:
-  %its_hash = load i64, ptr %place
-  %same_hash = icmp eq i64 %its_hash, %hash
-  br i1 %same_hash, label %compare_count, label %next
-compare_count:
-  %its_count = load i64, ptr %record
-  %same_count = icmp eq i64 %its_count, %count
-  br i1 %same_count, label %compare, label %next
-compare:
-  %its_words_place = getelementptr i8, ptr %record, i64 8
-  %its_words = load ptr, ptr %its_words_place
-  br label %word
-word:
-  %w = phi i64 [0, %compare], [%w1, %word_next]
-  %more = icmp slt i64 %w, %count
-  br i1 %more, label %word_look, label %found
-word_look:
-  %a_place = getelementptr i64, ptr %words, i64 %w
-  %b_place = getelementptr i64, ptr %its_words, i64 %w
-  %a = load i64, ptr %a_place
-  %b = load i64, ptr %b_place
-  %same = icmp eq i64 %a, %b
-  br i1 %same, label %word_next, label %next
-word_next:
-  %w1 = add i64 %w, 1
-  br label %word
-next:
-  %at1 = add i64 %at, 1
-  br label %probe
-found:
-  ret ptr %record
-none:
-  ret ptr null
-}}
-
-; Whether no given result shares a byte with any other argument, but for the input at its own address (the key names it).
-define private i1 @is_clear(ptr %addresses, ptr %bounds, i64 %n_inputs, i64 %n_given) {{
-entry:
-  br label %outer
-outer:
-  %i = phi i64 [%n_inputs, %entry], [%i1, %outer_next]
-  %more = icmp slt i64 %i, %n_given
-  br i1 %more, label %result, label %clear
-result:
-  %a_place = getelementptr i64, ptr %addresses, i64 %i
-  %a = load i64, ptr %a_place
-  %a_bounds = getelementptr {{i64, i64}}, ptr %bounds, i64 %i
-  %a_low_offset = load i64, ptr %a_bounds
-  %a_high_place = getelementptr i64, ptr %a_bounds, i64 1
-  %a_high_offset = load i64, ptr %a_high_place
-  %a_low = add i64 %a, %a_low_offset
-  %a_high = add i64 %a, %a_high_offset
-  %alias = call i64 @find_alias(ptr %addresses, i64 %n_inputs, i64 %a)
-  br label %inner
-inner:
-  %j = phi i64 [0, %result], [%j1, %inner_next]
-  %before = icmp slt i64 %j, %i
-  br i1 %before, label %other, label %outer_next
-other:
-  %is_alias = icmp eq i64 %j, %alias
-  br i1 %is_alias, label %inner_next, label %test
-test:
-  %b_place = getelementptr i64, ptr %addresses, i64 %j
-  %b = load i64, ptr %b_place
-  %b_bounds = getelementptr {{i64, i64}}, ptr %bounds, i64 %j
-  %b_low_offset = load i64, ptr %b_bounds
-  %b_high_place = getelementptr i64, ptr %b_bounds, i64 1
-  %b_high_offset = load i64, ptr %b_high_place
-  %b_low = add i64 %b, %b_low_offset
-  %b_high = add i64 %b, %b_high_offset
-  %left = icmp ult i64 %a_low, %b_high
-  %right = icmp ult i64 %b_low, %a_high
-  %overlap = and i1 %left, %right
-  br i1 %overlap, label %shared, label %inner_next
-inner_next:
-  %j1 = add i64 %j, 1
-  br label %inner
-outer_next:
-  %i1 = add i64 %i, 1
-  br label %outer
-clear:
-  ret i1 true
-shared:
-  ret i1 false
-}}
-
+{LOOKUP}
 ; %self is a bytearray of two words, the slots and the number of results among the arguments.  None: no plan fits.
 define ptr @polyc_call(ptr %self, ptr %arguments, i64 %n_given) {{
 entry:
@@ -295,33 +99,25 @@ lookup:
   %unknown = icmp eq ptr %r, null
   br i1 %unknown, label %miss, label %check
 check:
-  %misaligned_place = getelementptr i64, ptr %r, i64 2
-  %misaligned = load i64, ptr %misaligned_place
+{read_word("misaligned", "r", 2)}
   %bits = and i64 %mixed, %misaligned
   %is_misaligned = icmp ne i64 %bits, 0
   br i1 %is_misaligned, label %miss, label %check_overlap
 check_overlap:
-  %bounds_place = getelementptr i64, ptr %r, i64 3
-  %bounds = load ptr, ptr %bounds_place
+{read_word("bounds", "r", 3, "ptr")}
   %is_clear = call i1 @is_clear(ptr %addresses, ptr %bounds, i64 %n_inputs, i64 %n_given)
   br i1 %is_clear, label %start, label %miss
 
 ; From here on the call is made.  The record may be forgotten while Python code or other threads run: its owner is held.
 start:
-  %owner_place = getelementptr i64, ptr %r, i64 4
-  %owner = load ptr, ptr %owner_place
+{read_word("owner", "r", 4, "ptr")}
   call void @Py_IncRef(ptr %owner)
-  %touched_place = getelementptr i64, ptr %r, i64 5
-  %touched = load ptr, ptr %touched_place
+{read_word("touched", "r", 5, "ptr")}
   store i8 1, ptr %touched
-  %n_constants_place = getelementptr i64, ptr %r, i64 6
-  %n_constants = load i64, ptr %n_constants_place
-  %constants_place = getelementptr i64, ptr %r, i64 7
-  %constants = load ptr, ptr %constants_place
-  %n_allocated_place = getelementptr i64, ptr %r, i64 8
-  %n_allocated = load i64, ptr %n_allocated_place
-  %allocators_place = getelementptr i64, ptr %r, i64 9
-  %allocators = load ptr, ptr %allocators_place
+{read_word("n_constants", "r", 6)}
+{read_word("constants", "r", 7, "ptr")}
+{read_word("n_allocated", "r", 8)}
+{read_word("allocators", "r", 9, "ptr")}
   %given_outputs = getelementptr ptr, ptr %arguments, i64 %n_inputs
   ; The argument block is: inputs, constants, results.
   %constant_base = getelementptr i64, ptr %addresses, i64 %n_inputs
@@ -394,8 +190,7 @@ have_team:
 workspace:
   %n_threads64 = phi i64 [1, %team], [%team_size, %have_team]
   %n_threads = trunc i64 %n_threads64 to i32
-  %block_place = getelementptr i64, ptr %r, i64 11
-  %block = load ptr, ptr %block_place
+{read_word("block", "r", 11, "ptr")}
   %workspace_place = getelementptr i64, ptr %r, i64 12
   %workspace_function = load ptr, ptr %workspace_place
   %bytes = call i64 %workspace_function(ptr %block, i32 %n_threads)
@@ -426,10 +221,8 @@ run:
   br i1 %is_done, label %done, label %guard
 guard:
   %status64 = sext i32 %status to i64
-  %index_place = getelementptr i64, ptr %error, i64 1
-  %index = load i64, ptr %index_place
-  %bound_place = getelementptr i64, ptr %error, i64 2
-  %bound = load i64, ptr %bound_place
+{read_word("index", "error", 1)}
+{read_word("bound", "error", 2)}
   %raised = call ptr (ptr, ptr, ...) @PyObject_CallFunction(
     ptr %fail_function, ptr @three_integers, i64 %status64, i64 %index, i64 %bound)
   br label %fail
@@ -484,35 +277,7 @@ failed:
   ret ptr null
 }}
 
-; For the self-test: writes the address of input 0, the second size and the number of arguments into the last argument.
-define i32 @polyc_probe(ptr %data, ptr %sizes, ptr %workspace, ptr %error, i32 %threads) {{
-  %first = load i64, ptr %data
-  %last_at = load i64, ptr %sizes
-  %last_place = getelementptr ptr, ptr %data, i64 %last_at
-  %last = load ptr, ptr %last_place
-  store i64 %first, ptr %last
-  %status_place = getelementptr i64, ptr %sizes, i64 1
-  %status = load i64, ptr %status_place
-  %threads_place = getelementptr i64, ptr %last, i64 1
-  %threads64 = sext i32 %threads to i64
-  store i64 %threads64, ptr %threads_place
-  %workspace_place = getelementptr i64, ptr %last, i64 2
-  store ptr %workspace, ptr %workspace_place
-  %index_place = getelementptr i64, ptr %error, i64 1
-  store i64 -7, ptr %index_place
-  %bound_place = getelementptr i64, ptr %error, i64 2
-  store i64 5, ptr %bound_place
-  %result = trunc i64 %status to i32
-  ret i32 %result
-}}
-define i64 @polyc_probe_workspace(ptr %sizes, i32 %threads) {{
-  %place = getelementptr i64, ptr %sizes, i64 2
-  %bytes = load i64, ptr %place
-  ret i64 %bytes
-}}
-"""
-"""Offsets of `PyArrayObject_fields` on 64-bit machines: data 16, nd 24, dimensions 32, strides 40, descr 56, flags 64;
-of `PyArray_Descr`: kind 24, type_num 28.  NPY_BOOL to NPY_DOUBLE are 0 to 12, NPY_HALF is 23."""
+{PROBE}"""
 
 EXPORTS = ("polyc_call", "polyc_probe", "polyc_probe_workspace")
 _NUMBERS = itertools.count()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from polyc.codegen.words import read_word
 from polyc.target import Target
 
 NAME = "polyc_sequence"
@@ -23,12 +24,9 @@ loop:
   %first = mul i64 %i, {WORDS}
   %step = getelementptr i64, ptr %steps, i64 %first
   %entry_point = load ptr, ptr %step
-  %addresses_place = getelementptr i64, ptr %step, i64 1
-  %addresses = load ptr, ptr %addresses_place
-  %values_place = getelementptr i64, ptr %step, i64 2
-  %values = load ptr, ptr %values_place
-  %workspace_place = getelementptr i64, ptr %step, i64 3
-  %workspace = load ptr, ptr %workspace_place
+{read_word("addresses", "step", 1, "ptr")}
+{read_word("values", "step", 2, "ptr")}
+{read_word("workspace", "step", 3, "ptr")}
   %team_place = getelementptr i64, ptr %step, i64 4
   %team64 = load i64, ptr %team_place
   %team = trunc i64 %team64 to i32

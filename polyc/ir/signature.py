@@ -18,6 +18,9 @@ from polyc.diagnostics import Span
 from polyc.ir.expr import OPERATORS, Expr, int_const
 from polyc.ir.types import DType
 
+Strides = tuple[tuple[int | None, ...] | None, ...]
+"""Byte strides of each array of an entry point, in order; None (in one place, or for an array): any."""
+
 _C_KEYWORDS = (
     "auto break case char const continue default do double else enum extern float for goto if inline int long register "
     "restrict return short signed sizeof static struct switch typedef union unsigned void volatile while bool true false "

@@ -94,6 +94,11 @@ def statements_of(node: Node) -> Iterator[str]:
             assert_never(node)
 
 
+def all_leaves(node: Node) -> bool:
+    """Whether `node` is one statement, or several in a sequence, without a loop."""
+    return isinstance(node, Leaf) or (isinstance(node, Sequence) and all(isinstance(c, Leaf) for c in node.children))
+
+
 def format_row(row: Row, indices: Sequence_[str]) -> str:
     """``2t+i+1``."""
     text = ""

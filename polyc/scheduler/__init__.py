@@ -19,6 +19,7 @@ from polyc.scheduler.constants import Prepared, hoist_constants
 from polyc.scheduler.contraction import Choice
 from polyc.scheduler.distribute import distribute_bands
 from polyc.scheduler.initial import place_initial_values
+from polyc.scheduler.member_view import MemberView
 from polyc.scheduler.packing import pack_operands
 from polyc.scheduler.parallel import mark_parallel_loops
 from polyc.scheduler.plan import Planner, merge_bands
@@ -63,9 +64,7 @@ def refine_rows(rows: Node, scop: Scop, target: Target, options: Options, consta
     rows = node
     # Initial values go directly above the outermost reduction member, before loops are cut into tiles and points.
     node = place_initial_values(node, scop)
-    planner = Planner(scop, target, options, packed.tiles)
-    plan = planner.plan(node)
-    remarks += planner.remarks
+    plan = Planner(MemberView(scop, target, options, packed.tiles)).plan(node)
     if options.parallel:
         plan, found = mark_parallel_loops(plan, scop)
         remarks += found

@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from polyc.poly.rows import Member
 from polyc.poly.tree import Plan, PlanLoop
-from polyc.scheduler.accesses import AccessMotion
+from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
+from polyc.scheduler.member_view import MemberView
 from polyc.scheduler.parallel import MINIMUM_ITERATIONS
 from polyc.target import Target
 
@@ -35,6 +36,58 @@ PART_OF_L2 = 4
 
 WHOLE_VECTORS = 16
 """Elements of which sizes of blocks are multiples, where an index is longer than that."""
+
+ALONG_TILE, ACROSS_TILE = 128, 32
+"""Sides of the tile for groups whose accesses want different indices innermost: along the vector, and across it."""
+
+
+def tile_for_locality(plan: Plan, names: list[str], members: list[Member], chosen: Member, view: MemberView) -> Plan:
+    """Tile two of a nest's `members` where some access runs along another index than that of `chosen`, the vector's."""
+    if not view.options.tile or len(members) < 2:
+        return plan
+    crossing: Member | None = None
+    for name in names:
+        if name.startswith("init_"):
+            return plan
+        s, index = view.statement(name), view.index(chosen, name)
+        if index is None or index in s.reduction_indices:
+            return plan
+        for m in access_motions(s):
+            if m.motion(index) != "strided":
+                continue
+            for member in members:
+                other = view.index(member, name)
+                if member is not chosen and other is not None and m.motion(other) == "unit" and member.kind == "P":
+                    crossing = member
+    if crossing is None or chosen.kind != "P":
+        return plan
+    found = _choose_statement_block(names[0], members, chosen, crossing, view) if len(names) == 1 else None
+    sizes, outside = found or ({id(chosen.rows): ALONG_TILE, id(crossing.rows): ACROSS_TILE}, [])
+    return tile_blocks(plan, sizes, outside, chosen, crossing)
+
+
+def _choose_statement_block(
+    name: str, members: list[Member], chosen: Member, crossing: Member, view: MemberView
+) -> tuple[dict[int, int], list[int]] | None:
+    """Iterations of members in a block of a statement that moves elements across memory, and the order of the loops over
+    blocks; members by the identity of their rows."""
+    s = view.statement(name)
+    along, across = view.index(chosen, name), view.index(crossing, name)
+    if along is None or across is None:
+        return None
+    write, *read = access_motions(s)
+    if write.motion(along) != "unit":
+        along, across = across, along
+    crossed = [m for m in read if m.motion(along) == "strided" and m.motion(across) == "unit"]
+    if len(crossed) != 1 or write.motion(along) != "unit" or write.motion(across) != "strided":
+        return None
+    itemsize = view.scop.tensors[s.target].dtype.itemsize
+    found = choose_block(crossed[0], write, index_trips(s), itemsize, view.target)
+    indices = {view.index(m, name): id(m.rows) for m in members if m.kind == "P"}
+    if found is None or any(i not in indices for i, size in found[0].items() if size > 1):
+        return None
+    block, outside = found
+    return {indices[i]: size for i, size in block.items() if size > 1}, [indices[i] for i in outside if i in indices]
 
 
 def choose_block(

@@ -341,7 +341,7 @@ def test_no_warning_for_a_clean_program():
 
 
 def test_kernels_that_are_not_called_make_room(lowered, monkeypatch):
-    monkeypatch.setattr("polyc.api.operator.MAX_KERNELS", 4)
+    monkeypatch.setattr("polyc.api.kernels.MAX_KERNELS", 4)
     mm = polyc.compile(MM)
     for n in range(1, 5):
         np.testing.assert_array_equal(mm(A, B[:, :n].copy()), A @ B[:, :n])
@@ -358,7 +358,7 @@ def test_compiling_goes_on_after_a_fork_that_found_the_lock_taken():
     held, release = threading.Event(), threading.Event()
 
     def hold():
-        with driver.compile_lock:
+        with driver.compiling():
             held.set()
             release.wait()
 
@@ -369,7 +369,7 @@ def test_compiling_goes_on_after_a_fork_that_found_the_lock_taken():
         warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads is what this is about
         child = os.fork()
     if child == 0:
-        os._exit(0 if driver.compile_lock.acquire(timeout=5) else 1)
+        os._exit(0 if driver.compiling().acquire(timeout=5) else 1)
     release.set()
     thread.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -1,0 +1,155 @@
+"""The ladder of schedules: each rung is tried when the one above found none, or one that could not be proved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from polyc.codegen.alignment import align_rows
+from polyc.codegen.lookahead import prefetch_windows
+from polyc.codegen.loops import build_loop_nest
+from polyc.codegen.prefetch import prefetch_rows
+from polyc.codegen.size import check_code_size
+from polyc.codegen.streams import stream_results
+from polyc.config import Options, debugging
+from polyc.diagnostics import CompileBudgetError, Diagnostic, InternalError, RangeError, Remark, UnsupportedError
+from polyc.driver.lock import compiling
+from polyc.driver.lowered import Lowered
+from polyc.ir.program import Program
+from polyc.ir.signature import Signature
+from polyc.poly.dependences import Dependences, compute_dependences, find_circular, keep_initial_values
+from polyc.poly.legality import alias_is_safe, prove_storage, prove_values
+from polyc.poly.ranges import Ranges
+from polyc.poly.scop import Scop
+from polyc.poly.tree import build_schedule
+from polyc.scheduler import fallback, ilp, refine_rows
+from polyc.scheduler.merge_indices import Groups
+from polyc.scheduler.preparation import add_constants
+from polyc.scheduler.storage import fold_steps
+from polyc.target import Target
+
+WITH_INITIAL_VALUES = "ilp with initial values"
+"""A rung for recurrences: what starts a tensor stays in front of the steps that read it."""
+APART = "ilp, no loops shared"
+"""Another one: all of a tensor is started, and written, before anything reads it that it does not need itself."""
+
+
+def _rungs(options: Options) -> Iterator[tuple[str, Options]]:
+    """The ladder: each rung is tried when the one above could not be found or proved."""
+    order = ["ilp", "isl", "source"]
+    first = order.index(options.scheduler) if options.scheduler in order else 0
+    for name in order[first:]:
+        yield name, options
+        if options.tile and name == "ilp":
+            yield name, options.replace(tile=False)
+        if name == "ilp":
+            yield WITH_INITIAL_VALUES, options
+            yield APART, options
+    yield "source", options.replace(tile=False, vectorize=False, parallel=False)
+
+
+def climb_down(
+    program: Program,
+    signature: Signature,
+    scop: Scop,
+    ranges: Ranges,
+    target: Target,
+    options: Options,
+    remarks: list[Remark],
+    aliases: tuple[tuple[str, str], ...],
+    groups: Groups,
+    constants: frozenset[str],
+) -> Lowered:
+    dependences = compute_dependences(scop)
+    _refuse_circles(scop, dependences)
+    has_failed = False
+    for name, rung in _rungs(options):
+        try:
+            if name in (WITH_INITIAL_VALUES, APART) and not dependences.has_recurrence():
+                continue
+            rows = _find_rows(name, scop, dependences)
+            if rows is None:
+                remarks.append(Remark("missed", "schedule", f"{name} found no schedule"))
+                continue
+            refined = refine_rows(rows, scop, target, rung, constants)
+            final, storage = refined.scop, refined.storage
+            full_signature = add_constants(signature, final, storage)
+            needed = dependences if final is scop else compute_dependences(final)
+            schedule = build_schedule(final, refined.plan)
+            violation = prove_values(final, needed, schedule) or prove_storage(final, needed, schedule, storage)
+            if violation is None:
+                storage, found = fold_steps(final, needed, schedule, refined.plan, storage)
+                nest = build_loop_nest(final, schedule, storage, full_signature, aliases, groups, target)
+                nest = prefetch_windows(prefetch_rows(nest, target), target)
+                nest = stream_results(align_rows(nest, target), target)
+                check_code_size(nest)
+                label = name if rung is options else f"{name}, simplified"
+                remarks = [*remarks, Remark("passed", "schedule", f"{label}: proved by value and by storage")]
+                remarks += [*refined.remarks, *found]
+                returned = {r.name: r.version for r in scop.program.returns}
+                return Lowered(
+                    program,
+                    full_signature,
+                    options,
+                    target,
+                    ranges,
+                    final,
+                    schedule,
+                    storage,
+                    nest,
+                    tuple(remarks),
+                    refined.rows,
+                    refined.plan,
+                    _alias_test(final, schedule, returned),
+                    prepared=refined.prepared,
+                    panels={name: f.panel for name, f in storage.items() if f.panel is not None},
+                    choices=refined.choices,
+                    is_reproducible=not has_failed,
+                )
+            remarks.append(Remark("missed", "schedule", f"{name} is not proved: {violation}"))
+        except (CompileBudgetError, UnsupportedError) as error:
+            remarks.append(Remark("missed", "schedule", f"{name}: {error.diagnostics[0].message}"))
+        except Exception as error:
+            # A fault of ours on one rung is no reason to refuse the program: the next rung is simpler, and proved as well.
+            if debugging():
+                raise
+            has_failed = True
+            remarks.append(Remark("missed", "schedule", f"{name}: internal fault, {type(error).__name__}: {error}"))
+    if dependences.has_recurrence():
+        message = f"no order of loops was found that computes every element of {program.name} before it is read"
+        help = "check the subscripts and ranges of the recurrence: an element may need itself through others"
+        raise UnsupportedError(Diagnostic("unsupported-recurrence", message, program.statements[0].span, help))
+    details = "; ".join(r.message for r in remarks if r.pass_name == "schedule")
+    message = f"no schedule of {program.name} could be proved ({details})"
+    help = "this is a bug in polyc; please report it with the operator and the sizes"
+    raise InternalError(Diagnostic("internal-schedule", message, None, help))
+
+
+def _refuse_circles(scop: Scop, dependences: Dependences) -> None:
+    found = find_circular(scop, dependences)
+    if found is not None:
+        s, point = found
+        message = f"an element of {scop.tensors[s.target].base} needs its own value, at {point}"
+        help = "a recurrence reads elements that other statements, or earlier points, have computed; check the ranges"
+        raise RangeError(Diagnostic("range-circular", message, s.origin.span, help))
+
+
+def _alias_test(scop: Scop, schedule: Any, returned: Mapping[str, str]) -> Callable[[str, str], bool]:
+    def is_safe(out: str, source: str) -> bool:
+        with compiling():  # kernels ask at calls, from any thread
+            return alias_is_safe(scop, schedule, returned[out], source)
+
+    return is_safe
+
+
+def _find_rows(name: str, scop: Scop, dependences: Dependences) -> Any:
+    if name == "ilp":
+        return ilp.schedule_statements(scop, dependences)
+    if name == WITH_INITIAL_VALUES:
+        kept = keep_initial_values(scop, dependences)
+        return None if kept is None else ilp.schedule_statements(scop, kept)
+    if name == APART:
+        return ilp.schedule_statements(scop, dependences, most_together=1)
+    if name == "isl":
+        return fallback.schedule_with_isl(scop, dependences)
+    return fallback.schedule_source_order(scop, dependences)

@@ -1,0 +1,57 @@
+"""From object code to a kernel that can be called on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from polyc.config import Options
+from polyc.diagnostics import ArgumentError, Diagnostic, UnsupportedError
+from polyc.driver.lock import compiling
+from polyc.target import MODELS, Target, is_runnable, restrict
+
+
+def select_target(options: Options) -> Target:
+    """The machine model that `options.target` names."""
+    from polyc.codegen.host import host_target
+
+    if options.target == "host":
+        return host_target()
+    if options.target not in MODELS:
+        names = ", ".join(("host", *MODELS))
+        raise ArgumentError(Diagnostic("argument-target", f"no target {options.target!r}", help=f"targets are: {names}"))
+    return restrict(host_target(), options.target)
+
+
+def load_kernel(made: Any, constants: Sequence[Any] = (), bound: Mapping[str, Any] | None = None) -> Any:
+    """A `Kernel` of a `Lowered`, or of what was kept of one: anything with its object code and facts about it.
+
+    Raises UnsupportedError (``unsupported-foreign-target``) where the code is for another kind of processor."""
+    from polyc.codegen.calls import PYTHON_FUNCTIONS, load_call
+    from polyc.codegen.host import host_target
+    from polyc.codegen.loader import load_object
+    from polyc.runtime import fastcalls, threads
+    from polyc.runtime.kernel import Kernel
+
+    host = host_target()
+    if not is_runnable(made.target, host):
+        message = f"code for {made.target.name} cannot run on this machine, which is {host.architecture}"
+        help = "write it to a file (polyc compile -o, or object_code()), or leave the option target out"
+        raise UnsupportedError(Diagnostic("unsupported-foreign-target", message, None, help))
+    fastcalls.offer(PYTHON_FUNCTIONS, load_call)
+    with compiling():
+        code = made.object_code()
+        symbols = threads.symbols() if b"GOMP_parallel" in code else {}
+        loaded = load_object(code, made.signature.name, symbols)
+    return Kernel(
+        made.signature,
+        loaded.entry_address,
+        loaded.workspace_address,
+        (loaded, made),
+        fixed_sizes=made.fixed_sizes,
+        remarks=made.remarks,
+        alias_is_safe=made.alias_is_safe,
+        constants=constants,
+        bound=bound,
+        is_parallel=loaded.is_parallel,
+    )

@@ -1,0 +1,80 @@
+"""Program → LoopNest for one set of sizes, stage by stage: read it top to bottom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from polyc.config import Options
+from polyc.diagnostics import Remark
+from polyc.driver.ladder import climb_down
+from polyc.driver.loading import select_target
+from polyc.driver.lowered import Lowered
+from polyc.driver.signature import make_signature, memory_strides
+from polyc.ir.complex_pairs import split_complex
+from polyc.ir.expr import int_const
+from polyc.ir.program import Program, specialize_sizes
+from polyc.ir.signature import Strides
+from polyc.ir.simplify import define_sizes
+from polyc.ir.storage_types import widen_arithmetic
+from polyc.ir.verify import verify_program
+from polyc.poly.infer import infer_ranges
+from polyc.poly.ranges import assume_sizes
+from polyc.poly.scop import extract_scop
+from polyc.scheduler.constants import split_constants
+from polyc.scheduler.dead_instances import drop_dead_instances
+from polyc.scheduler.preparation import collect_preparations
+from polyc.scheduler.rewrite_program import rewrite_program
+from polyc.scheduler.size_classes import find_size_classes
+from polyc.target import Target
+
+
+def run_stages(
+    program: Program,
+    sizes: dict[str, int],
+    strides: Strides | None,
+    aliases: tuple[tuple[str, str], ...],
+    options: Options,
+    target: Target | None,
+    constants: frozenset[str],
+    typical: Mapping[str, int],
+    is_version: bool = False,
+) -> Lowered:
+    verify_program(program)
+    target = target or select_target(options)
+    sized = define_sizes(specialize_sizes(program, {name: int_const(value) for name, value in sizes.items()}))
+    given, given_strides = sized, strides
+    sized = widen_arithmetic(split_complex(sized))
+    if strides is not None:
+        strides = memory_strides(given, strides)
+    ranges = assume_sizes(infer_ranges(sized), sized.defined_sizes, typical)
+    main, main_ranges, prepared = split_constants(sized, ranges, constants)
+    made = main.parameters[len(sized.parameters) :]
+    if strides is not None:  # what is prepared is laid out later
+        n = len(sized.parameters)
+        main_strides: Strides | None = (*strides[:n], *(None for _ in made), *strides[n:])
+    else:
+        main_strides = None
+    rewritten, new_ranges, groups, remarks = rewrite_program(main, main_ranges, main_strides, options, target)
+    remarks += [Remark("passed", "bind", f"{p.statement.target} is computed once", p.statement.name) for p in prepared]
+    scop = extract_scop(rewritten, new_ranges)
+    live, live_ranges, found = drop_dead_instances(scop)
+    if found:
+        scop = extract_scop(live, live_ranges)
+        remarks += found
+    signature = make_signature(sized, given.types, ranges, scop, strides)
+    classes = None
+    if typical and not is_version and options.tile and options.vectorize:
+        classes = find_size_classes(scop, target, constants | set(made))
+        if classes is not None and classes.typical[0] != typical:
+            # Another one is best for most sizes.
+            lowered = run_stages(
+                program, sizes, given_strides, aliases, options, target, constants, classes.typical[0], is_version=True
+            )
+            lowered.size_classes = classes
+            return lowered
+    lowered = climb_down(program, signature, scop, ranges, target, options, remarks, aliases, groups, constants | set(made))
+    if constants:
+        lowered.preparations = collect_preparations(lowered.signature, sized, prepared, lowered.scop.program, lowered.prepared)
+    lowered.fixed_sizes = sizes
+    lowered.size_classes = classes
+    return lowered

@@ -1,0 +1,74 @@
+"""The rewritings of a program that come before the polyhedral model, in their order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from polyc.config import Options
+from polyc.diagnostics import Remark
+from polyc.ir.program import Exists, Program
+from polyc.ir.signature import Strides
+from polyc.poly.ranges import Ranges
+from polyc.scheduler.conversions import hoist_conversions
+from polyc.scheduler.inline import inline_producers
+from polyc.scheduler.invariant_dimensions import drop_invariant_dimensions
+from polyc.scheduler.merge_indices import Groups, merge_indices
+from polyc.scheduler.merge_parts import merge_parts
+from polyc.scheduler.monoids import lower_monoids
+from polyc.scheduler.overlap import overlap_tiles
+from polyc.scheduler.positions import block_positions
+from polyc.scheduler.private_tables import split_tables
+from polyc.scheduler.rewriting import rewrite_algebra
+from polyc.scheduler.single_values import assign_single_values
+from polyc.scheduler.split import split_reductions
+from polyc.scheduler.unit_indices import drop_unit_indices
+from polyc.target import Target
+
+
+def rewrite_program(
+    program: Program, ranges: Ranges, strides: Strides | None, options: Options, target: Target
+) -> tuple[Program, Ranges, Groups, list[Remark]]:
+    """`program` and `ranges` rewritten, what indices were merged into, and remarks.  `strides`: of arguments, then results."""
+    program = _drop_exists(program)
+    program, ranges, remarks = lower_monoids(program, ranges, options.reassociate)
+    program, ranges, found = drop_invariant_dimensions(program, ranges)
+    remarks += found
+    program, ranges, found = merge_parts(program, ranges)
+    remarks += found
+    if options.reassociate:
+        program, ranges, found = block_positions(program, ranges)
+        remarks += found
+    program = assign_single_values(program, ranges)
+    if options.inline:
+        program, ranges, found = inline_producers(program, ranges)
+        remarks += found
+    arguments = (*program.parameters, *(r.version for r in program.returns))
+    known = {} if strides is None else dict(zip(arguments, strides, strict=True))
+    known |= {r.initial: known.get(r.version) for r in program.returns if r.initial is not None}
+    program, ranges = drop_unit_indices(program, ranges)
+    program, ranges, groups, found = merge_indices(program, ranges, known)
+    remarks += found
+    program, ranges, found = rewrite_algebra(program, ranges, options, target)
+    remarks += found
+    if options.inline and found:
+        program, ranges, found = inline_producers(program, ranges)
+        remarks += [r for r in found if r.kind == "passed"]
+    program, ranges, found = hoist_conversions(program, ranges)
+    remarks += found
+    if options.reassociate and options.parallel:
+        program, ranges, found = split_tables(program, ranges, target)
+        remarks += found
+        program, ranges, found = split_reductions(program, ranges)
+        remarks += found
+    if options.tile:
+        program, ranges, found = overlap_tiles(program, ranges, target)
+        remarks += found
+    return program, ranges, groups, remarks
+
+
+def _drop_exists(program: Program) -> Program:
+    """`program` without the clauses that only ranges are inferred from: what they read may be inlined away."""
+    if not any(isinstance(w, Exists) for s in program.statements for w in s.where):
+        return program
+    statements = (replace(s, where=tuple(w for w in s.where if not isinstance(w, Exists))) for s in program.statements)
+    return replace(program, statements=tuple(statements))
