@@ -61,7 +61,7 @@ def _open_parts(members: tuple[Member, ...], child: Sequence, scop: Scop, target
     parts: list[Node] = []
     for part in child.children:
         inner = part.children if isinstance(part, Sequence) else (part,)
-        rereads = (n for p in inner for n in statements_of(p) if _reread_bytes(members, scop.statement(n), scop, target))
+        rereads = (n for p in inner for n in statements_of(p) if _reread_cycles(members, scop.statement(n), scop, target))
         opens = len(inner) > 1 and any(_panels_lie_across(members, scop.statement(n), scop, target) for n in rereads)
         parts += inner if opens else (part,)
     return Sequence(tuple(parts))
