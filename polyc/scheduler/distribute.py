@@ -40,6 +40,9 @@ def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_
             child = distribute_bands(node.child, scop, target, depth + 1, True)
             if not isinstance(child, Sequence) or any(m.kind == "S" for m in node.members):
                 return Band(node.members, child)
+            across = _groups_across(node.members, child, scop)
+            if len(across) > 1:
+                return Sequence(tuple(_band_over(node.members, g) for g in across))
             is_row = depth > 0 and len(node.members) == 1 and all(isinstance(part, Leaf) for part in child.children)
             reduces = any(m.kind == "R" for m in node.members)
             if not is_inside and not is_row and reduces and _tasks(node, scop) < ENOUGH_TASKS:
@@ -54,6 +57,40 @@ def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_
             if len(groups) == 1:
                 return Band(node.members, child)
             return Sequence(tuple(_band_over(node.members, g) for g in groups))
+
+
+def _groups_across(members: tuple[Member, ...], child: Sequence, scop: Scop) -> list[list[Node]]:
+    """Statements of an innermost band in groups, so that one that moves elements across memory is alone.
+
+    It is done in blocks that are turned in registers, which statements along memory beside it would make impossible.  One
+    group where temporaries pass between the statements."""
+    parts = list(child.children)
+    names = [part.statement for part in parts if isinstance(part, Leaf)]
+    if len(names) < len(parts) or any(m.kind != "P" for m in members) or len(members) < 2:
+        return [parts]
+    crosses = [_lies_across(members, scop.statement(n)) for n in names]
+    read = {m.tensor for n in names for m in access_motions(scop.statement(n)) if not m.is_write}
+    passed = {scop.statement(n).target for n in names} & read
+    if all(crosses) or not any(crosses) or any(scop.program.tensor(t).role == "temporary" for t in passed):
+        return [parts]
+    groups: list[list[Node]] = []
+    for n, part in enumerate(parts):
+        if not groups or crosses[n] or crosses[n - 1]:
+            groups.append([])
+        groups[-1].append(part)
+    return groups
+
+
+def _lies_across(members: tuple[Member, ...], s: ScopStatement) -> bool:
+    """Whether a statement writes along memory with one member of a band, and reads only along memory with another one."""
+    write, *read = access_motions(s)
+    indices = [s.indices[p] for m in members if (p := m.rows[s.name].unit_index()) is not None]
+    along = [i for i in indices if write.motion(i) == "unit"]
+    if len(along) != 1:
+        return False
+    moving = [m for m in read if any(m.motion(i) != "invariant" for i in indices)]
+    crossing = [m for m in moving if m.motion(along[0]) == "strided" and any(m.motion(i) == "unit" for i in indices)]
+    return bool(crossing) and len(crossing) == len([m for m in moving if m.motion(along[0]) != "invariant"])
 
 
 def _groups_of_streams(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Target) -> list[list[Node]]:
