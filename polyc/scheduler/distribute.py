@@ -13,13 +13,17 @@ from math import prod
 from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import access_motions, index_trips, statement_work
-from polyc.scheduler.contraction import choose, find_contraction
+from polyc.scheduler.contraction import Choice, Contraction, choose, estimate_cycles, find_contraction
+from polyc.scheduler.costs import L2_BYTES, moved_cycles
 from polyc.scheduler.parallel import MINIMUM_ITERATIONS, MINIMUM_WORK
 from polyc.scheduler.split import ENOUGH_TASKS, TILE_TASK
 from polyc.target import Target
 
 TILE_ROWS = 8
 """Iterations of a band that a register tile does at once, about."""
+
+CLEARLY = 0.95
+"""Part of the cycles of shared loops below which loops apart are better."""
 
 PASSES = 3
 """How often what goes through memory between two bands moves: it is written, which reads it first, and read."""
@@ -52,6 +56,8 @@ def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_
             if not is_inside and _starves(node.members, child, scop, target):
                 return Sequence(tuple(_band_over(node.members, [part]) for part in child.children))
             if reduces and _holds_contraction(child, scop, target):
+                return Sequence(tuple(_band_over(node.members, [part]) for part in child.children))
+            if not is_inside and depth == 0 and not reduces and _narrows_tiles(node.members, child, scop, target):
                 return Sequence(tuple(_band_over(node.members, [part]) for part in child.children))
             groups = _groups_of_streams(node.members, child, scop, target)
             if len(groups) == 1:
@@ -157,6 +163,49 @@ def _holds_contraction(child: Sequence, scop: Scop, target: Target) -> bool:
         if contraction is not None and contraction.lanes > 1 and choose(contraction, target) is not None:
             return True
     return False
+
+
+def _narrows_tiles(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Target) -> bool:
+    """Whether contractions take longer in the tiles that a shared band leaves them than what passes between its parts.
+
+    The heaviest one cuts the band; the others have as many iterations of it in a tile as that leaves them."""
+    found: list[tuple[Contraction, Choice, str]] = []
+    for name in statements_of(child):
+        contraction = find_contraction(scop.statement(name), scop, target)
+        choice = None if contraction is None or contraction.lanes == 1 else choose(contraction, target)
+        if contraction is not None and choice is not None:
+            found.append((contraction, choice, name))
+    if len(found) < 2:
+        return False
+    heaviest, cut, first = max(found, key=lambda f: statement_work(scop.statement(f[2])))
+    apart = together = 0.0
+    for contraction, choice, name in found:
+        pieces, repeated = dict(contraction.trips), 1
+        for m in members:
+            own, theirs = (_index_of(m, scop.statement(n)) for n in (name, first))
+            if own is None:
+                return False
+            size = min(pieces[own], cut.tile.get(theirs or "", 1))
+            repeated *= -(-pieces[own] // size)
+            pieces[own] = size
+        if contraction is heaviest:
+            continue
+        piece = replace(contraction, trips=pieces)
+        inside = choose(piece, target)
+        copies = 0.0 if inside is None else inside.cycles.get("copies", 0.0)
+        apart += choice.total - choice.cycles.get("copies", 0.0)
+        together += (estimate_cycles(piece, inside, target) - copies) * repeated
+    passed = 0
+    for n, part in enumerate(child.children):
+        others = {x for other in child.children[n + 1 :] for x in statements_of(other)}
+        passed += _passed_bytes(set(statements_of(part)), others, scop)
+    apart += moved_cycles(passed, target) + passed * 2 / L2_BYTES
+    return apart < CLEARLY * together
+
+
+def _index_of(member: Member, s: ScopStatement) -> str | None:
+    position = member.rows[s.name].unit_index()
+    return None if position is None else s.indices[position]
 
 
 def _tasks(band: Band, scop: Scop) -> int:
