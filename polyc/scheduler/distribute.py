@@ -14,7 +14,7 @@ from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import access_motions, index_trips, statement_work
 from polyc.scheduler.contraction import Choice, Contraction, choose, estimate_cycles, find_contraction
-from polyc.scheduler.costs import L2_BYTES, moved_cycles
+from polyc.scheduler.costs import L2_BYTES, L3_BYTES, write_cycles
 from polyc.scheduler.parallel import MINIMUM_ITERATIONS, MINIMUM_WORK
 from polyc.scheduler.split import ENOUGH_TASKS, TILE_TASK
 from polyc.target import Target
@@ -24,6 +24,9 @@ TILE_ROWS = 8
 
 CLEARLY = 0.95
 """Part of the cycles of shared loops below which loops apart are better."""
+
+FORK_CYCLES = 4000
+"""What one more nest costs where threads share it: a microsecond."""
 
 PASSES = 3
 """How often what goes through memory between two bands moves: it is written, which reads it first, and read."""
@@ -193,14 +196,16 @@ def _narrows_tiles(members: tuple[Member, ...], child: Sequence, scop: Scop, tar
         piece = replace(contraction, trips=pieces)
         inside = choose(piece, target)
         copies = 0.0 if inside is None else inside.cycles.get("copies", 0.0)
-        apart += choice.total - choice.cycles.get("copies", 0.0)
+        # What it writes is counted below where it passes to other parts, and is the same either way where it does not.
+        results = contraction.itemsize * prod(contraction.trips[i] for i in contraction.left)
+        apart += choice.total - choice.cycles.get("copies", 0.0) - write_cycles(results, results, target)
         together += (estimate_cycles(piece, inside, target) - copies) * repeated
     passed = 0
     for n, part in enumerate(child.children):
         others = {x for other in child.children[n + 1 :] for x in statements_of(other)}
         passed += _passed_bytes(set(statements_of(part)), others, scop)
-    apart += moved_cycles(passed, target) + passed * 2 / L2_BYTES
-    return apart < CLEARLY * together
+    apart += 2 * passed / (L2_BYTES if passed <= 0.7 * target.l2 else L3_BYTES)
+    return apart + FORK_CYCLES < CLEARLY * together
 
 
 def _index_of(member: Member, s: ScopStatement) -> str | None:
