@@ -13,27 +13,19 @@ from math import prod
 from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import access_motions, index_trips, statement_work
-from polyc.scheduler.contraction import Choice, Contraction, choose, estimate_cycles, find_contraction
-from polyc.scheduler.costs import L2_BYTES, L3_BYTES, write_cycles
+from polyc.scheduler.contraction import choose, find_contraction
+from polyc.scheduler.misfits import groups_across, narrows_tiles
 from polyc.scheduler.parallel import MINIMUM_ITERATIONS, MINIMUM_WORK
 from polyc.scheduler.split import ENOUGH_TASKS, TILE_TASK
+from polyc.scheduler.traffic import Level, find_level, pass_cycles, stream
 from polyc.target import Target
 
 TILE_ROWS = 8
 """Iterations of a band that a register tile does at once, about."""
 
-CLEARLY = 0.95
-"""Part of the cycles of shared loops below which loops apart are better."""
-
-FORK_CYCLES = 4000
-"""What one more nest costs where threads share it: a microsecond."""
-
-PASSES = 3
-"""How often what goes through memory between two bands moves: it is written, which reads it first, and read."""
-
 
 def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_inside: bool = False) -> Node:
-    """Separate the parts of a sequence under a band that each reread an operand beyond half of the second-level cache.
+    """Separate the parts of a sequence under a band that each reread an operand that the second-level cache does not hold.
 
     A band of few tasks that reduces in some parts only is separated as well: the others have more tasks alone.  Not so
     a single loop inside of other bands: its statements pass over a row together (``e = exp(x - m) ; z += e``).
@@ -47,9 +39,10 @@ def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_
             child = distribute_bands(node.child, scop, target, depth + 1, True)
             if not isinstance(child, Sequence) or any(m.kind == "S" for m in node.members):
                 return Band(node.members, child)
-            across = _groups_across(node.members, child, scop)
+            across = groups_across(node.members, child, scop)
             if len(across) > 1:
                 return Sequence(tuple(_band_over(node.members, g) for g in across))
+            child = _open_parts(node.members, child, scop, target)
             is_row = depth > 0 and len(node.members) == 1 and all(isinstance(part, Leaf) for part in child.children)
             reduces = any(m.kind == "R" for m in node.members)
             if not is_inside and not is_row and reduces and _tasks(node, scop) < ENOUGH_TASKS:
@@ -60,7 +53,8 @@ def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_
                 return Sequence(tuple(_band_over(node.members, [part]) for part in child.children))
             if reduces and _holds_contraction(child, scop, target):
                 return Sequence(tuple(_band_over(node.members, [part]) for part in child.children))
-            if not is_inside and depth == 0 and not reduces and _narrows_tiles(node.members, child, scop, target):
+            is_free = not is_inside and depth == 0 and not reduces
+            if is_free and narrows_tiles(node.members, child, _bytes_between(child, scop), scop, target):
                 return Sequence(tuple(_band_over(node.members, [part]) for part in child.children))
             groups = _groups_of_streams(node.members, child, scop, target)
             if len(groups) == 1:
@@ -68,38 +62,24 @@ def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_
             return Sequence(tuple(_band_over(node.members, g) for g in groups))
 
 
-def _groups_across(members: tuple[Member, ...], child: Sequence, scop: Scop) -> list[list[Node]]:
-    """Statements of an innermost band in groups, so that one that moves elements across memory is alone.
-
-    It is done in blocks that are turned in registers, which statements along memory beside it would make impossible.  One
-    group where temporaries pass between the statements."""
-    parts = list(child.children)
-    names = [part.statement for part in parts if isinstance(part, Leaf)]
-    if len(names) < len(parts) or any(m.kind != "P" for m in members) or len(members) < 2:
-        return [parts]
-    crosses = [_lies_across(members, scop.statement(n)) for n in names]
-    read = {m.tensor for n in names for m in access_motions(scop.statement(n)) if not m.is_write}
-    passed = {scop.statement(n).target for n in names} & read
-    if all(crosses) or not any(crosses) or any(scop.program.tensor(t).role == "temporary" for t in passed):
-        return [parts]
-    groups: list[list[Node]] = []
-    for n, part in enumerate(parts):
-        if not groups or crosses[n] or crosses[n - 1]:
-            groups.append([])
-        groups[-1].append(part)
-    return groups
+def _open_parts(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Target) -> Sequence:
+    """Parts that were taken apart inside, as parts of the band, where a contraction among them rereads a large operand and
+    would keep panels of it that no member of the band moves: alone it reads them once, if nothing shares its rows."""
+    parts: list[Node] = []
+    for part in child.children:
+        inner = part.children if isinstance(part, Sequence) else (part,)
+        rereads = (n for p in inner for n in statements_of(p) if _reread_cycles(members, scop.statement(n), scop, target))
+        opens = len(inner) > 1 and any(_panels_lie_across(members, scop.statement(n), scop, target) for n in rereads)
+        parts += inner if opens else (part,)
+    return Sequence(tuple(parts))
 
 
-def _lies_across(members: tuple[Member, ...], s: ScopStatement) -> bool:
-    """Whether a statement writes along memory with one member of a band, and reads only along memory with another one."""
-    write, *read = access_motions(s)
-    indices = [s.indices[p] for m in members if (p := m.rows[s.name].unit_index()) is not None]
-    along = [i for i in indices if write.motion(i) == "unit"]
-    if len(along) != 1:
-        return False
-    moving = [m for m in read if any(m.motion(i) != "invariant" for i in indices)]
-    crossing = [m for m in moving if m.motion(along[0]) == "strided" and any(m.motion(i) == "unit" for i in indices)]
-    return bool(crossing) and len(crossing) == len([m for m in moving if m.motion(along[0]) != "invariant"])
+def _panels_lie_across(members: tuple[Member, ...], s: ScopStatement, scop: Scop, target: Target) -> bool:
+    """Whether the register tile of a contraction has its vectors along an index that is no member of the band."""
+    contraction = find_contraction(s, scop, target)
+    choice = None if contraction is None else choose(contraction, target)
+    rows = [m.rows[s.name].unit_index() for m in members]
+    return choice is not None and choice.vector not in {s.indices[p] for p in rows if p is not None}
 
 
 def _groups_of_streams(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Target) -> list[list[Node]]:
@@ -108,14 +88,15 @@ def _groups_of_streams(members: tuple[Member, ...], child: Sequence, scop: Scop,
     reread = [
         0
         if isinstance(part, Leaf)
-        else max(_reread_bytes(members, scop.statement(n), scop, target) for n in statements_of(part))
+        else max(_reread_cycles(members, scop.statement(n), scop, target) for n in statements_of(part))
         for part in child.children
     ]
     groups: list[list[Node]] = [[]]
     streams = is_alone = False
     for part, again in zip(child.children, reread, strict=True):
         others = {n for other in child.children if other is not part for n in statements_of(other)}
-        is_split = again > PASSES * _passed_bytes(set(statements_of(part)), others, scop)
+        passed = _passed_bytes(set(statements_of(part)), others, scop)
+        is_split = again > pass_cycles(passed, passed, target)
         if groups[-1] and (is_alone or (again and (streams or is_split))):
             groups.append([])
             streams = False
@@ -138,6 +119,12 @@ def _passed_bytes(part: set[str], others: set[str], scop: Scop) -> int:
     return total
 
 
+def _bytes_between(child: Sequence, scop: Scop) -> int:
+    """Bytes that the parts of a sequence give to later ones."""
+    parts = [set(statements_of(part)) for part in child.children]
+    return sum(_passed_bytes(part, set().union(*parts[n:]), scop) for n, part in enumerate(parts[:-1], 1))
+
+
 def _starves(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Target) -> bool:
     """Whether the band has too few iterations for threads while what its parts pass on does not fit the cache anyway."""
     iterations, passed = 1, 0
@@ -156,7 +143,7 @@ def _starves(members: tuple[Member, ...], child: Sequence, scop: Scop, target: T
             for i in s.left:
                 volume *= index_trips(s)[i]
             passed += volume // max(iterations, 1)
-    return passed > target.l2
+    return find_level(passed, target) > Level.L2
 
 
 def _holds_contraction(child: Sequence, scop: Scop, target: Target) -> bool:
@@ -166,51 +153,6 @@ def _holds_contraction(child: Sequence, scop: Scop, target: Target) -> bool:
         if contraction is not None and contraction.lanes > 1 and choose(contraction, target) is not None:
             return True
     return False
-
-
-def _narrows_tiles(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Target) -> bool:
-    """Whether contractions take longer in the tiles that a shared band leaves them than what passes between its parts.
-
-    The heaviest one cuts the band; the others have as many iterations of it in a tile as that leaves them."""
-    found: list[tuple[Contraction, Choice, str]] = []
-    for name in statements_of(child):
-        contraction = find_contraction(scop.statement(name), scop, target)
-        choice = None if contraction is None or contraction.lanes == 1 else choose(contraction, target)
-        if contraction is not None and choice is not None:
-            found.append((contraction, choice, name))
-    if len(found) < 2:
-        return False
-    heaviest, cut, first = max(found, key=lambda f: statement_work(scop.statement(f[2])))
-    apart = together = 0.0
-    for contraction, choice, name in found:
-        pieces, repeated = dict(contraction.trips), 1
-        for m in members:
-            own, theirs = (_index_of(m, scop.statement(n)) for n in (name, first))
-            if own is None:
-                return False
-            size = min(pieces[own], cut.tile.get(theirs or "", 1))
-            repeated *= -(-pieces[own] // size)
-            pieces[own] = size
-        if contraction is heaviest:
-            continue
-        piece = replace(contraction, trips=pieces)
-        inside = choose(piece, target)
-        copies = 0.0 if inside is None else inside.cycles.get("copies", 0.0)
-        # What it writes is counted below where it passes to other parts, and is the same either way where it does not.
-        results = contraction.itemsize * prod(contraction.trips[i] for i in contraction.left)
-        apart += choice.total - choice.cycles.get("copies", 0.0) - write_cycles(results, results, target)
-        together += (estimate_cycles(piece, inside, target) - copies) * repeated
-    passed = 0
-    for n, part in enumerate(child.children):
-        others = {x for other in child.children[n + 1 :] for x in statements_of(other)}
-        passed += _passed_bytes(set(statements_of(part)), others, scop)
-    apart += 2 * passed / (L2_BYTES if passed <= 0.7 * target.l2 else L3_BYTES)
-    return apart + FORK_CYCLES < CLEARLY * together
-
-
-def _index_of(member: Member, s: ScopStatement) -> str | None:
-    position = member.rows[s.name].unit_index()
-    return None if position is None else s.indices[position]
 
 
 def _tasks(band: Band, scop: Scop) -> int:
@@ -257,13 +199,13 @@ def _band_over(members: tuple[Member, ...], parts: list[Node]) -> Band:
     return Band(tuple(replace(m, rows={n: m.rows[n] for n in names}) for m in members), child)
 
 
-def _reread_bytes(members: tuple[Member, ...], s: ScopStatement, scop: Scop, target: Target) -> int:
-    """Bytes that `s` reads of a large operand that no member of the band moves, for tiles of a few iterations each."""
+def _reread_cycles(members: tuple[Member, ...], s: ScopStatement, scop: Scop, target: Target) -> float:
+    """What it costs `s` to read a large operand that no member of the band moves, once for each tile of a few iterations."""
     if not s.is_reduction:
-        return 0
+        return 0.0
     trips = index_trips(s)
     fixed = [s.indices[p] for m in members if (p := m.rows[s.name].unit_index()) is not None]
-    largest = 0
+    largest = 0.0
     for access in access_motions(s):
         if access.is_write or any(access.motion(i) != "invariant" for i in fixed):
             continue
@@ -271,6 +213,6 @@ def _reread_bytes(members: tuple[Member, ...], s: ScopStatement, scop: Scop, tar
         for i in s.indices:
             if access.motion(i) != "invariant":
                 footprint *= trips[i]
-        if footprint > target.l2 // 2:
-            largest = max(largest, footprint)
+        if find_level(footprint, target) > Level.L2:
+            largest = max(largest, stream(footprint, footprint, target).cycles)
     return largest * max(1, prod(trips[i] for i in fixed) // TILE_ROWS)
