@@ -58,7 +58,7 @@ RESULTS = len(POINTS) + 2 - TAPS
 MINIMUM_PRODUCTS = 1 << 23
 """Products of the sum as written from which the time is worth the longer compilation."""
 
-DATA_CYCLES, RESULT_CYCLES = 0.8, 0.4
+DATA_CYCLES, RESULT_CYCLES = 0.5, 0.3
 """Of transforming the data and the results, for each element of the parts that are multiplied (vectors of 16)."""
 
 FILTER_CYCLES = 3.0
