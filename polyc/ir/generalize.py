@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from polyc.ir.expr import Call, Cast, Const, Expr, Size, int_const, rewrite
 from polyc.ir.program import Program, map_expressions
+from polyc.ir.traced import is_same, is_traced, plain, relate, weight, whole
 from polyc.ir.types import I64
 
 EXACT_FLOATS = 1 << 24
@@ -48,7 +49,7 @@ class Generalized:
             return None
         for own, given in zip(self.numbers, numbers, strict=True):
             value = own if isinstance(own, int) else own.factor * sizes[own.position] + own.offset
-            if value != given:
+            if not is_same(value, given):
                 return None
         return dict(zip(self.names, sizes, strict=True))
 
@@ -60,7 +61,7 @@ def take_numbers(program: Program) -> tuple[Program, Numbers]:
     def take(node: Expr) -> Expr | None:
         if _is_whole(node):
             assert isinstance(node, Const)
-            numbers.append(int(node.value))
+            numbers.append(whole(node.value))
             taken = replace(node, value=0)
             return taken if node.dtype == I64 else Call("tuple", (taken,))  # not the literal 0.0, which stays
         return None
@@ -75,7 +76,9 @@ def _is_whole(node: Expr) -> bool:
         return False
     if node.dtype == I64:
         return True
-    return node.dtype.is_float and 1 <= node.value <= EXACT_FLOATS and float(node.value).is_integer()
+    if not node.dtype.is_float or not 1 <= node.value <= EXACT_FLOATS:
+        return False
+    return is_traced(node.value) or float(node.value).is_integer()
 
 
 def generalize(program: Program, samples: Sequence[Numbers]) -> Generalized | None:
@@ -96,8 +99,31 @@ def generalize(program: Program, samples: Sequence[Numbers]) -> Generalized | No
             follows = Follows(len(free), 1, 0)
             free.append(column)
         found[column] = follows
-    names = tuple(f"n{k}" for k in range(len(free)))
-    numbers = tuple(found[c] if c in found else c[0] for c in columns)
+    return _put_sizes(program, tuple(found[c] if c in found else c[0] for c in columns), len(free))
+
+
+def generalize_traced(program: Program, numbers: Sequence[int]) -> Generalized | None:
+    """A program for any sizes from one with these numbers, of which some are traced: how they are computed tells which follow
+    from others.  None where none is traced, or where one on its own is not positive."""
+    varying = sorted((n for n in numbers if is_traced(n)), key=lambda n: (weight(n), plain(n)))
+    if not varying or program.sizes:
+        return None
+    free: list[int] = []
+    found: dict[int, Follows] = {}
+    for n in varying:
+        line = next(((k, line) for k, other in enumerate(free) if (line := relate(other, n)) is not None), None)
+        if line is None:
+            if plain(n) < 1:
+                return None
+            line = (len(free), (1, 0))
+            free.append(n)
+        found[id(n)] = Follows(line[0], *line[1])
+    return _put_sizes(program, tuple(found[id(n)] if is_traced(n) else n for n in numbers), len(free))
+
+
+def _put_sizes(program: Program, numbers: tuple[int | Follows, ...], n_sizes: int) -> Generalized:
+    """`program` with sizes in place of the numbers that follow from them."""
+    names = tuple(f"n{k}" for k in range(n_sizes))
     rest = iter(numbers)
 
     def put(node: Expr) -> Expr | None:

@@ -13,6 +13,8 @@ from typing import TypeAlias
 import numpy as np
 
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Select
+from polyc.ir.generalize import EXACT_FLOATS
+from polyc.ir.traced import is_traced
 from polyc.ir.types import BOOL, I64, DType
 
 Operand: TypeAlias = "Term | int | float | bool"
@@ -103,6 +105,8 @@ def index(name: str) -> Term:
 def constant(value: int | float | bool | np.generic, dtype: DType) -> Term:
     """A literal of `dtype` (of a 16-bit float, the literal is float32)."""
     dtype = dtype.computed
+    if is_traced(value) and (dtype == I64 or (dtype.is_float and 1 <= value <= EXACT_FLOATS)):
+        return Term(Const(value, dtype), dtype)
     if dtype.is_float:
         number = float(value)
         if dtype.bits == 32 and math.isfinite(number):

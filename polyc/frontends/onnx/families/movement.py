@@ -13,6 +13,7 @@ from polyc.frontends.onnx.families.elementwise import require_one_type
 from polyc.frontends.onnx.registry import operator
 from polyc.frontends.onnx.terms import Operand, Term, as_term, cast, constant, maximum, select, wrap_index
 from polyc.ir.expr import PadMode
+from polyc.ir.traced import whole, whole_array
 from polyc.ir.types import F32, I64, from_numpy
 
 # --- The same elements in another shape ---
@@ -82,12 +83,12 @@ def unsqueeze(b: Builder, x: Value, axes: Value) -> Value:
 
 @operator("Shape")
 def shape_of(b: Builder, x: Value, *, start: int = 0, end: int | None = None) -> Value:
-    return b.array(np.array(x.shape[start:end], np.int64))
+    return b.array(whole_array(x.shape[start:end]))
 
 
 @operator("Size")
 def size_of(b: Builder, x: Value) -> Value:
-    return b.array(np.array(x.size, np.int64))
+    return b.array(whole_array((x.size,)).reshape(()))
 
 
 @operator("ConstantOfShape", since=9)
@@ -117,7 +118,7 @@ def arithmetic_range(b: Builder, start: Value, limit: Value, delta: Value) -> Va
     if step == 0:
         b.refuse("a step of 0")
     count = (
-        max(0, int(np.ceil((last - first) / step))) if start.dtype.is_float else len(range(int(first), int(last), int(step)))
+        max(0, int(np.ceil((last - first) / step))) if start.dtype.is_float else max(0, -((whole(first) - whole(last)) // whole(step)))
     )
     begin, by = constant(first, start.dtype), constant(step, start.dtype)
     return b.map((count,), start.dtype, lambda i: begin + cast(i, start.dtype.computed) * by)
