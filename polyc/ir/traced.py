@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 
@@ -68,7 +68,10 @@ class Trace:
 
 
 def _last_atom(condition: str) -> int:
-    return max((int(word[1:]) for word in condition.replace("*", " ").replace("(", " ").replace(")", " ").split() if word[0] == "v"), default=-1)
+    return max(
+        (int(word[1:]) for word in condition.replace("*", " ").replace("(", " ").replace(")", " ").split() if word[0] == "v"),
+        default=-1,
+    )
 
 
 class Traced:
@@ -81,7 +84,7 @@ class Traced:
         self.value = value
         self.polynomial = polynomial
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> type:  # type: ignore[override]
         return int
 
@@ -276,7 +279,7 @@ def relate(a: int, b: int) -> tuple[int, int] | None:
     if first is None or first not in q or q[first] % p[first]:
         return None
     factor = q[first] // p[first]
-    rest = b - factor * a
+    rest: Any = b - factor * a
     return None if is_traced(rest) else (factor, rest)
 
 
@@ -286,7 +289,7 @@ def _traced_terms(n: Any) -> Polynomial:
 
 def whole(value: Any) -> int:
     """`value` as a whole number that stays traced where it is."""
-    return value if type(value) is Traced else int(value)
+    return cast("int", value) if type(value) is Traced else int(value)
 
 
 def plain(value: Any) -> int:
@@ -308,7 +311,7 @@ def plain_array(array: np.ndarray) -> np.ndarray:
     return np.array([plain(v) for v in array.reshape(-1)], np.int64).reshape(array.shape)
 
 
-def has_traced(array: object) -> bool:
+def has_traced(array: object) -> TypeGuard[np.ndarray]:
     """Whether an array holds traced numbers."""
     return isinstance(array, np.ndarray) and array.dtype == object and any(is_traced(v) for v in array.reshape(-1))
 

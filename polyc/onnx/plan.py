@@ -257,9 +257,7 @@ class Assembly:
         made = {n for c in clusters for n in c.outputs}
         self.results = {n: lowered.values[n] for n in wanted if n in lowered.values}
         self.constants = {n: lowered.constants[n] for n in wanted if n in lowered.constants}
-        self.bases = {
-            n: n if v.source is None else v.source.name for n, v in self.results.items() if n not in self.constants
-        }
+        self.bases = {n: n if v.source is None else v.source.name for n, v in self.results.items() if n not in self.constants}
         self.fresh = {b: lowered.values[b] for b in self.bases.values() if b in made}
         self.ready = [weights.prepare(code, cluster, lowered.constants) for cluster, _, code in self.parts]
         self.kernels: dict[int, Kernel] = {}

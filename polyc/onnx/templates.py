@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from polyc.ir.traced import Trace, Traced, is_traced, plain
+from polyc.ir.traced import Trace, Traced, is_traced, plain, whole
 from polyc.onnx.blocks import Blocks
 from polyc.onnx.plan import Assembly, Plan
 
 MOST_SEEN = 8
-MOST_TEMPLATES = 4
-MOST_ATTEMPTS = 6
+MOST_TEMPLATES = 8
+MOST_ATTEMPTS = 8
 
 Extents = tuple[int, ...]
 """Of all inputs, one after the other."""
@@ -55,7 +55,7 @@ class Varying:
         assert sizes is not None
         trace = Trace(sizes)
         numbers = trace.numbers()
-        return trace, tuple(n if k is None else numbers[k] for k, n in zip(self.place, self.fixed, strict=True))
+        return trace, tuple(n if k is None else whole(numbers[k]) for k, n in zip(self.place, self.fixed, strict=True))
 
 
 class Template:
@@ -109,8 +109,8 @@ class Place:
         return None
 
     def see(self, extents: Extents, n_before: int) -> Varying | None:
-        """Note these extents; what has varied in the last ones, where a template is worth an attempt, when `n_before` others have
-        been seen."""
+        """Note these extents; what has varied in the last ones, where `n_before` others have been seen and a template is worth
+        an attempt."""
         if extents not in self.seen:
             self.seen.append(extents)
             del self.seen[:-MOST_SEEN]

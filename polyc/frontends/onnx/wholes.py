@@ -11,7 +11,7 @@ import numpy as np
 from polyc.frontends.onnx.trace import Fragment
 from polyc.ir.expr import HOST_OPERATORS, Call, Cast, Const, Expr, Index, Read, Select, walk
 from polyc.ir.program import Condition, RangeClause, Statement
-from polyc.ir.traced import has_traced, is_traced, plain_array
+from polyc.ir.traced import has_traced, is_traced, plain_array, whole
 from polyc.ir.types import BOOL, I64, DType
 
 MOST_POINTS = 512
@@ -25,7 +25,7 @@ def compute_fragment(fragment: Fragment, known: Mapping[str, np.ndarray]) -> dic
         return None
     extents = {v.name: v.shape for v in fragment.outputs}
     for t in fragment.tensors:
-        shape = tuple(e.value for e in t.shape or () if isinstance(e, Const))
+        shape = tuple(whole(e.value) for e in t.shape or () if isinstance(e, Const))
         extents[t.name] = shape
     if any(is_traced(n) for shape in extents.values() for n in shape):
         return None

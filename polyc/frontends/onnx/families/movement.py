@@ -118,7 +118,9 @@ def arithmetic_range(b: Builder, start: Value, limit: Value, delta: Value) -> Va
     if step == 0:
         b.refuse("a step of 0")
     count = (
-        max(0, int(np.ceil((last - first) / step))) if start.dtype.is_float else max(0, -((whole(first) - whole(last)) // whole(step)))
+        max(0, int(np.ceil((last - first) / step)))
+        if start.dtype.is_float
+        else max(0, -((whole(first) - whole(last)) // whole(step)))
     )
     begin, by = constant(first, start.dtype), constant(step, start.dtype)
     return b.map((count,), start.dtype, lambda i: begin + cast(i, start.dtype.computed) * by)
