@@ -12,9 +12,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import roofline
 from benchmarks.coordinator import Measurement
 from benchmarks.sides import ROOFS, SUBJECTS
 from benchmarks.statistics import Quartiles, Summary, geometric_mean, is_wrong, summarise
+from benchmarks.workload import Workload
 
 BEHIND = 0.97
 """Lower quartile of the ratio to the best peer from which on a workload of a group counts as level with it."""
@@ -71,7 +73,7 @@ def print_table(console: Console, measurements: list[Measurement], subject: str,
     console.print(table)
     console.print(
         "to best peer: its time over ours, paired by round, median (lower quartile) and who it is; above 1 we are faster. "
-        "roofline: share of the measured bound (memory: same read:write mix and volume; arithmetic: FMA peak). "
+        "roofline: share of the measured bound (memory: arrays read:written as shown, same volume; arithmetic: FMA peak). "
         "memory: what is kept for calls beside inputs and results (its bar: the tile buffers of the schedule).",
         style="dim",
     )
@@ -89,6 +91,11 @@ def make_table(measurements: list[Measurement], summaries: list[Summary], subjec
     return table
 
 
+def mix_of(workload: Workload) -> tuple[int, int]:
+    """Arrays that the measured bound reads and writes."""
+    return roofline.mix_of(workload.bytes_read, workload.bytes_written)
+
+
 def row(m: Measurement, summary: Summary, subject: str, peers: list[str]) -> list[str]:
     cells = [m.workload.name, str(m.threads)]
     for name in (subject, *peers):
@@ -102,7 +109,8 @@ def row(m: Measurement, summary: Summary, subject: str, peers: list[str]) -> lis
     side = m.sides[subject]
     cells.append(f"{summary.rate:.3g} {_UNIT[summary.bound]}" if summary.rate else "–")
     cells.append(f"{summary.ratio.median:.2f} ({summary.ratio.lower:.2f}) {summary.best_peer}" if summary.ratio else "–")
-    cells.append(f"{summary.roof:.0%} {'arithmetic' if summary.bound == 'fma' else 'memory'}" if summary.roof else "–")
+    bound = "arithmetic" if summary.bound == "fma" else "memory {}:{}".format(*mix_of(m.workload))
+    cells.append(f"{summary.roof:.0%} {bound}" if summary.roof else "–")
     cells.append(size(side.memory) if side.planned is None else f"{size(side.memory)} ({size(side.planned)})")
     cells.append("–" if side.error is None else f"{side.error:.1e}" + (" WRONG" if is_wrong(m, subject) else ""))
     return cells
@@ -149,11 +157,22 @@ def group_lines(measurements: list[Measurement], subject: str, groups: dict[str,
                 continue
             median, lower = (geometric_mean(getattr(r, q) for r in ratios.values()) for q in ("median", "lower"))
             behind = [f"{n} {r.lower:.2f}" for n, r in sorted(ratios.items(), key=lambda i: i[1].lower) if r.lower < BEHIND]
+            short = [
+                f"{m.workload.name} {s.ratio.median:.2f} ({s.roof:.0%} of {m.workload.roof_bar:.0%})"
+                for m in members
+                if (m.workload.dtype, m.threads) == (dtype, threads) and misses_bars(m, s := summarise(m, subject)) and s.ratio
+            ]
             lines.append(
                 f"{group}, {dtype}, {threads} thread(s): {len(ratios)} workloads, geometric mean of the ratios {median:.2f}, "
-                f"of their lower quartiles {lower:.2f}; below {BEHIND}: {', '.join(behind) or 'none'}"
+                f"of their lower quartiles {lower:.2f}; below {BEHIND}: {', '.join(behind) or 'none'}; "
+                f"behind the best peer and below their share of the roofline: {', '.join(short) or 'none'}"
             )
     return lines
+
+
+def misses_bars(m: Measurement, summary: Summary) -> bool:
+    """Whether the subject is behind its best peer, and below the share of the roofline that would excuse that."""
+    return summary.ratio is not None and summary.ratio.median < 1 and (summary.roof or 0.0) < m.workload.roof_bar
 
 
 def print_compile(console: Console, times: dict[str, Any]) -> None:
@@ -192,6 +211,7 @@ def as_json(measurements: list[Measurement], subject: str, compile_times: dict[s
                 "best_peer": s.best_peer,
                 "ratio": s.ratio and {"lower": s.ratio.lower, "median": s.ratio.median, "upper": s.ratio.upper},
                 "roofline": s.roof,
+                "roofline_bar": m.workload.roof_bar,
                 "bound": s.bound,
                 "sides": {
                     n: {

@@ -156,6 +156,13 @@ def aligned_array(n: int) -> np.ndarray:
     return view
 
 
+def untouched_array(n: int) -> np.ndarray:
+    """`n` float32 at a 64-byte boundary, as NumPy's allocator gives them."""
+    raw = np.empty(n * 4 + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + n * 4].view(np.float32)
+
+
 def mix_of(bytes_read: float, bytes_written: float) -> tuple[int, int]:
     """Whole numbers of arrays read and written, at most four each, that come closest to the ratio."""
     share = bytes_read / (bytes_read + bytes_written)
@@ -177,8 +184,10 @@ def void(_: object) -> None:
     return None
 
 
-def build_stream(bytes_read: float, bytes_written: float, threads: int) -> Callable[[int], None]:
-    """One repetition streams the given bytes: the faster of plain and non-temporal stores."""
+def build_stream(bytes_read: float, bytes_written: float, threads: int, fresh: bool = False) -> Callable[[int], None]:
+    """One repetition streams the given bytes: the faster of plain and non-temporal stores.
+
+    `fresh`: it writes to arrays that NumPy allocates for it, as workloads do that return new results."""
     n_reads, n_writes = mix_of(bytes_read, bytes_written)
     lanes, _ = host()
     grain = UNROLL * lanes * threads
@@ -194,6 +203,8 @@ def build_stream(bytes_read: float, bytes_written: float, threads: int) -> Calla
             return arrays, kernel(table, n // threads * t, n // threads * (t + 1), passes)
 
         run = in_team(threads, part)
+        if fresh:
+            run = with_fresh_arrays(run, arrays, table, n_reads)
         times = []
         for _ in range(5):
             start = time.perf_counter()
@@ -201,6 +212,20 @@ def build_stream(bytes_read: float, bytes_written: float, threads: int) -> Calla
             times.append(time.perf_counter() - start)
         candidates.append((min(times), run))
     return min(candidates, key=lambda c: c[0])[1]
+
+
+def with_fresh_arrays(
+    run: Callable[[int], None], arrays: list[np.ndarray], table: ctypes.Array[ctypes.c_void_p], n_reads: int
+) -> Callable[[int], None]:
+    """`run` with newly allocated arrays behind the first `n_reads` of the table in each repetition."""
+
+    def repeat(repetitions: int) -> None:
+        for _ in range(repetitions):
+            arrays[n_reads:] = [untouched_array(a.size) for a in arrays[n_reads:]]
+            table[n_reads:] = [a.ctypes.data for a in arrays[n_reads:]]
+            run(1)
+
+    return repeat
 
 
 def build_fma(flops: float, threads: int) -> Callable[[int], None]:

@@ -67,7 +67,7 @@ def build(side: str, workload: Workload, arrays: Arrays, out: Results | None, th
         case "polyc" | "polyc_bound":
             return _build_polyc(workload, arrays, out, threads, workload.weights if side == "polyc_bound" else ())
         case "stream":
-            return roofline.build_stream(workload.bytes_read, workload.bytes_written, threads)
+            return roofline.build_stream(workload.bytes_read, workload.bytes_written, threads, fresh=out is None)
         case "fma":
             # In double precision a vector holds half as many elements: as much time as twice the work in single.
             return roofline.build_fma(workload.flops * (2 if workload.dtype == "float64" else 1), threads)

@@ -49,7 +49,7 @@ def prepare(workload: Workload, job: dict[str, Any]) -> tuple[sides.Run, dict[st
     """Build the side, check its result against the float64 reference, find the number of repetitions."""
     side = job["side"]
     if side in sides.ROOFS:
-        run, ready = sides.build(side, workload, {}, None, job["threads"]), {}
+        run, ready = sides.build(side, workload, {}, None if job["fresh"] else (), job["threads"]), {}
     else:
         with np.load(job["exact"]) as file:
             exact = list(file.values())

@@ -68,6 +68,8 @@ class Workload:
     weights: tuple[str, ...] = ()
     """Inputs that stay the same from call to call where this is a layer of a network: some sides may prepare them."""
     convolution: Convolution | None = None
+    roof_bar: float = 0.9
+    """Share of the measured roofline from which on the workload is as fast as this machine lets it be, whatever peers do."""
 
     def inputs(self) -> Arrays:
         """The same arrays in every process: the seed is fixed."""

@@ -15,6 +15,7 @@ Say what is computed; polyc decides how::
 """
 
 import importlib
+import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from polyc import memory
@@ -41,7 +42,7 @@ from polyc.runtime.kernel import Kernel
 from polyc.runtime.threads import get_num_threads, set_num_threads
 
 if TYPE_CHECKING:
-    from polyc import onnx
+    from polyc import onnx as onnx
     from polyc.driver import Index, Lowered
 
 __all__ = [
@@ -82,7 +83,6 @@ __all__ = [
     "indices",
     "memory",
     "monoid",
-    "onnx",
     "op",
     "rearrange",
     "reduce",
@@ -108,4 +108,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    # Who asks for all that stands here (`help`, completion) must not meet a package that is not installed.
+    return sorted({*globals(), *__all__, *(("onnx",) if importlib.util.find_spec("onnx") else ())})

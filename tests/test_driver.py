@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
+import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
+import polyc
 from polyc import driver
+from polyc.codegen import jit
 from polyc.config import Options
 from polyc.diagnostics import ArgumentError, CompileBudgetError, Diagnostic, InternalError
 from polyc.driver import ladder
@@ -161,3 +168,33 @@ def test_unknown_targets_are_named():
 def test_shapes_of_results():
     program = read("def f(float(N) X) -> (O) { O(i) = X(i-1) where i in 1:N }")
     assert driver.infer_shapes(program, {"N": 5}) == {"O": ((1,), (4,))}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_fork_in_the_middle_of_a_compilation_leaves_no_lock_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cached property of the object code has a lock of its own before Python 3.12, as have modules being imported."""
+    compiling, release = threading.Event(), threading.Event()
+    make = jit.compile_object
+
+    def slow(*arguments: Any) -> bytes:
+        compiling.set()
+        release.wait(0.2)
+        return make(*arguments)
+
+    monkeypatch.setattr(jit, "compile_object", slow)
+    monkeypatch.setenv("POLYC_CACHE", "0")
+    x = np.arange(4, dtype=np.float32)
+    other = polyc.compile("def f(float(N) x) -> (y) { y(i) = x(i) + 1.0 }")
+    own = polyc.compile("def f(float(N) x) -> (y) { y(i) = x(i) + 2.0 }")
+    thread = threading.Thread(target=other, args=(x,))
+    thread.start()
+    compiling.wait()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        os._exit(0 if np.array_equal(own(x), x + 2) else 1)
+    release.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

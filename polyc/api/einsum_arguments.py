@@ -75,6 +75,7 @@ def run_general(
 ) -> Any:
     """``numpy.einsum`` with all its arguments; arrays and results as in `polyc.einsum`."""
     _check_word("casting", casting, CASTINGS)
+    order = "K" if order is None else order
     _check_word("order", order, ORDERS)
     path = _read_path(optimize)
     arrays = tuple(convert_input(a, f"operand {n}", None) for n, a in enumerate(arguments))

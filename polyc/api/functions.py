@@ -115,10 +115,16 @@ def compile(
             raise _no_entry(entry, [made.signature.name])
         choice = check_dynamic(made.signature.name, dynamic, made.sizes)
         return Operator(made, made.signature.name, chosen, fixed, function=source, dynamic=choice)
-    text, filename = read_text(source)
+    return compile_text(*read_text(source), entry, chosen, fixed, dynamic)
+
+
+def compile_text(
+    text: str, filename: str, entry: str | None, options: Options, sizes: Mapping[str, int], dynamic: Dynamic
+) -> Operator:
+    """The operator of a text; `filename` is what diagnostics call it."""
     program = select_program(text, filename, entry)
     choice = check_dynamic(program.name, dynamic, program.sizes)
-    return Operator(FixedSource(program), program.name, chosen, fixed, dynamic=choice)
+    return Operator(FixedSource(program), program.name, options, sizes, dynamic=choice)
 
 
 def read_text(source: str | os.PathLike[str]) -> tuple[str, str]:
@@ -134,16 +140,22 @@ def read_text(source: str | os.PathLike[str]) -> tuple[str, str]:
         )
     path = Path(source)
     try:
-        # A byte order mark, and the ends of lines of other systems, are an editor's business: as Python does for its own files.
-        text = path.read_bytes().decode("utf-8-sig")
-        return text.replace("\r\n", "\n").replace("\r", "\n"), str(source)
-    except UnicodeDecodeError as problem:
-        is_utf16 = problem.object[:2] in (b"\xff\xfe", b"\xfe\xff")
-        reason = "it is UTF-16" if is_utf16 else f"byte {problem.start} is not UTF-8"
-        raise _file_error(f"{path} is not a text file ({reason})", "save it as UTF-8") from problem
+        content = path.read_bytes()
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
         raise _file_error(f"cannot read {path}: {reason}", "check the path and its permissions") from problem
+    return decode_text(content, str(source)), str(source)
+
+
+def decode_text(content: bytes, filename: str) -> str:
+    """What a file of that name says.  A byte order mark, and the ends of lines of other systems, are an editor's business: as
+    Python does for its own files.  `ArgumentError` ``argument-file`` where it is not UTF-8."""
+    try:
+        return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError as problem:
+        is_utf16 = problem.object[:2] in (b"\xff\xfe", b"\xfe\xff")
+        reason = "it is UTF-16" if is_utf16 else f"byte {problem.start} is not UTF-8"
+        raise _file_error(f"{filename} is not a text file ({reason})", "save it as UTF-8") from problem
 
 
 def _file_error(message: str, help: str) -> PolycError:
@@ -272,6 +284,8 @@ def _einsum_general(
     def find(text: str, computed: DType | None, path: Any) -> EinsumCalls:
         return _einsum_calls(text, default_options(), computed, path)
 
+    if isinstance(subscripts, bytes):  # as NumPy takes them
+        subscripts = subscripts.decode("latin-1")
     if isinstance(subscripts, str):
         result = run_general(str(subscripts), arrays, out, dtype, order, casting, optimize, find)
     else:

@@ -4,44 +4,36 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from polyc import driver, recall
-from polyc.api.bind import Preparations, bound_error, describe_bound, own_inputs
-from polyc.api.crash import name_crashes
-from polyc.api.dynamic import DynamicSizes, add_defined, known_strides, typical_sizes
-from polyc.api.layouts import Layout, array_layout, contiguous_layout, declared_layouts, describe_argument
+from polyc.api.bind import bound_error, describe_bound, own_inputs
+from polyc.api.dynamic import DynamicSizes
+from polyc.api.kernels import Compilable, Kernels, Wanted
+from polyc.api.layouts import Layout, array_layout, declared_layouts, describe_argument
+from polyc.api.result_shapes import ResultShapes
 from polyc.api.sources import FixedSource, FunctionSource, ProgramSource, constants_key, program_formals
 from polyc.config import Options
-from polyc.diagnostics import PolycError, Remark
-from polyc.ir.expr import Expr, evaluate
+from polyc.diagnostics import Remark
 from polyc.ir.program import Program
 from polyc.runtime.arguments import (
-    Alias,
     Call,
     convert_inputs,
     find_aliases,
     sort_arguments,
     sort_outputs,
 )
-from polyc.runtime.arrays import argument_error, check_element_type, check_output, unsupported_alias
+from polyc.runtime.arrays import argument_error, check_element_type, check_output
 from polyc.runtime.kernel import Kernel
 from polyc.runtime.plan_table import PlanTable, unpack
 from polyc.runtime.sizes import Formal, missing_sizes, solve_sizes
 
 if TYPE_CHECKING:
     from polyc.api.measure import Measurement
-
-Compilable = driver.Lowered | recall.Recalled
-Made = TypeVar("Made", driver.Lowered, Compilable)
-
-MAX_KERNELS = 256
-"""Kernels that an operator keeps.  Beyond it those go that were not called lately; they are compiled again when wanted."""
 
 
 class Operator:
@@ -76,20 +68,18 @@ class Operator:
         self._source = source
         self._options = options
         self._fixed_sizes = dict(sizes or {})
-        self._kernels: OrderedDict[Any, Kernel] = OrderedDict()
-        self._shapes: dict[Any, tuple[Program, dict[str, tuple[int, ...]]]] = {}
         self._plans = PlanTable()
         self.remarks_source: Callable[[], tuple[Remark, ...]] | None = None
         self._bound = dict(bound or {})
-        self._preparations = Preparations(self._bound, options)
         self._input_names = tuple(f.name for f in source.formals if f.name not in self._bound)
         last = [f.name for f in source.formals[len(self._input_names) :]]
         # The common case, inputs before weights, needs no sorting at a call.
         self._bound_last = tuple(self._bound[n] for n in last) if all(n in self._bound for n in last) else None
-        self._extents: dict[int, _Extents] = {}
         formals = [f for f in source.formals if f.name in self._bound]
         constant = solve_sizes(formals, {n: a.shape for n, a in self._bound.items()}, {}, self._fixed_sizes)
         self._dynamic = DynamicSizes(dynamic, constant)
+        self._shapes = ResultShapes(name)
+        self._kernels = Kernels(name, options, self._bound, self._dynamic, self._shapes, self._plans.forget)
         self.__name__ = name
         self.__doc__ = Operator.__doc__
         if function is not None:
@@ -118,7 +108,7 @@ class Operator:
         """What was decided: for einsum, how `polyc.einsum` computes each shape and why; every compilation and every kernel
         that was forgotten, with the reason; then what passes said of the kernels that there are."""
         calls = () if self.remarks_source is None else self.remarks_source()
-        return (*calls, *self._dynamic.events, *dict.fromkeys(r for k in tuple(self._kernels.values()) for r in k.remarks))
+        return (*calls, *self._dynamic.events, *dict.fromkeys(r for k in self._kernels for r in k.remarks))
 
     def run_planned(self, inputs: Sequence[Any], out: np.ndarray | None = None) -> Any:
         """The result (of several a tuple) where a call with arrays of these layouts was made before, else None."""
@@ -217,22 +207,15 @@ class Operator:
         `arrays` are arrays, objects with ``dtype`` and ``shape``, or pairs ``(dtype, shape)``; none at all where the
         declared types and the sizes in `named` say enough.  Sizes that stay open make a kernel for any of them.
         """
-        program, sizes, layouts = self._describe(arrays, named)
-        return self._find_kernel(program, sizes, layouts, self._result_layouts(program, sizes, layouts), ())
+        return self._kernels.find(self._describe(arrays, named))
 
     def lower(self, /, *arrays: Any, **named: Any) -> driver.Lowered:
         """The stages of the compilation for arguments as in `specialize`: ``.as_text("loops")``, ``.explain()``."""
-        program, sizes, layouts = self._describe(arrays, named)
-        symbolic = self._dynamic.symbolic(program, sizes)
-        results = self._result_layouts(program, sizes, layouts)
-        return self._lower(driver.lower, program, sizes, layouts, results, (), symbolic)
+        return self._kernels.lower(driver.lower, self._describe(arrays, named))
 
     def compiled(self, /, *arrays: Any, **named: Any) -> Compilable:
         """As `lower`, from the disk cache where it is there: ``.object_code()``, ``.c_header()``; texts are made anew."""
-        program, sizes, layouts = self._describe(arrays, named)
-        symbolic = self._dynamic.symbolic(program, sizes)
-        results = self._result_layouts(program, sizes, layouts)
-        return self._lower(recall.compile_program, program, sizes, layouts, results, (), symbolic)
+        return self._kernels.lower(recall.compile_program, self._describe(arrays, named))
 
     def measure(self, /, *arrays: Any, out: Any = None, **named: Any) -> Measurement:
         """Run on `arrays` until the time is known, on one thread and on all of them: ``print(op.measure(x, w))``.
@@ -242,9 +225,7 @@ class Operator:
 
         return measure(self, arrays, named, out)
 
-    def _describe(
-        self, arrays: Sequence[Any], named: Mapping[str, Any]
-    ) -> tuple[Program, dict[str, int], tuple[Layout, ...] | None]:
+    def _describe(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> Wanted:
         source = self._source
         is_open = not arrays and bool(self._input_names)
         if is_open and not any(n in self._input_names for n in named):
@@ -256,7 +237,7 @@ class Operator:
             shapes = {n: a.shape for n, a in self._bound.items()}
             known = [f for f in formals if f.name in shapes]
             sizes = solve_sizes(known, shapes, call.sizes, self._fixed_sizes, program.defined_sizes)
-            return program, sizes, declared_layouts(formals, sizes)
+            return self._want(program, sizes, declared_layouts(formals, sizes))
         call = self._sort(arrays, named)
         layouts = tuple(describe_argument(a, f) for a, f in zip(call.inputs, source.formals, strict=True))
         program = source.program_for([(a.dtype, a.shape) for a in layouts], call.constants)
@@ -264,7 +245,11 @@ class Operator:
         layouts = tuple(describe_argument(a, f) for a, f in zip(call.inputs, formals, strict=True))
         shapes = {f.name: a.shape for f, a in zip(formals, layouts, strict=True)}
         ordered = self._bound_first(formals)
-        return program, solve_sizes(ordered, shapes, call.sizes, self._fixed_sizes, program.defined_sizes), layouts
+        sizes = solve_sizes(ordered, shapes, call.sizes, self._fixed_sizes, program.defined_sizes)
+        return self._want(program, sizes, layouts)
+
+    def _want(self, program: Program, sizes: Mapping[str, int], inputs: tuple[Layout, ...] | None) -> Wanted:
+        return Wanted(program, sizes, inputs, self._shapes.layouts(program, sizes, inputs))
 
     def _sort(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> Call:
         for name in self._bound:
@@ -306,8 +291,8 @@ class Operator:
         outputs = self._check_outputs(program, sizes, names, given)
         aliases = find_aliases([f.name for f in formals], arrays, names, outputs)
         layouts = tuple(array_layout(a, t) for a, t in zip(arrays, types, strict=True))
-        result_layouts = self._result_layouts(program, sizes, layouts, outputs)
-        kernel = self._find_kernel(program, sizes, layouts, result_layouts, aliases)
+        result_layouts = self._shapes.layouts(program, sizes, layouts, outputs)
+        kernel = self._kernels.find(Wanted(program, sizes, layouts, result_layouts, aliases))
         plan, checked = kernel.plan(arrays, given, sizes, aliases)
         if self._options.verify:
             from polyc.api.verify import run_verified
@@ -351,156 +336,11 @@ class Operator:
     ) -> tuple[np.ndarray | None, ...]:
         if all(value is None for value in given):
             return (None,) * len(names)
-        shapes = self._result_shapes(program, sizes)
+        shapes = self._shapes.at(program, sizes)
         return tuple(
             None if value is None else check_output(value, r.name, program.tensor(r.version).dtype, shapes[r.name])
             for r, value in zip(program.returns, given, strict=True)
         )
-
-    def _result_shapes(self, program: Program, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        known = self._extents.get(id(program))
-        if known is not None:  # sizes vary: no inference for each of them
-            return known.at(sizes)
-        key = (id(program), tuple(sizes.items()))
-        found_before = self._shapes.get(key)
-        if found_before is not None:
-            return found_before[1]
-        if len(self._shapes) >= MAX_KERNELS:
-            self._shapes.clear()
-        with driver.compiling(), name_crashes(f"finding the shapes of {self.name}"):
-            found = recall.infer_shapes(program, sizes)
-        shapes = {name: tuple(extents) for name, (_, extents) in found.items()}
-        self._shapes[key] = program, shapes  # the program is kept, so that its identity stays a sound key
-        return shapes
-
-    def _result_layouts(
-        self,
-        program: Program,
-        sizes: Mapping[str, int],
-        inputs: Sequence[Layout] | None,
-        outputs: Sequence[np.ndarray | None] = (),
-    ) -> tuple[Layout, ...] | None:
-        """Layouts of the results: those of `outputs`, contiguous where they will be allocated; None for open sizes."""
-        if inputs is None or any(n not in sizes for n in program.sizes):
-            return None
-        shapes = self._result_shapes(program, sizes)
-        layouts = []
-        for position, result in enumerate(program.returns):
-            array = outputs[position] if outputs else None
-            dtype = program.tensor(result.version).dtype
-            layouts.append(contiguous_layout(dtype, shapes[result.name]) if array is None else array_layout(array, dtype))
-        return tuple(layouts)
-
-    def _find_kernel(
-        self,
-        program: Program,
-        sizes: Mapping[str, int],
-        inputs: Sequence[Layout] | None,
-        results: Sequence[Layout] | None,
-        aliases: tuple[Alias, ...],
-    ) -> Kernel:
-        # The kernel for exactly these sizes where there is one, else that for any values of those that vary.
-        for symbolic in (frozenset[str](), self._dynamic.symbolic(program, sizes)):
-            kernel = self._kernels.get(self._kernel_key(program, sizes, inputs, results, aliases, symbolic))
-            if kernel is not None:
-                return kernel
-        with driver.compiling(), name_crashes(f"compiling {self.name}"):
-            symbolic, reason = self._dynamic.choose(program, sizes)
-            key = self._kernel_key(program, sizes, inputs, results, aliases, symbolic)
-            kernel = self._kernels.get(key)
-            if kernel is not None:  # another thread was faster
-                return kernel
-            try:
-                lowered = self._lower(recall.compile_program, program, sizes, inputs, results, aliases, symbolic)
-            except PolycError as error:
-                if not symbolic or not self._dynamic.refuse(program, symbolic, error):
-                    raise
-                return self._find_kernel(program, sizes, inputs, results, aliases)
-            for output, source in aliases:
-                if not lowered.alias_is_safe(output, source):
-                    raise unsupported_alias(output, source)
-            kernel = self._compile(lowered, sizes)
-            self._forget_kernels()
-            self._kernels[key] = kernel
-            known = {n: sizes[n] for n in program.sizes if n in sizes}
-            self._dynamic.count_kernel(self.name, known, symbolic, reason)
-        return kernel
-
-    def _kernel_key(
-        self,
-        program: Program,
-        sizes: Mapping[str, int],
-        inputs: Sequence[Layout] | None,
-        results: Sequence[Layout] | None,
-        aliases: tuple[Alias, ...],
-        symbolic: frozenset[str],
-    ) -> Hashable:
-        # Kernels keep their programs alive, so identity is a sound key.
-        kept = tuple(sorted((n, v) for n, v in sizes.items() if n not in symbolic))
-        return id(program), kept, self._known_strides(program, inputs, results, symbolic), aliases, symbolic
-
-    def _known_strides(
-        self,
-        program: Program,
-        inputs: Sequence[Layout] | None,
-        results: Sequence[Layout] | None,
-        symbolic: frozenset[str],
-    ) -> driver.Strides | None:
-        """Byte strides that a kernel for any values of `symbolic` relies on."""
-        if inputs is None or results is None:
-            return None
-        strides = tuple(a.known_strides for a in (*inputs, *results))
-        if not symbolic:
-            return strides
-        found = self._extents.get(id(program))
-        if found is None:
-            extents, defined = recall.infer_extents(program)
-            found = self._extents[id(program)] = _Extents(program, extents, defined)
-        names = (*(program.tensor(n).base for n in program.parameters), *(r.name for r in program.returns))
-        open_sizes = add_defined(symbolic, found.defined)
-        return tuple(known_strides(s, found.extents[n], open_sizes) for s, n in zip(strides, names, strict=True))
-
-    def _compile(self, lowered: Compilable, sizes: Mapping[str, int]) -> Kernel:
-        constants = self._preparations.make(lowered, sizes) if self._bound else ()
-        kernel: Kernel = lowered.compile(constants, self._bound) if self._bound else lowered.compile()
-        return kernel
-
-    def _forget_kernels(self) -> None:
-        """Make room for one more kernel: the oldest goes, unless it ran since it was last looked at (a clock)."""
-        while len(self._kernels) >= MAX_KERNELS:
-            key, kernel = self._kernels.popitem(last=False)
-            if kernel.touched[0]:
-                kernel.touched[0] = 0
-                self._kernels[key] = kernel
-            else:
-                self._plans.forget(kernel)
-                self._dynamic.note("analysis", f"{self.name}: a kernel was forgotten, there are {MAX_KERNELS}: {kernel!r}")
-
-    def _lower(
-        self,
-        lower: Callable[..., Made],
-        program: Program,
-        sizes: Mapping[str, int],
-        inputs: Sequence[Layout] | None,
-        results: Sequence[Layout] | None,
-        aliases: tuple[Alias, ...],
-        symbolic: frozenset[str],
-    ) -> Made:
-        """What `lower` (`driver.lower`, or the same through the disk cache) makes for these sizes and layouts."""
-        with driver.compiling(), name_crashes(f"compiling {self.name}"):
-            strides = self._known_strides(program, inputs, results, symbolic)
-            kept = {n: v for n, v in sizes.items() if n not in symbolic}
-            make = functools.partial(
-                lower, program, sizes=kept or None, strides=strides, aliases=aliases, options=self._options
-            )
-            if symbolic:
-                make = functools.partial(make, typical=typical_sizes(sizes, symbolic))
-            if self._bound:
-                lowered = make(constants=tuple(n for n in program.parameters if program.tensor(n).base in self._bound))
-                if all(n in kept for p in lowered.preparations for n in p.sizes):
-                    return lowered
-                # What could be computed once depends on sizes that are still open: each call computes it.
-            return make()
 
     def _plain_outputs(self, out: Any) -> tuple[np.ndarray, ...] | None:
         """`out` as a complete tuple of plain arrays; None where it is anything else."""
@@ -524,21 +364,6 @@ def _restore_operator(
     """What `Operator.__reduce__` says.  Bound inputs are owned again: what is unpickled may be writable."""
     owned = own_inputs(name, source.formals, {}, bound) if bound else None
     return Operator(source, name, options, sizes, bound=owned, dynamic=dynamic)
-
-
-@dataclass(frozen=True, slots=True)
-class _Extents:
-    """Extents of a program's arguments and results over its sizes, and sizes that are computed from others."""
-
-    program: Program  # kept, so that its identity stays a sound key
-    extents: Mapping[str, tuple[Expr, ...]]
-    defined: Sequence[tuple[str, Expr]]
-
-    def at(self, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
-        values = dict(sizes)
-        for name, expr in self.defined:
-            values[name] = evaluate(expr, values)
-        return {name: tuple(evaluate(e, values) for e in extents) for name, extents in self.extents.items()}
 
 
 def call_key(call: Call) -> Hashable:

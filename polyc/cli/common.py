@@ -18,6 +18,8 @@ from polyc.target import MODELS
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+STANDARD = "-"
+"""The file name that means standard input or output."""
 SIZE_HELP = "Value of a size symbol, ? for any; several with commas, or the option again."
 _SIZE = re.compile(r"\s*([A-Za-z_][A-Za-z_0-9.:/-]*)\s*=\s*(\d+|\?)\s*")
 
@@ -77,21 +79,31 @@ def model_options(function: F) -> F:
         "--shape", "shapes", multiple=True, metavar="INPUT=N,N,…", callback=parse_shapes, help="ONNX: shape of an input."
     )(function)
     function = click.option("--strict", is_flag=True, help="ONNX: nodes that polyc does not compile are an error.")(function)
-    return click.option("--threads", type=click.IntRange(min=1), help="ONNX: threads of a run (default: all cores).")(function)
+    return click.option("--threads", type=click.IntRange(min=1), help="Threads of a run (default: all cores).")(function)
 
 
 def load_operator(source: str, entry: str | None, target: str | None, sizes: Sizes, **options: Any) -> Any:
-    """The operator in the file `source`, with the sizes that are given as ``?`` symbolic; its text is read whatever the file
-    is called."""
+    """The operator in the file `source` (``-``: standard input), with the sizes that are given as ``?`` symbolic; its text is
+    read whatever the file is called."""
     from pathlib import Path
 
-    import polyc
+    from polyc.api import functions
 
     if target is not None:
         options["target"] = target
-    if None in sizes.values():
-        options["dynamic"] = tuple(n for n, value in sizes.items() if value is None)
-    return polyc.compile(Path(source), entry, **options)
+    dynamic = tuple(n for n, value in sizes.items() if value is None) or "auto"
+    if source != STANDARD:
+        return functions.compile(Path(source), entry, dynamic=dynamic, **options)
+    text = functions.decode_text(sys.stdin.buffer.read(), "<stdin>")
+    return functions.compile_text(text, "<stdin>", entry, functions.make_options(options), {}, dynamic)
+
+
+def set_threads(n: int | None) -> None:
+    """For kernels of this process; None leaves the default."""
+    from polyc.runtime.threads import set_num_threads
+
+    if n is not None:
+        set_num_threads(n)
 
 
 def known_sizes(sizes: Sizes) -> dict[str, int]:
@@ -119,7 +131,7 @@ def guard_errors(function: F) -> F:
                 )
                 show_diagnostics([Diagnostic("argument-too-large", message, None, "try smaller sizes")])
             except OSError as error:
-                show_diagnostics(file_error(error.filename or "file", error).diagnostics)
+                show_diagnostics(file_error(error.filename or "standard output", error).diagnostics)
             except Exception as error:
                 show_diagnostics(describe_crash(error).diagnostics)
         sys.exit(1)

@@ -6,7 +6,17 @@ from pathlib import Path
 
 import click
 
-from polyc.cli.common import Shapes, Sizes, file_error, guard_errors, known_sizes, load_operator, parse_shapes, source_options
+from polyc.cli.common import (
+    STANDARD,
+    Shapes,
+    Sizes,
+    file_error,
+    guard_errors,
+    known_sizes,
+    load_operator,
+    parse_shapes,
+    source_options,
+)
 from polyc.cli.model import compile_model, is_model, refuse_options
 
 STAGES = ("program", "scop", "sched", "loops", "ll", "s")
@@ -15,7 +25,7 @@ STAGES = ("program", "scop", "sched", "loops", "ll", "s")
 @click.command("compile")
 @source_options
 @click.option("--emit", type=click.Choice(STAGES), help="Write this stage as text instead of an object file.")
-@click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Where to write.")
+@click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False, allow_dash=True), help="Where to write.")
 @click.option("--shape", "shapes", multiple=True, metavar="INPUT=N,N,…", callback=parse_shapes, help="ONNX: shape of an input.")
 @click.option("--weights", type=click.Choice(("inside", "beside")), help="ONNX: in the library (default), or a file beside it.")
 @guard_errors
@@ -31,6 +41,8 @@ def compile_command(
 ) -> None:
     """Compile an operator to an object file, or an ONNX model to a shared library, and a C header beside it.
 
+    A FILE of - is text on standard input, and the object file then has the operator's name.
+
     Sizes that are not given, or given as ?, stay symbolic: they are arguments of the compiled function.  With --emit, one
     stage of the compilation is written as text, to standard output unless -o says otherwise.
 
@@ -43,6 +55,7 @@ def compile_command(
       polyc compile op.tc --size M=128,K=64 -o op128.o     op128.o and op128.h
       polyc compile op.tc --size B=? --size S=512          for any B
       polyc compile op.tc --emit loops                     the loop nest, to read
+      polyc compile - --emit loops < op.tc                 of a text from elsewhere
       polyc compile op.tc --emit s --target x86-64-v3      assembly for AVX2
       polyc compile op.tc --target aarch64 -o op_arm.o     for 64-bit ARM
       polyc compile model.onnx --size batch=1 -o model.so  a library and model.h
@@ -57,12 +70,15 @@ def compile_command(
     if emit is not None:
         text = operator.lower(**known).as_text(emit)
         text = text if text.endswith("\n") else text + "\n"
-        if output is None:
+        if output is None or output == STANDARD:
             click.echo(text, nl=False)
         else:
             write_file(Path(output), text.encode())
         return
-    path = Path(output) if output is not None else Path(source).with_suffix(".o")
+    if output == STANDARD:
+        raise click.BadParameter("an object file and a header are written, so name a file", param_hint="--output")
+    own_path = Path(f"{operator.name}.o") if source == STANDARD else Path(source).with_suffix(".o")
+    path = Path(output) if output is not None else own_path
     if path.suffix == ".h":
         raise click.BadParameter(f"{path} is where the header goes; name the object file", param_hint="--output")
     made = operator.compiled(**known)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from polyc.cli.common import Shapes, Sizes, guard_errors, known_sizes, load_operator, model_options, source_options
+from polyc.cli.common import Shapes, Sizes, guard_errors, known_sizes, load_operator, model_options, set_threads, source_options
 from polyc.cli.model import explain_model, is_model, refuse_options
 
 
@@ -40,7 +40,8 @@ def explain_command(
     if is_model(source):
         refuse_options(entry=entry)
         return explain_model(source, sizes, shapes, is_measured, strict, threads, target)
-    refuse_options(strict=strict, threads=threads, shape=shapes)
+    refuse_options(strict=strict, shape=shapes)
+    set_threads(threads)
     operator = load_operator(source, entry, target, sizes)
     measured = None
     if is_measured:  # before anything is printed: an error leaves standard output empty

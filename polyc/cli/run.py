@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from polyc.cli.common import Shapes, Sizes, file_error, guard_errors, known_sizes, load_operator, model_options, source_options
+from polyc.cli.common import (
+    Shapes,
+    Sizes,
+    file_error,
+    guard_errors,
+    known_sizes,
+    load_operator,
+    model_options,
+    set_threads,
+    source_options,
+)
 from polyc.cli.model import is_model, refuse_options, run_model
 from polyc.diagnostics import ArgumentError, Diagnostic
 
@@ -48,14 +58,16 @@ def run_command(
 ) -> None:
     """Run an operator or an ONNX model; inputs that are not given are random (the same for the same seed).
 
-    A size given as ? is one that the kernel takes at the call; an input says which.  Prints shape, range, sum and a
-    checksum of each result; times go to standard error.  Sizes of a model are its named dimensions; --verify compares it
-    with onnxruntime where that is installed, else with onnx's reference implementation.
+    A FILE of - is text on standard input.  A size given as ? is one that the kernel takes at the call; an input says which.
+
+    Prints shape, range, sum and a checksum of each result; times go to standard error.  Sizes of a model are its named
+    dimensions; --verify compares it with onnxruntime where that is installed, else with onnx's reference implementation.
 
     \b
     Examples:
       polyc run softmax.tc --size N=64,D=1000 --verify
       polyc run mm.tc --input a.npy --input B=b.npy --output results
+      cat mm.tc | polyc run - --size M=64,K=64,N=64 --threads 1
       polyc run model.onnx --input x.npy --output results
       polyc run model.onnx --size batch=8 --threads 1 --strict
       polyc run model.onnx --shape x=1,3,224,224
@@ -65,7 +77,8 @@ def run_command(
     if is_model(source):
         refuse_options(entry=entry, target=target)
         return run_model(source, inputs, sizes, shapes, seed, verify, output, strict, threads)
-    refuse_options(strict=strict, threads=threads, shape=shapes)
+    refuse_options(strict=strict, shape=shapes)
+    set_threads(threads)
     operator = load_operator(source, entry, target, sizes, verify=verify)
     program = operator.program
     arrays, values = make_inputs(program, read_inputs(program, inputs), known_sizes(sizes), seed)

@@ -163,9 +163,9 @@ def _target_context(ctx: Context, frame: Frame, names: set[str], own_lane: bool)
     env = {**frame.context.env, **{n: b for n, b in ctx.env.items() if n in names and not isinstance(b, Val)}}
     env |= {n: b for n, b in ctx.env.items() if n in frame.context.env}
     predicates = frame.context.predicates + kept
-    if own_lane:
-        return replace(ctx, env=env, predicates=predicates)
-    return replace(ctx, env=env, lane=None, lanes=1, predicates=predicates)
+    clamped = {n: e for n, e in ctx.clamped.items() if n in env and index_names(e) <= env.keys()}
+    outside = replace(ctx, env=env, predicates=predicates, clamped=clamped)
+    return outside if own_lane else replace(outside, lane=None, lanes=1)
 
 
 def _direct_slot(state: State, element: Element, frame: Frame, lanes: int) -> Val:

@@ -54,6 +54,11 @@ class Context:
     """In the scalar rest of a vector loop: loops inside run as they did under the vectors, one by one."""
     ahead: tuple[Expr, ...] = ()
     """How far the loops around are from their ends, ``M - c0``: at least 1."""
+    clamped: Mapping[str, Expr] = field(default_factory=dict)
+    """Variables of unrolled copies that may lie beyond the end of their loop, and a position that does not: what such a copy
+    computes is dropped, so that it may compute the last one's again, without conditions."""
+    exact: Mapping[str, Binding] | None = None
+    """Where variables are clamped in `env`: what they are without that."""
 
     def bind(self, name: str, value: Binding) -> Context:
         return replace(self, env={**self.env, name: value})
@@ -68,6 +73,13 @@ class Context:
 
     def under(self, *predicates: Predicate) -> Context:
         return replace(self, predicates=self.predicates + predicates)
+
+    def for_values(self) -> Context:
+        """Where values are computed that only a store or an update under the predicates of this context uses."""
+        if not self.clamped or self.exact is not None:
+            return self
+        predicates = tuple(p for p in self.predicates if p.variable not in self.clamped)
+        return replace(self, env={**self.env, **self.clamped}, exact=self.env, predicates=predicates)
 
     def branched(self) -> Context:
         return replace(self, predicates=tuple(replace(p, branched=True) for p in self.predicates))

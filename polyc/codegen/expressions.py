@@ -244,6 +244,7 @@ def certain_reads(expr: Expr) -> frozenset[Read]:
 
 def eval_value(state: State, ctx: Context, expr: Expr) -> Val:
     """The value of a statement's expression: reads are shared within it."""
+    ctx = ctx.for_values()
     state.memo = [{}]
     state.certain = certain_reads(expr)
     state.statement_context = ctx
@@ -317,6 +318,7 @@ def load_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[E
     guard = eval_predicates(state, ctx, names)
     if buffer.space == "register":
         guard = (None, None)  # the whole slot exists
+        ctx = ctx if ctx.exact is None else replace(ctx, env=ctx.exact)
     offset = byte_offset(ctx, buffer, subscripts)
     split = split_lane(offset, ctx.lane)
     epoch = f"; {state.epochs.get(buffer.name, 0)}"

@@ -65,7 +65,7 @@ def _find_tests(loop: Loop) -> _Tests | None:
             if not _mentions(atom, loop.var):
                 fixed[atom] = None
                 continue
-            bound = _bound(atom, loop.var)
+            bound = bound_of(atom, loop.var)
             if bound is None:
                 continue
             moving[atom] = None
@@ -82,12 +82,12 @@ def _atoms(value: Expr) -> Iterator[Expr]:
     """Comparisons of integers, all of which hold where a selection takes a read that it guards."""
     for node in walk(value):
         if isinstance(node, Select) and reads(node.then) and not reads(node.condition):
-            yield from (a for a in _conjuncts(node.condition) if isinstance(a, Call) and _slack(a) is not None)
+            yield from (a for a in conjuncts(node.condition) if isinstance(a, Call) and _slack(a) is not None)
 
 
-def _conjuncts(condition: Expr) -> list[Expr]:
+def conjuncts(condition: Expr) -> list[Expr]:
     if isinstance(condition, Call) and condition.op == "and":
-        return [c for a in condition.args for c in _conjuncts(a)]
+        return [c for a in condition.args for c in conjuncts(a)]
     return [condition]
 
 
@@ -102,7 +102,7 @@ def _slack(atom: Call) -> Expr | None:
     return slack if atom.op in ("ge", "le") else Call("sub", (slack, int_const(1)))
 
 
-def _bound(atom: Expr, var: str) -> tuple[str, Expr] | None:
+def bound_of(atom: Expr, var: str) -> tuple[str, Expr] | None:
     """The bound of the variable that a comparison stands for: ("lower", first iteration) or ("upper", one behind the last)."""
     assert isinstance(atom, Call)
     slack = _slack(atom)
@@ -145,7 +145,7 @@ def _assume(node: Node, known: set[Expr]) -> Node:
     def rule(e: Expr) -> Expr | None:
         if not isinstance(e, Select):
             return None
-        left = [a for a in _conjuncts(e.condition) if a not in known]
+        left = [a for a in conjuncts(e.condition) if a not in known]
         if not left:
             return e.then
         condition = left[0]

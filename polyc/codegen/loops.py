@@ -11,6 +11,7 @@ from polyc.codegen.copies import split_last_tiles
 from polyc.codegen.epilogues import keep_epilogues
 from polyc.codegen.interiors import split_interiors
 from polyc.codegen.scalars import hold_accumulators
+from polyc.codegen.separate import separate_domains
 from polyc.codegen.streams import align_tiles
 from polyc.codegen.tiles import split_partial_tiles
 from polyc.codegen.transposes import block_transposes
@@ -66,12 +67,12 @@ def build_loop_nest(
     for array in (a.memory for a in signature.arrays):
         parameters += [f"{array.name}.stride{d}" for d in range(len(array.shape))]
     aliased = frozenset(b.name for b in buffers if b.may_alias)
-    body = list(split_interiors(take_out_conditions(tuple(body))))
+    body = list(split_interiors(take_out_conditions(separate_domains(tuple(body)))))
     nodes, buffers = keep_epilogues(hold_accumulators(tuple(body), aliased), buffers)
     held = frozenset(b.name for b in buffers if b.space == "register")
     nodes, offsets = align_tiles(nodes, buffers, target)
     nodes, buffers = coalesce_copies(split_last_tiles(nodes, buffers), buffers)
-    nodes = split_partial_tiles(block_transposes(nodes, buffers), held)
+    nodes = split_partial_tiles(block_transposes(nodes, buffers), held, aliased)
     return LoopNest(signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards), offsets)
 
 

@@ -326,6 +326,13 @@ def _emit_expanded(state: State, ctx: Context, loop: Loop) -> None:
         bound = ctx.bind(loop.var, base)
         if lanes > 1:
             bound = ctx.bind_lanes(loop.var, base, lanes, number % loop.interleave)
+        if trip is None and loop.kind == "unroll" and first is None:
+            if start == 0:  # the first copy runs
+                emit_body(state, bound, loop.body)
+                continue
+            place = simplify_int(Call("add", (loop.lower, int_const(start))))
+            last = Call("min", (place, simplify_int(Call("sub", (loop.upper, int_const(1))))))
+            bound = replace(bound, clamped={**bound.clamped, loop.var: last})
         if trip is None or start + lanes > trip:
             bound = bound.under(inside)
         emit_body(state, bound, loop.body)

@@ -214,11 +214,75 @@ def _stream_rows(
 ) -> tuple[Expr | None, tuple[Node, ...]] | None:
     """A vector loop in two parts: up to the beginning of a line, and streamed from there; and what must hold for that.
 
-    A short loop is streamed as a whole where it begins at a line.  None where it cannot be streamed."""
+    A short loop is streamed as a whole where it begins at a line.  None where it cannot be streamed.  A loop that writes
+    several long results streams all together where they begin lines together, and one after the other where they do not."""
+    if loop.registers or loop.initial:
+        return None
+    stores = [n for n in loop.body if isinstance(n, Store) and n.buffer in wanted]
+    if len(stores) > 1:
+        return _stream_together(loop, stores, around, wanted)
     found = _only_store(loop.body, wanted)
-    if found is None or loop.registers or loop.initial:
+    if found is None:
         return None
     store, copies = found
+    return _stream_row(loop, store, copies, around, wanted)
+
+
+def _stream_together(
+    loop: Loop, stores: list[Store], around: tuple[Loop, ...], wanted: Mapping[str, _Long]
+) -> tuple[Expr | None, tuple[Node, ...]] | None:
+    """``if (all begin lines together) { up to a line ; stream all } else { each one in a loop of its own }``."""
+    found = {s.buffer: row for s in stores if (row := _stream_row(loop, s, (), around, wanted)) is not None}
+    if not found:
+        return None
+    first, *others = (s for s in stores if s.buffer in found)
+    condition, alone = found[first.buffer]
+    size = wanted[first.buffer].buffer.dtype.itemsize
+    others = [s for s in others if wanted[s.buffer].buffer.dtype.itemsize == size and wanted[s.buffer].condition == condition]
+    if not others or loop.max_trip is not None:
+        return found[first.buffer]
+    begin = {loop.var: loop.lower}
+    apart = [
+        simplify(
+            Call("sub", (offset_of(s, wanted[s.buffer].buffer, begin), offset_of(first, wanted[first.buffer].buffer, begin)))
+        )
+        for s in others
+    ]
+    together: Expr | None = None
+    for distance in apart:
+        begins = Call("eq", (Call("mod", (distance, int_const(LINE))), int_const(0)))
+        together = begins if together is None else Call("and", (together, begins))
+    assert together is not None
+    head, tail = alone
+    assert isinstance(head, Loop) and isinstance(tail, Loop)
+    body = tail.body
+    for s in others:
+        body = _mark(body, s)
+    return condition, (If(together, (head, replace(tail, body=body)), _stream_apart(loop, found) or alone),)
+
+
+def _stream_apart(loop: Loop, found: Mapping[str, tuple[Expr | None, tuple[Node, ...]]]) -> tuple[Node, ...]:
+    """A loop for each store of a body, streamed where it can be: what they read is near.  Empty where one needs another."""
+    written = {w.buffer for w in _writes(loop.body)}
+    parts: list[Node] = []
+    for node in loop.body:
+        if not isinstance(node, Store) or any(r.tensor in written for r in reads(node.value)):
+            return ()
+        alone = replace(loop, body=(node,))
+        if node.buffer not in found:
+            parts.append(alone)
+            continue
+        head, tail = found[node.buffer][1]
+        assert isinstance(head, Loop) and isinstance(tail, Loop)
+        kept = tuple(n for n in tail.body if isinstance(n, Store) and n.buffer == node.buffer)
+        parts += [replace(head, body=(node,)), replace(tail, body=kept)]
+    return tuple(parts)
+
+
+def _stream_row(
+    loop: Loop, store: Store, copies: tuple[Loop, ...], around: tuple[Loop, ...], wanted: Mapping[str, _Long]
+) -> tuple[Expr | None, tuple[Node, ...]] | None:
+    """A vector loop with one store streamed, and what must hold for that; `copies`: the unrolled loop around the store."""
     buffer, condition = wanted[store.buffer].buffer, wanted[store.buffer].condition
     size = buffer.dtype.itemsize
     vector = loop.lanes * size

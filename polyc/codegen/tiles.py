@@ -3,7 +3,8 @@
 Before: ``for k { unroll i < min(6, M - c0) { vector j < min(64, N - c1) { … } } }``.
 After: ``if (M - c0 >= 6 and N - c1 >= 64) for k { unroll i < 6 { vector j < 64 … } } else <before>``.  Where the rows alone
 are full, as in the last columns and in all of an image that is narrower than the tile, only the lanes have masks:
-``… else if (M - c0 >= 6) for k { unroll i < 6 { vector j < min(64, N - c1) … } } else <before>``.
+``… else if (M - c0 >= 6) for k { unroll i < 6 { vector j < min(64, N - c1) … } } else <before>``; and the last
+rows run in parts (`partial_rows`).
 
 Tests of a selection (the border of a padded read, a mask) that the position of the tile decides for all points inside join the
 condition of the full version, where the selection is gone: the interior has no test in it.
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from polyc.codegen.partial_rows import run_rows_in_parts
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, int_const, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import If, Loop, Node, Store, Update
@@ -27,17 +29,20 @@ MIN_ROWS = 4
 """Copies from which their predicates are worth a version without them."""
 
 
-def split_partial_tiles(body: tuple[Node, ...], tied: frozenset[str] = frozenset()) -> tuple[Node, ...]:
+def split_partial_tiles(
+    body: tuple[Node, ...], tied: frozenset[str] = frozenset(), shared: frozenset[str] = frozenset()
+) -> tuple[Node, ...]:
     """Version every outermost loop nest whose expanded loops have bounds that only the outer loops decide.
 
-    `tied`: register buffers; neighbours that share one are versioned together, so that it stays in registers between them."""
+    `tied`: register buffers; neighbours that share one are versioned together, so that it stays in registers between them.
+    `shared`: buffers that may be the same memory as others."""
     groups: list[tuple[Node, ...]] = []
     for node in body:
         if groups and tied and not tied.isdisjoint(_used(groups[-1][-1]) & _used(node)):
             groups[-1] = (*groups[-1], node)
         else:
             groups.append((node,))
-    return tuple(new for group in groups for new in _split(group, tied))
+    return tuple(new for group in groups for new in _split(group, tied, shared))
 
 
 def _used(node: Node) -> set[str]:
@@ -52,37 +57,37 @@ def _used(node: Node) -> set[str]:
     return set()
 
 
-def _split(group: tuple[Node, ...], tied: frozenset[str]) -> tuple[Node, ...]:
+def _split(group: tuple[Node, ...], tied: frozenset[str], shared: frozenset[str]) -> tuple[Node, ...]:
     node = group[0]
     match node:
         case If() if len(group) == 1:
-            body, orelse = (split_partial_tiles(arm, tied) for arm in (node.body, node.orelse))
+            body, orelse = (split_partial_tiles(arm, tied, shared) for arm in (node.body, node.orelse))
             return (replace(node, body=body, orelse=orelse),)
         case Loop():
             loops = [n for n in group if isinstance(n, Loop)]
             found = [_full_conditions(n) for n in loops]
             rows = [_full_conditions(n, ROWS) for n in loops]
             if len(loops) < len(group) or any(c is None for c in found):
-                return group if len(group) > 1 or node.registers else (_split_inside(node, tied),)
+                return group if len(group) > 1 or node.registers else (_split_inside(node, tied, shared),)
             tests = _interior_tests(loops)
             conditions = list(dict.fromkeys(c for f in found if f for c in f))
             if conditions or tests:
                 in_rows = list(dict.fromkeys(c for f in rows if f for c in f))
-                others = group
+                others = (run_rows_in_parts(group, tied, shared) if in_rows else None) or group
                 if in_rows and len(in_rows) < len(conditions) and _n_rows(loops) >= MIN_ROWS:
-                    others = (If(_all(in_rows), tuple(_make_full(n, ROWS) for n in group), group),)
+                    others = (If(_all(in_rows), tuple(_make_full(n, ROWS) for n in group), others),)
                 conditions = [*conditions, *dict.fromkeys(c for found in tests.values() for c in found)]
                 full = tuple(_drop_tests(_make_full(n), set(tests)) for n in group)
                 # Tests that only loops inside decide are split further down, but never inside a loop that holds accumulators.
                 if tests and not any(n.registers for n in loops):
-                    full = _split(full, tied)
+                    full = _split(full, tied, shared)
                 return (If(_all(conditions), full, others),)
-            return group if len(group) > 1 or node.registers else (_split_inside(node, tied),)
+            return group if len(group) > 1 or node.registers else (_split_inside(node, tied, shared),)
     return group
 
 
-def _split_inside(loop: Loop, tied: frozenset[str]) -> Loop:
-    return replace(loop, body=split_partial_tiles(loop.body, tied))
+def _split_inside(loop: Loop, tied: frozenset[str], shared: frozenset[str]) -> Loop:
+    return replace(loop, body=split_partial_tiles(loop.body, tied, shared))
 
 
 def _all(conditions: list[Expr]) -> Expr:
@@ -158,7 +163,8 @@ def _make_full(node: Node, kinds: Collection[str] = EXPANDED) -> Node:
             return replace(node, body=each(node.body), orelse=each(node.orelse))
         case Loop():
             body = each(node.body)
-            node = replace(node, initial=tuple(replace(i, nest=each(i.nest)) for i in node.initial))
+            if kinds is EXPANDED:  # which loops of an initial nest run over rows is not known
+                node = replace(node, initial=tuple(replace(i, nest=each(i.nest)) for i in node.initial))
             if _is_expanded(node) and node.kind in kinds and not isinstance(node.upper, Const):
                 return replace(node, upper=int_const(node.max_trip or 0), body=body)
             return replace(node, body=body)

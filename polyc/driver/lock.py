@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import threading
 
+FORK_PATIENCE = 60.0
+"""Seconds that a fork waits for compilations of other threads."""
 _lock = threading.RLock()
+_forking = threading.local()
 
 
 def compiling() -> threading.RLock:
@@ -13,11 +16,22 @@ def compiling() -> threading.RLock:
     return _lock
 
 
+def _finish_compiling() -> None:
+    """Before a fork: what another thread is in the middle of (isl, LLVM, imports, cached properties) holds locks that nobody
+    would release in the child."""
+    _forking.is_holding = _lock.acquire(timeout=FORK_PATIENCE)
+
+
+def _go_on() -> None:
+    if _forking.is_holding:
+        _lock.release()
+
+
 def _renew_lock() -> None:
-    """After a fork: another thread of the parent may have held the lock, and will never release it here."""
+    """In a child after a fork: another thread of the parent may have held the lock all the same."""
     global _lock
     _lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
+    os.register_at_fork(before=_finish_compiling, after_in_parent=_go_on, after_in_child=_renew_lock)

@@ -35,6 +35,15 @@ def map_domain(
     return result
 
 
+def extend_domain(
+    domain: islpy.Set, indices: Sequence[str], name: str, kept: Sequence[str], new: str, value: Expr
+) -> islpy.Set:
+    """``{ name[kept] : exists the other indices with S[indices] in domain, new = value }``; `new` is one of `kept`."""
+    with_new = (*indices, new)
+    points = map_domain(domain, name, with_new, [Index(i) for i in indices], [Call("eq", (Index(new), value))])
+    return project_domain(points, with_new, name, kept)
+
+
 def shift_domain(domain: islpy.Set, indices: Sequence[str], lower: Mapping[str, Expr]) -> islpy.Set:
     """The zero-based `domain` with every index counted from `lower` on."""
     affine = isl.Affine(domain.get_space(), {i: n for n, i in enumerate(indices)})

@@ -44,7 +44,7 @@ def argument_error(code: str, message: str, span: Span | None = None, help: str 
 
 
 def convert_input(value: Any, name: str, dtype: DType | None, span: Span | None = None) -> np.ndarray:
-    """The array that `value` means: a NumPy array, a DLPack object, a Python scalar or nested list.
+    """The array that `value` means: a NumPy array, a DLPack object, a Python scalar or nested list, a buffer.
 
     Arrays keep their element type, which must be `dtype` (None: any that polyc has).  Python numbers are converted
     where the declared type holds them exactly (a float may be rounded to a float type).  Never copies an array,
@@ -68,12 +68,7 @@ def convert_input(value: Any, name: str, dtype: DType | None, span: Span | None 
     elif hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
         array = _export_array(value, name, span)
     else:
-        raise argument_error(
-            "argument-type-array",
-            f"{name} is a {type(value).__name__}, which is no array",
-            span,
-            "pass a NumPy array, an object with DLPack support, or a number for a scalar",
-        )
+        array = _view_buffer(value, name, span)
     if dtype == BF16 and array.dtype == _RAW_BFLOAT16:
         array = array.view(BF16.numpy)  # as numpy.save writes them
     check_element_type(array, name, dtype, span)
@@ -110,6 +105,8 @@ def _import_dlpack(value: Any, name: str, span: Span | None) -> np.ndarray:
 
     NumPy imports no bf16: a PyTorch tensor of it is taken by its bits, any other converts itself."""
     try:
+        if getattr(value, "is_neg", bool)():  # PyTorch exports such a view without a word about the sign
+            raise BufferError("it is a view that negates (its negative bit is set)")
         match str(getattr(value, "dtype", "")):
             case "torch.bfloat16":
                 return _import_bits(value)
@@ -117,10 +114,33 @@ def _import_dlpack(value: Any, name: str, span: Span | None) -> np.ndarray:
                 return np.asarray(value)
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError, ValueError) as problem:
-        help = "detach it from the gradient tape (x.detach()) and bring it to the CPU (x.cpu())"
         raise argument_error(
-            "argument-type-dlpack", f"{name} cannot be read through DLPack: {problem}", span, help
+            "argument-type-dlpack", f"{name} cannot be read through DLPack: {problem}", span, _how_to_export(value)
         ) from problem
+
+
+def _how_to_export(value: Any) -> str:
+    """What makes a plain tensor of one that NumPy cannot read, in PyTorch's words."""
+    if getattr(value, "is_neg", bool)() or getattr(value, "is_conj", bool)():
+        return "pass x.resolve_conj().resolve_neg()"
+    if "strided" not in str(getattr(value, "layout", "strided")):
+        return "pass x.to_dense()"
+    return "detach it from the gradient tape (x.detach()) and bring it to the CPU (x.cpu())"
+
+
+def _view_buffer(value: Any, name: str, span: Span | None) -> np.ndarray:
+    """The array in an object with the buffer protocol (a memoryview, an `array.array`)."""
+    help = "pass a NumPy array, an object with DLPack support, or a number for a scalar"
+    try:
+        buffer = memoryview(value)
+    except TypeError:
+        message = f"{name} is a {type(value).__name__}, which is no array"
+        raise argument_error("argument-type-array", message, span, help) from None
+    try:
+        return np.asarray(buffer)
+    except (ValueError, NotImplementedError) as problem:
+        message = f"{name} is a {type(value).__name__} that makes no array: {problem}"
+        raise argument_error("argument-type-array", message, span, help) from problem
 
 
 def _import_bits(tensor: Any) -> np.ndarray:

@@ -7,7 +7,7 @@ from polyc.poly.scop import ScopStatement
 from polyc.scheduler.accesses import access_motions, index_trips, statement_work
 from polyc.scheduler.member_view import MemberView
 from polyc.scheduler.nest import Point
-from polyc.scheduler.tiling import RegisterTile
+from polyc.scheduler.tiling import STREAM_VECTORS, RegisterTile
 
 COLUMNS = 256
 """Neighbouring columns that walk along a sequential loop together, of many: their vectors hide each other's latency.
@@ -41,7 +41,7 @@ class BandTiles:
                 if columns is not None and (best is None or work > best[0]):
                     best = work, *columns
                 continue
-            tile = self._group_tile(statements, reductions)
+            tile = self._group_tile(band, statements, reductions)
             work = sum(statement_work(s) for s in statements)
             heaviest = max(heaviest, work)
             if self.member_sizes(band, (reductions[0], tile)) and (best is None or work > best[0]):
@@ -87,15 +87,20 @@ class BandTiles:
             self.columns[id(member)] = size = trips
         return (s, RegisterTile(index, lanes, {index: size})) if index is not None and lanes > 1 and size > 1 else None
 
-    def _group_tile(self, statements: list[ScopStatement], reductions: list[ScopStatement]) -> RegisterTile:
+    def _group_tile(self, band: Band, statements: list[ScopStatement], reductions: list[ScopStatement]) -> RegisterTile:
         lanes = self.view.lanes(statements)
         tile = self.view.tile(reductions[0], lanes)
         if len(statements) == 1:
             return tile
-        # Statements that share a pass: only the vector index is worth a tile, and only if it is a left index of all.
+        # Statements that share a pass: the vector index is worth a tile where it is a left index of all.
         if tile.vector is None or any(tile.vector not in s.left for s in statements):
-            return RegisterTile(tile.vector, lanes, {})
-        return RegisterTile(tile.vector, lanes, {tile.vector: tile.sizes[tile.vector]})
+            # Rows are where it is summed over by all: each of them shares what it reads with the others.
+            rows = self.view.shared_rows(statements, band.members)
+            return RegisterTile(tile.vector, lanes, {i: n for m, n in rows if (i := self.view.index(m, reductions[0].name))})
+        size = tile.sizes[tile.vector]
+        if tile.streamed:  # the accumulators of all statements stay in the first-level cache
+            size = min(size, max(1, STREAM_VECTORS // len(statements)) * lanes)
+        return RegisterTile(tile.vector, lanes, {tile.vector: size})
 
     def block_size(self, band: Band, sizes: dict[int, int], tiled: list[int]) -> int:
         """How many iterations of the outermost tiled member keep the operands they read in half of the L2 cache."""

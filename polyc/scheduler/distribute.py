@@ -40,6 +40,7 @@ def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_
             child = distribute_bands(node.child, scop, target, depth + 1, True)
             if not isinstance(child, Sequence) or any(m.kind == "S" for m in node.members):
                 return Band(node.members, child)
+            child = _open_parts(node.members, child, scop, target)
             is_row = depth > 0 and len(node.members) == 1 and all(isinstance(part, Leaf) for part in child.children)
             reduces = any(m.kind == "R" for m in node.members)
             if not is_inside and not is_row and reduces and _tasks(node, scop) < ENOUGH_TASKS:
@@ -54,6 +55,26 @@ def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_
             if len(groups) == 1:
                 return Band(node.members, child)
             return Sequence(tuple(_band_over(node.members, g) for g in groups))
+
+
+def _open_parts(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Target) -> Sequence:
+    """Parts that were taken apart inside, as parts of the band, where a contraction among them rereads a large operand and
+    would keep panels of it that no member of the band moves: alone it reads them once, if nothing shares its rows."""
+    parts: list[Node] = []
+    for part in child.children:
+        inner = part.children if isinstance(part, Sequence) else (part,)
+        rereads = (n for p in inner for n in statements_of(p) if _reread_bytes(members, scop.statement(n), scop, target))
+        opens = len(inner) > 1 and any(_panels_lie_across(members, scop.statement(n), scop, target) for n in rereads)
+        parts += inner if opens else (part,)
+    return Sequence(tuple(parts))
+
+
+def _panels_lie_across(members: tuple[Member, ...], s: ScopStatement, scop: Scop, target: Target) -> bool:
+    """Whether the register tile of a contraction has its vectors along an index that is no member of the band."""
+    contraction = find_contraction(s, scop, target)
+    choice = None if contraction is None else choose(contraction, target)
+    rows = [m.rows[s.name].unit_index() for m in members]
+    return choice is not None and choice.vector not in {s.indices[p] for p in rows if p is not None}
 
 
 def _groups_of_streams(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Target) -> list[list[Node]]:

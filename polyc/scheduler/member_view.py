@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from polyc.config import Options
@@ -47,6 +47,22 @@ class MemberView:
         """The tile that was chosen together with copies, or the best one for the accesses as they are."""
         known = self.tiles.get(s.name)
         return known or choose_register_tile(s, self.target, lanes, self.options.reassociate)
+
+    def shared_rows(self, statements: Sequence[ScopStatement], members: Sequence[Member]) -> list[tuple[Member, int]]:
+        """The member along which all of several sums that share a pass have rows in their register tiles, and how many rows.
+
+        Each sums over its own vector index; empty where some does not, or where registers hold no two rows of each."""
+        lanes = self.lanes(list(statements))
+        tiles = [self.tile(s, lanes) for s in statements]
+        if any(t.vector not in s.reduction_indices for s, t in zip(statements, tiles, strict=True)):
+            return []
+        most = (self.target.n_registers - self.target.spare_registers) // (2 * len(statements))
+        for m in members:
+            indices = [self.index(m, s.name) if s.name in m.rows and m.kind == "P" else None for s in statements]
+            size = min((t.sizes.get(i or "", 0) for i, t in zip(indices, tiles, strict=True)), default=0)
+            if min(size, most) > 1:
+                return [(m, min(size, most))]
+        return []
 
     def lanes(self, statements: list[ScopStatement]) -> int:
         if not self.options.vectorize:

@@ -70,11 +70,15 @@ class NestPlanner:
                 vector = None
         reductions = [s for s in real if s.is_reduction]
         is_tile = len(real) == 1 and bool(reductions) and bool(points)
-        if is_tile and vector is not None and len(real) == len(names):
-            streamed = self._plan_stream(real[0], candidates, candidates[vector][0], lanes, body)
+        if points and vector is not None and len(reductions) == len(names):
+            streamed = self._plan_stream(reductions, candidates, candidates[vector][0], lanes, body)
             if streamed is not None:
                 return streamed
         held = self._held_indices(real, names)
+        if points and len(reductions) == len(names) > 1:
+            shared = self.view.shared_rows(reductions, [p.member for p in points])
+            held = {self.view.index(m, names[0]) for m, _ in shared}
+            is_tile = bool(shared)
         order = self._order(names, candidates, vector, held)
         plan = body
         blocks = {id(p.member) for p in points if p.member.kind == "R"}
@@ -133,18 +137,23 @@ class NestPlanner:
         return plan
 
     def _plan_stream(
-        self, s: ScopStatement, candidates: list[tuple[Member, int]], chosen: Member, lanes: int, body: Plan
+        self, sums: list[ScopStatement], candidates: list[tuple[Member, int]], chosen: Member, lanes: int, body: Plan
     ) -> Plan | None:
-        """``r by 8 { vector j { unroll 8 rows { S } } }`` for a reduction that streams an operand without reuse."""
-        tile = self.view.tile(s, lanes)
-        if not tile.streamed or self.view.index(chosen, s.name) != tile.vector:
-            return None
-        ((index, size),) = tile.streamed.items()
-        member = next((m for m, _ in candidates if self.view.index(m, s.name) == index), None)
-        if member is None:
-            return None
+        """``r by 8 { vector j { unroll 8 rows { S } } }`` for reductions that stream operands without reuse."""
+        member, size = None, 0
+        for s in sums:
+            tile = self.view.tile(s, lanes)
+            if not tile.streamed or self.view.index(chosen, s.name) != tile.vector:
+                return None
+            ((index, size),) = tile.streamed.items()
+            own = next((m for m, _ in candidates if self.view.index(m, s.name) == index), None)
+            if own is None or (member is not None and own is not member):
+                return None
+            member = own
+        assert member is not None
         width = next(width for m, width in candidates if m is chosen)
-        mark = Mark("vector", lanes // 2, 2) if self._is_streaming([s.name], chosen) else Mark("vector", lanes, 1)
+        is_streaming = self._is_streaming([s.name for s in sums], chosen)
+        mark = Mark("vector", lanes // 2, 2) if is_streaming else Mark("vector", lanes, 1)
         plan = make_loop(member, body, "point", size, Mark("unroll"))
         plan = make_loop(chosen, plan, "point" if width else "whole", width, mark)
         plan = make_loop(member, plan, "tile", size)
@@ -191,7 +200,11 @@ class NestPlanner:
         """Own loops outside, then unrolled points; the vector innermost unless it is a reduction over unrolled points.
 
         Points of a tile that is not the statement's own are outermost."""
-        is_reduction = len(names) == 1 and not names[0].startswith("init_") and self.view.statement(names[0]).is_reduction
+        is_reduction = (
+            not any(n.startswith("init_") for n in names)
+            and (len(names) == 1 or bool(held))
+            and self.view.statement(names[0]).is_reduction
+        )
         foreign = [
             c
             for n, c in enumerate(candidates)
@@ -238,7 +251,7 @@ class NestPlanner:
         reducing = [s for s in statements if self.view.index(member, s.name) in s.reduction_indices]
         if not reducing:
             return 2 if sum(operation_weight(s.value) for s in statements) <= 12 else 1
-        unrolled = 1
+        unrolled = len(statements) if points else 1
         for p in points:
             unrolled *= p.size
         weight = sum(operation_weight(s.value) for s in statements)

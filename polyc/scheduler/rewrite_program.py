@@ -19,6 +19,7 @@ from polyc.scheduler.overlap import overlap_tiles
 from polyc.scheduler.positions import block_positions
 from polyc.scheduler.private_tables import split_tables
 from polyc.scheduler.rewriting import rewrite_algebra
+from polyc.scheduler.rewriting.windows import separate_windows
 from polyc.scheduler.single_values import assign_single_values
 from polyc.scheduler.split import split_reductions
 from polyc.scheduler.unit_indices import drop_unit_indices
@@ -26,9 +27,16 @@ from polyc.target import Target
 
 
 def rewrite_program(
-    program: Program, ranges: Ranges, strides: Strides | None, options: Options, target: Target
+    program: Program,
+    ranges: Ranges,
+    strides: Strides | None,
+    options: Options,
+    target: Target,
+    constants: frozenset[str] = frozenset(),
 ) -> tuple[Program, Ranges, Groups, list[Remark]]:
-    """`program` and `ranges` rewritten, what indices were merged into, and remarks.  `strides`: of arguments, then results."""
+    """`program` and `ranges` rewritten, what indices were merged into, and remarks.
+
+    `strides`: of arguments, then results.  `constants`: tensors that never change."""
     program = _drop_exists(program)
     program, ranges, remarks = lower_monoids(program, ranges, options.reassociate)
     program, ranges, found = drop_invariant_dimensions(program, ranges)
@@ -45,10 +53,13 @@ def rewrite_program(
     arguments = (*program.parameters, *(r.version for r in program.returns))
     known = {} if strides is None else dict(zip(arguments, strides, strict=True))
     known |= {r.initial: known.get(r.version) for r in program.returns if r.initial is not None}
+    if options.reassociate and options.separate_windows:
+        program, ranges, found = separate_windows(program, ranges)
+        remarks += found
     program, ranges = drop_unit_indices(program, ranges)
     program, ranges, groups, found = merge_indices(program, ranges, known)
     remarks += found
-    program, ranges, found = rewrite_algebra(program, ranges, options, target)
+    program, ranges, found = rewrite_algebra(program, ranges, options, target, constants)
     remarks += found
     if options.inline and found:
         program, ranges, found = inline_producers(program, ranges)

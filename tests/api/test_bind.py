@@ -59,7 +59,7 @@ def test_prepared_once_for_all_sizes_that_want_the_same():
     for m in (64, 65, 128):
         bound(normal(m, 96))
         bound(normal(m, 96, seed=2))
-    assert bound._preparations.n_runs == 1
+    assert bound._kernels.preparations.n_runs == 1
 
 
 def test_several_operands_and_a_scalar():
@@ -201,7 +201,7 @@ def test_loops_read_panels_as_the_interpreter_says():
     x, w = normal(40, 30), normal(100, 30, seed=1)
     bound = polyc.compile(FC).bind(W=w)
     lowered = bound.lower(x)
-    constants = bound._preparations.make(lowered, {"M": 40, "K": 30, "N": 100})
+    constants = bound._kernels.preparations.make(lowered, {"M": 40, "K": 30, "N": 100})
     assert constants
     y = np.zeros((40, 100), np.float32)
     arrays = [x, w, *constants, y]
@@ -212,7 +212,7 @@ def test_loops_read_panels_as_the_interpreter_says():
 
 def test_no_more_prepared_sets_than_the_limit():
     bound = polyc.compile(FC).bind(W=normal(80, 96))
-    made = bound._preparations
+    made = bound._kernels.preparations
     for n in range(MAX_PREPARED + 5):
         made._made[n] = ()
         made._remember(n)
@@ -239,4 +239,4 @@ def test_first_calls_from_many_threads():
     with ThreadPoolExecutor(6) as pool:
         for x, y in zip(inputs, pool.map(bound, inputs), strict=True):
             np.testing.assert_allclose(y, x @ normal(96, 64).T, rtol=1e-4, atol=1e-4)
-    assert bound._preparations.n_runs == 1
+    assert bound._kernels.preparations.n_runs == 1

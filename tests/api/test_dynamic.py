@@ -7,7 +7,7 @@ import pytest
 
 import polyc
 from polyc import driver
-from polyc.api import operator as operator_module
+from polyc.api import kernels as kernels_module
 from polyc.api.dynamic import MAX_COMBINATIONS, MAX_VALUES, _History, known_strides, see_sizes, typical_sizes
 from polyc.diagnostics import Diagnostic, UnsupportedError
 from polyc.ir.expr import Const, Size
@@ -125,7 +125,7 @@ def test_every_compilation_is_in_the_log(caplog):
 
 
 def test_forgotten_kernels_are_remarks(monkeypatch):
-    monkeypatch.setattr(operator_module, "MAX_KERNELS", 2)
+    monkeypatch.setattr(kernels_module, "MAX_KERNELS", 2)
     mm = polyc.compile(MM, dynamic=False)
     for m in (2, 3, 4, 2):
         check_mm(mm, m, 8, 9)

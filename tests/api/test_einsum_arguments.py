@@ -76,12 +76,17 @@ OPTIONS: list[dict[str, Any]] = [
     {"optimize": None},
     {"order": "C"},
     {"order": "A"},
+    {"order": None},
 ]
 
 
 @pytest.mark.parametrize("number", range(len(OPTIONS)))
 def test_options(way: str, number: int) -> None:
     _compare("ij,jk->ik", A, B, **OPTIONS[number])
+
+
+def test_subscripts_are_bytes(way: str) -> None:
+    _compare(b"ij,jk->ki", A, B)
 
 
 def test_a_type_wider_than_the_operands_is_computed_in(way: str) -> None:

@@ -2,6 +2,8 @@
 
 # ruff: noqa: F821 (the bodies of operators use indices that Python never evaluates)
 import os
+import subprocess
+import sys
 import threading
 import warnings
 
@@ -328,10 +330,29 @@ def test_names_outside_an_operator_explain_themselves():
 
 
 def test_public_names_exist():
-    for name in polyc.__all__:
+    assert "onnx" in dir(polyc)
+    for name in (*polyc.__all__, *dir(polyc)):
         assert getattr(polyc, name) is not None
     with pytest.raises(AttributeError):
         _ = polyc.nothing
+
+
+def test_help_needs_no_onnx():
+    """As does a star import; the name itself says what to install."""
+    code = """
+import importlib.abc, importlib.util, sys
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "onnx" else find(name, *rest)
+import polyc, pydoc
+from polyc import *
+assert "Operator" in pydoc.render_doc(polyc) and "onnx" not in dir(polyc)
+try:
+    polyc.onnx
+except polyc.ArgumentError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "error[argument-onnx-missing]" in done.stdout and "pip install 'polyc[onnx]'" in done.stdout, done.stderr
 
 
 def test_no_warning_for_a_clean_program():
@@ -341,7 +362,7 @@ def test_no_warning_for_a_clean_program():
 
 
 def test_kernels_that_are_not_called_make_room(lowered, monkeypatch):
-    monkeypatch.setattr("polyc.api.operator.MAX_KERNELS", 4)
+    monkeypatch.setattr("polyc.api.kernels.MAX_KERNELS", 4)
     mm = polyc.compile(MM)
     for n in range(1, 5):
         np.testing.assert_array_equal(mm(A, B[:, :n].copy()), A @ B[:, :n])
@@ -354,7 +375,8 @@ def test_kernels_that_are_not_called_make_room(lowered, monkeypatch):
     assert len(mm._plans._plans) <= 4
 
 
-def test_compiling_goes_on_after_a_fork_that_found_the_lock_taken():
+def test_compiling_goes_on_after_a_fork_that_found_the_lock_taken(monkeypatch):
+    monkeypatch.setattr("polyc.driver.lock.FORK_PATIENCE", 0.1)
     held, release = threading.Event(), threading.Event()
 
     def hold():

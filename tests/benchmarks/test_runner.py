@@ -116,6 +116,24 @@ def test_roofline_is_the_slower_bound() -> None:
     assert (summary.bound, summary.roof) == ("fma", 0.75)
 
 
+def test_bars_are_the_best_peer_or_a_share_of_the_roofline() -> None:
+    for peer, stream, missed in ((4.1, 1.0, False), (3.9, 3.7, False), (3.9, 3.5, True)):
+        m = measurement(polyc=[4.0], numpy=[peer], stream=[stream])
+        assert report.misses_bars(m, statistics.summarise(m, "polyc")) == missed
+        (line,) = report.group_lines([m], "polyc", {"all": ["tmm"]})
+        assert ("tmm 0.97 (88% of 90%)" in line) == missed
+
+
+def test_fresh_stream_writes_to_new_arrays() -> None:
+    arrays = [roofline.aligned_array(1024) for _ in range(3)]
+    kept, table = list(arrays), (ctypes.c_void_p * 3)(*(a.ctypes.data for a in arrays))
+    calls: list[int] = []
+    roofline.with_fresh_arrays(calls.append, arrays, table, 2)(3)
+    assert calls == [1, 1, 1]
+    assert [a is b for a, b in zip(arrays, kept, strict=True)] == [True, True, False]
+    assert list(table) == [a.ctypes.data for a in arrays]
+
+
 def test_failed_side_is_a_note() -> None:
     m = measurement(polyc=[1.0])
     m.sides["torch"] = Side("torch", failure="no such thing")

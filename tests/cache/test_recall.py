@@ -195,7 +195,7 @@ def test_bound_inputs_and_their_preparations(calls) -> None:
     warm = scaled()
     np.testing.assert_array_equal(warm(x), first)
     assert calls == []
-    assert warm._preparations.n_runs == cold._preparations.n_runs > 0
+    assert warm._kernels.preparations.n_runs == cold._kernels.preparations.n_runs > 0
     # Other weights are prepared by the same code.
     other = scaled().__class__(FixedSource(warm.program), "scaled", Options(), bound={"W": 2 * w, "s": b})
     np.testing.assert_allclose(other(x), 2 * first, rtol=1e-4, atol=1e-4)

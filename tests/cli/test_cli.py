@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 
 from polyc.cli import main
 from polyc.codegen.host import host_target
+from polyc.runtime.threads import get_num_threads, set_num_threads
 
 SUM = "def total(float(M, N) X) -> (s) {\n  s(m) +=! X(m, n)\n}\n"
 GATHER = "def look(float(V, D) T, int32(B) I) -> (O) {\n  O(b, d) = T(I(b), d)\n}\n"
@@ -143,6 +145,44 @@ def test_compile_writes_object_and_header(source, tmp_path):
     assert (tmp_path / "total.o").exists() and (tmp_path / "total.h").exists()
     refused = invoke("compile", source, "-o", str(tmp_path / "x.h"))
     assert refused.exit_code == 2
+
+
+def test_text_on_standard_input(source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for arguments in (("compile", "--emit", "loops"), ("explain",), ("run", "--size", "M=3,N=5")):
+        piped = CliRunner().invoke(main, [arguments[0], "-", *arguments[1:]], input=SUM)
+        assert piped.exit_code == 0, piped.stderr
+        assert piped.stdout.replace("<stdin>", source) == invoke(arguments[0], source, *arguments[1:]).stdout
+    done = CliRunner().invoke(main, ["compile", "-"], input=SUM)
+    assert done.stdout.split() == ["total.o", "total.h"] and (tmp_path / "total.o").exists()
+    broken = CliRunner().invoke(main, ["compile", "-"], input="def total(")
+    assert broken.exit_code == 1 and "<stdin>:1:" in broken.stderr
+    assert CliRunner().invoke(main, ["run", "-"], input=b"\xff\xff").exit_code == 1
+
+
+def test_stages_on_standard_output(source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert invoke("compile", source, "--emit", "ll", "-o", "-").stdout == invoke("compile", source, "--emit", "ll").stdout
+    refused = invoke("compile", source, "-o", "-")
+    assert refused.exit_code == 2 and "name a file" in refused.stderr and refused.stdout == ""
+    assert not (tmp_path / "-").exists()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
+def test_standard_output_that_is_full_is_named(source):
+    command = [sys.executable, "-m", "polyc", "compile", source, "--emit", "program"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 1 and "standard output: No space left" in done.stderr
+
+
+def test_threads_of_a_run(source):
+    try:
+        for n in (1, 2):
+            assert invoke("run", source, "--size", "M=3,N=5", "--threads", str(n)).exit_code == 0
+            assert get_num_threads() == n
+    finally:
+        set_num_threads(None)
 
 
 def test_explain(source):

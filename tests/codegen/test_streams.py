@@ -155,6 +155,34 @@ def test_rows_of_any_length_and_several_threads(small_cache):
         np.testing.assert_array_equal(y, x - x.max(axis=1, keepdims=True))
 
 
+SEVERAL = """def f(float(N, D) X) -> (U, V, W) {
+  U(n, d) = X(n, d) + 1.0  V(n, d) = X(n, d) * X(n, d + 1)  W(n, d) = -X(n, d)
+}"""
+
+
+@pytest.mark.parametrize("options", [{}, {"dynamic": True}, {"target": "x86-64-v3"}])
+def test_several_results_of_one_loop_are_streamed_wherever_they_begin(options: dict[str, str], small_cache):
+    x, _ = inputs(7, 1111)
+    op = polyc.compile(SEVERAL, **options)
+    for offsets in ((0, 0, 0), (16, 16, 16), (4, 20, 8), (0, 0, 60)):
+        u, v, w = (at_offset(shape, o) for shape, o in zip((x.shape, (7, 1110), x.shape), offsets, strict=True))
+        op(x, out=(u, v, w))
+        np.testing.assert_array_equal(u, x + 1)
+        np.testing.assert_array_equal(v, x[:, :-1] * x[:, 1:])
+        np.testing.assert_array_equal(w, -x)
+    assert streams_of(SEVERAL, x) >= 3
+
+
+def test_results_that_begin_lines_apart_follow_each_other_along_a_row(small_cache):
+    x, _ = inputs()
+    lowered = polyc.compile(SEVERAL, target="x86-64-v4").lower(x)
+    for offsets in ((0, 0, 0), (4, 20, 8)):
+        arrays = [at_offset(s, o) for s, o in zip((x.shape, (ROWS, COLUMNS - 1), x.shape), offsets, strict=True)]
+        interpret_loops(lowered.nest, [x, *arrays], {"N": ROWS, "D": COLUMNS})
+        for got, wanted in zip(arrays, (x + 1, x[:, :-1] * x[:, 1:], -x), strict=True):
+            np.testing.assert_array_equal(got, wanted)
+
+
 def test_what_is_read_again_or_not_in_order_is_not_streamed(small_cache):
     x, b = inputs(64, 4096)
     both = "def f(float(N, D) X, float(D) b) -> (Y, Z) { Y(n, d) = X(n, d) + b(d)  Z(n) +=! Y(n, d) }"

@@ -8,7 +8,7 @@ import pytest
 from polyc.codegen.tiles import split_partial_tiles
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Select, Size, int_const, walk
 from polyc.ir.interpret_loops import interpret_loops
-from polyc.ir.loops import If, Loop, LoopNest, Node, Store, Update
+from polyc.ir.loops import If, InitialValue, Loop, LoopNest, Node, Store, Update
 from polyc.ir.types import F32, I64, U8
 from tests.ir.nests import argument, loop, nest_of
 
@@ -45,15 +45,18 @@ def selects(node: object) -> int:
     return 0
 
 
-def agrees(body: tuple[Node, ...], n: int, extents: dict[str, int], tied: frozenset[str] = frozenset()) -> tuple[Node, ...]:
+def agrees(
+    body: tuple[Node, ...], n: int, extents: dict[str, int | tuple[int, ...]], tied: frozenset[str] = frozenset()
+) -> tuple[Node, ...]:
     """Split `body`, run both nests on the same arrays and compare all bytes."""
     names = list(extents)
-    buffers = tuple(argument(name, (int_const(extents[name]),), p) for p, name in enumerate(names))
+    shapes = {name: e if isinstance(e, tuple) else (e,) for name, e in extents.items()}
+    buffers = tuple(argument(name, tuple(map(int_const, shapes[name])), p) for p, name in enumerate(names))
     new = split_partial_tiles(body, tied)
     results = []
     for version in (body, new):
         rng = np.random.default_rng(1)
-        data = [rng.standard_normal(extents[name]).astype(np.float32) for name in names]
+        data = [rng.standard_normal(shapes[name]).astype(np.float32) for name in names]
         nest: LoopNest = nest_of(version, buffers, ("N",))
         assert interpret_loops(nest, data, {"N": n}) == []
         results.append(b"".join(d.tobytes() for d in data))
@@ -164,8 +167,6 @@ def test_a_narrow_integer_that_wraps_is_not_monotone():
 def test_initial_values_become_full_with_their_loop():
     place = call("add", T, I)
     start = expanded("i", rest_of(T, 4), 4, Store("O", (place,), ZERO, "init_S"))
-    from polyc.ir.loops import InitialValue
-
     update = Update("O", (place,), "add", Read("X", (place,)), "S")
     held = loop(
         "k",
@@ -216,3 +217,48 @@ def test_full_rows_of_partial_lanes_have_no_predicates():
         (serial,) = part
         uppers[name] = tuple(isinstance(u, Const) for u in (serial.body[0].upper, serial.body[0].body[0].upper))  # type: ignore[union-attr]
     assert uppers == {"full": (True, True), "rows": (True, False), "rest": (False, False)}
+
+
+def product(*, in_place: bool = False, target: tuple[Expr, ...] | None = None) -> Loop:
+    """Tiles of seven rows by sixteen lanes of a square matrix, summed over three steps."""
+    place = (call("add", Index("t"), I), call("add", Index("u"), J))
+    update = Update("Y", target or place, "add", Read("X", place), "S")
+    lanes = expanded("j", rest_of(Index("u"), 16), 16, update, kind="vector")
+    rows = expanded("i", rest_of(Index("t"), 7), 7, lanes)
+    start = expanded(
+        "i", rest_of(Index("t"), 7), 7, expanded("j", rest_of(Index("u"), 16), 16, Store("Y", place, ZERO), kind="vector")
+    )
+    initial = () if in_place else (InitialValue("Y", ZERO, (start,)),)
+    summed = loop("k", int_const(3), rows, registers=("Y",), initial=initial)
+    return loop("t", N, loop("u", N, summed, step=16), step=7)
+
+
+def row_loops(node: object) -> list[Loop]:
+    match node:
+        case If():
+            return [found for n in node.body + node.orelse for found in row_loops(n)]
+        case Loop():
+            own = [node] if node.var == "ir" else []
+            return own + [found for n in node.body for found in row_loops(n)]
+    return []
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["from zero", "in place"])
+def test_the_last_rows_run_in_parts(in_place):
+    for n in (0, 1, 2, 3, 4, 6, 7, 8, 11, 13, 16, 20):
+        (outer,) = agrees((product(in_place=in_place),), n, {"X": (30, 30), "Y": (30, 30)})
+    (rows,) = row_loops(outer)
+    (summed,) = rows.body
+    assert rows.step == 3 and summed.registers == ("Y",) and summed.body[0].max_trip == 3
+
+
+def test_rows_that_meet_stay_together():
+    column = call("add", Index("u"), J)
+    shared = (column, int_const(0))
+    diagonal = (call("add", call("add", Index("t"), I), K), column)
+    # One element for all rows; elements that several steps of several rows add to; what may be the same memory as an input.
+    for target in (shared, diagonal):
+        (outer,) = agrees((product(in_place=True, target=target),), 20, {"X": (30, 30), "Y": (30, 30)})
+        assert not row_loops(outer)
+    (outer,) = split_partial_tiles((product(),), shared=frozenset("Y"))
+    assert not row_loops(outer)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from array import array
 
 import numpy as np
 import pytest
@@ -72,6 +73,26 @@ def test_result_is_allocated_and_right():
         y = kernel(X, B)
         assert y.dtype == np.float32
         np.testing.assert_array_equal(y, X + B)
+
+
+def test_buffers_are_arrays():
+    kernel = add_kernel()
+    for x in (memoryview(X), memoryview(X[::-1])):
+        np.testing.assert_array_equal(kernel(x, array("f", B)), np.asarray(x) + B)
+    for wrong in (b"abc", memoryview(b"abcd").cast("c"), "abc", object()):
+        with pytest.raises(ArgumentTypeError):
+            kernel(X, wrong)
+
+
+def test_a_view_of_torch_that_negates_is_refused():
+    """Its memory holds the numbers with the other sign, and its DLPack capsule does not say so."""
+    torch = pytest.importorskip("torch")
+    kernel = add_kernel()
+    b = torch.tensor(B + 1j * B).conj()
+    kernel(X, b.real.contiguous())
+    with pytest.raises(ArgumentTypeError, match=r"negates[\s\S]*resolve_neg"):
+        kernel(X, b.imag)
+    np.testing.assert_array_equal(kernel(X, b.imag.resolve_neg()), X - B)
 
 
 def test_inputs_by_name_lists_and_dlpack():

@@ -1,0 +1,133 @@
+"""The kernels of one operator: found by what they are wanted for, compiled where there is none, forgotten beyond a number."""
+
+from __future__ import annotations
+
+import functools
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from polyc import driver, recall
+from polyc.api.bind import Preparations
+from polyc.api.crash import name_crashes
+from polyc.api.dynamic import DynamicSizes, typical_sizes
+from polyc.api.layouts import Layout
+from polyc.api.result_shapes import ResultShapes
+from polyc.config import Options
+from polyc.diagnostics import PolycError
+from polyc.ir.program import Program
+from polyc.runtime.arguments import Alias
+from polyc.runtime.arrays import unsupported_alias
+from polyc.runtime.kernel import Kernel
+
+Compilable = driver.Lowered | recall.Recalled
+Made = TypeVar("Made", driver.Lowered, Compilable)
+
+MAX_KERNELS = 256
+"""Kernels that an operator keeps.  Beyond it those go that were not called lately; they are compiled again when wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a kernel is wanted for: sizes (those that are missing stay open), layouts (None: any), arrays in one memory."""
+
+    program: Program
+    sizes: Mapping[str, int]
+    inputs: Sequence[Layout] | None
+    results: Sequence[Layout] | None
+    aliases: tuple[Alias, ...] = ()
+
+
+class Kernels:
+    """`bound` are the inputs that never change; `forgotten` is told of every kernel that goes."""
+
+    def __init__(
+        self,
+        name: str,
+        options: Options,
+        bound: Mapping[str, np.ndarray],
+        dynamic: DynamicSizes,
+        shapes: ResultShapes,
+        forgotten: Callable[[Kernel], None],
+    ) -> None:
+        self._name, self._options, self._bound = name, options, bound
+        self._dynamic, self._shapes, self._forgotten = dynamic, shapes, forgotten
+        self._kernels: OrderedDict[Hashable, Kernel] = OrderedDict()
+        self.preparations = Preparations(bound, options)
+
+    def __len__(self) -> int:
+        return len(self._kernels)
+
+    def __iter__(self) -> Iterator[Kernel]:
+        return iter(tuple(self._kernels.values()))
+
+    def find(self, wanted: Wanted) -> Kernel:
+        """The kernel for exactly these sizes where there is one, else that for any values of those that vary."""
+        for symbolic in (frozenset[str](), self._dynamic.symbolic(wanted.program, wanted.sizes)):
+            found = self._kernels.get(self._key(wanted, symbolic))
+            if found is not None:
+                return found
+        with driver.compiling(), name_crashes(f"compiling {self._name}"):
+            symbolic, reason = self._dynamic.choose(wanted.program, wanted.sizes)
+            key = self._key(wanted, symbolic)
+            found = self._kernels.get(key)
+            if found is not None:  # another thread was faster
+                return found
+            try:
+                lowered = self._lower(recall.compile_program, wanted, symbolic)
+            except PolycError as error:
+                if not symbolic or not self._dynamic.refuse(wanted.program, symbolic, error):
+                    raise
+                return self.find(wanted)
+            for output, source in wanted.aliases:
+                if not lowered.alias_is_safe(output, source):
+                    raise unsupported_alias(output, source)
+            constants = self.preparations.make(lowered, wanted.sizes) if self._bound else ()
+            kernel: Kernel = lowered.compile(constants, self._bound) if self._bound else lowered.compile()
+            self._make_room()
+            self._kernels[key] = kernel
+            known = {n: wanted.sizes[n] for n in wanted.program.sizes if n in wanted.sizes}
+            self._dynamic.count_kernel(self._name, known, symbolic, reason)
+        return kernel
+
+    def lower(self, lower: Callable[..., Made], wanted: Wanted) -> Made:
+        """What `lower` (`driver.lower`, or the same through the disk cache) makes for `wanted` as things stand."""
+        return self._lower(lower, wanted, self._dynamic.symbolic(wanted.program, wanted.sizes))
+
+    def _lower(self, lower: Callable[..., Made], wanted: Wanted, symbolic: frozenset[str]) -> Made:
+        with driver.compiling(), name_crashes(f"compiling {self._name}"):
+            program, sizes = wanted.program, wanted.sizes
+            strides = self._shapes.known_strides(program, wanted.inputs, wanted.results, symbolic)
+            kept = {n: v for n, v in sizes.items() if n not in symbolic}
+            make = functools.partial(
+                lower, program, sizes=kept or None, strides=strides, aliases=wanted.aliases, options=self._options
+            )
+            if symbolic:
+                make = functools.partial(make, typical=typical_sizes(sizes, symbolic))
+            if self._bound:
+                lowered = make(constants=tuple(n for n in program.parameters if program.tensor(n).base in self._bound))
+                if all(n in kept for p in lowered.preparations for n in p.sizes):
+                    return lowered
+                # What could be computed once depends on sizes that are still open: each call computes it.
+            return make()
+
+    def _key(self, wanted: Wanted, symbolic: frozenset[str]) -> Hashable:
+        # Kernels keep their programs alive, so identity is a sound key.
+        program = wanted.program
+        kept = tuple(sorted((n, v) for n, v in wanted.sizes.items() if n not in symbolic))
+        strides = self._shapes.known_strides(program, wanted.inputs, wanted.results, symbolic)
+        return id(program), kept, strides, wanted.aliases, symbolic
+
+    def _make_room(self) -> None:
+        """Make room for one more kernel: the oldest goes, unless it ran since it was last looked at (a clock)."""
+        while len(self._kernels) >= MAX_KERNELS:
+            key, kernel = self._kernels.popitem(last=False)
+            if kernel.touched[0]:
+                kernel.touched[0] = 0
+                self._kernels[key] = kernel
+            else:
+                self._forgotten(kernel)
+                self._dynamic.note("analysis", f"{self._name}: a kernel was forgotten, there are {MAX_KERNELS}: {kernel!r}")

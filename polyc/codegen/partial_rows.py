@@ -1,0 +1,191 @@
+"""The last rows of a tile, a few at a time, instead of all rows of a tile of which most are dropped.
+
+Before: ``for k { unroll i < min(M - c, 12) { vector j { H[c + i, j] += … } } }``, of which 12 rows are computed.
+After: ``for r = 0, 4, … < min(M - c, 12) { for k { unroll i < min(M - c - r, 4) { vector j { H[c + r + i, j] += … } } } }``.
+
+Rows must not meet: what a nest writes lies in a row of its own, and it reads nothing that it writes in another one.  Each
+element is computed by the same operations in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
+
+from polyc.codegen.holding import node_expressions
+from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, rewrite, substitute, walk
+from polyc.ir.linear import index_coefficients
+from polyc.ir.loops import If, Loop, Node, Store, Update
+from polyc.ir.simplify import simplify
+
+PARTS = 3
+"""Parts of a tile's rows: fewer rows at a time do not keep the arithmetic units busy, more are computed to be dropped."""
+
+
+def run_rows_in_parts(nests: tuple[Node, ...], registers: Collection[str], shared: Collection[str]) -> tuple[Node, ...] | None:
+    """One loop over parts of the rows of neighbouring nests with accumulators; None where their rows have no open end, or meet.
+
+    `registers`: register buffers, which start anew with each part.  `shared`: buffers that may be the same memory as others."""
+    ends = list(dict.fromkeys(e for node in nests for e in _unrolled_ends(node)))
+    if len(ends) != 1 or not any(isinstance(node, Loop) and node.registers for node in nests):
+        return None
+    ((end, count),) = ends
+    size = -(-count // PARTS)
+    found = _Rows(end, count)
+    if size >= count or not all(_collect(node, None, (), found) for node in nests) or found.writes & set(shared):
+        return None
+    if any(r.tensor in found.writes and r.tensor not in registers for r in found.reads):
+        return None
+    row = Index(f"{min(found.rows)}r")
+    if row.name in found.inner or any(isinstance(e, Index) and e.name in found.inner for e in walk(end)):
+        return None
+    part = _Part(row, end, count, size, frozenset(registers))
+    body = tuple(_narrow(node, part, None) for node in nests)
+    return (Loop(row.name, int_const(0), Call("min", (end, int_const(count))), size, "serial", body),)
+
+
+@dataclass(slots=True)
+class _Rows:
+    """What nests do whose row loops, over at most `count` rows, end at `end`."""
+
+    end: Expr
+    count: int
+    rows: set[str] = field(default_factory=set)
+    """Variables of row loops."""
+    inner: set[str] = field(default_factory=set)
+    """Variables of all loops."""
+    writes: set[str] = field(default_factory=set)
+    reads: list[Read] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    row: Index
+    end: Expr
+    count: int
+    size: int
+    registers: frozenset[str]
+
+
+def _collect(node: Node, row: str | None, inner: tuple[str, ...], found: _Rows) -> bool:
+    """Note what `node` does; False where it is more than rows that do not meet."""
+    match node:
+        case Store() | Update():
+            if row is None or not _is_row_of_its_own(node, row, inner):
+                return False
+            found.writes.add(node.buffer)
+            found.reads += [r for e in node_expressions(node) for r in reads(e)]
+            return True
+        case If():
+            found.reads += reads(node.condition)
+            return all(_collect(n, row, inner, found) for n in node.body + node.orelse)
+        case Loop():
+            if node.kind == "parallel":
+                return False
+            bound = row is None and _open_end(node) == (found.end, found.count)
+            if bound:
+                found.rows.add(node.var)
+            found.inner.add(node.var)
+            inside = (*inner, node.var)
+            starts = (n for i in node.initial for n in i.nest)
+            return all(_collect(n, row, inner, found) for n in starts) and all(
+                _collect(n, node.var if bound else row, inside, found) for n in node.body
+            )
+    return False
+
+
+def _open_end(loop: Loop) -> tuple[Expr, int] | None:
+    """`end` and `count` of a loop to ``min(end, count)``."""
+    if loop.lower != int_const(0) or loop.step != 1:
+        return None
+    match loop.upper:
+        case Call("min", (Const(value), end)) | Call("min", (end, Const(value))) if not isinstance(end, Const):
+            return end, int(value)
+    return None
+
+
+def _unrolled_ends(node: Node) -> Iterator[tuple[Expr, int]]:
+    """Open ends of the outermost unrolled loops."""
+    match node:
+        case If():
+            for n in node.body + node.orelse:
+                yield from _unrolled_ends(n)
+        case Loop():
+            end = _open_end(node) if node.kind == "unroll" and node.max_trip is not None else None
+            if end is not None and end[1] == node.max_trip:
+                yield end
+                return
+            for n in node.body:
+                yield from _unrolled_ends(n)
+
+
+def _is_row_of_its_own(node: Store | Update, row: str, inner: tuple[str, ...]) -> bool:
+    for subscript in node.subscripts:
+        coefficients = index_coefficients(subscript)
+        if coefficients is not None and row in coefficients and not any(v in coefficients for v in inner if v != row):
+            return True
+    return False
+
+
+def _narrow(node: Node, part: _Part, row: str | None) -> Node:
+    """`node` over the rows of one part; `row`: the variable of the row loop around."""
+
+    def each(nodes: tuple[Node, ...], row: str | None) -> tuple[Node, ...]:
+        return tuple(_narrow(n, part, row) for n in nodes)
+
+    match node:
+        case Store() | Update():
+            subscripts = node.subscripts
+            if node.buffer not in part.registers:
+                subscripts = tuple(_shift(e, part, row) for e in subscripts)
+            return replace(node, subscripts=subscripts, value=_shift(node.value, part, row))
+        case If():
+            return replace(
+                node, condition=_shift(node.condition, part, row), body=each(node.body, row), orelse=each(node.orelse, row)
+            )
+        case Loop():
+            rows = set(_row_variables(node, part)) if row is None else {row}
+            initial = tuple(replace(i, value=_shift_all(i.value, part, rows), nest=each(i.nest, row)) for i in node.initial)
+            if row is None and _open_end(node) == (part.end, part.count):
+                ends = [part.end] if part.count % part.size == 0 else [part.end, int_const(part.count)]
+                bound: Expr = int_const(part.size)
+                for end in reversed(ends):
+                    bound = Call("min", (simplify(Call("sub", (end, part.row))), bound))
+                trip = None if node.max_trip is None else part.size
+                return replace(node, upper=bound, max_trip=trip, body=each(node.body, node.var), initial=initial)
+            lower, upper = _shift(node.lower, part, row), _shift(node.upper, part, row)
+            return replace(node, lower=lower, upper=upper, body=each(node.body, row), initial=initial)
+    return node
+
+
+def _shift(expr: Expr, part: _Part, row: str | None) -> Expr:
+    """`expr` with the rows of the part; register buffers hold these alone."""
+    if row is None:
+        return expr
+    shifted = substitute(expr, {row: Call("add", (part.row, Index(row)))})
+
+    def rule(node: Expr) -> Expr | None:
+        if isinstance(node, Read) and node.tensor in part.registers:
+            return Read(node.tensor, tuple(substitute(e, {part.row.name: int_const(0)}) for e in node.subscripts))
+        return None
+
+    return simplify(rewrite(shifted, rule))
+
+
+def _shift_all(value: Expr, part: _Part, rows: Collection[str]) -> Expr:
+    """An initial value, which is over the variables of the loops inside."""
+    for row in rows:
+        value = _shift(value, part, row)
+    return value
+
+
+def _row_variables(node: Node, part: _Part) -> Iterator[str]:
+    match node:
+        case If():
+            for n in node.body + node.orelse:
+                yield from _row_variables(n, part)
+        case Loop():
+            if _open_end(node) == (part.end, part.count):
+                yield node.var
+            for n in node.body:
+                yield from _row_variables(n, part)
