@@ -267,20 +267,36 @@ def is_same(a: int, b: int) -> bool:
 
 
 def weight(n: int) -> tuple[int, ...]:
-    """By this, what a number follows from by `relate` comes before it."""
+    """By this, what a number follows from by `combine` comes before it."""
     polynomial = _traced_terms(n)
     return len(polynomial), max((len(m) for m in polynomial), default=0), sum(abs(c) for m, c in polynomial.items() if m)
 
 
-def relate(a: int, b: int) -> tuple[int, int] | None:
-    """Factor and offset for which ``b = factor * a + offset`` for all sizes."""
-    p, q = _traced_terms(a), _traced_terms(b)
-    first = next((m for m in p if m), None)
-    if first is None or first not in q or q[first] % p[first]:
-        return None
-    factor = q[first] // p[first]
-    rest: Any = b - factor * a
-    return None if is_traced(rest) else (factor, rest)
+def combine(free: Sequence[int], n: int) -> tuple[tuple[tuple[int, int], ...], int] | None:
+    """Positions in `free` with factors, and an offset, whose sum is `n` for all sizes: one of `free`, or one for each of its
+    monomials."""
+    for k, other in enumerate(free):
+        p, q = _traced_terms(other), _traced_terms(n)
+        first = next((m for m in p if m), None)
+        if first is not None and first in q and q[first] % p[first] == 0:
+            rest: Any = n - q[first] // p[first] * other
+            if not is_traced(rest):
+                return ((k, q[first] // p[first]),), rest
+    singles: dict[Monomial, int] = {}
+    for k, other in enumerate(free):
+        monomials = [m for m in _traced_terms(other) if m]
+        if len(monomials) == 1:
+            singles.setdefault(monomials[0], k)
+    rest, terms = n, []
+    for m, c in _traced_terms(n).items():
+        if m:
+            position = singles.get(m)
+            factor = 0 if position is None else _traced_terms(free[position])[m]
+            if position is None or c % factor:
+                return None
+            terms.append((position, c // factor))
+            rest = rest - c // factor * free[position]
+    return None if is_traced(rest) else (tuple(terms), rest)
 
 
 def _traced_terms(n: Any) -> Polynomial:

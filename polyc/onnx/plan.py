@@ -27,7 +27,7 @@ from polyc.frontends.onnx.lowering import Lowered
 from polyc.frontends.onnx.partition import partition
 from polyc.ir.expr import evaluate, reads
 from polyc.ir.program import Program
-from polyc.ir.traced import has_traced, whole
+from polyc.ir.traced import has_traced, is_traced, whole
 from polyc.onnx.arena import Arena, Buffer, plan_arena
 from polyc.onnx.blocks import Blocks
 from polyc.onnx.shapes import Choice, Shapes, shape_of
@@ -380,6 +380,8 @@ def compile_clusters(
         except PolycError:
             if not any(choice.is_general for choice in choices):
                 raise
+            if any(is_traced(n) for choice in choices for n in choice.sizes.values()):
+                raise  # there is no code of their own for shapes that are traced
             choices = _replace_failing(clusters, choices, options, shapes)
         else:
             found = [compiled[n] for n in numbers]

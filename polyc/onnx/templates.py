@@ -20,7 +20,7 @@ from polyc.onnx.plan import Assembly, Plan
 
 MOST_SEEN = 8
 MOST_TEMPLATES = 8
-MOST_ATTEMPTS = 8
+MOST_ATTEMPTS = 4
 
 Extents = tuple[int, ...]
 """Of all inputs, one after the other."""

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from polyc.ir.traced import Trace, has_traced, is_same, is_traced, plain, relate, whole_array
+from polyc.ir.traced import Trace, combine, has_traced, is_same, is_traced, plain, whole_array
 
 
 def test_arithmetic_is_computed_anew_for_other_sizes():
@@ -81,7 +81,8 @@ def test_numbers_that_are_equal_for_all_sizes_are_no_condition():
     a, b = trace.numbers()
     assert a * b + a == a * (b + 1) and a + 1 > a and is_same(a + b - b, a) and not is_same(a, 3 * b)
     assert not trace.conditions
-    assert relate(a, 4 * a + 3) == (4, 3) and relate(a, b) is None and relate(2 * a, a) is None
+    assert combine([a], 4 * a + 3) == (((0, 4),), 3) and combine([a], b) is None and combine([2 * a], a) is None
+    assert combine([a, b + 1], 2 * a + b) == (((0, 2), (1, 1)), -1) and combine([a, b], a * b) is None
     assert a == 3 * b and list(trace.conditions)
 
 
