@@ -16,17 +16,15 @@ from polyc.scheduler.accesses import access_motions, index_trips, statement_work
 from polyc.scheduler.contraction import choose, find_contraction
 from polyc.scheduler.parallel import MINIMUM_ITERATIONS, MINIMUM_WORK
 from polyc.scheduler.split import ENOUGH_TASKS, TILE_TASK
+from polyc.scheduler.traffic import Level, find_level, pass_cycles, stream
 from polyc.target import Target
 
 TILE_ROWS = 8
 """Iterations of a band that a register tile does at once, about."""
 
-PASSES = 3
-"""How often what goes through memory between two bands moves: it is written, which reads it first, and read."""
-
 
 def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_inside: bool = False) -> Node:
-    """Separate the parts of a sequence under a band that each reread an operand beyond half of the second-level cache.
+    """Separate the parts of a sequence under a band that each reread an operand that the second-level cache does not hold.
 
     A band of few tasks that reduces in some parts only is separated as well: the others have more tasks alone.  Not so
     a single loop inside of other bands: its statements pass over a row together (``e = exp(x - m) ; z += e``).
@@ -63,7 +61,7 @@ def _open_parts(members: tuple[Member, ...], child: Sequence, scop: Scop, target
     parts: list[Node] = []
     for part in child.children:
         inner = part.children if isinstance(part, Sequence) else (part,)
-        rereads = (n for p in inner for n in statements_of(p) if _reread_bytes(members, scop.statement(n), scop, target))
+        rereads = (n for p in inner for n in statements_of(p) if _reread_cycles(members, scop.statement(n), scop, target))
         opens = len(inner) > 1 and any(_panels_lie_across(members, scop.statement(n), scop, target) for n in rereads)
         parts += inner if opens else (part,)
     return Sequence(tuple(parts))
@@ -83,14 +81,15 @@ def _groups_of_streams(members: tuple[Member, ...], child: Sequence, scop: Scop,
     reread = [
         0
         if isinstance(part, Leaf)
-        else max(_reread_bytes(members, scop.statement(n), scop, target) for n in statements_of(part))
+        else max(_reread_cycles(members, scop.statement(n), scop, target) for n in statements_of(part))
         for part in child.children
     ]
     groups: list[list[Node]] = [[]]
     streams = is_alone = False
     for part, again in zip(child.children, reread, strict=True):
         others = {n for other in child.children if other is not part for n in statements_of(other)}
-        is_split = again > PASSES * _passed_bytes(set(statements_of(part)), others, scop)
+        passed = _passed_bytes(set(statements_of(part)), others, scop)
+        is_split = again > pass_cycles(passed, passed, target)
         if groups[-1] and (is_alone or (again and (streams or is_split))):
             groups.append([])
             streams = False
@@ -131,7 +130,7 @@ def _starves(members: tuple[Member, ...], child: Sequence, scop: Scop, target: T
             for i in s.left:
                 volume *= index_trips(s)[i]
             passed += volume // max(iterations, 1)
-    return passed > target.l2
+    return find_level(passed, target) > Level.L2
 
 
 def _holds_contraction(child: Sequence, scop: Scop, target: Target) -> bool:
@@ -187,13 +186,13 @@ def _band_over(members: tuple[Member, ...], parts: list[Node]) -> Band:
     return Band(tuple(replace(m, rows={n: m.rows[n] for n in names}) for m in members), child)
 
 
-def _reread_bytes(members: tuple[Member, ...], s: ScopStatement, scop: Scop, target: Target) -> int:
-    """Bytes that `s` reads of a large operand that no member of the band moves, for tiles of a few iterations each."""
+def _reread_cycles(members: tuple[Member, ...], s: ScopStatement, scop: Scop, target: Target) -> float:
+    """What it costs `s` to read a large operand that no member of the band moves, once for each tile of a few iterations."""
     if not s.is_reduction:
-        return 0
+        return 0.0
     trips = index_trips(s)
     fixed = [s.indices[p] for m in members if (p := m.rows[s.name].unit_index()) is not None]
-    largest = 0
+    largest = 0.0
     for access in access_motions(s):
         if access.is_write or any(access.motion(i) != "invariant" for i in fixed):
             continue
@@ -201,6 +200,6 @@ def _reread_bytes(members: tuple[Member, ...], s: ScopStatement, scop: Scop, tar
         for i in s.indices:
             if access.motion(i) != "invariant":
                 footprint *= trips[i]
-        if footprint > target.l2 // 2:
-            largest = max(largest, footprint)
+        if find_level(footprint, target) > Level.L2:
+            largest = max(largest, stream(footprint, footprint, target).cycles)
     return largest * max(1, prod(trips[i] for i in fixed) // TILE_ROWS)
