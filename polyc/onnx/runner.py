@@ -212,7 +212,7 @@ class Runner:
                 if v is not None:
                     values[n] = replace(v, shape=shape)
         known = self.constants | {n: env[n] for n in self._pinned.get(position, ()) if n in env}
-        nodes = self.graph.nodes
+        nodes, setting = self.graph.nodes, self.setting
         try:
             lowered = lower_graph(self.graph, position, values, known, self.constants.keys(), self._refused)
             node = nodes[lowered.stop] if lowered.stop < len(nodes) else None
@@ -221,14 +221,17 @@ class Runner:
                 return None
             live = self._live_behind(lowered, env)
             self._check_memory(lowered)
-            setting = self.setting
             clusters = make_clusters(lowered, live)
             choices, compiled = compile_clusters(clusters, setting.options, None, setting.progress, setting.shapes)
             assembly = Assembly(lowered, values, live, clusters, choices, compiled, setting.weights)
-            return Template(varying, trace, assembly, lowered.stop, node, setting.blocks)
+            template = Template(varying, trace, assembly, lowered.stop, node, setting.blocks)
+            setting.shapes.keep_tried(True)
+            return template
         except (PolycError, NotTracedError) as error:  # what is wrong with these shapes, they are told as others are
             logger.info("onnx: no template at node %d: %s", position, error)
             return None
+        finally:
+            setting.shapes.keep_tried(False)
 
     def _live_behind(self, lowered: Lowered, env: Env) -> list[str]:
         """Values that were lowered and that nodes behind them, or results, need."""

@@ -63,6 +63,7 @@ class Shapes:
         self._first = {"auto": FIRST, True: 1, False: None}[dynamic]
         self._known: dict[tuple[tuple[str, ...], Program], _History] = {}
         self._lock = threading.Lock()
+        self._tried: list[tuple[Cluster, _History, Generalized, dict[str, int]]] = []
         self._notes: dict[tuple[Literal["analysis", "missed"], str], list[str]] = {}
 
     @property
@@ -111,9 +112,16 @@ class Shapes:
         if made is None or sizes is None:
             raise NotTracedError(f"{', '.join(cluster.labels)}: {tuple(map(plain, numbers))}")
         typical = typical_sizes({n: plain(v) for n, v in sizes.items()}, made.names)
-        history.general.append((made, typical))
-        self._note("analysis", f"compiled for any sizes in place of {', '.join(map(str, map(plain, sizes.values())))}", cluster)
+        self._tried.append((cluster, history, made, typical))
         return _general(cluster, made, sizes, typical)
+
+    def keep_tried(self, is_right: bool) -> None:
+        """What becomes of the general programs that were made of traced numbers since it was asked last."""
+        with self._lock:
+            for cluster, history, made, typical in self._tried if is_right else ():
+                history.general.append((made, typical))
+                self._note("analysis", f"compiled for any sizes in place of {', '.join(map(str, typical.values()))}", cluster)
+            self._tried.clear()
 
     def refuse(self, cluster: Cluster, error: PolycError) -> Choice:
         """What is compiled, from now on, instead of a general program that cannot be."""
