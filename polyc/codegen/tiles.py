@@ -3,8 +3,8 @@
 Before: ``for k { unroll i < min(6, M - c0) { vector j < min(64, N - c1) { … } } }``.
 After: ``if (M - c0 >= 6 and N - c1 >= 64) for k { unroll i < 6 { vector j < 64 … } } else <before>``.  Where the rows alone
 are full, as in the last columns and in all of an image that is narrower than the tile, only the lanes have masks:
-``… else if (M - c0 >= 6) for k { unroll i < 6 { vector j < min(64, N - c1) … } } else <before>``; and the last
-rows run in parts (`partial_rows`).
+``… else if (M - c0 >= 6) for k { unroll i < 6 { vector j < min(64, N - c1) … } } else <before>``.  What is partial runs in
+parts (`parts`).
 
 Tests of a selection (the border of a padded read, a mask) that the position of the tile decides for all points inside join the
 condition of the full version, where the selection is gone: the interior has no test in it.
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from polyc.codegen.partial_rows import run_rows_in_parts
+from polyc.codegen.parts import run_in_parts
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, int_const, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import If, Loop, Node, Store, Update
@@ -73,9 +73,7 @@ def _split(group: tuple[Node, ...], tied: frozenset[str], shared: frozenset[str]
             conditions = list(dict.fromkeys(c for f in found if f for c in f))
             if conditions or tests:
                 in_rows = list(dict.fromkeys(c for f in rows if f for c in f))
-                others = (run_rows_in_parts(group, tied, shared) if in_rows else None) or group
-                if in_rows and len(in_rows) < len(conditions) and _n_rows(loops) >= MIN_ROWS:
-                    others = (If(_all(in_rows), tuple(_make_full(n, ROWS) for n in group), others),)
+                others = _run_partial(group, in_rows, len(in_rows) < len(conditions), tied, shared)
                 conditions = [*conditions, *dict.fromkeys(c for found in tests.values() for c in found)]
                 full = tuple(_drop_tests(_make_full(n), set(tests)) for n in group)
                 # Tests that only loops inside decide are split further down, but never inside a loop that holds accumulators.
@@ -84,6 +82,24 @@ def _split(group: tuple[Node, ...], tied: frozenset[str], shared: frozenset[str]
                 return (If(_all(conditions), full, others),)
             return group if len(group) > 1 or node.registers else (_split_inside(node, tied, shared),)
     return group
+
+
+def _run_partial(
+    group: tuple[Node, ...], in_rows: list[Expr], has_open_lanes: bool, tied: frozenset[str], shared: frozenset[str]
+) -> tuple[Node, ...]:
+    """A group whose tile is not full; `in_rows`: conditions under which all rows are there."""
+    if not has_open_lanes:
+        return run_in_parts(group, "unroll", tied, shared) or group
+    if in_rows and _n_rows([n for n in group if isinstance(n, Loop)]) >= MIN_ROWS:
+        full = tuple(_make_full(n, ROWS) for n in group)
+        some_rows = run_in_parts(group, "unroll", tied, shared) or group
+        return (If(_all(in_rows), run_in_parts(full, "vector", tied, shared) or full, some_rows),)
+    in_parts = run_in_parts(group, "unroll", tied, shared) if in_rows else None
+    if in_parts is not None:
+        (rows,) = in_parts
+        assert isinstance(rows, Loop)
+        return (replace(rows, body=run_in_parts(rows.body, "vector", tied, shared) or rows.body),)
+    return run_in_parts(group, "vector", tied, shared) or group
 
 
 def _split_inside(loop: Loop, tied: frozenset[str], shared: frozenset[str]) -> Loop:
