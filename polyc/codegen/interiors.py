@@ -11,12 +11,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from polyc.ir.expr import Call, Const, Expr, Index, Select, Size, int_const, reads, rewrite, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, evaluate, int_const, reads, rewrite, walk
 from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.simplify import linear_form, simplify
 
 MINIMUM_TRIP = 64
 """Iterations of a loop that is worth being written several times."""
+
+MINIMUM_COPY = 16
+"""The same where elements from elsewhere stand in for what lies outside: lanes would read them one by one."""
+
+MOST_PROVED = 4096
+"""Iterations at which two subscripts are compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +54,13 @@ def _split(node: Node) -> tuple[Node, ...]:
 
 def _find_tests(loop: Loop) -> _Tests | None:
     """The tests of a loop that is worth it; None for any other."""
-    if loop.kind != "vector" or loop.max_trip is not None or loop.registers or loop.initial or loop.step != 1:
+    if loop.kind != "vector" or loop.registers or loop.initial or loop.step != 1:
         return None
     trip = simplify(Call("sub", (loop.upper, loop.lower)))
-    if isinstance(trip, Const) and int(trip.value) < MINIMUM_TRIP:
+    has_stand_ins = all(isinstance(node, Store) and _is_mirrored_copy(node.value) for node in loop.body)
+    if loop.max_trip is not None and not has_stand_ins:
+        return None
+    if isinstance(trip, Const) and int(trip.value) < (MINIMUM_COPY if has_stand_ins else MINIMUM_TRIP):
         return None
     fixed: dict[Expr, None] = {}
     moving: dict[Expr, None] = {}
@@ -59,8 +68,8 @@ def _find_tests(loop: Loop) -> _Tests | None:
     for node in loop.body:
         if not isinstance(node, Store | Update) or not any(_mentions(e, loop.var) for e in node.subscripts):
             return None
-        if isinstance(node.value, Select):
-            continue  # a copy with a border: masks do that
+        if isinstance(node.value, Select) and not _is_mirrored_copy(node.value):
+            continue  # a copy with a border of one value: masks do that
         for atom in _atoms(node.value):
             if not _mentions(atom, loop.var):
                 fixed[atom] = None
@@ -120,6 +129,7 @@ def bound_of(atom: Expr, var: str) -> tuple[str, Expr] | None:
 
 
 def _split_loop(loop: Loop, tests: _Tests) -> tuple[Node, ...]:
+    loop = replace(loop, max_trip=None)
     inside = replace(loop, body=tuple(_assume(node, {*tests.fixed, *tests.moving}) for node in loop.body))
     border = replace(loop, body=tuple(_assume(node, {*tests.fixed}) for node in loop.body))
     begin = simplify(Call("min", (tests.lower, loop.upper)))
@@ -135,7 +145,51 @@ def _split_loop(loop: Loop, tests: _Tests) -> tuple[Node, ...]:
     condition = tests.fixed[0]
     for atom in tests.fixed[1:]:
         condition = Call("and", (condition, atom))
-    return (If(condition, tuple(parts), (loop,)),)
+    outside: tuple[Node, ...] = (loop,)
+    if tests.moving and isinstance(begin, Const) and isinstance(end, Const):
+        whole = tuple(_take_stand_ins(node, tests, loop.var, int(begin.value), int(end.value)) for node in loop.body)
+        if whole != loop.body:
+            pieces = ((loop.lower, begin, loop.body), (begin, end, whole), (end, loop.upper, loop.body))
+            outside = tuple(_piece(loop, *piece) for piece in pieces if piece[0] != piece[1])
+    return (If(condition, tuple(parts), outside),)
+
+
+def _piece(loop: Loop, lower: Expr, upper: Expr, body: tuple[Node, ...]) -> Loop:
+    return replace(loop, lower=lower, upper=upper, body=body)
+
+
+def _is_mirrored_copy(value: Expr) -> bool:
+    """Whether other elements of the same tensor stand in for those outside."""
+    return (
+        isinstance(value, Select)
+        and isinstance(value.then, Read)
+        and isinstance(value.other, Read)
+        and value.then.tensor == value.other.tensor
+    )
+
+
+def _take_stand_ins(node: Node, tests: _Tests, var: str, begin: int, end: int) -> Node:
+    """A copy in whose rows some of the fixed tests fail, where the moving ones hold: it takes a row that stands in."""
+    if not isinstance(node, Store) or not isinstance(node.value, Select) or not _is_mirrored_copy(node.value):
+        return node
+    atoms = conjuncts(node.value.condition)
+    if not set(tests.fixed) <= set(atoms) or not set(atoms) <= {*tests.fixed, *tests.moving} or end - begin > MOST_PROVED:
+        return node
+    then, other = node.value.then, node.value.other
+    assert isinstance(then, Read)
+    assert isinstance(other, Read)
+    subscripts = []
+    for inside, stand_in in zip(then.subscripts, other.subscripts, strict=True):
+        if _mentions(stand_in, var):
+            if any(isinstance(n, Size | Read) or (isinstance(n, Index) and n.name != var) for n in walk(stand_in)):
+                return node
+            if any(isinstance(n, Size | Read) or (isinstance(n, Index) and n.name != var) for n in walk(inside)):
+                return node
+            if any(evaluate(inside, {var: v}) != evaluate(stand_in, {var: v}) for v in range(begin, end)):
+                return node
+            stand_in = inside
+        subscripts.append(stand_in)
+    return replace(node, value=replace(other, subscripts=tuple(subscripts)))
 
 
 def _assume(node: Node, known: set[Expr]) -> Node:
@@ -153,7 +207,9 @@ def _assume(node: Node, known: set[Expr]) -> Node:
             condition = Call("and", (condition, atom))
         return replace(e, condition=condition)
 
-    return node if isinstance(node.value, Select) else replace(node, value=rewrite(node.value, rule))
+    if isinstance(node.value, Select) and not _is_mirrored_copy(node.value):
+        return node
+    return replace(node, value=rewrite(node.value, rule))
 
 
 def _mentions(expr: Expr, var: str) -> bool:

@@ -54,8 +54,13 @@ def run_stages(
         main_strides: Strides | None = (*strides[:n], *(None for _ in made), *strides[n:])
     else:
         main_strides = None
-    rewritten, new_ranges, groups, remarks = rewrite_program(main, main_ranges, main_strides, options, target)
-    remarks += [Remark("passed", "bind", f"{p.statement.target} is computed once", p.statement.name) for p in prepared]
+    known = constants | set(made)
+    rewritten, new_ranges, groups, remarks = rewrite_program(main, main_ranges, main_strides, options, target, known)
+    # What a rewriting makes of constants alone leaves the program, too.
+    rewritten, new_ranges, again = split_constants(rewritten, new_ranges, known)
+    known |= {p.statement.target for p in again}
+    taken = {p.statement.target: p.statement.name for p in (*prepared, *again)}
+    remarks += [Remark("passed", "bind", f"{tensor} is computed once", name) for tensor, name in taken.items()]
     scop = extract_scop(rewritten, new_ranges)
     live, live_ranges, found = drop_dead_instances(scop)
     if found:
@@ -64,7 +69,7 @@ def run_stages(
     signature = make_signature(sized, given.types, ranges, scop, strides)
     classes = None
     if typical and not is_version and options.tile and options.vectorize:
-        classes = find_size_classes(scop, target, constants | set(made))
+        classes = find_size_classes(scop, target, known)
         if classes is not None and classes.typical[0] != typical:
             # Another one is best for most sizes.
             lowered = run_stages(
@@ -72,7 +77,8 @@ def run_stages(
             )
             lowered.size_classes = classes
             return lowered
-    lowered = climb_down(program, signature, scop, ranges, target, options, remarks, aliases, groups, constants | set(made))
+    lowered = climb_down(program, signature, scop, ranges, target, options, remarks, aliases, groups, known)
+    lowered.prepared = (*again, *lowered.prepared)
     if constants:
         lowered.preparations = collect_preparations(lowered.signature, sized, prepared, lowered.scop.program, lowered.prepared)
     lowered.fixed_sizes = sizes

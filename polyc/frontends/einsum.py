@@ -311,6 +311,8 @@ def _make_statement(number: int, name: str, left: tuple[str, ...], used: list[Fa
     if len(indices) > len(left):
         op = "or" if dtype == BOOL else "add"
         reduction = Reduction(op, identity_of(op, dtype))
+    elif dtype.is_storage:
+        value = Cast(value, dtype, span)
     return Statement(f"S{number}", name, tuple(Index(x, span) for x in left), indices, value, reduction, (), span)
 
 

@@ -127,6 +127,8 @@ def _storage_form(expr: Expr, types: Types) -> Expr:
         case Select() if _is_copied(expr.then, types) and _is_copied(expr.other, types):
             arms = (_storage_form(expr.then, types), _storage_form(expr.other, types))
             return _over(expr, (_wide_form(expr.condition, types), *arms))
+        case Cast(value=Cast(dtype=wide) as inner) if wide == F32 and type_of(inner.value, types) == expr.dtype:
+            return _storage_form(inner.value, types)  # there and back
         case Cast() if type_of(expr.value, types) != expr.dtype:
             return _over(expr, (_wide_form(expr.value, types),))
         case Cast():

@@ -27,6 +27,7 @@ from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler import costs
 from polyc.scheduler.accesses import index_trips, trip_count
 from polyc.scheduler.operands import Operand, find_operands, form_extent
+from polyc.scheduler.traffic import Stream, collides, pass_cycles, stream, write_cycles
 from polyc.target import Target
 
 LONG_RUN = 1024
@@ -270,15 +271,15 @@ def _estimate(
     if packs_vector:
         block = _block(c, order, view, panel, target)
         held = panel if block is None else panel // trips[block[0]] * block[1]
-        loads = costs.stream(width if shared else n_rows * width, held, target)
+        loads = stream(width if shared else n_rows * width, held, target)
     else:
         inner = next((i for i in reversed(order) if view.moves(i)), None)
         stride = abs(view.strides[inner]) * view.itemsize if inner is not None else 0
         if stride > width:  # whole lines, and one more: arrays of others start anywhere in a line
             touched = (ceil(width / target.cache_line) + 1) * target.cache_line
-            loads = costs.stream(touched if shared else n_rows * touched, panel / width * touched, target, stride, touched)
+            loads = stream(touched if shared else n_rows * touched, panel / width * touched, target, stride, touched)
         else:
-            loads = costs.stream(width if shared else n_rows * width, panel, target)
+            loads = stream(width if shared else n_rows * width, panel, target)
     # The row operand: all of it passes by for every panel.
     broadcasts = _row_stream(c, other, rows if shared else {}, order, packs_rows, target)
     waits = {"arithmetic": step, "caches": loads.cycles + broadcasts.cycles}
@@ -294,7 +295,7 @@ def _estimate(
     row_stride = min((abs(c.result.get(i, 0)) for i in rows), default=0)
     store = costs.store_cycles(n_rows, vectors, lanes, abs(c.result.get(vector, 0)), row_stride, c.itemsize)
     reached = {vector: min(trips[vector], vectors * lanes), **rows}
-    written = costs.write_cycles(
+    written = write_cycles(
         prod(trips[i] for i in c.left) * c.itemsize, _run(list(reached), c.result, reached) * c.itemsize, target
     )
     steps = n_tiles * passes * c.depth
@@ -310,7 +311,7 @@ def _estimate(
     whole = {i for i in c.s.indices if not (i in c.left and view.moves(i) and other.moves(i))}
     if packs_vector and view.operand.read.tensor not in constants:
         panels, at_once = _copy_cycles(view, vector, {*order, vector}), _copy_cycles(view, vector, whole)
-        at_once += costs.moved_cycles(view.bytes, target)
+        at_once += pass_cycles(view.bytes, view.bytes, target)
         is_whole = block is None and at_once < panels
         copied += min(at_once, panels) if block is None else panels
         traffic["copied"] = view.bytes
@@ -363,24 +364,24 @@ def _block(c: Contraction, order: tuple[str, ...], view: View, panel: int, targe
 
 def _row_stream(
     c: Contraction, other: View, rows: dict[str, int], order: tuple[str, ...], packs: bool, target: Target
-) -> costs.Stream:
+) -> Stream:
     """What a step of a register tile reads of the row operand: all of it passes by for every panel."""
     n_rows, size, line = prod(rows.values()), other.itemsize, target.cache_line
     inner = [i for i in reversed(order) if other.moves(i)]
     if packs or not inner:
-        return costs.stream(n_rows * size, other.bytes, target)
+        return stream(n_rows * size, other.bytes, target)
     depth = prod(c.trips[i] for i in inner)
     if abs(other.strides[inner[0]]) == 1:
         run = _run([*inner, *rows], other.strides, {**c.trips, **rows}) * size
         is_foreseen = run >= LONG_RUN or run >= other.bytes
-        return costs.stream(n_rows * size, other.bytes, target, 0 if is_foreseen else run)
+        return stream(n_rows * size, other.bytes, target, 0 if is_foreseen else run)
     stride = abs(other.strides[inner[0]]) * size
     neighbours = any(abs(other.strides.get(i, 0)) == 1 for i in rows)
     # Lines of one row tile serve the next ones where they stay in the cache meanwhile.
-    kept = neighbours and depth * line <= target.l2 // 2 and not costs.collides(depth * line, stride, target.l2, target)
+    kept = neighbours and depth * line <= target.l2 // 2 and not collides(depth * line, stride, target.l2, target)
     used = n_rows * size if kept else (n_rows * size + line if neighbours else n_rows * line)
     footprint = other.bytes if kept or neighbours else other.elements * line
-    return costs.stream(used, footprint, target, stride)
+    return stream(used, footprint, target, stride)
 
 
 def _run(indices: list[str], strides: dict[str, int], trips: dict[str, int]) -> int:
@@ -412,7 +413,7 @@ def _cycles_along_reduction(c: Contraction, target: Target) -> float:
     """The same with a reduction index as the vector, everything in place: lanes are summed up for every result."""
     volume = prod(c.trips[i] for i in c.s.indices)
     results = prod(c.trips[i] for i in c.left)
-    written = costs.write_cycles(results * c.itemsize, results * c.itemsize, target)
+    written = write_cycles(results * c.itemsize, results * c.itemsize, target)
     for i in c.s.reduction_indices:
         if c.trips[i] >= c.lanes and all(abs(v.strides.get(i, 0)) == 1 for v in c.views):
             return 1.3 * volume / (2 * c.lanes) + 1.5 * results + written
@@ -450,7 +451,7 @@ def _cycles_along_batch(c: Contraction, target: Target) -> float:
     one operand, the other one's serve some rows."""
     volume = prod(c.trips[i] for i in c.s.indices)
     results = prod(c.trips[i] for i in c.left)
-    written = costs.write_cycles(results * c.itemsize, results * c.itemsize, target)
+    written = write_cycles(results * c.itemsize, results * c.itemsize, target)
     for i in c.left:
         if c.trips[i] >= c.lanes and abs(c.result.get(i, 0)) == 1 and all(abs(v.strides.get(i, 0)) == 1 for v in c.views):
             return (volume + results) / c.lanes + written

@@ -16,17 +16,15 @@ from polyc.scheduler.accesses import access_motions, index_trips, statement_work
 from polyc.scheduler.contraction import choose, find_contraction
 from polyc.scheduler.parallel import MINIMUM_ITERATIONS, MINIMUM_WORK
 from polyc.scheduler.split import ENOUGH_TASKS, TILE_TASK
+from polyc.scheduler.traffic import Level, find_level, pass_cycles, stream
 from polyc.target import Target
 
 TILE_ROWS = 8
 """Iterations of a band that a register tile does at once, about."""
 
-PASSES = 3
-"""How often what goes through memory between two bands moves: it is written, which reads it first, and read."""
-
 
 def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_inside: bool = False) -> Node:
-    """Separate the parts of a sequence under a band that each reread an operand beyond half of the second-level cache.
+    """Separate the parts of a sequence under a band that each reread an operand that the second-level cache does not hold.
 
     A band of few tasks that reduces in some parts only is separated as well: the others have more tasks alone.  Not so
     a single loop inside of other bands: its statements pass over a row together (``e = exp(x - m) ; z += e``).
@@ -40,6 +38,7 @@ def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_
             child = distribute_bands(node.child, scop, target, depth + 1, True)
             if not isinstance(child, Sequence) or any(m.kind == "S" for m in node.members):
                 return Band(node.members, child)
+            child = _open_parts(node.members, child, scop, target)
             is_row = depth > 0 and len(node.members) == 1 and all(isinstance(part, Leaf) for part in child.children)
             reduces = any(m.kind == "R" for m in node.members)
             if not is_inside and not is_row and reduces and _tasks(node, scop) < ENOUGH_TASKS:
@@ -56,20 +55,41 @@ def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_
             return Sequence(tuple(_band_over(node.members, g) for g in groups))
 
 
+def _open_parts(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Target) -> Sequence:
+    """Parts that were taken apart inside, as parts of the band, where a contraction among them rereads a large operand and
+    would keep panels of it that no member of the band moves: alone it reads them once, if nothing shares its rows."""
+    parts: list[Node] = []
+    for part in child.children:
+        inner = part.children if isinstance(part, Sequence) else (part,)
+        rereads = (n for p in inner for n in statements_of(p) if _reread_cycles(members, scop.statement(n), scop, target))
+        opens = len(inner) > 1 and any(_panels_lie_across(members, scop.statement(n), scop, target) for n in rereads)
+        parts += inner if opens else (part,)
+    return Sequence(tuple(parts))
+
+
+def _panels_lie_across(members: tuple[Member, ...], s: ScopStatement, scop: Scop, target: Target) -> bool:
+    """Whether the register tile of a contraction has its vectors along an index that is no member of the band."""
+    contraction = find_contraction(s, scop, target)
+    choice = None if contraction is None else choose(contraction, target)
+    rows = [m.rows[s.name].unit_index() for m in members]
+    return choice is not None and choice.vector not in {s.indices[p] for p in rows if p is not None}
+
+
 def _groups_of_streams(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Target) -> list[list[Node]]:
     """The parts of a band in groups of which at most one rereads a large operand; that one is alone where reading its operand
     for every few iterations moves more than what it is given and gives."""
     reread = [
         0
         if isinstance(part, Leaf)
-        else max(_reread_bytes(members, scop.statement(n), scop, target) for n in statements_of(part))
+        else max(_reread_cycles(members, scop.statement(n), scop, target) for n in statements_of(part))
         for part in child.children
     ]
     groups: list[list[Node]] = [[]]
     streams = is_alone = False
     for part, again in zip(child.children, reread, strict=True):
         others = {n for other in child.children if other is not part for n in statements_of(other)}
-        is_split = again > PASSES * _passed_bytes(set(statements_of(part)), others, scop)
+        passed = _passed_bytes(set(statements_of(part)), others, scop)
+        is_split = again > pass_cycles(passed, passed, target)
         if groups[-1] and (is_alone or (again and (streams or is_split))):
             groups.append([])
             streams = False
@@ -110,7 +130,7 @@ def _starves(members: tuple[Member, ...], child: Sequence, scop: Scop, target: T
             for i in s.left:
                 volume *= index_trips(s)[i]
             passed += volume // max(iterations, 1)
-    return passed > target.l2
+    return find_level(passed, target) > Level.L2
 
 
 def _holds_contraction(child: Sequence, scop: Scop, target: Target) -> bool:
@@ -166,13 +186,13 @@ def _band_over(members: tuple[Member, ...], parts: list[Node]) -> Band:
     return Band(tuple(replace(m, rows={n: m.rows[n] for n in names}) for m in members), child)
 
 
-def _reread_bytes(members: tuple[Member, ...], s: ScopStatement, scop: Scop, target: Target) -> int:
-    """Bytes that `s` reads of a large operand that no member of the band moves, for tiles of a few iterations each."""
+def _reread_cycles(members: tuple[Member, ...], s: ScopStatement, scop: Scop, target: Target) -> float:
+    """What it costs `s` to read a large operand that no member of the band moves, once for each tile of a few iterations."""
     if not s.is_reduction:
-        return 0
+        return 0.0
     trips = index_trips(s)
     fixed = [s.indices[p] for m in members if (p := m.rows[s.name].unit_index()) is not None]
-    largest = 0
+    largest = 0.0
     for access in access_motions(s):
         if access.is_write or any(access.motion(i) != "invariant" for i in fixed):
             continue
@@ -180,6 +200,6 @@ def _reread_bytes(members: tuple[Member, ...], s: ScopStatement, scop: Scop, tar
         for i in s.indices:
             if access.motion(i) != "invariant":
                 footprint *= trips[i]
-        if footprint > target.l2 // 2:
-            largest = max(largest, footprint)
+        if find_level(footprint, target) > Level.L2:
+            largest = max(largest, stream(footprint, footprint, target).cycles)
     return largest * max(1, prod(trips[i] for i in fixed) // TILE_ROWS)

@@ -1,7 +1,8 @@
 """Traffic and recomputation: what it costs, in cycles of one core, to compute producers whole or tile by tile.
 
-Whole: a producer is written and read again through the first cache that holds it, or memory.  In tiles: it stays in a buffer of
-one tile, but what neighbouring tiles both need is computed twice, and every row of a tile starts loops and streams anew.
+Whole: a producer is written and read again through the level that holds what lies between (`traffic`).  In tiles: it stays in
+a buffer of one tile, but what neighbouring tiles both need is computed twice, and every row of a tile starts loops and streams
+anew.
 """
 
 from __future__ import annotations
@@ -16,26 +17,20 @@ from polyc.ir.program import Program, Statement
 from polyc.ir.types import DType
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.scheduler.accesses import operation_weight
-from polyc.scheduler.costs import L2_BYTES, L3_BYTES
 from polyc.scheduler.overlap_boxes import Box, Boxes, Sites
+from polyc.scheduler.traffic import READ, Level, find_level, pass_cycles
 from polyc.target import Target
-
-MEMORY_BYTES = 10.0
-"""Bytes per cycle of one core from memory, in both directions together."""
-
-L3_SHARE = 8 << 20
-"""Most bytes that one core may count on in the last-level cache: virtual machines report that of the whole machine."""
 
 UNKNOWN_EXTENT = 2048
 """Extent assumed of a dimension of unknown size: buffers of tiles must still fit where it is long."""
 
-HELD = 0.6
-"""Part of a cache that a tile's buffers may take: the rest streams past."""
+BESIDE = 7 / 6
+"""Times the bytes of a tile's buffers that a cache needs to hold them: rows of other arrays stream past meanwhile."""
 
 ROW_START = 16.0
 """Cycles for the start and the last, partial vector of a loop along a row."""
 
-CUT_ROWS = 0.3
+CUT_ROWS = 0.36
 """Part of the time of arrays from outside that is lost where tiles hold parts of their rows."""
 
 STREAM_START = 30.0
@@ -83,14 +78,6 @@ class Model:
     def bytes(self, tensor: str) -> int:
         return prod(self.shape(tensor)) * self.dtype(tensor).itemsize
 
-    def rate(self, footprint: float) -> float:
-        """Bytes per cycle of what is written, and read again after `footprint` bytes; infinite in the first-level cache."""
-        if footprint <= HELD * self.target.l1:
-            return float("inf")
-        if footprint <= HELD * self.target.l2:
-            return L2_BYTES
-        return L3_BYTES if footprint <= min(self.target.l3 // max(1, self.target.cores), L3_SHARE) else MEMORY_BYTES
-
     def work(self, s: Statement) -> float:
         """Cycles of one point: two operations or loads of a whole vector at once, a load that straddles two lines as two."""
         if s.name not in self._work:
@@ -105,9 +92,7 @@ class Model:
         shape = self.shape(s.target)
         size = self.dtype(s.target).itemsize
         between = prod(n for d, n in enumerate(shape) if d not in shared) * size
-        rate = self.rate(between)
-        traffic = 3 if rate == MEMORY_BYTES else 2  # a line of memory is fetched before it is written
-        return traffic * prod(shape) * size / rate
+        return pass_cycles(prod(shape) * size, between, self.target)
 
     # -- in tiles
     def box_extents(self, boxes: Sequence[Box | None], tensor: str) -> list[int]:
@@ -178,12 +163,12 @@ class Trial:
             total += share.once
             starts += share.starts
             cycles += sum(c for tensor, c in share.outer.items() if tensor not in inner)
-        rate = model.rate(buffers)
-        if rate < L2_BYTES:
+        footprint = BESIDE * buffers
+        if find_level(footprint, model.target) > Level.L2:
             return None
-        cycles += extra + self._n_tiles * (2 * buffers / rate + starts)
+        cycles += extra + self._n_tiles * (pass_cycles(buffers, footprint, model.target) + starts)
         if self._cuts_rows:
-            cycles += CUT_ROWS * model.outside_bytes((*self.roots, *producers)) / MEMORY_BYTES
+            cycles += CUT_ROWS * model.outside_bytes((*self.roots, *producers)) / READ[Level.MEMORY]
         return Estimate(0.0, cycles, extra / total if total else 0.0, 0, buffers)
 
     def _share(self, p: Statement, before: Sequence[Statement]) -> _Share:
@@ -202,7 +187,7 @@ class Trial:
             max(0.0, self._n_tiles * volume * depth * work - once),
             once,
             model.row_starts(p, extents, p.left_indices),
-            {t: again * model.bytes(t) / L3_BYTES for t in sorted(outer)},
+            {t: again * model.bytes(t) / READ[Level.L3] for t in sorted(outer)},
         )
 
 

@@ -27,9 +27,16 @@ from polyc.target import Target
 
 
 def rewrite_program(
-    program: Program, ranges: Ranges, strides: Strides | None, options: Options, target: Target
+    program: Program,
+    ranges: Ranges,
+    strides: Strides | None,
+    options: Options,
+    target: Target,
+    constants: frozenset[str] = frozenset(),
 ) -> tuple[Program, Ranges, Groups, list[Remark]]:
-    """`program` and `ranges` rewritten, what indices were merged into, and remarks.  `strides`: of arguments, then results."""
+    """`program` and `ranges` rewritten, what indices were merged into, and remarks.
+
+    `strides`: of arguments, then results.  `constants`: tensors that never change."""
     program = _drop_exists(program)
     program, ranges, remarks = lower_monoids(program, ranges, options.reassociate)
     program, ranges, found = drop_invariant_dimensions(program, ranges)
@@ -52,7 +59,7 @@ def rewrite_program(
     program, ranges = drop_unit_indices(program, ranges)
     program, ranges, groups, found = merge_indices(program, ranges, known)
     remarks += found
-    program, ranges, found = rewrite_algebra(program, ranges, options, target)
+    program, ranges, found = rewrite_algebra(program, ranges, options, target, constants)
     remarks += found
     if options.inline and found:
         program, ranges, found = inline_producers(program, ranges)

@@ -60,6 +60,18 @@ def test_einsum(name):
     assert np.array_equal(got, exact.astype(TYPES[name]))
 
 
+@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("subscripts", ["ij->ji", "ij->ij", "ii->i", "ij,ij->ij", "i,j->ij", "ij,->ij"])
+def test_einsum_without_a_sum(name, subscripts, monkeypatch):
+    monkeypatch.setenv("POLYC_EINSUM", "compile")
+    shapes = [(3,) * len(term) for term in subscripts.split("->")[0].split(",")]
+    arrays = [np.asarray(np.arange(1, 1 + int(np.prod(s))) / 3).astype(TYPES[name]).reshape(s) for s in shapes]
+    got = polyc.einsum(subscripts, *arrays)
+    assert got.dtype == TYPES[name]
+    exact = np.einsum(subscripts, *(a.astype(np.float32) for a in arrays))
+    np.testing.assert_array_equal(got, exact.astype(TYPES[name]))
+
+
 def test_einsum_rounds_no_intermediate_product():
     a = np.full(3, 300, np.float16)  # 300 * 300 is infinite in float16
     assert polyc.einsum("i,i,i->", a, a, np.full(3, 2.0**-10, np.float16)) == np.float16(3 * 300 * 300 / 1024)

@@ -71,3 +71,24 @@ def test_tests_that_hold_nowhere() -> None:
     for n, m in ((1, 70), (30, 100), (200, 400)):
         check(text, {"N": n, "M": m})
     assert read(text)
+
+
+@pytest.mark.parametrize("border", BORDERS[1:])
+@pytest.mark.parametrize("padding", [1, 3])
+def test_a_copy_with_a_border_reads_rows(border: str, padding: int) -> None:
+    text = (
+        f"def f(float(H,W) X) -> (Y) {{ Y(y,x) = pad(X(y-{padding},x-{padding}), {border}) "
+        f"where y in 0:H+{2 * padding}, x in 0:W+{2 * padding} }}"
+    )
+    lines = lower(text, {"H": 20, "W": 40}).as_text("loops").splitlines()
+    plain = [x for x in lines if "// S0" in x and "?" not in x]
+    # The interior and the rows beside it, which mirrored rows stand in for.
+    assert len(plain) == 2 and all(f"c1 - {padding}]" in x for x in plain)
+    for h, w in ((1, 1), (4, 14), (4, 15), (4, 16), (7, 33), (3, 100), (2, 2)):
+        check(text, {"H": h, "W": w})
+
+
+def test_other_stand_ins_are_not_taken_for_borders() -> None:
+    text = "def f(float(H,W) X) -> (Y) { Y(y,x) = y > 1 && x > 1 ? X(y,x) : X(H-1-y,W-1-x) where y in 0:H, x in 0:W }"
+    for h, w in ((5, 40), (3, 17)):
+        check(text, {"H": h, "W": w})

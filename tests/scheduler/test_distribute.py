@@ -30,3 +30,9 @@ def test_products_whose_operands_stay_in_the_cache_share_their_rows():
 
 def test_separated_products_are_right():
     check(LORA, {"M": 17, "K": 40, "N": 33, "R": 5})
+
+
+def test_an_operand_that_the_second_level_cache_holds_is_no_reason_to_take_a_sum_from_its_consumer():
+    """X is the operand that does not move with n: 600 KiB of it stay in a cache of a megabyte."""
+    text = "def f(float(M,K) X, float(N,K) A) -> (Y) {\n T(m,n) +=! X(m,k) * A(n,k)  Y(m,n) = fmax(T(m,n), 0.0) }"
+    assert any({"S0", "S1"} <= b for b in bands(lower(text, {"M": 200, "K": 768, "N": 1024})))

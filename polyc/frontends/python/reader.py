@@ -234,10 +234,10 @@ def _read_statement(node: ast.stmt, clauses: Clauses, scope: Scope, statements: 
             statements += [statement] if statement is not None else []
         case ast.With(items, body):
             inner = read_where(items, clauses, scope)
-            n_errors, n_statements = len(scope.errors), len(statements)
+            n_statements = len(statements)
             for child in body:
                 _read_statement(child, inner, scope, statements)
-            if len(scope.errors) == n_errors:
+            if not scope.errors:  # else statements may be missing that would use them
                 _check_ranges_used(inner, clauses, statements[n_statements:], scope)
         case ast.Expr(ast.Constant(str())) | ast.Pass():
             pass

@@ -14,7 +14,7 @@ from functools import reduce
 import numpy as np
 
 from polyc.diagnostics import Span
-from polyc.ir.expr import COMPLEX_OPERATORS, Call, Cast, Const, Expr, result_type
+from polyc.ir.expr import COMPLEX_OPERATORS, OPERATORS, Call, Cast, Const, Expr, result_type
 from polyc.ir.types import BOOL, C64, C128, F32, F64, I64, DType, promote_types
 
 MAX_NODES = 20_000
@@ -125,7 +125,7 @@ def call(op: str, args: tuple[Value, ...], span: Span | None = None) -> Value:
     """An IR operator on operands that already have one element type."""
     dtype = result_type(op, args[0].dtype)
     if args[0].dtype.is_complex and op not in COMPLEX_OPERATORS:
-        message = f"{op} is not defined for complex numbers"
+        message = f"{OPERATORS[op].infix or op} is not defined for complex numbers"
         help = "they have + - * / ** == !=, exp, log, sqrt, sin, cos, tan, sinh, cosh, tanh, conj, abs, z.real and z.imag"
         raise Fault("type-complex", message, help)
     n_nodes = 1 + sum(a.n_nodes for a in args)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from polyc.config import Options
 from polyc.diagnostics import Remark
 from polyc.ir.program import Program
 from polyc.poly.ranges import Ranges
 from polyc.scheduler.rewriting.factors import factor_sums
+from polyc.scheduler.rewriting.minimal_filtering import filter_minimally
 from polyc.scheduler.rewriting.moments import block_moments
 from polyc.scheduler.rewriting.shifted_exponentials import block_exponentials
 from polyc.target import Target
 
 
-def rewrite_algebra(program: Program, ranges: Ranges, options: Options, target: Target) -> tuple[Program, Ranges, list[Remark]]:
-    """Every rule that `options` allow; none with ``reassociate=False``."""
+def rewrite_algebra(
+    program: Program, ranges: Ranges, options: Options, target: Target, constants: Collection[str] = ()
+) -> tuple[Program, Ranges, list[Remark]]:
+    """Every rule that `options` allow; none with ``reassociate=False``.  `constants` are inputs that never change."""
     remarks: list[Remark] = []
     if options.reassociate and options.online_softmax:
         program, ranges, found = block_exponentials(program, ranges, target)
@@ -23,5 +28,8 @@ def rewrite_algebra(program: Program, ranges: Ranges, options: Options, target: 
         remarks += found
     if options.reassociate and options.factor_sums:
         program, ranges, found = factor_sums(program, ranges)
+        remarks += found
+    if options.reassociate and options.minimal_filtering and options.tile and options.vectorize:
+        program, ranges, found = filter_minimally(program, ranges, target, constants)
         remarks += found
     return program, ranges, remarks

@@ -318,6 +318,23 @@ def test_mutated_programs_give_programs_or_named_errors():
     assert n_good > 10 and n_bad > 100
 
 
+def test_a_range_of_a_statement_that_failed_is_no_unused_range():
+    """The second block reads what the first could not make: nothing is to be said about its range."""
+    found = errors_of("""def f(x: 'i32[N]', y: 'f32[N]'):
+    t[0] = x[0]
+    t[1] = y[0]
+    with polyc.where(0 <= i < 2):
+        u[i] = t[i]
+    return u
+""")
+    assert [d.code for d in found] == ["type-accumulate"]
+
+
+def test_comparisons_of_complex_numbers_are_named_as_they_are_written():
+    (found,) = errors_of("def f(x: 'c64[N]'):\n    y[i] = x[i] >= 2\n    return y\n")
+    assert found.code == "type-complex" and found.message.startswith(">= is not")
+
+
 def test_a_signature_is_refused_with_all_its_errors():
     with pytest.raises(SemanticError) as caught:
         read_signature("def f(X: 'f31[N]', Y: 'f32[', *args): pass")

@@ -1,0 +1,225 @@
+"""Filters of three taps by fewer products: which sums, in which forms; sizes, borders and special values."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import polyc
+from polyc.scheduler.rewriting import minimal_filtering
+from polyc.scheduler.rewriting.minimal_filtering import filter_minimally
+from polyc.scheduler.rewriting.toom_cook import make_transforms
+from polyc.target import X86_64_V4
+from tests.oracle.programs import agree, draw
+from tests.scheduler.support import check, infer, read, statements
+
+HEAD = "def f(float(C,H,W) D, float(K,C,3,3) F, float(K) b, float(K,H,W) Z) -> (O) { "
+PADDED = HEAD + "O(k,h,w) +=! pad(D(c,h+r-1,w+s-1), 0.0) * F(k,c,r,s) where h in 0:H, w in 0:W }"
+INSIDE = HEAD + "O(k,h,w) +=! D(c,h+r,w+s) * F(k,c,r,s) }"
+SUM = "T(k,h,w) +=! pad(D(c,h+r-1,w+s-1), 0.0) * F(k,c,r,s) where h in 0:H, w in 0:W "
+
+PROGRAMS = {
+    "padded": PADDED,
+    "inside": INSIDE,
+    "taps first": HEAD + "O(k,h,w) +=! F(k,c,r,s) * D(c,h+r,w+s) }",
+    "one dimension": "def f(float(C,H) D, float(K,C,3) F) -> (O) { O(k,h) +=! D(c,h+r) * F(k,c,r) }",
+    "one dimension of two": HEAD + "O(k,h,w) +=! D(c,h+r,w) * F(k,c,r,0) }",
+    "mirrored": HEAD + "O(k,h,w) +=! pad(D(c,h-r+1,w-s+1), 0.0) * F(k,c,r,s) where h in 0:H, w in 0:W }",
+    "mirrored taps": HEAD + "O(k,h,w) +=! D(c,h+r,w+s) * F(k,c,2-r,2-s) where r in 0:3, s in 0:3 }",
+    "from another place": HEAD + "O(k,h,w) +=! D(c,h+r-1,w+s-1) * F(k,c,r,s) }",
+    "batch": "def f(float(N,C,H,W) D, float(K,C,3,3) F) -> (O) "
+    "{ O(n,k,h,w) +=! pad(D(n,c,h+r-1,w+s-1), 0.0) * F(k,c,r,s) where h in 0:H, w in 0:W }",
+    "channels last": "def f(float(N,H,W,C) D, float(3,3,C,K) F) -> (O) "
+    "{ O(n,h,w,k) +=! pad(D(n,h+r-1,w+s-1,c), 0.0) * F(r,s,c,k) where h in 0:H, w in 0:W }",
+    "groups": "def f(float(G,C,H,W) D, float(G,K,C,3,3) F) -> (O) "
+    "{ O(g,k,h,w) +=! pad(D(g,c,h+r-1,w+s-1), 0.0) * F(g,k,c,r,s) where h in 0:H, w in 0:W }",
+    "accumulated": HEAD + "O(k,h,w) = b(k) where h in 0:H-2, w in 0:W-2\n O(k,h,w) += D(c,h+r,w+s) * F(k,c,r,s) }",
+    "in place": HEAD + "O(k,h,w) += D(c,h+r,w+s) * F(k,c,r,s) }",
+    "relu": HEAD + SUM + "O(k,h,w) = fmax(T(k,h,w) + b(k) + Z(k,h,w), 0.0) }",
+    "transposed after": HEAD + SUM + "O(w,k,h) = T(k,h,w) * b(k) }",
+    "read twice": HEAD + SUM + "m(k) max=! T(k,h,w)\n O(k,h,w) = T(k,h,w) - m(k) }",
+    "read beside": HEAD + SUM + "O(k,h,w) = T(k,h,w) + pad(T(k,h-1,w), 0.0) where h in 0:H }",
+    "twice": "def f(float(C,H,W) D, float(C,C,3,3) F) -> (O) { "
+    "T(k,h,w) +=! pad(D(c,h+r-1,w+s-1), 0.0) * F(k,c,r,s) where h in 0:H, w in 0:W\n"
+    "U(k,h,w) = fmax(T(k,h,w), 0.0)\n"
+    "O(k,h,w) +=! pad(U(c,h+r-1,w+s-1), 0.0) * F(k,c,r,s) where h in 0:H, w in 0:W }",
+    "double": PADDED.replace("float", "double"),
+    "halves": INSIDE.replace("float", "float16").replace(
+        "D(c,h+r,w+s) * F(k,c,r,s)", "float(D(c,h+r,w+s)) * float(F(k,c,r,s))"
+    ),
+}
+
+OTHERS = {
+    "steps of two": HEAD + "O(k,h,w) +=! D(c,2*h+r,2*w+s) * F(k,c,r,s) }",
+    "dilated": HEAD + "O(k,h,w) +=! D(c,h+2*r,w+2*s) * F(k,c,r,s) }",
+    "five taps": "def f(float(C,H) D, float(K,C,5) F) -> (O) { O(k,h) +=! D(c,h+r) * F(k,c,r) }",
+    "one channel": "def f(float(H) D, float(K,3) F) -> (O) { O(k,h) +=! D(h+r) * F(k,r) }",
+    "for each channel": "def f(float(C,H,W) D, float(C,3,3) F) -> (O) { O(c,h,w) +=! D(c,h+r,w+s) * F(c,r,s) }",
+    "taps that move": "def f(float(C,H) D, float(H,C,3) F) -> (O) { O(h) +=! D(c,h+r) * F(h,c,r) where h in 0:H-2 }",
+    "a diagonal": "def f(float(C,H,H) D, float(K,C,3) F) -> (O) { O(k,h) +=! D(c,h+r,h+r) * F(k,c,r) where r in 0:3 }",
+    "a maximum": HEAD + "O(k,h,w) max=! D(c,h+r,w+s) * F(k,c,r,s) }",
+    "a triangle": HEAD + "O(k,h,w) +=! D(c,h+r,w+s) * F(k,c,r,s) where r <= s }",
+    "a sum": HEAD + "O(k,h,w) +=! D(c,h+r,w+s) + F(k,c,r,s) }",
+    "integers": INSIDE.replace("float", "int32"),
+}
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rule whatever it is estimated to cost."""
+    monkeypatch.setattr(minimal_filtering, "MINIMUM_PRODUCTS", 0)
+    monkeypatch.setattr(minimal_filtering, "MARGIN", float("inf"))
+
+
+def _passed(lowered: polyc.driver.Lowered) -> int:
+    return sum(r.pass_name == "minimal-filtering" and r.kind == "passed" for r in lowered.remarks)
+
+
+def _sizes(name: str, h: int, w: int) -> dict[str, int]:
+    program = read(PROGRAMS[name])
+    known = {"C": 3, "K": 2, "H": h, "W": w, "N": 2, "G": 2}
+    return {n: known[n] for n in program.sizes}
+
+
+@pytest.mark.parametrize(("m", "r", "points"), [(2, 3, (0, 1, -1)), (3, 2, (0, 1, -1)), (4, 3, (0, 1, -1, 2, -2)), (1, 1, ())])
+def test_transforms_are_exact(m: int, r: int, points: tuple[int, ...]):
+    t = make_transforms(m, r, points)
+    rng = np.random.default_rng(m)
+    d, g = ([Fraction(int(x)) for x in rng.integers(-99, 99, n)] for n in (m + r - 1, r))
+
+    def times(matrix: tuple[tuple[Fraction, ...], ...], vector: list[Fraction]) -> list[Fraction]:
+        return [sum((a * x for a, x in zip(row, vector, strict=True)), start=Fraction(0)) for row in matrix]
+
+    products = [a * b for a, b in zip(times(t.filter, g), times(t.data, d), strict=True)]
+    assert times(t.result, products) == [sum(d[i + k] * g[k] for k in range(r)) for i in range(m)]
+
+
+def test_points_must_differ_and_suffice():
+    for points in ((0, 1), (0, 1, 1)):
+        with pytest.raises(ValueError, match="need 3 different points"):
+            make_transforms(2, 3, points)
+
+
+def test_before_and_after(always: None):
+    program, ranges = infer(read(PROGRAMS["one dimension"]), C=5, H=8, K=7)
+    new, _, remarks = filter_minimally(program, ranges, X86_64_V4)
+    assert statements(new) == [
+        "S0_taps_0(k, c): O.taps[0, k, c] = F[k, c, 0]",
+        "S0_taps_1(k, c): O.taps[1, k, c] = 0.5 * (F[k, c, 0] + F[k, c, 1] + F[k, c, 2])",
+        "S0_taps_2(k, c): O.taps[2, k, c] = 0.5 * (F[k, c, 0] + F[k, c, 2] - F[k, c, 1])",
+        "S0_taps_3(k, c): O.taps[3, k, c] = F[k, c, 2]",
+        "S0_tiles_0(c, h.tile): O.tiles[0, c, h.tile] = D[c, 2 * h.tile] - D[c, 2 * h.tile + 2]",
+        "S0_tiles_1(c, h.tile): O.tiles[1, c, h.tile] = D[c, 2 * h.tile + 1] + D[c, 2 * h.tile + 2]",
+        "S0_tiles_2(c, h.tile): O.tiles[2, c, h.tile] = D[c, 2 * h.tile + 2] - D[c, 2 * h.tile + 1]",
+        "S0_tiles_3(c, h.tile): O.tiles[3, c, h.tile] = D[c, 2 * h.tile + 3] - D[c, 2 * h.tile + 1]",
+        "S0_products(r.point, k, h.tile, c): O.products[r.point, k, h.tile] += "
+        "O.tiles[r.point, c, h.tile] * O.taps[r.point, k, c] init 0.0",
+        "S0_0(k, h.tile): O[k, 2 * h.tile] = O.products[0, k, h.tile] + O.products[1, k, h.tile] + O.products[2, k, h.tile]",
+        "S0_1(k, h.tile): O[k, 2 * h.tile + 1] = "
+        "O.products[1, k, h.tile] + O.products[3, k, h.tile] - O.products[2, k, h.tile]",
+    ]
+    assert [r.pass_name for r in remarks] == ["minimal-filtering"]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_form(always: None, name: str):
+    for h, w in ((5, 6), (8, 7)):
+        lowered = check(PROGRAMS[name], _sizes(name, h, w))
+        assert _passed(lowered) == (2 if name == "twice" else 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "h", "w", "n"),
+    [
+        ("padded", 1, 1, 0),
+        ("padded", 2, 1, 1),
+        ("padded", 2, 2, 1),
+        ("relu", 1, 3, 1),
+        ("inside", 3, 3, 0),
+        ("inside", 3, 4, 1),
+    ],
+)
+def test_least_sizes(always: None, name: str, h: int, w: int, n: int):
+    assert _passed(check(PROGRAMS[name], _sizes(name, h, w))) == n
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_stays(always: None, name: str):
+    sizes = {n: 4 if n == "K" else 9 for n in read(OTHERS[name]).sizes}
+    program, ranges = infer(read(OTHERS[name]), **sizes)
+    assert filter_minimally(program, ranges, X86_64_V4) == (program, ranges, [])
+
+
+def test_symbolic_sizes_stay(always: None):
+    program, ranges = infer(read(PADDED), C=3, K=4)
+    assert filter_minimally(program, ranges, X86_64_V4)[2] == []
+
+
+def test_results_that_are_applied_are_not_stored(always: None):
+    program, ranges = infer(read(PROGRAMS["relu"]), C=3, K=4, H=8, W=8)
+    new, _, _ = filter_minimally(program, ranges, X86_64_V4)
+    assert {s.target for s in new.statements} == {"T.taps", "T.tiles", "T.products", "O"}
+
+
+def test_switches(always: None):
+    for options in ({"minimal_filtering": False}, {"reassociate": False}):
+        assert _passed(check(PADDED, _sizes("padded", 5, 5), **options)) == 0
+
+
+@pytest.mark.parametrize("name", ["padded", "relu", "batch", "groups", "double"])
+def test_compiled(always: None, name: str):
+    for h, w in ((1, 1), (5, 8), (19, 33)):
+        op, sizes = polyc.compile(PROGRAMS[name]), _sizes(name, h, w) | {"K": 17}
+        sizes["C"] = 19
+        agree(op, draw(op, sizes), sizes)
+
+
+def test_bound_filters_are_transformed_once(always: None):
+    op, sizes = polyc.compile(PROGRAMS["relu"]), {"C": 5, "K": 18, "H": 9, "W": 11}
+    d, f, b, z = draw(op, sizes)
+    bound = op.bind(F=f)
+    lowered = bound.lower(d, b, z)
+    assert any(r.message == "T.taps is computed once" for r in lowered.remarks)
+    assert "T.taps" not in {s.target for s in lowered.scop.statements}
+    np.testing.assert_allclose(bound(d, b, z), op(d, f, b, z), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
+def test_special_values_stay_in_their_windows(always: None, special: float):
+    sizes = {"C": 2, "K": 3, "H": 12, "W": 11}
+    op = polyc.compile(PADDED)
+    d, f, b, z = draw(op, sizes)
+    for at in ((1, 4, 5), (0, 11, 10), (1, 0, 0), (0, 7, 8)):
+        changed = d.copy()
+        changed[at] = special
+        with np.errstate(all="ignore"):
+            found, plain = op(changed, f, b, z), op(d, f, b, z)
+        touched = np.zeros_like(found, bool)
+        touched[:, max(0, at[1] - 1) : at[1] + 2, max(0, at[2] - 1) : at[2] + 2] = True
+        assert not np.isfinite(found[touched]).any()
+        np.testing.assert_array_equal(found[~touched], plain[~touched])
+
+
+def test_it_is_used_where_it_is_estimated_to_pay():
+    def remark(channels: int, filters: int, side: int) -> str:
+        program, ranges = infer(read(PADDED), C=channels, K=filters, H=side, W=side)
+        (found,) = filter_minimally(program, ranges, X86_64_V4, {"F"})[2]
+        return found.kind
+
+    assert remark(128, 128, 28) == "passed"
+    assert remark(3, 64, 112) == "missed"
+
+
+def test_errors_stay_those_of_a_sum():
+    op = polyc.compile(PADDED)
+    rng = np.random.default_rng(0)
+    d, f = rng.standard_normal((128, 28, 28), "f"), rng.standard_normal((128, 128, 3, 3), "f")
+    b, z = np.zeros(128, "f"), np.zeros((128, 28, 28), "f")
+    bound = op.bind(F=f)
+    assert _passed(bound.lower(d, b, z)) == 1
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(d.astype("d"), ((0, 0), (1, 1), (1, 1))), (3, 3), (1, 2))
+    exact = np.einsum("chwrs,kcrs->khw", windows, f.astype("d"), optimize=True)
+    spread = np.sqrt(np.mean(exact**2))
+    assert abs(bound(d, b, z) - exact).max() < 1e-5 * spread
