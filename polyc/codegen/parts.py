@@ -26,7 +26,7 @@ ROW_PARTS, LANE_PARTS = 3, 2
 
 def run_in_parts(
     nests: tuple[Node, ...], kind: Literal["unroll", "vector"], registers: Collection[str], shared: Collection[str]
-) -> tuple[Node, ...] | None:
+) -> tuple[Loop] | None:
     """One loop over parts of the rows (`kind` unroll) or lanes (vector) of neighbouring nests with accumulators; None where
     these have no open end, or meet.
 
