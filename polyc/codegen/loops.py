@@ -10,6 +10,7 @@ from polyc.codegen.conditions import take_out_conditions
 from polyc.codegen.copies import split_last_tiles
 from polyc.codegen.epilogues import keep_epilogues
 from polyc.codegen.interiors import split_interiors
+from polyc.codegen.recurrences import carry_elements
 from polyc.codegen.scalars import hold_accumulators
 from polyc.codegen.separate import separate_domains
 from polyc.codegen.streams import align_tiles
@@ -73,6 +74,7 @@ def build_loop_nest(
     nodes, offsets = align_tiles(nodes, buffers, target)
     nodes, buffers = coalesce_copies(split_last_tiles(nodes, buffers), buffers)
     nodes = split_partial_tiles(block_transposes(nodes, buffers), held, aliased, target.has_masks)
+    nodes, buffers = carry_elements(nodes, buffers)
     return LoopNest(signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards), offsets)
 
 

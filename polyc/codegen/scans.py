@@ -16,9 +16,9 @@ from polyc.codegen.builder import Val, float_val, int_val, llvm_type
 from polyc.codegen.context import Context, Predicate, State
 from polyc.codegen.expressions import byte_offset, eval_expr, eval_value, store_element
 from polyc.codegen.linear import add_linear, constant_of, scale_linear, split_lane
-from polyc.ir.expr import Call, Index, Read, reads
+from polyc.ir.expr import Call, Expr, Index, Read, reads, walk
 from polyc.ir.loops import Buffer, Loop, Store
-from polyc.ir.scans import Scan, match_scan, scan_identity
+from polyc.ir.scans import Scan, match_scan, match_second_order, scan_identity
 
 SMALLEST = {"float": 2.0**-126, "double": 2.0**-1022}
 LARGEST = {"float": float.fromhex("0x1.fffffep127"), "double": float.fromhex("0x1.fffffffffffffp1023")}
@@ -26,12 +26,13 @@ LARGEST = {"float": float.fromhex("0x1.fffffep127"), "double": float.fromhex("0x
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A loop ``store[var] = scan(previous = store[var - 1])``."""
+    """A loop ``store[var] = scan(previous = store[var - 1])``; of order two where it reads `second`, ``store[var - 2]``."""
 
     store: Store
     buffer: Buffer
     previous: Read
     scan: Scan
+    second: Read | None = None
 
 
 def find_scan(state: State, ctx: Context, loop: Loop) -> Found | None:
@@ -49,6 +50,7 @@ def find_scan(state: State, ctx: Context, loop: Loop) -> Found | None:
     if buffer.space == "register" or place is None or step is None or abs(step) != buffer.dtype.itemsize:
         return None
     previous: Read | None = None
+    second: Read | None = None
     for read in dict.fromkeys(reads(store.value)):
         if read.tensor != store.buffer:
             continue
@@ -59,18 +61,32 @@ def find_scan(state: State, ctx: Context, loop: Loop) -> Found | None:
         behind = distance // step if distance % step == 0 else None
         if behind == 1 and previous is None:
             previous = read
+        elif behind == 2 and second is None:
+            second = read
         elif behind is None or 0 < behind < loop.lanes:
             return None  # elements that lanes of the same vector write
     if previous is None:
         return None
-    scan = match_scan(store.value, previous, buffer.dtype)
-    return None if scan is None else Found(store, buffer, previous, scan)
+    if second is None:
+        scan = match_scan(store.value, previous, buffer.dtype)
+        return None if scan is None else Found(store, buffer, previous, scan)
+    scan = match_second_order(store.value, previous, second, buffer.dtype)
+    if scan is None or any(f is not None and loop.var in _names(f) for f in (scan.factor, scan.second)):
+        return None
+    return Found(store, buffer, previous, scan, second)
+
+
+def _names(expr: Expr) -> set[str]:
+    return {node.name for node in walk(expr) if isinstance(node, Index)}
 
 
 def emit_scan(
     state: State, ctx: Context, loop: Loop, found: Found, lower: Val, upper: Val, run_serial: Callable[[Val, Val], None]
 ) -> None:
     """Whole vectors, then the rest under a mask, or one by one.  `run_serial` runs iterations in order.  lower < upper."""
+    if found.second is not None:
+        emit_second_order(state, ctx, loop, found, lower, upper, run_serial)
+        return
     fn, lanes, buffer = state.fn, loop.lanes, found.buffer
     type = llvm_type(buffer.dtype)
     slot = fn.alloca(f"<{lanes} x {type}>", buffer.dtype.itemsize * lanes)
@@ -190,3 +206,99 @@ def _is_out_of_range(state: State, products: Val) -> Val:
     low = fn.compare("fcmp oge", size, fn.splat(float_val(SMALLEST[products.type], products.type), products.lanes))
     high = fn.compare("fcmp ole", size, fn.splat(float_val(LARGEST[products.type], products.type), products.lanes))
     return vectors.is_any(fn, fn.not_(fn.binary("and", low, high)))
+
+
+MOST_GROWTH = 2.0**20
+"""What a unit may grow to within a vector: beyond, the parts that sums are made of would outweigh the sums."""
+
+
+def emit_second_order(
+    state: State, ctx: Context, loop: Loop, found: Found, lower: Val, upper: Val, run_serial: Callable[[Val, Val], None]
+) -> None:
+    """``y[i] = a y[i-1] + b y[i-2] + x[i]`` with a and b that stay the same, by whole vectors; the rest one by one.
+
+    As ``(1 - a z - b z^2) (1 + a z - b z^2) = 1 - (a^2 + 2 b) z^2 - (-b^2) z^4``, a step that adds elements one and two places
+    behind leaves a recurrence over every second element, the next one over every fourth (scattered look-ahead: Parhi and
+    Messerschmitt, "Pipeline interleaving and parallelism in recursive digital filters", 1989).  What the two elements before
+    a vector add to its lanes is found once.  Where that grows much the loop runs in order."""
+    fn, lanes, buffer = state.fn, loop.lanes, found.buffer
+    type, itemsize = llvm_type(buffer.dtype), buffer.dtype.itemsize
+    assert found.scan.factor is not None and found.scan.second is not None and found.second is not None
+    state.invalidate_all()
+    a, b = (eval_value(state, ctx.bind(loop.var, lower), f) for f in (found.scan.factor, found.scan.second))
+    steps = _look_ahead(state, a, b, lanes)
+    unit = [_lane_values(state, values, lanes) for values in ((a, b), (b,))]
+    ahead = [_recur(state, v, steps) for v in unit]
+    fits: Val | None = None
+    for value in (*ahead, *(fn.splat(c, lanes) for step in steps for c in step)):
+        size = fn.intrinsic("fabs", value)
+        fits = fn.and_(fits, fn.compare("fcmp ole", size, fn.splat(float_val(MOST_GROWTH, type), lanes)))
+    assert fits is not None
+    trip = fn.binary("sub", upper, lower)
+    whole = fn.select(vectors.is_any(fn, fn.not_(fits)), int_val(0), fn.binary("and", trip, int_val(-lanes)))
+    stop = fn.binary("add", lower, whole)
+    slots = [f"{fn.alloca(f'<{lanes} x {type}>', itemsize * lanes)}, align {itemsize * lanes}" for _ in range(2)]
+    ends = [[fn.shuffle(v, None, [lanes - 1 - n] * lanes) for v in ahead] for n in range(2)]
+
+    def add_ahead(value: Val, factors: list[Val], carries: list[Val]) -> Val:
+        for factor, carry in zip(reversed(factors), reversed(carries), strict=True):
+            value = _apply(state, found, carry, value, factor)
+        return value
+
+    def emit_one(at: Val) -> None:
+        inner = ctx.bind_lanes(loop.var, at, lanes)
+        value = _recur(state, fn.splat(eval_value(state, inner, found.scan.rest), lanes), steps)
+        carries = [fn.effect_value(f"load <{lanes} x {type}>, {slot}", type, lanes) for slot in slots]
+        result = add_ahead(value, ahead, carries)
+        for n, slot in enumerate(slots):
+            last = add_ahead(fn.shuffle(value, None, [lanes - 1 - n] * lanes), ends[n], carries)
+            fn.effect(f"store {last}, {slot}")
+        store_element(state, inner, buffer, found.store.subscripts, result)
+
+    with fn.when(fn.compare("icmp slt", lower, stop)):
+        for read, slot in zip((found.previous, found.second), slots, strict=True):
+            before = eval_value(state, ctx.bind(loop.var, lower), read)
+            fn.effect(f"store {fn.splat(before, lanes)}, {slot}")
+        fn.counted_loop(lower, stop, lanes, emit_one)
+    state.invalidate_all()
+    with fn.when(fn.compare("icmp slt", stop, upper)):
+        run_serial(stop, upper)
+    state.invalidate_all()
+
+
+def _look_ahead(state: State, a: Val, b: Val, lanes: int) -> list[tuple[Val, Val]]:
+    """Factors of the elements one and two places behind, of distances 1, 2, 4, …"""
+    fn, steps = state.fn, []
+    for _ in range(lanes.bit_length() - 1):
+        minus = fn.pure(f"fneg {b}", b.type, b.lanes)
+        steps.append((a, minus))
+        a = fn.binary("fadd", fn.binary("fmul", a, a), fn.binary("fadd", b, b))
+        b = fn.binary("fmul", minus, b)
+    return steps
+
+
+def _recur(state: State, value: Val, steps: list[tuple[Val, Val]]) -> Val:
+    """The recurrence over the lanes of a vector, with zeros before it."""
+    fn, lanes = state.fn, value.lanes
+    zero = fn.splat(float_val(0.0, value.type), lanes)
+    for n, factors in enumerate(steps):
+        before = value
+        for distance, factor in zip((1 << n, 2 << n), factors, strict=True):
+            if distance < lanes:
+                moved = fn.shuffle(zero, before, [lanes + k - distance if k >= distance else k for k in range(lanes)])
+                product = fn.splat(factor, lanes)
+                value = (
+                    fn.intrinsic("fma", product, moved, value)
+                    if state.target.has_fma
+                    else fn.binary("fadd", fn.binary("fmul", product, moved), value)
+                )
+    return value
+
+
+def _lane_values(state: State, values: tuple[Val, ...], lanes: int) -> Val:
+    """A vector that begins with `values`, and zeros."""
+    fn = state.fn
+    result = fn.splat(float_val(0.0, values[0].type), lanes)
+    for n, value in enumerate(values):
+        result = fn.pure(f"insertelement {result}, {value}, i64 {n}", value.type, lanes)
+    return result

@@ -17,11 +17,14 @@ _MONOIDS = frozenset(("add", "mul", "max", "min", "and", "or", "bitand", "bitor"
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """``value = previous op rest`` or, with op "linear", ``value = factor * previous + rest``; no part reads `previous`."""
+    """``value = previous op rest`` or, with op "linear", ``value = factor * previous + rest``; no part reads `previous`.
+
+    With `second`, a recurrence of order two: ``second`` times the element before the previous one is added."""
 
     op: str
     rest: Expr
     factor: Expr | None = None
+    second: Expr | None = None
 
     @property
     def is_exact(self) -> bool:
@@ -43,6 +46,23 @@ def match_scan(value: Expr, previous: Read, dtype: DType) -> Scan | None:
     if factor is None:
         return None if rest is None else Scan("add", rest)
     return Scan("mul", factor) if rest is None else Scan("linear", rest, factor)
+
+
+def match_second_order(value: Expr, previous: Read, second: Read, dtype: DType) -> Scan | None:
+    """The recurrence ``value = factor * previous + second factor * second + rest`` of floats; None if it is none.
+
+    Whether the factors stay the same from element to element, as they must, is for the caller to see."""
+    if dtype.is_storage or not dtype.is_float:
+        return None
+    found = _as_linear(value, previous, dtype)
+    behind = None if found is None or found[1] is None else _as_linear(found[1], second, dtype)
+    if found is None or behind is None:
+        return None
+    one, zero = Const(1.0, dtype), Const(-0.0, dtype)
+    factor, second_factor = (one if f is None else f for f in (found[0], behind[0]))
+    if _uses(factor, second):
+        return None
+    return Scan("linear", zero if behind[1] is None else behind[1], factor, second_factor)
 
 
 def scan_identity(op: str, dtype: DType) -> Const:
@@ -75,18 +95,24 @@ def _chain_rest(expr: Expr, op: str, previous: Read) -> Expr | None:
     return None if deeper is None else Call(op, (deeper, other))
 
 
-def _as_linear(expr: Expr, previous: Read, dtype: DType) -> tuple[Expr | None, Expr | None] | None:
+_Linear = tuple[Expr | None, Expr | None] | None
+
+
+def _as_linear(expr: Expr, previous: Read, dtype: DType) -> _Linear:
     """`factor` (None: 1) and `rest` (None: nothing) with ``expr = factor * previous + rest``; None if it is not so."""
     if expr == previous:
         return None, None
     if not isinstance(expr, Call):
         return None
     inside = [_uses(a, previous) for a in expr.args]
+    if all(inside) and expr.op in ("add", "sub"):
+        first, second = expr.args
+        return _sum(expr.op, _as_linear(first, previous, dtype), _as_linear(second, previous, dtype), dtype)
     if sum(inside) != 1:
         return None
     match expr:
         case Call("neg", (a,)):
-            return _negated(_as_linear(a, previous, dtype))
+            return _negated(_as_linear(a, previous, dtype), dtype)
         case Call("truediv", (a, b)) if inside[0]:
             found = _as_linear(a, previous, dtype)
             if found is None:
@@ -97,7 +123,7 @@ def _as_linear(expr: Expr, previous: Read, dtype: DType) -> tuple[Expr | None, E
         case Call("add" | "sub" | "mul", (a, b)):
             found, other = (_as_linear(a, previous, dtype), b) if inside[0] else (_as_linear(b, previous, dtype), a)
             if expr.op == "sub" and inside[1]:
-                found = _negated(found)
+                found = _negated(found, dtype)
         case _:
             return None
     if found is None:
@@ -111,6 +137,18 @@ def _as_linear(expr: Expr, previous: Read, dtype: DType) -> tuple[Expr | None, E
     return factor, other if rest is None else Call("add", (rest, other))
 
 
+def _sum(op: str, a: _Linear, b: _Linear, dtype: DType) -> _Linear:
+    """``a + b`` or ``a - b``, as in ``H[i-1] + g * (x[i] - H[i-1])``."""
+    if a is None or b is None:
+        return None
+    one = Const(1.0 if dtype.is_float else 1, dtype)
+    factors = Call(op, (one if a[0] is None else a[0], one if b[0] is None else b[0]))
+    if a[1] is None or b[1] is None:
+        only = a[1] if b[1] is None else b[1]
+        return factors, only if only is None or b[1] is None or op == "add" else Call("neg", (only,))
+    return factors, Call(op, (a[1], b[1]))
+
+
 def _divided(expr: Expr, by: Expr, dtype: DType) -> Expr:
     """``expr / by``, as a product where `by` is a number whose reciprocal is an ordinary one."""
     if isinstance(by, Const) and 1e-30 < abs(by.value) < 1e30:
@@ -119,9 +157,9 @@ def _divided(expr: Expr, by: Expr, dtype: DType) -> Expr:
     return Call("truediv", (expr, by))
 
 
-def _negated(found: tuple[Expr | None, Expr | None] | None) -> tuple[Expr | None, Expr | None] | None:
-    if found is None or found[0] is None:
-        return None  # the sign turns round at each step: a factor that no operand gives
+def _negated(found: _Linear, dtype: DType) -> _Linear:
+    if found is None or (dtype.is_integer and dtype.kind != "i"):
+        return None
     factor, rest = found
-    assert factor is not None
-    return Call("neg", (factor,)), None if rest is None else Call("neg", (rest,))
+    minus_one = Const(-1.0 if dtype.is_float else -1, dtype)
+    return minus_one if factor is None else Call("neg", (factor,)), None if rest is None else Call("neg", (rest,))

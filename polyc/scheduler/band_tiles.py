@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polyc.poly.rows import Band, Leaf, Node, Sequence, all_leaves, statements_of
+from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, all_leaves, statements_of
 from polyc.poly.scop import ScopStatement
 from polyc.scheduler.accesses import access_motions, index_trips, statement_work
 from polyc.scheduler.member_view import MemberView
@@ -67,9 +67,13 @@ class BandTiles:
 
     def _wanted_columns(self, band: Band, statements: list[ScopStatement]) -> tuple[ScopStatement, RegisterTile] | None:
         """Before: ``P:j { S:i … }`` where j runs along rows of memory.  After: ``P:j by tile { S:i { vector j … } }``."""
-        if not self.view.options.vectorize or len(band.members) != 1 or not _walks_in_order(band.child):
+        if not self.view.options.vectorize or not _walks_in_order(band.child):
             return None
-        member = band.members[0]
+        found = (self._columns_along(member, statements) for member in band.members)
+        return next((tile for tile in found if tile is not None), None)
+
+    def _columns_along(self, member: Member, statements: list[ScopStatement]) -> tuple[ScopStatement, RegisterTile] | None:
+        """The tile of `member` for loops that run in order inside of it, if neighbours of all accesses lie along it."""
         indices = [(s, self.view.index(member, s.name)) for s in statements]
         if member.kind != "P" or any(i is None for _, i in indices):
             return None
@@ -82,10 +86,12 @@ class BandTiles:
         while size > 2 * lanes and trips < COLUMN_TILES * size:
             size //= 2
         s, index = indices[-1]
+        if index is None or lanes <= 1 or min(trips, size) <= 1:
+            return None
         if trips <= size:
             # A few columns are one tile: each by itself would pass over as many cache lines as all of them.
             self.columns[id(member)] = size = trips
-        return (s, RegisterTile(index, lanes, {index: size})) if index is not None and lanes > 1 and size > 1 else None
+        return s, RegisterTile(index, lanes, {index: size})
 
     def _group_tile(self, band: Band, statements: list[ScopStatement], reductions: list[ScopStatement]) -> RegisterTile:
         lanes = self.view.lanes(statements)

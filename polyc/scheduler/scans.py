@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from polyc.config import Options
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, substitute
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.scans import Scan, match_scan
+from polyc.ir.scans import Scan, match_scan, match_second_order
 from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
 from polyc.poly.rows import Member, free_positions
@@ -23,24 +23,36 @@ MINIMUM_ITEMSIZE = 4
 
 def find_scan(target: str, subscripts: tuple[Expr, ...], value: Expr, index: str, step: int, dtype: DType) -> Scan | None:
     """The scan that ``target[subscripts] = value`` is along `index`, which moves by `step` (1 or -1) from point to point."""
-    before: Expr = Call("sub", (Index(index), int_const(step)))
-    previous = tuple(simplify(substitute(e, {index: before})) for e in subscripts)
 
-    def is_previous(read: Read) -> bool:
-        pairs = zip(read.subscripts, previous, strict=True)
+    def is_behind(read: Read, distance: int) -> bool:
+        before: Expr = Call("sub", (Index(index), int_const(distance * step)))
+        pairs = ((r, substitute(e, {index: before})) for r, e in zip(read.subscripts, subscripts, strict=True))
         return read.tensor == target and all(simplify(Call("sub", pair)) == int_const(0) for pair in pairs)
 
-    while isinstance(value, Select) and not list(reads(value.condition)):
-        # Borders are taken out of the loop; only one of the arms goes on from the iteration before.
-        arms = [a for a in (value.then, value.other) if any(map(is_previous, reads(a)))]
-        if len(arms) != 1:
+    def is_previous(read: Read) -> bool:
+        return is_behind(read, 1)
+
+    def inside(e: Expr) -> Expr | None:
+        """Borders are taken out of the loop; only one of the arms goes on from the iteration before, or reads at all."""
+        if not isinstance(e, Select) or reads(e.condition):
             return None
-        value = arms[0]
-    own = [r for r in dict.fromkeys(reads(value)) if r.tensor == target]
-    found = [r for r in own if is_previous(r)]
-    if len(found) != 1 or not all(_is_elsewhere(r, subscripts, index) for r in own if r is not found[0]):
+        for is_wanted in (is_previous, bool):
+            arms = [a for a in (e.then, e.other) if any(map(is_wanted, reads(a)))]
+            if len(arms) == 1:
+                return arms[0]
         return None
-    return match_scan(value, found[0], dtype)
+
+    value = rewrite(value, inside)
+    own = [r for r in dict.fromkeys(reads(value)) if r.tensor == target]
+    found = [next((r for r in own if is_behind(r, distance)), None) for distance in (1, 2)]
+    first, second = found
+    if first is None or not all(_is_elsewhere(r, subscripts, index) for r in own if r not in found):
+        return None
+    if second is None:
+        return match_scan(value, first, dtype)
+    scan = match_second_order(value, first, second, dtype)
+    factors = () if scan is None else (scan.factor, scan.second)
+    return None if any(e == Index(index) for f in factors if f is not None for e in walk(f)) else scan
 
 
 def _is_elsewhere(read: Read, subscripts: tuple[Expr, ...], index: str) -> bool:

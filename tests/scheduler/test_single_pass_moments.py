@@ -8,11 +8,15 @@ import numpy as np
 import pytest
 
 import polyc
+from polyc import driver
+from polyc.ir.expr import int_const
+from polyc.ir.program import specialize_sizes
+from polyc.poly.ranges import assume_sizes
 from polyc.scheduler.rewriting import moments
 from polyc.scheduler.rewriting.moments import block_moments
 from polyc.target import X86_64_V4
 from tests.oracle.programs import agree, draw
-from tests.scheduler.support import check, infer, read
+from tests.scheduler.support import check, check_nest, infer, read
 
 VARIANCE = """
 def variance(float(N,D) X) -> (S, V) {
@@ -93,8 +97,43 @@ def test_what_looks_alike_stays(name: str):
     assert block_moments(program, ranges, X86_64_V4) == (program, ranges, [])
 
 
-def test_symbolic_counts_stay():
+SYMBOLIC = {n: p for n, p in PROGRAMS.items() if n != "of every channel"}
+"""A product of symbolic sizes may wrap around in the type of a divisor: that form stays."""
+
+
+@pytest.mark.parametrize("name", SYMBOLIC)
+def test_counts_of_the_call(name: str):
+    program = read(SYMBOLIC[name])
+    lowered = driver.lower(program, typical={"N": 5, "D": 64}, target=X86_64_V4)
+    assert is_blocked(lowered)
+    for d in (0, 1, 3, 4, 5, 8, 13):
+        check_nest(lowered, {n: {"D": d}.get(n, 5) for n in program.sizes})
+
+
+def test_some_counts_of_the_call():
+    text = PROGRAMS["of every channel"]
+    sized = specialize_sizes(read(text), {"D": int_const(6)})
+    lowered = driver.lower(sized, typical={"N": 5, "B": 64}, target=X86_64_V4)
+    assert is_blocked(lowered)
+    for b in (0, 1, 3, 9):
+        check_nest(lowered, {"B": b, "N": 5, "D": 6})
+
+
+def test_unknown_counts_stay():
     program, ranges = infer(read(VARIANCE))
+    assert block_moments(program, ranges, X86_64_V4) == (program, ranges, [])
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_looks_alike_stays_for_any_size(name: str):
+    program, ranges = infer(read(OTHERS[name]))
+    ranges = assume_sizes(ranges, (), {"N": 5, "D": 16})
+    assert block_moments(program, ranges, X86_64_V4) == (program, ranges, [])
+
+
+def test_products_of_sizes_that_may_wrap_stay():
+    program, ranges = infer(read(PROGRAMS["of every channel"]))
+    ranges = assume_sizes(ranges, (), {"N": 5, "D": 16, "B": 7})
     assert block_moments(program, ranges, X86_64_V4) == (program, ranges, [])
 
 

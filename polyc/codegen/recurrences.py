@@ -1,0 +1,439 @@
+"""Serial loops that read what they wrote one or a few iterations before: borders apart, the latest values in registers.
+
+Before: ``for j in 0:n { S[j] = x[j] + (j > 0 ? S[j - 1] : 0) }``.  After: ``S[0] = x[0] + 0; S.last[1] = S[0];
+for j in 1:n { S.last[0] = x[j] + S.last[1]; S[j] = S.last[0]; S.last[1] = S.last[0] }`` with ``S.last`` in registers: the way
+from one iteration to the next is its arithmetic, without a store, a load and a branch.  Values are those of before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, rewrite, substitute, walk
+from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store
+from polyc.ir.scans import match_scan, match_second_order
+from polyc.ir.simplify import simplify
+from polyc.ir.types import BOOL
+
+FARTHEST = 4
+"""Iterations from a write to a read that registers are kept for."""
+
+MOST_CUTS, MOST_CASES = 8, 2
+"""Places where a loop is cut, and conditions that stay the same in it for which it is written twice."""
+
+MOST_NODES = 160
+"""Nodes of the expressions of a loop that is worth being written several times."""
+
+_COMPARISONS = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
+Interval = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Carried:
+    """`buffer` is written by the store number `place` of a body, and read up to `farthest` iterations later."""
+
+    place: int
+    buffer: Buffer
+    register: Buffer
+    distances: dict[Read, int] = field(hash=False)
+
+    @property
+    def farthest(self) -> int:
+        return max(self.distances.values())
+
+    def last(self, distance: int) -> tuple[Expr, ...]:
+        return (int_const(distance),)
+
+
+def carry_elements(body: tuple[Node, ...], buffers: tuple[Buffer, ...]) -> tuple[tuple[Node, ...], tuple[Buffer, ...]]:
+    """The same nodes with the serial loops of recurrences cut at their borders, and registers for what they read again."""
+    rewriter = _Rewriter({b.name: b for b in buffers})
+    nodes = rewriter.visit(body, {})
+    return nodes, (*buffers, *rewriter.registers)
+
+
+class _Rewriter:
+    def __init__(self, buffers: dict[str, Buffer]) -> None:
+        self.buffers = buffers
+        self.registers: list[Buffer] = []
+
+    def visit(self, body: tuple[Node, ...], ranges: dict[str, Interval]) -> tuple[Node, ...]:
+        return tuple(new for node in body for new in self._visit_node(node, ranges))
+
+    def _visit_node(self, node: Node, ranges: dict[str, Interval]) -> tuple[Node, ...]:
+        match node:
+            case If():
+                then, other = _assume(ranges, node.condition, True), _assume(ranges, node.condition, False)
+                return (replace(node, body=self.visit(node.body, then), orelse=self.visit(node.orelse, other)),)
+            case Loop() if node.kind in ("serial", "scan") and self._is_recurrence(node):
+                return self._split_cases(node, ranges, MOST_CASES)
+            case Loop() if node.kind in ("serial", "parallel"):
+                return (replace(node, body=self.visit(node.body, _enter(ranges, node))),)
+        return (node,)
+
+    def _is_recurrence(self, loop: Loop) -> bool:
+        """Whether it holds stores (and checks) only, of not too much, and something is read that an earlier iteration wrote."""
+        if loop.step != 1 or loop.registers or loop.initial or not all(isinstance(n, Store | Guard) for n in loop.body):
+            return False
+        size = sum(1 for s in _stores(loop) for e in (s.value, *s.subscripts) for _ in walk(e))
+        return size <= MOST_NODES and bool(self._find_carried(loop))
+
+    # -- borders -------------------------------------------------------------------------------------------------
+    def _split_cases(self, loop: Loop, ranges: dict[str, Interval], left: int) -> tuple[Node, ...]:
+        """The loop once for each outcome of conditions that stay the same in it."""
+        for atom in dict.fromkeys(_tests(loop)) if left else ():
+            if _mentions(atom, loop.var):
+                continue
+            then = self._split_cases(_decide(loop, atom, True), _assume(ranges, atom, True), left - 1)
+            other = self._split_cases(_decide(loop, atom, False), _assume(ranges, atom, False), left - 1)
+            return (If(atom, then, other),)
+        return tuple(new for part in _split_borders(loop) for new in self._carry(part, ranges))
+
+    # -- registers -----------------------------------------------------------------------------------------------
+    def _find_carried(self, loop: Loop) -> list[_Carried]:
+        stores = list(_stores(loop))
+        found: list[_Carried] = []
+        for place, store in enumerate(stores):
+            buffer = self.buffers[store.buffer]
+            others = [s.buffer for n, s in enumerate(stores) if n != place]
+            if store.buffer in others or any(o in buffer.may_alias for o in others) or not _moves(store, loop.var):
+                continue
+            distances: dict[Read, int] = {}
+            for read in dict.fromkeys(r for s in stores for r in reads(s.value) if r.tensor == store.buffer):
+                distance = _find_distance(store, read, loop.var)
+                if distance is not None:
+                    distances[read] = distance
+            if distances:
+                rows = (int_const(max(distances.values()) + 1),)
+                name = f"{store.buffer}.last{len(self.registers) + len(found)}"
+                register = Buffer(name, buffer.dtype, rows, (int_const(buffer.dtype.itemsize),), "register")
+                found.append(_Carried(place, buffer, register, distances))
+        return found
+
+    def _carry(self, loop: Loop, ranges: dict[str, Interval]) -> tuple[Node, ...]:
+        carried = self._find_carried(loop)
+        trip = _constant_trip(loop)
+        if not carried or (trip is not None and trip <= 2 * FARTHEST) or _is_scan(loop, carried, self.buffers):
+            return (loop,)
+        self.registers += [c.register for c in carried]
+        self.buffers |= {c.register.name: c.register for c in carried}
+        n = max(c.farthest for c in carried)
+        start = simplify(Call("add", (loop.lower, int_const(n))))
+        first = replace(loop, kind="serial", lanes=1, upper=simplify(Call("min", (start, loop.upper))))
+        before: list[Node] = []
+        for c in carried:
+            store = list(_stores(loop))[c.place]
+            for d in range(1, c.farthest + 1):
+                at = simplify(Call("sub", (start, int_const(d))))
+                place = tuple(simplify(substitute(e, {loop.var: at})) for e in store.subscripts)
+                before.append(Store(c.register.name, c.last(d), Read(store.buffer, place), store.statement))
+        rest = self._carried_loop(replace(loop, kind="serial", lanes=1, lower=start), carried, _enter(ranges, loop))
+        main: tuple[Node, ...] = (*before, rest)
+        condition = simplify(Call("lt", (start, loop.upper)))
+        if not isinstance(condition, Const):
+            main = (If(condition, main),)
+        return (first, *main)
+
+    def _carried_loop(self, loop: Loop, carried: list[_Carried], ranges: dict[str, Interval]) -> Loop:
+        body: list[Node] = []
+        stores = list(_stores(loop))
+        by_store = {stores[c.place]: c for c in carried}
+        for store in loop.body:
+            if not isinstance(store, Store):
+                body.append(store)
+                continue
+            known = {r: Read(c.register.name, c.last(d)) for c in carried for r, d in c.distances.items()}
+            value = rewrite(store.value, lambda e, known=known: known.get(e) if isinstance(e, Read) else None)  # type: ignore[misc]
+            early, value = self._read_early(value, ranges, store)
+            body += early
+            if store not in by_store:
+                body.append(replace(store, value=value))
+                continue
+            register = by_store[store].register.name
+            body.append(Store(register, (int_const(0),), value, store.statement))
+            body.append(replace(store, value=Read(register, (int_const(0),))))
+        for c in carried:
+            for d in range(c.farthest, 0, -1):
+                body.append(Store(c.register.name, c.last(d), Read(c.register.name, c.last(d - 1))))
+        return replace(loop, body=tuple(body))
+
+    def _read_early(self, value: Expr, ranges: dict[str, Interval], store: Store) -> tuple[list[Node], Expr]:
+        """Reads that data decides on are made in any case where they are surely inside: a choice instead of a branch."""
+        nodes: list[Node] = []
+        known: dict[Read, Expr] = {}
+        for e in walk(value):
+            if not isinstance(e, Select) or not reads(e.condition):
+                continue
+            for read in dict.fromkeys(r for arm in (e.then, e.other) for r in reads(arm)):
+                buffer = self.buffers[read.tensor]
+                if read in known or buffer.space == "register" or not _is_inside(read, buffer, ranges):
+                    continue
+                name = f"{read.tensor}.early{len(self.registers)}"
+                register = Buffer(name, buffer.dtype, (int_const(1),), (int_const(buffer.dtype.itemsize),), "register")
+                self.registers.append(register)
+                self.buffers[name] = register
+                known[read] = Read(name, (int_const(0),))
+                nodes.append(Store(name, (int_const(0),), read, store.statement))
+        return nodes, rewrite(value, lambda e: known.get(e) if isinstance(e, Read) else None)
+
+
+def _stores(loop: Loop) -> Iterator[Store]:
+    return (node for node in loop.body if isinstance(node, Store))
+
+
+def _moves(store: Store, var: str) -> bool:
+    """Whether each iteration writes an element of its own: some subscript grows by a constant."""
+    for e in store.subscripts:
+        step = simplify(Call("sub", (substitute(e, {var: Call("add", (Index(var), int_const(1)))}), e)))
+        if isinstance(step, Const) and step.value != 0:
+            return True
+    return False
+
+
+def _find_distance(store: Store, read: Read, var: str) -> int | None:
+    """How many iterations before the element of `read` was written, if that is a small number above 0."""
+    for distance in range(1, FARTHEST + 1):
+        before = Call("sub", (Index(var), int_const(distance)))
+        pairs = zip(store.subscripts, read.subscripts, strict=True)
+        if all(simplify(Call("sub", (substitute(a, {var: before}), b))) == int_const(0) for a, b in pairs):
+            return distance
+    return None
+
+
+def _is_scan(loop: Loop, carried: list[_Carried], buffers: dict[str, Buffer]) -> bool:
+    """Whether a loop that may run as a scan has the form of one."""
+    if loop.kind != "scan" or len(loop.body) != 1 or len(carried) != 1:
+        return False
+    (store,), own = _stores(loop), carried[0]
+    first, second, *others = (next((r for r, d in own.distances.items() if d == n), None) for n in range(1, FARTHEST + 1))
+    if first is None or any(r is not None for r in others):
+        return False
+    dtype = buffers[store.buffer].dtype
+    if second is None:
+        return match_scan(store.value, first, dtype) is not None
+    scan = match_second_order(store.value, first, second, dtype)
+    return scan is not None and not any(f is not None and _mentions(f, loop.var) for f in (scan.factor, scan.second))
+
+
+def _tests(loop: Loop) -> Iterator[Call]:
+    """Comparisons of indices in selections, and in the conditions of checks."""
+    for node in loop.body:
+        if isinstance(node, Guard) and node.condition is not None:
+            yield from _atoms(node.condition)
+        for e in walk(node.value) if isinstance(node, Store) else ():
+            if isinstance(e, Select):
+                yield from _atoms(e.condition)
+
+
+def _atoms(condition: Expr) -> Iterator[Call]:
+    if isinstance(condition, Call):
+        if condition.op in ("and", "or", "not"):
+            for a in condition.args:
+                yield from _atoms(a)
+        elif condition.op in _COMPARISONS and not reads(condition):
+            yield condition
+
+
+def _decide(loop: Loop, atom: Expr, outcome: bool) -> Loop:
+    return _rewrite_tests(loop, lambda a: outcome if a == atom else None)
+
+
+def _rewrite_tests(loop: Loop, decide: Callable[[Call], bool | None]) -> Loop:
+    """The loop with the comparisons replaced that `decide` knows."""
+
+    def rule(e: Expr) -> Expr | None:
+        if not isinstance(e, Call) or e.op not in _COMPARISONS or reads(e):
+            return None
+        known = decide(e)
+        return None if known is None else Const(known, BOOL)
+
+    def select(e: Expr) -> Expr | None:
+        if not isinstance(e, Select):
+            return None
+        return _choose(replace(e, condition=rewrite(e.condition, rule)))
+
+    body: list[Node] = []
+    for node in loop.body:
+        if isinstance(node, Store):
+            value = rewrite(node.value, select)
+            if value != Read(node.buffer, node.subscripts):  # else it is there already
+                body.append(replace(node, value=value))
+        elif isinstance(node, Guard) and node.condition is not None:
+            condition = _fold(rewrite(node.condition, rule))
+            if not isinstance(condition, Const):
+                body.append(replace(node, condition=condition))
+            elif condition.value:
+                body.append(replace(node, condition=None))
+        else:
+            body.append(node)
+    return replace(loop, body=tuple(body))
+
+
+def _choose(e: Select) -> Expr:
+    """The selection with its condition folded, or the arm that is taken."""
+    condition = _fold(e.condition)
+    if isinstance(condition, Const):
+        return e.then if condition.value else e.other
+    return replace(e, condition=condition)
+
+
+def _fold(e: Expr) -> Expr:
+    if not isinstance(e, Call) or e.op not in ("and", "or", "not"):
+        return e
+    args = [_fold(a) for a in e.args]
+    if e.op == "not":
+        return Const(not args[0].value, BOOL) if isinstance(args[0], Const) else Call("not", (args[0],))
+    a, b = args
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, Const):
+            return y if bool(x.value) == (e.op == "and") else x
+    return Call(e.op, (a, b))
+
+
+def _cut_points(atom: Call, var: str) -> list[Expr] | None:
+    """Values of `var` from which on the outcome may be another one; None where that is not known."""
+    difference = Call("sub", atom.args)
+    at_zero = simplify(substitute(difference, {var: int_const(0)}))
+    step = simplify(Call("sub", (substitute(difference, {var: int_const(1)}), at_zero)))
+    if step not in (int_const(1), int_const(-1)):
+        return None
+    again = simplify(Call("sub", (substitute(difference, {var: int_const(2)}), substitute(difference, {var: int_const(1)}))))
+    if again != step:
+        return None
+    # The difference is 0 at `zero`.
+    zero = simplify(Call("neg", (at_zero,))) if step == int_const(1) else at_zero
+    after = simplify(Call("add", (zero, int_const(1))))
+    if atom.op in ("eq", "ne"):
+        return [zero, after]
+    rises = step == int_const(1)
+    return [zero if (atom.op in ("lt", "ge")) == rises else after]
+
+
+def _split_borders(loop: Loop) -> tuple[Loop, ...]:
+    """Pieces of the loop in which every test of its variable has one outcome."""
+    cuts: list[Expr] = []
+    decided: set[Call] = set()
+    for atom in dict.fromkeys(_tests(loop)):
+        found = _cut_points(atom, loop.var) if _mentions(atom, loop.var) else None
+        if found is None:
+            continue
+        distances = [simplify(Call("sub", (point, (cuts or found)[0]))) for point in found]
+        if all(isinstance(d, Const) for d in distances):
+            cuts += [point for point in found if point not in cuts]
+            decided.add(atom)
+    if not cuts or len(cuts) > MOST_CUTS:
+        return (loop,)
+    anchor = cuts[0]
+    cuts.sort(key=lambda point: int(getattr(simplify(Call("sub", (point, anchor))), "value", 0)))
+    parts: list[Loop] = []
+    lower = loop.lower
+    for n in range(len(cuts) + 1):
+        upper = loop.upper
+        if n < len(cuts):
+            upper = simplify(Call("max", (lower, Call("min", (cuts[n], loop.upper)))))
+        inside = cuts[n] if n < len(cuts) else Call("add", (cuts[-1], int_const(1)))
+        sample = simplify(Call("sub", (inside, int_const(1))))
+        if simplify(Call("sub", (upper, lower))) != int_const(0) and not _is_empty(lower, upper):
+
+            def decide(atom: Call, sample: Expr = sample) -> bool | None:
+                if atom not in decided:
+                    return None
+                known = simplify(substitute(atom, {loop.var: sample}))
+                return bool(known.value) if isinstance(known, Const) else None
+
+            part = _rewrite_tests(replace(loop, lower=lower, upper=upper), decide)
+            parts += [part] if part.body else []
+        lower = upper
+    return tuple(parts)
+
+
+def _is_empty(lower: Expr, upper: Expr) -> bool:
+    trip = simplify(Call("sub", (upper, lower)))
+    return isinstance(trip, Const) and int(trip.value) <= 0
+
+
+def _constant_trip(loop: Loop) -> int | None:
+    trip = simplify(Call("sub", (loop.upper, loop.lower)))
+    return int(trip.value) if isinstance(trip, Const) else None
+
+
+def _mentions(expr: Expr, var: str) -> bool:
+    return any(isinstance(node, Index) and node.name == var for node in walk(expr))
+
+
+# -- what is known of indices
+
+
+def _enter(ranges: dict[str, Interval], loop: Loop) -> dict[str, Interval]:
+    lower, upper = interval_of(loop.lower, ranges), interval_of(loop.upper, ranges)
+    inside = {name: r for name, r in ranges.items() if name != loop.var}
+    return inside if lower is None or upper is None else {**inside, loop.var: (lower[0], upper[1] - 1)}
+
+
+def _assume(ranges: dict[str, Interval], condition: Expr, outcome: bool) -> dict[str, Interval]:
+    """The ranges where a comparison of an index with a number has this outcome."""
+    if not isinstance(condition, Call) or condition.op not in _COMPARISONS:
+        return ranges
+    a, b = condition.args
+    if not isinstance(a, Index) or not isinstance(b, Const) or a.name not in ranges:
+        return ranges
+    (low, high), value = ranges[a.name], int(b.value)
+    op = condition.op
+    if not outcome:
+        op = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}[op]
+    match op:
+        case "lt":
+            high = min(high, value - 1)
+        case "le":
+            high = min(high, value)
+        case "gt":
+            low = max(low, value + 1)
+        case "ge":
+            low = max(low, value)
+        case "eq":
+            low, high = max(low, value), min(high, value)
+        case _:
+            low, high = low + (low == value), high - (high == value)
+    return {**ranges, a.name: (low, high)}
+
+
+def interval_of(expr: Expr, ranges: dict[str, Interval]) -> Interval | None:
+    """Bounds of index arithmetic; None where they are not numbers."""
+    match expr:
+        case Const(value):
+            return int(value), int(value)
+        case Index(name):
+            return ranges.get(name)
+        case Call("add" | "sub" | "min" | "max" as op, (a, b)):
+            x, y = interval_of(a, ranges), interval_of(b, ranges)
+            if x is None or y is None:
+                return None
+            match op:
+                case "add":
+                    return x[0] + y[0], x[1] + y[1]
+                case "sub":
+                    return x[0] - y[1], x[1] - y[0]
+                case "min":
+                    return min(x[0], y[0]), min(x[1], y[1])
+                case _:
+                    return max(x[0], y[0]), max(x[1], y[1])
+        case Call("mul", (a, b)):
+            x, y = interval_of(a, ranges), interval_of(b, ranges)
+            if x is None or y is None:
+                return None
+            corners = [p * q for p in x for q in y]
+            return min(corners), max(corners)
+        case Call("neg", (a,)):
+            x = interval_of(a, ranges)
+            return None if x is None else (-x[1], -x[0])
+    return None
+
+
+def _is_inside(read: Read, buffer: Buffer, ranges: dict[str, Interval]) -> bool:
+    """Whether the element exists for all values of the indices."""
+    for subscript, extent in zip(read.subscripts, buffer.shape, strict=True):
+        found = interval_of(simplify(subscript), ranges)
+        if found is None or not isinstance(extent, Const) or found[0] < 0 or found[1] >= int(extent.value):
+            return False
+    return True

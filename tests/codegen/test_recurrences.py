@@ -1,0 +1,94 @@
+"""Loops that run in order: borders apart, the latest elements in registers, recurrences of order two in vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import polyc
+from polyc.ir.interpret import interpret
+
+CASES = {
+    "sum": "i > 0 ? y(i-1) + x(i) : x(i)",
+    "smooth": "i == 0 ? x(0) : y(i-1) + 0.25 * (x(i) - y(i-1))",
+    "alternate": "i == 0 ? x(0) : x(i) - y(i-1)",
+    "second order": "0.2 * x(i) + (i > 0 ? 1.2 * y(i-1) : 0.0) - (i > 1 ? 0.5 * y(i-2) : 0.0)",
+    "second order, no input": "i < 2 ? x(i) : 1.5 * y(i-1) - 0.9 * y(i-2)",
+    "second order, backwards": "x(i) + (i < N-1 ? 0.5 * y(i+1) : 0.0) + (i < N-2 ? 0.25 * y(i+2) : 0.0)",
+    "growing": "x(i) + (i > 1 ? 3.0 * y(i-1) + 2.0 * y(i-2) : 0.0)",
+    "factors that change": "i < 2 ? x(i) : 0.5 * x(i-1) * y(i-1) - 0.25 * y(i-2)",
+    "third order": "x(i) + (i > 2 ? 0.5 * y(i-1) - 0.25 * y(i-2) + 0.125 * y(i-3) : 0.0)",
+    "not linear": "i == 0 ? x(0) : x(i) / (2.0 + y(i-1) * y(i-1))",
+    "two ends": "i == 0 || i == N-1 ? x(i) : 0.5 * y(i-1) + 0.25 * x(i+1) / (1.0 + y(i-1) * y(i-1))",
+    "data": "i == 0 ? x(i) : (x(i) > 0.0 ? y(i-1) * 0.5 + x(i-1) : x(i))",
+    "ends by data": "i > 0 ? (x(i) > 0.0 ? x(i-1) * y(i-1) : x(i) - y(i-1)) : x(i)",
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("size", [3, 4, 9, 17, 18, 67, 300])
+def test_values_are_those_of_the_interpreter(name: str, size: int) -> None:
+    text = f"def f(double(N) x) -> (y) {{ y(i) = {CASES[name]} where i in 0:N }}"
+    x = np.random.default_rng(1).uniform(-1, 1, size)
+    for options in ({}, {"dynamic": True}, {"target": "x86-64-v2"}, {"reassociate": False}):
+        operator = polyc.compile(text, **options)
+        (expected,) = interpret(operator.program, {"x": x}).values()
+        np.testing.assert_allclose(operator(x), expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
+
+
+GRIDS = {
+    "longest common subsequence": "i == 0 || j == 0 ? 0 : (a(i) == b(j) ? y(i-1, j-1) + 1 : max(y(i-1, j), y(i, j-1)))",
+    "best local match": "i == 0 || j == 0 ? 0 : max(max(y(i-1, j), y(i, j-1)) - 2, max(0, y(i-1, j-1) + (a(i) == b(j) ? 3 : -3)))",
+    "scores by data": "i == 0 ? -j : (j == 0 ? -i : max(max(y(i-1, j), y(i, j-1)) - 1, y(i-1, j-1) + W(a(i), b(j))))",
+    "sums over rectangles": "a(i) + (i > 0 ? y(i-1, j) : 0) + (j > 0 ? y(i, j-1) : 0) - (i > 0 && j > 0 ? y(i-1, j-1) : 0)",
+    "over the left border": "a(i) + (j > 1 && i < 3 ? y(i, j-2) : (j > 0 ? y(i, j-1) : 0))",
+}
+
+
+@pytest.mark.parametrize("name", GRIDS)
+@pytest.mark.parametrize("shape", [(1, 1), (3, 2), (5, 16), (9, 100), (40, 67)])
+def test_rows_that_go_on_from_each_other(name: str, shape: tuple[int, int]) -> None:
+    text = f"""def f(int32(N) a, int32(M) b, int32(K, K) W) -> (y) {{
+      y(i, j) = {GRIDS[name].replace("-j", "-1 * int32(j)").replace("-i", "-1 * int32(i)")} where i in 0:N, j in 0:M }}"""
+    rng = np.random.default_rng(2)
+    a, b = (rng.integers(0, 4, n, dtype=np.int32) for n in shape)
+    W = rng.integers(-3, 4, (4, 4), dtype=np.int32)
+    for options in ({}, {"dynamic": True}, {"target": "x86-64-v2"}):
+        operator = polyc.compile(text, **options)
+        (expected,) = interpret(operator.program, {"a": a, "b": b, "W": W}).values()
+        np.testing.assert_array_equal(operator(a, b, W), expected)
+
+
+def test_not_a_number_spoils_what_follows_and_nothing_before() -> None:
+    text = f"def f(float(N) x) -> (y) {{ y(i) = {CASES['second order']} where i in 0:N }}"
+    x = np.ones(200, np.float32)
+    x[77] = np.nan
+    y = polyc.compile(text)(x)
+    assert np.isfinite(y[:77]).all() and np.isnan(y[77:]).all()
+
+
+def test_factors_that_are_parameters() -> None:
+    text = """def f(double a, double b, double(M, N) x) -> (y) {
+      y(m, i) = x(m, i) + (i > 0 ? a * y(m, i-1) : 0.0) + (i > 1 ? b * y(m, i-2) : 0.0) where m in 0:M, i in 0:N }"""
+    operator = polyc.compile(text)
+    x = np.random.default_rng(3).uniform(-1, 1, (5, 1000))
+    for a, b in ((1.98, -0.985), (-1.9, -0.95), (0.0, -1.0), (0.0, 0.0), (1.0, 1.0), (40.0, -7.0)):
+        x = x[:, :40] if a == 40.0 else x
+        (expected,) = interpret(operator.program, {"a": np.array(a), "b": np.array(b), "x": x}).values()
+        np.testing.assert_allclose(operator(a, b, x), expected, rtol=1e-10, atol=1e-11 * np.abs(expected).max())
+
+
+def test_the_loop_inside_reads_registers() -> None:
+    text = f"def f(double(N) x) -> (y) {{ y(i) = {CASES['not linear']} where i in 0:N }}"
+    loops = polyc.compile(text).lower(N=300).as_text("loops")
+    inner = loops[loops.rindex("for (") :]
+    assert "y.last0[1] * y.last0[1]" in inner and "y[c0 - 1]" not in inner and "?" not in loops
+
+
+def test_columns_of_a_batch_run_in_vectors() -> None:
+    text = "def f(float(B, N, M) x) -> (y) { y(b, 0, m) = x(b, 0, m) y(b, i, m) = y(b, i-1, m) + x(b, i, m) where i in 1:N }"
+    operator = polyc.compile(text)
+    x = np.random.default_rng(4).uniform(-1, 1, (3, 40, 64)).astype(np.float32)
+    (expected,) = interpret(operator.program, {"x": x}).values()
+    np.testing.assert_array_equal(operator(x), expected)
+    assert operator.lower(x).as_text("loops").count("vector(") == 2
