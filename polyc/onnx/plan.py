@@ -200,10 +200,7 @@ class Plan:
 @functools.cache
 def _sequence() -> Callable[..., int]:
     """The compiled function that runs steps one after the other."""
-    loaded = recall.load_sequence()
-    function = _ENTRY(loaded.entry_address)
-    function.keepalive = loaded  # type: ignore[attr-defined]
-    return function
+    return _ENTRY(recall.load_sequence().entry_address)  # `recall` keeps the code
 
 
 def raise_bounds_error(step: Step, status: int, index: int, bound: int) -> NoReturn:
