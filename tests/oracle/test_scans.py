@@ -148,13 +148,13 @@ def test_a_temporary_that_is_a_scan() -> None:
     np.testing.assert_allclose(polyc.compile(text)(x), np.cumsum(x) / np.arange(1, 102), rtol=1e-5)
 
 
-def test_elements_of_the_same_memory_two_behind_are_no_scan() -> None:
-    # Both elements before are needed: lanes of one vector would not see each other.
-    text = """def f(double(N) x) -> (S) { S(0) = x(0)  S(1) = x(1)
-      S(i) = 0.5 * S(i-1) + 0.25 * S(i-2) + x(i) where i in 2:N }"""
-    got, expected, loops = run(text, draw(77))
-    np.testing.assert_allclose(got, expected, rtol=1e-14)
-    assert "scan(" not in loops
+def test_elements_two_behind_are_part_of_a_scan_and_others_of_none() -> None:
+    text = """def f(double(N) x) -> (S) { S(0) = x(0)  S(1) = x(1)  S(2) = x(2)
+      S(i) = 0.5 * S(i-1) + 0.25 * S(i-%d) + x(i) where i in 3:N }"""
+    for distance in (2, 3):
+        got, expected, loops = run(text % distance, draw(77))
+        np.testing.assert_allclose(got, expected, rtol=1e-13)
+        assert ("scan(" in loops) == (distance == 2)
 
 
 def test_rows_of_the_same_tensor_take_part_in_a_scan() -> None:
