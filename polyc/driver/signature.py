@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from polyc.ir.program import Program
-from polyc.ir.signature import ArraySpec, RuntimeGuard, Signature, Strides, make_entry_name
+from polyc.ir.signature import ArrayRole, ArraySpec, RuntimeGuard, Signature, Strides, make_entry_name
 from polyc.ir.types import DType
 from polyc.poly.ranges import Ranges
 from polyc.poly.scop import Scop
@@ -34,10 +34,8 @@ def make_signature(
     for r in program.returns:
         t = program.tensor(r.version)
         intervals = ranges.tensors[r.version]
-        role = "output" if r.initial is None else "inout"
-        arrays.append(
-            ArraySpec(r.name, t.dtype, tuple(i.extent for i in intervals), tuple(i.lower for i in intervals), role)  # type: ignore[arg-type]
-        )
+        role: ArrayRole = "output" if r.initial is None else "inout"
+        arrays.append(ArraySpec(r.name, t.dtype, tuple(i.extent for i in intervals), tuple(i.lower for i in intervals), role))
     if strides is not None:
         arrays = [ArraySpec(a.name, a.dtype, a.shape, a.lower, a.role, s) for a, s in zip(arrays, strides, strict=True)]
     versions = (*program.parameters, *(r.version for r in program.returns))

@@ -21,6 +21,8 @@ from polyc.ir.types import DType
 Strides = tuple[tuple[int | None, ...] | None, ...]
 """Byte strides of each array of an entry point, in order; None (in one place, or for an array): any."""
 
+ArrayRole = Literal["input", "constant", "output", "inout"]
+
 _C_KEYWORDS = (
     "auto break case char const continue default do double else enum extern float for goto if inline int long register "
     "restrict return short signed sizeof static struct switch typedef union unsigned void volatile while bool true false "
@@ -47,7 +49,7 @@ class ArraySpec:
     dtype: DType
     shape: tuple[Expr, ...]
     lower: tuple[Expr, ...]
-    role: Literal["input", "constant", "output", "inout"]
+    role: ArrayRole
     """A constant is what polyc made of bound inputs; it follows the inputs, and no caller passes it."""
     strides: tuple[int | None, ...] | None = None
     """Byte strides the code was specialised for; None (in one place, or for all): any, read from the argument block."""

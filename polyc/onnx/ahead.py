@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from polyc.codegen.aot import c_type, write_object
+from polyc.codegen.aot import c_type, write_header, write_object
 from polyc.codegen.elf import rename_symbols
 from polyc.codegen.glue import ALIGNMENT, Call, Copy, Place, glue_ir
 from polyc.codegen.jit import compile_object
@@ -166,7 +166,6 @@ def _identifier(stem: str) -> str:
 
 
 def _header(name: str, inputs: Sequence[_Array], outputs: Sequence[_Array], weights_size: int | None) -> str:
-    guard = f"POLYC_{name.upper()}_H"
     lines = [f"/* {name}: a model, compiled by polyc.", " *", " * inputs: addresses of contiguous arrays, in this order"]
     lines += [f" *   [{k}] const {_describe(a)}" for k, a in enumerate(inputs)]
     lines += [" * outputs: the same, of memory that the function writes and that overlaps nothing else"]
@@ -178,30 +177,16 @@ def _header(name: str, inputs: Sequence[_Array], outputs: Sequence[_Array], weig
         " * threads: the largest team.",
         " * The result is 0, or the number of the kernel (from 1) that found an index outside of its array.",
         " * Several threads may call the function at once, each with outputs and a workspace of its own.",
-        " */",
-        f"#ifndef {guard}",
-        f"#define {guard}",
-        "",
-        "#include <stdint.h>",
-        "",
-        "#ifdef __cplusplus",
-        'extern "C" {',
-        "#endif",
-        "",
     ]
     parameter = "" if weights_size is None else "const void *weights, "
-    lines += [
-        f"int32_t {name}(const void *const *inputs, void *const *outputs, {parameter}void *workspace, int32_t threads);",
-        f"int64_t {name}_workspace(int32_t threads);",
-        "",
-        "#ifdef __cplusplus",
-        "}",
-        "#endif",
-        "",
-        "#endif",
-        "",
-    ]
-    return "\n".join(lines)
+    return write_header(
+        name,
+        lines,
+        [
+            f"int32_t {name}(const void *const *inputs, void *const *outputs, {parameter}void *workspace, int32_t threads);",
+            f"int64_t {name}_workspace(int32_t threads);",
+        ],
+    )
 
 
 def _describe(a: _Array) -> str:

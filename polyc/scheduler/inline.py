@@ -7,6 +7,7 @@ would repeat it many times.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
@@ -14,7 +15,7 @@ from polyc.diagnostics import Remark
 from polyc.ir.expr import Cast, Expr, Index, Pad, Read, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Exists, Program, Statement
-from polyc.poly.ranges import GuardedSubscript, Ranges
+from polyc.poly.ranges import GuardedSubscript, Ranges, StatementRanges
 from polyc.scheduler.accesses import operation_weight, trip_count
 
 MAX_NODES = 160
@@ -72,7 +73,9 @@ def _all_reads(s: Statement) -> list[Read]:
     return [read for expr in own for read in reads(expr)]
 
 
-def _reason_against(producer: Statement, consumers: list[Statement], own: dict, ranges: Ranges) -> str | None:  # type: ignore[type-arg]
+def _reason_against(
+    producer: Statement, consumers: list[Statement], own: Mapping[str, StatementRanges], ranges: Ranges
+) -> str | None:
     """Why the producer is not inlined; None if it should be."""
     if own[producer.name].guards:
         return "it has run-time guards"

@@ -335,8 +335,8 @@ _Shape = tuple[tuple[tuple[int, ...], int], ...]
 
 
 def _walked_dimensions(access: Access, s: ScopStatement) -> tuple[tuple[int, ...], _Shape] | None:
-    """The dimensions in the subscripts, in order, and how they move them; None unless each is there once, going forward, and
-    none can be taken for another one."""
+    """The dimensions in the subscripts, in order, and how they move them; None unless each is there once, going forward (by any
+    step), and none can be taken for another one."""
     dims: list[int] = []
     shape: list[tuple[tuple[int, ...], int]] = []
     for sub in access.read.subscripts:
@@ -345,7 +345,7 @@ def _walked_dimensions(access: Access, s: ScopStatement) -> tuple[tuple[int, ...
             return None
         moving = sorted((-c, d) for d, c in enumerate(form.coefficients) if c)
         kinds = tuple(-c for c, _ in moving)
-        if not moving or kinds[-1] != 1 or len(set(kinds)) < len(kinds):
+        if len(set(kinds)) < len(kinds):
             return None
         dims += [d for _, d in moving]
         shape.append((kinds, form.constant))

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from polyc.ir.expr import Const, Expr, Index, Read, Size, int_const, reads, walk
-from polyc.ir.program import Program, Return, Statement, Tensor
+from polyc.ir.program import Program, Return, Role, Statement, Tensor
 from polyc.ir.signature import ArraySpec, Signature
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.storage import Folding, Panel, panel_shape
@@ -82,8 +82,8 @@ def build_preparation(program: Program, prepared: tuple[Prepared, ...], returned
     parameters = tuple(t.name for t in tensors)
     for name in dict.fromkeys(s.target for s in statements):
         p = targets[name]
-        role = "output" if name in returned else "temporary"
-        tensors.append(Tensor(name, p.dtype, len(p.intervals), None, role, name, p.statement.span))  # type: ignore[arg-type]
+        role: Role = "output" if name in returned else "temporary"
+        tensors.append(Tensor(name, p.dtype, len(p.intervals), None, role, name, p.statement.span))
     used = _sizes_in(statements, tensors)
     defined = tuple((n, e) for n, e in program.defined_sizes if n in used)
     used |= {node.name for _, e in defined for node in walk(e) if isinstance(node, Size)}

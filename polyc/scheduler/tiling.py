@@ -7,7 +7,9 @@ broadcast if it does not move with the vector index, reused if it does not move 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import prod
 
 from polyc.poly.scop import ScopStatement
 from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
@@ -163,8 +165,5 @@ def _tile_shape(registers: int, max_rows: int, max_columns: int, is_named: bool)
     return rows, n
 
 
-def _product(values) -> int:  # type: ignore[no-untyped-def]
-    result = 1
-    for v in values:
-        result *= v
-    return max(result, 1)
+def _product(values: Iterable[int]) -> int:
+    return max(prod(values), 1)

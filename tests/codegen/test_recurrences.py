@@ -38,7 +38,9 @@ def test_values_are_those_of_the_interpreter(name: str, size: int) -> None:
 
 GRIDS = {
     "longest common subsequence": "i == 0 || j == 0 ? 0 : (a(i) == b(j) ? y(i-1, j-1) + 1 : max(y(i-1, j), y(i, j-1)))",
-    "best local match": "i == 0 || j == 0 ? 0 : max(max(y(i-1, j), y(i, j-1)) - 2, max(0, y(i-1, j-1) + (a(i) == b(j) ? 3 : -3)))",
+    "best local match": (
+        "i == 0 || j == 0 ? 0 : max(max(y(i-1, j), y(i, j-1)) - 2, max(0, y(i-1, j-1) + (a(i) == b(j) ? 3 : -3)))"
+    ),
     "scores by data": "i == 0 ? -j : (j == 0 ? -i : max(max(y(i-1, j), y(i, j-1)) - 1, y(i-1, j-1) + W(a(i), b(j))))",
     "sums over rectangles": "a(i) + (i > 0 ? y(i-1, j) : 0) + (j > 0 ? y(i, j-1) : 0) - (i > 0 && j > 0 ? y(i-1, j-1) : 0)",
     "over the left border": "a(i) + (j > 1 && i < 3 ? y(i, j-2) : (j > 0 ? y(i, j-1) : 0))",

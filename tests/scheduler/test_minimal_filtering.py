@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import polyc
+from polyc.poly.rows import Band, Leaf, Node, Sequence, statements_of
 from polyc.scheduler.rewriting import minimal_filtering
 from polyc.scheduler.rewriting.minimal_filtering import filter_minimally
 from polyc.scheduler.rewriting.toom_cook import make_transforms
@@ -223,3 +224,20 @@ def test_errors_stay_those_of_a_sum():
     exact = np.einsum("chwrs,kcrs->khw", windows, f.astype("d"), optimize=True)
     spread = np.sqrt(np.mean(exact**2))
     assert abs(bound(d, b, z) - exact).max() < 1e-5 * spread
+
+
+def test_points_share_the_loops_of_a_transformation(always: None):
+    found = _innermost(check(PROGRAMS["relu"], _sizes("relu", 8, 8)).rows)
+    assert [names for names in found if len(names) == 16 and all("_tiles_" in n for n in names)]
+    assert ["S0_0_0", "S0_0_1", "S0_1_0", "S0_1_1"] in found
+
+
+def _innermost(node: Node) -> list[list[str]]:
+    """The statements of each innermost band."""
+    match node:
+        case Leaf():
+            return []
+        case Sequence():
+            return [names for child in node.children for names in _innermost(child)]
+        case Band():
+            return _innermost(node.child) or [list(statements_of(node))]

@@ -10,7 +10,7 @@ from polyc.frontends.onnx.squeeze import drop_unit_dimensions
 from polyc.frontends.onnx.terms import Term, as_term
 from polyc.frontends.onnx.trace import Fragment, rename_statement
 from polyc.ir.expr import Expr, Index, Pad, Read, children, int_const, reads, walk, with_children
-from polyc.ir.program import Program, RangeClause, Return, Statement, Tensor
+from polyc.ir.program import Program, RangeClause, Return, Role, Statement, Tensor
 from polyc.ir.types import I64
 
 LONGEST_NAME = 40
@@ -59,8 +59,8 @@ def build_cluster(
         v = values[n]
         tensors.append(Tensor(names[n], v.dtype, v.rank, tuple(int_const(e) for e in v.shape), "input", names[n]))
     for n, t in made.items():
-        role = "output" if n in needed else "temporary"
-        tensors.append(Tensor(names[n], t.dtype, t.rank, t.shape, role, names[n]))  # type: ignore[arg-type]
+        role: Role = "output" if n in needed else "temporary"
+        tensors.append(Tensor(names[n], t.dtype, t.rank, t.shape, role, names[n]))
     program = drop_unit_dimensions(
         Program(
             name=_name(fragments),

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from polyc.diagnostics import Span
 from polyc.frontends.tc.definition import Definition, define_version, make_scope, next_version
 from polyc.frontends.tc.scope import Let, Reporter, Scope, TensorEntry, Typed, check_not_builtin
 from polyc.frontends.tc.statement import build_left, find_left_indices, find_reduction_indices
@@ -18,13 +17,12 @@ from polyc.frontends.tc.syntax import (
     SyntaxCombination,
     SyntaxExpr,
     SyntaxMonoid,
-    SyntaxStatement,
-    SyntaxTarget,
     Unary,
 )
+from polyc.frontends.tc.targets import CheckTarget, as_statement, check_targets, define_unknown
 from polyc.frontends.tc.types import TYPE_NAMES, convert_expr, fits_type, is_narrower, spell_type
 from polyc.frontends.tc.values import build_value, report_narrowing
-from polyc.frontends.tc.where import build_conditions, build_exists, build_ranges, check_size, define_lets
+from polyc.frontends.tc.where import build_where, check_size, define_lets
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, walk
 from polyc.ir.program import Monoid, Reduction, Statement, Tensor, Where, order_components
 from polyc.ir.types import BOOL, F32, DType
@@ -181,18 +179,12 @@ def check_combination(
     d: Definition,
     s: SyntaxCombination,
     monoids: Mapping[str, Monoid | None],
-    check_target: Callable[[Definition, str, Span, int | None], bool],
+    check_target: CheckTarget,
 ) -> None:
     """Add one statement for each component, and let the targets name their results."""
     errors_before = d.reporter.n_errors
     monoid = monoids.get(s.monoid)
-    names: set[str] = set()
-    for target in s.targets:
-        check_target(d, target.name, target.span, len(target.subscripts))
-        if target.name in names:
-            message = f"{target.name} is assigned twice by this statement"
-            d.reporter.error("semantic-already-defined", message, target.span, "give each result a name of its own")
-        names.add(target.name)
+    check_targets(d, s.targets, check_target)
     if monoid is not None:
         n = len(monoid.identity)
         for found, what, verb in ((len(s.targets), "result", "assigned"), (len(s.values), "value", "given")):
@@ -201,9 +193,7 @@ def check_combination(
                 d.reporter.error(_CODE, message, s.op_span, f"give one {what} for each component")
     parts = _build_parts(d, s, monoid)
     if monoid is None or parts is None or d.reporter.n_errors > errors_before:
-        for target in s.targets:
-            if target.name not in d.parameters and target.name not in d.sizes:
-                define_version(d, _as_statement(s, target), None)
+        define_unknown(d, s, "+=!", s.values[0])
         return
     _add_statements(d, s, monoid, parts)
 
@@ -216,28 +206,20 @@ class _Parts:
     where: tuple[Where, ...]
 
 
-def _as_statement(s: SyntaxCombination, target: SyntaxTarget) -> SyntaxStatement:
-    return SyntaxStatement(target.name, target.subscripts, "+=!", s.values[0], s.where, target.span, s.op_span, s.span)
-
-
 def _build_parts(d: Definition, s: SyntaxCombination, monoid: Monoid | None) -> _Parts | None:
     first = s.targets[0]
     scope, errors_before = make_scope(d), d.reporter.n_errors
-    left = find_left_indices(scope, _as_statement(s, first))
+    left = find_left_indices(scope, as_statement(s, first, "+=!", s.values[0]))
     scope.left = frozenset(left)
     define_lets(scope, s.where)
-    subscripts = build_left(scope, _as_statement(s, first))
+    subscripts = build_left(scope, as_statement(s, first, "+=!", s.values[0]))
     typed = [build_value(scope, value) for value in s.values]
     built = [v for v, syntax in zip(typed, s.values, strict=True) if v is not None and check_size(d.reporter, v.expr, syntax)]
     if subscripts is None or len(built) < len(s.values):
         return None
     others = tuple(dict.fromkeys(i for v in built for i in find_reduction_indices(v.expr, left)))
     known = frozenset([*left, *others])
-    where: list[Where] = [
-        *build_ranges(scope, s.where, known),
-        *build_conditions(scope, s.where, known),
-        *build_exists(scope, s.where, known),
-    ]
+    where: list[Where] = build_where(scope, s.where, known)
     plain = tuple(e for e in subscripts if isinstance(e, Index))
     if len(set(plain)) < len(subscripts) or not all(t.subscripts == first.subscripts for t in s.targets):
         message = f"{s.monoid}=! needs the same plain indices on the left of all its results"
@@ -271,11 +253,11 @@ def _add_statements(d: Definition, s: SyntaxCombination, monoid: Monoid, parts: 
         annotation = d.returns.get(target.name)
         kept = component.dtype if annotation is None or annotation.dtype is None else annotation.dtype
         if kept == component.dtype:
-            version = define_version(d, _as_statement(s, target), kept)
+            version = define_version(d, as_statement(s, target, "+=!", s.values[0]), kept)
         else:
             version = f"{next_version(d, target.name)}.combined"
             d.tensors[version] = Tensor(version, component.dtype, len(parts.left), None, "temporary", target.name, s.span)
-            copy = define_version(d, _as_statement(s, target), kept)
+            copy = define_version(d, as_statement(s, target, "+=!", s.values[0]), kept)
             read = convert_expr(Read(version, parts.left, s.span), component.dtype, kept)
             copies.append(Statement("", copy, parts.left, tuple(i.name for i in parts.left), read, None, (), s.span))
         value = Call("tuple", order_components(parts.values, k), s.span)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from polyc.diagnostics import Span
 from polyc.frontends.selection import build_selection, compared_type
 from polyc.frontends.tc.definition import Definition, define_version, make_scope, next_version
 from polyc.frontends.tc.statement import build_left, find_left_indices, find_reduction_indices
-from polyc.frontends.tc.syntax import SyntaxSelection, SyntaxStatement, SyntaxTarget
+from polyc.frontends.tc.syntax import SyntaxSelection
+from polyc.frontends.tc.targets import CheckTarget, as_statement, check_targets, define_unknown
 from polyc.frontends.tc.types import convert_expr, is_narrower, spell_type
 from polyc.frontends.tc.values import build_value, report_narrowing
-from polyc.frontends.tc.where import build_conditions, build_exists, build_ranges, check_size, define_lets
+from polyc.frontends.tc.where import build_where, check_size, define_lets
 from polyc.ir.expr import Expr, Index, Read
 from polyc.ir.program import Statement, Tensor, Where
 from polyc.ir.types import I64, DType
@@ -20,19 +19,11 @@ from polyc.ir.types import I64, DType
 _CODE = "semantic-selection"
 
 
-def check_selection(
-    d: Definition, s: SyntaxSelection, check_target: Callable[[Definition, str, Span, int | None], bool]
-) -> None:
+def check_selection(d: Definition, s: SyntaxSelection, check_target: CheckTarget) -> None:
     """Add the statements that `polyc.frontends.selection` describes, and let the targets name their results."""
     errors_before = d.reporter.n_errors
     parts = _build_parts(d, s)
-    names: set[str] = set()
-    for target in s.targets:
-        check_target(d, target.name, target.span, len(target.subscripts))
-        if target.name in names:
-            message = f"{target.name} is assigned twice by this statement"
-            d.reporter.error("semantic-already-defined", message, target.span, "give each result a name of its own")
-        names.add(target.name)
+    check_targets(d, s.targets, check_target)
     n_values = 0 if parts is None else len(s.targets) - len(parts.others)
     if parts is not None and not parts.others:
         message = f"{s.op} has no index to choose from: all indices of the value are on the left side"
@@ -46,9 +37,7 @@ def check_selection(
         d.reporter.error(_CODE, message, s.span, help)
         parts = None
     if parts is None or d.reporter.n_errors > errors_before:
-        for target in s.targets:
-            if target.name not in d.parameters and target.name not in d.sizes:
-                define_version(d, _as_statement(s, target), None)
+        define_unknown(d, s, s.op, s.value)
         return
     _add_statements(d, s, parts, n_values)
 
@@ -64,27 +53,19 @@ class _Parts:
     where: tuple[Where, ...]
 
 
-def _as_statement(s: SyntaxSelection, target: SyntaxTarget) -> SyntaxStatement:
-    return SyntaxStatement(target.name, target.subscripts, s.op, s.value, s.where, target.span, s.op_span, s.span)
-
-
 def _build_parts(d: Definition, s: SyntaxSelection) -> _Parts | None:
     first = s.targets[0]
     scope, errors_before = make_scope(d), d.reporter.n_errors
-    left = find_left_indices(scope, _as_statement(s, first))
+    left = find_left_indices(scope, as_statement(s, first, s.op, s.value))
     scope.left = frozenset(left)
     define_lets(scope, s.where)
-    subscripts = build_left(scope, _as_statement(s, first))
+    subscripts = build_left(scope, as_statement(s, first, s.op, s.value))
     value = build_value(scope, s.value)
     if value is None or subscripts is None or not check_size(d.reporter, value.expr, s.value):
         return None
     others = tuple(find_reduction_indices(value.expr, left))
     known = frozenset([*left, *others])
-    where: list[Where] = [
-        *build_ranges(scope, s.where, known),
-        *build_conditions(scope, s.where, known),
-        *build_exists(scope, s.where, known),
-    ]
+    where: list[Where] = build_where(scope, s.where, known)
     plain = tuple(e for e in subscripts if isinstance(e, Index))
     same = all(t.subscripts == first.subscripts for t in s.targets)
     if len(plain) < len(subscripts) or not same:
@@ -129,13 +110,13 @@ def _add_statements(d: Definition, s: SyntaxSelection, parts: _Parts, n_values: 
             return
     best = f"{next_version(d, positions[0].name)}.best"
     if values and kept == parts.dtype:
-        best = define_version(d, _as_statement(s, values[0]), kept)
+        best = define_version(d, as_statement(s, values[0], s.op, s.value), kept)
     else:
         base = values[0].name if values else positions[0].name
         d.tensors[best] = Tensor(best, parts.dtype, len(parts.left), None, "temporary", base, s.span)
         for target in values:
-            copy = define_version(d, _as_statement(s, target), kept)
-    versions = [define_version(d, _as_statement(s, t), dtype) for t, dtype in zip(positions, found, strict=True)]
+            copy = define_version(d, as_statement(s, target, s.op, s.value), kept)
+    versions = [define_version(d, as_statement(s, t, s.op, s.value), dtype) for t, dtype in zip(positions, found, strict=True)]
     made = build_selection(
         s.op.removesuffix("=!"),
         parts.value,

@@ -35,9 +35,7 @@ from polyc.frontends.tc.syntax import (
 from polyc.frontends.tc.types import TYPE_NAMES, convert_expr, is_narrower, spell_type
 from polyc.frontends.tc.values import build_value, check_arithmetic, report_narrowing
 from polyc.frontends.tc.where import (
-    build_conditions,
-    build_exists,
-    build_ranges,
+    build_where,
     check_size,
     define_lets,
     restricts_points,
@@ -223,11 +221,7 @@ def _check_statement(d: Definition, s: SyntaxStatement) -> None:
         value = None
     others = None if value is None else find_reduction_indices(value.expr, left)
     known = None if others is None else frozenset([*left, *others])
-    where: list[Where] = [
-        *build_ranges(scope, s.where, known),
-        *build_conditions(scope, s.where, known),
-        *build_exists(scope, s.where, known),
-    ]
+    where: list[Where] = build_where(scope, s.where, known)
     op, starts = split_operator(s.op)
     if op is None and others:
         _report_missing_reduction(d, s, value, tuple(others))

@@ -72,7 +72,16 @@ def _build_let(scope: Scope, syntax: SyntaxExpr) -> Let:
     return Let(value, subscript, is_index_expression(scope, syntax), find_access(scope, syntax) is not None)
 
 
-def build_exists(scope: Scope, clauses: tuple[ClauseSyntax, ...], indices: frozenset[str] | None) -> list[Exists]:
+def build_where(scope: Scope, clauses: tuple[ClauseSyntax, ...], indices: frozenset[str] | None) -> list[Where]:
+    """Ranges, conditions and exists clauses of a statement.  `indices` None: unknown after an error."""
+    return [
+        *_build_ranges(scope, clauses, indices),
+        *_build_conditions(scope, clauses, indices),
+        *_build_exists(scope, clauses, indices),
+    ]
+
+
+def _build_exists(scope: Scope, clauses: tuple[ClauseSyntax, ...], indices: frozenset[str] | None) -> list[Exists]:
     """The exists clauses; an index that stands nowhere else has no meaning there.  `indices` None: unknown."""
     result = []
     for clause in clauses:
@@ -90,7 +99,7 @@ def build_exists(scope: Scope, clauses: tuple[ClauseSyntax, ...], indices: froze
     return result
 
 
-def build_ranges(scope: Scope, clauses: tuple[ClauseSyntax, ...], indices: frozenset[str] | None) -> list[RangeClause]:
+def _build_ranges(scope: Scope, clauses: tuple[ClauseSyntax, ...], indices: frozenset[str] | None) -> list[RangeClause]:
     """The range clauses, several for one index included.  `indices` None: unknown after an error."""
     result = []
     ranges = [c for c in clauses if isinstance(c, RangeSyntax)]
@@ -135,7 +144,7 @@ def _check_bound_indices(
             scope.report_undefined(node.name, span)
 
 
-def build_conditions(scope: Scope, clauses: tuple[ClauseSyntax, ...], indices: frozenset[str] | None) -> list[Condition]:
+def _build_conditions(scope: Scope, clauses: tuple[ClauseSyntax, ...], indices: frozenset[str] | None) -> list[Condition]:
     """The conditions on the iteration space.  `indices` None: unknown after an error."""
     result = []
     for clause in clauses:

@@ -58,11 +58,14 @@ RESULTS = len(POINTS) + 2 - TAPS
 MINIMUM_PRODUCTS = 1 << 23
 """Products of the sum as written from which the time is worth the longer compilation."""
 
-DATA_CYCLES, RESULT_CYCLES = 0.8, 0.4
+DATA_CYCLES, RESULT_CYCLES = 0.5, 0.3
 """Of transforming the data and the results, for each element of the parts that are multiplied (vectors of 16)."""
 
-FILTER_CYCLES = 2.0
+FILTER_CYCLES = 3.0
 """Of transforming the filter, for each element: its taps are consecutive, its results are not."""
+
+MEMORY_BYTES = 4.0
+"""Per cycle from memory: a filter has more points than taps, and in a model of many layers none stays in a cache."""
 
 MARGIN = 0.9
 """Part of the estimate as written that the other one must not exceed: neither is more precise."""
@@ -175,8 +178,9 @@ def filter_minimally(
             continue
         new, new_ranges = _rewrite(found, program, ranges)
         before = _estimate(program, ranges, s.name, target, constants)
-        after = _estimate(new, new_ranges, _product_name(s), target, {*constants, _filter_tensor(s)})
-        after += _transform_cycles(found, program, target, constants)
+        is_bound = {r.tensor for r in reads(found.taps)} <= set(constants)
+        after = _estimate(new, new_ranges, _product_name(s), target, {_filter_tensor(s)} if is_bound else ())
+        after += _transform_cycles(found, target, is_bound)
         names = " and ".join(w.left for w in found.windows)
         message = f"filter along {names} in tiles of {RESULTS}: about {after:.2g} cycles, as written {before:.2g}"
         if after > MARGIN * before:
@@ -457,8 +461,8 @@ def _estimate(program: Program, ranges: Ranges, name: str, target: Target, const
     return estimate_cycles(contraction, choose(contraction, target, constants), target, constants)
 
 
-def _transform_cycles(f: _Filter, program: Program, target: Target, constants: Collection[str]) -> float:
-    """Cycles of making the parts that are multiplied, and the results of them."""
+def _transform_cycles(f: _Filter, target: Target, is_bound: bool) -> float:
+    """Cycles of making the parts that are multiplied, and the results of them, and of reading a longer filter."""
     points = (TAPS + RESULTS - 1) ** len(f.windows)
     tiles = prod(w.n_tiles for w in f.windows)
     of_vector = 16 / target.lanes(f.dtype.itemsize)
@@ -466,6 +470,8 @@ def _transform_cycles(f: _Filter, program: Program, target: Target, constants: C
     data = prod(n for i, n in count.items() if f.moves(f.data, i)) * tiles * points
     results = prod(n for i, n in count.items() if i in f.element) * tiles * points
     cycles = of_vector * (DATA_CYCLES * data + RESULT_CYCLES * results)
-    if not {r.tensor for r in reads(f.taps)} <= set(constants):
-        cycles += FILTER_CYCLES * prod(f.trips[i] for i in f.taps_indices) * points
+    moved = prod(f.trips[i] for i in f.taps_indices)
+    cycles += (points - TAPS ** len(f.windows)) * moved * f.dtype.itemsize / MEMORY_BYTES
+    if not is_bound:
+        cycles += FILTER_CYCLES * moved * points
     return cycles

@@ -1,4 +1,4 @@
-"""Sums of exponentials under their maximum (online softmax): long rows in blocks, each under its own maximum.
+"""Sums of exponentials under their maximum: long rows in blocks, each under its own maximum.
 
     before  ``m[i] max= x[i,k];  l[i] += exp(x[i,k] - m[i]);  o[i,j] += exp(x[i,k] - m[i]) * v[k,j]``
     after   the same over blocks of k, with the maximum ``m'[c,i]`` of the block; then
@@ -72,7 +72,7 @@ def block_exponentials(program: Program, ranges: Ranges, target: Target) -> tupl
         message = f"maximum and sums of exponentials in blocks of {found[2]}: {leader.target} scales them at the end"
         return *found[:2], message
 
-    return rewrite_leaders(program, ranges, rule, "online-softmax")
+    return rewrite_leaders(program, ranges, rule, "shifted-exponentials")
 
 
 def _is_maximum(s: Statement, program: Program, ranges: Ranges) -> bool:
