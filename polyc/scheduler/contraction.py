@@ -424,7 +424,7 @@ def estimate_cycles(c: Contraction, choice: Choice | None, target: Target, const
     """Cycles of a contraction at its own sizes where it is computed as `choose` found best at others; None: by plain loops."""
     if choice is None:
         along = _cycles_along_reduction(c, target)
-        return along if along != float("inf") else PLAIN_CYCLES * prod(c.trips[i] for i in c.s.indices) / c.lanes
+        return along if along != float("inf") else _cycles_plain(c)
     view = next(v for v in c.views if v.operand.read == choice.vector_operand.read)
     other = c.views[1 - c.views.index(view)]
     vectors = choice.tile[choice.vector] // choice.lanes
@@ -444,6 +444,13 @@ def estimate_cycles(c: Contraction, choice: Choice | None, target: Target, const
         shared,
         choice.lanes,
     ).total
+
+
+def _cycles_plain(c: Contraction) -> float:
+    """The same in loops that share nothing: vectors along the memory of the result, whole ones to the end of each row."""
+    row = next((c.trips[i] for i in c.left if abs(c.result.get(i, 0)) == 1), 1)
+    rows = prod(c.trips[i] for i in c.left) / row
+    return rows * (costs.TILE_START + PLAIN_CYCLES * c.depth * ceil(row / c.lanes))
 
 
 def _cycles_along_batch(c: Contraction, target: Target) -> float:

@@ -14,6 +14,7 @@ from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import access_motions, index_trips, statement_work
 from polyc.scheduler.contraction import choose, find_contraction
+from polyc.scheduler.misfits import groups_across, narrows_tiles
 from polyc.scheduler.parallel import MINIMUM_ITERATIONS, MINIMUM_WORK
 from polyc.scheduler.split import ENOUGH_TASKS, TILE_TASK
 from polyc.scheduler.traffic import Level, find_level, pass_cycles, stream
@@ -38,6 +39,9 @@ def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_
             child = distribute_bands(node.child, scop, target, depth + 1, True)
             if not isinstance(child, Sequence) or any(m.kind == "S" for m in node.members):
                 return Band(node.members, child)
+            across = groups_across(node.members, child, scop)
+            if len(across) > 1:
+                return Sequence(tuple(_band_over(node.members, g) for g in across))
             child = _open_parts(node.members, child, scop, target)
             is_row = depth > 0 and len(node.members) == 1 and all(isinstance(part, Leaf) for part in child.children)
             reduces = any(m.kind == "R" for m in node.members)
@@ -48,6 +52,9 @@ def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_
             if not is_inside and _starves(node.members, child, scop, target):
                 return Sequence(tuple(_band_over(node.members, [part]) for part in child.children))
             if reduces and _holds_contraction(child, scop, target):
+                return Sequence(tuple(_band_over(node.members, [part]) for part in child.children))
+            is_free = not is_inside and depth == 0 and not reduces
+            if is_free and narrows_tiles(node.members, child, _bytes_between(child, scop), scop, target):
                 return Sequence(tuple(_band_over(node.members, [part]) for part in child.children))
             groups = _groups_of_streams(node.members, child, scop, target)
             if len(groups) == 1:
@@ -110,6 +117,12 @@ def _passed_bytes(part: set[str], others: set[str], scop: Scop) -> int:
         writer = next(s for n in part | others if (s := scop.statement(n)).target == name)
         total += scop.tensors[name].dtype.itemsize * prod(index_trips(writer)[i] for i in writer.left)
     return total
+
+
+def _bytes_between(child: Sequence, scop: Scop) -> int:
+    """Bytes that the parts of a sequence give to later ones."""
+    parts = [set(statements_of(part)) for part in child.children]
+    return sum(_passed_bytes(part, set().union(*parts[n:]), scop) for n, part in enumerate(parts[:-1], 1))
 
 
 def _starves(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Target) -> bool:

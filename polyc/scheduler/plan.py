@@ -7,6 +7,7 @@ Below the tile loops each statement (or group of statements that share one inner
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import groupby
 
 from polyc.poly.rows import Band, Leaf, Node, Sequence, all_leaves, statements_of
 from polyc.poly.tree import Plan, PlanLeaf, PlanLoop, make_sequence
@@ -30,9 +31,39 @@ class Planner:
             case Sequence():
                 if not points and all_leaves(node):
                     return make_sequence([PlanLeaf(n) for n in statements_of(node)])
-                return make_sequence([self.plan(child, points) for child in node.children])
+                return make_sequence(self._plan_parts(node.children, points))
             case Band():
                 return self._plan_band(node, points)
+
+    def _plan_parts(self, parts: tuple[Node, ...], points: tuple[Point, ...]) -> list[Plan]:
+        """The parts of a sequence below tiles.  Contractions that hold none of a tile's rows in registers go through these
+        one after the other, together with the copies beside them: ``k by 6 { … ; k { pack ; h by 2 { init ; r { S } } } }``."""
+        foreign = [tuple(p for p in points if self._is_foreign(part, p)) for part in parts]
+        plans: list[Plan] = []
+        for outside, run in groupby(range(len(parts)), key=lambda n: foreign[n]):
+            inside = tuple(p for p in points if p not in outside)
+            children = [self.plan(parts[n], inside) for n in run]
+            if not outside:
+                plans += children
+                continue
+            plan = make_sequence(children)
+            for p in reversed(outside):
+                plan = make_loop(p.member, plan, "point", p.size)
+            plans.append(plan)
+        return plans
+
+    def _is_foreign(self, part: Node, point: Point) -> bool:
+        """Whether tiles were chosen for all statements of a part without the rows of a tile around."""
+        if point.member.kind != "P" or isinstance(part, Leaf):
+            return False
+        for name in statements_of(part):
+            tile = self.view.tiles.get(name.removeprefix("init_"))
+            if tile is None or name not in point.member.rows:
+                return False
+            index = self.view.index(point.member, name)
+            if index is None or (not name.startswith("init_") and (tile.vector == index or tile.sizes.get(index, 1) > 1)):
+                return False
+        return True
 
     def _plan_band(self, band: Band, points: tuple[Point, ...]) -> Plan:
         if band.members[-1].apart is not None and not points and all_leaves(band.child):

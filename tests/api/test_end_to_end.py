@@ -176,3 +176,15 @@ def test_verify_passes_on_a_chain():
     for d in (1, 7, 33):
         x = make(3, d, seed=d)
         np.testing.assert_allclose(softmax(x).sum(axis=1), 1, rtol=1e-5)
+
+
+def test_a_kernel_of_one_layout_takes_no_other():
+    """The operator chooses kernels by layout; who keeps one of them is told where it does not fit."""
+    twice = polyc.compile("def twice(float(M, N) A) -> (B) { B(i, j) = 2.0 * A(i, j) }")
+    a = np.arange(6, dtype=np.float32).reshape(2, 3)
+    kernel = twice.specialize(a)
+    np.testing.assert_array_equal(kernel(a), 2 * a)
+    with pytest.raises(polyc.ArgumentError) as caught:
+        kernel(np.asfortranarray(a))
+    assert caught.value.code == "argument-strides" and "A has stride" in str(caught.value)
+    np.testing.assert_array_equal(twice(np.asfortranarray(a)), 2 * a)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from polyc.codegen.aot import c_header, write_object
+from polyc.codegen.elf import rename_symbols
 from polyc.codegen.host import host_target, read_cache_sizes
 from polyc.codegen.jit import assembly, compile_object, load_object, optimized_ir
 from polyc.codegen.llvm import emit_llvm
@@ -160,3 +161,10 @@ def test_absurd_cache_sizes_are_clamped(tmp_path):
             (entry / name).write_text(value + "\n")
     (tmp_path / "index9").mkdir()
     assert read_cache_sizes(tmp_path) == {1: 48 << 10, 3: 64 << 20}
+
+
+def test_objects_of_other_systems_are_not_put_into_a_library():
+    for other in (b"", b"MZ\x90\x00\x03\x00", b"\xcf\xfa\xed\xfe\x07\x00", b"\x7fELF\x01\x01"):
+        with pytest.raises(UnsupportedError) as caught:
+            rename_symbols(other, {"f": "g"})
+        assert caught.value.code == "unsupported-object-format" and "Linux" in str(caught.value)

@@ -145,3 +145,14 @@ with warnings.catch_warnings(record=True) as caught:
 print(caught[0].filename, caught[0].message.code)
 """
     assert run(code) == "<string> threads-none"
+
+
+def test_a_number_of_threads_in_the_environment_that_is_none_is_named():
+    code = (
+        "import warnings, polyc\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        "    polyc.get_num_threads(); polyc.get_num_threads()\n"
+        "print([w.message.diagnostic.code for w in caught], 'POLYC_NUM_THREADS=many' in str(caught[0].message))"
+    )
+    assert run(code, POLYC_NUM_THREADS="many") == "['threads-environment'] True"

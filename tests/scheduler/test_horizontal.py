@@ -53,3 +53,67 @@ def test_sums_that_share_a_pass(rows: int, columns: int, level: str) -> None:
     np.testing.assert_allclose(u, x.sum(0), rtol=1e-4, atol=1e-3)
     np.testing.assert_array_equal(v, x.max(0))
     np.testing.assert_allclose(w, (x * x).sum(0), rtol=1e-4, atol=1e-3)
+
+
+DEPTHWISE_FIRST = """def f(float(C, H, W) X, float(C, 3, 3) A, float(K, C) B) -> (Y) {
+  T(c, h, w) +=! pad(X(c, h + r - 1, w + s - 1), 0.0) * A(c, r, s) where h in 0:H, w in 0:W
+  R(c, h, w) = fmax(T(c, h, w), 0.0)
+  Y(k, h, w) +=! B(k, c) * R(c, h, w)
+}"""
+DEPTHWISE_LAST = """def f(float(C, H, W) X, float(K, C) A, float(K, 3, 3) B) -> (Y) {
+  T(k, h, w) +=! A(k, c) * X(c, h, w)
+  R(k, h, w) = fmax(T(k, h, w), 0.0)
+  Y(k, h, w) +=! pad(R(k, h + r - 1, w + s - 1), 0.0) * B(k, r, s) where h in 0:H, w in 0:W
+}"""
+TURN_AND_COPY = "def f(float(M, K) X) -> (U, V) { U(m, k) = fmax(X(m, k), 0.0)  V(k, m) = X(m, k) }"
+
+
+def depthwise(x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    padded = np.pad(x, ((0, 0), (1, 1), (1, 1)))
+    rows, columns = x.shape[1:]
+    terms = (padded[:, r : r + rows, s : s + columns] * weights[:, r, s, None, None] for r in range(3) for s in range(3))
+    return np.sum(list(terms), axis=0)
+
+
+def image(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape, np.float32)
+
+
+def test_loops_are_not_shared_where_that_narrows_the_tiles_of_a_contraction() -> None:
+    x, a, b = image(192, 28, 28), image(192, 3, 3), image(64, 192)
+    lowered = polyc.compile(DEPTHWISE_FIRST, target="x86-64-v4").lower(x, a, b)
+    producer, consumer = lowered.as_text("loops").split("// S1")
+    assert "// S2" not in producer
+    assert "parallel for" in consumer  # a nest of its own, over other loops
+
+
+def test_rows_of_a_foreign_tile_go_outside_of_a_contraction_and_its_copy() -> None:
+    x, a, b = image(16, 56, 56), image(96, 16), image(96, 3, 3)
+    text = loops(DEPTHWISE_LAST, x, a, b, target="x86-64-v4")
+    assert "registers Y from 0.0" in text
+    assert not re.search(r"Y\[.*\] = 0.0", text)
+
+
+@pytest.mark.parametrize("channels, rows, columns, filters", [(1, 1, 1, 1), (3, 5, 7, 4), (17, 28, 28, 13), (16, 9, 57, 40)])
+def test_filters_of_each_channel_beside_those_over_all(channels: int, rows: int, columns: int, filters: int) -> None:
+    x, a, b = image(channels, rows, columns), image(channels, 3, 3), image(filters, channels)
+    wanted = np.einsum("kc,chw->khw", b, np.maximum(depthwise(x, a), 0))
+    np.testing.assert_allclose(polyc.compile(DEPTHWISE_FIRST)(x, a, b), wanted, rtol=1e-3, atol=1e-3)
+    c = image(filters, 3, 3)
+    wanted = depthwise(np.maximum(np.einsum("kc,chw->khw", b, x), 0), c)
+    np.testing.assert_allclose(polyc.compile(DEPTHWISE_LAST)(x, b, c), wanted, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("rows, columns", SIZES)
+def test_a_transpose_beside_a_copy(rows: int, columns: int) -> None:
+    x = matrix(rows, columns)
+    u, v = polyc.compile(TURN_AND_COPY)(x)
+    np.testing.assert_array_equal(u, np.maximum(x, 0))
+    np.testing.assert_array_equal(v, x.T)
+
+
+def test_a_transpose_stands_apart_from_a_copy() -> None:
+    text = loops(TURN_AND_COPY, matrix(512, 512), target="x86-64-v3")
+    nests = text.split("parallel for")[1:]
+    assert len(nests) == 2
+    assert "U[" in nests[0] and "V[" in nests[1]

@@ -1,0 +1,98 @@
+"""Statements that the loops they share with others do not suit: they cost more there than what sharing saves.
+
+Before: ``[P:h]{ [P:c, P:w]{ [R:r, R:s] S0 } ; [P:k, P:w, R:c] S1 }``, where each row of an image has too few columns for the
+register tile that S0 wants.  After: ``[P:h]{ … S0 } ; [P:h]{ … S1 }``, and each has its own tiles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from polyc.poly.rows import Leaf, Member, Node, Sequence, statements_of
+from polyc.poly.scop import Scop, ScopStatement
+from polyc.scheduler.accesses import access_motions, statement_work
+from polyc.scheduler.contraction import Choice, Contraction, choose, estimate_cycles, find_contraction
+from polyc.scheduler.traffic import pass_cycles, write_cycles
+from polyc.target import Target
+
+CLEARLY = 0.95
+"""Part of the cycles of shared loops below which loops apart are better."""
+
+FORK_CYCLES = 4000
+"""What one more nest costs where threads share it: a microsecond."""
+
+
+def narrows_tiles(members: tuple[Member, ...], child: Sequence, passed: int, scop: Scop, target: Target) -> bool:
+    """Whether contractions take longer in the tiles that a shared band leaves them than what passes between its parts.
+
+    The heaviest one cuts the band; the others have as many iterations of it in a tile as that leaves them.  `passed`: bytes
+    that parts give to later ones."""
+    found: list[tuple[Contraction, Choice, str]] = []
+    for name in statements_of(child):
+        contraction = find_contraction(scop.statement(name), scop, target)
+        choice = None if contraction is None or contraction.lanes == 1 else choose(contraction, target)
+        if contraction is not None and choice is not None:
+            found.append((contraction, choice, name))
+    if len(found) < 2:
+        return False
+    heaviest, cut, first = max(found, key=lambda f: statement_work(scop.statement(f[2])))
+    apart = together = 0.0
+    for contraction, choice, name in found:
+        pieces, repeated = dict(contraction.trips), 1
+        for m in members:
+            own, theirs = (_index_of(m, scop.statement(n)) for n in (name, first))
+            if own is None:
+                return False
+            size = min(pieces[own], cut.tile.get(theirs or "", 1))
+            repeated *= -(-pieces[own] // size)
+            pieces[own] = size
+        if contraction is heaviest:
+            continue
+        piece = replace(contraction, trips=pieces)
+        inside = choose(piece, target)
+        copies = 0.0 if inside is None else inside.cycles.get("copies", 0.0)
+        # What it writes is counted below where it passes to other parts, and is the same either way where it does not.
+        results = contraction.itemsize * prod(contraction.trips[i] for i in contraction.left)
+        apart += choice.total - choice.cycles.get("copies", 0.0) - write_cycles(results, results, target)
+        together += (estimate_cycles(piece, inside, target) - copies) * repeated
+    return apart + pass_cycles(passed, passed, target) + FORK_CYCLES < CLEARLY * together
+
+
+def _index_of(member: Member, s: ScopStatement) -> str | None:
+    position = member.rows[s.name].unit_index()
+    return None if position is None else s.indices[position]
+
+
+def groups_across(members: tuple[Member, ...], child: Sequence, scop: Scop) -> list[list[Node]]:
+    """Statements of an innermost band in groups, so that one that moves elements across memory is alone.
+
+    It is done in blocks that are turned in registers, which statements along memory beside it would make impossible.  One
+    group where temporaries pass between the statements."""
+    parts = list(child.children)
+    names = [part.statement for part in parts if isinstance(part, Leaf)]
+    if len(names) < len(parts) or any(m.kind != "P" for m in members) or len(members) < 2:
+        return [parts]
+    crosses = [_lies_across(members, scop.statement(n)) for n in names]
+    read = {m.tensor for n in names for m in access_motions(scop.statement(n)) if not m.is_write}
+    passed = {scop.statement(n).target for n in names} & read
+    if all(crosses) or not any(crosses) or any(scop.program.tensor(t).role == "temporary" for t in passed):
+        return [parts]
+    groups: list[list[Node]] = []
+    for n, part in enumerate(parts):
+        if not groups or crosses[n] or crosses[n - 1]:
+            groups.append([])
+        groups[-1].append(part)
+    return groups
+
+
+def _lies_across(members: tuple[Member, ...], s: ScopStatement) -> bool:
+    """Whether a statement writes along memory with one member of a band, and reads only along memory with another one."""
+    write, *read = access_motions(s)
+    indices = [s.indices[p] for m in members if (p := m.rows[s.name].unit_index()) is not None]
+    along = [i for i in indices if write.motion(i) == "unit"]
+    if len(along) != 1:
+        return False
+    moving = [m for m in read if any(m.motion(i) != "invariant" for i in indices)]
+    crossing = [m for m in moving if m.motion(along[0]) == "strided" and any(m.motion(i) == "unit" for i in indices)]
+    return bool(crossing) and len(crossing) == len([m for m in moving if m.motion(along[0]) != "invariant"])
