@@ -1,4 +1,4 @@
-"""polyc: a polyhedral auto-scheduling compiler for tensor operators written in Einstein notation.
+"""A polyhedral auto-scheduling compiler for tensor operators written in Einstein notation.
 
 Say what is computed; polyc decides how::
 

@@ -9,7 +9,7 @@ from polyc.ir.simplify import simplify
 from polyc.ir.text import format_expr, format_loops, format_program, format_statement
 
 if TYPE_CHECKING:
-    from polyc.driver import Lowered
+    from polyc.driver.lowered import Lowered
 
 
 def format_scop(scop: Any) -> str:

@@ -144,6 +144,8 @@ class Function:
         self.counter = 0
         self.is_streaming = False
         """Whether there are stores that pass the caches by: they are to be visible to others where it ends."""
+        self.prefixes: dict[str, Val] = {}
+        """Of masks whose first lanes are active, how many those are."""
         self.scopes: list[dict[str, Val]] = [{}]
         self.current = Block("entry")
         self.blocks.append(self.current)

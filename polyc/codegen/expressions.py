@@ -339,7 +339,8 @@ def load_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[E
             return load(fn, dtype, pointer, ctx.lanes, as_mask(state, ctx, guard), epoch, other)
         if step is not None and shuffles.is_small_stride(state.target, dtype, step, guard != (None, None)):
             pointer, mask = element_pointer(state, ctx, buffer, uniform), as_mask(state, ctx, guard)
-            return shuffles.load_strided(fn, dtype, pointer, ctx.lanes, step // dtype.itemsize, mask, epoch, other)
+            stride = step // dtype.itemsize
+            return shuffles.load_strided(fn, state.target, dtype, pointer, ctx.lanes, stride, mask, epoch, other)
     pointers = lane_pointers(state, ctx, buffer, offset)
     return vectors.load_lanes(fn, state.target, dtype, pointers, as_mask(state, ctx, guard), epoch, other)
 

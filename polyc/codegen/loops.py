@@ -73,7 +73,7 @@ def build_loop_nest(
     held = frozenset(b.name for b in buffers if b.space == "register")
     nodes, offsets = align_tiles(nodes, buffers, target)
     nodes, buffers = coalesce_copies(split_last_tiles(nodes, buffers), buffers)
-    nodes = split_partial_tiles(block_transposes(nodes, buffers), held, aliased)
+    nodes = split_partial_tiles(block_transposes(nodes, buffers), held, aliased, target.has_masks)
     nodes, buffers = carry_elements(nodes, buffers)
     return LoopNest(signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards), offsets)
 

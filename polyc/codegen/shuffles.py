@@ -24,7 +24,15 @@ def is_small_stride(target: Target, dtype: DType, step: int, is_masked: bool) ->
 
 
 def load_strided(
-    fn: Function, dtype: DType, pointer: Val, lanes: int, stride: int, mask: Val | None, epoch: str, other: Val | None = None
+    fn: Function,
+    target: Target,
+    dtype: DType,
+    pointer: Val,
+    lanes: int,
+    stride: int,
+    mask: Val | None,
+    epoch: str,
+    other: Val | None = None,
 ) -> Val:
     """Every `stride`-th element (2 … 4, or down) from `pointer`; inactive lanes give `other` (or 0)."""
     reach = abs(stride)
@@ -32,13 +40,18 @@ def load_strided(
     if stride < 0:
         places.reverse()
         pointer = vectors.offset_pointer(fn, pointer, -places[0] * dtype.itemsize)
-    starts = [part * lanes for part in range(reach - 1)] + [(reach - 1) * (lanes - 1)]
+    last_start = (reach - 1) * (lanes - 1)  # its part ends at the last element
+    starts = [min(part * lanes, last_start) for part in range(reach - 1)] + [last_start]
     total: Val | None = None
     chosen: dict[int, int] = {}
     for number, start in enumerate(starts):
         inside = {lane: place - start for lane, place in enumerate(places) if min(place // lanes, reach - 1) == number}
         part_mask = None
-        if mask is not None:
+        n_active = None if mask is None or stride < 0 else vectors.prefix_count(fn, mask)
+        if n_active is not None:  # the elements in between are there as well
+            last = fn.binary("mul", fn.binary("sub", n_active, int_val(1)), int_val(reach))
+            part_mask = vectors.first_lanes(fn, target, fn.binary("sub", last, int_val(start - 1)), lanes)
+        elif mask is not None:
             owner = {place: lane for lane, place in inside.items()}
             part_mask = fn.shuffle(mask, zero_val("i1", lanes), [owner.get(e, lanes) for e in range(lanes)])
         first = vectors.offset_pointer(fn, pointer, start * dtype.itemsize)

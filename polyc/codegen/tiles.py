@@ -3,8 +3,8 @@
 Before: ``for k { unroll i < min(6, M - c0) { vector j < min(64, N - c1) { … } } }``.
 After: ``if (M - c0 >= 6 and N - c1 >= 64) for k { unroll i < 6 { vector j < 64 … } } else <before>``.  Where the rows alone
 are full, as in the last columns and in all of an image that is narrower than the tile, only the lanes have masks:
-``… else if (M - c0 >= 6) for k { unroll i < 6 { vector j < min(64, N - c1) … } } else <before>``; and the last
-rows run in parts (`partial_rows`).
+``… else if (M - c0 >= 6) for k { unroll i < 6 { vector j < min(64, N - c1) … } } else <before>``.  What is partial runs in
+parts (`parts`).
 
 Tests of a selection (the border of a padded read, a mask) that the position of the tile decides for all points inside join the
 condition of the full version, where the selection is gone: the interior has no test in it.
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from polyc.codegen.partial_rows import run_rows_in_parts
+from polyc.codegen.parts import run_in_parts
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, int_const, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import If, Loop, Node, Store, Update
@@ -30,19 +30,23 @@ MIN_ROWS = 4
 
 
 def split_partial_tiles(
-    body: tuple[Node, ...], tied: frozenset[str] = frozenset(), shared: frozenset[str] = frozenset()
+    body: tuple[Node, ...],
+    tied: frozenset[str] = frozenset(),
+    shared: frozenset[str] = frozenset(),
+    lanes_in_parts: bool = True,
 ) -> tuple[Node, ...]:
     """Version every outermost loop nest whose expanded loops have bounds that only the outer loops decide.
 
     `tied`: register buffers; neighbours that share one are versioned together, so that it stays in registers between them.
-    `shared`: buffers that may be the same memory as others."""
+    `shared`: buffers that may be the same memory as others.  `lanes_in_parts`: whether partial lanes are worth their own loops;
+    where masks are vectors, those that LLVM keeps from one loop to the next cost the full tile accumulators."""
     groups: list[tuple[Node, ...]] = []
     for node in body:
         if groups and tied and not tied.isdisjoint(_used(groups[-1][-1]) & _used(node)):
             groups[-1] = (*groups[-1], node)
         else:
             groups.append((node,))
-    return tuple(new for group in groups for new in _split(group, tied, shared))
+    return tuple(new for group in groups for new in _split(group, tied, shared, lanes_in_parts))
 
 
 def _used(node: Node) -> set[str]:
@@ -57,37 +61,57 @@ def _used(node: Node) -> set[str]:
     return set()
 
 
-def _split(group: tuple[Node, ...], tied: frozenset[str], shared: frozenset[str]) -> tuple[Node, ...]:
+def _split(group: tuple[Node, ...], tied: frozenset[str], shared: frozenset[str], lanes_in_parts: bool) -> tuple[Node, ...]:
     node = group[0]
     match node:
         case If() if len(group) == 1:
-            body, orelse = (split_partial_tiles(arm, tied, shared) for arm in (node.body, node.orelse))
+            body, orelse = (split_partial_tiles(arm, tied, shared, lanes_in_parts) for arm in (node.body, node.orelse))
             return (replace(node, body=body, orelse=orelse),)
         case Loop():
             loops = [n for n in group if isinstance(n, Loop)]
             found = [_full_conditions(n) for n in loops]
             rows = [_full_conditions(n, ROWS) for n in loops]
             if len(loops) < len(group) or any(c is None for c in found):
-                return group if len(group) > 1 or node.registers else (_split_inside(node, tied, shared),)
+                return group if len(group) > 1 or node.registers else (_split_inside(node, tied, shared, lanes_in_parts),)
             tests = _interior_tests(loops)
             conditions = list(dict.fromkeys(c for f in found if f for c in f))
             if conditions or tests:
                 in_rows = list(dict.fromkeys(c for f in rows if f for c in f))
-                others = (run_rows_in_parts(group, tied, shared) if in_rows else None) or group
-                if in_rows and len(in_rows) < len(conditions) and _n_rows(loops) >= MIN_ROWS:
-                    others = (If(_all(in_rows), tuple(_make_full(n, ROWS) for n in group), others),)
+                others = _run_partial(group, in_rows, len(in_rows) < len(conditions), tied, shared, lanes_in_parts)
                 conditions = [*conditions, *dict.fromkeys(c for found in tests.values() for c in found)]
                 full = tuple(_drop_tests(_make_full(n), set(tests)) for n in group)
                 # Tests that only loops inside decide are split further down, but never inside a loop that holds accumulators.
                 if tests and not any(n.registers for n in loops):
-                    full = _split(full, tied, shared)
+                    full = _split(full, tied, shared, lanes_in_parts)
                 return (If(_all(conditions), full, others),)
-            return group if len(group) > 1 or node.registers else (_split_inside(node, tied, shared),)
+            return group if len(group) > 1 or node.registers else (_split_inside(node, tied, shared, lanes_in_parts),)
     return group
 
 
-def _split_inside(loop: Loop, tied: frozenset[str], shared: frozenset[str]) -> Loop:
-    return replace(loop, body=split_partial_tiles(loop.body, tied, shared))
+def _run_partial(
+    group: tuple[Node, ...],
+    in_rows: list[Expr],
+    has_open_lanes: bool,
+    tied: frozenset[str],
+    shared: frozenset[str],
+    lanes_in_parts: bool,
+) -> tuple[Node, ...]:
+    """A group whose tile is not full; `in_rows`: conditions under which all rows are there."""
+
+    def run_lanes(nests: tuple[Node, ...]) -> tuple[Node, ...]:
+        return (run_in_parts(nests, "vector", tied, shared) if has_open_lanes and lanes_in_parts else None) or nests
+
+    in_parts = run_in_parts(group, "unroll", tied, shared) if in_rows else None
+    if in_rows and has_open_lanes and _n_rows([n for n in group if isinstance(n, Loop)]) >= MIN_ROWS:
+        return (If(_all(in_rows), run_lanes(tuple(_make_full(n, ROWS) for n in group)), in_parts or group),)
+    if in_parts is None:
+        return run_lanes(group)
+    (rows,) = in_parts
+    return (replace(rows, body=run_lanes(rows.body)),)
+
+
+def _split_inside(loop: Loop, tied: frozenset[str], shared: frozenset[str], lanes_in_parts: bool) -> Loop:
+    return replace(loop, body=split_partial_tiles(loop.body, tied, shared, lanes_in_parts))
 
 
 def _all(conditions: list[Expr]) -> Expr:

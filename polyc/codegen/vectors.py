@@ -169,6 +169,17 @@ def first_lanes(fn: Function, target: Target, count: Val, lanes: int) -> Val:
     if count.is_const:
         return vector_const([int(lane < int(count.ref)) for lane in range(lanes)], "i1")
     clamped = _clamp_count(fn, count, lanes)
+    mask = _first_lanes(fn, target, clamped, lanes)
+    fn.prefixes[mask.ref] = clamped
+    return mask
+
+
+def prefix_count(fn: Function, mask: Val) -> Val | None:
+    """How many lanes are active, an i64, where the mask is one of `first_lanes`."""
+    return fn.prefixes.get(mask.ref)
+
+
+def _first_lanes(fn: Function, target: Target, clamped: Val, lanes: int) -> Val:
     bits = max(8, lanes)
     if target.has_masks and target.triple.startswith("x86_64") and bits <= 32 and bits.bit_count() == 1:
         callee = fn.module.declare("llvm.x86.bmi.bzhi.64", "i64", ["i64", "i64"])

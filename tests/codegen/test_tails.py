@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -39,6 +41,22 @@ def test_tails_stay_inside(level, name):
             a, b = fence.place(values, at_end), other.place(np.zeros_like(values), at_end)
             code.run({"X": a, "Y": b}, {"N": size})
             np.testing.assert_array_equal(b, values)
+
+
+@pytest.mark.parametrize("name", ["f32", "f64", "i8", "i64"])
+@pytest.mark.parametrize("stride", [2, 3, 4])
+def test_strided_tails_end_at_their_last_element(level, name, stride):
+    dtype, fence, other, rng = DTYPES[name], Fenced(), Fenced(), np.random.default_rng(1)
+    lanes = target(level).lanes(dtype.itemsize)
+    x, y = argument("X", dtype, (n("M"),), 0), argument("Y", dtype, (n("N"),), 1)
+    body = (Store("Y", (i("i"),), rd("X", op("mul", i("i"), c(stride)))),)
+    for loop in (loop_of(body, lanes), replace(loop_of(body, lanes), interleave=1, max_trip=3 * lanes)):
+        code = compiled(LoopNest("f", ("M", "N", *strides_of(x, y)), (x, y), (loop,)), level)
+        for size in {*range(2 * lanes + 2), 3 * lanes - 1, 3 * lanes}:
+            values = random_array(rng, dtype, (max(0, stride * (size - 1) + 1),))
+            a, b = fence.place(values, True), other.place(np.zeros(size, values.dtype), True)
+            code.run({"X": a, "Y": b}, {"M": len(values), "N": size})
+            np.testing.assert_array_equal(b, values[::stride])
 
 
 def test_a_value_made_from_itself_is_made_once(level):

@@ -219,27 +219,28 @@ def test_full_rows_of_partial_lanes_have_no_predicates():
     assert uppers == {"full": (True, True), "rows": (True, False), "rest": (False, False)}
 
 
-def product(*, in_place: bool = False, target: tuple[Expr, ...] | None = None) -> Loop:
-    """Tiles of seven rows by sixteen lanes of a square matrix, summed over three steps."""
+def product(*, rows: int = 7, lanes: int = 16, in_place: bool = False, target: tuple[Expr, ...] | None = None) -> Loop:
+    """Tiles of `rows` rows by sixteen columns of a square matrix, in vectors of `lanes`, summed over three steps."""
     place = (call("add", Index("t"), I), call("add", Index("u"), J))
     update = Update("Y", target or place, "add", Read("X", place), "S")
-    lanes = expanded("j", rest_of(Index("u"), 16), 16, update, kind="vector")
-    rows = expanded("i", rest_of(Index("t"), 7), 7, lanes)
-    start = expanded(
-        "i", rest_of(Index("t"), 7), 7, expanded("j", rest_of(Index("u"), 16), 16, Store("Y", place, ZERO), kind="vector")
-    )
-    initial = () if in_place else (InitialValue("Y", ZERO, (start,)),)
-    summed = loop("k", int_const(3), rows, registers=("Y",), initial=initial)
-    return loop("t", N, loop("u", N, summed, step=16), step=7)
+    tile = rest_of(Index("t"), rows)
+
+    def points(node: Node) -> Loop:
+        inner = loop("j", rest_of(Index("u"), 16), node, kind="vector", max_trip=16, lanes=lanes)
+        return expanded("i", tile, rows, inner)
+
+    initial = () if in_place else (InitialValue("Y", ZERO, (points(Store("Y", place, ZERO)),)),)
+    summed = loop("k", int_const(3), points(update), registers=("Y",), initial=initial)
+    return loop("t", N, loop("u", N, summed, step=16), step=rows)
 
 
-def row_loops(node: object) -> list[Loop]:
+def part_loops(node: object, name: str = "ir") -> list[Loop]:
     match node:
         case If():
-            return [found for n in node.body + node.orelse for found in row_loops(n)]
+            return [found for n in node.body + node.orelse for found in part_loops(n, name)]
         case Loop():
-            own = [node] if node.var == "ir" else []
-            return own + [found for n in node.body for found in row_loops(n)]
+            own = [node] if node.var == name else []
+            return own + [found for n in node.body for found in part_loops(n, name)]
     return []
 
 
@@ -247,7 +248,7 @@ def row_loops(node: object) -> list[Loop]:
 def test_the_last_rows_run_in_parts(in_place):
     for n in (0, 1, 2, 3, 4, 6, 7, 8, 11, 13, 16, 20):
         (outer,) = agrees((product(in_place=in_place),), n, {"X": (30, 30), "Y": (30, 30)})
-    (rows,) = row_loops(outer)
+    (rows,) = part_loops(outer)
     (summed,) = rows.body
     assert rows.step == 3 and summed.registers == ("Y",) and summed.body[0].max_trip == 3
 
@@ -259,6 +260,24 @@ def test_rows_that_meet_stay_together():
     # One element for all rows; elements that several steps of several rows add to; what may be the same memory as an input.
     for target in (shared, diagonal):
         (outer,) = agrees((product(in_place=True, target=target),), 20, {"X": (30, 30), "Y": (30, 30)})
-        assert not row_loops(outer)
+        assert not part_loops(outer)
     (outer,) = split_partial_tiles((product(),), shared=frozenset("Y"))
-    assert not row_loops(outer)
+    assert not part_loops(outer)
+
+
+@pytest.mark.parametrize("in_place", [False, True], ids=["from zero", "in place"])
+def test_the_last_lanes_run_in_parts(in_place):
+    for n in (0, 1, 7, 8, 9, 15, 16, 17, 24, 28):
+        (outer,) = agrees((product(in_place=in_place, lanes=4),), n, {"X": (30, 30), "Y": (30, 30)})
+    (lanes,) = part_loops(outer, "jr")
+    (summed,) = lanes.body
+    rows = summed.body[0]
+    assert lanes.step == 8 and rows.upper == int_const(7) and rows.body[0].max_trip == 8
+
+
+def test_few_rows_and_their_lanes_run_in_parts():
+    for n in (0, 1, 2, 3, 8, 9, 16, 19, 29):
+        (outer,) = agrees((product(rows=2, lanes=4),), n, {"X": (30, 30), "Y": (30, 30)})
+    (rows,) = part_loops(outer)
+    (lanes,) = rows.body
+    assert rows.step == 1 and isinstance(lanes, Loop) and lanes.var == "jr" and lanes.step == 8

@@ -1,16 +1,18 @@
-"""The last rows of a tile, a few at a time, instead of all rows of a tile of which most are dropped.
+"""The last rows or lanes of a tile, a few at a time, instead of all that a tile has, of which most are dropped.
 
 Before: ``for k { unroll i < min(M - c, 12) { vector j { H[c + i, j] += … } } }``, of which 12 rows are computed.
 After: ``for r = 0, 4, … < min(M - c, 12) { for k { unroll i < min(M - c - r, 4) { vector j { H[c + r + i, j] += … } } } }``.
+With lanes it is the same, by half of the vectors.
 
-Rows must not meet: what a nest writes lies in a row of its own, and it reads nothing that it writes in another one.  Each
-element is computed by the same operations in the same order.
+Rows (or lanes) must not meet: what a nest writes lies in a row of its own, and it reads nothing that it writes in another one.
+Each element is computed by the same operations in the same order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from polyc.codegen.holding import node_expressions
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, rewrite, substitute, walk
@@ -18,19 +20,22 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
 
-PARTS = 3
-"""Parts of a tile's rows: fewer rows at a time do not keep the arithmetic units busy, more are computed to be dropped."""
+ROW_PARTS, LANE_PARTS = 3, 2
+"""Parts of a tile's rows and vectors: fewer at a time leave arithmetic units idle, of more at a time more are dropped."""
 
 
-def run_rows_in_parts(nests: tuple[Node, ...], registers: Collection[str], shared: Collection[str]) -> tuple[Node, ...] | None:
-    """One loop over parts of the rows of neighbouring nests with accumulators; None where their rows have no open end, or meet.
+def run_in_parts(
+    nests: tuple[Node, ...], kind: Literal["unroll", "vector"], registers: Collection[str], shared: Collection[str]
+) -> tuple[Loop] | None:
+    """One loop over parts of the rows (`kind` unroll) or lanes (vector) of neighbouring nests with accumulators; None where
+    these have no open end, or meet.
 
     `registers`: register buffers, which start anew with each part.  `shared`: buffers that may be the same memory as others."""
-    ends = list(dict.fromkeys(e for node in nests for e in _unrolled_ends(node)))
+    ends = list(dict.fromkeys(e for node in nests for e in _expanded_ends(node, kind)))
     if len(ends) != 1 or not any(isinstance(node, Loop) and node.registers for node in nests):
         return None
-    ((end, count),) = ends
-    size = -(-count // PARTS)
+    ((end, count, lanes),) = ends
+    size = -(-count // ROW_PARTS) if kind == "unroll" else lanes * -(-count // (lanes * LANE_PARTS))
     found = _Rows(end, count)
     if size >= count or not all(_collect(node, None, (), found) for node in nests) or found.writes & set(shared):
         return None
@@ -104,19 +109,19 @@ def _open_end(loop: Loop) -> tuple[Expr, int] | None:
     return None
 
 
-def _unrolled_ends(node: Node) -> Iterator[tuple[Expr, int]]:
-    """Open ends of the outermost unrolled loops."""
+def _expanded_ends(node: Node, kind: str) -> Iterator[tuple[Expr, int, int]]:
+    """Open ends of the outermost expanded loops of this kind, the most iterations, and their lanes."""
     match node:
         case If():
             for n in node.body + node.orelse:
-                yield from _unrolled_ends(n)
+                yield from _expanded_ends(n, kind)
         case Loop():
-            end = _open_end(node) if node.kind == "unroll" and node.max_trip is not None else None
+            end = _open_end(node) if node.kind == kind and node.max_trip is not None else None
             if end is not None and end[1] == node.max_trip:
-                yield end
+                yield (*end, node.lanes)
                 return
             for n in node.body:
-                yield from _unrolled_ends(n)
+                yield from _expanded_ends(n, kind)
 
 
 def _is_row_of_its_own(node: Store | Update, row: str, inner: tuple[str, ...]) -> bool:
