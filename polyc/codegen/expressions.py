@@ -26,12 +26,15 @@ from polyc.codegen.linear import (
     scale_linear,
     split_lane,
 )
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, evaluate, type_of
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, evaluate, reads, type_of
 from polyc.ir.halves import narrow_bits
 from polyc.ir.loops import Buffer
 from polyc.ir.types import I64
 
 _AFFINE = frozenset(("add", "sub", "mul", "neg"))
+MINIMUM_SHARED = 4
+"""Bytes of the narrowest element whose vectors are put together from others: narrower ones take more than one shuffle."""
+
 _ORDER = frozenset(("lt", "le", "gt", "ge"))
 
 
@@ -248,10 +251,45 @@ def eval_value(state: State, ctx: Context, expr: Expr) -> Val:
     state.memo = [{}]
     state.certain = certain_reads(expr)
     state.statement_context = ctx
+    _share_neighbours(state, ctx)
     value = eval_expr(state, ctx, expr)
     state.certain = frozenset()
     state.memo = [{}]
     return value
+
+
+def _share_neighbours(state: State, ctx: Context) -> None:
+    """Vectors between two others along memory are put together from these: ``A[i - 1]`` and ``A[i + 1]`` hold ``A[i]``.
+
+    Of neighbouring vectors of whole cache lines all but one straddle two lines, and take two loads each."""
+    lanes = ctx.lanes
+    if ctx.lane is None or not state.target.has_masks or lanes < 2:
+        return
+    groups: dict[tuple[str, frozenset[tuple[tuple[Expr, ...], int]]], dict[int, Read]] = {}
+    for read in sorted(state.certain, key=str):
+        buffer = state.by_name[read.tensor]
+        itemsize = buffer.dtype.itemsize
+        if itemsize < MINIMUM_SHARED or itemsize * lanes < state.target.cache_line or buffer.space == "register":
+            continue
+        if read in state.blocks or any(reads(e) for e in read.subscripts):
+            continue
+        split = split_lane(byte_offset(ctx, buffer, read.subscripts), ctx.lane)
+        if split is None or constant_of(split[1]) != itemsize:
+            continue
+        uniform = dict(split[0])
+        offset = uniform.pop((), 0)
+        if offset % itemsize == 0:
+            groups.setdefault((read.tensor, frozenset(uniform.items())), {})[offset // itemsize] = read
+    for group in groups.values():
+        first, last = min(group), max(group)
+        if len(group) < 3 or last - first > lanes or eval_predicates(state, ctx) != (None, None):
+            continue
+        a, b = eval_read(state, ctx, group[first]), eval_read(state, ctx, group[last])
+        for offset, read in group.items():
+            if first < offset < last:
+                places = (offset - first + k for k in range(lanes))
+                chosen = [p if p < lanes else p + lanes - (last - first) for p in places]
+                state.memo[0][read] = state.fn.shuffle(a, b, chosen)
 
 
 def eval_read(state: State, ctx: Context, read: Read, other: Val | None = None) -> Val:

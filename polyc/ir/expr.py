@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, assert_never
 
 from polyc.diagnostics import Span
+from polyc.ir.traced import whole
 from polyc.ir.types import BOOL, C64, C128, F32, I64, DType
 
 
@@ -158,7 +159,7 @@ COMPLEX_OPERATORS = frozenset(
 
 
 def int_const(value: int) -> Const:
-    return Const(int(value), I64)
+    return Const(whole(value), I64)
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
@@ -276,7 +277,7 @@ def evaluate(expr: Expr, values: Mapping[str, int]) -> int:
     """Value of an integer expression over sizes and indices; used for extents, strides and checks on the host."""
     match expr:
         case Const():
-            return int(expr.value)
+            return whole(expr.value)
         case Index() | Size():
             return values[expr.name]
         case Select():
@@ -285,14 +286,14 @@ def evaluate(expr: Expr, values: Mapping[str, int]) -> int:
             return evaluate(expr.value, values)
         case Call():
             a = [evaluate(arg, values) for arg in expr.args]
-            return int(_HOST[expr.op](*a))
+            return whole(HOST_OPERATORS[expr.op](*a))
         case Read() | Pad():
             raise ValueError("a read has no value on the host")
         case _:
             assert_never(expr)
 
 
-_HOST: dict[str, Callable[..., int]] = {
+HOST_OPERATORS: dict[str, Callable[..., int]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
@@ -312,8 +313,9 @@ _HOST: dict[str, Callable[..., int]] = {
     "or": lambda a, b: bool(a) or bool(b),
     "not": lambda a: not a,
 }
+"""Operators on whole numbers and truth values, in Python."""
 
-_FOLDABLE = frozenset(_HOST)
+_FOLDABLE = frozenset(HOST_OPERATORS)
 
 
 def simplify_int(expr: Expr) -> Expr:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from polyc.ir.expr import Call, Cast, Const, Expr, Size, int_const, rewrite
 from polyc.ir.program import Program, map_expressions
+from polyc.ir.traced import combine, is_same, is_traced, plain, weight, whole
 from polyc.ir.types import I64
 
 EXACT_FLOATS = 1 << 24
@@ -23,11 +25,18 @@ Numbers = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Follows:
-    """A number that is ``factor * size + offset``, for the size with this position in `Generalized.names`."""
+    """A number: the sum of ``factor * size`` over `terms` (positions in `Generalized.names`, and factors) and `offset`."""
 
-    position: int
-    factor: int
+    terms: tuple[tuple[int, int], ...]
     offset: int
+
+    @property
+    def is_size(self) -> bool:
+        return len(self.terms) == 1 and self.terms[0][1] == 1 and self.offset == 0
+
+    def at(self, sizes: Sequence[int]) -> int:
+        """The number for these sizes."""
+        return sum((factor * sizes[k] for k, factor in self.terms), self.offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +51,13 @@ class Generalized:
         """The sizes for which this is the program with these numbers; None where it is for none."""
         sizes: list[int] = [0] * len(self.names)
         for own, given in zip(self.numbers, numbers, strict=True):
-            if isinstance(own, Follows) and own.factor == 1 and own.offset == 0:
-                sizes[own.position] = given
+            if isinstance(own, Follows) and own.is_size:
+                sizes[own.terms[0][0]] = given
         if any(n < 1 for n in sizes):
             return None
         for own, given in zip(self.numbers, numbers, strict=True):
-            value = own if isinstance(own, int) else own.factor * sizes[own.position] + own.offset
-            if value != given:
+            value = own if isinstance(own, int) else own.at(sizes)
+            if not is_same(value, given):
                 return None
         return dict(zip(self.names, sizes, strict=True))
 
@@ -60,7 +69,7 @@ def take_numbers(program: Program) -> tuple[Program, Numbers]:
     def take(node: Expr) -> Expr | None:
         if _is_whole(node):
             assert isinstance(node, Const)
-            numbers.append(int(node.value))
+            numbers.append(whole(node.value))
             taken = replace(node, value=0)
             return taken if node.dtype == I64 else Call("tuple", (taken,))  # not the literal 0.0, which stays
         return None
@@ -75,7 +84,9 @@ def _is_whole(node: Expr) -> bool:
         return False
     if node.dtype == I64:
         return True
-    return node.dtype.is_float and 1 <= node.value <= EXACT_FLOATS and float(node.value).is_integer()
+    if not node.dtype.is_float or not 1 <= node.value <= EXACT_FLOATS:
+        return False
+    return is_traced(node.value) or float(node.value).is_integer()
 
 
 def generalize(program: Program, samples: Sequence[Numbers]) -> Generalized | None:
@@ -93,11 +104,34 @@ def generalize(program: Program, samples: Sequence[Numbers]) -> Generalized | No
         if follows is None:
             if min(column) < 1:
                 return None
-            follows = Follows(len(free), 1, 0)
+            follows = Follows(((len(free), 1),), 0)
             free.append(column)
         found[column] = follows
-    names = tuple(f"n{k}" for k in range(len(free)))
-    numbers = tuple(found[c] if c in found else c[0] for c in columns)
+    return _put_sizes(program, tuple(found[c] if c in found else c[0] for c in columns), len(free))
+
+
+def generalize_traced(program: Program, numbers: Sequence[int]) -> Generalized | None:
+    """A program for any sizes from one with these numbers, of which some are traced: how they are computed tells which follow
+    from others.  None where none is traced, or where one on its own is not positive."""
+    varying = sorted((n for n in numbers if is_traced(n)), key=lambda n: (weight(n), plain(n)))
+    if not varying or program.sizes:
+        return None
+    free: list[int] = []
+    found: dict[int, Follows] = {}
+    for n in varying:
+        combined = combine(free, n)
+        if combined is None:
+            if plain(n) < 1:
+                return None
+            combined = ((len(free), 1),), 0
+            free.append(n)
+        found[id(n)] = Follows(*combined)
+    return _put_sizes(program, tuple(found[id(n)] if is_traced(n) else n for n in numbers), len(free))
+
+
+def _put_sizes(program: Program, numbers: tuple[int | Follows, ...], n_sizes: int) -> Generalized:
+    """`program` with sizes in place of the numbers that follow from them."""
+    names = tuple(f"n{k}" for k in range(n_sizes))
     rest = iter(numbers)
 
     def put(node: Expr) -> Expr | None:
@@ -107,11 +141,13 @@ def generalize(program: Program, samples: Sequence[Numbers]) -> Generalized | No
         number = next(rest)
         if isinstance(number, int):
             return None
-        size: Expr = Size(names[number.position])
-        if number.factor != 1:
-            size = Call("mul", (int_const(number.factor), size))
+        parts: list[Expr] = []
+        for position, factor in number.terms:
+            size: Expr = Size(names[position])
+            parts.append(size if factor == 1 else Call("mul", (int_const(factor), size)))
         if number.offset:
-            size = Call("add", (size, int_const(number.offset)))
+            parts.append(int_const(number.offset))
+        size = reduce(lambda a, b: Call("add", (a, b)), parts)
         return size if node.dtype == I64 else Cast(size, node.dtype)
 
     made = map_expressions(program, lambda e: rewrite(e, put))
@@ -125,5 +161,5 @@ def _relate(position: int, size: tuple[int, ...], column: tuple[int, ...]) -> Fo
             factor, rest = divmod(column[k] - column[0], other - size[0])
             offset = column[0] - factor * size[0]
             fits = rest == 0 and factor != 0 and all(factor * n + offset == c for n, c in zip(size, column, strict=True))
-            return Follows(position, factor, offset) if fits else None
+            return Follows(((position, factor),), offset) if fits else None
     return None

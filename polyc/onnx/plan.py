@@ -27,6 +27,7 @@ from polyc.frontends.onnx.lowering import Lowered
 from polyc.frontends.onnx.partition import partition
 from polyc.ir.expr import evaluate, reads
 from polyc.ir.program import Program
+from polyc.ir.traced import has_traced, is_traced, whole
 from polyc.onnx.arena import Arena, Buffer, plan_arena
 from polyc.onnx.blocks import Blocks
 from polyc.onnx.shapes import Choice, Shapes, shape_of
@@ -38,6 +39,8 @@ from polyc.runtime.plan import Plan as CallPlan
 
 _ERROR = ctypes.c_int64 * (FAILED + 1)
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
+Number = Callable[[Any], int]
+"""What a traced number is for one plan; plain numbers stay."""
 EMPTY: Mapping[str, np.ndarray] = {}
 
 
@@ -230,40 +233,88 @@ def make_plan(
     `shapes` decides which clusters are compiled for any sizes (None: none)."""
     clusters = make_clusters(lowered, wanted)
     choices, compiled = compile_clusters(clusters, options, n_workers, progress, shapes or Shapes(False))
-    made = {n for c in clusters for n in c.outputs}
-    results = {n: lowered.values[n] for n in wanted if n in lowered.values}
-    constants = {n: lowered.constants[n] for n in wanted if n in lowered.constants}
-    bases = {n: n if v.source is None else v.source.name for n, v in results.items() if n not in constants}
-    fresh = {b: lowered.values[b] for b in bases.values() if b in made}
-    outside = {n: v for n, v in inputs.items() if n not in lowered.constants}
-    arena, offsets = _place(clusters, lowered.values, fresh)
-    kernels: dict[int, Kernel] = {}
-    calls: dict[Any, CallPlan] = {}
-    keepalive: list[Any] = [compiled, kernels]
-    steps = []
-    for cluster, choice, code in zip(clusters, choices, compiled, strict=True):
-        ready = weights.prepare(code, cluster, lowered.constants)
-        prepared, given = ready.prepared, ready.given
-        kernel = kernels.get(id(code))
-        if kernel is None:
-            kernel = kernels[id(code)] = code.compile(prepared)
-        key = (id(code), tuple(choice.sizes.items()))
-        call = calls.get(key)
-        if call is None:
-            arrays = [_blank(cluster, n) for n in cluster.program.parameters]
-            outs = [_blank(cluster, r.version) for r in cluster.program.returns]
-            call = calls[key] = kernel.plan(arrays, outs, choice.sizes)[0]
-        operands: list[int | str | np.ndarray] = []
-        for n in cluster.inputs:
-            base = base_name(n, lowered.values)
-            operands.append(given[n] if n in given else offsets.get(base, base))
-        operands += [*prepared, *(offsets.get(n, n) for n in cluster.outputs)]
-        steps.append(Step(cluster, call, tuple(operands), code))
-        keepalive.append(ready)
-    used = {n for s in steps for _, n in s.open_slots if n not in fresh}
-    used |= {b for b in bases.values() if b not in made}
-    read = {n: v for n, v in outside.items() if n in used}
-    return Plan(steps, read, results, fresh, constants, arena, keepalive, blocks or Blocks())
+    return Assembly(lowered, inputs, wanted, clusters, choices, compiled, weights).plan(blocks or Blocks())
+
+
+class Assembly:
+    """Compiled clusters, and all of a plan that does not depend on numbers which are traced (`ir.traced`), where some are."""
+
+    def __init__(
+        self,
+        lowered: Lowered,
+        inputs: Mapping[str, Value],
+        wanted: Sequence[str],
+        clusters: Sequence[Cluster],
+        choices: Sequence[Choice],
+        compiled: Sequence[Any],
+        weights: Weights,
+    ) -> None:
+        self.values = lowered.values
+        self.parts = list(zip(clusters, choices, compiled, strict=True))
+        made = {n for c in clusters for n in c.outputs}
+        self.results = {n: lowered.values[n] for n in wanted if n in lowered.values}
+        self.constants = {n: lowered.constants[n] for n in wanted if n in lowered.constants}
+        self.bases = {n: n if v.source is None else v.source.name for n, v in self.results.items() if n not in self.constants}
+        self.fresh = {b: lowered.values[b] for b in self.bases.values() if b in made}
+        self.ready = [weights.prepare(code, cluster, lowered.constants) for cluster, _, code in self.parts]
+        self.kernels: dict[int, Kernel] = {}
+        for (_, _, code), ready in zip(self.parts, self.ready, strict=True):
+            if id(code) not in self.kernels:
+                self.kernels[id(code)] = code.compile(ready.prepared)
+        # Known contents that are traced are made for each plan.
+        self.tables = {n: a for c in clusters for n in c.inputs if has_traced(a := lowered.constants.get(n))}
+        outside = {n: v for n, v in inputs.items() if n not in lowered.constants}
+        used = {base_name(n, self.values) for c in clusters for n in c.inputs} | set(self.bases.values())
+        self.read = {n: v for n, v in outside.items() if n in used and n not in made}
+        self.buffers = _live_ranges(clusters, self.values, self.fresh)
+        self.arrays = [
+            [_array(cluster, n) for n in (*cluster.program.parameters, *(r.version for r in cluster.program.returns))]
+            for cluster, _, _ in self.parts
+        ]
+
+    def plan(self, blocks: Blocks, number: Number = whole) -> Plan:
+        """The plan where each traced number is what `number` gives for it."""
+        names, sizes = [b.name for b in self.buffers], [number(b.size) for b in self.buffers]
+        arena = plan_arena([Buffer(n, b.first, b.last) for n, b in zip(sizes, self.buffers, strict=True)])
+        offsets = dict(zip(names, arena.offsets, strict=True))
+        tables = {n: _table(a, number) for n, a in self.tables.items()}
+        calls: dict[Any, CallPlan] = {}
+        steps = []
+        for (cluster, choice, code), ready, specs in zip(self.parts, self.ready, self.arrays, strict=True):
+            chosen = {n: number(v) for n, v in choice.sizes.items()}
+            key = (id(code), tuple(chosen.items()))
+            call = calls.get(key)
+            if call is None:
+                arrays = [np.empty(tuple(map(number, shape)), dtype) for shape, dtype in specs]
+                count = len(cluster.inputs)
+                call = calls[key] = self.kernels[id(code)].plan(arrays[:count], arrays[count:], chosen)[0]
+            operands: list[int | str | np.ndarray] = []
+            for n in cluster.inputs:
+                base = base_name(n, self.values)
+                if n in ready.given:
+                    operands.append(ready.given[n])
+                else:
+                    operands.append(tables[n] if n in tables else offsets.get(base, base))
+            operands += [*ready.prepared, *(offsets.get(n, n) for n in cluster.outputs)]
+            steps.append(Step(cluster, call, tuple(operands), code))
+        return Plan(
+            steps,
+            {n: _numbered(v, number) for n, v in self.read.items()},
+            {n: _numbered(v, number) for n, v in self.results.items()},
+            {n: _numbered(v, number) for n, v in self.fresh.items()},
+            {n: _table(a, number) if has_traced(a) else a for n, a in self.constants.items()},
+            arena,
+            [self],
+            blocks,
+        )
+
+
+def _numbered(v: Value, number: Number) -> Value:
+    return v if number is whole else replace(v, shape=tuple(map(number, v.shape)))
+
+
+def _table(array: np.ndarray, number: Number) -> np.ndarray:
+    return np.array([number(n) for n in array.reshape(-1)], np.int64).reshape(array.shape)
 
 
 def make_clusters(lowered: Lowered, wanted: Sequence[str]) -> list[Cluster]:
@@ -285,7 +336,8 @@ def make_clusters(lowered: Lowered, wanted: Sequence[str]) -> list[Cluster]:
     for i in alive:
         if i in group_of:
             needed |= {n for n in read[i] if n in maker and group_of.get(maker[n]) != group_of[i]}
-    return [build_cluster([kept[k] for k in g], lowered.values, needed, lowered.constants.keys()) for g in groups]
+    known = {n for n, a in lowered.constants.items() if not has_traced(a)}
+    return [build_cluster([kept[k] for k in g], lowered.values, needed, known) for g in groups]
 
 
 def _alive(producers: Sequence[Sequence[int]], ends: Sequence[int]) -> list[int]:
@@ -325,9 +377,25 @@ def compile_clusters(
         except PolycError:
             if not any(choice.is_general for choice in choices):
                 raise
+            if any(is_traced(n) for choice in choices for n in choice.sizes.values()):
+                raise  # there is no code of their own for shapes that are traced
             choices = _replace_failing(clusters, choices, options, shapes)
         else:
-            return choices, [compiled[n] for n in numbers]
+            found = [compiled[n] for n in numbers]
+            free = [_without_varying(choice, code) for choice, code in zip(choices, found, strict=True)]
+            if all(a is b for a, b in zip(free, choices, strict=True)):
+                return choices, found
+            choices = free
+
+
+def _without_varying(choice: Choice, code: Any) -> Choice:
+    """`choice` without the constants of which its code would want something made for each size anew: they are read as they
+    are."""
+    varying = {p for program in code.preparations if program.sizes for p in program.parameters}
+    if not varying:
+        return choice
+    kept = tuple(c for c in choice.constants if c not in varying)
+    return replace(choice, constants=kept if len(kept) < len(choice.constants) else ())
 
 
 def _job(choice: Choice, options: Options) -> jobs.Job:
@@ -365,10 +433,18 @@ def _strides(choice: Choice) -> Any:
     return tuple(found)
 
 
-def _place(
-    clusters: Sequence[Cluster], values: Mapping[str, Value], fresh: Mapping[str, Value]
-) -> tuple[Arena, dict[str, int]]:
-    """Offsets of what clusters hand to each other."""
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """A tensor of `size` bytes that is needed from step `first` to step `last`."""
+
+    name: str
+    size: int
+    first: int
+    last: int
+
+
+def _live_ranges(clusters: Sequence[Cluster], values: Mapping[str, Value], fresh: Mapping[str, Value]) -> list[_Range]:
+    """What clusters hand to each other."""
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for step, c in enumerate(clusters):
@@ -379,13 +455,10 @@ def _place(
             base = base_name(n, values)
             if base in first:
                 last[base] = step
-    names = list(first)
-    sizes = [values[n].size * values[n].dtype.itemsize for n in names]
-    arena = plan_arena([Buffer(size, first[n], last[n]) for n, size in zip(names, sizes, strict=True)])
-    return arena, dict(zip(names, arena.offsets, strict=True))
+    return [_Range(n, values[n].size * values[n].dtype.itemsize, first[n], last[n]) for n in first]
 
 
-def _blank(cluster: Cluster, name: str) -> np.ndarray:
-    """An array of the type and shape of a parameter or result, for what depends on these only."""
+def _array(cluster: Cluster, name: str) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and type of a parameter or result."""
     t = cluster.program.tensor(name)
-    return np.empty(tuple(evaluate(e, {}) for e in t.shape or ()), result_type(name, t.dtype))
+    return tuple(evaluate(e, {}) for e in t.shape or ()), result_type(name, t.dtype)

@@ -8,6 +8,7 @@ onnx's reference implementation.  Most models are one segment.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -27,10 +28,13 @@ from polyc.frontends.onnx.sizes import estimate_elements
 from polyc.jobs import Progress
 from polyc.onnx.blocks import Blocks
 from polyc.onnx.iterate import is_driven, run_control
-from polyc.onnx.plan import Plan, Step, compile_clusters, make_clusters, make_plan
-from polyc.onnx.shapes import Shapes
+from polyc.onnx.plan import Assembly, Plan, Step, compile_clusters, make_clusters, make_plan
+from polyc.onnx.shapes import NotTracedError, Shapes
+from polyc.onnx.templates import Extents, Place, Template, Varying, kinds_and_extents
 from polyc.onnx.weights import Weights
 from polyc.runtime import memory
+
+logger = logging.getLogger("polyc")
 
 MAX_PLANS = 64
 """Plans that a graph keeps; the one used longest ago goes."""
@@ -95,6 +99,7 @@ class Runner:
         self.defaults = frozenset(defaults)
         self.constants = {n: a for n, a in graph.constants.items() if n not in self.defaults}
         self._segments: OrderedDict[Any, Segment] = OrderedDict()
+        self._places: dict[Any, Place] = {}
         self._pinned: dict[int, set[str]] = {}
         self._counts: dict[Any, int] = {}
         self._evaluators: dict[int, Any] = {}
@@ -166,7 +171,7 @@ class Runner:
             with self._lock:
                 found = self._segments.get(self._key(position, read, env))  # another thread may have been here
                 if found is None:
-                    found = self._make_segment(position, env, read)
+                    found = self._place_segment(position, env, read)
                     self._segments[self._key(position, read, env)] = found
                     while len(self._segments) > MAX_PLANS:
                         self._segments.popitem(last=False)
@@ -175,6 +180,73 @@ class Runner:
     def _key(self, position: int, read: Sequence[str], env: Env) -> Any:
         pinned = self._pinned.get(position, ())
         return (position, tuple(_describe(env[n], n in pinned) for n in read if n in env))
+
+    def _place_segment(self, position: int, env: Env, read: Sequence[str]) -> Segment:
+        """A segment by a template where there is one for these shapes, or one can be made; else by itself."""
+        n_before = self.setting.shapes.template_from
+        kinds, extents = kinds_and_extents(env, read)
+        pinned = {n: env[n].tobytes() for n in self._pinned.get(position, ()) if n in env}
+        place = self._places.setdefault((position, kinds, tuple(sorted(pinned.items()))), Place())
+        found = place.find(extents)
+        if found is not None:
+            return Segment(found[1], position, found[0].stop, found[0].node)
+        varying = None if n_before is None else place.see(extents, n_before)
+        if varying is not None:
+            template = self._make_template(position, env, read, varying, extents)
+            if template is not None:
+                place.templates.append(template)
+                return Segment(template.first, position, template.stop, template.node)
+            place.n_attempts += 1
+        return self._make_segment(position, env, read)
+
+    def _make_template(
+        self, position: int, env: Env, read: Sequence[str], varying: Varying, extents: Extents
+    ) -> Template | None:
+        """A template for the shapes of `env`; None where shapes are no arithmetic of sizes, or not all can be compiled."""
+        trace, numbers = varying.trace(extents)
+        values, rest = {}, iter(numbers)
+        for n in read:
+            if n in env and isinstance(env[n], np.ndarray):
+                shape = tuple(next(rest) for _ in env[n].shape)
+                v = _outside(n, env[n])
+                if v is not None:
+                    values[n] = replace(v, shape=shape)
+        known = self.constants | {n: env[n] for n in self._pinned.get(position, ()) if n in env}
+        nodes, setting = self.graph.nodes, self.setting
+        try:
+            lowered = lower_graph(self.graph, position, values, known, self.constants.keys(), self._refused)
+            node = nodes[lowered.stop] if lowered.stop < len(nodes) else None
+            is_known = node is None or is_driven(node) or node.label in self.setting.fallbacks
+            if lowered.wanted is not None or not is_known:
+                return None
+            live = self._live_behind(lowered, env)
+            self._check_memory(lowered)
+            clusters = make_clusters(lowered, live)
+            choices, compiled = compile_clusters(clusters, setting.options, None, setting.progress, setting.shapes)
+            assembly = Assembly(lowered, values, live, clusters, choices, compiled, setting.weights)
+            template = Template(varying, trace, assembly, lowered.stop, node, setting.blocks)
+            setting.shapes.keep_tried(True)
+            return template
+        except (PolycError, NotTracedError) as error:  # what is wrong with these shapes, they are told as others are
+            logger.info("onnx: no template at node %d: %s", position, error)
+            return None
+        finally:
+            setting.shapes.keep_tried(False)
+
+    def _live_behind(self, lowered: Lowered, env: Env) -> list[str]:
+        """Values that were lowered and that nodes behind them, or results, need."""
+        names = self._read_from(lowered.stop)
+        return [n for n in names if n not in env and n in lowered.values and n not in self.constants]
+
+    @staticmethod
+    def _check_memory(lowered: Lowered) -> None:
+        for fragment in lowered.fragments:
+            for value in fragment.outputs:
+                memory.check_memory(f"the result of {fragment.node.label}", value.size * value.dtype.itemsize)
+                if value.rank > MOST_DIMENSIONS:
+                    message = f"the result of {fragment.node.label} has {value.rank} dimensions, {MOST_DIMENSIONS} are the most"
+                    help = "reshape it to fewer"
+                    raise SemanticError(Diagnostic("semantic-onnx-shape", message, node_span(fragment.node), help))
 
     def _make_segment(self, position: int, env: Env, read: Sequence[str]) -> Segment:
         graph = self.graph
@@ -206,16 +278,10 @@ class Runner:
                     self.setting.fallbacks[node.label] = reason
             else:
                 self._pinned.setdefault(lowered.stop, set()).add(lowered.wanted)
-        live = [n for n in self._read_from(lowered.stop) if n not in env and n in lowered.values and n not in self.constants]
+        live = self._live_behind(lowered, env)
         if lowered.wanted is not None and lowered.wanted in lowered.values and lowered.wanted not in env:
             live = list(dict.fromkeys((*live, lowered.wanted)))
-        for fragment in lowered.fragments:
-            for value in fragment.outputs:
-                memory.check_memory(f"the result of {fragment.node.label}", value.size * value.dtype.itemsize)
-                if value.rank > MOST_DIMENSIONS:
-                    message = f"the result of {fragment.node.label} has {value.rank} dimensions, {MOST_DIMENSIONS} are the most"
-                    help = "reshape it to fewer"
-                    raise SemanticError(Diagnostic("semantic-onnx-shape", message, node_span(fragment.node), help))
+        self._check_memory(lowered)
         setting = self.setting
         try:
             plan = make_plan(

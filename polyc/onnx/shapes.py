@@ -17,8 +17,9 @@ from polyc.api.dynamic import typical_sizes
 from polyc.diagnostics import PolycError, Remark
 from polyc.frontends.onnx.clusters import Cluster
 from polyc.ir.expr import Expr, evaluate
-from polyc.ir.generalize import Generalized, Numbers, generalize, take_numbers
+from polyc.ir.generalize import Generalized, Numbers, generalize, generalize_traced, take_numbers
 from polyc.ir.program import Program
+from polyc.ir.traced import is_traced, plain
 from polyc.runtime.sizes import size_names
 
 logger = logging.getLogger("polyc")
@@ -62,7 +63,13 @@ class Shapes:
         self._first = {"auto": FIRST, True: 1, False: None}[dynamic]
         self._known: dict[tuple[tuple[str, ...], Program], _History] = {}
         self._lock = threading.Lock()
+        self._tried: list[tuple[Cluster, _History, Generalized, dict[str, int]]] = []
         self._notes: dict[tuple[Literal["analysis", "missed"], str], list[str]] = {}
+
+    @property
+    def template_from(self) -> int | None:
+        """How many shapes are run before plans become templates (`onnx.templates`); None: they never do."""
+        return self._first
 
     def choose(self, cluster: Cluster) -> Choice:
         """The program to compile for `cluster`."""
@@ -72,12 +79,17 @@ class Shapes:
         form, numbers = take_numbers(cluster.program)
         with self._lock:
             history = self._known.setdefault((cluster.labels, form), _History())
-            if history.is_refused or numbers in history.own:
+            traced = any(map(is_traced, numbers))
+            if traced and history.is_refused:
+                raise NotTracedError
+            if not traced and (history.is_refused or numbers in history.own):
                 return exact
             for known, typical in history.general:
                 sizes = known.sizes_of(numbers)
                 if sizes is not None:
                     return _general(cluster, known, sizes, typical)
+            if traced:
+                return self._generalize_traced(cluster, numbers, history)
             made = None
             if len(history.own) >= self._first and len(history.general) < MOST_GENERAL:
                 made = generalize(cluster.program, [*history.own, numbers])
@@ -92,6 +104,24 @@ class Shapes:
             why = f"compiled for any sizes in place of {varies}, as {len(history.own) + 1} shapes were seen"
             self._note("analysis", why, cluster)
         return _general(cluster, made, sizes, typical)
+
+    def _generalize_traced(self, cluster: Cluster, numbers: Numbers, history: _History) -> Choice:
+        """A general program for numbers that are traced: where it fits, it fits by what they are computed from."""
+        made = generalize_traced(cluster.program, numbers) if len(history.general) < MOST_GENERAL else None
+        sizes = None if made is None else made.sizes_of(numbers)
+        if made is None or sizes is None:
+            raise NotTracedError(f"{', '.join(cluster.labels)}: {tuple(map(plain, numbers))}")
+        typical = typical_sizes({n: plain(v) for n, v in sizes.items()}, made.names)
+        self._tried.append((cluster, history, made, typical))
+        return _general(cluster, made, sizes, typical)
+
+    def keep_tried(self, is_right: bool) -> None:
+        """What becomes of the general programs that were made of traced numbers since it was asked last."""
+        with self._lock:
+            for cluster, history, made, typical in self._tried if is_right else ():
+                history.general.append((made, typical))
+                self._note("analysis", f"compiled for any sizes in place of {', '.join(map(str, typical.values()))}", cluster)
+            self._tried.clear()
 
     def refuse(self, cluster: Cluster, error: PolycError) -> Choice:
         """What is compiled, from now on, instead of a general program that cannot be."""
@@ -112,6 +142,10 @@ class Shapes:
         with self._lock:
             notes = list(self._notes.items())
         return tuple(Remark(kind, "shapes", f"{why}: {'; '.join(labels)}") for (kind, why), labels in notes)
+
+
+class NotTracedError(Exception):
+    """The numbers of a cluster follow from sizes in a way that no general program is found for."""
 
 
 def _general(cluster: Cluster, made: Generalized, sizes: dict[str, int], typical: dict[str, int]) -> Choice:

@@ -24,7 +24,7 @@ def test_what_follows_from_a_size_needs_no_size_of_its_own():
     programs = [conv(n) for n in (4, 9)]
     made = generalize(programs[0], [take_numbers(p)[1] for p in programs])
     assert made is not None and made.names == ("n0",)
-    assert {n for n in made.numbers if isinstance(n, Follows)} == {Follows(0, 1, 0), Follows(0, 2, 1)}
+    assert {n for n in made.numbers if isinstance(n, Follows)} == {Follows(((0, 1),), 0), Follows(((0, 2),), 1)}
     verify_program(made.program)
     for n in (1, 4, 17):
         assert made.sizes_of(take_numbers(conv(n))[1]) == {"n0": n}

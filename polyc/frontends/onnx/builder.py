@@ -21,6 +21,7 @@ from polyc.frontends.onnx.registry import Unsupported
 from polyc.frontends.onnx.terms import Operand, Term, as_term, call, cast, constant, index
 from polyc.ir.expr import Cast, Const, Expr, Index, Pad, PadMode, Read, identity_of, int_const, walk
 from polyc.ir.program import Condition, RangeClause, Reduction, Statement, Tensor, Where
+from polyc.ir.traced import has_traced, whole
 from polyc.ir.types import I64, DType
 from polyc.limits import available_memory
 
@@ -253,7 +254,7 @@ class Builder:
 
     def view(self, x: Value, shape: Sequence[int]) -> Value:
         """`x` in another shape, with the same elements in the same order; nothing is moved."""
-        shape = tuple(int(n) for n in shape)
+        shape = tuple(whole(n) for n in shape)
         assert prod(shape) == x.size, f"{x.shape} cannot be seen as {shape}"
         base = x if x.source is None else x.source
         known = None if x.known is None else x.known.reshape(shape)
@@ -265,7 +266,7 @@ class Builder:
         """A constant: a table, say, that a function computes from attributes and shapes."""
         from polyc.ir.types import from_numpy
 
-        dtype = from_numpy(contents.dtype)
+        dtype = I64 if has_traced(contents) else from_numpy(contents.dtype)
         assert dtype is not None, f"no element type {contents.dtype}"
         contents = np.asarray(contents, order="C")
         name = self._name()
@@ -280,13 +281,13 @@ class Builder:
 
     def integers(self, x: Value) -> tuple[int, ...]:
         """The contents of an input that is a list of integers."""
-        return tuple(int(n) for n in self.value(x).reshape(-1))
+        return tuple(whole(n) for n in self.value(x).reshape(-1))
 
     def integer(self, x: Value) -> int:
         """The contents of an input that is one integer."""
         if x.size != 1:
             self.refuse(f"one number is expected, not a tensor of shape {x.shape}")
-        return int(self.value(x).reshape(()))
+        return whole(self.value(x).reshape(-1)[0])
 
     def check_size(self, shape: Sequence[int], dtype: DType) -> None:
         """Raise UnsupportedError (``unsupported-onnx-evaluation``) for a result larger than all memory."""
@@ -323,10 +324,14 @@ class Builder:
 
     def broadcast(self, *shapes: Shape) -> Shape:
         """NumPy's common shape; refuses shapes that have none."""
-        try:
-            return np.broadcast_shapes(*shapes)
-        except ValueError:
-            self.refuse(f"shapes {' and '.join(map(str, shapes))} do not broadcast")
+        result: list[int] = []
+        for d in range(max(map(len, shapes), default=0), 0, -1):
+            extents = [s[-d] for s in shapes if len(s) >= d]
+            extent = next((n for n in extents if n != 1), 1)
+            if any(n not in (1, extent) for n in extents):
+                self.refuse(f"shapes {' and '.join(map(str, shapes))} do not broadcast")
+            result.append(extent)
+        return tuple(result)
 
     # --- Statements ----------------------------------------------------------------------------------------------------
 
@@ -338,7 +343,7 @@ class Builder:
 
     def _declare(self, shape: Sequence[int], dtype: DType) -> Value:
         name = self._name()
-        extents = tuple(int(n) for n in shape)
+        extents = tuple(whole(n) for n in shape)
         assert all(n >= 0 for n in extents), f"negative extent in {extents}"
         self.tensors.append(Tensor(name, dtype, len(extents), tuple(int_const(n) for n in extents), "temporary", name))
         return Value(name, dtype, extents)
@@ -367,7 +372,7 @@ class Builder:
         reduction: Reduction | None,
         conditions: tuple[Where, ...],
     ) -> None:
-        ranges = tuple(RangeClause(n, int_const(0), int_const(int(e))) for n, e in zip(names, extents, strict=True))
+        ranges = tuple(RangeClause(n, int_const(0), int_const(e)) for n, e in zip(names, extents, strict=True))
         name = f"{target.name}:{len(self.statements)}"
         self.statements.append(Statement(name, target.name, subscripts, names, value, reduction, (*ranges, *conditions)))
 

@@ -24,9 +24,11 @@ from polyc.frontends.onnx.reference import fold_node, is_deterministic
 from polyc.frontends.onnx.registry import Unsupported
 from polyc.frontends.onnx.sizes import estimate_elements
 from polyc.frontends.onnx.trace import Fragment, expand_function, trace_node
+from polyc.frontends.onnx.wholes import compute_fragment
 from polyc.ir.expr import evaluate
 from polyc.ir.interpret import interpret
-from polyc.ir.types import from_numpy
+from polyc.ir.traced import has_traced, plain_array
+from polyc.ir.types import I64, from_numpy
 
 MOST_FOLDED = 1 << 22
 """Elements of a folded result up to which it replaces its node."""
@@ -56,7 +58,7 @@ class Lowered:
 
 def value_of(name: str, array: np.ndarray, is_literal: bool = False) -> Value | None:
     """A tensor with known contents; None for an element type that compiled code has none for."""
-    dtype = from_numpy(array.dtype)
+    dtype = I64 if has_traced(array) else from_numpy(array.dtype)
     return None if dtype is None else Value(name, dtype, array.shape, array, is_literal and array.size == 1)
 
 
@@ -99,10 +101,11 @@ def _lower_node(graph: Graph, node: Node, state: Lowered, fixed: set[str], depth
     if (
         is_deterministic(node)
         and all(a is not None for a, n in zip(arrays, node.inputs, strict=True) if n)
-        and (estimate_elements(node, arrays) or 0) <= MOST_FOLDED
+        and (estimate_elements(node, [plain_array(a) if has_traced(a) else a for a in arrays]) or 0) <= MOST_FOLDED
     ):
-        found = _fold_own(node, state)
-        if found is None:
+        is_traced = any(has_traced(a) for a in arrays)
+        found = _fold_traced(node, state) if is_traced else _fold_own(node, state)
+        if found is None and not is_traced:
             try:
                 found = fold_node(node, graph, arrays)
             except UnsupportedError:  # onnx does not know it
@@ -188,6 +191,20 @@ def _fold_own(node: Node, state: Lowered) -> list[np.ndarray | None] | None:
             raise
         return None
     return [found.get(o) for o in node.outputs]
+
+
+def _fold_traced(node: Node, state: Lowered) -> list[np.ndarray | None] | None:
+    """`_fold_own` where contents are traced whole numbers."""
+    inputs = {n: state.values[n] for n in node.inputs if n in state.values}
+    try:
+        found = compute_fragment(trace_node(node, inputs), state.constants)
+    except (NeedsValue, Unsupported, PolycError, KeyError):
+        return None
+    except Exception:  # a malformed node
+        if debugging():
+            raise
+        return None
+    return None if found is None else [found.get(o) for o in node.outputs]
 
 
 def _as_tensor(value: Value) -> Value:

@@ -23,6 +23,7 @@ from typing import Literal
 from polyc.frontends.onnx.trace import Fragment
 from polyc.ir.expr import Call, Const, Expr, Index, Read, reads, walk
 from polyc.ir.program import RangeClause, Statement
+from polyc.ir.traced import whole
 
 Kind = Literal["contraction", "reduction", "recurrence", "pointwise", "opaque"]
 """``opaque``: nothing that polyc compiles; a step of its own."""
@@ -209,7 +210,7 @@ def extents(s: Statement) -> dict[str, int]:
     found = {}
     for clause in s.where:
         if isinstance(clause, RangeClause) and isinstance(clause.lower, Const) and isinstance(clause.upper, Const):
-            found[clause.index] = int(clause.upper.value) - int(clause.lower.value)
+            found[clause.index] = whole(clause.upper.value) - whole(clause.lower.value)
     return found
 
 

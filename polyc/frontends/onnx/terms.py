@@ -13,6 +13,8 @@ from typing import TypeAlias
 import numpy as np
 
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Select
+from polyc.ir.generalize import EXACT_FLOATS
+from polyc.ir.traced import is_traced, whole
 from polyc.ir.types import BOOL, I64, DType
 
 Operand: TypeAlias = "Term | int | float | bool"
@@ -103,12 +105,16 @@ def index(name: str) -> Term:
 def constant(value: int | float | bool | np.generic, dtype: DType) -> Term:
     """A literal of `dtype` (of a 16-bit float, the literal is float32)."""
     dtype = dtype.computed
+    if is_traced(value):
+        number = whole(value)
+        if dtype == I64 or (dtype.is_float and 1 <= number <= EXACT_FLOATS):
+            return Term(Const(number, dtype), dtype)
     if dtype.is_float:
-        number = float(value)
-        if dtype.bits == 32 and math.isfinite(number):
+        real = float(value)
+        if dtype.bits == 32 and math.isfinite(real):
             with np.errstate(over="ignore"):
-                number = float(np.float32(number))
-        return Term(Const(number, dtype), dtype)
+                real = float(np.float32(real))
+        return Term(Const(real, dtype), dtype)
     if dtype == BOOL:
         return Term(Const(bool(value), BOOL), BOOL)
     return Term(Const(int(value), dtype), dtype)

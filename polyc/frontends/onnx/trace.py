@@ -16,6 +16,7 @@ from polyc.frontends.onnx.model import read_node
 from polyc.frontends.onnx.registry import Unsupported, find_implementation
 from polyc.ir.expr import Const, Expr, Index, Read, rewrite
 from polyc.ir.program import Statement, Tensor
+from polyc.ir.traced import is_traced
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,7 +174,9 @@ def _type_proto(value: Value | None) -> onnx.TypeProto:
     if value is not None:
         proto.tensor_type.elem_type = NUMBERS[value.dtype]
         for n in value.shape:
-            proto.tensor_type.shape.dim.add().dim_value = n
+            dimension = proto.tensor_type.shape.dim.add()
+            if not is_traced(n):  # the body is then one for any extent
+                dimension.dim_value = n
     return proto
 
 

@@ -9,6 +9,7 @@ from polyc.frontends.onnx.builder import Builder, Value
 from polyc.frontends.onnx.families.elementwise import require_one_type
 from polyc.frontends.onnx.registry import operator
 from polyc.frontends.onnx.terms import Operand, Term, cast
+from polyc.ir.traced import plain
 
 
 def narrowed(b: Builder, x: Value, like: Value) -> Value:
@@ -124,7 +125,7 @@ def _path(operands: list[list[str]], result: list[str], extents: dict[str, int])
 
     symbols = {label: opt_einsum.get_symbol(n) for n, label in enumerate(extents)}
     text = ",".join("".join(symbols[s] for s in labels) for labels in operands)
-    shapes = [tuple(extents[s] for s in labels) for labels in operands]
+    shapes = [tuple(plain(extents[s]) for s in labels) for labels in operands]  # a good order for one size is right for any
     path, _ = opt_einsum.contract_path(f"{text}->{''.join(symbols[s] for s in result)}", *shapes, shapes=True)
     return list(path)
 

@@ -13,6 +13,7 @@ from polyc.frontends.onnx.families.elementwise import require_one_type
 from polyc.frontends.onnx.registry import operator
 from polyc.frontends.onnx.terms import Operand, Term, as_term, cast, constant, maximum, select, wrap_index
 from polyc.ir.expr import PadMode
+from polyc.ir.traced import whole, whole_array
 from polyc.ir.types import F32, I64, from_numpy
 
 # --- The same elements in another shape ---
@@ -82,12 +83,12 @@ def unsqueeze(b: Builder, x: Value, axes: Value) -> Value:
 
 @operator("Shape")
 def shape_of(b: Builder, x: Value, *, start: int = 0, end: int | None = None) -> Value:
-    return b.array(np.array(x.shape[start:end], np.int64))
+    return b.array(whole_array(x.shape[start:end]))
 
 
 @operator("Size")
 def size_of(b: Builder, x: Value) -> Value:
-    return b.array(np.array(x.size, np.int64))
+    return b.array(whole_array((x.size,)).reshape(()))
 
 
 @operator("ConstantOfShape", since=9)
@@ -117,7 +118,9 @@ def arithmetic_range(b: Builder, start: Value, limit: Value, delta: Value) -> Va
     if step == 0:
         b.refuse("a step of 0")
     count = (
-        max(0, int(np.ceil((last - first) / step))) if start.dtype.is_float else len(range(int(first), int(last), int(step)))
+        max(0, int(np.ceil((last - first) / step)))
+        if start.dtype.is_float
+        else max(0, -((whole(first) - whole(last)) // whole(step)))
     )
     begin, by = constant(first, start.dtype), constant(step, start.dtype)
     return b.map((count,), start.dtype, lambda i: begin + cast(i, start.dtype.computed) * by)
@@ -203,8 +206,8 @@ def reverse_sequence(b: Builder, x: Value, lengths: Value, *, batch_axis: int = 
 def concatenate(b: Builder, *xs: Value, axis: int) -> Value:
     require_one_type(b, *xs)
     axis = b.axis(axis, xs[0].rank)
-    frames = {(*x.shape[:axis], *x.shape[axis + 1 :]) for x in xs}
-    if len(frames) > 1:
+    frames = [(*x.shape[:axis], *x.shape[axis + 1 :]) for x in xs]
+    if any(f != frames[0] for f in frames):
         b.refuse(f"shapes {' and '.join(str(x.shape) for x in xs)} along axis {axis}")
     if len(xs) == 1:
         return xs[0]
@@ -266,17 +269,24 @@ def _slice(
     steps = [1] * len(starts) if steps is None else steps
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         b.refuse(f"starts {tuple(starts)}, ends {tuple(ends)}, axes {tuple(axes)}, steps {tuple(steps)}")
-    walks = [range(n) for n in x.shape]
+    walks = [(0, n, 1) for n in x.shape]
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         d = b.axis(axis, x.rank)
-        walks[d] = range(x.shape[d])[start : end if step > 0 or end >= -x.shape[d] else None : step]
-    if all(w == range(n) for w, n in zip(walks, x.shape, strict=True)):
+        walks[d] = _walk(x.shape[d], start, end, step)
+    if all(w == (0, n, 1) for w, n in zip(walks, x.shape, strict=True)):
         return x
 
     def body(*i: Term) -> Operand:
-        return x[tuple(e * w.step + w.start if len(w) else 0 for e, w in zip(i, walks, strict=True))]
+        return x[tuple(e * step + first if count else 0 for e, (first, count, step) in zip(i, walks, strict=True))]
 
-    return b.map([len(w) for w in walks], x.dtype, body)
+    return b.map([count for _, count, _ in walks], x.dtype, body)
+
+
+def _walk(n: int, start: int, end: int, step: int) -> tuple[int, int, int]:
+    """The first element of a slice of n, how many there are, and the step."""
+    low, high = (0, n) if step > 0 else (-1, n - 1)
+    first, last = (min(max(p + n if p < 0 else p, low), high) for p in (start, end))
+    return first, max(0, -((first - last) // step)), step
 
 
 @operator("Slice")
