@@ -157,22 +157,26 @@ def group_lines(measurements: list[Measurement], subject: str, groups: dict[str,
                 continue
             median, lower = (geometric_mean(getattr(r, q) for r in ratios.values()) for q in ("median", "lower"))
             behind = [f"{n} {r.lower:.2f}" for n, r in sorted(ratios.items(), key=lambda i: i[1].lower) if r.lower < BEHIND]
-            short = [
-                f"{m.workload.name} {s.ratio.median:.2f} ({s.roof:.0%} of {m.workload.roof_bar:.0%})"
-                for m in members
-                if (m.workload.dtype, m.threads) == (dtype, threads) and misses_bars(m, s := summarise(m, subject)) and s.ratio
-            ]
             lines.append(
                 f"{group}, {dtype}, {threads} thread(s): {len(ratios)} workloads, geometric mean of the ratios {median:.2f}, "
-                f"of their lower quartiles {lower:.2f}; below {BEHIND}: {', '.join(behind) or 'none'}; "
-                f"behind the best peer and below their share of the roofline: {', '.join(short) or 'none'}"
+                f"of their lower quartiles {lower:.2f}; below {BEHIND}: {', '.join(behind) or 'none'}"
             )
+            summaries = [(m, summarise(m, subject)) for m in members if (m.workload.dtype, m.threads) == (dtype, threads)]
+            if any(s.roof for _, s in summaries):
+                short = [
+                    f"{m.workload.name} {s.ratio.median:.2f} ({s.roof:.0%} of {m.workload.roof_bar:.0%})"
+                    for m, s in summaries
+                    if s.ratio and s.roof and misses_bars(m, s)
+                ]
+                lines.append(f"  behind the best peer and below their share of the roofline: {', '.join(short) or 'none'}")
     return lines
 
 
 def misses_bars(m: Measurement, summary: Summary) -> bool:
-    """Whether the subject is behind its best peer, and below the share of the roofline that would excuse that."""
-    return summary.ratio is not None and summary.ratio.median < 1 and (summary.roof or 0.0) < m.workload.roof_bar
+    """Whether the subject is behind its best peer, and below the share of the measured roofline that would excuse that."""
+    if summary.ratio is None or summary.roof is None:
+        return False
+    return summary.ratio.median < 1 and summary.roof < m.workload.roof_bar
 
 
 def print_compile(console: Console, times: dict[str, Any]) -> None:

@@ -24,6 +24,7 @@ from polyc.scheduler.packing import pack_operands
 from polyc.scheduler.parallel import mark_parallel_loops
 from polyc.scheduler.plan import Planner, merge_bands
 from polyc.scheduler.preparation import lay_out_panels
+from polyc.scheduler.shared_passes import describe_shared_passes
 from polyc.scheduler.storage import fold_storage
 from polyc.target import Target
 
@@ -62,6 +63,7 @@ def refine_rows(rows: Node, scop: Scop, target: Target, options: Options, consta
         node = merge_bands(node)
         remarks += [Remark("passed", "bind", f"{p.statement.target} is made once", p.statement.name) for p in prepared]
     rows = node
+    remarks += describe_shared_passes(rows, scop)
     # Initial values go directly above the outermost reduction member, before loops are cut into tiles and points.
     node = place_initial_values(node, scop)
     plan = Planner(MemberView(scop, target, options, packed.tiles)).plan(node)

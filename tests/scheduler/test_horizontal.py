@@ -117,3 +117,13 @@ def test_a_transpose_stands_apart_from_a_copy() -> None:
     nests = text.split("parallel for")[1:]
     assert len(nests) == 2
     assert "U[" in nests[0] and "V[" in nests[1]
+
+
+def test_explain_says_what_shares_a_pass() -> None:
+    x = matrix(64, 64)
+    remarks = [
+        r for r in polyc.compile(PRODUCTS).lower(x, x[0], x[1]).remarks if r.kind == "passed" and "share a pass" in r.message
+    ]
+    assert [r.message for r in remarks] == ["S0, S1 share a pass over X"]
+    apart = polyc.compile(TURN_AND_COPY).lower(x).remarks
+    assert not any("share a pass" in r.message for r in apart)

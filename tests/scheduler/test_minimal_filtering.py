@@ -47,6 +47,7 @@ PROGRAMS = {
     "U(k,h,w) = fmax(T(k,h,w), 0.0)\n"
     "O(k,h,w) +=! pad(U(c,h+r-1,w+s-1), 0.0) * F(k,c,r,s) where h in 0:H, w in 0:W }",
     "double": PADDED.replace("float", "double"),
+    "bytes": INSIDE.replace("float(C,H,W)", "int8(C,H,W)").replace("D(c,h+r,w+s)", "float(D(c,h+r,w+s))"),
     "halves": INSIDE.replace("float", "float16").replace(
         "D(c,h+r,w+s) * F(k,c,r,s)", "float(D(c,h+r,w+s)) * float(F(k,c,r,s))"
     ),
@@ -62,6 +63,9 @@ OTHERS = {
     "a diagonal": "def f(float(C,H,H) D, float(K,C,3) F) -> (O) { O(k,h) +=! D(c,h+r,h+r) * F(k,c,r) where r in 0:3 }",
     "a maximum": HEAD + "O(k,h,w) max=! D(c,h+r,w+s) * F(k,c,r,s) }",
     "a triangle": HEAD + "O(k,h,w) +=! D(c,h+r,w+s) * F(k,c,r,s) where r <= s }",
+    "a literal": HEAD + "O(k,h) +=! D(c,h,w) * 2.0 * F(k,0,0,0) where c in 0:3 }",
+    "a literal alone": "def f(float(H,W) D) -> (O) { O(h) +=! D(h,w) * 2.0 }",
+    "nothing read": "def f(float(H,W) D) -> (O) { O(h) +=! float(w) * D(h,w) }",
     "a sum": HEAD + "O(k,h,w) +=! D(c,h+r,w+s) + F(k,c,r,s) }",
     "integers": INSIDE.replace("float", "int32"),
 }

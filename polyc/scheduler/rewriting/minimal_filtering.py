@@ -183,7 +183,7 @@ def filter_minimally(
         after += _transform_cycles(found, target, is_bound)
         names = " and ".join(w.left for w in found.windows)
         message = f"filter along {names} in tiles of {RESULTS}: about {after:.2g} cycles, as written {before:.2g}"
-        if after > MARGIN * before:
+        if before == float("inf") or after > MARGIN * before:  # what is no contraction has no estimate
             remarks.append(Remark("missed", "minimal-filtering", message, s.name, s.span))
             continue
         program, ranges = new, new_ranges
@@ -208,9 +208,11 @@ def _find_filter(s: Statement, program: Program, ranges: Ranges) -> _Filter | No
         case Call(op="mul", args=(a, b)):
             for data, taps in ((a, b), (b, a)):
                 windows = tuple(_find_windows(s, data, taps, trips, own))[:2]
-                types = [program.tensor(r.tensor).dtype for r in reads(data)]
-                found = _Filter(s, data, taps, windows, dtype, Const(0.0, types[0]), trips)
-                if windows and found.channels:
+                if not windows:
+                    continue
+                zero = identity_of("add", program.tensor(reads(data)[0].tensor).dtype)
+                found = _Filter(s, data, taps, windows, dtype, zero, trips)
+                if found.channels:
                     return found
     return None
 
