@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from polyc.codegen.coalesce import coalesce_copies
 from polyc.codegen.conditions import take_out_conditions
@@ -16,6 +17,7 @@ from polyc.codegen.separate import separate_domains
 from polyc.codegen.streams import align_tiles
 from polyc.codegen.tiles import split_partial_tiles
 from polyc.codegen.transposes import block_transposes
+from polyc.codegen.triangles import split_triangles
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Store, Update
@@ -46,6 +48,8 @@ class _LoopRange:
     lower: int | None
     step: int
     max_value: int | None
+    least: int | None
+    """A constant that it never falls below."""
 
 
 def build_loop_nest(
@@ -68,7 +72,7 @@ def build_loop_nest(
     for array in (a.memory for a in signature.arrays):
         parameters += [f"{array.name}.stride{d}" for d in range(len(array.shape))]
     aliased = frozenset(b.name for b in buffers if b.may_alias)
-    body = list(split_interiors(take_out_conditions(separate_domains(tuple(body)))))
+    body = list(split_triangles(split_interiors(take_out_conditions(separate_domains(tuple(body))))))
     nodes, buffers = keep_epilogues(hold_accumulators(tuple(body), aliased), buffers)
     held = frozenset(b.name for b in buffers if b.space == "register")
     nodes, offsets = align_tiles(nodes, buffers, target)
@@ -115,7 +119,7 @@ class _Translator:
             upper = simplify(Call("add", (lower, int_const(1))))
         else:
             upper = _exclusive_bound(expr_of_ast(node.for_get_cond(), variables | {var}))
-        known = _LoopRange(_constant(lower), step, _largest(upper))
+        known = _LoopRange(_constant(lower), step, _bound(upper, "min"), _bound(lower, "max"))
         body = tuple(self.translate(node.for_get_body(), {**ranges, var: known}, {k: v for k, v in marks.items() if k != var}))
         mark = marks.get(var)
         guards, body = _hoist_guards(body, var, lower, upper)
@@ -126,6 +130,9 @@ class _Translator:
         if mark is None:
             return loop
         trip = known.max_value if known.lower == 0 and step == 1 else None
+        if known.lower is None and step == 1 and mark.kind in ("unroll", "vector"):
+            limit = 32 if mark.kind == "unroll" else MAX_EXPANSION * mark.lanes
+            loop = replace(loop, tile=known.max_value if known.max_value is not None and known.max_value <= limit else None)
         match mark.kind:
             case "parallel":
                 return replace(loop, kind="parallel", rounds=mark.rounds)
@@ -275,7 +282,7 @@ def fold_index(expr: Expr, modulus: int, ranges: Mapping[str, _LoopRange]) -> Ex
             return int_const(int(reduced.value) % modulus)
         if reduced == Index(rest[0]) if len(rest) == 1 else False:
             known = ranges.get(rest[0])
-            if known and known.lower is not None and known.lower >= 0 and (known.max_value or modulus + 1) <= modulus:
+            if known and known.least is not None and known.least >= 0 and (known.max_value or modulus + 1) <= modulus:
                 return reduced
         expr = reduced
     return Call("mod", (expr, int_const(modulus)))
@@ -309,13 +316,13 @@ def _plus_one(expr: Expr) -> Expr:
     return simplify(Call("add", (expr, int_const(1))))
 
 
-def _largest(expr: Expr) -> int | None:
-    """A constant that `expr` never exceeds, if one is in sight."""
+def _bound(expr: Expr, op: Literal["min", "max"]) -> int | None:
+    """A constant that `expr`, if it is such a minimum (maximum), never exceeds (falls below)."""
     if isinstance(expr, Const):
         return int(expr.value)
-    if isinstance(expr, Call) and expr.op == "min":
-        known = [v for v in map(_largest, expr.args) if v is not None]
-        return min(known) if known else None
+    if isinstance(expr, Call) and expr.op == op:
+        known = [v for v in (_bound(a, op) for a in expr.args) if v is not None]
+        return (min if op == "min" else max)(known) if known else None
     return None
 
 

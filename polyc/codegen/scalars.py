@@ -6,6 +6,7 @@ with the loop, and the loops in between are expanded (unrolled or short vectors)
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from itertools import permutations
 
@@ -46,12 +47,19 @@ def _merge_initial(body: tuple[Node, ...], aliased: frozenset[str]) -> tuple[Nod
 def _initial_nest(before: list[Node], buffer: str) -> int | None:
     """Position of the nest that stores `buffer` last, if nothing behind it touches what it reads or writes."""
     for position in reversed(range(len(before))):
-        store = _only_store(before[position])
-        if store is not None and store.buffer == buffer and store.statement.startswith("init_"):
+        if is_initial(before[position], {buffer}):
+            store = _only_store(before[position])
+            assert store is not None
             used = {buffer, *(r.tensor for r in reads(store.value))}
             clear = all(used.isdisjoint(_written(n)) and buffer not in _touched(n) for n in before[position + 1 :])
             return position if clear else None
     return None
+
+
+def is_initial(node: Node, buffers: Collection[str]) -> bool:
+    """Whether a nest stores initial values of one of the buffers, and nothing else."""
+    store = _only_store(node)
+    return store is not None and store.buffer in buffers and store.statement.startswith("init_")
 
 
 def _only_store(node: Node) -> Store | None:

@@ -83,7 +83,7 @@ def _split(group: tuple[Node, ...], tied: frozenset[str], shared: frozenset[str]
                 # Tests that only loops inside decide are split further down, but never inside a loop that holds accumulators.
                 if tests and not any(n.registers for n in loops):
                     full = _split(full, tied, shared, lanes_in_parts)
-                return (If(_all(conditions), full, others),)
+                return (If(all_hold(conditions), full, others),)
             return group if len(group) > 1 or node.registers else (_split_inside(node, tied, shared, lanes_in_parts),)
     return group
 
@@ -103,7 +103,7 @@ def _run_partial(
 
     in_parts = run_in_parts(group, "unroll", tied, shared) if in_rows else None
     if in_rows and has_open_lanes and _n_rows([n for n in group if isinstance(n, Loop)]) >= MIN_ROWS:
-        return (If(_all(in_rows), run_lanes(tuple(_make_full(n, ROWS) for n in group)), in_parts or group),)
+        return (If(all_hold(in_rows), run_lanes(tuple(_make_full(n, ROWS) for n in group)), in_parts or group),)
     if in_parts is None:
         return run_lanes(group)
     (rows,) = in_parts
@@ -114,7 +114,8 @@ def _split_inside(loop: Loop, tied: frozenset[str], shared: frozenset[str], lane
     return replace(loop, body=split_partial_tiles(loop.body, tied, shared, lanes_in_parts))
 
 
-def _all(conditions: list[Expr]) -> Expr:
+def all_hold(conditions: list[Expr]) -> Expr:
+    """The conjunction."""
     result = conditions[0]
     for c in conditions[1:]:
         result = Call("and", (result, c))
@@ -218,7 +219,7 @@ def _interior_tests(loops: list[Loop]) -> dict[Expr, list[Expr]]:
             case Store() | Update():
                 for select in (e for e in walk(node.value) if isinstance(e, Select)):
                     for test in _conjuncts(select.condition):
-                        outer = _holds_for_all(test, ranges)
+                        outer = hardest(test, ranges)
                         if outer is None or outer == Const(False, BOOL):
                             undecided.add(test)
                         else:
@@ -240,7 +241,7 @@ def _conjuncts(condition: Expr) -> list[Expr]:
     return [condition]
 
 
-def _holds_for_all(test: Expr, ranges: dict[str, tuple[Expr, Expr]]) -> Expr | None:
+def hardest(test: Expr, ranges: dict[str, tuple[Expr, Expr]]) -> Expr | None:
     """The test at the point of the nest where it is hardest; None if it does not move inside, or not monotonously.
 
     `ranges`: first and last value of the loops of the nest, outermost first."""

@@ -134,6 +134,8 @@ class Loop:
     kind: LoopKind
     body: tuple[Node, ...]
     max_trip: int | None = None
+    tile: int | None = None
+    """Iterations of a whole tile, for a loop over one that may begin behind 0: such a loop is not expanded."""
     lanes: int = 1
     interleave: int = 1
     registers: tuple[str, ...] = ()

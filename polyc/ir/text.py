@@ -232,6 +232,8 @@ def _loop_head(loop: Loop) -> str:
         details.append(f"lanes {loop.lanes}")
     if loop.max_trip is not None:
         details.append(f"at most {loop.max_trip}")
+    if loop.tile is not None:
+        details.append(f"of {loop.tile}")
     if loop.registers:
         starts = {i.buffer: f" from {format_expr(i.value)}" for i in loop.initial}
         details.append("registers " + " ".join(name + starts.get(name, "") for name in loop.registers))

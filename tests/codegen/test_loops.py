@@ -28,7 +28,13 @@ def times(a: Expr, b: int) -> Expr:
 
 # --- folding ---------------------------------------------------------------------------------------------------------
 
-RANGES = {"a": _LoopRange(0, 8, None), "b": _LoopRange(0, 1, 8), "c": _LoopRange(3, 8, 40), "d": _LoopRange(None, 8, None)}
+RANGES = {
+    "a": _LoopRange(0, 8, None, 0),
+    "b": _LoopRange(0, 1, 8, 0),
+    "c": _LoopRange(3, 8, 40, 3),
+    "d": _LoopRange(None, 8, None, None),
+    "e": _LoopRange(None, 1, 8, 0),  # from the border of a triangle on
+}
 
 
 @pytest.mark.parametrize(
@@ -40,6 +46,7 @@ RANGES = {"a": _LoopRange(0, 8, None), "b": _LoopRange(0, 1, 8), "c": _LoopRange
         (plus(times(A, 2), B), B),
         (int_const(13), int_const(5)),
         (plus(plus(A, 5), 0), int_const(5)),
+        (plus(A, Index("e")), Index("e")),
         (plus(B, 1), None),
         (plus(C, B), None),
         (plus(Index("d"), B), None),
@@ -56,7 +63,7 @@ def test_folded_subscripts(expr, folded):
     for a in (0, 8, 32):
         for b in range(8):
             for c in (3, 11):
-                values = {"a": a, "b": b, "c": c, "d": a + 5, "N": 21}
+                values = {"a": a, "b": b, "c": c, "d": a + 5, "e": b, "N": 21}
                 assert evaluate(found, values) == evaluate(expr, values) % 8
 
 
@@ -65,7 +72,7 @@ def test_one_cell_is_always_cell_zero():
 
 
 def test_a_longer_loop_keeps_its_remainder():
-    long = {"b": _LoopRange(0, 1, 9), "d": _LoopRange(-4, 1, 8), "e": _LoopRange(0, 1, None)}
+    long = {"b": _LoopRange(0, 1, 9, 0), "d": _LoopRange(-4, 1, 8, -4), "e": _LoopRange(0, 1, None, 0)}
     for name in long:
         assert fold_index(Index(name), 8, long) == Call("mod", (Index(name), int_const(8)))
 
