@@ -360,3 +360,93 @@ def test_layers_that_do_not_fit_words_of_bytes_stay_with_floats(rng):
     layer = dequantized_layer("MatMul", scaled_rows, 0, rng.random(9).astype(np.float32), bias="none")
     x = rng.integers(0, 256, (4, 9), np.uint8)
     assert check(quantized_model(*layer, 2), {"x": x}, tolerance=1e-4)["MatMul"] == 1
+
+
+def sequence_nodes(opset, split, keepdims, axis, positions):
+    """Parts of x, by position; the number of parts; all of them taken together again."""
+    inputs = ["x"] if split is None else ["x", "split"]
+    nodes = [helper.make_node("SplitToSequence", inputs, ["s"], axis=axis, keepdims=keepdims)]
+    constants = {} if split is None else {"split": np.asarray(split, np.int64)}
+    for k, position in enumerate(positions):
+        constants[f"p{k}"] = np.asarray(position, np.int64)
+        nodes.append(helper.make_node("SequenceAt", ["s", f"p{k}"], [f"a{k}"]))
+    nodes.append(helper.make_node("SequenceLength", ["s"], ["n"]))
+    return nodes, constants
+
+
+@pytest.mark.parametrize("opset", [11, 13, 18])
+@pytest.mark.parametrize(
+    ("split", "keepdims", "positions"),
+    [(None, 0, [0, 5, -1, 3]), (None, 1, [2, -6]), (4, 0, [0, 1, -1, -2]), (1, 0, [5]), ([1, 3, 0, 2], 1, [3, -4, 1, 1, 2])],
+)
+@pytest.mark.parametrize("axis", [1, -2])
+def test_parts_of_a_sequence_are_read_from_the_tensor(rng, opset, split, keepdims, axis, positions):
+    nodes, constants = sequence_nodes(opset, split, keepdims, axis, positions)
+    rank = 2 if split is None and not keepdims else 3
+    outputs = {f"a{k}": rank for k in range(len(positions))} | {"n": 0}
+    model = build(nodes, {"x": 3}, outputs, constants, opset, {"n": TensorProto.INT64})
+    feed = {"x": normal(rng, 2, 6, 5)}
+    left = check(model, feed)
+    assert not any("Sequence" in op for op in left)
+    session = polyc.onnx.load(model, strict=True)
+    for found, expected in zip(session.run(None, feed), ReferenceEvaluator(model).run(None, feed), strict=True):
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("opset", [11, 17])
+@pytest.mark.parametrize(("axis", "new_axis"), [(0, 0), (-1, 0), (0, 1), (-1, 1), (1, 1)])
+def test_a_sequence_that_is_filled_and_taken_together_is_a_concatenation(rng, opset, axis, new_axis):
+    nodes = [
+        helper.make_node("SequenceEmpty", [], ["s0"]),
+        helper.make_node("SequenceInsert", ["s0", "x"], ["s1"]),
+        helper.make_node("SequenceInsert", ["s1", "y", "zero"], ["s2"]),
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("SequenceInsert", ["s2", "r", "back"], ["s3"]),
+        helper.make_node("SequenceInsert", ["s3", "r"], ["s4"]),
+        helper.make_node("SequenceErase", ["s4"], ["s5"]),
+        helper.make_node("SequenceErase", ["s5", "back"], ["s6"]),
+        helper.make_node("SequenceInsert", ["s6", "x", "zero"], ["s7"]),
+        helper.make_node("ConcatFromSequence", ["s7"], ["z"], axis=axis, new_axis=new_axis),
+        helper.make_node("SequenceLength", ["s4"], ["n"]),
+    ]
+    constants = {"zero": np.int64(0), "back": np.int32(-1)}
+    model = build(nodes, {"x": 2, "y": 2}, {"z": 2 + new_axis, "n": 0}, constants, opset, {"n": TensorProto.INT64})
+    feed = {"x": normal(rng, 3, 4), "y": normal(rng, 3, 4)}
+    left = check(model, feed)
+    assert not any("Sequence" in op for op in left)
+    for found, expected in zip(
+        polyc.onnx.load(model, strict=True).run(None, feed), ReferenceEvaluator(model).run(None, feed), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("split", "position"), [(None, 6), (None, -7), (4, 2), (4, -3), ([4, 2], 2)])
+def test_a_part_that_there_is_not_is_an_error(rng, split, position):
+    nodes, constants = sequence_nodes(17, split, 1, 1, [position])
+    model = build(nodes, {"x": 3}, {"a0": 3, "n": 0}, constants, 17, {"n": TensorProto.INT64})
+    with pytest.raises(polyc.PolycError):
+        polyc.onnx.load(model).run(None, {"x": normal(rng, 2, 6, 5)})
+
+
+def test_a_sequence_that_is_a_result_stays(rng):
+    """Beside a part of it that is read from the tensor; a position that only a run knows is looked up in the sequence."""
+    nodes = [
+        helper.make_node("SplitToSequence", ["x"], ["s"], axis=0, keepdims=0),
+        helper.make_node("SequenceAt", ["s", "one"], ["a"]),
+        helper.make_node("SequenceAt", ["s", "k"], ["b"]),
+    ]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 5]), helper.make_tensor_value_info("k", 7, [])]
+    part = helper.make_tensor_type_proto(TensorProto.FLOAT, None)
+    outputs = [
+        helper.make_value_info("s", helper.make_sequence_type_proto(part)),
+        *(helper.make_value_info(n, part) for n in "ab"),
+    ]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, [numpy_helper.from_array(np.int64(1), "one")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    feed = {"x": normal(rng, 3, 5), "k": np.asarray(2, np.int64)}
+    whole, one, two = polyc.onnx.load(model).run(None, feed)
+    np.testing.assert_array_equal(np.stack(whole), feed["x"])
+    np.testing.assert_array_equal(one, feed["x"][1])
+    np.testing.assert_array_equal(two, feed["x"][2])
+    assert simplify(read_model(model)).nodes[-1].op == "SequenceAt"

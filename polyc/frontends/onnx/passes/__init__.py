@@ -15,10 +15,12 @@ from polyc.frontends.onnx.passes.integers import multiply_integers
 from polyc.frontends.onnx.passes.no_ops import remove_no_ops
 from polyc.frontends.onnx.passes.pads import merge_pads
 from polyc.frontends.onnx.passes.scales import fold_scales
+from polyc.frontends.onnx.passes.sequences import resolve_sequences
 from polyc.frontends.onnx.passes.transposes import cancel_transposes
 
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
     remove_no_ops,  # Constant nodes become constants, which the others look for
+    resolve_sequences,  # before equal parts are looked for
     merge_common,  # exporters repeat shapes and masks in each layer
     cancel_transposes,  # before scales, so that these stand behind their convolution again
     merge_pads,

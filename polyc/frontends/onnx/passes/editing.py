@@ -82,7 +82,7 @@ class Editing:
     def add_constant(self, base: str, contents: np.ndarray) -> str:
         """A new constant; its name begins with `base`."""
         name = self.name(base)
-        self.constants[name] = np.ascontiguousarray(contents)
+        self.constants[name] = np.asarray(contents, order="C")
         return name
 
     def resolve(self, name: str) -> str:
