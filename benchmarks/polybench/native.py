@@ -1,4 +1,4 @@
-"""The kernels in C, with ``-O3 -march=native``: by gcc, by clang, and by clang with Polly; called through ctypes."""
+"""The kernels in C, with ``-O3 -march=native``: by gcc, clang, clang with Polly, and tiled by hand; called through ctypes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from benchmarks.polybench.kernel import Kernel, Sizes
 from benchmarks.workload import Arrays
 
 SOURCE = Path(__file__).parent / "kernels.c"
+TILED = Path(__file__).parent / "tiled.c"
 FLAGS = ("-O3", "-march=native", "-shared", "-fPIC", "-std=gnu11")
 POLLY = ("-mllvm", "-polly")
 SIDES: dict[str, tuple[str, ...]] = {
@@ -24,8 +25,24 @@ SIDES: dict[str, tuple[str, ...]] = {
     "clang": (),
     "clang_polly": POLLY,
     "clang_polly_parallel": (*POLLY, "-mllvm", "-polly-parallel", "-lgomp"),
+    "tiled_c": ("-ffast-math", "-lgomp"),
 }
-"""Peers by name, and what their compiler is given besides `FLAGS`.  All but the last run on one thread."""
+"""Peers by name, and what their compiler is given besides `FLAGS`.  All but the last two run on one thread."""
+
+
+def source_of(side: str) -> Path:
+    """The text that is compiled for a side."""
+    return TILED if side == "tiled_c" else SOURCE
+
+
+def function_name(kernel: Kernel) -> str:
+    """What the kernel's function is called."""
+    return "k_" + kernel.name.replace("-", "_")
+
+
+def is_written(side: str, kernel: Kernel) -> bool:
+    """Whether the side's text has the kernel: tiled, only the stencils that tiling in time is measured by are."""
+    return side != "tiled_c" or f"void {function_name(kernel)}(" in TILED.read_text()
 
 
 @functools.cache
@@ -61,13 +78,13 @@ def load(side: str) -> ctypes.CDLL:
     compiler = find_compiler(side)
     if compiler is None:
         raise FileNotFoundError(f"no compiler for {side} is installed")
-    key = hashlib.sha256(SOURCE.read_bytes() + " ".join((compiler, *FLAGS, *SIDES[side])).encode()).hexdigest()[:16]
+    key = hashlib.sha256(source_of(side).read_bytes() + " ".join((compiler, *FLAGS, *SIDES[side])).encode()).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"polyc-polybench-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     place = folder / f"{key}.so"
     if not place.exists():
         new = folder / f"{key}.{os.getpid()}"
-        command = [compiler, *FLAGS, str(SOURCE), *SIDES[side], "-o", str(new), "-lm"]
+        command = [compiler, *FLAGS, str(source_of(side)), *SIDES[side], "-o", str(new), "-lm"]
         subprocess.run(command, check=True, capture_output=True)
         new.replace(place)
     return ctypes.CDLL(str(place))
@@ -79,4 +96,4 @@ def call(side: str, kernel: Kernel, sizes: Sizes, inputs: Arrays, outs: tuple[np
     for array in (*inputs.values(), *outs):
         is_scalar = array.ndim == 0
         arguments.append(ctypes.c_double(float(array)) if is_scalar else ctypes.c_void_p(array.ctypes.data))
-    getattr(load(side), "k_" + kernel.name.replace("-", "_"))(*arguments)
+    getattr(load(side), function_name(kernel))(*arguments)

@@ -1,4 +1,4 @@
-"""PolyBench's kernels in their datasets, against NumPy and their loops in C."""
+"""PolyBench's kernels in their datasets, against NumPy and their loops in C and in numba."""
 
 from __future__ import annotations
 
@@ -37,6 +37,28 @@ def run_native(side: str, kernel: Kernel, dataset: str) -> Peer:
     return peer
 
 
+def run_numba(kernel: Kernel, dataset: str) -> Peer:
+    """The loops in numba, with temporaries that are made at the first call and stay."""
+    _, shapes = kernel.shapes(dataset)
+    sizes, dtype = kernel.sizes_of(dataset), np.int32 if kernel.itemsize == 4 else np.float64
+    made: list[np.ndarray] = []
+
+    def peer(numba: Any, out: Any, **inputs: Any) -> Any:
+        from benchmarks.polybench import numba_loops  # needs numba
+
+        name = native.function_name(kernel)
+        if not made and name in numba_loops.SCRATCH:
+            made.extend(np.zeros(shape, dtype) for shape in numba_loops.SCRATCH[name](**sizes))
+        if out is None:
+            out = tuple(np.empty(shape, dtype) for shape in shapes)
+        results = out if isinstance(out, tuple) else (out,)
+        given = [float(a) if a.ndim == 0 else a for a in inputs.values()]
+        getattr(numba_loops, name)(*given, *results, *made)
+        return results if len(results) > 1 else results[0]
+
+    return peer
+
+
 def make_workload(kernel: Kernel, dataset: str) -> Workload:
     """``polybench_<kernel>`` for LARGE, ``polybench_<kernel>_medium`` for MEDIUM."""
     sizes = kernel.sizes_of(dataset)
@@ -52,7 +74,8 @@ def make_workload(kernel: Kernel, dataset: str) -> Workload:
         float(kernel.flops(**sizes)),
         nbytes(*parameters, itemsize=kernel.itemsize),
         nbytes(*results, itemsize=kernel.itemsize),
-        {"numpy": run_numpy(kernel)} | {side: run_native(side, kernel, dataset) for side in native.SIDES},
+        {"numpy": run_numpy(kernel), "numba": run_numba(kernel, dataset)}
+        | {side: run_native(side, kernel, dataset) for side in native.SIDES if native.is_written(side, kernel)},
         tolerance=1e-11,
         dtype="float64",
     )

@@ -129,7 +129,7 @@ def _rows_ahead(loop: Loop, around: tuple[Loop, ...], kept: dict[str, Buffer], t
         return ()
     rows = max(1, min(MAX_ROWS_AHEAD, target.l1 // PART_OF_L1 // sum(pieces.values())))
     loops = (*around, loop)
-    later = _step_ahead(loops, rows)
+    later = step_ahead(loops, rows)
     found: list[Node] = []
     for read, size in pieces.items():
         place = _clamp_reads(_replace(_unclamp(read, kept), later), kept, loops)
@@ -187,7 +187,7 @@ def is_large(buffer: Buffer, target: Target) -> bool:
     return len(extents) < len(buffer.shape) or math.prod(extents) * buffer.dtype.itemsize > target.l2
 
 
-def _step_ahead(loops: tuple[Loop, ...], rows: int) -> dict[str, Expr]:
+def step_ahead(loops: tuple[Loop, ...], rows: int) -> dict[str, Expr]:
     """The variables of `loops` (outermost first) `rows` iterations of the innermost one later, counted on as by an odometer."""
     result: dict[str, Expr] = {}
     carry: Expr | None = None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from polyc.codegen.alignment import align_rows
+from polyc.codegen.blocks_ahead import prefetch_blocks
 from polyc.codegen.lookahead import prefetch_windows
 from polyc.codegen.loops import build_loop_nest
 from polyc.codegen.prefetch import prefetch_rows
@@ -80,7 +81,7 @@ def climb_down(
             if violation is None:
                 storage, found = fold_steps(final, needed, schedule, refined.plan, storage)
                 nest = build_loop_nest(final, schedule, storage, full_signature, aliases, groups, target)
-                nest = prefetch_windows(prefetch_rows(nest, target), target)
+                nest = prefetch_blocks(prefetch_windows(prefetch_rows(nest, target), target), target)
                 nest = stream_results(align_rows(nest, target), target)
                 check_code_size(nest)
                 label = name if rung is options else f"{name}, simplified"

@@ -64,7 +64,7 @@ def run_stages(
     scop = extract_scop(rewritten, new_ranges)
     live, live_ranges, found = drop_dead_instances(scop)
     if found:
-        scop = extract_scop(live, live_ranges)
+        scop = extract_scop(live, live_ranges, scop)
         remarks += found
     signature = make_signature(sized, given.types, ranges, scop, strides)
     classes = None

@@ -202,13 +202,17 @@ def with_children(expr: Expr, new: tuple[Expr, ...]) -> Expr:
             assert_never(expr)
 
 
+_LEAVES = (Const, Index, Size)
+
+
 def walk(expr: Expr) -> Iterator[Expr]:
     """All nodes, parents before children, left to right."""
     stack = [expr]
     while stack:
         node = stack.pop()
         yield node
-        stack.extend(reversed(children(node)))
+        if not isinstance(node, _LEAVES):
+            stack.extend(reversed(children(node)))
 
 
 def rewrite(expr: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:

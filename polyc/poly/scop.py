@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import islpy
 
@@ -53,7 +54,7 @@ class ScopGuard:
     span: Span | None = None
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True, weakref_slot=True)
 class ScopStatement:
     """A statement in zero-based coordinates.  `init` is an expression over `elements`; None: not a reduction.
 
@@ -134,8 +135,8 @@ class Scop:
         return self._by_name[name]
 
 
-def extract_scop(program: Program, ranges: Ranges) -> Scop:
-    """Program and Ranges → Scop."""
+def extract_scop(program: Program, ranges: Ranges, earlier: Scop | None = None) -> Scop:
+    """Program and Ranges → Scop.  What did not change since an `earlier` one is taken over from it."""
     tensors = {
         t.name: ScopTensor(
             t.name,
@@ -149,8 +150,32 @@ def extract_scop(program: Program, ranges: Ranges) -> Scop:
         if t.name in ranges.tensors
     }
     writers = program.writers()
-    statements = tuple(_extract_statement(s, tensors, ranges, len(writers[s.target]) == 1) for s in program.statements)
+    kept = {} if earlier is None else _unchanged_statements(earlier, writers, tensors, ranges)
+    statements = tuple(
+        kept.get(s) or _extract_statement(s, tensors, ranges, len(writers[s.target]) == 1) for s in program.statements
+    )
     return Scop(program, ranges, ranges.parameters, ranges.context, statements, tensors)
+
+
+def _unchanged_statements(
+    earlier: Scop, writers: Mapping[str, Sequence[Statement]], tensors: Mapping[str, ScopTensor], ranges: Ranges
+) -> dict[Statement, ScopStatement]:
+    """Statements of an earlier scop by their origin, where everything that an extraction looks at is still the same."""
+    if (
+        earlier.parameters != ranges.parameters
+        or earlier.context is not ranges.context
+        or earlier.ranges.typical != ranges.typical
+    ):
+        return {}
+    same = {name for name, t in tensors.items() if earlier.tensors.get(name) == t}
+    before = earlier.program.writers()
+    return {
+        s.origin: s
+        for s in earlier.statements
+        if ranges.statements.get(s.name) is earlier.ranges.statements[s.name]
+        and {s.target, *(a.tensor for a in (*s.accesses, *s.init_accesses))} <= same
+        and (len(writers.get(s.target, ())) == 1) == (len(before[s.target]) == 1)
+    }
 
 
 def _is_zero(expr: Expr) -> bool:
@@ -370,11 +395,7 @@ def _relation(
     exact = True
     multi_space = map_space
     relation = islpy.Map.universe(map_space)
-    target_space = isl.set_space(ranges.parameters, tensor.name, out_names)
-    element = Affine(target_space, {n: d for d, n in enumerate(out_names)})
-    box = islpy.Set.universe(target_space)
-    for d, extent in enumerate(tensor.shape):
-        box = box.intersect(_between(element, Index(out_names[d]), extent))
+    box = _tensor_box(ranges.parameters, tensor.name, tensor.shape)
     for d, sub in enumerate(subscripts):
         try:
             value = affine.pw_aff(sub)
@@ -387,6 +408,18 @@ def _relation(
         projected = projected.set_tuple_name(islpy.dim_type.out, tensor.name)
         relation = relation.intersect(pieces).intersect(projected)
     return relation.intersect_domain(domain).intersect_range(box), exact
+
+
+@lru_cache(maxsize=256)
+def _tensor_box(parameters: tuple[str, ...], name: str, shape: tuple[Expr, ...]) -> islpy.Set:
+    """``[sizes] -> { T[e] }``: the elements of a tensor."""
+    dims = [f"e{d}" for d in range(len(shape))]
+    space = isl.set_space(parameters, name, dims)
+    element = Affine(space, {n: d for d, n in enumerate(dims)})
+    box = islpy.Set.universe(space)
+    for dim, extent in zip(dims, shape, strict=True):
+        box = box.intersect(_between(element, Index(dim), extent))
+    return box
 
 
 def _accesses(value: Expr, affine: Affine, domain: islpy.Set, tensors: dict[str, ScopTensor], ranges: Ranges) -> list[Access]:

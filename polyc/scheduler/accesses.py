@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, children, reads, walk
 from polyc.ir.linear import index_coefficients
@@ -54,10 +55,20 @@ class AccessMotion:
 
 def access_motions(s: ScopStatement) -> list[AccessMotion]:
     """The write and all distinct reads of a statement (those inside subscripts included), but for those at borders."""
+    found = _motions.get(s)
+    if found is None:  # every pass asks
+        found = _motions[s] = _find_motions(s)
+    return list(found)
+
+
+_motions: WeakKeyDictionary[ScopStatement, tuple[AccessMotion, ...]] = WeakKeyDictionary()
+
+
+def _find_motions(s: ScopStatement) -> tuple[AccessMotion, ...]:
     result = [_access_motion(s.target, s.subscripts, True)]
     border = _border_reads(s.value)
     inside = (read for read in dict.fromkeys(reads(s.value)) if read not in border)
-    return result + [_access_motion(read.tensor, read.subscripts, False) for read in inside]
+    return (*result, *(_access_motion(read.tensor, read.subscripts, False) for read in inside))
 
 
 def _border_reads(value: Expr) -> set[Read]:

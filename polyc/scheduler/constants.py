@@ -67,7 +67,7 @@ def hoist_constants(scop: Scop, rows: Node, constants: frozenset[str]) -> tuple[
     kept = None if not prepared else _remove_leaves(rows, {p.statement.name for p in prepared})
     if kept is None:
         return scop, rows, ()
-    return extract_scop(program, ranges), kept, prepared
+    return extract_scop(program, ranges, scop), kept, prepared
 
 
 def statement_reads(s: Statement) -> list[Read]:

@@ -76,6 +76,8 @@ class Contraction:
     lanes: int
     itemsize: int
     left: tuple[str, ...]
+    summed: tuple[str, ...]
+    """Indices of the sum."""
     separate_left: tuple[str, ...]
     tested: frozenset[str]
     """Indices that a selection of the program itself asks for."""
@@ -90,7 +92,7 @@ class Contraction:
 
     @property
     def depth(self) -> int:
-        return prod(self.trips[i] for i in self.s.reduction_indices)
+        return prod(self.trips[i] for i in self.summed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +128,8 @@ def find_contraction(
     s: ScopStatement, scop: Scop, target: Target, sequential: frozenset[str] = frozenset()
 ) -> Contraction | None:
     """The statement as a contraction; None if it is none.  `sequential`: indices that no tile can hold."""
-    if s.op != "add" or not s.left or not s.reduction_indices or not s.writes_exactly:
+    left, summed = s.left, s.reduction_indices
+    if s.op != "add" or not left or not summed or not s.writes_exactly:
         return None
     trips = {i: max(1, n) for i, n in index_trips(s).items()}
     operands = find_operands(s.origin.value, trips)
@@ -148,7 +151,7 @@ def find_contraction(
     lanes = min(64, max(1, target.lanes(max(itemsize, *(v.itemsize for v in views)))))
     tested = frozenset(i for e in walk(s.origin.value) if isinstance(e, Select) for i in _names(e.condition))
     free = tuple(i for i in s.separate_left if i not in sequential)
-    return Contraction(s, trips, (views[0], views[1]), result, lanes, itemsize, s.left, free, tested)
+    return Contraction(s, trips, (views[0], views[1]), result, lanes, itemsize, left, summed, free, tested)
 
 
 def _extents(tensor: str, scop: Scop) -> list[int]:
@@ -342,8 +345,8 @@ def _estimate(
 
 def _reduction_order(c: Contraction, other: View) -> tuple[str, ...]:
     """Reduction indices, outermost first: the row operand is read along its memory, its smallest stride innermost."""
-    own = [i for i in c.s.reduction_indices if other.moves(i)]
-    rest = [i for i in c.s.reduction_indices if not other.moves(i)]
+    own = [i for i in c.summed if other.moves(i)]
+    rest = [i for i in c.summed if not other.moves(i)]
     return (*rest, *sorted(own, key=lambda i: -abs(other.strides[i])))
 
 
@@ -414,7 +417,7 @@ def _cycles_along_reduction(c: Contraction, target: Target) -> float:
     volume = prod(c.trips[i] for i in c.s.indices)
     results = prod(c.trips[i] for i in c.left)
     written = write_cycles(results * c.itemsize, results * c.itemsize, target)
-    for i in c.s.reduction_indices:
+    for i in c.summed:
         if c.trips[i] >= c.lanes and all(abs(v.strides.get(i, 0)) == 1 for v in c.views):
             return 1.3 * volume / (2 * c.lanes) + 1.5 * results + written
     return float("inf")

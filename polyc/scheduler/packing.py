@@ -219,7 +219,7 @@ def _make_copy(scop: Scop, s: ScopStatement, operand: Operand, forms: tuple[Form
         statements={**ranges.statements, copy_name: StatementRanges(intervals, domain)},
         tensors={**ranges.tensors, name: tuple(intervals[i] for i in indices)},
     )
-    new_scop = extract_scop(new_program, new_ranges)
+    new_scop = extract_scop(new_program, new_ranges, scop)
     made = new_scop.statement(copy_name)
     shape = new_scop.tensors[operand.read.tensor].shape
     if not operand.is_padded:  # what a selection guards in the statement, the copy would read

@@ -1,18 +1,27 @@
-"""The kernels of PolyBench: results against NumPy, the rung of the scheduler that each needs, and the peer in C."""
+"""The kernels of PolyBench: results against NumPy, the rung of the scheduler that each needs, peers in C and in numba."""
 
 from __future__ import annotations
 
+import importlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import polyc
-from benchmarks import coordinator, sides
+from benchmarks import coordinator, environments, sides
 from benchmarks.polybench import DATASETS, KERNELS, native
 from benchmarks.worker import prepare
-from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads import GROUPS, WORKLOADS
+from benchmarks.workloads.polybench import run_numba
 
 
 def as_tuple(results: Any) -> tuple[np.ndarray, ...]:
@@ -56,8 +65,9 @@ def test_kernel_is_scheduled_by_polyc_itself(name: str) -> None:
     assert proved == "ilp: proved by value and by storage"
 
 
-@pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize("side", native.SIDES)
+@pytest.mark.parametrize(
+    ("side", "name"), [(s, n) for s in native.SIDES for n, k in KERNELS.items() if native.is_written(s, k)]
+)
 def test_kernel_in_c_computes_what_numpy_does(side: str, name: str) -> None:
     if native.find_compiler(side) is None:
         pytest.skip(f"no {side}")
@@ -67,6 +77,72 @@ def test_kernel_in_c_computes_what_numpy_does(side: str, name: str) -> None:
     found = tuple(np.full_like(e, -1) for e in expected)
     native.call(side, kernel, kernel.sizes_of("MINI"), inputs, found)
     assert_equal_up_to_rounding(found, expected)
+
+
+def test_stencils_are_tiled_by_hand() -> None:
+    assert {n for n in GROUPS["polybench"] if "tiled_c" in WORKLOADS[n].peers} == {"polybench_jacobi_2d", "polybench_heat_3d"}
+
+
+@pytest.mark.parametrize(
+    ("name", "n"), [("jacobi-2d", n) for n in (3, 66, 67, 200)] + [("heat-3d", n) for n in (3, 18, 19, 51)]
+)
+def test_tiles_cover_every_step_at_every_size(name: str, n: int) -> None:
+    """Grids of one element, of one tile and one more, and of several; more steps than a block has."""
+    if native.find_compiler("tiled_c") is None:
+        pytest.skip("no tiled_c")
+    kernel, sizes = KERNELS[name], {"TSTEPS": 19, "N": n}
+    inputs = kernel.make_inputs(np.random.default_rng(3), **sizes)
+    expected = kernel.reference(**inputs)
+    found = np.full_like(expected, -1)
+    native.call("tiled_c", kernel, sizes, inputs, (found,))
+    assert_equal_up_to_rounding(found, expected)
+
+
+@pytest.fixture(params=[1, 3])
+def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The loops meant for numba, in Python itself, on one thread and dealt out to three."""
+
+    def njit(function: Any = None, **_: Any) -> Any:
+        return function or njit
+
+    fake = SimpleNamespace(config=SimpleNamespace(NUMBA_NUM_THREADS=request.param), njit=njit, prange=range)
+    monkeypatch.setitem(sys.modules, "numba", fake)  # type: ignore[arg-type]
+    monkeypatch.delitem(sys.modules, "benchmarks.polybench.numba_loops", raising=False)
+    yield importlib.import_module("benchmarks.polybench.numba_loops")
+    del sys.modules["benchmarks.polybench.numba_loops"]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_loops_for_numba_compute_what_numpy_does(name: str, loops: ModuleType) -> None:
+    kernel = KERNELS[name]
+    inputs = kernel.inputs("MINI")
+    peer = run_numba(kernel, "MINI")
+    expected = kernel.reference(**inputs)
+    assert_equal_up_to_rounding(peer(None, None, **inputs), expected)
+    found = tuple(np.full_like(e, -1) for e in as_tuple(expected))
+    peer(None, found, **inputs)  # with temporaries that were used before
+    assert_equal_up_to_rounding(found, expected)
+
+
+def test_loops_for_numba_are_compiled() -> None:
+    """By numba, where there is one: kernels that deal out triangles, sums and diagonals, on two threads."""
+    python = sides.interpreter("numba")
+    if python is None:
+        pytest.skip("no numba")
+    code = """
+import json, sys, numpy as np
+from benchmarks.polybench import KERNELS
+from benchmarks.workloads.polybench import run_numba
+for name in json.loads(sys.argv[1]):
+    kernel = KERNELS[name]
+    inputs = kernel.inputs("MINI")
+    expected, found = kernel.reference(**inputs), run_numba(kernel, "MINI")(None, None, **inputs)
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.abs(expected).max())
+"""
+    environment = environments.clean(python, os.environ) | sides.environment("numba", 2)
+    names = json.dumps(["trmm", "atax", "nussinov", "jacobi-2d"])
+    subprocess.run([python, "-c", code, names], check=True, env=environment, cwd=Path(__file__).parents[2])
 
 
 @pytest.mark.parametrize("side", ["polyc", "numpy", "gcc", "clang"])

@@ -189,3 +189,51 @@ def test_places_that_stay_inside():
         return [stays_inside(s.domain, s.indices, r.subscripts, scop.tensors[tensor].shape) for r in reads]
 
     assert inside("X") == [True, False] and inside("Y") == [False] and inside("I") == [True]
+
+
+# --- what an earlier scop knows --------------------------------------------------------------------------------------
+
+
+CHAIN = "def f(float(M,N) X) -> (Z) { Y(i,j) = X(i,j) + 1.0\n s(i) +=! Y(i,j)\n Z(i) = s(i) * 2.0 }"
+
+
+def test_what_did_not_change_is_taken_over():
+    program, ranges = infer(read(CHAIN))
+    earlier = extract_scop(program, ranges)
+    first, *others = program.statements
+    changed = replace(first, value=Call("neg", (first.value,)))
+    new = extract_scop(replace(program, statements=(changed, *others)), ranges, earlier)
+    assert [a is b for a, b in zip(new.statements, earlier.statements, strict=True)] == [False, True, True]
+    assert new.statements[0].value == changed.value
+
+
+def test_statements_over_a_tensor_of_another_shape_are_extracted_again():
+    program, ranges = infer(read(CHAIN))
+    earlier = extract_scop(program, ranges)
+    rows, columns = ranges.tensors["Y"]
+    other = replace(ranges, tensors={**ranges.tensors, "Y": (rows, replace(columns, extent=int_const(7)))})
+    new = extract_scop(program, other, earlier)
+    assert [a is b for a, b in zip(new.statements, earlier.statements, strict=True)] == [False, False, True]
+    assert same(reached(new.statements[1], "Y"), "[M, N] -> { S1[i, j] -> Y[i, j] : 0 <= i < M and 0 <= j < N and j < 7 }")
+
+
+def test_initial_values_are_extracted_again_where_another_statement_writes_too():
+    text = "def f(float(N,N) X) -> (Z) { Z(0) = 1.0\n Z(i) +=! X(i,j) * Z(i-1) where i in 1:N, j in 0:N }"
+    program, ranges = infer(read(text))
+    total = next(s for s in program.statements if s.reduction is not None)
+    earlier = extract_scop(replace(program, statements=(total,)), ranges)
+    new = extract_scop(program, ranges, earlier).statement(total.name)
+    assert new is not only(earlier)
+    anew = extract_scop(program, ranges).statement(total.name)
+    assert new.init_domain is not None and new.init_domain.is_equal(anew.init_domain)
+    assert not new.init_domain.is_equal(only(earlier).init_domain)
+
+
+def test_another_range_or_context_is_extracted_again():
+    program, ranges = infer(read(CHAIN))
+    earlier = extract_scop(program, ranges)
+    own = replace(ranges.statements["S2"])
+    new = extract_scop(program, replace(ranges, statements={**ranges.statements, "S2": own}), earlier)
+    assert [a is b for a, b in zip(new.statements, earlier.statements, strict=True)] == [True, True, False]
+    assumed = replace(ranges, context=islpy.Set("[M, N] -> { : M = 3 and N >= 0 }"))
+    assert not set(extract_scop(program, assumed, earlier).statements) & set(earlier.statements)

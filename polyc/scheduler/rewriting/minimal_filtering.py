@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from itertools import product
 from math import ceil, prod
 
@@ -264,11 +265,12 @@ def _rewrite(f: _Filter, program: Program, ranges: Ranges) -> tuple[Program, Ran
 def _transform_filter(f: _Filter, t: Transforms, edit: Edit) -> list[Statement]:
     """``U[e…, …] = sum of G[e,r]… * taps`` at every combination of points."""
 
-    def value(points: Sequence[int]) -> Expr:
-        def tap(at: Sequence[int]) -> Expr:
-            place = {i: e for w, n in zip(f.windows, at, strict=True) for i, e in w.tap_place(n).items()}
-            return substitute(f.taps, place)
+    @cache
+    def tap(at: tuple[int, ...]) -> Expr:
+        place = {i: e for w, n in zip(f.windows, at, strict=True) for i, e in w.tap_place(n).items()}
+        return simplify(substitute(f.taps, place))
 
+    def value(points: Sequence[int]) -> Expr:
         return _sum([t.filter[e] for e in points], tap, f.dtype)
 
     return _at_points(_filter_tensor(f.s), f"{f.s.name}_taps", [], f.taps_indices, value, f, t, edit)
@@ -277,8 +279,12 @@ def _transform_filter(f: _Filter, t: Transforms, edit: Edit) -> list[Statement]:
 def _transform_data(f: _Filter, t: Transforms, edit: Edit) -> list[Statement]:
     """``V[…, e…, …, t…] = sum of BT[e,j]… * data`` at every combination of points."""
 
+    @cache
+    def element(at: tuple[int, ...]) -> Expr:
+        return simplify(_data_at(f, at))
+
     def value(points: Sequence[int]) -> Expr:
-        return _sum([t.data[e] for e in points], lambda at: _data_at(f, at), f.dtype)
+        return _sum([t.data[e] for e in points], element, f.dtype)
 
     return _at_points(_data_tensor(f.s), f"{f.s.name}_tiles", f.data_outer, f.data_inner, value, f, t, edit)
 
@@ -404,7 +410,7 @@ def _assign(
     return Statement(name, target, tuple(map(simplify, subscripts)), tuple(indices), simplify(value), None, (), f.s.span)
 
 
-def _sum(rows: Sequence[Sequence[Fraction]], at: Callable[[Sequence[int]], Expr], dtype: DType) -> Expr:
+def _sum(rows: Sequence[Sequence[Fraction]], at: Callable[[tuple[int, ...]], Expr], dtype: DType) -> Expr:
     """``sum over n… of rows[0][n0] * rows[1][n1] * … * at(n…)``, inner sums first, so that neighbours share them."""
 
     def over(k: int, later: tuple[int, ...]) -> Expr:
@@ -456,7 +462,8 @@ def _product_name(s: Statement) -> str:
 
 def _estimate(program: Program, ranges: Ranges, name: str, target: Target, constants: Collection[str]) -> float:
     """Cycles of a sum of products in a program."""
-    scop = extract_scop(program, ranges)
+    alone = tuple(s for s in program.statements if s.name == name)
+    scop = extract_scop(replace(program, statements=alone), ranges)
     contraction = find_contraction(scop.statement(name), scop, target)
     if contraction is None:
         return float("inf")

@@ -1,0 +1,58 @@
+"""Transposing copies of short rows prefetch the next block, row by row: hardware does not follow as many rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import polyc
+
+LETTERS = "abcde"
+CHANNELS_FIRST = (0, 3, 1, 2)
+CHANNELS_LAST = (0, 2, 3, 1)
+
+
+def source_of(axes: tuple[int, ...]) -> str:
+    letters = LETTERS[: len(axes)]
+    left = ", ".join(letters[a] for a in axes)
+    return f"def permute(float({', '.join(letters.upper())}) X) -> (Y) {{ Y({left}) = X({', '.join(letters)}) }}"
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+
+
+def prefetches(axes: tuple[int, ...], *shape: int) -> list[str]:
+    text = polyc.compile(source_of(axes), target="x86-64-v4").lower(numbers(*shape)).as_text("loops")
+    return [line.strip() for line in text.splitlines() if "prefetch" in line]
+
+
+def test_rows_of_the_next_block_are_asked_for():
+    lines = prefetches((0, 2, 1), 500, 40, 48)
+    assert lines
+    assert all(line.startswith("prefetch X[c0 + 1, ") and line.endswith(", 192 bytes;") for line in lines)
+
+
+def test_blocks_in_caches_long_rows_and_few_rows_are_left_to_the_processor():
+    assert not prefetches((0, 2, 1), 20, 40, 48)  # the second-level cache holds all of it
+    assert not prefetches((1, 0), 4096, 4096)  # 512 bytes of each row
+    assert not prefetches((2, 1, 0), 16, 4000, 48)  # 16 rows, each of which goes on in the next block
+
+
+@pytest.mark.parametrize(
+    ("axes", "shape"),
+    [
+        ((0, 2, 1), (500, 40, 48)),
+        ((0, 2, 1), (300, 33, 67)),
+        (CHANNELS_FIRST, (7, 56, 56, 64)),
+        (CHANNELS_LAST, (5, 64, 57, 55)),
+        ((2, 0, 4, 1, 3), (6, 10, 7, 40, 48)),
+        ((3, 1, 4, 0, 2), (16, 4, 16, 20, 48)),
+        ((4, 3, 2, 1, 0), (16, 5, 6, 40, 48)),
+        ((1, 0), (20001, 70)),
+    ],
+)
+def test_prefetched_copies_are_right(axes: tuple[int, ...], shape: tuple[int, ...]):
+    x = numbers(*shape)
+    for dynamic in (False, True):
+        np.testing.assert_array_equal(polyc.compile(source_of(axes), dynamic=dynamic)(x), x.transpose(axes))
