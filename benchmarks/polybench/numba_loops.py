@@ -311,9 +311,10 @@ def k_cholesky(A, L):
 @inline
 def eliminate(F, k, i, n):
     """Take row `k` out of row `i`."""
-    F[i, k] /= F[k, k]
+    factor = F[i, k] / F[k, k]  # in a variable: for the compiler, F[i, j] might be the same element
+    F[i, k] = factor
     for j in range(k + 1, n):
-        F[i, j] -= F[i, k] * F[k, j]
+        F[i, j] -= factor * F[k, j]
 
 
 @inline
@@ -419,8 +420,9 @@ def k_floyd_warshall(A, D):
             D[i, j] = A[i, j]
     for k in range(n):
         for i in prange(n):
+            first = D[i, k]
             for j in range(n):
-                D[i, j] = min(D[i, j], np.int32(D[i, k] + D[k, j]))
+                D[i, j] = min(D[i, j], np.int32(first + D[k, j]))
 
 
 @serial
@@ -435,9 +437,10 @@ def nussinov_by_rows(base, T, turned):
             pair = np.int32(1 if i < j - 1 and base[i] + base[j] == 3 else 0)
             T[i, j] = max(T[i + 1, j], np.int32(T[i + 1, j - 1] + pair))
         for k in range(i + 1, n):
-            T[i, k] = max(T[i, k], T[i, k - 1])  # nothing changes it any more
+            first = max(T[i, k], T[i, k - 1])
+            T[i, k] = first  # nothing changes it any more
             for j in range(k + 1, n):
-                T[i, j] = max(T[i, j], np.int32(T[i, k] + T[k + 1, j]))
+                T[i, j] = max(T[i, j], np.int32(first + T[k + 1, j]))
 
 
 @parallel
