@@ -102,6 +102,7 @@ class Runner:
         self._places: dict[Any, Place] = {}
         self._pinned: dict[int, set[str]] = {}
         self._counts: dict[Any, int] = {}
+        self._unpinned: set[int] = set()
         self._evaluators: dict[int, Any] = {}
         self._live: dict[int, tuple[str, ...]] = {}
         self._runners: dict[int, Runner] = {}
@@ -254,21 +255,23 @@ class Runner:
         values = {n: v for n in read if n in env and (v := _outside(n, env[n])) is not None}
         layout = (position, tuple(_describe(env[n], False) for n in read if n in env))
         self._counts[layout] = count = self._counts.get(layout, 0) + 1
-        if count > MOST_CONTENTS:  # contents differ from run to run: nothing is made for them any more
+        if count > MOST_CONTENTS:  # contents differ from run to run: nothing is made for them any more, for no shapes
+            self._unpinned.add(position)
             pinned.clear()
+        may_pin = position not in self._unpinned
         while True:
             known = self.constants | {n: env[n] for n in pinned}
             lowered = self._take_foreseen(position, values, pinned)
             if lowered is None:
                 lowered = lower_graph(graph, position, values, known, self.constants.keys(), self._refused)
-            more = self._contents_wanted(position, lowered, env) - pinned if count <= MOST_CONTENTS else set()
+            more = self._contents_wanted(position, lowered, env) - pinned if may_pin else set()
             if not more:
                 break
             pinned |= more
         node = None
         if lowered.stop < len(graph.nodes):
             stopping = graph.nodes[lowered.stop]
-            if lowered.wanted is None or lowered.stop == position or count > MOST_CONTENTS:
+            if lowered.wanted is None or lowered.stop == position or not may_pin:
                 node = stopping
                 if not is_driven(node):
                     reason = lowered.reason or f"it needs the contents of {lowered.wanted}"

@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 
 import polyc.onnx
 from polyc import jobs
+from polyc.onnx import runner
 from polyc.onnx.blocks import Blocks
 
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
@@ -170,3 +171,21 @@ def test_blocks_are_lent_to_one_run_each_and_used_again():
     with blocks.lend(500) as large, blocks.lend(0) as none:
         assert large is not None and large.size >= 500 and large.address % 64 == 0 and none is None
     assert blocks.held() <= 600  # a small one made room for it
+
+
+def test_contents_that_change_for_some_shapes_stop_new_plans_for_all(monkeypatch):
+    """Else what is left to the contents for one shape would be made anew for the next, run by run."""
+    made = []
+    monkeypatch.setattr(runner, "make_plan", lambda *a, _make=runner.make_plan, **k: made.append(a) or _make(*a, **k))
+    nodes = [helper.make_node("Relu", ["x"], ["z"]), helper.make_node("Slice", ["z", "k", "last", "one"], ["y"])]
+    constants = {"one": np.array([1]), "last": np.array([40])}
+    ports = [("x", FLOAT, ["n", 40]), ("k", INT, [1])]
+    session = polyc.onnx.load(model(nodes, ports, [("y", FLOAT, ["n", "m"])], constants))
+    plans = []
+    for n in range(12):
+        for size, begin in ((3, n), (4, 2)):
+            x = draw(size, 40)
+            found = session.run(None, {"x": x, "k": np.array([begin])})[0]
+            np.testing.assert_array_equal(found, np.maximum(x, 0)[:, begin:])
+        plans.append(len(made))
+    assert plans[-1] == plans[-3]

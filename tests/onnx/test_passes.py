@@ -429,24 +429,44 @@ def test_a_part_that_there_is_not_is_an_error(rng, split, position):
         polyc.onnx.load(model).run(None, {"x": normal(rng, 2, 6, 5)})
 
 
+@pytest.mark.parametrize("keepdims", [0, 1])
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_a_part_at_a_position_that_only_a_run_knows_is_looked_up(rng, keepdims, kind):
+    nodes = [
+        helper.make_node("SplitToSequence", ["x"], ["s"], axis=-1, keepdims=keepdims),
+        helper.make_node("SequenceAt", ["s", "k"], ["a"]),
+    ]
+    types = {"k": helper.np_dtype_to_tensor_dtype(np.dtype(kind))}
+    model = build(nodes, {"x": 2, "k": 0}, {"a": 1 + keepdims}, opset=17, types=types)
+    session = polyc.onnx.load(model, strict=True)
+    x = normal(rng, 3, 5)
+    for k in (0, 4, -5, -1):
+        feed = {"x": x, "k": np.asarray(k, kind)}
+        np.testing.assert_array_equal(session.run(None, feed)[0], ReferenceEvaluator(model).run(None, feed)[0])
+    for k in (5, -6):
+        with pytest.raises(polyc.PolycError):
+            session.run(None, {"x": x, "k": np.asarray(k, kind)})
+
+
 def test_a_sequence_that_is_a_result_stays(rng):
     """Beside a part of it that is read from the tensor; a position that only a run knows is looked up in the sequence."""
     nodes = [
-        helper.make_node("SplitToSequence", ["x"], ["s"], axis=0, keepdims=0),
+        helper.make_node("SplitToSequence", ["x", "sizes"], ["s"], axis=0),
         helper.make_node("SequenceAt", ["s", "one"], ["a"]),
         helper.make_node("SequenceAt", ["s", "k"], ["b"]),
     ]
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 5]), helper.make_tensor_value_info("k", 7, [])]
     part = helper.make_tensor_type_proto(TensorProto.FLOAT, None)
+    constants = [numpy_helper.from_array(np.asarray(a, np.int64), n) for a, n in ((1, "one"), ([1, 1, 1], "sizes"))]
     outputs = [
         helper.make_value_info("s", helper.make_sequence_type_proto(part)),
         *(helper.make_value_info(n, part) for n in "ab"),
     ]
-    graph = helper.make_graph(nodes, "g", inputs, outputs, [numpy_helper.from_array(np.int64(1), "one")])
+    graph = helper.make_graph(nodes, "g", inputs, outputs, constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     feed = {"x": normal(rng, 3, 5), "k": np.asarray(2, np.int64)}
     whole, one, two = polyc.onnx.load(model).run(None, feed)
-    np.testing.assert_array_equal(np.stack(whole), feed["x"])
-    np.testing.assert_array_equal(one, feed["x"][1])
-    np.testing.assert_array_equal(two, feed["x"][2])
+    np.testing.assert_array_equal(np.concatenate(whole), feed["x"])
+    np.testing.assert_array_equal(one, feed["x"][1:2])
+    np.testing.assert_array_equal(two, feed["x"][2:])
     assert simplify(read_model(model)).nodes[-1].op == "SequenceAt"

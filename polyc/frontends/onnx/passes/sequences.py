@@ -159,12 +159,17 @@ class _Resolving:
     def _write_piece(self, node: Node, pieces: _Pieces) -> bool:
         output = node.outputs[0]
         at = self._number(node.inputs[1])
-        if at is None:
-            return False
         if pieces.size == 1:
-            index = self._integers(output, [at] if pieces.keeps else at)
+            if at is not None:
+                index = self._integers(output, [at] if pieces.keeps else at)
+            else:  # looked up at each run
+                index = self.editing.name(output)
+                shape = self._integers(output, [1] if pieces.keeps else [])
+                self._add(node, "Reshape", (node.inputs[1], shape), (index,))
             self._add(node, "Gather", (pieces.x, index), (output,), {"axis": pieces.axis})
             return True
+        if at is None:
+            return False
         names = [self.editing.name(output) for _ in range(2)]
         index, size = self._integers(output, [at]), self._integers(output, [pieces.size])
         self._add(node, "Gather", (self._begins(pieces), index), (names[0],), {"axis": 0})
