@@ -134,8 +134,6 @@ class Loop:
     kind: LoopKind
     body: tuple[Node, ...]
     max_trip: int | None = None
-    tile: int | None = None
-    """Iterations of a whole tile, for a loop over one that may begin behind 0: such a loop is not expanded."""
     lanes: int = 1
     interleave: int = 1
     registers: tuple[str, ...] = ()
@@ -143,6 +141,8 @@ class Loop:
     """Before the first iteration (also where there is none) these elements get their initial values."""
     parallel_if: Expr | None = None
     rounds: int = 1
+    tile: int | None = None
+    """Iterations of a whole tile, for a loop over one that may begin behind 0: such a loop is not expanded."""
 
 
 Node = Store | Update | Guard | Prefetch | If | Loop
