@@ -20,17 +20,18 @@ from polyc.ir.loops import If, Loop, Node, Update
 from polyc.ir.simplify import simplify
 
 
-def split_triangles(body: tuple[Node, ...]) -> tuple[Node, ...]:
+def split_triangles(body: tuple[Node, ...], aliased: frozenset[str] = frozenset()) -> tuple[Node, ...]:
     """The same nodes with the sums over tiles that are not boxes written for whole tiles and for others.
 
-    Initial values just before such a sum go with it."""
+    Initial values just before such a sum go with it.  `aliased`: buffers that may be the same memory as others, whose elements
+    keep their order."""
     result: list[Node] = []
     for node in body:
         match node:
             case If():
-                node = replace(node, body=split_triangles(node.body), orelse=split_triangles(node.orelse))
+                node = replace(node, body=split_triangles(node.body, aliased), orelse=split_triangles(node.orelse, aliased))
             case Loop():
-                found = _find(node)
+                found = _find(node, aliased)
                 if found is not None:
                     targets = {u.buffer for u in found.updates}
                     initial: list[Node] = []
@@ -38,7 +39,7 @@ def split_triangles(body: tuple[Node, ...]) -> tuple[Node, ...]:
                         initial.insert(0, result.pop())
                     result += _write(found, tuple(initial))
                     continue
-                node = replace(node, body=split_triangles(node.body))
+                node = replace(node, body=split_triangles(node.body, aliased))
         result.append(node)
     return tuple(result)
 
@@ -58,7 +59,7 @@ class _Sum:
     """Conditions under which the tile is whole: those of outer loops, and the iterations of the sum, from and up to."""
 
 
-def _find(loop: Loop) -> _Sum | None:
+def _find(loop: Loop, aliased: frozenset[str]) -> _Sum | None:
     if loop.kind != "serial" or loop.tile is not None:
         return None
     inner: list[Loop] = []
@@ -70,7 +71,7 @@ def _find(loop: Loop) -> _Sum | None:
     tiles = [n for n in inner if _size(n) is not None]
     sums = {loop.var, *(n.var for n in inner if _size(n) is None)}
     inside = sums | {n.var for n in tiles}
-    if not tiles or len(updates) < len(node.body) or not _is_sum(updates, sums):
+    if not tiles or len(updates) < len(node.body) or not _is_sum(updates, sums, aliased):
         return None
     if any(n.kind == "parallel" or _mentions((n.lower, n.upper), inside - {loop.var}) for n in inner if n not in tiles):
         return None
@@ -107,10 +108,10 @@ def _find(loop: Loop) -> _Sum | None:
     )
 
 
-def _is_sum(updates: list[Update], sums: set[str]) -> bool:
+def _is_sum(updates: list[Update], sums: set[str], aliased: frozenset[str]) -> bool:
     """Whether nothing but the updates' own elements, which stay the same, is written and read."""
     targets = {u.buffer for u in updates}
-    if len(targets) < len(updates):
+    if len(targets) < len(updates) or not aliased.isdisjoint(targets):
         return False
     for u in updates:
         if _mentions(u.subscripts, sums) or any(r.tensor in targets for e in (u.value, *u.subscripts) for r in reads(e)):

@@ -120,6 +120,11 @@ def test_a_sum_that_reads_what_it_writes_stays_as_it_is():
     assert split_triangles(before) == before
 
 
+def test_a_result_that_shares_memory_keeps_its_order():
+    before = (tiles(NESTS["below the diagonal"]),)
+    assert split_triangles(before, frozenset(("S", "A"))) == before
+
+
 PROGRAMS = {
     "lower": ("T(m,n) +=! A(m,k)*B(k,n) where n <= m", lambda a, b: np.tril(a @ b)),
     "strictly upper": ("T(m,n) +=! A(m,k)*B(k,n) where n > m", lambda a, b: np.triu(a @ b, 1)),
