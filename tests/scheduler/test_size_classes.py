@@ -146,5 +146,5 @@ def test_stores_of_missing_rows_never_go_beyond_the_array():
     (spare,) = set(re.findall(r"(%slot\d+) = alloca \[1024 x i8\]", text))
     chosen = set(re.findall(rf"(%v\d+) = select i1 %v\d+, ptr %v\d+, ptr {spare}", text))
     stored = re.findall(r"call void @llvm\.masked\.store\.\S+\(<\d+ x float> [^,]+, ptr align 4 (%v\d+),", text)
-    # Missing rows run in parts of two: the second one may not be there.
-    assert chosen and chosen <= set(stored)
+    assert chosen and sum(pointer in chosen for pointer in stored) >= len(stored) // 3
+    assert chosen <= set(stored)
