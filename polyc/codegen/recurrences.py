@@ -7,7 +7,7 @@ from one iteration to the next is its arithmetic, without a store, a load and a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, rewrite, substitute, walk
@@ -144,7 +144,7 @@ class _Rewriter:
                 body.append(store)
                 continue
             known = {r: Read(c.register.name, c.last(d)) for c in carried for r, d in c.distances.items()}
-            value = rewrite(store.value, lambda e, known=known: known.get(e) if isinstance(e, Read) else None)  # type: ignore[misc]
+            value = _replace_known(store.value, known)
             early, value = self._read_early(value, ranges, store)
             body += early
             if store not in by_store:
@@ -176,6 +176,10 @@ class _Rewriter:
                 known[read] = Read(name, (int_const(0),))
                 nodes.append(Store(name, (int_const(0),), read, store.statement))
         return nodes, rewrite(value, lambda e: known.get(e) if isinstance(e, Read) else None)
+
+
+def _replace_known(value: Expr, known: Mapping[Read, Read]) -> Expr:
+    return rewrite(value, lambda e: known.get(e) if isinstance(e, Read) else None)
 
 
 def _stores(loop: Loop) -> Iterator[Store]:

@@ -75,11 +75,11 @@ def _run(s: Statement, contents: Mapping[str, np.ndarray]) -> bool:
     conditions = [c.condition for c in s.where if isinstance(c, Condition)]
     target = contents[s.target]
     reduction = s.reduction
-    if reduction is not None and (not isinstance(reduction.init, Const) or reduction.monoid is not None):
-        return False
     if reduction is not None:
+        if not isinstance(reduction.init, Const) or reduction.monoid is not None:
+            return False
         for place in _elements(s, spans, contents):
-            target[place] = reduction.init.value  # type: ignore[union-attr]
+            target[place] = reduction.init.value
     for point in product(*spans):
         at = dict(zip(s.indices, point, strict=True))
         if all(_value(c, at, contents) for c in conditions):
