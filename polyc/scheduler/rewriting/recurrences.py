@@ -1,7 +1,7 @@
-"""Factorisations and triangular solves in blocks: sums over all earlier results become sums over earlier blocks and a short rest.
+"""Factorisations and triangular solves in blocks: sums over earlier results become sums over earlier blocks and a short rest.
 
 before  ``S[i, j] += F[i, k] * G[k, j]`` over ``k < i, k < j``, and F, G made from S element by element
-after   for blocks b of B steps, where ``min(i, j)`` is in b, apart for j in b and i behind it, i in b and j behind it, and both in b:
+after   for blocks b of B steps, apart for j in b and i behind it, for i in b and j behind it, and for both in b:
         ``S.far[b, i, t] += F[i, k] * G[k, b*B + t]`` over ``k < b*B``, ``S.near[b, t, i] += …`` over the steps of b itself.
 
 The far sums need earlier blocks only: they are contractions (the "left-looking" order of LAPACK's block algorithms).  That
@@ -14,35 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import (
-    Call,
-    Const,
-    Expr,
-    Index,
-    Pad,
-    Read,
-    Select,
-    children,
-    identity_of,
-    int_const,
-    reads,
-    simplify_int,
-    substitute,
-    walk,
-    with_children,
-)
+from polyc.ir.expr import Call, Expr, Index, Read, Select, children, identity_of, int_const, substitute, with_children
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.poly import isl
 from polyc.poly.domains import box_domain, map_domain
-from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
-from polyc.poly.reads import collect_reads
+from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.scheduler.components import find_components
 from polyc.scheduler.rewriting.blocks import Edit, start_edit
-
-BLOCKS = ((192, 64), (96, 32))
-"""Fewest steps of a recurrence, and the steps of its blocks then."""
-MINIMUM_RESULTS = 64
-"""Results of one step below which sums over earlier blocks are as slow as they were."""
+from polyc.scheduler.rewriting.recurrence_blocks import Cut, all_site_reads, condition_set, find_cut
 
 
 def block_recurrences(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
@@ -50,12 +29,12 @@ def block_recurrences(program: Program, ranges: Ranges) -> tuple[Program, Ranges
     remarks: list[Remark] = []
     writers = program.writers()
     by_name = {s.name: s for s in program.statements}
-    edges = [(w.name, s.name) for s in program.statements for r in _reads_of(s) for w in writers.get(r.tensor, ())]
+    edges = [(w.name, s.name) for s in program.statements for r in all_site_reads(s) for w in writers.get(r.tensor, ())]
     for names in find_components([s.name for s in program.statements], edges):
         if (names[0], names[0]) not in edges and len(names) == 1:
             continue
         members = [by_name[n] for n in names]
-        cut = _find_cut(members, program, ranges)
+        cut = find_cut(members, program, ranges)
         if cut is None:
             continue
         done = _Rewriter(members, cut, program, ranges).run()
@@ -66,183 +45,6 @@ def block_recurrences(program: Program, ranges: Ranges) -> tuple[Program, Ranges
         message = f"blocks of {cut.size} steps: what earlier blocks add is summed apart"
         remarks.append(Remark("passed", "recurrences", message, sums.name, sums.span))
     return program, ranges, remarks
-
-
-@dataclass(frozen=True, slots=True)
-class _Cut:
-    """Blocks of `size` steps, counted from `origin` upwards or (`is_reversed`) downwards.
-
-    `dims`: of each tensor of the recurrence, the dimensions along which it is made: an element belongs to the block of the
-    first of its steps there."""
-
-    size: int
-    origin: Expr
-    is_reversed: bool
-    dims: Mapping[str, tuple[int, ...]]
-    extent: Expr
-    block: str
-
-    def step(self, value: Expr) -> Expr:
-        """The step of a subscript, from 0."""
-        return Call("sub", (self.origin, value) if self.is_reversed else (value, self.origin))
-
-    def point(self, inner: str) -> Expr:
-        """The subscript of step number `inner` of the block."""
-        step = Call("add", (Call("mul", (Index(self.block), int_const(self.size))), Index(inner)))
-        return simplify_int(Call("sub" if self.is_reversed else "add", (self.origin, step)))
-
-    @property
-    def interval(self) -> Interval:
-        count = Call("floordiv", (Call("add", (self.extent, int_const(self.size - 1))), int_const(self.size)))
-        return Interval(int_const(0), simplify_int(count))
-
-    def is_earlier(self, value: Expr) -> Expr:
-        """A subscript lies in an earlier block."""
-        return Call("lt", (self.step(value), Call("mul", (Index(self.block), int_const(self.size)))))
-
-    def is_later(self, value: Expr) -> Expr:
-        end = Call("mul", (Call("add", (Index(self.block), int_const(1))), int_const(self.size)))
-        return Call("ge", (self.step(value), end))
-
-    def is_inside(self, inner: str) -> list[Expr]:
-        return [Call("ge", (Index(inner), int_const(0))), Call("lt", (Index(inner), int_const(self.size)))]
-
-
-def _find_cut(members: list[Statement], program: Program, ranges: Ranges) -> _Cut | None:
-    targets = {s.target for s in members}
-    if any(not s.has_plain_left or ranges.statements[s.name].guards for s in members):
-        return None
-    if any(isinstance(n, Pad) and n.read.tensor in targets for s in members for n in walk(s.value)):
-        return None
-    sums = [s for s in members if s.reduction is not None]
-    if not sums or not any(_is_contraction(s, targets, ranges) for s in sums):
-        return None
-    for is_reversed in (False, True):
-        dims: dict[str, tuple[int, ...]] | None = {}
-        for s in sums:
-            found = _leading_dims(s, is_reversed, program, ranges)
-            if not found:
-                dims = None
-                break
-            assert dims is not None
-            dims[s.target] = found
-        dims = dims and _spread(dims, members)
-        if dims is None or set(dims) != targets or max(map(len, dims.values())) > 2:
-            continue
-        intervals = [ranges.tensors[t][d] for t, ds in dims.items() for d in ds]
-        first = intervals[0]
-        if any(i != first for i in intervals):
-            continue
-        size = _block_size(first.extent, ranges)
-        if size is None:
-            return None
-        last = Call("sub", (Call("add", (first.lower, first.extent)), int_const(1)))
-        origin = simplify_int(last) if is_reversed else first.lower
-        block = f"{members[0].left_indices[dims[members[0].target][0]]}.block"
-        cut = _Cut(size, origin, is_reversed, dims, first.extent, block)
-        if all(_keeps_order(s, cut, ranges) for s in members):
-            return cut
-    return None
-
-
-def _is_contraction(s: Statement, targets: set[str], ranges: Ranges) -> bool:
-    """Whether what a step adds is spread over a plane of results: two operands, each with left indices of its own."""
-    moving = [r for r in dict.fromkeys(reads(s.value)) if set(_names(r)) & set(s.reduction_indices)]
-    own = [set(_names(r)) & set(s.left_indices) for r in moving]
-    extents = ranges.statements[s.name].indices
-    is_plane = any(a - b and b - a for a in own for b in own)
-    wide = sum((estimate_extent(extents[i].extent, ranges.typical) or MINIMUM_RESULTS) >= MINIMUM_RESULTS for i in s.left_indices)
-    return is_plane and wide >= 2 and any(r.tensor in targets for r in moving)
-
-
-def _names(expr: Expr) -> list[str]:
-    return [n.name for n in walk(expr) if isinstance(n, Index)]
-
-
-def _leading_dims(s: Statement, is_reversed: bool, program: Program, ranges: Ranges) -> tuple[int, ...]:
-    """Dimensions of a sum's target whose index stays ahead of the index that is summed over; none where it cannot be cut."""
-    assert s.reduction is not None
-    tensor = program.tensor(s.target)
-    if len(s.reduction_indices) != 1 or s.reduction.monoid is not None or tensor.role != "temporary":
-        return ()
-    if not isinstance(s.reduction.init, Const) or tensor.dtype.is_complex or tensor.dtype.is_storage:
-        return ()
-    (k,) = s.reduction_indices
-    domain = ranges.statements[s.name].domain
-    affine = _affine(domain, s)
-    op = "gt" if is_reversed else "lt"
-    return tuple(
-        d
-        for d, e in enumerate(s.subscripts)
-        if domain.is_subset(affine.condition(Call(op, (Index(k), e))).align_params(domain.get_space()))
-    )
-
-
-def _affine(domain: isl.Set, s: Statement) -> isl.Affine:
-    return isl.Affine(domain.get_space(), {i: n for n, i in enumerate(s.indices)})
-
-
-def _spread(dims: dict[str, tuple[int, ...]], members: list[Statement]) -> dict[str, tuple[int, ...]]:
-    """The same for what is made of the sums: its dimensions stand where those of the sums do."""
-    dims = dict(dims)
-    for _ in members:
-        for s in members:
-            if s.reduction is not None:
-                continue
-            found = set(dims.get(s.target, ()))
-            for read in reads(s.value):
-                leading = [read.subscripts[d] for d in dims.get(read.tensor, ())]
-                if all(e in s.subscripts for e in leading):
-                    found |= {s.subscripts.index(e) for e in leading}
-            if found:
-                dims[s.target] = tuple(sorted(found))
-    return dims
-
-
-def _block_size(extent: Expr, ranges: Ranges) -> int | None:
-    steps = estimate_extent(extent, ranges.typical)
-    if steps is None:
-        return None
-    return next((size for fewest, size in BLOCKS if steps >= fewest), None)
-
-
-def _keeps_order(s: Statement, cut: _Cut, ranges: Ranges) -> bool:
-    """Whether no point needs elements of a later step than its own, nor a term of a sum any beyond the term's step."""
-    domain = ranges.statements[s.name].domain
-    affine = _affine(domain, s)
-    own = [s.subscripts[d] for d in cut.dims[s.target]]
-    if s.reduction is not None:
-        own += [Index(i) for i in s.reduction_indices]
-    for site in collect_reads(s):
-        if site.read.tensor not in cut.dims:
-            continue
-        try:
-            where = domain
-            for condition, holds in site.conditions:
-                there = _condition(affine, condition)
-                if there is not None:
-                    where = where.intersect(there if holds else there.complement())
-            for mine in own:
-                within = isl.Set.empty(affine.space)
-                for d in cut.dims[site.read.tensor]:
-                    order = Call("le", (cut.step(site.read.subscripts[d]), cut.step(mine)))
-                    within = within.union(affine.condition(order))
-                if not where.is_subset(within):
-                    return False
-        except isl.NotAffine:
-            return False
-    return True
-
-
-def _condition(affine: isl.Affine, condition: Expr) -> isl.Set | None:
-    try:
-        return affine.condition(condition)
-    except isl.NotAffine:
-        return None
-
-
-def _reads_of(s: Statement) -> list[Read]:
-    return [site.read for site in collect_reads(s)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +67,7 @@ class _Refused(Exception):
 @dataclass(slots=True)
 class _Rewriter:
     members: list[Statement]
-    cut: _Cut
+    cut: Cut
     program: Program
     ranges: Ranges
     edit: Edit = field(init=False)
@@ -279,7 +81,7 @@ class _Rewriter:
         self.has = {}
         inside = {s.name for s in self.members}
         others = [s for s in self.program.statements if s.name not in inside]
-        if any(r.tensor in self.sums for s in others for r in _reads_of(s)):
+        if any(r.tensor in self.sums for s in others for r in all_site_reads(s)):
             return None
         if any(len(self.program.writers()[t]) > 1 for t in self.sums):
             return None
@@ -330,7 +132,9 @@ class _Rewriter:
         back = [d for d in range(rank) if d not in front and d not in part.inside]
         return [*front, None, *part.inside, *back]
 
-    def _element(self, subscripts: Sequence[Expr], order: Sequence[int | None], part: _Part, inner: Mapping[int, Expr]) -> tuple[Expr, ...]:
+    def _element(
+        self, subscripts: Sequence[Expr], order: Sequence[int | None], part: _Part, inner: Mapping[int, Expr]
+    ) -> tuple[Expr, ...]:
         return tuple(Index(self.cut.block) if d is None else inner[d] if d in part.inside else subscripts[d] for d in order)
 
     def _domain(
@@ -351,7 +155,6 @@ class _Rewriter:
         names = [e.name for e in s.subscripts if isinstance(e, Index)]
         inner: dict[int, Expr] = {d: Index(f"{names[d]}.in") for d in part.inside}
         like = self.program.tensor(s.target)
-        own = self.ranges.statements[s.name]
         result = []
         for kind in ("near", "far"):
             is_near = kind == "near"
@@ -474,7 +277,7 @@ class _Rewriter:
 def _prune(value: Expr, domain: isl.Set, affine: isl.Affine) -> Expr:
     """`value` without the arms of selections that are never taken in `domain`."""
     if isinstance(value, Select):
-        holds = _condition(affine, value.condition)
+        holds = condition_set(affine, value.condition)
         if holds is not None:
             inside, outside = domain.intersect(holds), domain.subtract(holds)
             if outside.is_empty():
