@@ -412,13 +412,13 @@ def _read_entry(store: Store, key: Key, read: Callable[[Entry], Read], entry: En
 
 
 @functools.cache
-def load_sequence() -> Any:
-    """`codegen.sequence`, ready to be called: its address, and what keeps that valid."""
+def load_sequence(name: str | None = None) -> Any:
+    """A function of `codegen.sequence` (the first one), ready to be called: its address, and what keeps that valid."""
     from polyc.codegen.loader import load_object
     from polyc.codegen.sequence import NAME
 
     with driver.compiling():
-        return load_object(sequence_code(), NAME)
+        return load_object(sequence_code(), name or NAME)
 
 
 _sequence: dict[str, bytes] = {}
