@@ -33,6 +33,8 @@ class Options:
     """Compute convolutions with filters of three taps by fewer products, where that is faster (docs/rewriting.md)."""
     block_recurrences: bool = True
     """Compute factorisations and triangular solves in blocks of steps (docs/rewriting.md)."""
+    order_contractions: bool = True
+    """Sum products of several operands a few operands at a time, where that is far less work (docs/rewriting.md)."""
     separate_windows: bool = True
     """Combine windows of several dimensions along one dimension at a time, where that is less work (docs/rewriting.md)."""
     scheduler: str = "ilp"
