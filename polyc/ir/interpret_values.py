@@ -107,6 +107,8 @@ def evaluate_points(expr: Expr, scope: Scope) -> Array:
             return _gather(scope, expr.tensor, positions)
         case Pad():
             return _evaluate_pad(expr, scope)
+        case Call("mul" | "truediv", (a, b)) if _is_real_part_of(b, scope) or (expr.op == "mul" and _is_real_part_of(a, scope)):
+            return _scale_complex(expr, scope)
         case Call():
             return np.asarray(APPLY[expr.op](*(evaluate_points(a, scope) for a in expr.args)))
         case Select():
@@ -121,6 +123,33 @@ def evaluate_points(expr: Expr, scope: Scope) -> Array:
             return value.astype(numpy_type(expr.dtype, scope.float_as))
         case _:
             assert_never(expr)
+
+
+def _is_real_part_of(expr: Expr, scope: Scope) -> bool:
+    """Whether a complex number is a real one that is converted where it stands."""
+    match expr:
+        case Const():
+            return expr.dtype.is_complex
+        case Cast():
+            source = type_of(expr.value, scope.types)
+            return expr.dtype.is_complex and (not source.is_complex or _is_real_part_of(expr.value, scope))
+        case Call("complex", (_, Const(0))):
+            return True
+        case Call("add" | "sub", (a, b)):
+            return _is_real_part_of(a, scope) and _is_real_part_of(b, scope)
+    return False
+
+
+def _scale_complex(expr: Call, scope: Scope) -> Array:
+    """A complex number times, or divided by, a real one, which does to both parts what it does to real numbers."""
+    z, x = (evaluate_points(a, scope) for a in expr.args)
+    if not _is_real_part_of(expr.args[1], scope):
+        z, x = x, z
+    apply = APPLY[expr.op]
+    parts = np.broadcast_arrays(apply(z.real, x.real), apply(z.imag, x.real))
+    result = np.empty(parts[0].shape, np.result_type(z, x))
+    result.real, result.imag = parts
+    return result
 
 
 def restrict_scope(scope: Scope, condition: Array) -> Scope:
