@@ -11,15 +11,15 @@ import warnings
 from contextlib import nullcontext
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyc
 from polyc.diagnostics import PolycError
 from polyc.ir.tolerance import check_results, expect_results
+from polyc.runtime import memory
 from polyc.runtime.threads import set_num_threads
-from tests.property.pipeline import LEVELS, small_thresholds
+from tests.property.pipeline import LEVELS, small_thresholds, spoil_workspace
 from tests.property.wide import make_arrays, make_program
 
 EXAMPLES = int(os.environ.get("POLYC_EXAMPLES", "50"))
@@ -28,7 +28,7 @@ SWITCHES = (
     *("reassociate", "online_softmax", "single_pass_moments", "factor_sums", "minimal_filtering", "separate_windows"),
     *("inline", "tile", "vectorize", "parallel"),
 )
-OUTSIDE = {"range-out-of-bounds", "range-precondition", "bounds-subscript"}
+OUTSIDE = {"range-out-of-bounds", "range-precondition", "bounds-subscript", "bounds-index"}
 
 
 @settings(max_examples=EXAMPLES, deadline=None, derandomize="POLYC_EXAMPLES" not in os.environ, database=None)
@@ -66,13 +66,17 @@ def check_program(seed: int) -> None:
     try:
         with small_thresholds() if eager else nullcontext(), warnings.catch_warnings():
             warnings.simplefilter("ignore", polyc.PolycWarning)
+            memory.workspace_address(1 << 16)
+            spoil_workspace(source.choice([0xFF, 0x7F]))
             got = operator(**arrays, **({"out": got_out} if got_out else {}))
         results = got if isinstance(got, tuple) else (got,)
     except PolycError as error:
         codes = [d.code for d in error.diagnostics]  # the compiler finds all errors, the interpreter the first
         if {code, *codes} <= OUTSIDE:
             return  # a subscript that data chooses is checked with the ranges where the tensor is empty
-        assert expected is None and code in codes, f"refused at the call: {error}\nnot so by the interpreter ({code})\n{where}\n{text}"
+        assert expected is None and code in codes, (
+            f"refused at the call: {error}\nnot so by the interpreter ({code})\n{where}\n{text}"
+        )
         return
     finally:
         set_num_threads(None)

@@ -1,8 +1,8 @@
 """Random ``.tc`` programs over tensors of every element type and of different shapes, one kind of statement after the other.
 
 Where `mixed` multiplies features of float matrices of one size, this one varies what they are made of: element types and
-conversions between them, ranks 0 to 3, extents that differ, are 1 or are constants, subscripts that divide, wrap, clamp or come from
-data, bounds over other indices, and starting values that the caller gives.
+conversions between them, ranks 0 to 3, extents that differ, are 1 or are constants, subscripts that divide, wrap, clamp or come
+from data, bounds over other indices, and starting values that the caller gives.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from polyc.frontends.tc.types import TYPE_NAMES
 from polyc.ir.halves import narrow
 from polyc.ir.types import DType
-from polyc.frontends.tc.types import TYPE_NAMES, promote_types
 
 FLOATS = ("float", "float", "float", "double", "float16", "bfloat16")
 INTEGERS = ("int8", "int16", "int32", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -25,7 +25,7 @@ EXTENTS = ("N", "N", "N", "M", "M", "3", "1")
 
 MONOIDS = {
     "smaller": ("monoid smaller(double a, double b) -> (c = inf) { c = a < b ? a : b }", ("double",)),
-    "peak": ("monoid peak(int32 a, int32 b) -> (c = 0) { c = max(a, b) }", ("int32",)),
+    "peak": ("monoid peak(int32 a, int32 b) -> (c = 1) { c = a * b }", ("int32",)),
     "spread": (
         "monoid spread(float a, float b, float x, float y) -> (low = inf, high = -inf) { low = min(a, x)  high = max(b, y) }",
         ("float", "float"),
@@ -101,7 +101,9 @@ class Draft:
         if keys and self.chance(0.5):
             return f"min({keys[0].name}({i}), {extent} - 1)"
         shift = self.pick(["", " + 1", " + 2"])
-        return self.pick([f"({i}{shift}) % {extent}", f"min({i}{shift}, {extent} - 1)", f"max(min({i}{shift} - 1, {extent} - 1), 0)"])
+        return self.pick(
+            [f"({i}{shift}) % {extent}", f"min({i}{shift}, {extent} - 1)", f"max(min({i}{shift} - 1, {extent} - 1), 0)"]
+        )
 
     def read(self, t: Made, indices: dict[str, str]) -> str:
         """An element of `t`: in place, padded, or guarded."""
@@ -144,13 +146,19 @@ class Draft:
 
     def operand(self, kind: str, indices: dict[str, str], exact: bool) -> str:
         """A value of type `kind`; `exact` where it decides about something."""
-        t = self.tensor(lambda t: t.is_exact or not (exact or (t.kind in (*FLOATS, *COMPLEX) and kind not in (*FLOATS, *COMPLEX))))
+        t = self.tensor(
+            lambda t: t.is_exact or not (exact or (t.kind in (*FLOATS, *COMPLEX) and kind not in (*FLOATS, *COMPLEX)))
+        )
         roll = self.source.random()
         if t is None or roll < 0.1:
             return self.literal(kind)
         if roll < 0.2 and indices and kind not in ("bool", *COMPLEX):
             i = self.pick(list(indices))
-            return f"{kind}({self.pick([i, f'{i} % 3', f'{i} / 2', f'{i} * {i}', f'N - {i}'])})" if kind not in ("uint8", "uint16", "uint32", "uint64", "int8") else f"{kind}({i} % 3)"
+            return (
+                f"{kind}({self.pick([i, f'{i} % 3', f'{i} / 2', f'{i} * {i}', f'N - {i}'])})"
+                if kind not in ("uint8", "uint16", "uint32", "uint64", "int8")
+                else f"{kind}({i} % 3)"
+            )
         return self.convert(self.read(t, indices), t.kind, kind)
 
     def condition(self, indices: dict[str, str]) -> str:
@@ -225,7 +233,13 @@ def elements(d: Draft) -> None:
     order = list(box)
     d.source.shuffle(order)
     value = d.value(kind, box, 3, exact)
-    d.add(t, kind, [box[i] for i in order], f"{left(t, order)} = {value}{d.where(box)}", is_exact=exact and kind not in ("float16", "bfloat16"))
+    d.add(
+        t,
+        kind,
+        [box[i] for i in order],
+        f"{left(t, order)} = {value}{d.where(box)}",
+        is_exact=exact and kind not in ("float16", "bfloat16"),
+    )
 
 
 def bound_clause(d: Draft, inner: str, extent: str, outer: dict[str, str]) -> str:
@@ -233,7 +247,14 @@ def bound_clause(d: Draft, inner: str, extent: str, outer: dict[str, str]) -> st
     same = [i for i, e in outer.items() if e == extent]
     if same and d.chance(0.7):
         i = d.pick(same)
-        return d.pick([f"{inner} in {i}:{extent}", f"{inner} in 0:{i}+1", f"{inner} in max({i} - 2, 0):min({i} + 3, {extent})", f"{inner} in 0:{i}"])
+        return d.pick(
+            [
+                f"{inner} in {i}:{extent}",
+                f"{inner} in 0:{i}+1",
+                f"{inner} in max({i} - 2, 0):min({i} + 3, {extent})",
+                f"{inner} in 0:{i}",
+            ]
+        )
     return f"{inner} in {d.pick(['0', '0', extent + ' / 2', extent + ' / 3'])}:{extent}"
 
 
@@ -257,7 +278,11 @@ def reductions(d: Draft) -> None:
     clauses = [f"{i} in 0:{e}" for i, e in outer.items()] + [bound_clause(d, i, e, outer) for i, e in inner.items()]
     if d.chance(0.3) and len(every) > 1:
         i, j = d.source.sample(list(every), 2)
-        clauses.append(d.pick([f"{i} <= {j}", f"{i} != {j}", f"{i} + {j} < N", f"({i} + {j}) % 2 == 0", f"{i} == {j}", f"{i} + 2 * {j} >= M"]))
+        clauses.append(
+            d.pick(
+                [f"{i} <= {j}", f"{i} != {j}", f"{i} + {j} < N", f"({i} + {j}) % 2 == 0", f"{i} == {j}", f"{i} + 2 * {j} >= M"]
+            )
+        )
     text = f"{left(t, list(outer))} {op} {value} where {', '.join(clauses)}"
     if kind in (*INTEGERS, "bool"):
         d.add(t, kind, list(outer.values()), text)
@@ -366,11 +391,23 @@ def concatenated(d: Draft) -> None:
         case 0:
             d.add(t, kind, [f"2 * {e}"], *(f"{t}(2 * i + {k}) = {values[k]} where i in 0:{e}" for k in (0, 1)))
         case 1:
-            d.add(t, kind, [f"({e} + {e})"], f"{t}(i) = {values[0]} where i in 0:{e}", f"{t}({e} + {e} - 1 - i) = {values[1]} where i in 0:{e}")
+            d.add(
+                t,
+                kind,
+                [f"({e} + {e})"],
+                f"{t}(i) = {values[0]} where i in 0:{e}",
+                f"{t}({e} + {e} - 1 - i) = {values[1]} where i in 0:{e}",
+            )
         case 2:
             i = {"i": e, "j": "3"}
             first, second = (d.value(kind, i, 1, True) for _ in range(2))
-            d.add(t, kind, [e, "6"], f"{t}(i, j) = {first} where i in 0:{e}, j in 0:3", f"{t}(i, 5 - j) = {second} where i in 0:{e}, j in 0:3")
+            d.add(
+                t,
+                kind,
+                [e, "6"],
+                f"{t}(i, j) = {first} where i in 0:{e}, j in 0:3",
+                f"{t}(i, 5 - j) = {second} where i in 0:{e}, j in 0:3",
+            )
         case 3:
             i = {"i": e, "j": e}
             d.add(
@@ -386,7 +423,10 @@ def concatenated(d: Draft) -> None:
 
 
 def recurred(d: Draft) -> None:
-    kind, e = d.pick(["float", "float", "double", "int32", "int64", "bfloat16", "uint8", "complex64", "bool"]), d.pick(["N", "M"])
+    kind, e = (
+        d.pick(["float", "float", "double", "int32", "int64", "bfloat16", "uint8", "complex64", "bool"]),
+        d.pick(["N", "M"]),
+    )
     t = d.name()
     if kind == "bool":
         first, step = d.value(kind, {}, 1, True), f"{t}(i - 1) {d.pick(['&&', '||'])} {d.value(kind, {'i': e}, 1, True)}"
@@ -396,7 +436,11 @@ def recurred(d: Draft) -> None:
         first = d.value(kind, {}, 1, True)
         steps = [f"{t}(i - 1) + {x}", f"{t}(i - 1) * {half} + {x}", f"{t}(i - 1) * {x}"]
         if kind not in COMPLEX:
-            steps += [f"max({t}(i - 1), {x})", f"min({t}(i - 1) - {half}, {x})", f"({d.condition({'i': e})} ? {t}(i - 1) : {x})"]
+            steps += [
+                f"max({t}(i - 1), {x})",
+                f"min({t}(i - 1) - {half}, {x})",
+                f"({d.condition({'i': e})} ? {t}(i - 1) : {x})",
+            ]
         steps += [f"i > 1 ? {t}(i - 2) * {half} + {x} : {x}"]
         step = d.pick(steps)
     if d.chance(0.4):
@@ -446,13 +490,18 @@ def inferred(d: Draft) -> None:
         return
     a, b = d.name(), d.name()
     last = ", j" if len(t.shape) == 2 else ""
-    form = d.pick([f"{a}(i{last}) = {t.name}(i - 3{last})", f"{a}(i{last}) = {t.name}(i + 2{last})", f"{a}(i{last}) = {t.name}(2 * i{last})", f"{a}(i{last}) = {t.name}({t.shape[0]} - 1 - i{last})"])
+    form = d.pick(
+        [
+            f"{a}(i{last}) = {t.name}(i - 3{last})",
+            f"{a}(i{last}) = {t.name}(i + 2{last})",
+            f"{a}(i{last}) = {t.name}(2 * i{last})",
+            f"{a}(i{last}) = {t.name}({t.shape[0]} - 1 - i{last})",
+        ]
+    )
     d.lines.append(form)
     if t.kind in ("bool",):
         d.lines.append(f"{b} ||=! {a}(i{last})")
-    elif t.kind in COMPLEX:
-        d.lines.append(f"{b} +=! {a}(i{last}) * {t.kind}(0.125)")
-    elif t.kind in FLOATS:
+    elif t.kind in COMPLEX or t.kind in FLOATS:
         d.lines.append(f"{b} +=! {a}(i{last}) * {t.kind}(0.125)")
     else:
         d.lines.append(f"{b} +=! {a}(i{last})")
@@ -463,7 +512,9 @@ def lets(d: Draft) -> None:
     t, kind, box = d.name(), d.pick([*FLOATS, *INTEGERS]), d.box(d.source.choice([1, 2]))
     value = d.value(kind, box, 2, True)
     square = d.pick(["z * z", "z + z", "max(z, z)", "z - z"])
-    d.add(t, kind, list(box.values()), f"{left(t, list(box))} = {square} where z = {value}, " + d.where(box)[7:], is_exact=False)
+    d.add(
+        t, kind, list(box.values()), f"{left(t, list(box))} = {square} where z = {value}, " + d.where(box)[7:], is_exact=False
+    )
 
 
 def windows(d: Draft) -> None:
@@ -480,7 +531,13 @@ def windows(d: Draft) -> None:
     scale = f" * {x.kind}(0.25)" if x.kind in FLOATS and op == "+=!" else ""
     h, u = d.name(), d.name()
     d.add(h, x.kind, x.shape, f"{h}(i, j) {op} {read}{scale} where i in 0:{e}, j in 0:{f}, r in 0:3", is_exact=False)
-    d.add(u, x.kind, x.shape, f"{u}(i, j) {op} pad({h}(i, j + s {shift}), {other}){scale} where i in 0:{e}, j in 0:{f}, s in 0:3", is_exact=False)
+    d.add(
+        u,
+        x.kind,
+        x.shape,
+        f"{u}(i, j) {op} pad({h}(i, j + s {shift}), {other}){scale} where i in 0:{e}, j in 0:{f}, s in 0:3",
+        is_exact=False,
+    )
     del t
 
 
@@ -502,7 +559,14 @@ def called(d: Draft) -> None:
         return
     t, s, f = d.name(), d.name(), f"g{d.n_names}"
     half = f"{x.kind}(2)" if x.kind in INTEGERS else f"{x.kind}(0.5)"
-    inner = d.pick([f"X(p, q) * {half}", f"pad(X(p - 1, q), {d.pick(['clamp', 'wrap', d.literal(x.kind)])})", "X(p, Q - 1 - q)", "max(X(p, q), low(p))"])
+    inner = d.pick(
+        [
+            f"X(p, q) * {half}",
+            f"pad(X(p - 1, q), {d.pick(['clamp', 'wrap', d.literal(x.kind)])})",
+            "X(p, Q - 1 - q)",
+            "max(X(p, q), low(p))",
+        ]
+    )
     d.monoids.append(
         f"def {f}({x.kind}(P, Q) X, {x.kind} a) -> (Y, low) {{\n  low(p) min=! X(p, q)\n  Y(p, q) = {x.kind}({inner} + a)"
         f" where p in 0:P, q in 0:Q\n}}"
@@ -517,20 +581,87 @@ def called(d: Draft) -> None:
         d.add(u, x.kind, x.shape[:1], f"{u}(i) = max(min({s}(i), {x.kind}(4.0)), {x.kind}(-4.0))", is_exact=False)
 
 
+def partly_read(d: Draft) -> None:
+    """A temporary of which only the elements that are read later have a value."""
+    t, u, kind, e = d.name(), d.name(), d.pick([*FLOATS, *INTEGERS, "bool", "complex64"]), d.pick(["N", "M"])
+    box = {"i": e, "j": e}
+    value = d.value(kind, box, 1, True)
+    if d.chance(0.3):
+        line = f"{t}(2 * i) = {d.value(kind, {'i': e}, 1, True)} where i in 0:{e}"
+        other = d.literal(kind)
+        read = f"i % 2 == 0 ? {t}(i) : {other}" if d.chance(0.5) else f"{t}(2 * i)"
+        d.add(u, kind, [e], line, f"{u}(i) = {read} where i in 0:{e}", is_exact=False)
+        return
+    relation = d.pick(["i <= j", "j < i", "i + j < N", "(i + j) % 2 == 0"])
+    d.lines.append(f"{t}(i, j) = {value} where i in 0:{e}, j in 0:{e}, {relation}")
+    form = d.source.randrange(3)
+    if form == 0:
+        d.add(
+            u,
+            kind,
+            [e, e],
+            f"{u}(i, j) = {relation} ? {t}(i, j) : {d.literal(kind)} where i in 0:{e}, j in 0:{e}",
+            is_exact=False,
+        )
+    elif form == 1:
+        guard = f"{d.condition(box)} && {relation}"
+        d.add(
+            u, kind, [e, e], f"{u}(i, j) = {guard} ? {t}(i, j) : {d.literal(kind)} where i in 0:{e}, j in 0:{e}", is_exact=False
+        )
+    elif kind == "bool":
+        d.add(u, kind, [e], f"{u}(i) ||=! {t}(i, j) where {relation}", is_exact=False)
+    else:
+        factor = d.operand(kind, {"j": e, "k": "M"}, True)
+        scale = "" if kind in INTEGERS else f" * {kind}(0.125)"
+        k = d.uses(factor, kind, "k")
+        d.add(
+            u,
+            kind,
+            [e, "M"],
+            f"{u}(i, k) +=! {t}(i, j) * {k}{scale} where i in 0:{e}, j in 0:{e}, k in 0:M, {relation}",
+            is_exact=False,
+        )
+
+
+def guarded_recurrence(d: Draft) -> None:
+    """A recurrence whose first elements both an index and data guard."""
+    t, kind, e = d.name(), d.pick(["float", "double", "int32"]), d.pick(["N", "M"])
+    i = {"i": e}
+    x, more = d.value(kind, i, 1, True), d.condition(i)
+    step = d.pick([1, 2])
+    read = f"{t}(i - {step}) * {kind}(0.5)" if kind != "int32" else f"{t}(i - {step})"
+    forms = [
+        f"i >= {step} && ({more}) ? {read} + {x} : {x}",
+        f"({more}) && i > {step - 1} ? {read} + {x} : {x}",
+        f"i < {step} || ({more}) ? {x} : {read} + {x}",
+        f"!(({more}) && i >= {step}) ? {x} : {read}",
+        f"i >= {step} && ({more}) ? min({read}, {x}) : {x}",
+    ]
+    d.add(t, kind, [e], f"{t}(i) = {d.pick(forms)} where i in 0:{e}", is_exact=False)
+
+
 def again(d: Draft) -> None:
-    """The name of a tensor assigned anew from its old elements."""
-    t = d.tensor(lambda t: t.name.startswith("T") and len(t.shape) in (1, 2) and set(t.shape) <= {"N", "M", "3", "1"} and t.kind not in ("bool",) and t not in d.accumulated)
+    """A name assigned anew from its old elements."""
+    t = d.tensor(lambda t: len(t.shape) in (1, 2) and set(t.shape) <= {"N", "M", "3", "1"} and t.kind != "bool")
     if t is None:
         return
-    indices = list("ij"[: len(t.shape)])
+    u, indices = d.name(), list("ij"[: len(t.shape)])
     box = dict(zip(indices, t.shape, strict=True))
     turned = [f"{e} - 1 - {i}" for i, e in box.items()]
-    d.lines.append(f"{left(t.name, indices)} = {t.kind}({left(t.name, turned)} + {d.operand(t.kind, box, True)})")
+    d.add(
+        u,
+        t.kind,
+        t.shape,
+        f"{left(u, indices)} = {left(t.name, indices)}",
+        f"{left(u, indices)} = {t.kind}({left(u, turned)} + {d.operand(t.kind, box, True)})",
+        is_exact=False,
+    )
 
 
 FEATURES: tuple[Callable[[Draft], None], ...] = (
     *(elements, elements, elements, reductions, reductions, reductions, continued, scattered, positions, combined),
     *(concatenated, recurred, recurred, grids, inferred, lets, windows, contracted, contracted, again, called),
+    *(partly_read, partly_read, guarded_recurrence),
 )
 
 
@@ -547,11 +678,14 @@ def make_program(source: random.Random, most: int = 4) -> tuple[str, list[Made],
         for _ in range(source.randint(1, most)):
             source.choice(FEATURES)(d)
     made = [t for t in d.tensors if t not in parameters]
-    results = dict.fromkeys(t.name for t in (made[-1], *d.accumulated, *source.sample(made, min(len(made), source.randint(1, 3)))))
+    results = dict.fromkeys(
+        t.name for t in (made[-1], *d.accumulated, *source.sample(made, min(len(made), source.randint(1, 3))))
+    )
     declared = ", ".join(f"{t.kind}({', '.join(t.shape)}) {t.name}" if t.shape else f"{t.kind} {t.name}" for t in parameters)
     kinds = {t.name: t for t in d.accumulated}
     shown = ", ".join(
-        f"{kinds[r].kind}{'(' + ', '.join(kinds[r].shape) + ')' if kinds[r].shape else ''} {r}" if r in kinds else r for r in results
+        f"{kinds[r].kind}{'(' + ', '.join(kinds[r].shape) + ')' if kinds[r].shape else ''} {r}" if r in kinds else r
+        for r in results
     )
     body = "\n".join(f"  {line}" for line in d.lines)
     text = "".join(f"{m}\n" for m in d.monoids) + f"def f({declared}) -> ({shown}) {{\n{body}\n}}\n"
