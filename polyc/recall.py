@@ -408,23 +408,24 @@ def _read_entry(store: Store, key: Key, read: Callable[[Entry], Read], entry: En
 
 
 @functools.cache
-def load_sequence() -> Any:
-    """`codegen.sequence`, ready to be called: its address, and what keeps that valid."""
+def load_sequence(name: str | None = None) -> Any:
+    """A function of `codegen.sequence` (the first one), ready to be called: its address, and what keeps that valid."""
     from polyc.codegen.host import host_target
     from polyc.codegen.loader import load_object
     from polyc.codegen.sequence import NAME, make_sequence
 
+    name = name or NAME
     _recall_host()
     target, store = host_target(), _open_store()
     with driver.compiling():
         if store is None:
-            return load_object(make_sequence(target), NAME)
+            return load_object(make_sequence(target), name)
         from polyc.cache import Entry, Key, digest_text, versions
 
         parts = (("versions", f"{own_versions()}, {versions('llvmlite')}"),)
         key = Key("sequence", target.name, digest_text(repr(target)), parts)
         code = _recall(store, key, lambda e: e.payload, lambda: make_sequence(target), lambda code: Entry({}, code))
-        return load_object(code, NAME)
+        return load_object(code, name)
 
 
 _host_is_known: list[bool] = []
