@@ -381,8 +381,7 @@ def _recall(
         value = _read_entry(store, key, read, entry)
         if value is not None:
             return value
-    if logger.isEnabledFor(logging.INFO):
-        logger.info("cache: miss: %s of %s: %s", key.kind, key.name, store.explain_miss(key))
+    _tell_miss(store, key)
     made = make()
     if package_state() != _PACKAGE:
         logger.info("cache: %s of %s is not stored: polyc's files have changed since it was imported", key.kind, key.name)
@@ -392,6 +391,11 @@ def _recall(
     except (Unstorable, RecursionError) as error:
         logger.info("cache: %s of %s is not stored: %s", key.kind, key.name, error)
     return made
+
+
+def _tell_miss(store: Store, key: Key) -> None:
+    if logger.isEnabledFor(logging.INFO):
+        logger.info("cache: miss: %s of %s: %s", key.kind, key.name, store.explain_miss(key))
 
 
 def _read_entry(store: Store, key: Key, read: Callable[[Entry], Read], entry: Entry) -> Read | None:
@@ -410,38 +414,122 @@ def _read_entry(store: Store, key: Key, read: Callable[[Entry], Read], entry: En
 @functools.cache
 def load_sequence(name: str | None = None) -> Any:
     """A function of `codegen.sequence` (the first one), ready to be called: its address, and what keeps that valid."""
-    from polyc.codegen.host import host_target
     from polyc.codegen.loader import load_object
-    from polyc.codegen.sequence import NAME, make_sequence
+    from polyc.codegen.sequence import NAME
 
-    name = name or NAME
-    _recall_host()
-    target, store = host_target(), _open_store()
     with driver.compiling():
-        if store is None:
-            return load_object(make_sequence(target), name)
-        from polyc.cache import Entry, Key, digest_text, versions
-
-        parts = (("versions", f"{own_versions()}, {versions('llvmlite')}"),)
-        key = Key("sequence", target.name, digest_text(repr(target)), parts)
-        code = _recall(store, key, lambda e: e.payload, lambda: make_sequence(target), lambda code: Entry({}, code))
-        return load_object(code, name)
+        return load_object(sequence_code(), name or NAME)
 
 
-_host_is_known: list[bool] = []
+_sequence: dict[str, bytes] = {}
+"""Object code of `codegen.sequence` that is known, by the name of its target."""
+
+
+def sequence_code() -> bytes:
+    """Object code of `codegen.sequence`."""
+    from polyc.codegen.host import host_target
+    from polyc.codegen.sequence import make_sequence
+
+    store = _open_store()
+    if not knows_sequence():
+        if store is not None:
+            _tell_miss(store, _sequence_key(_host_target()))
+        adopt_sequence(make_sequence(host_target()))
+    return _sequence[host_target().name]
+
+
+def knows_sequence() -> bool:
+    """Whether `sequence_code` needs no LLVM."""
+    if not knows_host():
+        return False
+    target, store = _host_target(), _open_store()
+    if target.name not in _sequence and store is not None:
+        key = _sequence_key(target)
+        entry = store.read(key)
+        if entry is not None:
+            _sequence[target.name] = entry.payload
+    return target.name in _sequence
+
+
+def adopt_sequence(code: bytes) -> None:
+    """Take what a worker has made for what `sequence_code` would give."""
+    from polyc.cache import Entry
+
+    target, store = _host_target(), _open_store()
+    _sequence[target.name] = code
+    if store is not None and package_state() == _PACKAGE:
+        store.write(_sequence_key(target), Entry({}, code))
+
+
+def _host_target() -> Target:
+    from polyc.codegen.host import host_target
+
+    _recall_host()
+    return host_target()
+
+
+def _sequence_key(target: Target) -> Key:
+    from polyc.cache import Key, digest_text, versions
+
+    parts = (("versions", f"{own_versions()}, {versions('llvmlite')}"),)
+    return Key("sequence", target.name, digest_text(repr(target)), parts)
+
+
+def knows_host() -> bool:
+    """Whether it is known what LLVM says of this machine, without asking LLVM."""
+    from polyc.codegen import host
+
+    if host.are_facts_known():
+        return True
+    found = _find_host()
+    if found is not None:
+        host.adopt_facts(found)
+    return found is not None
 
 
 def _recall_host() -> None:
-    """Ask the cache, once, what LLVM says of this machine: to hear it from LLVM, LLVM has to be loaded."""
-    if _host_is_known:
-        return
-    _host_is_known.append(True)
-    from polyc.cache import Entry, Key, versions
+    """Ask the cache what LLVM says of this machine, else LLVM: for that it has to be loaded."""
+    if not knows_host():
+        from polyc.codegen import host
+
+        key, store = _host_key(), _open_store()
+        if key is not None and store is not None:
+            _tell_miss(store, key)
+        _keep_host(host.facts())
+
+
+def plain_host() -> list[Any]:
+    """What LLVM says of this machine, as JSON has it."""
     from polyc.codegen import host
 
-    store, machine = _open_store(), host.describe_machine()
-    if store is None or machine is None:
-        return
+    _recall_host()
+    found = host.facts()
+    return [found.triple, list(found.features), found.version]
+
+
+def adopt_host(triple: str, features: Sequence[str], version: str) -> None:
+    """Take `plain_host` of a worker for what LLVM would say here."""
+    from polyc.codegen import host
+
+    if not host.are_facts_known():
+        host.adopt_facts(host.Facts(triple, tuple(features), version))
+        _keep_host(host.facts())
+
+
+def _host_key() -> Key | None:
+    """None where there is no cache, or the system does not say what machine this is."""
+    from polyc.cache import Key, versions
+    from polyc.codegen import host
+
+    machine = host.describe_machine()
+    if machine is None or _open_store() is None:
+        return None
+    return Key("host", "this machine", machine, (("versions", f"{own_versions()}, {versions('llvmlite')}"),))
+
+
+def _find_host() -> Any:
+    """The facts that the cache has."""
+    from polyc.codegen import host
 
     def read(entry: Entry) -> host.Facts:
         triple, features, version = entry.header["value"]
@@ -449,11 +537,17 @@ def _recall_host() -> None:
             raise ValueError("no facts about a machine")
         return host.Facts(triple, tuple(features), version)
 
-    def write(found: host.Facts) -> Entry:
-        return Entry({"value": [found.triple, list(found.features), found.version]})
+    key, store = _host_key(), _open_store()
+    entry = None if key is None or store is None else store.read(key)
+    return None if entry is None or key is None or store is None else _read_entry(store, key, read, entry)
 
-    key = Key("host", "this machine", machine, (("versions", f"{own_versions()}, {versions('llvmlite')}"),))
-    host.adopt_facts(_recall(store, key, read, host.facts, write))
+
+def _keep_host(found: Any) -> None:
+    from polyc.cache import Entry
+
+    key, store = _host_key(), _open_store()
+    if key is not None and store is not None and package_state() == _PACKAGE:
+        store.write(key, Entry({"value": [found.triple, list(found.features), found.version]}))
 
 
 def own_versions() -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from polyc import driver, recall
 from polyc.cache import store
+from polyc.codegen import host
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +20,7 @@ def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("POLYC_CACHE_SIZE", raising=False)
     monkeypatch.delenv("POLYC_DEBUG", raising=False)
     monkeypatch.setattr(store, "_opened", {})
-    monkeypatch.setattr(recall, "_host_is_known", [True])  # whether this process has asked yet is no matter of these tests
+    host.facts()  # whether this process has asked yet is no matter of these tests
     # The files of polyc may be edited while the tests run; one test is about that.
     monkeypatch.setattr(recall, "package_state", lambda: recall._PACKAGE)
     return directory
