@@ -31,6 +31,9 @@ MOST_PLANS = 64
 """Layouts that are known at once."""
 ANY_NUMBER = 1 << 16
 """Of threads: more than there ever are."""
+MADE, GIVEN = range(2)
+Source = tuple[int, int, bool] | np.ndarray
+"""Of a result: an array that kernels make or that is given, by position, and whether it is copied; or known contents."""
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
 _WORKSPACE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int32)
 
@@ -48,9 +51,10 @@ class DirectRuns:
         """What was made of plans; None where nothing can be."""
         self._table: Any = None
         self._call: Callable[..., Any] | None = None
-        self._passed: tuple[int, ...] | None = None
-        """For each result the position of the input that it is a copy of, or -1; the same for all plans."""
-        self._copies = False
+        self._sources: tuple[Source, ...] | None = None
+        """Where each result comes from, in all plans."""
+        self._is_plain = True
+        """Whether they are what kernels give, one after the other."""
 
     def run(self, env: Mapping[str, Any]) -> Sequence[Any] | None:
         """The results; None where this run has to go the long way."""
@@ -68,10 +72,17 @@ class DirectRuns:
             return None
         if type(found) is not tuple:
             found = (found,)
-        if self._copies and self._passed is not None:
-            made = iter(found)
-            return [next(made) if k < 0 else arrays[k].copy() for k in self._passed]
-        return found  # type: ignore[no-any-return]
+        if self._is_plain or self._sources is None:
+            return found  # type: ignore[no-any-return]
+        groups = (found, arrays)
+        results = []
+        for source in self._sources:
+            if type(source) is tuple:
+                group, k, is_copied = source
+                results.append(groups[group][k].copy() if is_copied else groups[group][k])
+            else:
+                results.append(source.copy())  # type: ignore[union-attr]
+        return results
 
     def learn(self, plan: Plan, env: Mapping[str, Any]) -> None:
         """Let runs like this one, which has gone the long way with `plan`, be made here, where that is possible."""
@@ -83,9 +94,13 @@ class DirectRuns:
                 self._calls.clear()
             self._calls[plan] = _make_call(plan, self.names, self.results, self.limit, arrays)
         call = self._calls[plan]
-        if call is None or self._passed not in (None, call.passed):
+        if call is None:
             return
-        self._passed, self._copies = call.passed, any(k >= 0 for k in call.passed)
+        if self._sources is None:
+            self._sources = call.sources
+            self._is_plain = all(type(s) is tuple and s[0] == MADE and not s[2] for s in call.sources)
+        elif not all(map(_is_same, self._sources, call.sources)):
+            return
         if self._table is None:
             self._table = fastcalls.CallTable(0)
         if len(self._table) >= MOST_PLANS:
@@ -102,13 +117,20 @@ def _is_readable(array: Any) -> bool:
     return flags.c_contiguous and flags.aligned and array.dtype.isnative
 
 
+def _is_same(a: Source, b: Source) -> bool:
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        both = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
+        return both and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()  # type: ignore[union-attr]
+    return a == b
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Call:
     """A plan with the fields that `fastcalls.CallTable` wants of one."""
 
     plan: Plan
     table: Any
-    passed: tuple[int, ...]
+    sources: tuple[Source, ...]
     allocate: tuple[tuple[tuple[int, ...], np.dtype], ...]
     misaligned: int
     is_parallel: bool
@@ -142,22 +164,28 @@ def _make_call(
         return None
     place = {n: k for k, n in enumerate(inputs)}
     allocate: list[tuple[tuple[int, ...], np.dtype]] = []
-    passed: list[int] = []
+    sources: list[Source] = []
     for name in outputs:
         value = plan.results.get(name)
-        if value is None or name in plan.constants:
+        if value is None:
             return None
+        if name in plan.constants:
+            sources.append(plan.constants[name])
+            continue
         base = name if value.source is None else value.source.name
-        if base in inputs:  # kernels need the array in the shape in which it is given, the result may have another
-            if value.shape != arrays[place[base]].shape:
-                return None
-            passed.append(place[base])
-        elif base in plan.fresh and base not in place:
+        if base in inputs:
+            sources.append((GIVEN, place[base], True))
+        elif base in place:
+            sources.append((MADE, place[base] - len(inputs), True))
+        elif base in plan.fresh:
+            sources.append((MADE, len(allocate), False))
             place[base] = len(inputs) + len(allocate)
             allocate.append((value.shape, result_type(base, plan.fresh[base].dtype)))
-            passed.append(-1)
         else:
             return None
+        group, k, is_copied = sources[-1]
+        if is_copied and value.shape != (allocate[k][0] if group == MADE else arrays[k].shape):
+            return None  # the same elements in another shape
     if not allocate or any(n not in place for n in plan.fresh):
         return None
     most = max((len(s.operands) for s in plan.steps), default=0)
@@ -179,7 +207,7 @@ def _make_call(
     is_parallel = any(s.call.is_parallel for s in plan.steps)
     if workspace(ctypes.addressof(words), 1) > 2 * LARGEST:
         return None
-    return _Call(plan, words, tuple(passed), tuple(allocate), misaligned, is_parallel, entry, workspace)
+    return _Call(plan, words, tuple(sources), tuple(allocate), misaligned, is_parallel, entry, workspace)
 
 
 def _address(function: Any) -> int:

@@ -267,6 +267,7 @@ class Assembly:
         self.constants = {n: lowered.constants[n] for n in wanted if n in lowered.constants}
         self.bases = {n: n if v.source is None else v.source.name for n, v in self.results.items() if n not in self.constants}
         self.fresh = {b: lowered.values[b] for b in self.bases.values() if b in made}
+        weights.compile([code for _, _, code in self.parts])
         self.ready = [weights.prepare(code, cluster, lowered.constants) for cluster, _, code in self.parts]
         self.kernels: dict[int, Kernel] = {}
         for (_, _, code), ready in zip(self.parts, self.ready, strict=True):
