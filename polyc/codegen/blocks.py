@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from polyc.codegen import shuffles
 from polyc.codegen.builder import Val
-from polyc.codegen.context import Context, State
-from polyc.codegen.expressions import as_mask, byte_offset, certain_reads, element_pointer, eval_predicates, store_element
+from polyc.codegen.context import Context, State, byte_offset
+from polyc.codegen.expressions import as_mask, certain_reads, element_pointer, eval_predicates, store_element
 from polyc.codegen.linear import Linear, add_linear, constant_of, index_names, scale_linear, split_lane
 from polyc.ir.expr import Expr, Index, Read, reads
 from polyc.ir.loops import Buffer, Loop, Store, Update

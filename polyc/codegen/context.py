@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from polyc.codegen.builder import Function, Module, Val
-from polyc.codegen.linear import Binding
+from polyc.codegen.linear import Binding, Linear, add_linear, as_linear, multiply_linear
 from polyc.ir.expr import Call, Expr, Index, Read, operands_of
 from polyc.ir.loops import Buffer, Loop, LoopNest
 from polyc.ir.types import DType
@@ -35,6 +35,8 @@ class Predicate:
     variable: str | None = None
     first: Expr | None = None
     branched: bool = False
+    source: Expr | None = None
+    """Where `condition` is a value: the expression that it is the value of, if that is all there is to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class Context:
     computes is dropped, so that it may compute the last one's again, without conditions."""
     exact: Mapping[str, Binding] | None = None
     """Where variables are clamped in `env`: what they are without that."""
+    taps: Mapping[str, range] = field(default_factory=dict)
+    """Variables of loops around whose copies are written one behind the other, every one of them, and their values."""
 
     def bind(self, name: str, value: Binding) -> Context:
         return replace(self, env={**self.env, name: value})
@@ -80,6 +84,10 @@ class Context:
             return self
         predicates = tuple(p for p in self.predicates if p.variable not in self.clamped)
         return replace(self, env={**self.env, **self.clamped}, exact=self.env, predicates=predicates)
+
+    def copies(self, name: str, values: range) -> Context:
+        """In the copies of a loop, one of which each of these values of its variable has."""
+        return replace(self, taps={**self.taps, name: values})
 
     def branched(self) -> Context:
         return replace(self, predicates=tuple(replace(p, branched=True) for p in self.predicates))
@@ -121,3 +129,11 @@ class State:
     def invalidate_all(self) -> None:
         for name in self.by_name:
             self.epochs[name] = self.epochs.get(name, 0) + 1
+
+
+def byte_offset(ctx: Context, buffer: Buffer, subscripts: tuple[Expr, ...]) -> Linear:
+    """Bytes from the beginning of `buffer` to an element."""
+    total: Linear = {}
+    for subscript, stride in zip(subscripts, buffer.strides, strict=True):
+        total = add_linear(total, multiply_linear(as_linear(subscript, ctx.env, ctx.lane), as_linear(stride, ctx.env, None)))
+    return total

@@ -111,7 +111,7 @@ def _expand_like(nest: Node, tile: list[Loop], name: str, subscripts: tuple[Expr
 def _is_like(loop: Loop, other: Loop) -> bool:
     """Whether `loop` may be expanded as `other` is: the same iterations, lanes only where there were lanes."""
     same = (loop.lower, loop.upper, loop.step) == (other.lower, other.upper, other.step)
-    return same and (other.kind == "unroll" or (loop.kind == "vector" and loop.lanes == other.lanes))
+    return same and (other.kind == "unroll" or (loop.kind == "vector" and loop.lanes >= other.lanes))
 
 
 def _accesses(node: Node, name: str) -> Iterator[tuple[Expr, ...]]:

@@ -7,6 +7,7 @@ program does not read is touched.  Reads that are made whatever the conditions s
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 from typing import assert_never
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from polyc.codegen import shuffles, vectors
 from polyc.codegen.arithmetic import emit_cast, emit_operator
 from polyc.codegen.builder import Val, float_val, int_val, llvm_type, vector_const
-from polyc.codegen.context import WORKSPACES, Context, Predicate, State
+from polyc.codegen.context import WORKSPACES, Context, Predicate, State, byte_offset
 from polyc.codegen.linear import (
     LANE,
     Linear,
@@ -22,10 +23,10 @@ from polyc.codegen.linear import (
     as_linear,
     constant_of,
     index_names,
-    multiply_linear,
     scale_linear,
     split_lane,
 )
+from polyc.codegen.windows import find_phase
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, evaluate, reads, type_of
 from polyc.ir.halves import narrow_bits
 from polyc.ir.loops import Buffer
@@ -309,13 +310,6 @@ def eval_read(state: State, ctx: Context, read: Read, other: Val | None = None) 
     return value
 
 
-def byte_offset(ctx: Context, buffer: Buffer, subscripts: tuple[Expr, ...]) -> Linear:
-    total: Linear = {}
-    for subscript, stride in zip(subscripts, buffer.strides, strict=True):
-        total = add_linear(total, multiply_linear(as_linear(subscript, ctx.env, ctx.lane), as_linear(stride, ctx.env, None)))
-    return total
-
-
 def buffer_base(state: State, buffer: Buffer) -> Val:
     if buffer.name not in state.buffers:
         assert buffer.space == "register"
@@ -378,9 +372,20 @@ def load_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[E
         if step is not None and shuffles.is_small_stride(state.target, dtype, step, guard != (None, None)):
             pointer, mask = element_pointer(state, ctx, buffer, uniform), as_mask(state, ctx, guard)
             stride = step // dtype.itemsize
+            phase = None
+            if stride > 1 and buffer.space != "register":
+                phase = find_phase(state, ctx, Read(buffer.name, subscripts), stride, lambda c, e: _holds(state, c, e))
+            if phase is not None:
+                first = vectors.offset_pointer(fn, pointer, -phase * dtype.itemsize)
+                value = shuffles.load_interleaved(fn, state.target, dtype, first, ctx.lanes, stride, mask, epoch)[phase]
+                return value if mask is None or other is None else fn.select(mask, value, other)
             return shuffles.load_strided(fn, state.target, dtype, pointer, ctx.lanes, stride, mask, epoch, other)
     pointers = lane_pointers(state, ctx, buffer, offset)
     return vectors.load_lanes(fn, state.target, dtype, pointers, as_mask(state, ctx, guard), epoch, other)
+
+
+def _holds(state: State, ctx: Context, test: Expr) -> bool:
+    return eval_expr(state, replace(ctx, predicates=()), test).ref == "true"
 
 
 def store_element(
@@ -392,8 +397,8 @@ def store_element(
     offset = byte_offset(ctx, buffer, subscripts)
     split = split_lane(offset, ctx.lane)
     step = None if split is None else constant_of(split[1])
-    if buffer.space == "register" and (guard[0] is not None or guard[1] is not None):
-        # A blend instead of a masked store keeps the slot in registers.
+    if buffer.space == "register" and split is not None and (guard[0] is not None or guard[1] is not None):
+        # A blend instead of a masked store keeps the slot in registers.  Lanes that come round to others' cells keep the mask.
         both = fn.and_(*guard)
         assert both is not None
         old = load_element(state, replace(ctx, predicates=()), buffer, subscripts)
@@ -421,26 +426,28 @@ def store_element(
 # -- conditional values
 
 
-def _arm(state: State, ctx: Context, expr: Expr, condition: Val) -> Val:
+def _arm(state: State, ctx: Context, expr: Expr, condition: Val, source: Expr | None = None) -> Val:
     state.memo.append({})
-    value = eval_expr(state, ctx.under(Predicate(condition)), expr)
+    value = eval_expr(state, ctx.under(Predicate(condition, source=source)), expr)
     state.memo.pop()
     return value
 
 
 def _eval_select(state: State, ctx: Context, expr: Select) -> Val:
     condition = eval_expr(state, ctx, expr.condition)
-    then = _arm(state, ctx, expr.then, condition)
-    other = _arm(state, ctx, expr.other, state.fn.not_(condition))
+    then = _arm(state, ctx, expr.then, condition, expr.condition)
+    other = _arm(state, ctx, expr.other, state.fn.not_(condition), Call("not", (expr.condition,)))
     return state.fn.select(condition, then, other)
 
 
 def _eval_pad(state: State, ctx: Context, expr: Pad) -> Val:
     buffer = state.by_name[expr.read.tensor]
     inside: Val | None = None
+    tests: list[Expr] = []
     for subscript, extent in zip(expr.read.subscripts, buffer.shape, strict=True):
         for test in (Call("le", (Const(0), subscript)), Call("lt", (subscript, extent))):
             value = eval_expr(state, ctx, test)
+            tests.append(test)
             if value.ref != "true":
                 inside = state.fn.and_(inside, value)
     if inside is None:
@@ -448,7 +455,8 @@ def _eval_pad(state: State, ctx: Context, expr: Pad) -> Val:
     other = _arm(state, ctx, expr.value, state.fn.not_(inside))
     if expr.read in state.certain or any(expr.read in known for known in state.memo):
         return state.fn.select(inside, eval_read(state, ctx, expr.read), other)
-    value = load_element(state, ctx.under(Predicate(inside)), buffer, expr.read.subscripts, other)
+    within = Predicate(inside, source=reduce(lambda a, b: Call("and", (a, b)), tests))
+    value = load_element(state, ctx.under(within), buffer, expr.read.subscripts, other)
     if buffer.space == "register" or value.lanes < inside.lanes:
         return state.fn.select(inside, value, other)
     return value

@@ -50,6 +50,16 @@ class _LoopRange:
     max_value: int | None
     least: int | None
     """A constant that it never falls below."""
+    start: tuple[int, ...] = ()
+    """Where the lower bound is a sum of multiples of integers: the multipliers, and the constant."""
+
+    def begins_at_multiples(self, modulus: int, factor: int) -> bool:
+        """Whether `factor` times any value is a multiple of `modulus`."""
+        if factor * self.step % modulus != 0:
+            return False
+        if self.lower is not None:
+            return factor * self.lower % modulus == 0
+        return bool(self.start) and all(factor * c % modulus == 0 for c in self.start)
 
 
 def build_loop_nest(
@@ -119,7 +129,7 @@ class _Translator:
             upper = simplify(Call("add", (lower, int_const(1))))
         else:
             upper = _exclusive_bound(expr_of_ast(node.for_get_cond(), variables | {var}))
-        known = _LoopRange(_constant(lower), step, _bound(upper, "min"), _bound(lower, "max"))
+        known = _LoopRange(_constant(lower), step, _bound(upper, "min"), _bound(lower, "max"), _multipliers(lower))
         body = tuple(self.translate(node.for_get_body(), {**ranges, var: known}, {k: v for k, v in marks.items() if k != var}))
         mark = marks.get(var)
         guards, body = _hoist_guards(body, var, lower, upper)
@@ -273,7 +283,7 @@ def fold_index(expr: Expr, modulus: int, ranges: Mapping[str, _LoopRange]) -> Ex
         rest: list[str] = []
         for var, c in coefficients.items():
             known = ranges.get(var)
-            if known and known.lower is not None and c * known.lower % modulus == 0 and c * known.step % modulus == 0:
+            if known and known.begins_at_multiples(modulus, c):
                 dropped[var] = int_const(0)
             else:
                 rest.append(var)
@@ -295,6 +305,14 @@ def _fold_panel(subscripts: list[Expr], panel: Panel, ranges: Mapping[str, _Loop
     is_exact = not (isinstance(place, Call) and place.op == "mod")
     start = simplify(Call("sub", (element, place))) if is_exact else element
     return (simplify(Call("floordiv", (start, int_const(panel.size)))), *subscripts, place)
+
+
+def _multipliers(expr: Expr) -> tuple[int, ...]:
+    coefficients = index_coefficients(expr)
+    if coefficients is None:
+        return ()
+    rest = simplify(substitute(expr, dict.fromkeys(coefficients, int_const(0))))
+    return (*coefficients.values(), int(rest.value)) if isinstance(rest, Const) else ()
 
 
 def _constant(expr: Expr) -> int | None:

@@ -47,6 +47,8 @@ def _rungs(options: Options) -> Iterator[tuple[str, Options]]:
             yield WITH_INITIAL_VALUES, options
             yield APART, options
     yield "source", options.replace(tile=False, vectorize=False, parallel=False)
+    if first > 0:  # only this one runs several statements of a recurrence point by point
+        yield "ilp", options
 
 
 def climb_down(
