@@ -37,6 +37,8 @@ class Options:
     """Sum products of several operands a few operands at a time, where that is far less work (docs/rewriting.md)."""
     separate_windows: bool = True
     """Combine windows of several dimensions along one dimension at a time, where that is less work (docs/rewriting.md)."""
+    gather_windows: bool = True
+    """Sum up the windows of each result where products are added into windows of results (docs/rewriting.md)."""
     scheduler: str = "ilp"
     """"ilp", "isl" (isl's own scheduler) or "source" (the order of the source): the first rung of the ladder."""
     inline: bool = True
