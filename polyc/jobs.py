@@ -111,20 +111,21 @@ def _may_start() -> bool:
 
 
 def _learn_from_worker() -> None:
-    """What LLVM says of this machine, and the code that runs kernels in sequence, where nobody has asked for them before: to
+    """What LLVM says of this machine, and the code that belongs to no program, where nobody has asked for them before: to
     hear it from LLVM, LLVM would have to be loaded."""
-    if recall.knows_host() and recall.knows_sequence():
+    if recall.knows_host() and all(map(recall.knows_glue, recall.GLUE)):
         return
     if "llvmlite" in sys.modules or not _may_start():
         return
     try:
         with _worker() as worker:
             recall.adopt_host(*worker.facts)
-            if not recall.knows_sequence():
-                _write(worker.stdin, {"sequence": True})
-                answer, code = _read(worker.stdout)
-                if "failed" not in answer:
-                    recall.adopt_sequence(code)
+            for kind in recall.GLUE:
+                if not recall.knows_glue(kind):
+                    _write(worker.stdin, {"glue": kind})
+                    answer, code = _read(worker.stdout)
+                    if "failed" not in answer:
+                        recall.adopt_glue(kind, code)
     except (OSError, EOFError, ValueError, KeyError) as error:
         logger.info("a worker ended: %s", error)
 
@@ -332,8 +333,8 @@ def work(incoming: IO[bytes], outgoing: IO[bytes]) -> None:
         finally:
             timer.cancel()
         try:
-            if "sequence" in plain:
-                entry = Entry({}, recall.sequence_code())
+            if "glue" in plain:
+                entry = Entry({}, recall.glue_code(plain["glue"]))
             else:
                 entry = recall.make_entry(_restore_job(plain).request())
         except Exception as error:  # whoever asked compiles it again, and raises it

@@ -2,8 +2,9 @@
 
 Kinds of entries: ``source`` (the programs of a ``.tc`` text), ``shapes`` (of a program's results at given sizes), ``extents``
 (the same over symbols), ``kernel`` (object code, and what a `Kernel` needs to run it), ``host`` (what LLVM says of this
-machine) and ``sequence`` (object code that runs kernels one after the other).  An entry depends on nothing but its key
-(`polyc.cache.keys`), so a hit gives what the driver would give.  Whatever is wrong with an entry, the driver does the work.
+machine), ``sequence`` and ``call`` (object code that runs kernels one after the other, and that finds planned calls).  An
+entry depends on nothing but its key (`polyc.cache.keys`), so a hit gives what the driver would give.  Whatever is wrong with
+an entry, the driver does the work.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from polyc import driver
+from polyc.codegen import calls
 from polyc.config import VERSION, Options, debugging, default_options, parse_bytes
 from polyc.diagnostics import Diagnostic, PolycWarning, Remark
 from polyc.ir.expr import Expr
@@ -418,47 +420,54 @@ def load_sequence(name: str | None = None) -> Any:
     from polyc.codegen.sequence import NAME
 
     with driver.compiling():
-        return load_object(sequence_code(), name or NAME)
+        return load_object(glue_code("sequence"), name or NAME)
 
 
-_sequence: dict[str, bytes] = {}
-"""Object code of `codegen.sequence` that is known, by the name of its target."""
-
-
-def sequence_code() -> bytes:
-    """Object code of `codegen.sequence`."""
+def _make_sequence() -> bytes:
     from polyc.codegen.host import host_target
     from polyc.codegen.sequence import make_sequence
 
-    store = _open_store()
-    if not knows_sequence():
+    return make_sequence(host_target())
+
+
+_GLUE: Mapping[str, Callable[[], bytes]] = {"sequence": _make_sequence, "call": calls.make_call}
+"""Code that belongs to no program: it runs kernels one after the other, and finds planned calls."""
+GLUE = tuple(_GLUE)
+_glue: dict[str, bytes] = {}
+"""What is known of it; code for one machine, whatever its cores."""
+
+
+def glue_code(kind: str) -> bytes:
+    """Object code of one of `GLUE`."""
+    if not knows_glue(kind):
+        store = _open_store()
         if store is not None:
-            _tell_miss(store, _sequence_key(_host_target()))
-        adopt_sequence(make_sequence(host_target()))
-    return _sequence[host_target().name]
+            _tell_miss(store, _glue_key(kind))
+        adopt_glue(kind, _GLUE[kind]())
+    return _glue[kind]
 
 
-def knows_sequence() -> bool:
-    """Whether `sequence_code` needs no LLVM."""
-    if not knows_host():
-        return False
-    target, store = _host_target(), _open_store()
-    if target.name not in _sequence and store is not None:
-        key = _sequence_key(target)
-        entry = store.read(key)
+def knows_glue(kind: str) -> bool:
+    """Whether `glue_code` needs no LLVM."""
+    if kind not in _glue and knows_host():
+        store = _open_store()
+        entry = None if store is None else store.read(_glue_key(kind))
         if entry is not None:
-            _sequence[target.name] = entry.payload
-    return target.name in _sequence
+            _glue[kind] = entry.payload
+    return kind in _glue
 
 
-def adopt_sequence(code: bytes) -> None:
-    """Take what a worker has made for what `sequence_code` would give."""
+def adopt_glue(kind: str, code: bytes) -> None:
+    """Take what a worker has made for what `glue_code` would give."""
     from polyc.cache import Entry
 
-    target, store = _host_target(), _open_store()
-    _sequence[target.name] = code
+    _glue[kind] = code
+    store = _open_store()
     if store is not None and package_state() == _PACKAGE:
-        store.write(_sequence_key(target), Entry({}, code))
+        store.write(_glue_key(kind), Entry({}, code))
+
+
+calls.use_source(functools.partial(glue_code, "call"))
 
 
 def _host_target() -> Target:
@@ -468,11 +477,12 @@ def _host_target() -> Target:
     return host_target()
 
 
-def _sequence_key(target: Target) -> Key:
+def _glue_key(kind: str) -> Key:
     from polyc.cache import Key, digest_text, versions
 
+    target = _host_target()
     parts = (("versions", f"{own_versions()}, {versions('llvmlite')}"),)
-    return Key("sequence", target.name, digest_text(repr(target)), parts)
+    return Key(kind, target.name, digest_text(repr(target)), parts)
 
 
 def knows_host() -> bool:

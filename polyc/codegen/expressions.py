@@ -409,8 +409,8 @@ def store_element(
     offset = byte_offset(ctx, buffer, subscripts)
     split = split_lane(offset, ctx.lane)
     step = None if split is None else constant_of(split[1])
-    if buffer.space == "register" and (guard[0] is not None or guard[1] is not None):
-        # A blend instead of a masked store keeps the slot in registers.
+    if buffer.space == "register" and split is not None and (guard[0] is not None or guard[1] is not None):
+        # A blend instead of a masked store keeps the slot in registers.  Lanes that come round to others' cells keep the mask.
         both = fn.and_(*guard)
         assert both is not None
         old = load_element(state, replace(ctx, predicates=()), buffer, subscripts)
