@@ -62,7 +62,8 @@ def _emit_store(state: State, ctx: Context, node: Store) -> None:
             ctx = ctx.branched()
             store_element(state, ctx, state.by_name[node.buffer], node.subscripts, eval_value(state, ctx, node.value))
         return
-    value = eval_value(state, ctx, node.value)
+    target = (state.by_name[node.buffer], node.subscripts[-1]) if node.subscripts else None
+    value = eval_value(state, ctx, node.value, target)
     # Remainders without masks are stored in narrower vectors, or twice: in the ordinary way.
     streamed = node.streamed and ctx.lane is not None and not ctx.is_moved
     store_element(state, ctx, state.by_name[node.buffer], node.subscripts, value, streamed)
@@ -383,9 +384,11 @@ def _emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val)
 
     def emit_vectors(count: int, ctx: Context = ctx) -> Callable[[Val], None]:
         def emit(i: Val) -> None:
+            inner = ctx if count == 1 else ctx.bind(start_of := f"{loop.var}·start", i)
             for copy in range(count):
-                base = i if copy == 0 else fn.binary("add", i, int_val(copy * lanes))
-                emit_body(state, ctx.bind_lanes(loop.var, base, lanes, copy), loop.body)
+                # Places of all copies are distances from the first one's: what two of them read is one load.
+                base: Val | Expr = i if copy == 0 else Call("add", (Index(start_of), int_const(copy * lanes)))
+                emit_body(state, inner.bind_lanes(loop.var, base, lanes, copy), loop.body)
 
         return emit
 

@@ -29,6 +29,8 @@ LARGEST = 1 << 20
 nobody would see the difference."""
 MOST_PLANS = 64
 """Layouts that are known at once."""
+MOST_CONTENTS = 16
+"""Contents of small values, at one place, that are known at once."""
 ANY_NUMBER = 1 << 16
 """Of threads: more than there ever are."""
 MADE, GIVEN = range(2)
@@ -36,6 +38,45 @@ Source = tuple[int, int, bool] | np.ndarray
 """Of a result: an array that kernels make or that is given, by position, and whether it is copied; or known contents."""
 _ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
 _WORKSPACE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int32)
+
+
+class DirectPlace:
+    """Runs that begin at one place of a graph, where the contents of the values `pinned` are part of what is compiled."""
+
+    def __init__(self, pinned: tuple[str, ...]) -> None:
+        self.pinned = pinned
+        self._runs: dict[tuple[bytes, ...], DirectRuns] = {}
+
+    def find(self, env: Mapping[str, Any]) -> DirectRuns | None:
+        """What may know these values; None where nothing does."""
+        if not self.pinned:
+            return self._runs.get(())
+        try:
+            return self._runs.get(tuple([env[n].tobytes() for n in self.pinned]))
+        except (KeyError, AttributeError):  # a value is missing, or no array
+            return None
+
+    def learn(
+        self,
+        plan: Plan,
+        env: Mapping[str, Any],
+        names: tuple[str, ...],
+        results: tuple[str, ...],
+        stop: int,
+        node: Node | None,
+        limit: int | None,
+    ) -> None:
+        """See `DirectRuns.learn`."""
+        if not all(isinstance(env.get(n), np.ndarray) for n in self.pinned):
+            return
+        key = tuple(env[n].tobytes() for n in self.pinned)
+        runs = self._runs.get(key)
+        if runs is None:
+            if len(self._runs) >= MOST_CONTENTS:
+                return
+            runs = self._runs[key] = DirectRuns(names, results, stop, node, limit)
+        if (runs.names, runs.results, runs.stop, runs.node, runs.limit) == (names, results, stop, node, limit):
+            runs.learn(plan, env)
 
 
 class DirectRuns:

@@ -27,7 +27,7 @@ from polyc.frontends.onnx.refusals import declared_values, find_refused
 from polyc.frontends.onnx.sizes import estimate_elements
 from polyc.jobs import Progress
 from polyc.onnx.blocks import Blocks
-from polyc.onnx.direct import DirectRuns
+from polyc.onnx.direct import DirectPlace
 from polyc.onnx.iterate import is_driven, run_control
 from polyc.onnx.plan import Assembly, Plan, Step, compile_clusters, make_clusters, make_plan
 from polyc.onnx.shapes import NotTracedError, Shapes
@@ -104,7 +104,7 @@ class Runner:
         self.defaults = frozenset(defaults)
         self.constants = {n: a for n, a in graph.constants.items() if n not in self.defaults}
         self._segments: OrderedDict[Any, Segment] = OrderedDict()
-        self._direct: dict[int, DirectRuns] = {}
+        self._direct: dict[int, DirectPlace] = {}
         self._places: dict[Any, Place] = {}
         self._pinned: dict[int, set[str]] = {}
         self._counts: dict[Any, int] = {}
@@ -123,7 +123,8 @@ class Runner:
         position = 0
         is_plain = request.watch is None and request.watch_segment is None and not request.out
         while position < len(self.graph.nodes):
-            direct = self._direct.get(position) if is_plain else None
+            place = self._direct.get(position) if is_plain else None
+            direct = None if place is None else place.find(env)
             if direct is not None and direct.limit == request.n_threads:
                 found = direct.run(env)
                 if found is not None:
@@ -151,10 +152,13 @@ class Runner:
 
     def run_whole(self, feed: Any, n_threads: int | None) -> list[Any] | None:
         """All outputs, for inputs like those of an earlier run; None where this run has to go the long way."""
-        direct = self._direct.get(0)
-        if direct is None or direct.node is not None or direct.stop < len(self.graph.nodes) or self.defaults:
+        place = self._direct.get(0)
+        if place is None or self.defaults or type(feed) is not dict:
             return None
-        if type(feed) is not dict or len(feed) != len(direct.names) or direct.limit != n_threads:
+        direct = place.find(feed)
+        if direct is None or direct.node is not None or direct.stop < len(self.graph.nodes):
+            return None
+        if len(feed) != len(direct.names) or direct.limit != n_threads:
             return None
         if direct.results != tuple(p.name for p in self.graph.outputs):
             return None
@@ -162,24 +166,20 @@ class Runner:
         return None if found is None else list(found)
 
     def _learn_direct(self, segment: Segment, env: Env, n_threads: int | None) -> None:
-        """Let compiled code make runs of this segment, where types and layouts alone decide what is run."""
+        """Let compiled code make runs of this segment, where types, layouts and the contents of small values decide what is
+        run."""
         start = segment.start
-        if self._pinned.get(start):
-            self._direct.pop(start, None)
-            return
-        direct = self._direct.get(start)
-        if direct is None:
-            names = dict.fromkeys(n for n in self._read_from(start) if n in env)
-            if start == 0 and self.given is not None:
-                names = dict.fromkeys((*self.given, *names))
-            plan_results = segment.plan.results
-            outputs = [p.name for p in self.graph.outputs if p.name in plan_results]
-            results = dict.fromkeys((*outputs, *plan_results))
-            if not names or not results:
-                return
-            direct = self._direct[start] = DirectRuns(tuple(names), tuple(results), segment.stop, segment.node, n_threads)
-        if (direct.stop, direct.node, direct.limit) == (segment.stop, segment.node, n_threads):
-            direct.learn(segment.plan, env)
+        pinned = tuple(sorted(self._pinned.get(start, ())))
+        place = self._direct.get(start)
+        if place is None or place.pinned != pinned:
+            place = self._direct[start] = DirectPlace(pinned)
+        names = dict.fromkeys(n for n in self._read_from(start) if n in env)
+        if start == 0 and self.given is not None:
+            names = dict.fromkeys((*self.given, *names))
+        made = segment.plan.results
+        results = dict.fromkeys((*(p.name for p in self.graph.outputs if p.name in made), *made))
+        if names and results:
+            place.learn(segment.plan, env, tuple(names), tuple(results), segment.stop, segment.node, n_threads)
 
     def outputs(self, env: Env) -> list[Any]:
         """The results of a run, in order."""

@@ -198,3 +198,19 @@ def test_contents_that_decide_a_shape_are_looked_at():
         (y,) = session.run(None, {"x": x, "shape": np.array(shape)})
         e = np.exp(x.reshape(shape))
         np.testing.assert_allclose(y, e / e.sum(-1, keepdims=True), rtol=1e-5)
+
+
+@needs_table
+def test_contents_are_compared_where_they_decide(counted):
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["z"]), helper.make_node("Softmax", ["z"], ["y"], axis=-1)]
+    session = make_session(nodes, [("x", FLOAT, ["n"]), ("shape", INT64, [2])], [("y", FLOAT)])
+    for k, shape in enumerate([(2, 12), (2, 12), (3, 8), (2, 12), (3, 8), (-1, 12), (2, 12)]):
+        x = random(24)
+        (y,) = session.run(None, {"x": x, "shape": np.array(shape)})
+        e = np.exp(x.reshape(shape))
+        np.testing.assert_allclose(y, e / e.sum(-1, keepdims=True), rtol=1e-5)
+        with pytest.raises(PolycError):
+            session.run(None, {"x": x, "shape": np.array((5, 7 + k))})
+        with pytest.raises(PolycError):
+            session.run(None, {"x": x, "shape": "2 12"})
+    assert counted[0] == 4
