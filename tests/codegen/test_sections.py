@@ -9,6 +9,7 @@ import polyc
 from polyc.ir.interpret import interpret
 from polyc.runtime.threads import limited_to
 
+
 def cell(name: str, start: str, extra: str = "") -> str:
     """A recurrence over steps: a product with a matrix, and something that keeps numbers small."""
     return f"""
