@@ -26,7 +26,11 @@ def operator(*parts: str, returned: str, **options) -> polyc.Operator:
 TOGETHER = {
     "two": operator(cell("a", "x(0, i)"), cell("b", "-x(0, i)"), "\n  y(i) = a(T, i)\n  z(i) = b(T, i)", returned="y, z"),
     "three": operator(
-        cell("a", "x(0, i)"), cell("b", "-x(0, i)"), cell("c", "x(1, i)"), "\n  y(i) = a(T, i) + b(T, i) * c(T, i)", returned="y"
+        cell("a", "x(0, i)"),
+        cell("b", "-x(0, i)"),
+        cell("c", "x(1, i)"),
+        "\n  y(i) = a(T, i) + b(T, i) * c(T, i)",
+        returned="y",
     ),
     "reads the same": operator(
         "\n  u(t, i) = x(t, i) * 2.0", cell("a", "u(0, i)"), cell("b", "u(1, i)"), "\n  y(i) = a(T, i) - b(T, i)", returned="y"
