@@ -90,7 +90,8 @@ def test_einsum_of_bytes():
 
 
 def test_accumulated_and_bound():
-    source = "def f(int8(M,K) A, int8(K,N) B, int32(N) C) -> (Y) { Y(m,n) = C(n) where m in 0:M\n Y(m,n) += int32(A(m,k)) * int32(B(k,n)) }"
+    source = "def f(int8(M,K) A, int8(K,N) B, int32(N) C) -> (Y) { Y(m,n) = C(n) where m in 0:M\n"
+    source += "Y(m,n) += int32(A(m,k)) * int32(B(k,n)) }"
     op = polyc.compile(source)
     a, b = draw_bytes(polyc.compile(SIGNED), [(20, 30), (30, 16)])
     c = np.arange(16, dtype=np.int32)
