@@ -450,3 +450,10 @@ def test_zeros_of_both_signs_are_not_one_kernel():
     x = np.ones(4, np.float32)
     a, b = session.run(None, {"x": x, "z": x})
     assert not np.signbit(a).any() and np.signbit(b).all()
+
+
+def test_what_the_reference_refuses_is_told_with_shapes_and_numpys_own_words():
+    product = model([helper.make_node("MatMul", ["x", "x"], ["y"])], [("x", FLOAT, [2, 3])], [("y", FLOAT, None)])
+    with pytest.raises(PolycError, match=r"float32\[2, 3\], float32\[2, 3\].*not aligned") as caught:
+        polyc.onnx.load(product).run(None, {"x": np.ones((2, 3), np.float32)})
+    assert caught.value.code == "unsupported-onnx-evaluation"
