@@ -13,8 +13,9 @@ from polyc.codegen.epilogues import keep_epilogues
 from polyc.codegen.interiors import split_interiors
 from polyc.codegen.recurrences import carry_elements
 from polyc.codegen.scalars import hold_accumulators
+from polyc.codegen.sections import run_sections
 from polyc.codegen.separate import separate_domains
-from polyc.codegen.streams import align_tiles
+from polyc.codegen.streams import align_tiles, find_streamed_rows
 from polyc.codegen.tiles import split_partial_tiles
 from polyc.codegen.transposes import block_transposes
 from polyc.codegen.triangles import split_triangles
@@ -85,10 +86,12 @@ def build_loop_nest(
     body = list(split_triangles(split_interiors(take_out_conditions(separate_domains(tuple(body)))), aliased))
     nodes, buffers = keep_epilogues(hold_accumulators(tuple(body), aliased), buffers)
     held = frozenset(b.name for b in buffers if b.space == "register")
+    streamed = find_streamed_rows(nodes, buffers, target)
     nodes, offsets = align_tiles(nodes, buffers, target)
     nodes, buffers = coalesce_copies(split_last_tiles(nodes, buffers), buffers)
-    nodes = split_partial_tiles(block_transposes(nodes, buffers), held, aliased, target.has_masks)
+    nodes = split_partial_tiles(block_transposes(nodes, buffers, streamed), held, aliased, target.has_masks)
     nodes, buffers = carry_elements(nodes, buffers)
+    nodes = run_sections(nodes, buffers, target.cores)
     return LoopNest(signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards), offsets)
 
 
