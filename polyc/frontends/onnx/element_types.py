@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import onnx
 import onnx.helper
@@ -44,6 +46,7 @@ def number_name(number: int) -> str:
     return str(TensorProto.DataType.Name(number)).lower() if number in TensorProto.DataType.values() else "undefined"
 
 
+@functools.cache
 def numpy_type(name: str) -> np.dtype | None:
     """The element type of arrays for ``tensor(float)``; None for what arrays do not hold as numbers."""
     label = name.removeprefix("tensor(").removesuffix(")")
