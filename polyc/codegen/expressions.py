@@ -430,9 +430,23 @@ def _arm(state: State, ctx: Context, expr: Expr, condition: Val) -> Val:
 
 def _eval_select(state: State, ctx: Context, expr: Select) -> Val:
     condition = eval_expr(state, ctx, expr.condition)
+    if isinstance(expr.then, Read):
+        other = _arm(state, ctx, expr.other, state.fn.not_(condition))
+        return _read_or(state, ctx, expr.then, condition, other)
     then = _arm(state, ctx, expr.then, condition)
     other = _arm(state, ctx, expr.other, state.fn.not_(condition))
     return state.fn.select(condition, then, other)
+
+
+def _read_or(state: State, ctx: Context, read: Read, condition: Val, other: Val) -> Val:
+    """What is read where `condition` holds, else `other`: one masked load where nobody else reads it."""
+    buffer = state.by_name[read.tensor]
+    if read in state.certain or read in state.blocks or any(read in known for known in state.memo):
+        return state.fn.select(condition, _arm(state, ctx, read, condition), other)
+    value = load_element(state, ctx.under(Predicate(condition)), buffer, read.subscripts, other)
+    if buffer.space == "register" or value.lanes < max(condition.lanes, other.lanes):
+        return state.fn.select(condition, value, other)
+    return value
 
 
 def _eval_pad(state: State, ctx: Context, expr: Pad) -> Val:
@@ -445,10 +459,4 @@ def _eval_pad(state: State, ctx: Context, expr: Pad) -> Val:
                 inside = state.fn.and_(inside, value)
     if inside is None:
         return eval_read(state, ctx, expr.read)
-    other = _arm(state, ctx, expr.value, state.fn.not_(inside))
-    if expr.read in state.certain or any(expr.read in known for known in state.memo):
-        return state.fn.select(inside, eval_read(state, ctx, expr.read), other)
-    value = load_element(state, ctx.under(Predicate(inside)), buffer, expr.read.subscripts, other)
-    if buffer.space == "register" or value.lanes < inside.lanes:
-        return state.fn.select(inside, value, other)
-    return value
+    return _read_or(state, ctx, expr.read, inside, _arm(state, ctx, expr.value, state.fn.not_(inside)))
