@@ -41,7 +41,7 @@ def keep_epilogues(body: tuple[Node, ...], buffers: tuple[Buffer, ...]) -> tuple
 
 
 def _in_registers(buffer: Buffer) -> Buffer:
-    """The buffer with rows of whole vectors: LLVM splits a slot into registers only where no vector reaches into the next row."""
+    """The buffer with rows of whole vectors: LLVM splits a slot into registers only where no vector reaches the next row."""
     strides, size = [], buffer.dtype.itemsize
     for d, extent in reversed(list(enumerate(buffer.shape))):
         assert isinstance(extent, Const)
