@@ -31,8 +31,14 @@ class Options:
     """Take factors that do not change along a sum of products out of it (docs/rewriting.md)."""
     minimal_filtering: bool = True
     """Compute convolutions with filters of three taps by fewer products, where that is faster (docs/rewriting.md)."""
+    block_recurrences: bool = True
+    """Compute factorisations and triangular solves in blocks of steps (docs/rewriting.md)."""
+    order_contractions: bool = True
+    """Sum products of several operands a few operands at a time, where that is far less work (docs/rewriting.md)."""
     separate_windows: bool = True
     """Combine windows of several dimensions along one dimension at a time, where that is less work (docs/rewriting.md)."""
+    gather_windows: bool = True
+    """Sum up the windows of each result where products are added into windows of results (docs/rewriting.md)."""
     scheduler: str = "ilp"
     """"ilp", "isl" (isl's own scheduler) or "source" (the order of the source): the first rung of the ladder."""
     inline: bool = True

@@ -2,17 +2,23 @@
 
 A worker is ``python -m polyc._worker``: a new interpreter that imports polyc and nothing of the user's script, and is told
 over a pipe what to compile.  It answers with what an entry of the cache holds, so that both ways give the same kernels.
+
+A process that lets workers compile never loads the compiler (isl, LLVM), which is 100 MB of memory and half a second.  Workers
+stay for a while when their work is done, as a model with inputs of other shapes often has more of it soon.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import IO, Any
@@ -25,7 +31,10 @@ from polyc.ir.program import Program
 logger = logging.getLogger("polyc")
 
 FEWEST = 6
-"""Programs from which on workers are worth their start (half a second, of which most is imports)."""
+"""Programs from which on workers are worth their start (half a second, of which most is imports) in a process that has loaded
+the compiler already."""
+IDLE_SECONDS = 10.0
+"""How long a worker waits for more to do."""
 Progress = Callable[[int, int], None]
 """Is told how many of how many programs are done."""
 
@@ -52,6 +61,8 @@ def compile_all(
 
     `n_workers`: processes (None: as many as cores this process may use; 0: none, everything is compiled here).  What a worker
     cannot do is done here, so that errors are those of `recall.compile_program`."""
+    if n_workers != 0:
+        _learn_from_worker()
     results: list[Any] = [None] * len(jobs)
     missing = []
     for i, job in enumerate(jobs):
@@ -64,7 +75,7 @@ def compile_all(
     done = len(jobs) - len(missing)
     if progress is not None:
         progress(done, len(jobs))
-    if n_workers > 1 and len(missing) >= FEWEST and not debugging() and sys.executable:
+    if n_workers and (len(missing) >= FEWEST or not _has_compiler()) and _may_start():
 
         def keep(i: int, entry: Entry) -> None:
             nonlocal done
@@ -91,56 +102,172 @@ def compile_all(
     return results
 
 
+def _has_compiler() -> bool:
+    return "islpy" in sys.modules
+
+
+def _may_start() -> bool:
+    return not debugging() and bool(sys.executable)
+
+
+def _learn_from_worker() -> None:
+    """What LLVM says of this machine, and the code that belongs to no program, where nobody has asked for them before: to
+    hear it from LLVM, LLVM would have to be loaded."""
+    if recall.knows_host() and all(map(recall.knows_glue, recall.GLUE)):
+        return
+    if "llvmlite" in sys.modules or not _may_start():
+        return
+    try:
+        with _worker() as worker:
+            recall.adopt_host(*worker.facts)
+            for kind in recall.GLUE:
+                if not recall.knows_glue(kind):
+                    _write(worker.stdin, {"glue": kind})
+                    answer, code = _read(worker.stdout)
+                    if "failed" not in answer:
+                        recall.adopt_glue(kind, code)
+    except (OSError, EOFError, ValueError, KeyError) as error:
+        logger.info("a worker ended: %s", error)
+
+
 def _share(jobs: Sequence[Job], missing: Sequence[int], n_workers: int, keep: Callable[[int, Entry], None]) -> None:
     """Let workers compile `missing`, the largest programs first; each takes the next one when it is done."""
     queue = sorted(missing, key=lambda i: len(jobs[i].program.statements))
     lock = threading.Lock()
     failures: list[BaseException] = []
-    processes: list[subprocess.Popen[bytes]] = []
 
-    def serve(process: subprocess.Popen[bytes]) -> None:
-        assert process.stdin is not None and process.stdout is not None
+    def serve() -> None:
         try:
-            if _read(process.stdout)[0].get("versions") != recall.own_versions():
-                logger.info("a worker is of no use: polyc's files have changed since this process began")
-                return
-            while True:
-                with lock:
-                    if not queue or failures:
-                        return
-                    i = queue.pop()
-                _write(process.stdin, _plain_job(jobs[i]))
-                answer, payload = _read(process.stdout)
-                if "header" in answer:
+            with _worker() as worker:
+                while True:
                     with lock:
-                        keep(i, Entry(answer["header"], payload))
-                else:
-                    logger.info("a worker could not compile %s: %s", jobs[i].program.name, answer.get("failed"))
+                        if not queue or failures:
+                            return
+                        i = queue.pop()
+                    _write(worker.stdin, _plain_job(jobs[i]))
+                    answer, payload = _read(worker.stdout)
+                    if "header" in answer:
+                        with lock:
+                            keep(i, Entry(answer["header"], payload))
+                    else:
+                        logger.info("a worker could not compile %s: %s", jobs[i].program.name, answer.get("failed"))
         except (OSError, EOFError, ValueError) as error:
-            logger.info("a worker ended: %s", error)
+            logger.info("a worker ended, or could not be started: %s", error)
         except BaseException as error:  # the thread must not swallow what `progress` raises
             failures.append(error)
 
-    threads = []
+    threads = [threading.Thread(target=serve, daemon=True) for _ in range(n_workers)]
+    for thread in threads:
+        thread.start()
     try:
-        for _ in range(n_workers):
-            process = _start()
-            processes.append(process)
-            threads.append(threading.Thread(target=serve, args=(process,), daemon=True))
-            threads[-1].start()
         for thread in threads:
             thread.join()
-    except OSError as error:  # no process can be started
-        logger.info("no worker could be started: %s", error)
-    finally:
-        for process in processes:
-            process.kill()
-            for stream in (process.stdin, process.stdout):
-                if stream is not None:
-                    stream.close()
-            process.wait()
+    except BaseException:  # the user does not want to wait
+        with lock:
+            queue.clear()
+        end_workers()
+        raise
     if failures:
         raise failures[0]
+
+
+@dataclass(slots=True, eq=False)
+class _Worker:
+    """A process that compiles what it is told, and what it said of itself when it began."""
+
+    process: subprocess.Popen[bytes]
+    surroundings: Any
+    """Environment and cores, which decide what code is made: another worker is started where they have changed."""
+    versions: str = ""
+    facts: tuple[Any, ...] = ()
+    last_used: float = 0.0
+
+    @property
+    def stdin(self) -> IO[bytes]:
+        assert self.process.stdin is not None
+        return self.process.stdin
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        assert self.process.stdout is not None
+        return self.process.stdout
+
+    def is_of_use(self) -> bool:
+        lasts = time.monotonic() - self.last_used < IDLE_SECONDS / 2
+        return lasts and self.process.poll() is None and self.surroundings == _surroundings()
+
+    def end(self) -> None:
+        self.process.kill()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with suppress(OSError):  # what was not sent is not missed
+                    stream.close()
+        self.process.wait()
+
+
+_idle: list[_Worker] = []
+_busy: set[_Worker] = set()
+_of_parent: list[object] = []
+"""Workers of the process that this one was forked from; nothing is done with them."""
+
+
+def _surroundings() -> Any:
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    return dict(os.environ), cores
+
+
+@contextmanager
+def _worker() -> Iterator[_Worker]:
+    """A worker for a while: one that waits for work, or a new one.  Raises OSError, EOFError or ValueError where there is none;
+    whatever is raised inside ends it."""
+    worker = None
+    while worker is None and _idle:
+        try:
+            worker = _idle.pop()
+        except IndexError:  # another thread took the last one
+            break
+        if not worker.is_of_use():
+            worker.end()
+            worker = None
+    if worker is None:
+        worker = _Worker(_start(), _surroundings())
+    _busy.add(worker)
+    is_sound = False
+    try:
+        if not worker.versions:
+            hello, _ = _read(worker.stdout)
+            if hello.get("versions") != recall.own_versions():
+                raise ValueError("polyc's files have changed since this process began")
+            worker.versions, worker.facts = hello["versions"], tuple(hello["facts"])
+        yield worker
+        is_sound = True
+    finally:
+        _busy.discard(worker)
+        if is_sound:
+            worker.last_used = time.monotonic()
+            _idle.append(worker)
+        else:
+            worker.end()
+
+
+def end_workers() -> None:
+    """End all worker processes of this process, whatever they do."""
+    for worker in list(_busy):
+        worker.process.kill()  # whoever waits for it hears that it ended, and cleans up
+    while _idle:
+        _idle.pop().end()
+
+
+def _forget_workers() -> None:
+    """In a child after a fork: they are its parent's."""
+    _of_parent.extend((*_idle, *_busy))
+    _idle.clear()
+    _busy.clear()
+
+
+atexit.register(end_workers)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_workers)
 
 
 def _start() -> subprocess.Popen[bytes]:
@@ -193,15 +320,23 @@ def _restore_job(plain: Mapping[str, Any]) -> Job:
 
 
 def work(incoming: IO[bytes], outgoing: IO[bytes]) -> None:
-    """What a worker does: compile what it is told until its input ends."""
-    _write(outgoing, {"versions": recall.own_versions()})
+    """What a worker does: compile what it is told until its input ends, or nothing has come for `IDLE_SECONDS`."""
+    _write(outgoing, {"versions": recall.own_versions(), "facts": recall.plain_host()})
     while True:
+        timer = threading.Timer(IDLE_SECONDS, os._exit, (0,))
+        timer.daemon = True
+        timer.start()
         try:
             plain, _ = _read(incoming)
         except EOFError:
             return
+        finally:
+            timer.cancel()
         try:
-            entry = recall.make_entry(_restore_job(plain).request())
+            if "glue" in plain:
+                entry = Entry({}, recall.glue_code(plain["glue"]))
+            else:
+                entry = recall.make_entry(_restore_job(plain).request())
         except Exception as error:  # whoever asked compiles it again, and raises it
             _write(outgoing, {"failed": f"{type(error).__name__}: {error}"})
         else:

@@ -2,8 +2,9 @@
 
 Kinds of entries: ``source`` (the programs of a ``.tc`` text), ``shapes`` (of a program's results at given sizes), ``extents``
 (the same over symbols), ``kernel`` (object code, and what a `Kernel` needs to run it), ``host`` (what LLVM says of this
-machine) and ``sequence`` (object code that runs kernels one after the other).  An entry depends on nothing but its key
-(`polyc.cache.keys`), so a hit gives what the driver would give.  Whatever is wrong with an entry, the driver does the work.
+machine), ``sequence`` and ``call`` (object code that runs kernels one after the other, and that finds planned calls).  An
+entry depends on nothing but its key (`polyc.cache.keys`), so a hit gives what the driver would give.  Whatever is wrong with
+an entry, the driver does the work.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from polyc import driver
+from polyc.codegen import calls
 from polyc.config import VERSION, Options, debugging, default_options, parse_bytes
 from polyc.diagnostics import Diagnostic, PolycWarning, Remark
 from polyc.ir.expr import Expr
@@ -381,8 +383,7 @@ def _recall(
         value = _read_entry(store, key, read, entry)
         if value is not None:
             return value
-    if logger.isEnabledFor(logging.INFO):
-        logger.info("cache: miss: %s of %s: %s", key.kind, key.name, store.explain_miss(key))
+    _tell_miss(store, key)
     made = make()
     if package_state() != _PACKAGE:
         logger.info("cache: %s of %s is not stored: polyc's files have changed since it was imported", key.kind, key.name)
@@ -392,6 +393,11 @@ def _recall(
     except (Unstorable, RecursionError) as error:
         logger.info("cache: %s of %s is not stored: %s", key.kind, key.name, error)
     return made
+
+
+def _tell_miss(store: Store, key: Key) -> None:
+    if logger.isEnabledFor(logging.INFO):
+        logger.info("cache: miss: %s of %s: %s", key.kind, key.name, store.explain_miss(key))
 
 
 def _read_entry(store: Store, key: Key, read: Callable[[Entry], Read], entry: Entry) -> Read | None:
@@ -408,39 +414,132 @@ def _read_entry(store: Store, key: Key, read: Callable[[Entry], Read], entry: En
 
 
 @functools.cache
-def load_sequence() -> Any:
-    """`codegen.sequence`, ready to be called: its address, and what keeps that valid."""
-    from polyc.codegen.host import host_target
+def load_sequence(name: str | None = None) -> Any:
+    """A function of `codegen.sequence` (the first one), ready to be called: its address, and what keeps that valid."""
     from polyc.codegen.loader import load_object
-    from polyc.codegen.sequence import NAME, make_sequence
+    from polyc.codegen.sequence import NAME
+
+    with driver.compiling():
+        return load_object(glue_code("sequence"), name or NAME)
+
+
+def _make_sequence() -> bytes:
+    from polyc.codegen.host import host_target
+    from polyc.codegen.sequence import make_sequence
+
+    return make_sequence(host_target())
+
+
+_GLUE: Mapping[str, Callable[[], bytes]] = {"sequence": _make_sequence, "call": calls.make_call}
+"""Code that belongs to no program: it runs kernels one after the other, and finds planned calls."""
+GLUE = tuple(_GLUE)
+_glue: dict[str, bytes] = {}
+"""What is known of it; code for one machine, whatever its cores."""
+
+
+def glue_code(kind: str) -> bytes:
+    """Object code of one of `GLUE`."""
+    if not knows_glue(kind):
+        store = _open_store()
+        if store is not None:
+            _tell_miss(store, _glue_key(kind))
+        adopt_glue(kind, _GLUE[kind]())
+    return _glue[kind]
+
+
+def knows_glue(kind: str) -> bool:
+    """Whether `glue_code` needs no LLVM."""
+    if kind not in _glue and knows_host():
+        store = _open_store()
+        entry = None if store is None else store.read(_glue_key(kind))
+        if entry is not None:
+            _glue[kind] = entry.payload
+    return kind in _glue
+
+
+def adopt_glue(kind: str, code: bytes) -> None:
+    """Take what a worker has made for what `glue_code` would give."""
+    from polyc.cache import Entry
+
+    _glue[kind] = code
+    store = _open_store()
+    if store is not None and package_state() == _PACKAGE:
+        store.write(_glue_key(kind), Entry({}, code))
+
+
+calls.use_source(functools.partial(glue_code, "call"))
+
+
+def _host_target() -> Target:
+    from polyc.codegen.host import host_target
 
     _recall_host()
-    target, store = host_target(), _open_store()
-    with driver.compiling():
-        if store is None:
-            return load_object(make_sequence(target), NAME)
-        from polyc.cache import Entry, Key, digest_text, versions
-
-        parts = (("versions", f"{own_versions()}, {versions('llvmlite')}"),)
-        key = Key("sequence", target.name, digest_text(repr(target)), parts)
-        code = _recall(store, key, lambda e: e.payload, lambda: make_sequence(target), lambda code: Entry({}, code))
-        return load_object(code, NAME)
+    return host_target()
 
 
-_host_is_known: list[bool] = []
+def _glue_key(kind: str) -> Key:
+    from polyc.cache import Key, digest_text, versions
+
+    target = _host_target()
+    parts = (("versions", f"{own_versions()}, {versions('llvmlite')}"),)
+    return Key(kind, target.name, digest_text(repr(target)), parts)
+
+
+def knows_host() -> bool:
+    """Whether it is known what LLVM says of this machine, without asking LLVM."""
+    from polyc.codegen import host
+
+    if host.are_facts_known():
+        return True
+    found = _find_host()
+    if found is not None:
+        host.adopt_facts(found)
+    return found is not None
 
 
 def _recall_host() -> None:
-    """Ask the cache, once, what LLVM says of this machine: to hear it from LLVM, LLVM has to be loaded."""
-    if _host_is_known:
-        return
-    _host_is_known.append(True)
-    from polyc.cache import Entry, Key, versions
+    """Ask the cache what LLVM says of this machine, else LLVM: for that it has to be loaded."""
+    if not knows_host():
+        from polyc.codegen import host
+
+        key, store = _host_key(), _open_store()
+        if key is not None and store is not None:
+            _tell_miss(store, key)
+        _keep_host(host.facts())
+
+
+def plain_host() -> list[Any]:
+    """What LLVM says of this machine, as JSON has it."""
     from polyc.codegen import host
 
-    store, machine = _open_store(), host.describe_machine()
-    if store is None or machine is None:
-        return
+    _recall_host()
+    found = host.facts()
+    return [found.triple, list(found.features), found.version]
+
+
+def adopt_host(triple: str, features: Sequence[str], version: str) -> None:
+    """Take `plain_host` of a worker for what LLVM would say here."""
+    from polyc.codegen import host
+
+    if not host.are_facts_known():
+        host.adopt_facts(host.Facts(triple, tuple(features), version))
+        _keep_host(host.facts())
+
+
+def _host_key() -> Key | None:
+    """None where there is no cache, or the system does not say what machine this is."""
+    from polyc.cache import Key, versions
+    from polyc.codegen import host
+
+    machine = host.describe_machine()
+    if machine is None or _open_store() is None:
+        return None
+    return Key("host", "this machine", machine, (("versions", f"{own_versions()}, {versions('llvmlite')}"),))
+
+
+def _find_host() -> Any:
+    """The facts that the cache has."""
+    from polyc.codegen import host
 
     def read(entry: Entry) -> host.Facts:
         triple, features, version = entry.header["value"]
@@ -448,11 +547,17 @@ def _recall_host() -> None:
             raise ValueError("no facts about a machine")
         return host.Facts(triple, tuple(features), version)
 
-    def write(found: host.Facts) -> Entry:
-        return Entry({"value": [found.triple, list(found.features), found.version]})
+    key, store = _host_key(), _open_store()
+    entry = None if key is None or store is None else store.read(key)
+    return None if entry is None or key is None or store is None else _read_entry(store, key, read, entry)
 
-    key = Key("host", "this machine", machine, (("versions", f"{own_versions()}, {versions('llvmlite')}"),))
-    host.adopt_facts(_recall(store, key, read, host.facts, write))
+
+def _keep_host(found: Any) -> None:
+    from polyc.cache import Entry
+
+    key, store = _host_key(), _open_store()
+    if key is not None and store is not None and package_state() == _PACKAGE:
+        store.write(key, Entry({"value": [found.triple, list(found.features), found.version]}))
 
 
 def own_versions() -> str:

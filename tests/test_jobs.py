@@ -118,6 +118,61 @@ def test_a_worker_does_not_import_the_users_script(no_debugging, tmp_path, monke
     assert done.stdout.split() == ["begin", str(jobs.FEWEST)], done.stderr
 
 
+@pytest.fixture
+def no_workers():
+    jobs.end_workers()
+    yield
+    jobs.end_workers()
+
+
+def test_a_worker_is_used_again(no_debugging, no_workers, store, monkeypatch):
+    started = []
+    real = jobs._start
+    monkeypatch.setattr(jobs, "_start", lambda: started.append(real()) or started[-1])
+    text = "def f{n}(float(N) x) -> (y) {{ y(i) = x(i) * {n}.25 }}"
+    jobs.compile_all(make_jobs(jobs.FEWEST, text), 1)
+    jobs.compile_all(make_jobs(jobs.FEWEST, text, 41), 1)
+    assert len(started) == 1 and started[0].poll() is None
+    monkeypatch.setenv("POLYC_SOMETHING", "1")  # which might decide what code is made
+    jobs.compile_all(make_jobs(jobs.FEWEST, text, 43), 1)
+    assert len(started) == 2 and started[0].poll() is not None
+    jobs.end_workers()
+    assert started[1].poll() is not None
+
+
+def test_a_worker_ends_when_nothing_comes(no_debugging):
+    script = "import sys, polyc.jobs as j; j.IDLE_SECONDS = 0.2; j.work(sys.stdin.buffer, sys.stdout.buffer)"
+    process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    assert process.wait(timeout=60) == 0
+    process.stdin.close()
+
+
+def test_a_model_is_compiled_without_loading_the_compiler(no_debugging, tmp_path, monkeypatch):
+    # isl and LLVM are 100 MB that a process would keep.
+    script = textwrap.dedent(
+        """
+        import sys
+        import numpy as np
+        from onnx import TensorProto, helper, numpy_helper
+        import polyc
+        w = np.arange(64 * 96, dtype=np.float32).reshape(64, 96) % 7
+        nodes = [helper.make_node("Gemm", ["x", "w", "c"], ["y"], alpha=0.5), helper.make_node("Relu", ["y"], ["z"])]
+        x, z = (helper.make_tensor_value_info(n, TensorProto.FLOAT, (8, e)) for n, e in (("x", 64), ("z", 96)))
+        inits = [numpy_helper.from_array(a, n) for n, a in (("w", w), ("c", w[0] * 2))]
+        model = helper.make_model(helper.make_graph(nodes, "g", [x], [z], inits))
+        a = np.arange(512, dtype=np.float32).reshape(8, 64) % 5
+        (found,) = polyc.onnx.load(model).run(None, {"x": a})
+        np.testing.assert_allclose(found, np.maximum(0.5 * a @ w + w[0] * 2, 0), rtol=1e-5)
+        print([m for m in ("islpy", "llvmlite", "highspy") if m in sys.modules])
+        """
+    )
+    monkeypatch.setenv("POLYC_CACHE_DIR", str(tmp_path))
+    for cache in ("1", "0"):
+        monkeypatch.setenv("POLYC_CACHE", cache)
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
+        assert done.stdout.split() == ["[]"], done.stderr
+
+
 def test_an_answer_that_breaks_off_is_noticed():
     stream = io.BytesIO()
     jobs._write(stream, {"a": 1}, b"12345")

@@ -15,11 +15,10 @@ from polyc.codegen.arithmetic import emit_operator
 from polyc.codegen.blocks import Result, store_results
 from polyc.codegen.builder import Block, Val, memory_type
 from polyc.codegen.byte_products import add_byte_products
-from polyc.codegen.context import Context, State
+from polyc.codegen.context import Context, State, byte_offset
 from polyc.codegen.expressions import (
     as_mask,
     as_scalar,
-    byte_offset,
     eval_expr,
     eval_predicates,
     eval_value,

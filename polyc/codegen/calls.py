@@ -10,10 +10,11 @@ Of CPython it uses functions of the stable ABI and the place of `ob_type`; of Nu
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from polyc.codegen.call_lookup import LOOKUP, MAX_WORDS
 from polyc.codegen.call_probe import PROBE
+from polyc.codegen.loader import map_object
 from polyc.codegen.words import read_word
 
 PYTHON_FUNCTIONS = (
@@ -283,25 +284,49 @@ EXPORTS = ("polyc_call", "polyc_probe", "polyc_probe_workspace")
 _NUMBERS = itertools.count()
 
 
-def load_call(symbols: Mapping[str, int]) -> tuple[dict[str, int], object]:
-    """Addresses of `EXPORTS`, and what keeps them valid.  `symbols`: addresses of `PYTHON_FUNCTIONS` and `PYTHON_OBJECTS`.
+def make_call() -> bytes:
+    """Object code of `IR`.
 
     Compiled without optimisation, which takes 3 ms (with it 40) and costs a call some tens of nanoseconds.  Raises RuntimeError
-    where LLVM cannot make or link it."""
-    import llvmlite.binding as llvm  # here, as nothing else that a process needs to run kernels does
+    where LLVM cannot make it."""
+    import llvmlite.binding as llvm  # only now: a process that finds this in the cache loads no LLVM
 
     from polyc.codegen import jit
     from polyc.codegen.host import host_target
 
     target = host_target()
-    with jit.locked_session() as session:
+    with jit.locked_session():
         backend = llvm.Target.from_triple(target.triple)
         machine = backend.create_target_machine(opt=0, reloc="pic", codemodel="small")
         module = llvm.parse_assembly(IR)
         module.verify()
         passes = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=0))
         passes.getModulePassManager().run(module, passes)
-        builder = llvm.JITLibraryBuilder().add_object_img(bytes(machine.emit_object(module)))
+        return bytes(machine.emit_object(module))
+
+
+_source: list[Callable[[], bytes]] = [make_call]
+
+
+def use_source(source: Callable[[], bytes]) -> None:
+    """Take the object code from `source` (a cache in front of `make_call`) from now on."""
+    _source[0] = source
+
+
+def load_call(symbols: Mapping[str, int]) -> tuple[dict[str, int], object]:
+    """Addresses of `EXPORTS`, and what keeps them valid.  `symbols`: addresses of `PYTHON_FUNCTIONS` and `PYTHON_OBJECTS`.
+
+    Raises RuntimeError where LLVM cannot make or link it."""
+    code = _source[0]()
+    mapped = map_object(code, symbols)
+    if mapped is not None and all(name in mapped.addresses for name in EXPORTS):
+        return mapped.addresses, mapped
+    import llvmlite.binding as llvm
+
+    from polyc.codegen import jit
+
+    with jit.locked_session() as session:
+        builder = llvm.JITLibraryBuilder().add_object_img(code)
         for name in (*PYTHON_FUNCTIONS, *PYTHON_OBJECTS):
             builder.import_symbol(name, symbols[name])
         for name in EXPORTS:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, substitute, walk
-from polyc.ir.loops import If, Loop, Node, Store
+from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
 
 MINIMUM_TRIP = 16
@@ -39,14 +39,10 @@ def _take_out(node: Node) -> tuple[Node, ...]:
 
 
 def _split_loop(loop: Loop) -> tuple[Node, ...] | None:
-    if (
-        loop.kind not in ("vector", "scan")
-        or loop.max_trip is not None
-        or loop.registers
-        or loop.initial
-        or len(loop.body) != 1
-    ):
+    if loop.kind not in ("vector", "scan") or loop.max_trip is not None or loop.registers or loop.initial:
         return None
+    if len(loop.body) != 1:
+        return _split_steps(loop)
     store = loop.body[0]
     if not isinstance(store, Store) or not isinstance(store.value, Select) or reads(store.value.condition):
         return None
@@ -126,6 +122,31 @@ def _split_in_two(loop: Loop, store: Store) -> tuple[Node, ...] | None:
     return first, replace(loop, lower=middle, body=(replace(store, value=after),))
 
 
+def _split_steps(loop: Loop) -> tuple[Node, ...] | None:
+    """A loop of several statements, one of which chooses: all but the last iteration, and that one, where they choose alike."""
+    nodes = loop.body
+    if loop.kind != "vector" or loop.step != 1 or not all(isinstance(n, Store | Update) for n in nodes):
+        return None
+    chosen = [n for n in nodes if isinstance(n, Store) and isinstance(n.value, Select) and not reads(n.value.condition)]
+    if not chosen:
+        return None
+    parts = [_split_in_two(replace(loop, body=(n,)), n) for n in chosen]
+    first: dict[Node, Node] = {}
+    last: dict[Node, Node] = {}
+    place: Expr | None = None
+    for n, part in zip(chosen, parts, strict=True):
+        if part is None or not isinstance(part[1], If) or not isinstance(part[0], Loop):
+            return None
+        if place is not None and part[0].upper != place:
+            return None
+        place = part[0].upper
+        (first[n],), (last[n],) = part[0].body, part[1].body
+    assert place is not None
+    end = tuple(last[n] if n in last else _at(n, loop.var, place) for n in nodes if isinstance(n, Store | Update))
+    whole = replace(loop, upper=place, body=tuple(first.get(n, n) for n in nodes))
+    return whole, If(Call("le", (loop.lower, place)), end)
+
+
 def _is_unit(atom: Call, var: str) -> bool:
     """Whether the two sides of an equation move apart by one with the variable: then it holds at one value at most."""
     difference = Call("sub", atom.args)
@@ -137,7 +158,7 @@ def _holds(atom: Call, var: str, at: Expr) -> bool:
     return simplify(substitute(Call("sub", atom.args), {var: at})) == int_const(0)
 
 
-def _at(store: Store, var: str, at: Expr) -> Store:
+def _at(store: Store | Update, var: str, at: Expr) -> Store | Update:
     subscripts = tuple(simplify(substitute(e, {var: at})) for e in store.subscripts)
     return replace(store, subscripts=subscripts, value=simplify(substitute(store.value, {var: at})))
 

@@ -7,6 +7,7 @@ program does not read is touched.  Reads that are made whatever the conditions s
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 from typing import assert_never
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from polyc.codegen import shuffles, vectors
 from polyc.codegen.arithmetic import emit_cast, emit_operator
 from polyc.codegen.builder import Val, float_val, int_val, llvm_type, vector_const
-from polyc.codegen.context import WORKSPACES, Context, Predicate, State
+from polyc.codegen.context import WORKSPACES, Context, Predicate, State, byte_offset
 from polyc.codegen.linear import (
     LANE,
     Linear,
@@ -22,19 +23,17 @@ from polyc.codegen.linear import (
     as_linear,
     constant_of,
     index_names,
-    multiply_linear,
     scale_linear,
     split_lane,
 )
+from polyc.codegen.lines import MINIMUM_SHARED, share_lines
+from polyc.codegen.windows import find_phase
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, evaluate, reads, type_of
 from polyc.ir.halves import narrow_bits
 from polyc.ir.loops import Buffer
 from polyc.ir.types import I64
 
 _AFFINE = frozenset(("add", "sub", "mul", "neg"))
-MINIMUM_SHARED = 4
-"""Bytes of the narrowest element whose vectors are put together from others: narrower ones take more than one shuffle."""
-
 _ORDER = frozenset(("lt", "le", "gt", "ge"))
 
 
@@ -245,51 +244,34 @@ def certain_reads(expr: Expr) -> frozenset[Read]:
             return frozenset().union(*(certain_reads(c) for c in children(expr)), frozenset())
 
 
-def eval_value(state: State, ctx: Context, expr: Expr) -> Val:
-    """The value of a statement's expression: reads are shared within it."""
+def eval_value(state: State, ctx: Context, expr: Expr, target: tuple[Buffer, Expr] | None = None) -> Val:
+    """The value of a statement's expression: reads are shared within it.  `target`: the buffer that it is stored to, and the
+    last subscript."""
     ctx = ctx.for_values()
     state.memo = [{}]
     state.certain = certain_reads(expr)
     state.statement_context = ctx
-    _share_neighbours(state, ctx)
+    _share_neighbours(state, ctx, target)
     value = eval_expr(state, ctx, expr)
     state.certain = frozenset()
     state.memo = [{}]
     return value
 
 
-def _share_neighbours(state: State, ctx: Context) -> None:
-    """Vectors between two others along memory are put together from these: ``A[i - 1]`` and ``A[i + 1]`` hold ``A[i]``.
-
-    Of neighbouring vectors of whole cache lines all but one straddle two lines, and take two loads each."""
-    lanes = ctx.lanes
-    if ctx.lane is None or not state.target.has_masks or lanes < 2:
+def _share_neighbours(state: State, ctx: Context, target: tuple[Buffer, Expr] | None) -> None:
+    """Vectors that overlap along memory are put together from few loads."""
+    if ctx.lane is None or not state.target.has_masks or ctx.lanes < 2:
         return
-    groups: dict[tuple[str, frozenset[tuple[tuple[Expr, ...], int]]], dict[int, Read]] = {}
+    found: list[tuple[Read, Linear]] = []
     for read in sorted(state.certain, key=str):
         buffer = state.by_name[read.tensor]
         itemsize = buffer.dtype.itemsize
-        if itemsize < MINIMUM_SHARED or itemsize * lanes < state.target.cache_line or buffer.space == "register":
+        if itemsize < MINIMUM_SHARED or itemsize * ctx.lanes < state.target.cache_line or buffer.space == "register":
             continue
-        if read in state.blocks or any(reads(e) for e in read.subscripts):
-            continue
-        split = split_lane(byte_offset(ctx, buffer, read.subscripts), ctx.lane)
-        if split is None or constant_of(split[1]) != itemsize:
-            continue
-        uniform = dict(split[0])
-        offset = uniform.pop((), 0)
-        if offset % itemsize == 0:
-            groups.setdefault((read.tensor, frozenset(uniform.items())), {})[offset // itemsize] = read
-    for group in groups.values():
-        first, last = min(group), max(group)
-        if len(group) < 3 or last - first > lanes or eval_predicates(state, ctx) != (None, None):
-            continue
-        a, b = eval_read(state, ctx, group[first]), eval_read(state, ctx, group[last])
-        for offset, read in group.items():
-            if first < offset < last:
-                places = (offset - first + k for k in range(lanes))
-                chosen = [p if p < lanes else p + lanes - (last - first) for p in places]
-                state.memo[0][read] = state.fn.shuffle(a, b, chosen)
+        if read not in state.blocks and not any(reads(e) for e in read.subscripts):
+            found.append((read, byte_offset(ctx, buffer, read.subscripts)))
+    if len(found) > 1 and eval_predicates(state, ctx) == (None, None):
+        state.memo[0].update(share_lines(state, ctx, found, target, lambda read: eval_read(state, ctx, read)))
 
 
 def eval_read(state: State, ctx: Context, read: Read, other: Val | None = None) -> Val:
@@ -307,13 +289,6 @@ def eval_read(state: State, ctx: Context, read: Read, other: Val | None = None) 
     value = load_element(state, ctx, state.by_name[read.tensor], read.subscripts, other)
     (state.memo[0] if read in state.certain else state.memo[-1])[read] = value
     return value
-
-
-def byte_offset(ctx: Context, buffer: Buffer, subscripts: tuple[Expr, ...]) -> Linear:
-    total: Linear = {}
-    for subscript, stride in zip(subscripts, buffer.strides, strict=True):
-        total = add_linear(total, multiply_linear(as_linear(subscript, ctx.env, ctx.lane), as_linear(stride, ctx.env, None)))
-    return total
 
 
 def buffer_base(state: State, buffer: Buffer) -> Val:
@@ -359,7 +334,7 @@ def load_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[E
         ctx = ctx if ctx.exact is None else replace(ctx, env=ctx.exact)
     offset = byte_offset(ctx, buffer, subscripts)
     split = split_lane(offset, ctx.lane)
-    epoch = f"; {state.epochs.get(buffer.name, 0)}"
+    epoch = state.epoch(ctx, buffer.name, subscripts)
     if split is not None:
         uniform, coefficient = split
         step = constant_of(coefficient)
@@ -378,9 +353,20 @@ def load_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[E
         if step is not None and shuffles.is_small_stride(state.target, dtype, step, guard != (None, None)):
             pointer, mask = element_pointer(state, ctx, buffer, uniform), as_mask(state, ctx, guard)
             stride = step // dtype.itemsize
+            phase = None
+            if stride > 1 and buffer.space != "register":
+                phase = find_phase(state, ctx, Read(buffer.name, subscripts), stride, lambda c, e: _holds(state, c, e))
+            if phase is not None:
+                first = vectors.offset_pointer(fn, pointer, -phase * dtype.itemsize)
+                value = shuffles.load_interleaved(fn, state.target, dtype, first, ctx.lanes, stride, mask, epoch)[phase]
+                return value if mask is None or other is None else fn.select(mask, value, other)
             return shuffles.load_strided(fn, state.target, dtype, pointer, ctx.lanes, stride, mask, epoch, other)
     pointers = lane_pointers(state, ctx, buffer, offset)
     return vectors.load_lanes(fn, state.target, dtype, pointers, as_mask(state, ctx, guard), epoch, other)
+
+
+def _holds(state: State, ctx: Context, test: Expr) -> bool:
+    return eval_expr(state, replace(ctx, predicates=()), test).ref == "true"
 
 
 def store_element(
@@ -392,13 +378,13 @@ def store_element(
     offset = byte_offset(ctx, buffer, subscripts)
     split = split_lane(offset, ctx.lane)
     step = None if split is None else constant_of(split[1])
-    if buffer.space == "register" and (guard[0] is not None or guard[1] is not None):
-        # A blend instead of a masked store keeps the slot in registers.
+    if buffer.space == "register" and split is not None and (guard[0] is not None or guard[1] is not None):
+        # A blend instead of a masked store keeps the slot in registers.  Lanes that come round to others' cells keep the mask.
         both = fn.and_(*guard)
         assert both is not None
         old = load_element(state, replace(ctx, predicates=()), buffer, subscripts)
         value, guard = fn.select(both, value, old), (None, None)
-    state.invalidate(buffer.name)
+    state.invalidate(ctx, buffer.name, subscripts)
     if split is not None and step == 0:
         assert value.lanes == 1, "a store of lane-varying values to one element is not vectorised"
         vectors.store_scalar(fn, dtype, element_pointer(state, ctx, buffer, split[0]), value, as_scalar(state, guard))
@@ -421,29 +407,31 @@ def store_element(
 # -- conditional values
 
 
-def _arm(state: State, ctx: Context, expr: Expr, condition: Val) -> Val:
+def _arm(state: State, ctx: Context, expr: Expr, condition: Val, source: Expr | None = None) -> Val:
     state.memo.append({})
-    value = eval_expr(state, ctx.under(Predicate(condition)), expr)
+    value = eval_expr(state, ctx.under(Predicate(condition, source=source)), expr)
     state.memo.pop()
     return value
 
 
 def _eval_select(state: State, ctx: Context, expr: Select) -> Val:
     condition = eval_expr(state, ctx, expr.condition)
+    opposite = Call("not", (expr.condition,))
     if isinstance(expr.then, Read):
-        other = _arm(state, ctx, expr.other, state.fn.not_(condition))
-        return _read_or(state, ctx, expr.then, condition, other)
-    then = _arm(state, ctx, expr.then, condition)
-    other = _arm(state, ctx, expr.other, state.fn.not_(condition))
+        other = _arm(state, ctx, expr.other, state.fn.not_(condition), opposite)
+        return _read_or(state, ctx, expr.then, Predicate(condition, source=expr.condition), other)
+    then = _arm(state, ctx, expr.then, condition, expr.condition)
+    other = _arm(state, ctx, expr.other, state.fn.not_(condition), opposite)
     return state.fn.select(condition, then, other)
 
 
-def _read_or(state: State, ctx: Context, read: Read, condition: Val, other: Val) -> Val:
-    """What is read where `condition` holds, else `other`: one masked load where nobody else reads it."""
-    buffer = state.by_name[read.tensor]
+def _read_or(state: State, ctx: Context, read: Read, where: Predicate, other: Val) -> Val:
+    """What is read where a value holds, else `other`: one masked load, unless others have read it anyway."""
+    condition, buffer = where.condition, state.by_name[read.tensor]
+    assert isinstance(condition, Val)
     if read in state.certain or read in state.blocks or any(read in known for known in state.memo):
-        return state.fn.select(condition, _arm(state, ctx, read, condition), other)
-    value = load_element(state, ctx.under(Predicate(condition)), buffer, read.subscripts, other)
+        return state.fn.select(condition, eval_read(state, ctx, read), other)
+    value = load_element(state, ctx.under(where), buffer, read.subscripts, other)
     if buffer.space == "register" or value.lanes < max(condition.lanes, other.lanes):
         return state.fn.select(condition, value, other)
     return value
@@ -452,11 +440,14 @@ def _read_or(state: State, ctx: Context, read: Read, condition: Val, other: Val)
 def _eval_pad(state: State, ctx: Context, expr: Pad) -> Val:
     buffer = state.by_name[expr.read.tensor]
     inside: Val | None = None
+    tests: list[Expr] = []
     for subscript, extent in zip(expr.read.subscripts, buffer.shape, strict=True):
         for test in (Call("le", (Const(0), subscript)), Call("lt", (subscript, extent))):
             value = eval_expr(state, ctx, test)
+            tests.append(test)
             if value.ref != "true":
                 inside = state.fn.and_(inside, value)
     if inside is None:
         return eval_read(state, ctx, expr.read)
-    return _read_or(state, ctx, expr.read, inside, _arm(state, ctx, expr.value, state.fn.not_(inside)))
+    within = Predicate(inside, source=reduce(lambda a, b: Call("and", (a, b)), tests))
+    return _read_or(state, ctx, expr.read, within, _arm(state, ctx, expr.value, state.fn.not_(inside)))

@@ -45,6 +45,11 @@ def facts() -> Facts:
     return _known[0]
 
 
+def are_facts_known() -> bool:
+    """Whether `facts` answers without asking LLVM."""
+    return bool(_known)
+
+
 def adopt_facts(kept: Facts) -> None:
     """Take what an earlier process was told for what LLVM would say: machine (`describe_machine`) and llvmlite are the same."""
     if not _known:

@@ -24,9 +24,13 @@ _SYMTAB, _RELA, _NOBITS, _REL = 2, 4, 8, 9
 _WRITE, _ALLOC = 1, 2
 _UNDEFINED, _FIRST_SPECIAL = 0, 0xFF00
 _PC32, _PLT32 = 2, 4
+_GOT = (9, 41, 42)
+"""Ways to ask for the place where the address of something outside stands."""
 _STUB = bytes.fromhex("ff2500000000")
 """``jmp *[rip]``: the address stands behind it, as functions of the process may be out of reach of 32 bits."""
 _STUB_SIZE = 16
+_STUB_ADDRESS = 6
+"""Where in a stub the address is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class _NotSimple(Exception):
 
 def load_object(obj: bytes, name: str, symbols: Mapping[str, int] | None = None) -> LoadedCode:
     """Link `obj` into the process: as `jit.load_object`, which does what is not done here."""
-    found = map_object(obj, symbols or {}) if sys.platform == "linux" else None
+    found = map_object(obj, symbols or {})
     if found is not None and name in found.addresses and f"{name}_workspace" in found.addresses:
         is_parallel = b"GOMP_parallel" in obj
         return LoadedCode(found.addresses[name], found.addresses[f"{name}_workspace"], found, is_parallel)
@@ -66,6 +70,8 @@ def map_object(obj: bytes, symbols: Mapping[str, int]) -> Mapped | None:
     """The global functions of an ELF object for x86-64, ready to be called; None for all that is not simple.
 
     `symbols` gives addresses of functions by name; the others are looked for in the process."""
+    if sys.platform != "linux":
+        return None
     try:
         return _map(obj, symbols)
     except (_NotSimple, struct.error, IndexError, ValueError, OSError):
@@ -162,6 +168,8 @@ def _relocate(
         value = values[number]
         if value is None and kind == _PLT32:
             value = stubs[names[number]]
+        elif value is None and kind in _GOT:
+            value, kind = stubs[names[number]] + _STUB_ADDRESS, _PC32
         if value is None or value < 0 or kind not in (_PC32, _PLT32):
             raise _NotSimple
         struct.pack_into("<i", pages, origin + offset, value + addend - (origin + offset))

@@ -14,7 +14,7 @@ from polyc.codegen.interiors import split_interiors
 from polyc.codegen.recurrences import carry_elements
 from polyc.codegen.scalars import hold_accumulators
 from polyc.codegen.separate import separate_domains
-from polyc.codegen.streams import align_tiles
+from polyc.codegen.streams import align_tiles, find_streamed_rows
 from polyc.codegen.tiles import split_partial_tiles
 from polyc.codegen.transposes import block_transposes
 from polyc.codegen.triangles import split_triangles
@@ -50,6 +50,16 @@ class _LoopRange:
     max_value: int | None
     least: int | None
     """A constant that it never falls below."""
+    start: tuple[int, ...] = ()
+    """Where the lower bound is a sum of multiples of integers: the multipliers, and the constant."""
+
+    def begins_at_multiples(self, modulus: int, factor: int) -> bool:
+        """Whether `factor` times any value is a multiple of `modulus`."""
+        if factor * self.step % modulus != 0:
+            return False
+        if self.lower is not None:
+            return factor * self.lower % modulus == 0
+        return bool(self.start) and all(factor * c % modulus == 0 for c in self.start)
 
 
 def build_loop_nest(
@@ -75,9 +85,10 @@ def build_loop_nest(
     body = list(split_triangles(split_interiors(take_out_conditions(separate_domains(tuple(body)))), aliased))
     nodes, buffers = keep_epilogues(hold_accumulators(tuple(body), aliased), buffers)
     held = frozenset(b.name for b in buffers if b.space == "register")
+    streamed = find_streamed_rows(nodes, buffers, target)
     nodes, offsets = align_tiles(nodes, buffers, target)
     nodes, buffers = coalesce_copies(split_last_tiles(nodes, buffers), buffers)
-    nodes = split_partial_tiles(block_transposes(nodes, buffers), held, aliased, target.has_masks)
+    nodes = split_partial_tiles(block_transposes(nodes, buffers, streamed), held, aliased, target.has_masks)
     nodes, buffers = carry_elements(nodes, buffers)
     return LoopNest(signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards), offsets)
 
@@ -119,7 +130,7 @@ class _Translator:
             upper = simplify(Call("add", (lower, int_const(1))))
         else:
             upper = _exclusive_bound(expr_of_ast(node.for_get_cond(), variables | {var}))
-        known = _LoopRange(_constant(lower), step, _bound(upper, "min"), _bound(lower, "max"))
+        known = _LoopRange(_constant(lower), step, _bound(upper, "min"), _bound(lower, "max"), _multipliers(lower))
         body = tuple(self.translate(node.for_get_body(), {**ranges, var: known}, {k: v for k, v in marks.items() if k != var}))
         mark = marks.get(var)
         guards, body = _hoist_guards(body, var, lower, upper)
@@ -273,7 +284,7 @@ def fold_index(expr: Expr, modulus: int, ranges: Mapping[str, _LoopRange]) -> Ex
         rest: list[str] = []
         for var, c in coefficients.items():
             known = ranges.get(var)
-            if known and known.lower is not None and c * known.lower % modulus == 0 and c * known.step % modulus == 0:
+            if known and known.begins_at_multiples(modulus, c):
                 dropped[var] = int_const(0)
             else:
                 rest.append(var)
@@ -295,6 +306,14 @@ def _fold_panel(subscripts: list[Expr], panel: Panel, ranges: Mapping[str, _Loop
     is_exact = not (isinstance(place, Call) and place.op == "mod")
     start = simplify(Call("sub", (element, place))) if is_exact else element
     return (simplify(Call("floordiv", (start, int_const(panel.size)))), *subscripts, place)
+
+
+def _multipliers(expr: Expr) -> tuple[int, ...]:
+    coefficients = index_coefficients(expr)
+    if coefficients is None:
+        return ()
+    rest = simplify(substitute(expr, dict.fromkeys(coefficients, int_const(0))))
+    return (*coefficients.values(), int(rest.value)) if isinstance(rest, Const) else ()
 
 
 def _constant(expr: Expr) -> int | None:

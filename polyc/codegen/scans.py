@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from polyc.codegen import vectors
 from polyc.codegen.arithmetic import emit_operator
 from polyc.codegen.builder import Val, float_val, int_val, llvm_type
-from polyc.codegen.context import Context, Predicate, State
-from polyc.codegen.expressions import byte_offset, eval_expr, eval_value, store_element
+from polyc.codegen.context import Context, Predicate, State, byte_offset
+from polyc.codegen.expressions import eval_expr, eval_value, store_element
 from polyc.codegen.linear import add_linear, constant_of, scale_linear, split_lane
 from polyc.ir.expr import Call, Expr, Index, Read, reads, walk
 from polyc.ir.loops import Buffer, Loop, Store

@@ -32,7 +32,9 @@ def _separate(node: Node) -> tuple[Node, ...]:
         case Loop():
             if _is_eligible(node):
                 atoms = list(dict.fromkeys(_tests(node.body)))
-                known = [a for a in atoms if not _mentions(a, node.var) or _is_bound(a, node.var)]
+                # Sums over the loop stay whole: only what does not change with it is asked outside.
+                cuts = not _reduces(node)
+                known = [a for a in atoms if not _mentions(a, node.var) or (cuts and _is_bound(a, node.var))]
                 if known and len(atoms) <= MAX_TESTS:
                     known.sort(key=lambda a: _mentions(a, node.var))
                     return _split(node, known)
@@ -46,7 +48,15 @@ def _is_eligible(loop: Loop) -> bool:
     trip = simplify(Call("sub", (loop.upper, loop.lower)))
     if isinstance(trip, Const) and int(trip.value) < MINIMUM_TRIP:
         return False
-    return all(any(_mentions(e, loop.var) for e in w.subscripts) for w in _writes(loop.body))
+    return all(isinstance(w, Update) or _moves(w, loop.var) for w in _writes(loop.body))
+
+
+def _reduces(loop: Loop) -> bool:
+    return not all(_moves(w, loop.var) for w in _writes(loop.body))
+
+
+def _moves(write: Store | Update, var: str) -> bool:
+    return any(_mentions(e, var) for e in write.subscripts)
 
 
 def _writes(body: tuple[Node, ...]) -> Iterator[Store | Update]:

@@ -8,7 +8,7 @@ the elements asked for is touched: the last part of a strided load ends at its l
 from __future__ import annotations
 
 from polyc.codegen import vectors
-from polyc.codegen.builder import Function, Val, int_val, memory_type, zero_val
+from polyc.codegen.builder import Function, Val, int_val, memory_type, vector_const, zero_val
 from polyc.ir.types import DType
 from polyc.target import Target
 
@@ -66,6 +66,57 @@ def load_strided(
     if mask is not None and other is not None and other != zero_val(other.type, other.lanes):
         total = fn.select(mask, total, other)
     return total
+
+
+def load_interleaved(
+    fn: Function, target: Target, dtype: DType, pointer: Val, lanes: int, stride: int, mask: Val | None, epoch: str
+) -> list[Val]:
+    """All of the ``lanes * stride`` elements from `pointer`, a vector for each of the `stride` (2 … 4) phases.
+
+    Lanes that `mask` leaves out are not loaded in any phase, and hold anything."""
+    parts: list[Val] = []
+    active = _constant_mask(mask, lanes)
+    count = None if mask is None or active is not None else vectors.prefix_count(fn, mask)
+    for start in range(0, stride * lanes, lanes):
+        owners = [place // stride for place in range(start, start + lanes)]
+        part_mask: Val | None = None
+        if active is not None:
+            inside = [active[owner] for owner in owners]
+            if not any(inside):
+                parts.append(vectors.from_memory(fn, zero_val(memory_type(dtype), lanes), dtype))
+                continue
+            part_mask = None if all(inside) else vector_const([int(bit) for bit in inside], "i1")
+        elif count is not None:
+            left = fn.binary("sub", fn.binary("mul", count, int_val(stride)), int_val(start))
+            part_mask = vectors.first_lanes(fn, target, left, lanes)
+        elif mask is not None:
+            part_mask = fn.shuffle(mask, None, owners)
+        first = vectors.offset_pointer(fn, pointer, start * dtype.itemsize)
+        parts.append(vectors.load_contiguous(fn, dtype, first, lanes, part_mask, epoch))
+    return _pick_phases(fn, parts)
+
+
+def _pick_phases(fn: Function, parts: list[Val]) -> list[Val]:
+    """As many phases as there are parts."""
+    lanes, stride = parts[0].lanes, len(parts)
+    if stride == 2:
+        return [fn.shuffle(parts[0], parts[1], range(phase, 2 * lanes, 2)) for phase in range(2)]
+    if stride == 4:
+        even, odd = zip(_pick_phases(fn, parts[:2]), _pick_phases(fn, parts[2:]), strict=True)
+        (a, c), (b, d) = _pick_phases(fn, list(even)), _pick_phases(fn, list(odd))
+        return [a, b, c, d]
+    phases: list[Val] = []
+    for phase in range(stride):
+        total = parts[0]
+        chosen = [phase + stride * lane for lane in range(lanes)]
+        known = {lane: place for lane, place in enumerate(chosen) if place < lanes}
+        for number, part in enumerate(parts[1:], start=1):
+            inside = {lane: place - number * lanes for lane, place in enumerate(chosen) if place // lanes == number}
+            picks = [lanes + inside[lane] if lane in inside else known.get(lane, -1) for lane in range(lanes)]
+            total = fn.shuffle(total, part, picks)
+            known = {lane: lane for lane in known | inside}
+        phases.append(total)
+    return phases
 
 
 def store_strided(fn: Function, dtype: DType, pointer: Val, value: Val, stride: int, mask: Val | None) -> None:

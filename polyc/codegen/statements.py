@@ -11,15 +11,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import assert_never
 
-from polyc.codegen import vectors
+from polyc.codegen import shuffles, vectors
 from polyc.codegen.accumulators import Frame, emit_update, finish_frame
 from polyc.codegen.blocks import load_blocks
 from polyc.codegen.builder import Function, Val, int_val
 from polyc.codegen.checks import emit_checked, leading_checks
-from polyc.codegen.context import Context, Predicate, State
+from polyc.codegen.context import Context, Predicate, State, byte_offset
 from polyc.codegen.expressions import (
     as_scalar,
-    byte_offset,
     element_pointer,
     eval_expr,
     eval_predicates,
@@ -30,7 +29,8 @@ from polyc.codegen.holding import held_buffers, is_expanded, node_expressions
 from polyc.codegen.linear import constant_of, index_names, split_lane
 from polyc.codegen.openmp import emit_parallel
 from polyc.codegen.scans import emit_scan, find_scan
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Select, int_const, operands_of, reads, simplify_int, walk
+from polyc.codegen.windows import has_window
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, int_const, operands_of, reads, simplify_int, walk
 from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update
 from polyc.ir.simplify import simplify
 from polyc.target import Target
@@ -62,7 +62,8 @@ def _emit_store(state: State, ctx: Context, node: Store) -> None:
             ctx = ctx.branched()
             store_element(state, ctx, state.by_name[node.buffer], node.subscripts, eval_value(state, ctx, node.value))
         return
-    value = eval_value(state, ctx, node.value)
+    target = (state.by_name[node.buffer], node.subscripts[-1]) if node.subscripts else None
+    value = eval_value(state, ctx, node.value, target)
     # Remainders without masks are stored in narrower vectors, or twice: in the ordinary way.
     streamed = node.streamed and ctx.lane is not None and not ctx.is_moved
     store_element(state, ctx, state.by_name[node.buffer], node.subscripts, value, streamed)
@@ -216,15 +217,32 @@ def _with_frame(state: State, ctx: Context, loop: Loop, run: Callable[[], None])
 def _emit_serial(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, unroll: int = 1) -> None:
     state.invalidate_all()
     unroll = _count_unrolled(loop, state.target) if state.held else unroll
-    if unroll > 1 and lower.is_const and upper.is_const and unroll == int(upper.ref) - int(lower.ref) and _has_test_of(loop):
-        # The copies are written here instead of by LLVM: a mask that is known to be full is no mask.
-        for i in range(int(lower.ref), int(upper.ref)):
+    is_whole = unroll > 1 and lower.is_const and upper.is_const and unroll == int(upper.ref) - int(lower.ref)
+    if is_whole and (_has_test_of(loop) or _has_window(state, ctx, loop)):
+        # The copies are written here instead of by LLVM: a mask that is known to be full is no mask, and what one copy loads
+        # between its lanes is what the next one looks for.
+        values = range(int(lower.ref), int(upper.ref))
+        for i in values:
             with state.fn.scope():
-                emit_body(state, ctx.inside(loop, i), loop.body)
+                emit_body(state, ctx.copies(loop.var, values).inside(loop, i), loop.body)
         state.invalidate_all()
         return
     state.fn.counted_loop(lower, upper, loop.step, lambda i: emit_body(state, ctx.inside(loop, i), loop.body), unroll)
     state.invalidate_all()
+
+
+def _has_window(state: State, ctx: Context, loop: Loop) -> bool:
+    """Whether copies of the loop read what lies between the lanes of each other."""
+
+    def stride(read: Read, name: str) -> int | None:
+        buffer = state.by_name[read.tensor]
+        env = {n: Val("%", "i64") for s in read.subscripts for n in index_names(s)}
+        linear = byte_offset(Context(env), buffer, read.subscripts)
+        bytes = linear.get((Index(name),), 0)
+        is_known = all(atom == Index(name) or name not in index_names(atom) for atoms in linear for atom in atoms)
+        return bytes // buffer.dtype.itemsize if is_known and bytes % buffer.dtype.itemsize == 0 else None
+
+    return has_window(loop, stride, shuffles.MAX_STRIDE)
 
 
 MAX_UNROLLED = 80
@@ -324,6 +342,8 @@ def _emit_expanded(state: State, ctx: Context, loop: Loop) -> None:
             base = simplify_int(Call("add", (loop.lower, int_const(start))))
             base = int(base.value) if isinstance(base, Const) else base
         bound = ctx.bind(loop.var, base)
+        if loop.kind == "unroll" and trip is not None and loop.lower == int_const(0):
+            bound = bound.copies(loop.var, range(copies))
         if lanes > 1:
             bound = ctx.bind_lanes(loop.var, base, lanes, number % loop.interleave)
         if trip is None and loop.kind == "unroll" and first is None:
@@ -364,9 +384,11 @@ def _emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val)
 
     def emit_vectors(count: int, ctx: Context = ctx) -> Callable[[Val], None]:
         def emit(i: Val) -> None:
+            inner = ctx if count == 1 else ctx.bind(start_of := f"{loop.var}·start", i)
             for copy in range(count):
-                base = i if copy == 0 else fn.binary("add", i, int_val(copy * lanes))
-                emit_body(state, ctx.bind_lanes(loop.var, base, lanes, copy), loop.body)
+                # Places of all copies are distances from the first one's: what two of them read is one load.
+                base: Val | Expr = i if copy == 0 else Call("add", (Index(start_of), int_const(copy * lanes)))
+                emit_body(state, inner.bind_lanes(loop.var, base, lanes, copy), loop.body)
 
         return emit
 

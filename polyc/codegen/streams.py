@@ -134,6 +134,12 @@ class _Long:
     condition: Expr | None = None
 
 
+def find_streamed_rows(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target) -> frozenset[str]:
+    """Results that are streamed at any sizes, if they are written in order, and whose rows lie whole lines apart."""
+    found = _find_long(body, buffers, target)
+    return frozenset(n for n, w in found.items() if w.condition is None and all(map(_is_whole_lines, w.buffer.strides[:-1])))
+
+
 def _find_long(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target) -> dict[str, _Long]:
     """Arrays of the caller that are too long to stay in a cache, or that are at some sizes."""
     arguments = {b.name: b for b in buffers if b.space == "argument"}

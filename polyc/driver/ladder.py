@@ -47,6 +47,8 @@ def _rungs(options: Options) -> Iterator[tuple[str, Options]]:
             yield WITH_INITIAL_VALUES, options
             yield APART, options
     yield "source", options.replace(tile=False, vectorize=False, parallel=False)
+    if first > 0:  # only this one runs several statements of a recurrence point by point
+        yield "ilp", options
 
 
 def climb_down(
@@ -81,8 +83,8 @@ def climb_down(
             if violation is None:
                 storage, found = fold_steps(final, needed, schedule, refined.plan, storage)
                 nest = build_loop_nest(final, schedule, storage, full_signature, aliases, groups, target)
-                nest = prefetch_blocks(prefetch_windows(prefetch_rows(nest, target), target), target)
-                nest = stream_results(align_rows(nest, target), target)
+                nest = prefetch_windows(prefetch_rows(nest, target), target)
+                nest = prefetch_blocks(stream_results(align_rows(nest, target), target), target)
                 check_code_size(nest)
                 label = name if rung is options else f"{name}, simplified"
                 remarks = [*remarks, Remark("passed", "schedule", f"{label}: proved by value and by storage")]

@@ -68,6 +68,7 @@ def interpret(
     outputs = dict(out or {})
     values = bind_sizes(program, arrays, sizes or {}, outputs)
     ranges = solve_ranges(program, values)
+    _check_extents(program, ranges)
     tensors = _take_inputs(program, arrays, values, wide)
     tensors |= _take_accumulated(program, outputs, ranges, wide)
     scope = Scope({}, values, tensors, ranges.tensors, program.types, {t.name: t.base for t in program.tensors}, wide)
@@ -76,10 +77,12 @@ def interpret(
     with quiet():
         for position, component in enumerate(components):
             if component.is_recurrence:
-                run_recurrence(component, scope, tensors, ranges)
+                temporaries = {t.name for t in program.tensors if t.role == "temporary"}
+                run_recurrence(component, scope, tensors, ranges, temporaries)
             else:
                 (version,) = component.versions
-                computed = _run_version(version, component.statements, scope, ranges)
+                is_temporary = program.tensor(version).role == "temporary"
+                computed = _run_version(version, component.statements, scope, ranges, is_temporary)
                 tensors[version] = round_to(computed, program.types[version])
             for name in [n for n, p in last_use.items() if p == position]:
                 tensors.pop(name, None)
@@ -160,7 +163,7 @@ def _take_accumulated(
         if result.name not in out:
             message = f"{result.name} is accumulated into: the array to add to is missing"
             raise ArgumentError(Diagnostic("argument-missing-out", message, help=f"give it as out={{'{result.name}': …}}"))
-        shape = tuple(upper - lower for lower, upper in ranges.tensors[result.initial])
+        shape = shape_of(ranges.tensors[result.initial])
         if out[result.name].shape != shape:
             message = f"out array {result.name} should have the shape {shape}, but has {out[result.name].shape}"
             raise ArgumentError(Diagnostic("argument-shape", message))
@@ -181,13 +184,28 @@ def _last_uses(components: list[Component], kept: set[str]) -> dict[str, int]:
     return {name: position for name, position in last.items() if name not in kept}
 
 
+def _check_extents(program: Program, ranges: ConcreteRanges) -> None:
+    """No result may have a negative extent, which the computed subscripts of no points at all can give."""
+    for result in program.returns:
+        for d, (lower, upper) in enumerate(ranges.tensors[result.version]):
+            if upper < lower:
+                message = f"dimension {d} of {result.name} would have extent {upper - lower}"
+                raise RangeError(Diagnostic("range-negative", message, None, "the inputs are too small for this operator"))
+
+
+def shape_of(interval: tuple[Interval, ...]) -> tuple[int, ...]:
+    """Extents of the array for a version; the span of no elements may be negative."""
+    return tuple(max(0, upper - lower) for lower, upper in interval)
+
+
 # --- Statements ------------------------------------------------------------------------------------------------------
 
 
-def _run_version(version: str, writers: tuple[Statement, ...], scope: Scope, ranges: ConcreteRanges) -> Array:
+def _run_version(
+    version: str, writers: tuple[Statement, ...], scope: Scope, ranges: ConcreteRanges, is_temporary: bool
+) -> Array:
     """All elements of a version whose writers do not read it."""
-    interval = scope.ranges[version]
-    shape = tuple(upper - lower for lower, upper in interval)
+    shape = shape_of(scope.ranges[version])
     dtype = numpy_type(scope.types[version], scope.float_as)
     result = np.zeros(shape, dtype)
     if (
@@ -202,14 +220,13 @@ def _run_version(version: str, writers: tuple[Statement, ...], scope: Scope, ran
         check_overlap(s, scope, region, written)
         result = _run_statement(s, scope, ranges.statements[s.name], region, result)
         written |= region
-    check_written(version, writers[-1], scope, written)
+    check_written(version, writers[-1], scope, written, is_temporary)
     return result
 
 
 def find_region(s: Statement, scope: Scope, box: Box, is_alone: bool) -> Array:
     """The elements that are the statement's to define; raises RangeError where an assignment defines one twice."""
-    interval = scope.ranges[s.target]
-    shape = tuple(upper - lower for lower, upper in interval)
+    shape = shape_of(scope.ranges[s.target])
     if s.reduction is not None and is_alone:
         return np.ones(shape, np.bool_)
     count = np.zeros(shape, np.int64)
@@ -252,9 +269,11 @@ def check_overlap(s: Statement, scope: Scope, region: Array, written: Array) -> 
         raise RangeError(Diagnostic("range-written-twice", message, s.span, help))
 
 
-def check_written(version: str, last: Statement, scope: Scope, written: Array) -> None:
-    """Every element of a version must have a value."""
-    if not written.all():
+def check_written(version: str, last: Statement, scope: Scope, written: Array, is_temporary: bool) -> None:
+    """Every element of a version must have a value; of a temporary those that are read, which is seen then."""
+    if is_temporary and not written.all():
+        scope.holes[version] = np.logical_not(written)
+    elif not written.all():
         element = _describe_element(version, np.argwhere(np.logical_not(written))[0], scope)
         message = f"{element} is never written"
         help = "write it in a statement of its own, or select with ?: in one statement over all elements"
@@ -324,7 +343,7 @@ def _evaluate_initial(s: Statement, scope: Scope, dtype: np.dtype) -> Array:
     """The initial value at every element of the version."""
     assert s.reduction is not None
     interval = scope.ranges[s.target]
-    target = np.empty(tuple(upper - lower for lower, upper in interval), dtype)
+    target = np.empty(shape_of(interval), dtype)
     names = s.element_names
     for piece in split_box(dict(zip(names, interval, strict=True))):
         here = tuple(slice(piece[n][0] - low, piece[n][1] - low) for n, (low, _) in zip(names, interval, strict=True))

@@ -168,13 +168,23 @@ def _constraining_reads(expr: Expr, is_guarded: bool) -> Iterator[tuple[Read, bo
                 yield from _constraining_reads(child, is_guarded)
         case Select():
             yield from _constraining_reads(expr.condition, is_guarded)
-            for arm in (expr.then, expr.other):
-                yield from _constraining_reads(arm, is_guarded or _is_affine_condition(expr.condition))
+            for arm, holds in ((expr.then, True), (expr.other, False)):
+                yield from _constraining_reads(arm, is_guarded or _guards(expr.condition, holds))
         case _:
             if isinstance(expr, Read):
                 yield expr, is_guarded, False
             for child in children(expr):
                 yield from _constraining_reads(child, is_guarded)
+
+
+def _guards(condition: Expr, holds: bool) -> bool:
+    """Whether it says something about indices and sizes that `condition` holds, or does not."""
+    match condition:
+        case Call("not", (a,)):
+            return _guards(a, not holds)
+        case Call("and" | "or" as op, (a, b)) if (op == "and") == holds:
+            return _guards(a, holds) or _guards(b, holds)
+    return _is_affine_condition(condition)
 
 
 def _is_affine_condition(expr: Expr) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from polyc.diagnostics import Diagnostic, RangeError, UnsupportedError
 from polyc.ir.expr import Expr
 from polyc.ir.halves import round_to
-from polyc.ir.interpret import accumulator_type, check_overlap, check_written, find_region, neutral
+from polyc.ir.interpret import accumulator_type, check_overlap, check_written, find_region, neutral, shape_of
 from polyc.ir.interpret_ranges import Box, Component, ConcreteRanges, execution_conditions
 from polyc.ir.interpret_values import (
     Array,
@@ -52,7 +52,9 @@ class _State:
     """Per version and element: how many values are still to be combined into it."""
 
 
-def run_recurrence(component: Component, scope: Scope, tensors: dict[str, Array], ranges: ConcreteRanges) -> None:
+def run_recurrence(
+    component: Component, scope: Scope, tensors: dict[str, Array], ranges: ConcreteRanges, temporaries: set[str]
+) -> None:
     """Compute all versions of the component into `tensors`; raises RangeError where elements need each other in a circle."""
     groups: list[_Points] = []
     waiting = Waiting({}, {}, np.empty(0, np.int64))
@@ -60,7 +62,7 @@ def run_recurrence(component: Component, scope: Scope, tensors: dict[str, Array]
     offset = 0
     for version in component.versions:
         writers = tuple(s for s in component.statements if s.target == version)
-        shape = tuple(upper - lower for lower, upper in scope.ranges[version])
+        shape = shape_of(scope.ranges[version])
         dtype = numpy_type(scope.types[version], scope.float_as)
         tensors[version] = np.zeros(shape, dtype)
         written = np.zeros(shape, np.bool_)
@@ -77,7 +79,7 @@ def run_recurrence(component: Component, scope: Scope, tensors: dict[str, Array]
                 state.sums[version][region] = neutral(s.reduction.op, state.sums[version].dtype)
                 groups.append(_initial_points(s, s.reduction.init, scope, region))
             groups.append(_statement_points(s, scope, ranges.statements[s.name], shape))
-        check_written(version, writers[-1], scope, written)
+        check_written(version, writers[-1], scope, written, version in temporaries)
         waiting.ready[version], waiting.offsets[version] = np.zeros(shape, np.bool_), offset
         offset += int(np.prod(shape))
     state.scope = replace(state.scope, tensors={**scope.tensors, **{v: tensors[v] for v in component.versions}})

@@ -50,6 +50,8 @@ class Scope:
     float_as: np.dtype | None
     mask: Array | None = field(default=None)
     """Points that count; None: all.  Elsewhere reads are clamped and values have no meaning."""
+    holes: dict[str, Array] = field(default_factory=dict)
+    """Of temporaries with elements that no statement writes: which ones.  To read one is an error."""
     waiting: Waiting | None = None
     """Set while a recurrence is evaluated, over flat lists of points."""
 
@@ -104,9 +106,11 @@ def evaluate_points(expr: Expr, scope: Scope) -> Array:
                 value = evaluate_points(sub, scope)
                 check_bounds(scope, expr.tensor, dimension, sub, value, lower, upper, expr)
                 positions.append(_clamp(value, lower, upper) - lower)
-            return _gather(scope, expr.tensor, positions)
+            return _gather(scope, expr, positions)
         case Pad():
             return _evaluate_pad(expr, scope)
+        case Call("mul" | "truediv", (a, b)) if _is_real_part_of(b, scope) or (expr.op == "mul" and _is_real_part_of(a, scope)):
+            return _scale_complex(expr, scope)
         case Call():
             return np.asarray(APPLY[expr.op](*(evaluate_points(a, scope) for a in expr.args)))
         case Select():
@@ -123,6 +127,33 @@ def evaluate_points(expr: Expr, scope: Scope) -> Array:
             assert_never(expr)
 
 
+def _is_real_part_of(expr: Expr, scope: Scope) -> bool:
+    """Whether a complex number is a real one that is converted where it stands."""
+    match expr:
+        case Const():
+            return expr.dtype.is_complex
+        case Cast():
+            source = type_of(expr.value, scope.types)
+            return expr.dtype.is_complex and (not source.is_complex or _is_real_part_of(expr.value, scope))
+        case Call("complex", (_, Const(0))):
+            return True
+        case Call("add" | "sub", (a, b)):
+            return _is_real_part_of(a, scope) and _is_real_part_of(b, scope)
+    return False
+
+
+def _scale_complex(expr: Call, scope: Scope) -> Array:
+    """A complex number times, or divided by, a real one, which does to both parts what it does to real numbers."""
+    z, x = (evaluate_points(a, scope) for a in expr.args)
+    if not _is_real_part_of(expr.args[1], scope):
+        z, x = x, z
+    apply = APPLY[expr.op]
+    parts = np.broadcast_arrays(apply(z.real, x.real), apply(z.imag, x.real))
+    result = np.empty(parts[0].shape, np.result_type(z, x))
+    result.real, result.imag = parts
+    return result
+
+
 def restrict_scope(scope: Scope, condition: Array) -> Scope:
     return replace(scope, mask=condition if scope.mask is None else np.logical_and(scope.mask, condition))
 
@@ -136,14 +167,14 @@ def _evaluate_pad(expr: Pad, scope: Scope) -> Array:
             if upper <= lower:
                 check_bounds(scope, expr.read.tensor, d, expr.read.subscripts[d], value, lower, upper, expr.read)
             positions.append(_place_inside(value - lower, max(upper - lower, 1), expr.mode))
-        return _gather(scope, expr.read.tensor, positions)
+        return _gather(scope, expr.read, positions)
     inside: Array = np.asarray(True)
     for value, (lower, upper) in zip(subscripts, interval, strict=True):
         inside = np.logical_and(inside, np.logical_and(value >= lower, value < upper))
     padding = evaluate_points(expr.value, restrict_scope(scope, np.logical_not(inside)))
     padding = round_to(padding, scope.types[expr.read.tensor])
     positions = [_clamp(v, lower, upper) - lower for v, (lower, upper) in zip(subscripts, interval, strict=True)]
-    return np.where(inside, _gather(restrict_scope(scope, inside), expr.read.tensor, positions), padding)
+    return np.where(inside, _gather(restrict_scope(scope, inside), expr.read, positions), padding)
 
 
 def _place_inside(position: Array, extent: int, mode: str) -> Array:
@@ -161,11 +192,14 @@ def _clamp(value: Array, lower: int, upper: int) -> Array:
     return np.minimum(np.maximum(value, lower), max(upper - 1, lower))
 
 
-def _gather(scope: Scope, tensor: str, positions: list[Array]) -> Array:
+def _gather(scope: Scope, read: Read, positions: list[Array]) -> Array:
     """``tensor[positions]``; an array without elements gives zeros (only points that do not count can ask it)."""
+    tensor = read.tensor
     array, waiting = scope.tensors[tensor], scope.waiting
     if array.size == 0:
         return np.zeros(np.broadcast_shapes(*(p.shape for p in positions)), array.dtype)
+    if tensor in scope.holes:
+        _check_holes(scope, read, positions)
     if waiting is not None and tensor in waiting.ready:
         flat = np.asarray(np.ravel_multi_index(tuple(np.broadcast_arrays(*positions)), array.shape) if positions else 0)
         absent = np.logical_not(waiting.ready[tensor].ravel()[flat])
@@ -174,6 +208,23 @@ def _gather(scope: Scope, tensor: str, positions: list[Array]) -> Array:
         number = np.broadcast_to(flat + waiting.offsets[tensor], waiting.missing.shape)
         np.copyto(waiting.missing, number, where=np.broadcast_to(absent, waiting.missing.shape))
     return np.asarray(array[tuple(positions)])
+
+
+def _check_holes(scope: Scope, read: Read, positions: list[Array]) -> None:
+    """Every point that counts must read an element that a statement writes."""
+    absent = scope.holes[read.tensor][tuple(positions)]
+    if scope.mask is not None:
+        absent = np.logical_and(absent, scope.mask)
+    shape = np.broadcast_shapes(absent.shape, *(axis.shape for axis in scope.indices.values()))
+    if not absent.any() or 0 in shape:
+        return
+    first = np.unravel_index(int(np.argmax(np.broadcast_to(absent, shape))), shape)
+    place = [
+        int(np.broadcast_to(p, shape)[first]) + low for p, (low, _) in zip(positions, scope.ranges[read.tensor], strict=True)
+    ]
+    element = f"{scope.names[read.tensor]}({', '.join(map(str, place))})"
+    help = "write it in a statement of its own, or start the tensor from a reduction such as +=!"
+    raise RangeError(Diagnostic("range-unwritten", f"{element} is never written", read.span, help))
 
 
 def check_bounds(

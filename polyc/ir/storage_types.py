@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, children, type_of, with_children
-from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement, Tensor, Where
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, children, substitute, type_of, with_children
+from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement, Tensor, Where, element_names
 from polyc.ir.types import F32, DType
 
 Types = Mapping[str, DType]
@@ -70,11 +70,13 @@ def _widen_statement(s: Statement, types: Types, wide: Mapping[str, str]) -> Sta
     is_stored = types[s.target].is_storage and s.target not in wide
     form = _storage_form if is_stored else _wide_form
     reduction = s.reduction
-    if reduction is not None:
-        reduction = replace(reduction, init=_wide_form(reduction.init, types))
+    target = wide.get(s.target, s.target)
+    if reduction is not None:  # elements are named after their tensor
+        renamed = {old: Index(new) for old, new in zip(s.element_names, element_names(target, s.subscripts), strict=True)}
+        reduction = replace(reduction, init=substitute(_wide_form(reduction.init, types), renamed))
     return replace(
         s,
-        target=wide.get(s.target, s.target),
+        target=target,
         subscripts=tuple(_wide_form(e, types) for e in s.subscripts),
         value=form(s.value, types),
         reduction=reduction,

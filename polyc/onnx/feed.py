@@ -68,6 +68,8 @@ def check_feed(inputs: Sequence[Port], defaults: Mapping[str, Port], feed: Mappi
         raise ArgumentTypeError(
             Diagnostic("argument-type-onnx-feed", message, None, f"pass a dict: run(None, {{{example!r}: array}})")
         )
+    if len(feed) == len(inputs) and all(_is_as_declared(p, feed.get(p.name)) for p in inputs):
+        return dict(feed)
     errors: list[Diagnostic] = []
     ports = {p.name: p for p in inputs} | dict(defaults)
     for name in feed:
@@ -117,6 +119,15 @@ def check_out(outputs: Sequence[Port], out: Mapping[str, np.ndarray], given: Map
         if array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative:
             direct[name] = array
     return direct
+
+
+def _is_as_declared(port: Port, value: Any) -> bool:
+    """Whether an array is certainly what `_check_value` would give for it; most are."""
+    if type(value) is not np.ndarray or port.shape is None or value.ndim != len(port.shape):
+        return False
+    if not port.is_tensor or value.dtype != numpy_type(port.type) or not value.dtype.isnative:
+        return False
+    return all(n == declared or not isinstance(declared, int) for n, declared in zip(value.shape, port.shape, strict=True))
 
 
 def _check_value(port: Port, value: Any, errors: list[Diagnostic]) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from polyc.diagnostics import ArgumentError, Diagnostic, PolycError
-from polyc.frontends.onnx.control import ScanPlan
+from polyc.frontends.onnx.control import ScanPlan, stays_true
 from polyc.frontends.onnx.element_types import numpy_type
 from polyc.frontends.onnx.graph import Graph, Node, Port, node_span
 from polyc.runtime.memory import check_memory
@@ -17,6 +17,8 @@ Values = Mapping[str, Any]
 Run = Callable[[Graph, Values], Sequence[Any]]
 """Results of a graph for its inputs and what it takes from around it, by name."""
 
+MOST_ITERATIONS = 1 << 36
+"""Of a loop that nothing but its count ends: more take days.  Loops with a condition often have the largest count there is."""
 DRIVEN = frozenset({"If", "Loop", "Scan"})
 
 
@@ -52,6 +54,8 @@ def _run_loop(node: Node, values: Values, run: Run) -> list[Any]:
     goes_on = bool(_scalar(node, values, start, "condition")) if start else True
     state: list[Any] = [values[n] for n in initial]
     _check_body(node, body, len(state) + 2, len(state) + 1)
+    if goes_on and n_most is not None and n_most > MOST_ITERATIONS and stays_true(body):
+        raise _error(node, f"{node.label} has {n_most} iterations, and its condition is never false")
     names = [p.name for p in body.inputs]
     outside = _outside(body, values)
     stacks = [_Stack(node, p) for p in body.outputs[1 + len(state) :]]
@@ -143,6 +147,8 @@ class _Stack:
         self.node, self.port = node, port
         self.parts: list[np.ndarray] = []
         self.size = 0
+        self.checked = 1 << 20
+        """Bytes up to which nobody asks for memory."""
 
     def add(self, part: Any) -> None:
         part = np.asarray(part)
@@ -151,7 +157,9 @@ class _Stack:
             message = f"{self.node.label} gives {self.port.name} as {first.dtype}{list(first.shape)} in one iteration"
             raise _error(self.node, f"{message} and as {part.dtype}{list(part.shape)} in another")
         self.size += part.nbytes
-        check_memory(f"the result of {self.node.label}", self.size)
+        if self.size > self.checked:
+            check_memory(f"the result of {self.node.label}", 2 * self.size)
+            self.checked = 2 * self.size
         # Its memory may be written again by the next iteration.
         self.parts.append(part.copy())
 

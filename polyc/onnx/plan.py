@@ -141,6 +141,29 @@ class Plan:
 
         `out` may have arrays for results (contiguous, apart from all inputs): those of a result's type and shape are written
         instead of new ones.  At most `n_threads` threads are used."""
+        fresh = self._run_kernels(given, profile, n_threads, out) if self.steps else {}
+        results = {}
+        taken = set()
+        for name, value in self.results.items():
+            base = name if value.source is None else value.source.name
+            if name in self.constants:
+                results[name] = self.constants[name].copy()
+            elif base in fresh:
+                array = fresh[base].reshape(value.shape)
+                results[name] = array.copy() if base in taken else array
+                taken.add(base)
+            else:
+                results[name] = given[base].reshape(value.shape).copy()
+        return results
+
+    def _run_kernels(
+        self,
+        given: Mapping[str, np.ndarray],
+        profile: Callable[[Step], Any] | None,
+        n_threads: int | None,
+        out: Mapping[str, np.ndarray],
+    ) -> dict[str, np.ndarray]:
+        """The tensors that results are made of."""
         fresh = {}
         for n, v in self.fresh.items():
             maker = self._makers.get(n)
@@ -168,19 +191,7 @@ class Plan:
                 self._idle.append(frame)
         finally:
             self.blocks.give(block)
-        results = {}
-        taken = set()
-        for name, value in self.results.items():
-            base = name if value.source is None else value.source.name
-            if name in self.constants:
-                results[name] = self.constants[name].copy()
-            elif base in fresh:
-                array = fresh[base].reshape(value.shape)
-                results[name] = array.copy() if base in taken else array
-                taken.add(base)
-            else:
-                results[name] = given[base].reshape(value.shape).copy()
-        return results
+        return fresh
 
     def _frame(self) -> _Frame:
         try:
@@ -265,6 +276,7 @@ class Assembly:
         self.constants = {n: lowered.constants[n] for n in wanted if n in lowered.constants}
         self.bases = {n: n if v.source is None else v.source.name for n, v in self.results.items() if n not in self.constants}
         self.fresh = {b: lowered.values[b] for b in self.bases.values() if b in made}
+        weights.compile([code for _, _, code in self.parts])
         self.ready = [weights.prepare(code, cluster, lowered.constants) for cluster, _, code in self.parts]
         self.kernels: dict[int, Kernel] = {}
         for (_, _, code), ready in zip(self.parts, self.ready, strict=True):

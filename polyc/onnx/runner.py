@@ -27,6 +27,7 @@ from polyc.frontends.onnx.refusals import declared_values, find_refused
 from polyc.frontends.onnx.sizes import estimate_elements
 from polyc.jobs import Progress
 from polyc.onnx.blocks import Blocks
+from polyc.onnx.direct import DirectPlace
 from polyc.onnx.iterate import is_driven, run_control
 from polyc.onnx.plan import Assembly, Plan, Step, compile_clusters, make_clusters, make_plan
 from polyc.onnx.shapes import NotTracedError, Shapes
@@ -91,14 +92,19 @@ class Segment:
 
 
 class Runner:
-    """Runs `graph`.  `defaults` are inputs with constants for values: a run may be given others."""
+    """Runs `graph`.  `defaults` are inputs with constants for values: a run may be given others.  `given` are the inputs that
+    each run is given, where they are checked against what the graph declares."""
 
-    def __init__(self, graph: Graph, setting: Setting, defaults: Collection[str] = ()) -> None:
+    def __init__(
+        self, graph: Graph, setting: Setting, defaults: Collection[str] = (), given: Sequence[str] | None = None
+    ) -> None:
         self.graph = graph
+        self.given = given
         self.setting = setting
         self.defaults = frozenset(defaults)
         self.constants = {n: a for n, a in graph.constants.items() if n not in self.defaults}
         self._segments: OrderedDict[Any, Segment] = OrderedDict()
+        self._direct: dict[int, DirectPlace] = {}
         self._places: dict[Any, Place] = {}
         self._pinned: dict[int, set[str]] = {}
         self._counts: dict[Any, int] = {}
@@ -115,19 +121,65 @@ class Runner:
         for name in self.defaults:
             env.setdefault(name, self.graph.constants[name])
         position = 0
+        is_plain = request.watch is None and request.watch_segment is None and not request.out
         while position < len(self.graph.nodes):
+            place = self._direct.get(position) if is_plain else None
+            direct = None if place is None else place.find(env)
+            if direct is not None and direct.limit == request.n_threads:
+                found = direct.run(env)
+                if found is not None:
+                    env.update(zip(direct.results, found, strict=True))
+                    position = direct.stop
+                    if direct.node is not None:
+                        self._run_node(position, direct.node, env, request)
+                        position += 1
+                    continue
             segment = self._segment(position, env)
             plan = segment.plan
             if request.watch_segment is not None:
                 request.watch_segment(segment)
             if plan.steps or plan.results:
                 given = {n: as_contiguous(env[n]) for n in plan.inputs}
-                env |= plan.run(given, request.watch, request.n_threads, request.out)
+                results = plan.run(given, request.watch, request.n_threads, request.out)
+                if is_plain:
+                    self._learn_direct(segment, env, request.n_threads)
+                env |= results
             position = segment.stop
             if segment.node is not None:
                 self._run_node(position, segment.node, env, request)
                 position += 1
         return env
+
+    def run_whole(self, feed: Any, n_threads: int | None) -> list[Any] | None:
+        """All outputs, for inputs like those of an earlier run; None where this run has to go the long way."""
+        place = self._direct.get(0)
+        if place is None or self.defaults or type(feed) is not dict:
+            return None
+        direct = place.find(feed)
+        if direct is None or direct.node is not None or direct.stop < len(self.graph.nodes):
+            return None
+        if len(feed) != len(direct.names) or direct.limit != n_threads:
+            return None
+        if direct.results != tuple(p.name for p in self.graph.outputs):
+            return None
+        found = direct.run(feed)
+        return None if found is None else list(found)
+
+    def _learn_direct(self, segment: Segment, env: Env, n_threads: int | None) -> None:
+        """Let compiled code make runs of this segment, where types, layouts and the contents of small values decide what is
+        run."""
+        start = segment.start
+        pinned = tuple(sorted(self._pinned.get(start, ())))
+        place = self._direct.get(start)
+        if place is None or place.pinned != pinned:
+            place = self._direct[start] = DirectPlace(pinned)
+        names = dict.fromkeys(n for n in self._read_from(start) if n in env)
+        if start == 0 and self.given is not None:
+            names = dict.fromkeys((*self.given, *names))
+        made = segment.plan.results
+        results = dict.fromkeys((*(p.name for p in self.graph.outputs if p.name in made), *made))
+        if names and results:
+            place.learn(segment.plan, env, tuple(names), tuple(results), segment.stop, segment.node, n_threads)
 
     def outputs(self, env: Env) -> list[Any]:
         """The results of a run, in order."""

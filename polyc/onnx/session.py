@@ -46,7 +46,7 @@ class Session:
 
     ``run(output_names, feed)`` gives the outputs as NumPy arrays; `get_inputs` and `get_outputs` tell names, shapes and types.
     The first runs with inputs of new shapes compile for them, those that follow (`dynamic`) for any.  Runs from several threads
-    are allowed, and at most as many as there are cores go on at once.
+    are allowed; of those that need much memory at most as many as there are cores go on at once.
     """
 
     def __init__(
@@ -68,7 +68,8 @@ class Session:
         self._defaults = {p.name: p for p in graph.inputs if p.name in graph.constants}
         self._plain = plain_inputs(self._inputs)
         self._setting = Setting(options, Weights(options), strict, progress, Shapes(dynamic))
-        self.runner = Runner(simplify(graph), self._setting, self._defaults)
+        self.runner = Runner(simplify(graph), self._setting, self._defaults, [p.name for p in self._inputs])
+        self._names = [p.name for p in graph.outputs]
         if strict:
             _require_functions(self.runner.graph)
             problems = self.runner.foresee(self._inputs)
@@ -124,6 +125,10 @@ class Session:
         `out`: arrays by the names of outputs, of their types and shapes, that results are written to (and returned);
         `run_options` is there for onnxruntime's habit and ignored.  Raises ArgumentError or ArgumentTypeError where inputs are
         missing, unknown, or of another type or shape than the model says, and whatever goes wrong in a node."""
+        if not out and (output_names is None or output_names == self._names):
+            results = self.runner.run_whole(feed, self._threads)
+            if results is not None:
+                return results
         names = check_output_names(self.original.outputs, output_names)
         given = dict(feed) if is_plain(self._plain, feed) else check_feed(self._inputs, self._defaults, feed)
         wanted = check_out(self.original.outputs, out, given) if out else {}

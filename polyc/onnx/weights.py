@@ -7,18 +7,20 @@ become constants for one plan, may call different arrays the same.  It lives as 
 from __future__ import annotations
 
 import mmap
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from polyc import recall
+from polyc import jobs
 from polyc.config import Options
 from polyc.frontends.onnx.clusters import Cluster
 from polyc.ir.expr import evaluate
 from polyc.ir.program import Program
+from polyc.ir.views import find_view
+from polyc.runtime import memory
 from polyc.runtime.kernel import Kernel
 from polyc.runtime.packing import lay_in_panels
 
@@ -43,8 +45,27 @@ class Weights:
         self._made: WeakValueDictionary[Hashable, np.ndarray] = WeakValueDictionary()
         self._kernels: dict[Program, Kernel] = {}
 
+    def compile(self, codes: Sequence[Any], n_workers: int | None = None) -> None:
+        """Compile all programs at once that the constants of `codes` are made by."""
+        programs = {replace(p, source=None): p for code in codes for p in code.preparations if not _is_rearranged(p)}
+        missing = {key: p for key, p in programs.items() if key not in self._kernels}
+        if missing:
+            made = jobs.compile_all([self._job(p) for p in missing.values()], n_workers)
+            self._kernels |= {key: code.compile() for key, code in zip(missing, made, strict=True)}
+
+    def _job(self, program: Program) -> jobs.Job:
+        return jobs.Job(program, {}, None, self._options)
+
     def prepare(self, code: Any, cluster: Cluster, constants: Mapping[str, np.ndarray]) -> Operands:
-        """The operands for the code of a cluster."""
+        """The operands for the code of a cluster.  Memory that was needed on the way goes back to the system: as much may never
+        be needed again."""
+        before = memory.store.count()
+        try:
+            return self._prepare(code, cluster, constants)
+        finally:
+            memory.store.release(before)
+
+    def _prepare(self, code: Any, cluster: Cluster, constants: Mapping[str, np.ndarray]) -> Operands:
         names = dict(zip(cluster.program.parameters, cluster.inputs, strict=True))
         sources = {p: constants[names[p]] for p in cluster.constants}
         making = _Making(self, sources, code.preparations)
@@ -58,9 +79,11 @@ class Weights:
                     if panel is None:
                         array = making.value(spec.name)
                     else:  # wherever the elements lie: they are copied
-                        whole = sources[spec.name] if spec.name in sources else making.value(spec.name)
+                        whole = making.find(spec.name)
                         array = lay_in_panels(whole, panel.dimension, panel.size)
                         drop_pages(whole)
+                        del whole
+                        making.forget(spec.name)
                     self._made[key] = array
                 prepared.append(array)
         given = {}
@@ -82,8 +105,8 @@ class Weights:
         key = replace(program, source=None)
         kernel = self._kernels.get(key)
         if kernel is None:
-            made = recall.compile_program(program, sizes={}, options=self._options)
-            kernel = self._kernels[key] = made.compile()
+            (code,) = jobs.compile_all([self._job(program)])
+            kernel = self._kernels[key] = code.compile()
         arrays = []
         for name, value in zip(program.parameters, values, strict=True):
             # A dimension of the program may stand for several neighbouring ones of the constant.
@@ -101,6 +124,7 @@ class _Making:
         self._sources = sources
         self._makers: dict[str, Program] = {}
         self._values: dict[str, np.ndarray] = {}
+        self._read = {p for program in programs for p in program.parameters}
         self.origin: dict[str, Hashable] = {p: id(a) for p, a in sources.items()}
         for program in programs:
             key = (replace(program, name="", source=None), tuple(self.origin[p] for p in program.parameters))
@@ -108,18 +132,49 @@ class _Making:
                 self.origin[r.version] = (key, position)
                 self._makers[r.version] = program
 
+    def find(self, name: str) -> np.ndarray:
+        """As `value`, but wherever the elements lie; what only rearranges another array is a view of it."""
+        if name in self._sources:
+            return self._sources[name]
+        found = self._values.get(name)
+        if found is None:
+            found = self._rearranged(name)
+        return self.value(name) if found is None else found
+
     def value(self, name: str) -> np.ndarray:
         """A parameter of the cluster or a result of one of the programs; contiguous and aligned."""
         found = self._values.get(name)
         if found is None:
             if name in self._sources:
                 self._values[name] = np.require(self._sources[name], None, ("C", "A"))
+            elif (view := self._rearranged(name)) is not None:
+                self._values[name] = copy = memory.allocate_result(view.shape, view.dtype)
+                copy[...] = view
             else:
                 program = self._makers[name]
                 made = self._weights.run(program, [self.value(p) for p in program.parameters])
                 self._values |= zip((r.version for r in program.returns), made, strict=True)
             found = self._values[name]
         return found
+
+    def _rearranged(self, name: str) -> np.ndarray | None:
+        """The view of another array that a result is."""
+        program = self._makers[name]
+        view = find_view(program, name)
+        if view is None:
+            return None
+        shape = tuple(evaluate(e, {}) for e in program.tensor(view.source).shape or ())
+        return view.take(self.find(view.source).reshape(shape))
+
+    def forget(self, name: str) -> None:
+        """Keep a value no longer that has been copied, unless others are made of it."""
+        if name not in self._read:
+            self._values.pop(name, None)
+
+
+def _is_rearranged(program: Program) -> bool:
+    """Whether all that a program makes is views of constants."""
+    return all(find_view(program, r.version) is not None for r in program.returns)
 
 
 def drop_pages(array: np.ndarray) -> None:

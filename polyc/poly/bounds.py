@@ -92,7 +92,7 @@ def _prove_statement(
         if site.is_padded:
             if site.mode != "value":
                 if site.place not in frames:
-                    frames[site.place] = _make_frame(solution, site.place, tensors[s.target], sizes)
+                    frames[site.place] = make_frame(solution, site.place, tensors[s.target], sizes)
                 _prove_nonempty(program, frames[site.place], site, tensors[site.read.tensor], sizes, report)
             continue
         # An initial value is also read for elements that no instance writes, so its reads are proved for the whole target.
@@ -106,7 +106,7 @@ def _prove_statement(
             if any(earlier <= set(site.conditions) for earlier in settled):
                 continue
             if site.place not in frames:
-                frames[site.place] = _make_frame(solution, site.place, tensors[s.target], sizes)
+                frames[site.place] = make_frame(solution, site.place, tensors[s.target], sizes)
             outcome = _prove_subscript(program, frames[site.place], site, d, bounds, sizes, report)
             if outcome != "guard":
                 settled.append(set(site.conditions))
@@ -121,7 +121,7 @@ def _prove_statement(
     for d, sub in enumerate(s.subscripts):
         if is_data_dependent(sub) and s.target in tensors:
             if "value" not in frames:
-                frames["value"] = _make_frame(solution, "value", tensors[s.target], sizes)
+                frames["value"] = make_frame(solution, "value", tensors[s.target], sizes)
             written = ReadSite(Read(s.target, s.subscripts, s.span), (), "value", False)
             if _prove_subscript(program, frames["value"], written, d, tensors[s.target][d], sizes, report) == "guard":
                 guarded.setdefault((written.read, d), []).append(None)
@@ -149,7 +149,7 @@ def _any_of(conditions: list[Expr | None]) -> Expr | None:
     return result
 
 
-def _make_frame(solution: StatementSolution, place: str, target: tuple[Bounds, ...], sizes: Sizes) -> _Frame:
+def make_frame(solution: StatementSolution, place: str, target: tuple[Bounds, ...], sizes: Sizes) -> _Frame:
     affine, indices, conditions = solution.affine, solution.indices, solution.conditions
     if place == "init":
         left = solution.statement.element_names
@@ -273,7 +273,7 @@ def _report_violation(
     )
     text += f" (with {ranges})" if ranges else ""
     span = site.read.subscripts[d].span or site.read.span or s.span
-    if live.is_subset(violated):
+    if live.is_subset(violated) and not sizes.is_bounded(live):
         help_text = "restrict the indices in a where clause, or read with pad(..., value)"
         report.diagnostics.append(Diagnostic("range-out-of-bounds", text, span, help_text))
         return

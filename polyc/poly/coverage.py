@@ -17,8 +17,9 @@ from polyc.ir.expr import Index
 from polyc.ir.program import Program
 from polyc.ir.signature import HostCheck
 from polyc.poly import isl
-from polyc.poly.bounds import make_box, negate_condition, size_values, statement_domain
+from polyc.poly.bounds import make_box, make_frame, negate_condition, size_values, statement_domain
 from polyc.poly.describe import escape_format
+from polyc.poly.domains import touched_elements
 from polyc.poly.isl import Affine, NotAffine
 from polyc.poly.sizes import Bounds, Sizes
 from polyc.poly.solve import StatementSolution
@@ -31,6 +32,8 @@ _HELP_UNWRITTEN = "write it in a statement of its own, or start the tensor from 
 @dataclass(eq=False, slots=True)
 class _Report:
     program: Program
+    solutions: Sequence[StatementSolution]
+    tensors: Mapping[str, tuple[Bounds, ...]]
     sizes: Sizes
     errors: list[Diagnostic]
     checks: list[HostCheck]
@@ -40,7 +43,7 @@ def check_coverage(
     program: Program, solutions: Sequence[StatementSolution], tensors: Mapping[str, tuple[Bounds, ...]], sizes: Sizes
 ) -> tuple[list[Diagnostic], list[HostCheck]]:
     """Errors, and conditions for the call (which narrow `sizes.context`)."""
-    report = _Report(program, sizes, [], [])
+    report = _Report(program, solutions, tensors, sizes, [], [])
     writers: dict[str, list[StatementSolution]] = {}
     for solution in solutions:
         writers.setdefault(solution.statement.target, []).append(solution)
@@ -89,7 +92,26 @@ def _check_version(version: str, group: list[StatementSolution], bounds: tuple[B
     for name, b in zip(names, bounds, strict=True):
         x = element.pw_aff(Index(name))
         whole = whole.intersect(x.ge_set(b.lower.insert_domain(space))).intersect(x.le_set(b.upper.insert_domain(space)))
-    _report(whole.subtract(covered), "is never written", "range-unwritten", _HELP_UNWRITTEN, group[-1].statement.span, report)
+    unwritten = whole.subtract(covered)
+    if report.program.tensor(version).role == "temporary" and not unwritten.is_empty():
+        unwritten = unwritten.intersect(_read_elements(version, space, bounds, report))
+    _report(unwritten, "is never written", "range-unwritten", _HELP_UNWRITTEN, group[-1].statement.span, report)
+
+
+def _read_elements(version: str, space: islpy.Space, bounds: tuple[Bounds, ...], report: _Report) -> islpy.Set:
+    """The elements of a version that statements read, or more: of what nobody sees nothing needs to be written."""
+    found = islpy.Set.empty(space)
+    for solution in report.solutions:
+        for site in solution.sites:
+            if site.read.tensor != version or site.place == "exists":
+                continue
+            if site.is_padded and site.mode != "value":
+                return islpy.Set.universe(space)
+            target = report.tensors.get(solution.statement.target, bounds)
+            frame = make_frame(solution, site.place, target, report.sizes)
+            points = make_box(frame.affine, frame.indices, frame.conditions).intersect_params(report.sizes.context)
+            found = found.union(touched_elements(site, points, list(frame.indices), space)[0])
+    return found
 
 
 def write_relation(affine: Affine, domain: islpy.Set, solution: StatementSolution, space: islpy.Space) -> islpy.Map:
@@ -107,7 +129,7 @@ def _report(bad: islpy.Set, what: str, code: str, help: str, span: Span | None, 
         return
     base = report.program.tensor(str(bad.get_tuple_name())).base
     violated = bad.params()
-    if _holds_widely(violated, sizes):
+    if sizes.holds_widely(violated):
         report.errors.append(Diagnostic(code, f"{_describe_element(bad, base, sizes)} {what}", span, help))
         return
     condition = negate_condition(sizes.condition_expr(violated))
@@ -116,19 +138,6 @@ def _report(bad: islpy.Set, what: str, code: str, help: str, span: Span | None, 
     )
     report.checks.append(HostCheck(condition, code, message, span))
     sizes.assume(violated.complement())
-
-
-def _holds_widely(violated: islpy.Set, sizes: Sizes) -> bool:
-    """Whether the sizes without the fault are none, or end somewhere: a fault from some size on is the program's."""
-    good = sizes.context.subtract(violated)
-    if good.is_empty():
-        return True
-    for name in sizes.sizes_in(violated):
-        position = sizes.parameters.index(name)
-        as_set = good.move_dims(islpy.dim_type.set, 0, islpy.dim_type.param, position, 1)
-        if as_set.dim_has_upper_bound(islpy.dim_type.set, 0) and as_set.project_out_all_params().is_bounded():
-            return True
-    return False
 
 
 def _describe_element(elements: islpy.Set, base: str, sizes: Sizes) -> str:

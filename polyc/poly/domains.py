@@ -104,6 +104,17 @@ def is_product(domain: islpy.Set, positions: Sequence[int]) -> bool:
 
 def reads_within(site: ReadSite, domain: islpy.Set, indices: Sequence[str], written: islpy.Set) -> bool:
     """Whether a read touches only elements of ``{ T[e] }`` at the points of `domain` where it is made."""
+    touched, anywhere = touched_elements(site, domain, indices, written.get_space())
+    for d in anywhere:
+        written = written.eliminate(islpy.dim_type.set, d, 1)
+    return bool(touched.is_subset(written))
+
+
+def touched_elements(
+    site: ReadSite, domain: islpy.Set, indices: Sequence[str], space: islpy.Space
+) -> tuple[islpy.Set, list[int]]:
+    """The elements ``{ T[e] }`` of `space` that a read may touch at the points of `domain`, and the dimensions that it reaches
+    all of, because the subscript depends on data."""
     affine = isl.Affine(domain.get_space(), {i: n for n, i in enumerate(indices)})
     for condition, holds in site.conditions:
         try:
@@ -111,7 +122,7 @@ def reads_within(site: ReadSite, domain: islpy.Set, indices: Sequence[str], writ
         except isl.NotAffine:
             continue
         domain = domain.intersect(where if holds else where.complement())
-    multi = islpy.MultiPwAff.zero(affine.space.map_from_domain_and_range(written.get_space()))
+    multi = islpy.MultiPwAff.zero(affine.space.map_from_domain_and_range(space))
     anywhere = []
     for d, subscript in enumerate(site.read.subscripts):
         try:
@@ -121,8 +132,7 @@ def reads_within(site: ReadSite, domain: islpy.Set, indices: Sequence[str], writ
     touched = islpy.Map.from_multi_pw_aff(multi).intersect_domain(domain).range()
     for d in anywhere:
         touched = touched.eliminate(islpy.dim_type.set, d, 1)
-        written = written.eliminate(islpy.dim_type.set, d, 1)
-    return bool(touched.is_subset(written))
+    return touched, anywhere
 
 
 def unite_domains(domains: Sequence[islpy.Set], context: islpy.Set) -> islpy.Set | None:

@@ -33,8 +33,8 @@ def collect_reads(statement: Statement) -> list[ReadSite]:
         match expr:
             case Select():
                 visit(expr.condition, conditions, place)
-                visit(expr.then, (*conditions, (expr.condition, True)), place)
-                visit(expr.other, (*conditions, (expr.condition, False)), place)
+                visit(expr.then, (*conditions, *split_condition(expr.condition, True)), place)
+                visit(expr.other, (*conditions, *split_condition(expr.condition, False)), place)
             case Pad():
                 sites.append(ReadSite(expr.read, conditions, place, True, expr.mode))
                 for child in (*expr.read.subscripts, expr.value):
@@ -54,6 +54,18 @@ def collect_reads(statement: Statement) -> list[ReadSite]:
         if isinstance(clause, Exists):
             visit(clause.value, (), "exists")
     return sites
+
+
+def split_condition(condition: Expr, holds: bool) -> tuple[tuple[Expr, bool], ...]:
+    """What must hold (True) and what must not, where `condition` holds or does not: its parts, where they are a conjunction.
+
+    So an affine part counts though another one depends on data."""
+    match condition:
+        case Call("not", (a,)):
+            return split_condition(a, not holds)
+        case Call("and" | "or" as op, (a, b)) if (op == "and") == holds:
+            return (*split_condition(a, holds), *split_condition(b, holds))
+    return ((condition, holds),)
 
 
 def is_data_dependent(expr: Expr) -> bool:

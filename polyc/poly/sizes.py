@@ -73,6 +73,24 @@ class Sizes:
     def never(self, condition: islpy.Set) -> bool:
         return self.context.is_disjoint(condition)
 
+    def holds_widely(self, violated: islpy.Set) -> bool:
+        """Whether the sizes without the fault are none, or end somewhere: a fault from some size on is the program's."""
+        good = self.context.subtract(violated)
+        return bool(good.is_empty()) or self._ends(good, self.sizes_in(violated))
+
+    def is_bounded(self, condition: islpy.Set) -> bool:
+        """Whether `condition` holds for small values only of some size that may be large."""
+        return any(self._ends(condition, [n]) and not self._ends(self.context, [n]) for n in self.sizes_in(condition))
+
+    def _ends(self, condition: islpy.Set, names: list[str]) -> bool:
+        """Whether one of the sizes has a largest value on `condition`."""
+        for name in names:
+            position = self.parameters.index(name)
+            as_set = condition.move_dims(islpy.dim_type.set, 0, islpy.dim_type.param, position, 1)
+            if as_set.dim_has_upper_bound(islpy.dim_type.set, 0) and as_set.project_out_all_params().is_bounded():
+                return True
+        return False
+
     def at_least(self, a: Value, b: Value) -> bool:
         """``a >= b`` for all sizes of the context."""
         return self.always(a.ge_set(b))

@@ -22,7 +22,7 @@ RUN_BYTES = 1024
 """Neighbouring bytes of each access in a block.  Shorter runs leave prefetchers behind; longer ones gain nothing."""
 
 STREAMED_READ, STREAMED_WRITE = 512, 128
-"""The same where the result passes the caches by: few rows of the operand are open at a time, in the order of memory."""
+"""The same where the result passes the caches by: few rows of the operand are open at a time."""
 
 SHORT_RUN = 256
 """The same where rows of such a result are too short to begin blocks at cache lines: whether it passes them by is known at the
@@ -121,7 +121,7 @@ def choose_block(
             open_sides.remove(side)
         else:
             block = grown
-    outside = orders[0 if is_streamed else 1][::-1]
+    outside = orders[1][::-1]
     _leave_tasks(block, outside, trips)
     return block, outside
 

@@ -9,7 +9,7 @@ from polyc.config import Options
 from polyc.poly.rows import Member, free_positions
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Mark, Part, Plan, PlanLoop
-from polyc.scheduler.accesses import vector_itemsize
+from polyc.scheduler.accesses import STREAMING_BITS, is_strided_window, vector_itemsize
 from polyc.scheduler.tiling import RegisterTile, choose_register_tile
 from polyc.target import Target
 
@@ -70,7 +70,9 @@ class MemberView:
         known = self.tiles.get(statements[0].name) if len(statements) == 1 else None
         if known is not None:
             return known.lanes
-        return min(self.target.lanes(vector_itemsize(self.scop, statements)), 64)
+        lanes = min(self.target.lanes(vector_itemsize(self.scop, statements)), 64)
+        is_narrow = self.target.vector_bits > STREAMING_BITS and any(is_strided_window(s) for s in statements)
+        return lanes // 2 if is_narrow else lanes
 
 
 def make_loop(member: Member, child: Plan, part: Part = "whole", size: int = 0, mark: Mark | None = None) -> PlanLoop:

@@ -14,16 +14,19 @@ from polyc.ir.expr import Call, Select, walk
 from polyc.poly.rows import Member
 from polyc.poly.scop import ScopStatement
 from polyc.poly.tree import Mark, Plan, PlanLeaf, make_sequence
-from polyc.scheduler.accesses import MATH_WEIGHT, access_motions, index_trips, operation_weight, vector_itemsize
+from polyc.scheduler.accesses import (
+    MATH_WEIGHT,
+    STREAMING_BITS,
+    access_motions,
+    index_trips,
+    operation_weight,
+    vector_itemsize,
+)
 from polyc.scheduler.crossing import tile_for_locality
 from polyc.scheduler.member_view import MemberView, make_loop
 from polyc.scheduler.scans import scan_lanes
 from polyc.scheduler.tiling import choose_vector_index
 from polyc.scheduler.time_tiling import tile_time
-
-STREAMING_BITS = 256
-"""Vector width for nests that memory bounds: arrays of NumPy start 16 bytes off a line, where every wider access
-straddles two lines and only half of these do (measured: layer normalisation 1.31 to 0.90 ms)."""
 
 HALF_RATE = ("truediv", "sqrt", "rsqrt")
 """Operations whose time is per instruction: half of a register takes as long as a whole one."""

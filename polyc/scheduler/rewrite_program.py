@@ -19,6 +19,8 @@ from polyc.scheduler.overlap import overlap_tiles
 from polyc.scheduler.positions import block_positions
 from polyc.scheduler.private_tables import split_tables
 from polyc.scheduler.rewriting import rewrite_algebra
+from polyc.scheduler.rewriting.contraction_order import order_contractions
+from polyc.scheduler.rewriting.gathered_windows import gather_windows
 from polyc.scheduler.rewriting.windows import separate_windows
 from polyc.scheduler.single_values import assign_single_values
 from polyc.scheduler.split import split_reductions
@@ -55,6 +57,12 @@ def rewrite_program(
     known |= {r.initial: known.get(r.version) for r in program.returns if r.initial is not None}
     if options.reassociate and options.separate_windows:
         program, ranges, found = separate_windows(program, ranges)
+        remarks += found
+    if options.reassociate and options.order_contractions:
+        program, ranges, found = order_contractions(program, ranges)
+        remarks += found
+    if options.reassociate and options.gather_windows:
+        program, ranges, found = gather_windows(program, ranges)
         remarks += found
     program, ranges = drop_unit_indices(program, ranges)
     program, ranges, groups, found = merge_indices(program, ranges, known)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from polyc.poly.scop import ScopStatement
-from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
+from polyc.scheduler.accesses import STREAMING_BITS, AccessMotion, access_motions, index_trips, is_strided_window
 from polyc.target import Target
 
 ROWS_WORTH = 6
@@ -105,8 +105,9 @@ def choose_register_tile(s: ScopStatement, target: Target, lanes: int, allow_red
                 others = _product(trips[i] for i in s.separate_left if i != vector)
                 chunk = _streamed_columns(trips[vector], lanes, max(1, target.cores // others))
                 return RegisterTile(vector, lanes, {vector: chunk}, {streamed: STREAM_ROWS})
-        is_named = any(c is None for m in operands for c in m.coefficients)
-        mr, n = _tile_shape(target.n_registers, trips[rows[0]] if rows else 1, columns, is_named)
+        is_narrow = is_strided_window(s) and target.vector_bits > STREAMING_BITS
+        is_bound = is_narrow or any(c is None for m in operands for c in m.coefficients)
+        mr, n = _tile_shape(target.n_registers, trips[rows[0]] if rows else 1, columns, is_bound)
         sizes = {vector: n * lanes}
         if rows and mr > 1:
             sizes[rows[0]] = mr
@@ -146,10 +147,11 @@ def _streamed_columns(trip: int, lanes: int, cores: int) -> int:
     return lanes * max(WIDE_STREAM // 4, -(-vectors // chunks))
 
 
-def _tile_shape(registers: int, max_rows: int, max_columns: int, is_named: bool) -> tuple[int, int]:
+def _tile_shape(registers: int, max_rows: int, max_columns: int, is_bound: bool) -> tuple[int, int]:
     """Rows and vectors per row with the fewest loads per multiply-add that fit into the registers.
 
-    `is_named`: data names the rows of an operand; each pass along them reads the names and their cache misses again."""
+    `is_bound`: memory bounds it.  Where data names the rows of an operand, each pass along them reads the names and their cache
+    misses again; windows have vectors of half the width (`STREAMING_BITS`)."""
     widest = 4 if registers >= 32 else 2
     best = (0.0, 1, 1)
     for n in range(1, min(widest, max_columns) + 1):
@@ -159,7 +161,7 @@ def _tile_shape(registers: int, max_rows: int, max_columns: int, is_named: bool)
             best = max(best, (score, rows, n))
     _, rows, n = best
     if rows == 1:  # no reuse: several vectors in flight hide the latency of the accumulators
-        return 1, max(1, min(2 * widest if is_named else widest, max_columns))
+        return 1, max(1, min(2 * widest if is_bound else widest, max_columns))
     if max_rows > rows:  # balance the row tiles instead of leaving a short one
         rows = -(-max_rows // -(-max_rows // rows))
     return rows, n

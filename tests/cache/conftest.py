@@ -13,13 +13,14 @@ from polyc.cache import store
 @pytest.fixture(autouse=True)
 def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory of the test's cache, switched on; empty at first."""
+    for kind in recall.GLUE:
+        recall.glue_code(kind)  # whether this process has asked yet is no matter of these tests
     directory = tmp_path / "cache"
     monkeypatch.setenv("POLYC_CACHE", "1")
     monkeypatch.setenv("POLYC_CACHE_DIR", str(directory))
     monkeypatch.delenv("POLYC_CACHE_SIZE", raising=False)
     monkeypatch.delenv("POLYC_DEBUG", raising=False)
     monkeypatch.setattr(store, "_opened", {})
-    monkeypatch.setattr(recall, "_host_is_known", [True])  # whether this process has asked yet is no matter of these tests
     # The files of polyc may be edited while the tests run; one test is about that.
     monkeypatch.setattr(recall, "package_state", lambda: recall._PACKAGE)
     return directory

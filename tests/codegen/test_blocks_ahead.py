@@ -1,4 +1,4 @@
-"""Transposing copies of short rows prefetch the next block, row by row: hardware does not follow as many rows."""
+"""Transposing copies prefetch the next block, row by row: hardware does not follow as many rows."""
 
 from __future__ import annotations
 
@@ -33,10 +33,18 @@ def test_rows_of_the_next_block_are_asked_for():
     assert all(line.startswith("prefetch X[c0 + 1, ") and line.endswith(", 192 bytes;") for line in lines)
 
 
-def test_blocks_in_caches_long_rows_and_few_rows_are_left_to_the_processor():
+def test_blocks_in_caches_and_few_rows_are_left_to_the_processor():
     assert not prefetches((0, 2, 1), 20, 40, 48)  # the second-level cache holds all of it
-    assert not prefetches((1, 0), 4096, 4096)  # 512 bytes of each row
     assert not prefetches((2, 1, 0), 16, 4000, 48)  # 16 rows, each of which goes on in the next block
+
+
+def test_each_vector_asks_for_as_many_lines_as_it_reads():
+    text = polyc.compile(source_of((1, 0)), target="x86-64-v4").lower(numbers(4096, 4096)).as_text("loops")
+    lines = [line.strip() for line in text.splitlines()]
+    asking = next(n for n, line in enumerate(lines) if line.startswith("prefetch"))
+    assert lines[asking - 1].startswith("for (c2_0_ahead = 0; c2_0_ahead < 2;")
+    assert lines[asking].endswith(", 512 bytes;")  # twice eight lines
+    assert lines[asking + 2].startswith("vector(lanes 16, at most 16)")  # that read a line each
 
 
 @pytest.mark.parametrize(
@@ -50,6 +58,8 @@ def test_blocks_in_caches_long_rows_and_few_rows_are_left_to_the_processor():
         ((3, 1, 4, 0, 2), (16, 4, 16, 20, 48)),
         ((4, 3, 2, 1, 0), (16, 5, 6, 40, 48)),
         ((1, 0), (20001, 70)),
+        ((1, 0), (2064, 2112)),
+        ((1, 0), (3000, 4001)),
     ],
 )
 def test_prefetched_copies_are_right(axes: tuple[int, ...], shape: tuple[int, ...]):

@@ -43,3 +43,25 @@ def test_the_loop_in_the_middle_asks_nothing() -> None:
     text = f"def f(float(N, M) x) -> (y) {{ y(i, j) = {CASES['rows']} where i in 0:N, j in 0:M }}"
     loops = polyc.compile(text).lower(N=50, M=300).as_text("loops")
     assert "?" not in loops and loops.count("vector(") == 2 and " == 2" in loops
+
+
+LEVINSON = """def levinson(double(N) r) -> (double(N) y) {
+  a(0) = -r(0)
+  b(0) = double(1)
+  b(k) = (1.0 - a(k-1) * a(k-1)) * b(k-1) where k in 1:N
+  s(k) +=! r(k-1-i) * Y(k-1, i) where i < k, k in 1:N, i in 0:N
+  a(k) = -(r(k) + s(k)) / b(k) where k in 1:N
+  Y(k, i) = i < k ? Y(k-1, i) + a(k) * Y(k-1, k-1-i) : (i == k ? a(k) : 0.0) where k in 0:N, i in 0:N
+  y(i) = Y(N-1, i) }"""
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 17, 64, 150])
+def test_a_sum_and_the_values_it_takes_share_a_loop_without_tests(n: int) -> None:
+    r = np.random.default_rng(n).uniform(-1, 1, n) / (4 * n)
+    toeplitz = np.array([[1.0 if i == j else r[abs(i - j) - 1] for j in range(n)] for i in range(n)])
+    for options in ({}, {"dynamic": True}, {"target": "x86-64-v3"}):
+        np.testing.assert_allclose(polyc.compile(LEVINSON, **options)(r), np.linalg.solve(toeplitz, -r), rtol=1e-12, atol=1e-14)
+    loops = polyc.compile(LEVINSON).lower(r).as_text("loops")
+    vectors = [line for line in loops.splitlines() if "vector(" in line]
+    assert n < 64 or any("registers s" in line for line in vectors)
+    assert n < 64 or "?" not in loops

@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import polyc.onnx
 from polyc.diagnostics import PolycError
 from polyc.frontends.onnx.control import MOST_UNROLLED, expand_control
 from polyc.frontends.onnx.graph import Graph
@@ -274,3 +275,23 @@ def test_cases_of_the_backend_suite():
                         np.testing.assert_allclose(np.asarray(found, wanted.dtype), wanted, rtol=1e-3, err_msg=case.name)
                 seen += 1
     assert seen >= 20
+
+
+def test_loops_that_would_take_days_are_refused():
+    scalar = helper.make_tensor_value_info
+    step = body(
+        [helper.make_node("Add", ["s", "s"], ["t"])],
+        [("k", INT, []), ("c", BOOL, []), ("s", FLOAT, [])],
+        [("c", BOOL, []), ("t", FLOAT, [])],
+    )
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["n", "", "x"], ["y"], body=step)],
+        "g",
+        [scalar("n", INT, []), scalar("x", FLOAT, [])],
+        [scalar("y", FLOAT, [])],
+    )
+    session = polyc.onnx.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    feed = {"x": np.array(1, np.float32)}
+    assert session.run(None, {**feed, "n": np.array(5)}) == [32]
+    with pytest.raises(PolycError, match="never false"):
+        session.run(None, {**feed, "n": np.array(2**63 - 1)})

@@ -470,3 +470,69 @@ def test_a_sequence_that_is_a_result_stays(rng):
     np.testing.assert_array_equal(one, feed["x"][1:2])
     np.testing.assert_array_equal(two, feed["x"][2:])
     assert simplify(read_model(model)).nodes[-1].op == "SequenceAt"
+
+
+# --- State that never changes ------------------------------------------------------------------------------------------------
+
+
+def loop_with_weights(w="w", hands_on="Identity", inner=None):
+    """``s = MatMul(s, v)`` while the sum of `s` is small; `v` and `b` are handed on, `v` through a node."""
+    scalar = lambda n, t: helper.make_tensor_value_info(n, t, [])  # noqa: E731
+    value = lambda n, rank: helper.make_tensor_value_info(n, TensorProto.FLOAT, [None] * rank)  # noqa: E731
+    product = inner or [helper.make_node("MatMul", ["s", "v"], ["t"])]
+    body = helper.make_graph(
+        [
+            *product,
+            helper.make_node("Add", ["t", "b"], ["u"]),
+            helper.make_node(hands_on, ["v"], ["v1"]),
+            helper.make_node("ReduceSum", ["u"], ["total"], keepdims=0),
+            helper.make_node("Less", ["total", "limit"], ["goes_on"]),
+        ],
+        "body",
+        [scalar("k", TensorProto.INT64), scalar("c", TensorProto.BOOL), value("s", 2), value("v", 2), value("b", 1)],
+        [scalar("goes_on", TensorProto.BOOL), value("u", 2), value("v1", 2), value("b", 1), value("t", 2)],
+    )
+    loop = helper.make_node("Loop", ["n", "true", "s0", w, "bias"], ["last", "v_last", "b_last", "ts"], body=body)
+    nodes = [loop, helper.make_node("Relu", ["v_last"], ["y"])]
+    if w == "computed":
+        nodes.insert(0, helper.make_node("Neg", ["w"], [w]))
+    constants = {
+        "n": np.array(6),
+        "true": np.array(True),
+        "limit": np.array(1e6, np.float32),
+        "w": 0.5 * np.ones((3, 3), np.float32),
+    }
+    return build(nodes, {"s0": 2, "bias": 1}, {"last": 2, "y": 2, "b_last": 1, "ts": 3}, constants)
+
+
+@pytest.mark.parametrize("w", ["w", "computed"])
+def test_loops_read_what_never_changes_from_around_them(rng, w):
+    model = loop_with_weights(w)
+    feed = {"s0": rng.standard_normal((2, 3), np.float32), "bias": rng.standard_normal(3, np.float32)}
+    graph = simplify(read_model(model))
+    loop = next(n for n in graph.nodes if n.op == "Loop")
+    assert loop.inputs == ("n", "true", "s0") and len(loop.attributes["body"].inputs) == 3
+    assert {w, "bias"} <= set(loop.attributes["body"].captures)
+    check(model, feed, graph)
+    for found, expected in zip(polyc.onnx.load(model).run(None, feed), ReferenceEvaluator(model).run(None, feed), strict=True):
+        np.testing.assert_allclose(found, expected.reshape(found.shape), rtol=1e-5)  # onnx puts the parts in a row
+
+
+def test_state_that_changes_stays(rng):
+    model = loop_with_weights(hands_on="Neg")
+    feed = {"s0": rng.standard_normal((2, 3), np.float32), "bias": rng.standard_normal(3, np.float32)}
+    graph = simplify(read_model(model))
+    loop = next(n for n in graph.nodes if n.op == "Loop")
+    assert loop.inputs == ("n", "true", "s0", "w") and "bias" in loop.attributes["body"].captures
+    check(model, feed, graph)
+
+
+def test_a_body_may_use_the_name_for_something_else(rng):
+    renamed = [helper.make_node("Sin", ["s"], ["bias"]), helper.make_node("MatMul", ["bias", "v"], ["t"])]
+    model = loop_with_weights(inner=renamed)
+    feed = {"s0": rng.standard_normal((2, 3), np.float32), "bias": rng.standard_normal(3, np.float32)}
+    graph = simplify(read_model(model))
+    loop = next(n for n in graph.nodes if n.op == "Loop")
+    assert loop.inputs == ("n", "true", "s0", "bias")
+    (found, *_), (expected, *_) = polyc.onnx.load(model).run(None, feed), ReferenceEvaluator(model).run(None, feed)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)

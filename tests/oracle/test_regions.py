@@ -11,6 +11,7 @@ import pytest
 
 import polyc
 from polyc.diagnostics import ArgumentError, PolycError
+from polyc.ir.halves import narrow, widen
 from polyc.ir.interpret import interpret
 
 Array = np.ndarray[Any, Any]
@@ -201,3 +202,77 @@ def test_what_goes_wrong_at_one_size_only_is_refused_at_the_call() -> None:
     with pytest.raises((ArgumentError, PolycError)) as caught:
         kernel(draw(1))
     assert caught.value.code == "range-written-twice"
+
+
+PARTLY_WRITTEN: dict[str, tuple[str, Callable[[Array], Array]]] = {
+    "a_triangle": (
+        "E(n, m) = A(n, m) * 2.0 where n <= m, m in 0:N, n in 0:N  O(n) +=! E(n, m) where n <= m",
+        lambda a: 2 * np.triu(a).sum(1),
+    ),
+    "a_triangle_in_a_product": (
+        "E(n, m) = exp(A(n, m)) where n <= m, n in 0:N, m in 0:N  O(n, k) +=! E(n, m) * A(m, k) where n <= m",
+        lambda a: np.triu(np.exp(a)) @ a,
+    ),
+    "every_other_element": ("E(2 * n) = A(n, 0)  O(n) = E(2 * n) where n in 0:N", lambda a: a[:, 0]),
+    "under_a_condition": (
+        "E(2 * n) = A(n, 0)  O(n) = n % 2 == 0 && A(n, 1 % N) > 0.0 ? E(n) : 0.0 where n in 0:N",
+        lambda a: np.where((np.arange(len(a)) % 2 == 0) & (a[:, 1 % len(a)] > 0), a[np.arange(len(a)) // 2, 0], 0),
+    ),
+    "a_triangle_of_a_recurrence": (
+        "S(t, i) = t == 0 ? A(i, 0) : S(t - 1, i - 1) + S(t - 1, i) where t in 0:3, i in t:N+2  O(i) = S(2, i) where i in 2:N",
+        lambda a: a[2:, 0] + 2 * a[1:-1, 0] + a[:-2, 0],
+    ),
+}
+
+
+@pytest.mark.parametrize("n", [3, 8, 35])
+@pytest.mark.parametrize("name", PARTLY_WRITTEN)
+def test_elements_of_temporaries_that_nothing_reads_need_no_value(name: str, n: int) -> None:
+    text, expected = PARTLY_WRITTEN[name]
+    a = draw(n, n)
+    agree(polyc.compile(f"{SQUARE} {{ {text} }}"), (a,), expected(a))
+
+
+def test_an_element_of_a_temporary_that_data_may_read_needs_a_value() -> None:
+    operator = polyc.compile(f"{SQUARE} {{ E(2 * n) = A(n, 0)  O(n) = A(n, 1) > 0.0 ? E(n) : 0.0 where n in 0:N }}")
+    for refuse in (operator.lower, lambda: operator(draw(5, 5)), lambda: interpret(operator.program, {"A": draw(5, 5)})):
+        with pytest.raises(PolycError) as caught:
+            refuse()
+        assert caught.value.code == "range-unwritten"
+
+
+GUARDS = {
+    "an_index_first": "i > 0 && x(i) > 0.0 ? y(i - 1) + x(i) : 0.0",
+    "data_first": "x(i) > 0.0 && i > 0 ? y(i - 1) + x(i) : 0.0",
+    "the_other_arm": "i == 0 || x(i) <= 0.0 ? 0.0 : y(i - 1) + x(i)",
+    "denied": "!(i > 0 && x(i) > 0.0) ? 0.0 : y(i - 1) + x(i)",
+}
+
+
+@pytest.mark.parametrize("name", GUARDS)
+def test_a_recurrence_may_be_guarded_by_an_index_and_data_together(name: str) -> None:
+    x = draw(40)
+    expected = np.zeros(40, np.float32)
+    for i in range(1, 40):
+        expected[i] = expected[i - 1] + x[i] if x[i] > 0 else 0
+    agree(polyc.compile(f"def f(float(N) x) -> (y) {{ y(i) = {GUARDS[name]} where i in 0:N }}"), (x,), expected)
+
+
+def test_a_read_made_at_degenerate_sizes_only_is_checked_at_the_call() -> None:
+    text = "def f(float(N, M) A) -> (s) { s +=! (r == 0 ? A(0, min(r + 2, M - 1)) : A(r, 0)) where r in 0:N, r >= M }"
+    kernel = polyc.compile(text).lower().compile()
+    assert kernel(draw(5, 2)) == pytest.approx(draw(5, 2)[2:, 0].sum(), rel=1e-5)
+    with pytest.raises(PolycError) as caught:
+        kernel(draw(5, 0))
+    assert caught.value.code == "range-precondition"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("left", ["key(i)", "2 * i", "N - 1 - i", "max(min(key(i), N - 1), 0)"])
+def test_16_bit_values_are_added_to_a_part_of_a_tensor(dtype: str, left: str) -> None:
+    text = f"def f({dtype}(N) A, int32(N) key) -> (T) {{ T(i) = A(i)  T({left}) += A(i) where i in 0:N / 2 }}"
+    operator = polyc.compile(text)
+    a, key = narrow(np.arange(9.0), operator.program.types["A"]), np.arange(9, dtype=np.int32)[::-1].copy()
+    expected = interpret(operator.program, {"A": a, "key": key})["T"]
+    for got in (operator(a, key), operator.lower().compile()(a, key)):
+        assert widen(got).tolist() == widen(expected).tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from polyc.codegen.host import host_target
 from polyc.config import Options
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.tolerance import Expectation, check_results
+from polyc.runtime import memory
 from polyc.runtime.threads import set_num_threads
 from polyc.scheduler import overlap, parallel, split
 from polyc.target import PINNED, Target, restrict
@@ -64,6 +66,13 @@ def small_thresholds() -> Iterator[None]:
     finally:
         for (module, name, _), value in zip(changes, before, strict=True):
             setattr(module, name, value)
+
+
+def spoil_workspace(byte: int = 0xFF) -> None:
+    """Fill the memory of temporaries (with NaN, in floats), so that what is read there without being written shows."""
+    area = memory._workspace.area
+    if area.size > 0:
+        ctypes.memset(area.address, byte, area.size)
 
 
 def lower_case(case: Case, options: Options, level: str, is_fixed: bool, is_eager: bool = False) -> driver.Lowered:

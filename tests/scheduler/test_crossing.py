@@ -45,8 +45,8 @@ def test_blocks_stay_in_the_cache():
         assert math.prod(sizes.values()) * 4 <= max(l2 // 4, 16 * 16 * 4)
 
 
-def test_streamed_results_are_read_in_the_order_of_memory():
-    assert block("ba", {"A": 4096, "B": 4096}, l3=1) == ({"b": 128, "a": 32}, ["a", "b"])
+def test_streamed_results_are_written_in_the_order_of_memory():
+    assert block("ba", {"A": 4096, "B": 4096}, l3=1) == ({"b": 128, "a": 32}, ["b", "a"])
     # Rows that are no whole number of lines cannot be streamed.
     assert block("ba", {"A": 4093, "B": 4096}, l3=1)[0] == {"b": 256, "a": 256}
 

@@ -87,7 +87,7 @@ PROGRAMS = {
     "any": "def f(bool(N) X) -> (s) { s max=! X(i) }",
     "all": "def f(bool(N) X) -> (s) { s min=! X(i) }",
     "rows": "def f(float(N) X, float(3) b) -> (O) { O(r) +=! X(i) * b(r) }",
-    "two indices": "def f(float(N) X) -> (s) { s +=! X(i) * X(j) }",
+    "two indices": "def f(float(N) X) -> (s) { s +=! fabs(X(i) - X(j)) }",
     "shifted": "def f(float(N) X) -> (s) { s +=! X(i-1) where i in 1:N }",
     "index as value": "def f(float(N) X) -> (s) { s +=! X(i) * i }",
     "triangle": "def f(float(N) X) -> (s) { s +=! X(i) * X(j) where j <= i }",

@@ -206,7 +206,7 @@ def _unroll_loop(node: Node, known: Known) -> tuple[Node, ...] | None:
         return None
     is_started = not start or bool(given.reshape(-1)[0])  # type: ignore[union-attr]
     count = known(limit) if limit else None
-    if count is None or count.size != 1 or (is_started and not _stays_true(body)):
+    if count is None or count.size != 1 or (is_started and not stays_true(body)):
         return None
     n = max(int(count.reshape(-1)[0]), 0) if is_started else 0
     initial = list(node.inputs[2:])
@@ -246,7 +246,7 @@ def _finish(writer: _Writer, state: Sequence[str], parts: Sequence[Sequence[str]
     return nodes
 
 
-def _stays_true(body: Graph) -> bool:
+def stays_true(body: Graph) -> bool:
     """Whether the condition that a loop's body gives is true whenever the one that it got was."""
     writers = {o: n for n in body.nodes for o in n.outputs}
     name = body.outputs[0].name

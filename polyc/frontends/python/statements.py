@@ -226,7 +226,7 @@ def _joins_version(previous: Version | None, draft: Statement, name: str, scope:
     """Whether an assignment to a part of a tensor belongs to the version that the statements above write."""
     if previous is None or not previous.writers:
         return False
-    if not draft.writes_part and not _recurs(previous, draft):
+    if not draft.writes_part and (previous.name in scope.call_versions or not _recurs(previous, draft)):
         return False
     (first, *others) = previous.writers
     if previous.name in scope.intervals:

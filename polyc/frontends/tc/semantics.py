@@ -251,9 +251,8 @@ def _joins_version(d: Definition, s: SyntaxStatement, draft: Statement) -> bool:
     if previous is None or s.target in d.parameters:
         return False
     writers = [w for w in d.statements if w.target == previous.version]
-    recurs = all(w.writes_part for w in writers) and any(
-        r.tensor == previous.version and r.subscripts != draft.subscripts for r in reads(draft.value)
-    )
+    is_partial = all(w.writes_part for w in writers) and previous.version not in d.made
+    recurs = is_partial and any(r.tensor == previous.version and r.subscripts != draft.subscripts for r in reads(draft.value))
     if previous.rank < 0:
         return True  # the result of a call that is reported already
     if not writers or not (draft.writes_part or recurs) or (len(writers) == 1 and is_same_part(writers[0], draft)):

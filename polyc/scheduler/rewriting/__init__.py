@@ -11,6 +11,7 @@ from polyc.poly.ranges import Ranges
 from polyc.scheduler.rewriting.factors import factor_sums
 from polyc.scheduler.rewriting.minimal_filtering import filter_minimally
 from polyc.scheduler.rewriting.moments import block_moments
+from polyc.scheduler.rewriting.recurrences import block_recurrences
 from polyc.scheduler.rewriting.shifted_exponentials import block_exponentials
 from polyc.target import Target
 
@@ -31,5 +32,8 @@ def rewrite_algebra(
         remarks += found
     if options.reassociate and options.minimal_filtering and options.tile and options.vectorize:
         program, ranges, found = filter_minimally(program, ranges, target, constants)
+        remarks += found
+    if options.reassociate and options.block_recurrences and options.tile and options.vectorize:
+        program, ranges, found = block_recurrences(program, ranges)
         remarks += found
     return program, ranges, remarks

@@ -12,6 +12,7 @@ from polyc.frontends.onnx.graph import Graph
 from polyc.frontends.onnx.passes.common import merge_common
 from polyc.frontends.onnx.passes.dead import remove_dead
 from polyc.frontends.onnx.passes.integers import multiply_integers
+from polyc.frontends.onnx.passes.invariants import hoist_invariants
 from polyc.frontends.onnx.passes.no_ops import remove_no_ops
 from polyc.frontends.onnx.passes.pads import merge_pads
 from polyc.frontends.onnx.passes.scales import fold_scales
@@ -19,6 +20,7 @@ from polyc.frontends.onnx.passes.sequences import resolve_sequences
 from polyc.frontends.onnx.passes.transposes import cancel_transposes
 
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
+    hoist_invariants,
     remove_no_ops,  # Constant nodes become constants, which the others look for
     resolve_sequences,  # before equal parts are looked for
     merge_common,  # exporters repeat shapes and masks in each layer

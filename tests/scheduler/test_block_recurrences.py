@@ -1,0 +1,177 @@
+"""Recurrences in blocks of steps: factorisations and triangular solves against NumPy, and which recurrences stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import polyc
+from polyc.scheduler.rewriting.recurrences import block_recurrences
+from tests.scheduler.support import infer, read, statements
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LU, CHOLESKY, FORWARD = ((EXAMPLES / f"{n}.tc").read_text() for n in ("lu", "cholesky", "triangular_solve"))
+
+
+def definite(n: int) -> np.ndarray:
+    """A symmetric positive definite matrix, n x n, float64."""
+    m = np.random.default_rng(n).random((n, n))
+    return m @ m.T / max(n, 1) + np.eye(n)
+
+
+def right(n: int, m: int) -> np.ndarray:
+    return np.random.default_rng(m).random((n, m))
+
+
+@dataclass(frozen=True)
+class Case:
+    source: str
+    arguments: Callable[[int], tuple[np.ndarray, ...]]
+    residual: Callable[..., np.ndarray]
+    """Of the arguments and the results: zero where they are right."""
+
+
+def unit_lower(f: np.ndarray) -> np.ndarray:
+    return np.tril(f, -1) + np.eye(len(f))
+
+
+CASES = {
+    "lu": Case(LU, lambda n: (definite(n),), lambda a, f: unit_lower(f) @ np.triu(f) - a),
+    "lu of two matrices": Case(
+        """def lu(double(N, N) A) -> (L, U) {
+          S(i, j) +=! L(i, k) * U(k, j) where k < i, k < j, i in 0:N, j in 0:N, k in 0:N
+          U(i, j) = A(i, j) - S(i, j) where i <= j, i in 0:N, j in 0:N
+          U(i, j) = 0.0 where i > j, i in 0:N, j in 0:N
+          L(i, j) = (A(i, j) - S(i, j)) / U(j, j) where i > j, i in 0:N, j in 0:N
+          L(i, j) = i == j ? 1.0 : 0.0 where i <= j, i in 0:N, j in 0:N }""",
+        lambda n: (definite(n),),
+        lambda a, lower, upper: lower @ upper - a,
+    ),
+    "cholesky": Case(CHOLESKY, lambda n: (definite(n),), lambda a, x: x - np.linalg.cholesky(a)),
+    "cholesky of a batch": Case(
+        """def cholesky(double(B, N, N) A) -> (L) {
+          S(b, i, j) +=! L(b, i, k) * L(b, j, k) where k < j, j <= i, b in 0:B, i in 0:N, j in 0:N, k in 0:N
+          L(b, i, j) = i < j ? 0.0 : (i == j ? sqrt(A(b, i, i) - S(b, i, i)) : (A(b, i, j) - S(b, i, j)) / L(b, j, j))
+            where b in 0:B }""",
+        lambda n: (np.stack([definite(n), 2 * definite(n)]),),
+        lambda a, x: x - np.linalg.cholesky(a),
+    ),
+    "upper cholesky in float": Case(
+        """def cholesky(float(N, N) A) -> (U) {
+          S(i, j) +=! U(k, i) * U(k, j) where k < i, i <= j, i in 0:N, j in 0:N, k in 0:N
+          U(i, j) = i > j ? 0.0 : (i == j ? sqrt(A(i, i) - S(i, i)) : (A(i, j) - S(i, j)) / U(i, i)) }""",
+        lambda n: (definite(n).astype(np.float32),),
+        lambda a, u: 1e-6 * (u - np.linalg.cholesky(a).T),
+    ),
+    "with a diagonal": Case(
+        """def ldl(double(N, N) A) -> (L, D) {
+          S(i, j) +=! L(i, k) * D(k) * L(j, k) where k < j, j <= i, i in 0:N, j in 0:N, k in 0:N
+          D(j) = A(j, j) - S(j, j)
+          L(i, j) = i < j ? 0.0 : (i == j ? 1.0 : (A(i, j) - S(i, j)) / D(j)) where i in 0:N, j in 0:N }""",
+        lambda n: (definite(n),),
+        lambda a, lower, d: lower @ np.diag(d) @ lower.T - a,
+    ),
+    "forward substitution": Case(FORWARD, lambda n: (np.tril(definite(n)), right(n, n + 7)), lambda l, b, x: l @ x - b),
+    "backward substitution": Case(
+        """def backward(double(N, N) U, double(N, R) B) -> (X) {
+          S(i, r) +=! U(i, j) * X(j, r) where j > i, i in 0:N, r in 0:R, j in 0:N
+          X(i, r) = (B(i, r) - S(i, r)) / U(i, i) }""",
+        lambda n: (np.triu(definite(n)), right(n, n + 7)),
+        lambda u, b, x: u @ x - b,
+    ),
+    "solutions in rows": Case(
+        """def rows(double(N, N) L, double(R, N) B) -> (X) {
+          S(r, i) +=! X(r, j) * L(i, j) where j < i, r in 0:R, i in 0:N, j in 0:N
+          X(r, i) = (B(r, i) - S(r, i)) / L(i, i) }""",
+        lambda n: (np.tril(definite(n)), right(n + 5, n)),
+        lambda l, b, x: x @ l.T - b,
+    ),
+    "inverse of a triangle": Case(
+        """def inverse(double(N, N) L) -> (X) {
+          S(i, j) +=! L(i, k) * X(k, j) where k < i, k >= j, i in 0:N, j in 0:N, k in 0:N
+          X(i, j) = i < j ? 0.0 : (i == j ? 1.0 / L(i, i) : -S(i, j) / L(i, i)) where i in 0:N, j in 0:N }""",
+        lambda n: (np.tril(definite(n)),),
+        lambda l, x: l @ x - np.eye(len(l)),
+    ),
+}
+
+
+def residual(case: Case, n: int, **options: object) -> float:
+    arguments = case.arguments(n)
+    results = polyc.compile(case.source, **options)(*arguments)
+    results = results if isinstance(results, tuple) else (results,)
+    return float(np.abs(case.residual(*arguments, *results)).max(initial=0.0))
+
+
+def is_blocked(source: str, n: int, **sizes: int) -> bool:
+    return bool(block_recurrences(*infer(read(source), N=n, **sizes))[2])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_against_numpy(name: str):
+    case = CASES[name]
+    sizes = {s: 101 for s in ("R", "B") if f", {s})" in case.source or f"({s}, " in case.source}
+    assert is_blocked(case.source, 101, **sizes)
+    assert residual(case, 101) < 1e-11
+
+
+@pytest.mark.parametrize("n", [0, 1, 95, 96, 128, 192, 193])
+def test_sizes_around_whole_blocks(n: int):
+    assert is_blocked(FORWARD, n, R=n + 7) == (n >= 96)
+    assert residual(CASES["forward substitution"], n) < 1e-11
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3"])
+def test_narrow_vectors(target: str):
+    assert residual(CASES["cholesky"], 100, target=target) < 1e-11
+
+
+def test_symbolic_sizes():
+    op = polyc.compile(LU, dynamic=True)
+    for n in (128, 200, 33, 1, 0):
+        a = definite(n)
+        f = op(a)
+        assert np.abs(unit_lower(f) @ np.triu(f) - a).max(initial=0.0) < 1e-11
+
+
+def test_before_and_after():
+    program, ranges = infer(read(FORWARD), N=256, R=100)
+    new, _, remarks = block_recurrences(program, ranges)
+    assert statements(new) == [
+        "S0_far_block(i.block, i.in, r, j): S.far.block[i.block, i.in, r] += L[i.block * 64 + i.in, j] * X[j, r] init 0.0:f64",
+        "S1_block(i.block, i.in, r): X[i.block * 64 + i.in, r] = (B[i.block * 64 + i.in, r] - "
+        "(S.far.block[i.block, i.in, r] + S.near.block[i.block, i.in, r])) / L[i.block * 64 + i.in, i.block * 64 + i.in]",
+        "S0_near_block(i.block, i.in, r, j.in): S.near.block[i.block, i.in, r] += "
+        "L[i.block * 64 + i.in, i.block * 64 + j.in] * X[i.block * 64 + j.in, r] init 0.0:f64",
+    ]
+    assert [r.pass_name for r in remarks] == ["recurrences"]
+
+
+STAY = {
+    "one right side": """def f(double(N, N) L, double(N) b) -> (x) {
+      s(i) +=! L(i, j) * x(j) where j < i
+      x(i) = (b(i) - s(i)) / L(i, i) }""",
+    "all terms needed at once": """def f(double(N, N) L, double(N, N) B) -> (X) {
+      X(0, r) = B(0, r)
+      S(i, r) +=! L(i, j) * X(i - 1, j) where i in 1:N, r in 0:N
+      X(i, r) = B(i, r) - S(i, r) where i in 1:N }""",
+    "sums that are returned": """def f(double(N, N) L, double(N, N) B) -> (X, S) {
+      S(i, r) +=! L(i, j) * X(j, r) where j < i, r in 0:N
+      X(i, r) = (B(i, r) - S(i, r)) / L(i, i) }""",
+    "no recurrence": "def f(double(N, N) A, double(N, N) B) -> (C) { C(i, j) +=! A(i, k) * B(k, j) where k < i }",
+}
+
+
+@pytest.mark.parametrize("name", STAY)
+def test_what_stays(name: str):
+    assert not is_blocked(STAY[name], 256)
+
+
+def test_switches():
+    for options in ({"block_recurrences": False}, {"reassociate": False}, {"tile": False}):
+        lowered = polyc.compile(CHOLESKY, **options).lower(definite(128))
+        assert all(r.pass_name != "recurrences" for r in lowered.remarks)
