@@ -27,6 +27,7 @@ from polyc.codegen.linear import (
     split_lane,
 )
 from polyc.codegen.lines import MINIMUM_SHARED, share_lines
+from polyc.codegen.repeats import find_runs, load_runs
 from polyc.codegen.windows import find_phase
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, evaluate, reads, type_of
 from polyc.ir.halves import narrow_bits
@@ -361,6 +362,17 @@ def load_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[E
                 value = shuffles.load_interleaved(fn, state.target, dtype, first, ctx.lanes, stride, mask, epoch)[phase]
                 return value if mask is None or other is None else fn.select(mask, value, other)
             return shuffles.load_strided(fn, state.target, dtype, pointer, ctx.lanes, stride, mask, epoch, other)
+    repeated = find_runs(ctx, offset, dtype.itemsize) if split is None else None
+    if repeated is not None:
+        uniform, runs = repeated
+        start = _uniform_value(state, ctx, runs.inside)
+        number = emit_operator(fn, state.target, "floordiv", [start, int_val(runs.length)], I64)
+        bytes = fn.binary("mul", number, int_val(dtype.itemsize))
+        first = vectors.offset_pointer(fn, element_pointer(state, ctx, buffer, uniform), bytes)
+        mask = as_mask(state, ctx, guard)
+        loaded = load_runs(state, ctx, buffer, first, start, runs, mask)
+        if loaded is not None:
+            return loaded if mask is None or other is None else fn.select(mask, loaded, other)
     pointers = lane_pointers(state, ctx, buffer, offset)
     return vectors.load_lanes(fn, state.target, dtype, pointers, as_mask(state, ctx, guard), epoch, other)
 
