@@ -37,7 +37,7 @@ def load_blocks(state: State, ctx: Context, loop: Loop, copies: int) -> dict[Rea
     for read, (uniform, step) in found.items():
         buffer = state.by_name[read.tensor]
         rows = [element_pointer(state, ctx, buffer, add_linear(uniform, scale_linear(step, lane))) for lane in range(ctx.lanes)]
-        epoch = f"; {state.epochs.get(buffer.name, 0)}"
+        epoch = state.epoch(ctx, buffer.name, ())
         columns = shuffles.load_columns(state.fn, state.target, buffer.dtype, rows, copies, mask, epoch)
         result[read] = loop.var, columns
     return result
@@ -196,7 +196,7 @@ def _neighbours(columns: list[_Column]) -> Iterator[list[_Column]]:
 def _store_run(state: State, run: list[_Column]) -> None:
     fn, first = state.fn, run[0]
     ctx, buffer = first.result.context, first.result.buffer
-    state.invalidate(buffer.name)
+    state.invalidate(ctx, buffer.name, ())
     rows = [
         element_pointer(state, ctx, buffer, add_linear(first.uniform, scale_linear(first.step, lane)))
         for lane in range(ctx.lanes)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from polyc.codegen.builder import Function, Module, Val
-from polyc.codegen.linear import Binding, Linear, add_linear, as_linear, multiply_linear
+from polyc.codegen.linear import Binding, Cycle, Linear, add_linear, are_apart, as_linear, find_cycles, multiply_linear
 from polyc.ir.expr import Call, Expr, Index, Read, operands_of
 from polyc.ir.loops import Buffer, Loop, LoopNest
 from polyc.ir.types import DType
@@ -64,6 +65,9 @@ class Context:
     taps: Mapping[str, range] = field(default_factory=dict)
     """Variables of loops around whose copies are written one behind the other, every one of them, and their values."""
 
+    divisors: Mapping[str, int] = field(default_factory=dict)
+    """Numbers that the values of loop variables (in a vector: of lane 0) are multiples of."""
+
     def bind(self, name: str, value: Binding) -> Context:
         return replace(self, env={**self.env, name: value})
 
@@ -89,6 +93,10 @@ class Context:
         """In the copies of a loop, one of which each of these values of its variable has."""
         return replace(self, taps={**self.taps, name: values})
 
+    def multiple(self, name: str, divisor: int) -> Context:
+        """Where the values of a variable are multiples of `divisor`."""
+        return replace(self, divisors={**self.divisors, name: divisor})
+
     def branched(self) -> Context:
         return replace(self, predicates=tuple(replace(p, branched=True) for p in self.predicates))
 
@@ -110,7 +118,9 @@ class State:
     by_name: dict[str, Buffer]
     in_parallel: bool = False
     epochs: dict[str, int] = field(default_factory=dict)
-    """Per buffer a number that changes with every store: equal loads of one epoch are one load."""
+    """Per buffer a number that grows: equal loads of one epoch are one load."""
+    stores: dict[str, Counter[frozenset[Cycle]]] = field(default_factory=dict)
+    """Per buffer the stores of this epoch, by the steps of windows that they are to."""
     held: dict[str, Frame] = field(default_factory=dict)
     """Buffers whose updates go to register accumulators, with the frame of the loop that holds them."""
     blocks: dict[Read, tuple[str, list[Val]]] = field(default_factory=dict)
@@ -121,14 +131,28 @@ class State:
     functions: dict[str, int] = field(default_factory=dict)
     """Counters for the names of outlined functions."""
 
-    def invalidate(self, buffer: str) -> None:
-        """A store to `buffer`: what was loaded from it, or from memory it may share, is not to be used again."""
-        for name in (buffer, *self.by_name[buffer].may_alias):
-            self.epochs[name] = self.epochs.get(name, 0) + 1
+    def epoch(self, ctx: Context, buffer: str, subscripts: tuple[Expr, ...]) -> str:
+        """What changes with every store that may be to the element: equal loads of one epoch are one load."""
+        stores = self.stores.get(buffer)
+        n = 0
+        if stores:
+            cycles = find_cycles(subscripts, ctx.env, ctx.lane)
+            n = sum(count for stored, count in stores.items() if not are_apart(stored, cycles))
+        return f"; {self.epochs.get(buffer, 0)}.{n}"
+
+    def invalidate(self, ctx: Context, buffer: str, subscripts: tuple[Expr, ...]) -> None:
+        """A store to an element of `buffer`: what was loaded from it, or from memory it may share, is not to be used again."""
+        self.stores.setdefault(buffer, Counter())[find_cycles(subscripts, ctx.env, ctx.lane)] += 1
+        for name in self.by_name[buffer].may_alias:
+            self._begin_epoch(name)
 
     def invalidate_all(self) -> None:
         for name in self.by_name:
-            self.epochs[name] = self.epochs.get(name, 0) + 1
+            self._begin_epoch(name)
+
+    def _begin_epoch(self, buffer: str) -> None:
+        self.epochs[buffer] = self.epochs.get(buffer, 0) + 1
+        self.stores.pop(buffer, None)
 
 
 def byte_offset(ctx: Context, buffer: Buffer, subscripts: tuple[Expr, ...]) -> Linear:

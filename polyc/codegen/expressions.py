@@ -26,6 +26,8 @@ from polyc.codegen.linear import (
     scale_linear,
     split_lane,
 )
+from polyc.codegen.lines import MINIMUM_SHARED, share_lines
+from polyc.codegen.repeats import find_runs, load_runs
 from polyc.codegen.windows import find_phase
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, evaluate, reads, type_of
 from polyc.ir.halves import narrow_bits
@@ -33,9 +35,6 @@ from polyc.ir.loops import Buffer
 from polyc.ir.types import I64
 
 _AFFINE = frozenset(("add", "sub", "mul", "neg"))
-MINIMUM_SHARED = 4
-"""Bytes of the narrowest element whose vectors are put together from others: narrower ones take more than one shuffle."""
-
 _ORDER = frozenset(("lt", "le", "gt", "ge"))
 
 
@@ -246,51 +245,34 @@ def certain_reads(expr: Expr) -> frozenset[Read]:
             return frozenset().union(*(certain_reads(c) for c in children(expr)), frozenset())
 
 
-def eval_value(state: State, ctx: Context, expr: Expr) -> Val:
-    """The value of a statement's expression: reads are shared within it."""
+def eval_value(state: State, ctx: Context, expr: Expr, target: tuple[Buffer, Expr] | None = None) -> Val:
+    """The value of a statement's expression: reads are shared within it.  `target`: the buffer that it is stored to, and the
+    last subscript."""
     ctx = ctx.for_values()
     state.memo = [{}]
     state.certain = certain_reads(expr)
     state.statement_context = ctx
-    _share_neighbours(state, ctx)
+    _share_neighbours(state, ctx, target)
     value = eval_expr(state, ctx, expr)
     state.certain = frozenset()
     state.memo = [{}]
     return value
 
 
-def _share_neighbours(state: State, ctx: Context) -> None:
-    """Vectors between two others along memory are put together from these: ``A[i - 1]`` and ``A[i + 1]`` hold ``A[i]``.
-
-    Of neighbouring vectors of whole cache lines all but one straddle two lines, and take two loads each."""
-    lanes = ctx.lanes
-    if ctx.lane is None or not state.target.has_masks or lanes < 2:
+def _share_neighbours(state: State, ctx: Context, target: tuple[Buffer, Expr] | None) -> None:
+    """Vectors that overlap along memory are put together from few loads."""
+    if ctx.lane is None or not state.target.has_masks or ctx.lanes < 2:
         return
-    groups: dict[tuple[str, frozenset[tuple[tuple[Expr, ...], int]]], dict[int, Read]] = {}
+    found: list[tuple[Read, Linear]] = []
     for read in sorted(state.certain, key=str):
         buffer = state.by_name[read.tensor]
         itemsize = buffer.dtype.itemsize
-        if itemsize < MINIMUM_SHARED or itemsize * lanes < state.target.cache_line or buffer.space == "register":
+        if itemsize < MINIMUM_SHARED or itemsize * ctx.lanes < state.target.cache_line or buffer.space == "register":
             continue
-        if read in state.blocks or any(reads(e) for e in read.subscripts):
-            continue
-        split = split_lane(byte_offset(ctx, buffer, read.subscripts), ctx.lane)
-        if split is None or constant_of(split[1]) != itemsize:
-            continue
-        uniform = dict(split[0])
-        offset = uniform.pop((), 0)
-        if offset % itemsize == 0:
-            groups.setdefault((read.tensor, frozenset(uniform.items())), {})[offset // itemsize] = read
-    for group in groups.values():
-        first, last = min(group), max(group)
-        if len(group) < 3 or last - first > lanes or eval_predicates(state, ctx) != (None, None):
-            continue
-        a, b = eval_read(state, ctx, group[first]), eval_read(state, ctx, group[last])
-        for offset, read in group.items():
-            if first < offset < last:
-                places = (offset - first + k for k in range(lanes))
-                chosen = [p if p < lanes else p + lanes - (last - first) for p in places]
-                state.memo[0][read] = state.fn.shuffle(a, b, chosen)
+        if read not in state.blocks and not any(reads(e) for e in read.subscripts):
+            found.append((read, byte_offset(ctx, buffer, read.subscripts)))
+    if len(found) > 1 and eval_predicates(state, ctx) == (None, None):
+        state.memo[0].update(share_lines(state, ctx, found, target, lambda read: eval_read(state, ctx, read)))
 
 
 def eval_read(state: State, ctx: Context, read: Read, other: Val | None = None) -> Val:
@@ -353,7 +335,7 @@ def load_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[E
         ctx = ctx if ctx.exact is None else replace(ctx, env=ctx.exact)
     offset = byte_offset(ctx, buffer, subscripts)
     split = split_lane(offset, ctx.lane)
-    epoch = f"; {state.epochs.get(buffer.name, 0)}"
+    epoch = state.epoch(ctx, buffer.name, subscripts)
     if split is not None:
         uniform, coefficient = split
         step = constant_of(coefficient)
@@ -380,6 +362,17 @@ def load_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[E
                 value = shuffles.load_interleaved(fn, state.target, dtype, first, ctx.lanes, stride, mask, epoch)[phase]
                 return value if mask is None or other is None else fn.select(mask, value, other)
             return shuffles.load_strided(fn, state.target, dtype, pointer, ctx.lanes, stride, mask, epoch, other)
+    repeated = find_runs(ctx, offset, dtype.itemsize) if split is None else None
+    if repeated is not None:
+        uniform, runs = repeated
+        start = _uniform_value(state, ctx, runs.inside)
+        number = emit_operator(fn, state.target, "floordiv", [start, int_val(runs.length)], I64)
+        bytes = fn.binary("mul", number, int_val(dtype.itemsize))
+        first = vectors.offset_pointer(fn, element_pointer(state, ctx, buffer, uniform), bytes)
+        mask = as_mask(state, ctx, guard)
+        loaded = load_runs(state, ctx, buffer, first, start, runs, mask)
+        if loaded is not None:
+            return loaded if mask is None or other is None else fn.select(mask, loaded, other)
     pointers = lane_pointers(state, ctx, buffer, offset)
     return vectors.load_lanes(fn, state.target, dtype, pointers, as_mask(state, ctx, guard), epoch, other)
 
@@ -403,7 +396,7 @@ def store_element(
         assert both is not None
         old = load_element(state, replace(ctx, predicates=()), buffer, subscripts)
         value, guard = fn.select(both, value, old), (None, None)
-    state.invalidate(buffer.name)
+    state.invalidate(ctx, buffer.name, subscripts)
     if split is not None and step == 0:
         assert value.lanes == 1, "a store of lane-varying values to one element is not vectorised"
         vectors.store_scalar(fn, dtype, element_pointer(state, ctx, buffer, split[0]), value, as_scalar(state, guard))

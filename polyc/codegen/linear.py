@@ -20,6 +20,9 @@ Linear = dict[tuple[Expr, ...], int]
 
 LANE = Index("·lane")
 
+Cycle = tuple[int, int, frozenset[tuple[tuple[Expr, ...], int]], int]
+"""A subscript ``(sum of terms + constant) mod m``: its dimension, m, the terms, the constant."""
+
 
 def as_linear(expr: Expr, env: Mapping[str, Binding], lane: str | None) -> Linear:
     match expr:
@@ -114,3 +117,20 @@ def constant_of(linear: Linear) -> int | None:
     if not linear:
         return 0
     return linear[()] if len(linear) == 1 and () in linear else None
+
+
+def find_cycles(subscripts: tuple[Expr, ...], env: Mapping[str, Binding], lane: str | None) -> frozenset[Cycle]:
+    """The subscripts that go round a window of steps and are the same in all lanes."""
+    found: set[Cycle] = set()
+    for dimension, e in enumerate(subscripts):
+        match e:
+            case Call("mod", (value, Const(m))) if lane not in index_names(e):
+                terms = as_linear(value, env, None)
+                constant = terms.pop((), 0)
+                found.add((dimension, int(m), frozenset(terms.items()), constant))
+    return frozenset(found)
+
+
+def are_apart(a: frozenset[Cycle], b: frozenset[Cycle]) -> bool:
+    """Whether two accesses to one buffer are to different steps of a window."""
+    return any(x[:3] == y[:3] and (x[3] - y[3]) % x[1] != 0 for x in a for y in b)

@@ -14,6 +14,7 @@ from polyc.codegen import vectors
 from polyc.codegen.builder import Function, Module, Val, float_val, int_val
 from polyc.codegen.context import WORKSPACES, Context, State
 from polyc.codegen.expressions import eval_expr
+from polyc.codegen.lines import has_aligned_rows
 from polyc.codegen.openmp import argument_text
 from polyc.codegen.statements import emit_body
 from polyc.ir.expr import Call, Const, Expr, Size, int_const, simplify_int
@@ -212,7 +213,8 @@ def _layout_workspace(fn: Function, nest: LoopNest, params: dict[str, Val]) -> t
     """Offsets of the workspace buffers (thread buffers: of thread 0), bytes of the shared ones, bytes per thread."""
     state = State(nest, BASELINE, fn.module, fn, params, {}, {}, {}, {})
     offsets: dict[str, Val] = {}
-    total = int_val(0)
+    # In front of the first buffer there is room for a line as there is behind the last: windows load whole lines.
+    total = int_val(LINE if any(has_aligned_rows(b) for b in nest.buffers) else 0)
     for buffer in nest.buffers:
         if buffer.space == "shared":
             offsets[buffer.name] = total

@@ -72,6 +72,7 @@ def _emit_body_function(
         hidden={key: arguments[f"hidden {key}"] for key in state.hidden},
         in_parallel=True,
         epochs={},
+        stores={},
         held={},
         memo=[{}],
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import gcd
 from typing import assert_never
 
 from polyc.codegen import shuffles, vectors
@@ -62,7 +63,8 @@ def _emit_store(state: State, ctx: Context, node: Store) -> None:
             ctx = ctx.branched()
             store_element(state, ctx, state.by_name[node.buffer], node.subscripts, eval_value(state, ctx, node.value))
         return
-    value = eval_value(state, ctx, node.value)
+    target = (state.by_name[node.buffer], node.subscripts[-1]) if node.subscripts else None
+    value = eval_value(state, ctx, node.value, target)
     # Remainders without masks are stored in narrower vectors, or twice: in the ordinary way.
     streamed = node.streamed and ctx.lane is not None and not ctx.is_moved
     store_element(state, ctx, state.by_name[node.buffer], node.subscripts, value, streamed)
@@ -226,6 +228,7 @@ def _emit_serial(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val,
                 emit_body(state, ctx.copies(loop.var, values).inside(loop, i), loop.body)
         state.invalidate_all()
         return
+    ctx = ctx.multiple(loop.var, gcd(int(lower.ref), loop.step) if lower.is_const else 1)
     state.fn.counted_loop(lower, upper, loop.step, lambda i: emit_body(state, ctx.inside(loop, i), loop.body), unroll)
     state.invalidate_all()
 
@@ -383,12 +386,15 @@ def constant_trip(loop: Loop) -> int | None:
 def _emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val) -> None:
     """Interleaved vectors, single vectors, and the rest under a mask or one by one."""
     fn, lanes = state.fn, loop.lanes
+    ctx = ctx.multiple(loop.var, gcd(int(lower.ref), lanes) if lower.is_const else 1)
 
     def emit_vectors(count: int, ctx: Context = ctx) -> Callable[[Val], None]:
         def emit(i: Val) -> None:
+            inner = ctx if count == 1 else ctx.bind(start_of := f"{loop.var}·start", i)
             for copy in range(count):
-                base = i if copy == 0 else fn.binary("add", i, int_val(copy * lanes))
-                emit_body(state, ctx.bind_lanes(loop.var, base, lanes, copy), loop.body)
+                # Places of all copies are distances from the first one's: what two of them read is one load.
+                base: Val | Expr = i if copy == 0 else Call("add", (Index(start_of), int_const(copy * lanes)))
+                emit_body(state, inner.bind_lanes(loop.var, base, lanes, copy), loop.body)
 
         return emit
 
@@ -415,7 +421,7 @@ def _emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val)
             # The last vector once more, moved back to end where the loop ends: it stores what is there already.
             is_long = None if known is not None and known >= lanes else fn.compare("icmp sge", trip, int_val(lanes))
             with fn.when(is_long):
-                emit_vectors(1, replace(ctx, is_moved=True))(fn.binary("sub", upper, int_val(lanes)))
+                emit_vectors(1, replace(ctx.multiple(loop.var, 1), is_moved=True))(fn.binary("sub", upper, int_val(lanes)))
             state.invalidate_all()
             if is_long is not None:
                 with fn.when(fn.not_(is_long)):
@@ -458,7 +464,7 @@ def _emit_rest(state: State, ctx: Context, loop: Loop, start: Val, upper: Val) -
     rest = fn.binary("sub", upper, start)
     width = lanes
     narrowest = max(2, lanes // 4) if _only_stores(loop.body) is not None and not lanes & (lanes - 1) else lanes
-    ctx = replace(ctx, is_moved=True)
+    ctx = replace(ctx.multiple(loop.var, 1), is_moved=True)
     while width > narrowest:
         base = fn.binary("add", start, fn.binary("and", rest, int_val(-width)))
         width //= 2

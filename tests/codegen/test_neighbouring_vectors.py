@@ -38,3 +38,43 @@ def test_the_vector_in_the_middle_is_not_loaded() -> None:
     code = polyc.compile(text, target="x86-64-v4").lower(N=1026, T=8).as_text("ll")
     assert "shufflevector <16 x float>" in code
     assert "shufflevector <8 x float>" not in polyc.compile(text, target="x86-64-v3").lower(N=1026, T=8).as_text("ll")
+
+
+STENCILS = {
+    "box": " + ".join(f"double(0.{n + 1}) * A(t-1, i{n // 3 - 1:+d}, j{n % 3 - 1:+d})" for n in range(9)),
+    "further than a vector": "0.5 * A(t-1, i, j-9) + 0.25 * A(t-1, i, j+9) + A(t-1, i-1, j) - A(t-1, i, j+8)",
+    "not the middle": "0.5 * A(t-1, i, j-1) + 0.25 * A(t-1, i+1, j+2)",
+    "two steps": "A(t-1, i, j-1) + A(t-1, i, j+1) - A(t-2, i, j) + 0.5 * A(t-2, i, j+1)",
+    "the row before, of this step": "0.5 * A(t, i-1, j+1) + 0.25 * A(t, i-1, j-1) + 0.125 * A(t-1, i, j)",
+}
+
+
+@pytest.mark.parametrize("kind", ["double", "float"])
+@pytest.mark.parametrize("name", STENCILS)
+def test_rows_of_steps_are_read_by_whole_lines(name: str, kind: str) -> None:
+    value = STENCILS[name].replace("double", kind)
+    text = f"""def f({kind}(N, M) x, {kind}(T) steps) -> (y) {{
+      A(t, i, j) = t < 2 || i == 0 || i == N-1 || j < 9 || j >= M-9 ? x(i, j) : {value} where t in 0:T+2, i in 0:N, j in 0:M
+      y(i, j) = A(T+1, i, j) }}"""
+    dtype = {"float": "f4", "double": "f8"}[kind]
+    operator = polyc.compile(text)
+    for m in (99, 104, 131, 194):
+        x, steps = np.random.default_rng(m).random((5, m)).astype(dtype), np.zeros(5, dtype)
+        (expected,) = interpret(operator.program, {"x": x, "steps": steps}).values()
+        for target in (None, "x86-64-v4", "x86-64-v3"):
+            found = polyc.compile(text, **({} if target is None else {"target": target}))(x, steps)
+            np.testing.assert_allclose(found, expected, rtol=2e-5 if kind == "float" else 1e-13)
+
+
+def test_copies_of_a_loop_share_the_lines_they_read() -> None:
+    text = """def f(double(N, N) x, double(T) steps) -> (y) {
+      A(0, i, j) = x(i, j)
+      A(t, i, j) = i == 0 || i == N-1 || j == 0 || j == N-1 ? A(t-1, i, j)
+        : A(t-1, i, j-1) + A(t-1, i, j) + A(t-1, i, j+1) + A(t-1, i-1, j) + A(t-1, i+1, j) where t in 1:T+1, i in 0:N, j in 0:N
+      y(i, j) = A(T, i, j) }"""
+    code = polyc.compile(text, target="x86-64-v4").lower(N=512, T=8).as_text("ll")
+    blocks = [block for block in code.split("\n\n") for block in block.split("loop")]
+    (inner,) = (block for block in blocks if block.count("shufflevector <8 x double>") == 8)
+    # Four vectors: six lines of their own row, four each of the rows before and behind.
+    assert inner.count("load <8 x double>") == 14
+    assert inner.count("store <8 x double>") == 4

@@ -12,13 +12,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Expr, Index, Read, Select, children, identity_of, int_const, substitute, with_children
+from polyc.ir.expr import (
+    Call,
+    Expr,
+    Index,
+    Read,
+    Select,
+    children,
+    identity_of,
+    int_const,
+    operands_of,
+    substitute,
+    walk,
+    with_children,
+)
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.poly import isl
-from polyc.poly.domains import box_domain, map_domain
-from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.poly.domains import box_domain, map_domain, project_domain
+from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
 from polyc.scheduler.components import find_components
 from polyc.scheduler.rewriting.blocks import Edit, start_edit
 from polyc.scheduler.rewriting.recurrence_blocks import Cut, all_site_reads, condition_set, find_cut
@@ -177,12 +191,53 @@ class _Rewriter:
             init = s.reduction.init if is_near or not self._has(s, "near", part) else identity_of(s.reduction.op, like.dtype)
             intervals = self._intervals(s, indices)
             value = self._redirect(substitute(s.value, here), s, part, {k: last} if is_near else {})
+            if not is_near:
+                value, more = self._scale_apart(value, name, domain, indices, intervals, like)
+                result += more
             region = self._region(s, name, left, place, bounds)
             self.edit.own[name] = StatementRanges(intervals, domain, (), region)
             self.edit.tensors.append(Tensor(target, like.dtype, len(left), None, "temporary", like.base, like.span))
             self.edit.intervals[target] = tuple(intervals[i] for i in left)
             result.append(Statement(name, target, subscripts, indices, value, Reduction(s.reduction.op, init), (), s.span))
         return result
+
+    def _scale_apart(
+        self, value: Expr, name: str, domain: isl.Set, indices: tuple[str, ...], intervals: dict[str, Interval], like: Tensor
+    ) -> tuple[Expr, list[Statement]]:
+        """Before: ``L[i, k] * D[k] * L[b*B + t, k]``.  After: ``L[i, k] * W[b, k, t]``, ``W[b, k, t] = L[b*B + t, k] * D[k]``:
+        factors that move along the sum alone go to the smaller operand, once for each block."""
+        factors = operands_of(value, "mul")
+        last = indices[-1]
+        names = [{n.name for n in walk(f) if isinstance(n, Index)} for f in factors]
+        own = [n & set(indices[:-1]) - {self.cut.block} for n in names]
+        main = [f for f, left in zip(factors, own, strict=True) if left]
+        scales = [f for f, left in zip(factors, own, strict=True) if not left]
+        if len(main) != 2 or not scales or not like.dtype.is_float or any(last not in n for n in names):
+            return value, []
+        trips = [prod(estimate_extent(intervals[i].extent, self.ranges.typical) or 1 for i in left) for left in own if left]
+        small, other = (main[0], main[1]) if trips[0] < trips[1] else (main[1], main[0])
+        moving = {n.name for n in walk(small) if isinstance(n, Index)} | {
+            n.name for f in scales for n in walk(f) if isinstance(n, Index)
+        }
+        kept = (
+            *(i for i in indices[:-1] if i == self.cut.block),
+            last,
+            *(i for i in indices[:-1] if i in moving - {self.cut.block}),
+        )
+        kept = kept if self.cut.block in kept else (self.cut.block, *kept)
+        target = f"{name}.scaled"
+        for f in scales:
+            small = Call("mul", (small, f))
+        self.edit.tensors.append(Tensor(target, like.dtype, len(kept), None, "temporary", like.base, like.span))
+        self.edit.intervals[target] = tuple(intervals[i] for i in kept)
+        statement = f"{name}_scaled"
+        self.edit.own[statement] = StatementRanges(
+            {i: intervals[i] for i in kept}, project_domain(domain, indices, statement, kept)
+        )
+        element = tuple(map(Index, kept))
+        return Call("mul", (other, Read(target, element))), [
+            Statement(statement, target, element, kept, small, None, (), like.span)
+        ]
 
     def _far_order(self, target: str, part: _Part) -> list[int | None]:
         rank, first = self.program.tensor(target).rank, min(self.cut.dims[target])
@@ -233,10 +288,26 @@ class _Rewriter:
 
     def _is_turned(self, target: str, part: _Part) -> bool:
         """Whether a part of a result is kept in the order of the sums as well, because its own has the vectors across."""
-        if target in self.sums or any(s.name not in {m.name for m in self.members} for s in self.program.writers()[target]):
+        if target in self.sums or not part.after:
+            return False
+        members = {m.name for m in self.members}
+        if any(self._writes_to(w, part) for w in self.program.writers()[target] if w.name not in members):
             return False
         back = [d for d in range(self.program.tensor(target).rank) if d > min(self.cut.dims[target]) or d in part.after]
-        return bool(part.after) and any(d < max(part.inside) for d in back if d not in part.inside)
+        return any(d < max(part.inside) for d in back if d not in part.inside)
+
+    def _writes_to(self, s: Statement, part: _Part) -> bool:
+        """Whether a statement beside the recurrence may write elements of a part of its target."""
+        domain = self.ranges.statements[s.name].domain
+        affine = isl.Affine(domain.get_space(), {i: n for n, i in enumerate(s.indices)})
+        size = int_const(self.cut.size)
+        for d in part.after:
+            for e in part.inside:
+                first, later = (Call("floordiv", (self.cut.step(s.subscripts[x]), size)) for x in (e, d))
+                there = condition_set(affine, Call("lt", (first, later)))
+                if there is not None:
+                    domain = domain.intersect(there)
+        return not domain.is_empty()
 
     def _redirect(self, value: Expr, s: Statement, part: _Part, more: Mapping[str, str]) -> Expr:
         """`value` of a part of `s` with reads of sums as those of their parts, and of turned parts where they are kept."""
