@@ -111,7 +111,7 @@ def store_interleaved(state: State, ctx: Context, loop: Loop, copies: int) -> bo
         fn.splat(eval_value(state, ctx.bind(loop.var, copy).copies(loop.var, range(copies)), store.value), ctx.lanes)
         for copy in range(copies)
     ]
-    state.invalidate(buffer.name)
+    state.invalidate(ctx, buffer.name, ())
     pointer = element_pointer(state, ctx, buffer, first)
     for number, part in enumerate(shuffles.interleave(fn, values)):
         own = None
