@@ -13,6 +13,7 @@ from polyc.codegen.epilogues import keep_epilogues
 from polyc.codegen.interiors import split_interiors
 from polyc.codegen.recurrences import carry_elements
 from polyc.codegen.scalars import hold_accumulators
+from polyc.codegen.sections import run_sections
 from polyc.codegen.separate import separate_domains
 from polyc.codegen.streams import align_tiles, find_streamed_rows
 from polyc.codegen.tiles import split_partial_tiles
@@ -90,6 +91,7 @@ def build_loop_nest(
     nodes, buffers = coalesce_copies(split_last_tiles(nodes, buffers), buffers)
     nodes = split_partial_tiles(block_transposes(nodes, buffers, streamed), held, aliased, target.has_masks)
     nodes, buffers = carry_elements(nodes, buffers)
+    nodes = run_sections(nodes, buffers, target.cores)
     return LoopNest(signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards), offsets)
 
 

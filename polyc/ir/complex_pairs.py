@@ -169,20 +169,28 @@ class _Splitter:
             if reduction is not None and start is not None:
                 renamed = zip(s.element_names, element_names(target, place), strict=False)
                 reduction = replace(reduction, init=substitute(start, {old: Index(new) for old, new in renamed}))
-            where = (*s.where, *self._lost_reads(original, expr))
+            where = (*s.where, *self._lost_reads(original, expr, value[1] if part == "re" else value[0]))
             self.statements.append(
                 replace(
                     s, name=f"{s.name}.{part}", target=target, subscripts=place, value=expr, reduction=reduction, where=where
                 )
             )
 
-    def _lost_reads(self, original: Expr, part: Expr) -> Iterator[Exists]:
-        """Reads of a statement that one part of its value does without: ranges are inferred from them all the same."""
-        kept = {(read.tensor, read.subscripts) for read in reads(part)}
+    def _lost_reads(self, original: Expr, part: Expr, other: Expr) -> Iterator[Exists]:
+        """Reads of a statement that one part of its value does without: ranges are inferred from them all the same, under the
+        conditions that the `other` part makes them."""
+        kept, beside = ({(read.tensor, read.subscripts) for read in reads(e)} for e in (part, other))
+        is_beside = False
         for read in reads(original):
             both = self._pair(read) if self.types[read.tensor].is_complex else (self._real(read),)
-            if not any(isinstance(r, Read) and (r.tensor, r.subscripts) in kept for r in both):
+            own = {(r.tensor, r.subscripts) for r in both if isinstance(r, Read)}
+            if not own.isdisjoint(kept):
+                continue
+            if own.isdisjoint(beside):
                 yield Exists(both[0], read.span)
+            elif not is_beside:
+                is_beside = True
+                yield Exists(other, read.span)
 
     def _join(self, s: Statement) -> None:
         """``O[i, 0] = O.re[i]  ;  O[i, 1] = O.im[i]`` for all elements of a result."""

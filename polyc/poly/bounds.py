@@ -133,8 +133,10 @@ def _prove_nonempty(
     program: Program, frame: _Frame, site: ReadSite, dimensions: tuple[Bounds, ...], sizes: Sizes, report: BoundsReport
 ) -> None:
     """A read that is padded by other elements needs one in every dimension."""
+    conditions = (*frame.conditions, *(frame.affine.may_hold(c, holds)[0] for c, holds in site.conditions))
+    made = make_box(frame.affine, frame.indices, conditions).params() if conditions else frame.live
     for d, bounds in enumerate(dimensions):
-        live = frame.live.intersect(sizes.context)
+        live = made.intersect(sizes.context)
         violated = live.subtract(sizes.extent_set(bounds, 1))
         if not violated.is_empty():
             _report_violation(program, frame, site, d, bounds, None, violated, live, sizes, report)
@@ -181,11 +183,9 @@ def _prove_subscript(
     affine_conditions: list[islpy.Set] = []
     depends_on_data = False
     for condition, holds in site.conditions:
-        try:
-            where = frame.affine.condition(condition)
-            affine_conditions.append(where if holds else where.complement())
-        except NotAffine:
-            depends_on_data = True
+        where, is_exact = frame.affine.may_hold(condition, holds)
+        affine_conditions.append(where)
+        depends_on_data |= not is_exact
     if isinstance(form, Linear) and form.atom is None and not affine_conditions and not frame.conditions:
         live = frame.live.intersect(sizes.context)
         violated = live.subtract(_box_condition(form, bounds, frame, sizes))

@@ -117,11 +117,7 @@ def touched_elements(
     all of, because the subscript depends on data."""
     affine = isl.Affine(domain.get_space(), {i: n for n, i in enumerate(indices)})
     for condition, holds in site.conditions:
-        try:
-            where = affine.condition(condition)
-        except isl.NotAffine:
-            continue
-        domain = domain.intersect(where if holds else where.complement())
+        domain = domain.intersect(affine.may_hold(condition, holds)[0])
     multi = islpy.MultiPwAff.zero(affine.space.map_from_domain_and_range(space))
     anywhere = []
     for d, subscript in enumerate(site.read.subscripts):

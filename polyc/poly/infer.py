@@ -167,8 +167,9 @@ def _infer_statement(state: _State, s: Statement) -> None:
     try:
         solution = solve_statement(s, state.tensors, sizes, state.unfinished.keys() | {s.target})
     except BadRange as bad:
-        message = f"the range of {bad.clause.index} is no affine function of sizes"
-        state.errors.append(Diagnostic("range-not-affine", message, bad.clause.span, "use sums and differences of sizes"))
+        message = f"the range of {bad.clause.index} is no affine function of sizes and indices"
+        help = "bounds are sums and differences of them, times or divided by numbers; choose by other conditions in the value"
+        state.errors.append(Diagnostic("range-not-affine", message, bad.clause.span, help))
         state.unknown.add(s.target)
         return
     for clause in solution.non_affine:

@@ -155,6 +155,22 @@ class Affine:
                 return getattr(a, f"{expr.op}_set")(b)
         raise NotAffine
 
+    def may_hold(self, condition: Expr, holds: bool = True) -> tuple[isl.Set, bool]:
+        """Points where `condition` may be true (`holds`) or false, and whether they are exactly these: of what depends on data
+        nothing is known."""
+        try:
+            where = self.condition(condition)
+            return where if holds else where.complement(), True
+        except NotAffine:
+            pass
+        match condition:
+            case Call("not", (a,)):
+                return self.may_hold(a, not holds)
+            case Call("and" | "or" as op, (a, b)):
+                x, y = self.may_hold(a, holds)[0], self.may_hold(b, holds)[0]
+                return x.intersect(y) if (op == "and") == holds else x.union(y), False
+        return isl.Set.universe(self.space), False
+
 
 def _int_value(expr: Expr) -> int:
     while isinstance(expr, Cast):

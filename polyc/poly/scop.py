@@ -31,7 +31,6 @@ from polyc.ir.types import DType
 from polyc.poly import isl
 from polyc.poly.isl import Affine, NotAffine
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, estimate_extent
-from polyc.poly.reads import split_condition
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -430,14 +429,8 @@ def _accesses(value: Expr, affine: Affine, domain: islpy.Set, tensors: dict[str,
         if isinstance(expr, Select):
             visit(expr.condition, inside, exact)
             for arm, holds in ((expr.then, True), (expr.other, False)):
-                chosen, is_affine = inside, True
-                for part, truth in split_condition(expr.condition, holds):
-                    try:
-                        where = affine.condition(part)
-                        chosen = chosen.intersect(where) if truth else chosen.subtract(where)
-                    except NotAffine:
-                        is_affine = False
-                visit(arm, chosen, exact and is_affine)
+                chosen, is_affine = affine.may_hold(expr.condition, holds)
+                visit(arm, inside.intersect(chosen), exact and is_affine)
             return
         if isinstance(expr, Read):
             relation, affine_read = _relation(affine, inside, expr.subscripts, tensors[expr.tensor], ranges)

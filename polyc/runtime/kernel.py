@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from polyc.diagnostics import ArgumentError, Diagnostic, InternalError, PolycError, RangeError, Remark
+from polyc.diagnostics import ArgumentError, Diagnostic, PolycError, RangeError, Remark
 from polyc.ir.expr import evaluate
 from polyc.ir.signature import HostCheck, Signature
 from polyc.runtime import memory, threads
@@ -189,8 +189,7 @@ class Kernel:
         for array in inputs:
             words += _memory_strides(array.strides, array.dtype)
         for spec, array in zip(constant_specs(self.signature), self._constants, strict=True):
-            if array.shape != result_shape(spec, values):
-                raise _constant_error(self.name, spec.name, array.shape, result_shape(spec, values))
+            assert array.shape == result_shape(spec, values), f"what was prepared for {spec.name} has another shape"
             words += array.strides
         allocate: list[tuple[tuple[int, ...], np.dtype] | None] = []
         for spec, output in zip(self._results, outputs, strict=True):
@@ -237,11 +236,6 @@ def _plain_tuple(out: Any) -> tuple[np.ndarray, ...] | None:
 def _memory_strides(strides: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:
     """The strides that compiled code is told: `ArraySpec.memory`."""
     return (*strides, dtype.itemsize // 2) if dtype.kind == "c" else strides
-
-
-def _constant_error(kernel: str, name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> PolycError:
-    message = f"{kernel}: what was prepared for {name} has shape {found}, but the code needs {wanted}"
-    return InternalError(Diagnostic("internal-constant", message, None, "this is a bug in polyc; please report it"))
 
 
 def host_check_error(check: HostCheck, values: Mapping[str, int]) -> PolycError:

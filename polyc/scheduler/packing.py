@@ -294,9 +294,10 @@ def _place_in_band(band: Band, copy: _Copy, levels: frozenset[str], block: str |
     producers = {x.name for x in copy.scop.statements if x.target == copy.source} & set(statements_of(band))
     if producers and not isinstance(band.child, Leaf):
         # Steps of a recurrence that the copy moves with: each step copies what it reads, which earlier ones have made.
-        steps = [(m, m.rows[s.name].unit_index()) for m in band.members if m.kind == "S"]
-        found = [(m, s.indices[p]) for m, p in steps if p is not None and s.indices[p] in copy.indices]
-        inner = _place_at(band.child, copy, levels, block) if found and len(found) == len(band.members) else None
+        found = [(m, s.indices[p]) for m in band.members if (p := m.rows[s.name].unit_index()) is not None]
+        follows = len(found) == len(band.members) and all(i in copy.indices for _, i in found)
+        is_step = follows and any(m.kind == "S" for m, _ in found)
+        inner = _place_at(band.child, copy, levels - {i for _, i in found}, block) if is_step else None
         if inner is not None:
             return Band(tuple(_with_row(m, i, copy) for m, i in found), inner)
     if producers and (rest or not above):

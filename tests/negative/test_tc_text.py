@@ -74,6 +74,12 @@ TEXTS = {
     # indices
     "too_few_subscripts": (one("O(i) = A(i)", "float(M, N) A"), "semantic-rank", "A has 2", "one subscript for each"),
     "diagonal_alone": (one("O(i, i) = A(i)"), "range-unwritten", "is never written"),
+    "squares_as_bounds": (
+        one("O(i) +=! A(i, k) where k in 0:i*i", "float(N, N) A"),
+        "range-not-affine",
+        "the range of k",
+        "by other conditions in the value",
+    ),
     "sum_without_a_sum": (one("O(i) = A(i, k)", "float(M, N) A"), "semantic-missing-reduction", "reduce with +=!"),
     "float_as_subscript": (one("O(i) = A(B(i))", "float(N) A, float(M) B"), "type-not-integral", "int32(B(i))"),
     "float_as_condition": (one("O(i) = A(i) ? 1.0 : 2.0"), "type-not-boolean", "(x != 0)"),

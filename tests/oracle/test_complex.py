@@ -11,6 +11,7 @@ import pytest
 import polyc
 from polyc.diagnostics import PolycError
 from polyc.ir.complex_pairs import split_complex
+from polyc.ir.interpret import interpret
 from polyc.ir.text import format_program
 from polyc.ir.text_reader import parse_program
 from polyc.ir.tolerance import check_results, expect_results
@@ -295,3 +296,22 @@ def test_functions_of_complex_numbers_in_python() -> None:
 def test_other_functions_of_complex_numbers_are_refused_by_name() -> None:
     with pytest.raises(PolycError, match="erf is not defined for complex numbers"):
         polyc.compile("def f(complex64(N) z) -> (y) { y(i) = erf(z(i)) }")
+
+
+@pytest.mark.parametrize("value", ["2 * i < 3 ? B(2 * i) : 1.0", "pad(B(2 * i), 1.0)", "pad(B(i), 1.0)"])
+def test_a_guarded_real_term_does_not_bound_the_indices_of_a_complex_sum(value: str) -> None:
+    text = f"def f(complex64(N) A, float(3) B) -> (T) {{ S(i) = A(i)  T(i) = S(N - 1 - i) + complex64({value}) }}"
+    a, b = (np.arange(5) * (1 + 2j)).astype(np.complex64), np.arange(1, 4, dtype=np.float32)
+    i = np.arange(5) if value == "pad(B(i), 1.0)" else 2 * np.arange(5)
+    expected = a[::-1] + np.where(i < 3, b[np.minimum(i, 2)], 1)
+    np.testing.assert_array_equal(polyc.compile(text)(a, b), expected)
+
+
+def test_a_real_factor_scales_both_parts() -> None:
+    text = "def f(complex64(N) z, float(N) x) -> (p, q) { p(i) = z(i) * complex64(x(i))  q(i) = z(i) / complex64(x(i)) }"
+    operator = polyc.compile(text)
+    z, x = np.array([complex(np.inf, 1), complex(2, -np.inf), 1 + 2j], np.complex64), np.array([2, -1, 4], np.float32)
+    expected = interpret(operator.program, {"z": z, "x": x})
+    for name, got in zip("pq", operator(z, x), strict=True):
+        np.testing.assert_array_equal(got, expected[name])
+    assert operator(z, x)[0][0] == complex(np.inf, 2)

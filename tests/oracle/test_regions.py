@@ -246,6 +246,7 @@ GUARDS = {
     "data_first": "x(i) > 0.0 && i > 0 ? y(i - 1) + x(i) : 0.0",
     "the_other_arm": "i == 0 || x(i) <= 0.0 ? 0.0 : y(i - 1) + x(i)",
     "denied": "!(i > 0 && x(i) > 0.0) ? 0.0 : y(i - 1) + x(i)",
+    "twice": "(i > 0 && x(i) > 0.0) || (x(i) > 0.0 && i > 0) ? y(i - 1) + x(i) : 0.0",
 }
 
 
@@ -276,3 +277,8 @@ def test_16_bit_values_are_added_to_a_part_of_a_tensor(dtype: str, left: str) ->
     expected = interpret(operator.program, {"A": a, "key": key})["T"]
     for got in (operator(a, key), operator.lower().compile()(a, key)):
         assert widen(got).tolist() == widen(expected).tolist()
+
+
+def test_a_mirrored_read_that_no_point_makes_asks_for_nothing() -> None:
+    body = "T(i) +=! B(i, j) * pad(A(i + 1, j), reflect) where i + j < N, i in 0:M, j in 0:M"
+    assert polyc.compile(f"def f(float(N, 3) A, float(M, M) B) -> (T) {{ {body} }}")(draw(0, 3), draw(4, 4)).tolist() == [0] * 4

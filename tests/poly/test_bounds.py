@@ -13,6 +13,7 @@ from polyc.frontends.tc import read_tc
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, Size, evaluate, int_const, reads, type_of
 from polyc.ir.program import Condition, Program, RangeClause, specialize_sizes
 from polyc.ir.simplify import define_sizes
+from polyc.ir.text import parse_program
 from polyc.ir.types import BOOL
 from polyc.poly.bounds import negate_condition
 from polyc.poly.describe import print_expr
@@ -261,3 +262,15 @@ def test_messages_hold_for_any_format() -> None:
         assert check.message.format(N=3, K=4).count("{") == 0
     (warning,) = ranges.warnings
     assert "N >= K + 1" in warning.message or "K < N" in warning.message
+
+
+def test_initial_values_at_places_that_data_chooses_are_refused() -> None:
+    """No front end makes one; the text of a Program may."""
+    program = parse_program(
+        """program p(A: f32[N], B: f32[N, N], I: i64[N]) -> (O)
+             sizes N
+             output O: f32[?]
+             S0(i, k): O[i] += B[i, k] init A[I[i]]"""
+    )
+    with pytest.raises(UnsupportedError, match="unsupported-init-subscript"):
+        infer_ranges(program)

@@ -37,9 +37,6 @@ from polyc.ir.expr import Index, walk
 from polyc.ir.program import Program, Return, Statement
 from polyc.ir.types import DType
 
-MAX_READINGS = 32
-"""Readings in which the element types of recurrences settle: one for each version whose type turns out wider."""
-
 _STATEMENTS = (
     "a body may hold T[i] = e, T[i] += e, with polyc.where(...), for and if over constants, "
     "a docstring and one return at the end"
@@ -107,14 +104,12 @@ def _read_program(
     callers: tuple[FunctionText, ...],
 ) -> tuple[Program, tuple[Diagnostic, ...]]:
     hints: dict[str, DType] = {}
-    for _ in range(MAX_READINGS):
+    while True:
         try:
             return _read_text(text, dtypes, constants, hints, callers)
         except Retyped as found:
+            assert found.dtype != hints.get(found.version), "a hint that changes nothing"
             hints[found.version] = found.dtype
-    place = Span(text.source, 0, 3)
-    message = f"the element types of {', '.join(hints)} depend on each other without end"
-    raise SemanticError(Diagnostic("type-recurrence", message, place, "cast the right sides, as in f32(...)"))
 
 
 def _read_text(

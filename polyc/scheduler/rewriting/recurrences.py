@@ -12,20 +12,45 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Expr, Index, Read, Select, children, identity_of, int_const, substitute, with_children
+from polyc.ir.expr import (
+    Call,
+    Expr,
+    Index,
+    Read,
+    Select,
+    children,
+    identity_of,
+    int_const,
+    substitute,
+    with_children,
+)
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.poly import isl
-from polyc.poly.domains import box_domain, map_domain
-from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.poly.domains import box_domain, map_domain, project_domain
+from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
+from polyc.poly.reads import index_names
 from polyc.scheduler.components import find_components
 from polyc.scheduler.rewriting.blocks import Edit, start_edit
+from polyc.scheduler.rewriting.final_values import sum_final_values
 from polyc.scheduler.rewriting.recurrence_blocks import Cut, all_site_reads, condition_set, find_cut
 
 
 def block_recurrences(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
-    """Every recurrence through sums over its earlier steps, with two or more dimensions, in blocks of steps."""
+    """Every recurrence through sums over its earlier steps, with two or more dimensions, in blocks of steps.
+
+    Steps that add to a matrix count as sums, if blocks come of it."""
+    summed, summed_ranges, settled = sum_final_values(program, ranges)
+    if settled:
+        new, new_ranges, blocked = _block_sums(summed, summed_ranges)
+        if blocked:
+            return new, new_ranges, settled + blocked
+    return _block_sums(program, ranges)
+
+
+def _block_sums(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
     remarks: list[Remark] = []
     writers = program.writers()
     by_name = {s.name: s for s in program.statements}
@@ -177,12 +202,51 @@ class _Rewriter:
             init = s.reduction.init if is_near or not self._has(s, "near", part) else identity_of(s.reduction.op, like.dtype)
             intervals = self._intervals(s, indices)
             value = self._redirect(substitute(s.value, here), s, part, {k: last} if is_near else {})
+            if not is_near:
+                value, more = self._scale_apart(value, name, domain, indices, intervals, like)
+                result += more
             region = self._region(s, name, left, place, bounds)
             self.edit.own[name] = StatementRanges(intervals, domain, (), region)
             self.edit.tensors.append(Tensor(target, like.dtype, len(left), None, "temporary", like.base, like.span))
             self.edit.intervals[target] = tuple(intervals[i] for i in left)
             result.append(Statement(name, target, subscripts, indices, value, Reduction(s.reduction.op, init), (), s.span))
         return result
+
+    def _scale_apart(
+        self, value: Expr, name: str, domain: isl.Set, indices: tuple[str, ...], intervals: dict[str, Interval], like: Tensor
+    ) -> tuple[Expr, list[Statement]]:
+        """Before: ``L[i, k] * D[k] * L[b*B + t, k]``.  After: ``L[i, k] * W[b, k, t]``, ``W[b, k, t] = L[b*B + t, k] * D[k]``:
+        factors that move along the sum alone go to the smaller operand, once for each block."""
+        last = indices[-1]
+        factors, divisors, is_negative = _factors(value)
+        names = [index_names(f) for f in factors]
+        own = [n & set(indices[:-1]) - {self.cut.block} for n in names]
+        main = [f for f, left in zip(factors, own, strict=True) if left]
+        scales = [f for f, left in zip(factors, own, strict=True) if not left]
+        is_plain = not scales and not divisors and not is_negative
+        if len(main) != 2 or is_plain or not like.dtype.is_float or any(last not in n for n in names):
+            return value, []
+        if any(index_names(f) - {last, self.cut.block} for f in divisors):
+            return value, []
+        trips = [prod(estimate_extent(intervals[i].extent, self.ranges.typical) or 1 for i in left) for left in own if left]
+        small, other = (main[0], main[1]) if trips[0] < trips[1] else (main[1], main[0])
+        kept = (self.cut.block, last, *(i for i in indices[:-1] if i in index_names(small) - {self.cut.block}))
+        target = f"{name}.scaled"
+        for f in scales:
+            small = Call("mul", (small, f))
+        for f in divisors:
+            small = Call("truediv", (small, f))
+        small = Call("neg", (small,)) if is_negative else small
+        self.edit.tensors.append(Tensor(target, like.dtype, len(kept), None, "temporary", like.base, like.span))
+        self.edit.intervals[target] = tuple(intervals[i] for i in kept)
+        statement = f"{name}_scaled"
+        self.edit.own[statement] = StatementRanges(
+            {i: intervals[i] for i in kept}, project_domain(domain, indices, statement, kept)
+        )
+        element = tuple(map(Index, kept))
+        return Call("mul", (other, Read(target, element))), [
+            Statement(statement, target, element, kept, small, None, (), like.span)
+        ]
 
     def _far_order(self, target: str, part: _Part) -> list[int | None]:
         rank, first = self.program.tensor(target).rank, min(self.cut.dims[target])
@@ -233,10 +297,26 @@ class _Rewriter:
 
     def _is_turned(self, target: str, part: _Part) -> bool:
         """Whether a part of a result is kept in the order of the sums as well, because its own has the vectors across."""
-        if target in self.sums or any(s.name not in {m.name for m in self.members} for s in self.program.writers()[target]):
+        if target in self.sums or not part.after:
+            return False
+        members = {m.name for m in self.members}
+        if any(self._writes_to(w, part) for w in self.program.writers()[target] if w.name not in members):
             return False
         back = [d for d in range(self.program.tensor(target).rank) if d > min(self.cut.dims[target]) or d in part.after]
-        return bool(part.after) and any(d < max(part.inside) for d in back if d not in part.inside)
+        return any(d < max(part.inside) for d in back if d not in part.inside)
+
+    def _writes_to(self, s: Statement, part: _Part) -> bool:
+        """Whether a statement beside the recurrence may write elements of a part of its target."""
+        domain = self.ranges.statements[s.name].domain
+        affine = isl.Affine(domain.get_space(), {i: n for n, i in enumerate(s.indices)})
+        size = int_const(self.cut.size)
+        for d in part.after:
+            for e in part.inside:
+                first, later = (Call("floordiv", (self.cut.step(s.subscripts[x]), size)) for x in (e, d))
+                there = condition_set(affine, Call("lt", (first, later)))
+                if there is not None:
+                    domain = domain.intersect(there)
+        return not domain.is_empty()
 
     def _redirect(self, value: Expr, s: Statement, part: _Part, more: Mapping[str, str]) -> Expr:
         """`value` of a part of `s` with reads of sums as those of their parts, and of turned parts where they are kept."""
@@ -272,6 +352,20 @@ class _Rewriter:
         if not terms:
             return reduction.init
         return terms[0] if len(terms) == 1 else Call(reduction.op, tuple(terms))
+
+
+def _factors(value: Expr) -> tuple[list[Expr], list[Expr], bool]:
+    """What is multiplied, what it is divided by, and whether the sign is turned."""
+    match value:
+        case Call(op="neg", args=(a,)):
+            factors, divisors, sign = _factors(a)
+            return factors, divisors, not sign
+        case Call(op=("mul" | "truediv") as op, args=(a, b)):
+            left, right = _factors(a), _factors(b)
+            if op == "truediv":
+                right = (right[1], right[0], right[2])
+            return left[0] + right[0], left[1] + right[1], left[2] != right[2]
+    return [value], [], False
 
 
 def _prune(value: Expr, domain: isl.Set, affine: isl.Affine) -> Expr:

@@ -4,6 +4,7 @@
 import numpy as np
 import pytest
 
+import polyc
 from tests.frontends.python.evaluate import run, run_body
 
 RNG = np.random.default_rng(3)
@@ -269,3 +270,9 @@ def test_a_known_condition_chooses_one_arm():
     assert run_body("R[i] = X[i] if True else f64(X[i])", x).dtype == np.float32
     assert run_body("R[i] = np.where(True, X[i], f64(X[i]))", x).dtype == np.float64
     assert run_body("R[i] = np.square(X[i] > 1)", x).dtype == np.int8
+
+
+def test_the_types_of_many_recurrences_that_start_from_literals_settle() -> None:
+    lines = [f"    y{k}[0] = 0\n    with polyc.where(1 <= i < N):\n        y{k}[i] = y{k}[i - 1] + x[i]" for k in range(34)]
+    program = polyc.op("def f(x: 'f32[N]'):\n" + "\n".join(lines) + "\n    return y0, y33\n").program
+    assert {t.dtype.name for t in program.tensors} == {"f32"}
