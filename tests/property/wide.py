@@ -360,7 +360,8 @@ def positions(d: Draft) -> None:
     for n in names:
         d.tensors.append(Made(n, "int64", shape, False))  # exact, but hardly a good subscript
     if with_value:
-        d.tensors.append(Made(v, kind, shape, False))
+        compared = "float" if kind in ("float16", "bfloat16") else kind
+        d.tensors.append(Made(v, compared, shape, False))
 
 
 def combined(d: Draft) -> None:
