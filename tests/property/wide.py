@@ -605,7 +605,7 @@ def partly_read(d: Draft) -> None:
             is_exact=False,
         )
     elif form == 1:
-        guard = f"{d.condition(box)} && {relation}"
+        guard = f"({d.condition(box)}) && {relation}"
         d.add(
             u, kind, [e, e], f"{u}(i, j) = {guard} ? {t}(i, j) : {d.literal(kind)} where i in 0:{e}, j in 0:{e}", is_exact=False
         )
