@@ -271,3 +271,9 @@ def test_thousands_of_errors_are_counted_instead_of_written_out():
         polyc.compile("def f(float(N) A) -> (B) { B(i) = A(i) }\n" * 1500)
     assert str(caught.value).endswith("… and 1399 more")
     assert len(caught.value.diagnostics) == 1499
+
+
+def test_verified_calls_say_how_to_keep_subscripts_inside():
+    text = "def f(float(N) A, int32(M) k) -> (B) { B(m) = A(k(m)) }"
+    operator = polyc.compile(text, verify=True)
+    refuse(lambda: operator(X, np.array([9], np.int32)), "bounds-subscript", "clamp the subscript")
