@@ -14,7 +14,7 @@ from typing import assert_never
 
 from polyc.codegen import shuffles, vectors
 from polyc.codegen.accumulators import Frame, emit_update, finish_frame
-from polyc.codegen.blocks import load_blocks
+from polyc.codegen.blocks import load_blocks, store_interleaved
 from polyc.codegen.builder import Function, Val, int_val
 from polyc.codegen.checks import emit_checked, leading_checks
 from polyc.codegen.context import Context, Predicate, State, byte_offset
@@ -332,6 +332,9 @@ def _emit_expanded(state: State, ctx: Context, loop: Loop) -> None:
     outer = state.blocks
     if trip is not None:
         state.blocks = {**outer, **load_blocks(state, ctx, loop, copies)}
+        if store_interleaved(state, ctx, loop, copies):
+            state.blocks = outer
+            return
     starts = list(range(0, copies, lanes))
     if trip is not None and trip % lanes and not state.target.has_masks and _is_repeatable(state, loop):
         # Instead of a mask the last vector moves back to end with the loop; it stores what is there already.
