@@ -39,6 +39,8 @@ class Options:
     """Combine windows of several dimensions along one dimension at a time, where that is less work (docs/rewriting.md)."""
     gather_windows: bool = True
     """Sum up the windows of each result where products are added into windows of results (docs/rewriting.md)."""
+    byte_words: bool = True
+    """Multiply bytes four at a time where their products are summed as 32-bit integers (docs/rewriting.md)."""
     scheduler: str = "ilp"
     """"ilp", "isl" (isl's own scheduler) or "source" (the order of the source): the first rung of the ladder."""
     inline: bool = True

@@ -174,6 +174,11 @@ def _direct_slot(state: State, element: Element, frame: Frame, lanes: int) -> Va
         align = _slot_align(type, lanes, buffer.dtype.itemsize)
         slot = element.direct = state.fn.alloca(type, align)
         with state.fn.at(frame.preheader, frame.scopes):
+            if buffer.space == "register" and element.update.buffer in frame.initial:
+                # Nothing that was there is wanted: else what earlier iterations left would flow through loops around.
+                anything = Val("poison", memory_type(buffer.dtype), lanes)
+                whole = replace(element.context, predicates=())
+                store_element(state, whole, buffer, element.update.subscripts, anything)
             value = _start_value(state, element, frame)
             state.fn.effect(f"store {state.fn.splat(value, lanes)}, {slot}, align {align}")
     return element.direct

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from polyc.codegen import shuffles
-from polyc.codegen.builder import Val
+from polyc.codegen import shuffles, vectors
+from polyc.codegen.builder import Val, int_val
 from polyc.codegen.context import Context, State, byte_offset
-from polyc.codegen.expressions import as_mask, certain_reads, element_pointer, eval_predicates, store_element
+from polyc.codegen.expressions import as_mask, certain_reads, element_pointer, eval_predicates, eval_value, store_element
 from polyc.codegen.linear import Linear, add_linear, constant_of, index_names, scale_linear, split_lane
-from polyc.ir.expr import Expr, Index, Read, reads
+from polyc.ir.expr import Expr, Index, Read, int_const, reads
 from polyc.ir.loops import Buffer, Loop, Store, Update
 
 MIN_ROW = 2
@@ -80,6 +80,47 @@ def _mentions(linear: Linear, variable: str) -> bool:
 
 
 # -- stores
+
+
+def store_interleaved(state: State, ctx: Context, loop: Loop, copies: int) -> bool:
+    """Emit an unrolled loop around one store whose copies fill what lies between the lanes: whole vectors side by side.
+
+    False, and nothing is emitted, where it is anything else."""
+    if ctx.lane is None or loop.kind != "unroll" or loop.lower != int_const(0) or not 2 <= copies <= shuffles.MAX_STRIDE:
+        return False
+    match loop.body:
+        case (Store() as store,):
+            buffer, fn = state.by_name[store.buffer], state.fn
+        case _:
+            return False
+    size = buffer.dtype.itemsize
+    split = split_lane(byte_offset(ctx.bind(loop.var, Val("%", "i64")), buffer, store.subscripts), ctx.lane)
+    if buffer.space == "register" or split is None or constant_of(split[1]) != copies * size:
+        return False
+    first = dict(split[0])
+    if first.pop((Index(loop.var),), 0) != size or _mentions(first, loop.var):
+        return False
+    used = {r.tensor for r in reads(store.value)}
+    if used & {store.buffer, *buffer.may_alias}:
+        return False
+    scalar, mask = eval_predicates(state, ctx)
+    count = None if mask is None else vectors.prefix_count(fn, mask)
+    if scalar is not None or (mask is not None and (count is None or not state.target.has_masks)):
+        return False
+    values = [
+        fn.splat(eval_value(state, ctx.bind(loop.var, copy).copies(loop.var, range(copies)), store.value), ctx.lanes)
+        for copy in range(copies)
+    ]
+    state.invalidate(ctx, buffer.name, ())
+    pointer = element_pointer(state, ctx, buffer, first)
+    for number, part in enumerate(shuffles.interleave(fn, values)):
+        own = None
+        if count is not None:
+            left = fn.binary("sub", fn.binary("mul", count, int_val(copies)), int_val(number * ctx.lanes))
+            own = vectors.first_lanes(fn, state.target, left, ctx.lanes)
+        place = vectors.offset_pointer(fn, pointer, number * ctx.lanes * size)
+        vectors.store_contiguous(fn, buffer.dtype, place, part, own)
+    return True
 
 
 @dataclass(frozen=True, slots=True)

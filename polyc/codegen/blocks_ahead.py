@@ -16,9 +16,9 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from polyc.codegen.copies import motion_of
 from polyc.codegen.prefetch import is_large, step_ahead, written_buffers
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute
-from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store
 from polyc.ir.simplify import simplify
 from polyc.target import Target
@@ -80,7 +80,7 @@ def _ask_in_vectors(
         return None
     read, buffer = turned[0], kept[turned[0].tensor]
     size = columns * buffer.dtype.itemsize
-    if rows * size > target.l1 or (rows <= FEW_ROWS and _motion(read, buffer, around[-1].var) == size // around[-1].step):
+    if rows * size > target.l1 or (rows <= FEW_ROWS and motion_of(read, buffer, around[-1].var) == size // around[-1].step):
         return None
     whole = rows // vector.lanes if vector.max_trip is not None else 0
     n_parts = math.ceil(columns / loop.step) * max(1, whole)
@@ -136,28 +136,14 @@ def _turned(loop: Loop, vector: Loop, kept: dict[str, Buffer]) -> Iterator[Read]
         buffer = kept.get(read.tensor)
         if buffer is None:
             continue
-        size, across = buffer.dtype.itemsize, _motion(read, buffer, vector.var)
-        if all(_motion(read, buffer, n.var) == size for n in (loop, copies)) and across is not None and abs(across) > size:
+        size, across = buffer.dtype.itemsize, motion_of(read, buffer, vector.var)
+        if all(motion_of(read, buffer, n.var) == size for n in (loop, copies)) and across is not None and abs(across) > size:
             yield _put(read, {copies.var: copies.lower})
 
 
 def _put(read: Read, values: Mapping[str, Expr]) -> Read:
     """`read` with `values` for variables."""
     return replace(read, subscripts=tuple(simplify(substitute(s, values)) for s in read.subscripts))
-
-
-def _motion(read: Read, buffer: Buffer, variable: str) -> int | None:
-    """Bytes by which `read` moves with `variable`; None where that is not known."""
-    total = 0
-    for subscript, stride in zip(read.subscripts, buffer.strides, strict=True):
-        coefficients = index_coefficients(subscript)
-        if coefficients is None:
-            return None
-        if coefficients.get(variable):
-            if not isinstance(stride, Const):
-                return None
-            total += coefficients[variable] * int(stride.value)
-    return total
 
 
 def _trip(loop: Loop) -> int | None:

@@ -65,6 +65,9 @@ class Context:
     taps: Mapping[str, range] = field(default_factory=dict)
     """Variables of loops around whose copies are written one behind the other, every one of them, and their values."""
 
+    divisors: Mapping[str, int] = field(default_factory=dict)
+    """Numbers that the values of loop variables (in a vector: of lane 0) are multiples of."""
+
     def bind(self, name: str, value: Binding) -> Context:
         return replace(self, env={**self.env, name: value})
 
@@ -89,6 +92,10 @@ class Context:
     def copies(self, name: str, values: range) -> Context:
         """In the copies of a loop, one of which each of these values of its variable has."""
         return replace(self, taps={**self.taps, name: values})
+
+    def multiple(self, name: str, divisor: int) -> Context:
+        """Where the values of a variable are multiples of `divisor`."""
+        return replace(self, divisors={**self.divisors, name: divisor})
 
     def branched(self) -> Context:
         return replace(self, predicates=tuple(replace(p, branched=True) for p in self.predicates))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from polyc.ir.expr import Call, Const, Expr, Index, int_const, reads, substitute
+from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, Node, Store
 from polyc.ir.simplify import simplify
@@ -91,6 +91,20 @@ def rebuild(loops: list[Loop], store: Store) -> Loop:
         node = replace(loop, body=(node,))
     assert isinstance(node, Loop)
     return node
+
+
+def motion_of(read: Read, buffer: Buffer, variable: str) -> int | None:
+    """Bytes by which `read` moves with `variable`; None where that is not known."""
+    total = 0
+    for subscript, stride in zip(read.subscripts, buffer.strides, strict=True):
+        coefficients = index_coefficients(subscript)
+        if coefficients is None:
+            return None
+        if coefficients.get(variable):
+            if not isinstance(stride, Const):
+                return None
+            total += coefficients[variable] * int(stride.value)
+    return total
 
 
 # -- tiles

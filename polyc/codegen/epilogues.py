@@ -12,12 +12,15 @@ from dataclasses import replace
 from itertools import permutations
 
 from polyc.codegen.holding import is_expanded, node_expressions
-from polyc.ir.expr import Call, Const, Expr, Index, reads, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, int_const, reads, substitute, walk
 from polyc.ir.loops import Buffer, If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
 
 MAX_WORK = 512
 """Operators in all copies of an epilogue beyond which its code would be too long to expand."""
+
+WIDEST_VECTOR = 64
+"""Bytes of a vector at most."""
 
 _COSTS = (
     dict.fromkeys(("exp", "exp2", "exp10", "sin", "cos", "sinpi", "cospi", "log", "log2", "log10"), 20)
@@ -34,7 +37,19 @@ def keep_epilogues(body: tuple[Node, ...], buffers: tuple[Buffer, ...]) -> tuple
     uses = {name: counted[name] for name in names}
     kept: set[str] = set()
     new = _keep(body, uses, kept)
-    return new, tuple(replace(b, space="register") if b.name in kept else b for b in buffers)
+    return new, tuple(_in_registers(b) if b.name in kept else b for b in buffers)
+
+
+def _in_registers(buffer: Buffer) -> Buffer:
+    """The buffer with rows of whole vectors: LLVM splits a slot into registers only where no vector reaches the next row."""
+    strides, size = [], buffer.dtype.itemsize
+    for d, extent in reversed(list(enumerate(buffer.shape))):
+        assert isinstance(extent, Const)
+        strides.append(int_const(size))
+        size *= max(1, int(extent.value))
+        if d == len(buffer.shape) - 1:
+            size = -(-size // WIDEST_VECTOR) * WIDEST_VECTOR
+    return replace(buffer, space="register", strides=tuple(reversed(strides)))
 
 
 def _keep(body: tuple[Node, ...], uses: dict[str, int], kept: set[str]) -> tuple[Node, ...]:
@@ -109,9 +124,9 @@ def _expand_like(nest: Node, tile: list[Loop], name: str, subscripts: tuple[Expr
 
 
 def _is_like(loop: Loop, other: Loop) -> bool:
-    """Whether `loop` may be expanded as `other` is: the same iterations, lanes only where there were lanes."""
+    """Whether `loop` may be expanded as `other` is: the same iterations, lanes only where there were lanes, as many or more."""
     same = (loop.lower, loop.upper, loop.step) == (other.lower, other.upper, other.step)
-    return same and (other.kind == "unroll" or (loop.kind == "vector" and loop.lanes >= other.lanes))
+    return same and (other.kind == "unroll" or (loop.kind == "vector" and loop.lanes % other.lanes == 0))
 
 
 def _accesses(node: Node, name: str) -> Iterator[tuple[Expr, ...]]:

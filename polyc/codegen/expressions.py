@@ -27,6 +27,7 @@ from polyc.codegen.linear import (
     split_lane,
 )
 from polyc.codegen.lines import MINIMUM_SHARED, share_lines
+from polyc.codegen.repeats import find_runs, load_runs
 from polyc.codegen.windows import find_phase
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, evaluate, reads, type_of
 from polyc.ir.halves import narrow_bits
@@ -361,6 +362,17 @@ def load_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[E
                 value = shuffles.load_interleaved(fn, state.target, dtype, first, ctx.lanes, stride, mask, epoch)[phase]
                 return value if mask is None or other is None else fn.select(mask, value, other)
             return shuffles.load_strided(fn, state.target, dtype, pointer, ctx.lanes, stride, mask, epoch, other)
+    repeated = find_runs(ctx, offset, dtype.itemsize) if split is None else None
+    if repeated is not None:
+        uniform, runs = repeated
+        start = _uniform_value(state, ctx, runs.inside)
+        number = emit_operator(fn, state.target, "floordiv", [start, int_val(runs.length)], I64)
+        bytes = fn.binary("mul", number, int_val(dtype.itemsize))
+        first = vectors.offset_pointer(fn, element_pointer(state, ctx, buffer, uniform), bytes)
+        mask = as_mask(state, ctx, guard)
+        loaded = load_runs(state, ctx, buffer, first, start, runs, mask)
+        if loaded is not None:
+            return loaded if mask is None or other is None else fn.select(mask, loaded, other)
     pointers = lane_pointers(state, ctx, buffer, offset)
     return vectors.load_lanes(fn, state.target, dtype, pointers, as_mask(state, ctx, guard), epoch, other)
 
@@ -416,9 +428,25 @@ def _arm(state: State, ctx: Context, expr: Expr, condition: Val, source: Expr | 
 
 def _eval_select(state: State, ctx: Context, expr: Select) -> Val:
     condition = eval_expr(state, ctx, expr.condition)
+    opposite = Call("not", (expr.condition,))
+    if isinstance(expr.then, Read):
+        other = _arm(state, ctx, expr.other, state.fn.not_(condition), opposite)
+        return _read_or(state, ctx, expr.then, Predicate(condition, source=expr.condition), other)
     then = _arm(state, ctx, expr.then, condition, expr.condition)
-    other = _arm(state, ctx, expr.other, state.fn.not_(condition), Call("not", (expr.condition,)))
+    other = _arm(state, ctx, expr.other, state.fn.not_(condition), opposite)
     return state.fn.select(condition, then, other)
+
+
+def _read_or(state: State, ctx: Context, read: Read, where: Predicate, other: Val) -> Val:
+    """What is read where a value holds, else `other`: one masked load, unless others have read it anyway."""
+    condition, buffer = where.condition, state.by_name[read.tensor]
+    assert isinstance(condition, Val)
+    if read in state.certain or read in state.blocks or any(read in known for known in state.memo):
+        return state.fn.select(condition, eval_read(state, ctx, read), other)
+    value = load_element(state, ctx.under(where), buffer, read.subscripts, other)
+    if buffer.space == "register" or value.lanes < max(condition.lanes, other.lanes):
+        return state.fn.select(condition, value, other)
+    return value
 
 
 def _eval_pad(state: State, ctx: Context, expr: Pad) -> Val:
@@ -433,11 +461,5 @@ def _eval_pad(state: State, ctx: Context, expr: Pad) -> Val:
                 inside = state.fn.and_(inside, value)
     if inside is None:
         return eval_read(state, ctx, expr.read)
-    other = _arm(state, ctx, expr.value, state.fn.not_(inside))
-    if expr.read in state.certain or any(expr.read in known for known in state.memo):
-        return state.fn.select(inside, eval_read(state, ctx, expr.read), other)
     within = Predicate(inside, source=reduce(lambda a, b: Call("and", (a, b)), tests))
-    value = load_element(state, ctx.under(within), buffer, expr.read.subscripts, other)
-    if buffer.space == "register" or value.lanes < inside.lanes:
-        return state.fn.select(inside, value, other)
-    return value
+    return _read_or(state, ctx, expr.read, within, _arm(state, ctx, expr.value, state.fn.not_(inside)))

@@ -136,6 +136,26 @@ def store_strided(fn: Function, dtype: DType, pointer: Val, value: Val, stride: 
         vectors.store_contiguous(fn, dtype, first, spread, part_mask)
 
 
+def interleave(fn: Function, columns: list[Val]) -> list[Val]:
+    """As many vectors, side by side the first lanes of all `columns`, then the second ones, and so on."""
+    n, lanes = len(columns), columns[0].lanes
+    if n == 1:
+        return columns
+    if n % 2 == 0:
+        halves = zip(interleave(fn, columns[::2]), interleave(fn, columns[1::2]), strict=True)
+        spread = [lane for t in range(lanes) for lane in (t, lanes + t)]
+        return [fn.shuffle(a, b, spread[part : part + lanes]) for a, b in halves for part in (0, lanes)]
+    result: list[Val] = []
+    for part in range(n):
+        total = columns[0]
+        for c, column in enumerate(columns[1:], start=1):
+            places = [divmod(part * lanes + t, n) for t in range(lanes)]
+            earlier = [t if c > 1 else lane for t, (lane, _) in enumerate(places)]
+            total = fn.shuffle(total, column, [lanes + lane if i == c else earlier[t] for t, (lane, i) in enumerate(places)])
+        result.append(total)
+    return result
+
+
 # -- transposes
 
 

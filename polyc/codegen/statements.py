@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import gcd
 from typing import assert_never
 
 from polyc.codegen import shuffles, vectors
 from polyc.codegen.accumulators import Frame, emit_update, finish_frame
-from polyc.codegen.blocks import load_blocks
+from polyc.codegen.blocks import load_blocks, store_interleaved
 from polyc.codegen.builder import Function, Val, int_val
 from polyc.codegen.checks import emit_checked, leading_checks
 from polyc.codegen.context import Context, Predicate, State, byte_offset
@@ -227,6 +228,7 @@ def _emit_serial(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val,
                 emit_body(state, ctx.copies(loop.var, values).inside(loop, i), loop.body)
         state.invalidate_all()
         return
+    ctx = ctx.multiple(loop.var, gcd(int(lower.ref), loop.step) if lower.is_const else 1)
     state.fn.counted_loop(lower, upper, loop.step, lambda i: emit_body(state, ctx.inside(loop, i), loop.body), unroll)
     state.invalidate_all()
 
@@ -330,6 +332,9 @@ def _emit_expanded(state: State, ctx: Context, loop: Loop) -> None:
     outer = state.blocks
     if trip is not None:
         state.blocks = {**outer, **load_blocks(state, ctx, loop, copies)}
+        if store_interleaved(state, ctx, loop, copies):
+            state.blocks = outer
+            return
     starts = list(range(0, copies, lanes))
     if trip is not None and trip % lanes and not state.target.has_masks and _is_repeatable(state, loop):
         # Instead of a mask the last vector moves back to end with the loop; it stores what is there already.
@@ -381,6 +386,7 @@ def constant_trip(loop: Loop) -> int | None:
 def _emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val) -> None:
     """Interleaved vectors, single vectors, and the rest under a mask or one by one."""
     fn, lanes = state.fn, loop.lanes
+    ctx = ctx.multiple(loop.var, gcd(int(lower.ref), lanes) if lower.is_const else 1)
 
     def emit_vectors(count: int, ctx: Context = ctx) -> Callable[[Val], None]:
         def emit(i: Val) -> None:
@@ -415,7 +421,7 @@ def _emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val)
             # The last vector once more, moved back to end where the loop ends: it stores what is there already.
             is_long = None if known is not None and known >= lanes else fn.compare("icmp sge", trip, int_val(lanes))
             with fn.when(is_long):
-                emit_vectors(1, replace(ctx, is_moved=True))(fn.binary("sub", upper, int_val(lanes)))
+                emit_vectors(1, replace(ctx.multiple(loop.var, 1), is_moved=True))(fn.binary("sub", upper, int_val(lanes)))
             state.invalidate_all()
             if is_long is not None:
                 with fn.when(fn.not_(is_long)):
@@ -458,7 +464,7 @@ def _emit_rest(state: State, ctx: Context, loop: Loop, start: Val, upper: Val) -
     rest = fn.binary("sub", upper, start)
     width = lanes
     narrowest = max(2, lanes // 4) if _only_stores(loop.body) is not None and not lanes & (lanes - 1) else lanes
-    ctx = replace(ctx, is_moved=True)
+    ctx = replace(ctx.multiple(loop.var, 1), is_moved=True)
     while width > narrowest:
         base = fn.binary("add", start, fn.binary("and", rest, int_val(-width)))
         width //= 2

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from polyc.codegen.copies import copy_nest, depends
+from polyc.codegen.copies import copy_nest, depends, motion_of, rebuild
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, Node, Store
@@ -23,6 +23,8 @@ ROW_BYTES = 64
 """Bytes of a row in one block: a cache line, which is then used up while it is near."""
 MAX_COPIES = 64
 """Vector copies of one block that are expanded.  Expanded, every row has loads of its own, which prefetchers can follow."""
+MAX_INTERLEAVED = 4
+"""Vectors that are interleaved to be stored side by side; more are turned."""
 MIN_LANES = 4
 """Fewer lanes are put together from scalar loads as fast."""
 
@@ -64,6 +66,8 @@ def _block_copy(
     vector = next((loop for loop in loops if loop.kind == "vector"), None)
     if vector is None or vector.lanes < MIN_LANES:
         return None
+    if (short := _find_interleaved(loops, vector, store, buffers)) is not None:
+        return (_interleave(loops, vector, short, store),)
     loops = _turn(loops, vector, store, buffers)
     vector = next(loop for loop in loops if loop.kind == "vector")
     along, itemsize = _loop_along(loops, vector, store, buffers)
@@ -80,6 +84,34 @@ def _block_copy(
     for loop in reversed([loop for loop in loops if loop is not along and loop is not vector]):
         body = (replace(loop, body=body),)
     return body
+
+
+def _find_interleaved(loops: list[Loop], vector: Loop, store: Store, buffers: Mapping[str, Buffer]) -> Loop | None:
+    """The loop over a few neighbouring elements that vectors of the store lie apart, as red, green and blue of pixels do."""
+    target, place = buffers[store.buffer], Read(store.buffer, store.subscripts)
+    size = target.dtype.itemsize
+    for loop in loops:
+        if loop.kind not in ("serial", "unroll") or loop.step != 1 or loop.lower != int_const(0):
+            continue
+        if not isinstance(loop.upper, Const) or not 2 <= int(loop.upper.value) <= MAX_INTERLEAVED:
+            continue
+        whole = int(loop.upper.value) * size
+        bounds = [e for other in loops for e in (other.lower, other.upper)]
+        inside = [e for other in loops[loops.index(vector) + 1 :] for e in (other.lower, other.upper)]
+        if any(depends(e, loop.var) for e in bounds) or any(depends(e, vector.var) for e in inside):
+            continue
+        if motion_of(place, target, loop.var) == size and motion_of(place, target, vector.var) == whole:
+            return loop
+    return None
+
+
+def _interleave(loops: list[Loop], vector: Loop, short: Loop, store: Store) -> Loop:
+    """The nest with `short` expanded inside of `vector`, which comes last."""
+    count = int(short.upper.value) if isinstance(short.upper, Const) else 0
+    is_small = vector.max_trip is not None and -(-vector.max_trip // vector.lanes) * count <= MAX_COPIES
+    others = [loop for loop in loops if loop is not vector and loop is not short]
+    vector = replace(vector, interleave=1, max_trip=vector.max_trip if is_small else None)
+    return rebuild([*others, vector, replace(short, kind="unroll", max_trip=count)], store)
 
 
 def _turn(loops: list[Loop], vector: Loop, store: Store, buffers: Mapping[str, Buffer]) -> list[Loop]:

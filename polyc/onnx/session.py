@@ -18,7 +18,7 @@ from polyc.frontends.onnx.registry import find_implementation
 from polyc.frontends.onnx.trace import may_expand
 from polyc.jobs import Progress
 from polyc.onnx.binding import IOBinding
-from polyc.onnx.feed import check_feed, check_out, check_output_names
+from polyc.onnx.feed import check_feed, check_out, check_output_names, is_plain, plain_inputs
 from polyc.onnx.iterate import is_driven
 from polyc.onnx.profile import Profile, Watch, profile_runs
 from polyc.onnx.runner import Env, Request, Runner, Setting, strict_problem
@@ -66,6 +66,7 @@ class Session:
         self._threads = threads
         self._inputs = tuple(p for p in graph.inputs if p.name not in graph.constants)
         self._defaults = {p.name: p for p in graph.inputs if p.name in graph.constants}
+        self._plain = plain_inputs(self._inputs)
         self._setting = Setting(options, Weights(options), strict, progress, Shapes(dynamic))
         self.runner = Runner(simplify(graph), self._setting, self._defaults, [p.name for p in self._inputs])
         self._names = [p.name for p in graph.outputs]
@@ -129,8 +130,8 @@ class Session:
             if results is not None:
                 return results
         names = check_output_names(self.original.outputs, output_names)
-        given = check_feed(self._inputs, self._defaults, feed)
-        wanted = check_out(self.original.outputs, out or {}, given)
+        given = dict(feed) if is_plain(self._plain, feed) else check_feed(self._inputs, self._defaults, feed)
+        wanted = check_out(self.original.outputs, out, given) if out else {}
         try:
             env = self.execute(given, Request(self._threads, out=wanted))
             return self._results(env, names, given, out or {})

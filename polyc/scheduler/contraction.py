@@ -36,8 +36,12 @@ LONG_RUN = 1024
 MINIMUM_REUSE = 2
 """Times that an operand must be read before a copy of it is considered."""
 
-FEW_ACCUMULATORS = 8
-"""Accumulators of a tile that shares broadcasts only: with few, short windows are unrolled, and their loads shared as well."""
+FEW_ACCUMULATORS = 16
+"""Accumulators of a tile that shares broadcasts only, at most, and half of the registers: with few, short windows are unrolled,
+and their loads shared as well."""
+
+UNROLLED_PRODUCTS = 80
+"""Products of a tile and a loop around it that code generation unrolls completely."""
 
 PLAIN_CYCLES = 2.0
 """Cycles of a vector of products where nothing is shared: two loads and often a store for each."""
@@ -196,7 +200,8 @@ def choose(
             if vector not in c.separate_left or c.trips[vector] < max(2, c.lanes // 4):
                 continue
             for packs_vector, packs_rows in product((False, True), repeat=2):
-                if not packs_vector and abs(view.strides[vector]) != 1:
+                step = abs(view.strides[vector])
+                if not packs_vector and step != 1 and (shared or not target.has_masks or step not in costs.SMALL_STEPS):
                     continue
                 if any(
                     packs and not c.is_worth_a_copy(v, in_place) for v, packs in ((view, packs_vector), (other, packs_rows))
@@ -225,7 +230,7 @@ def _tiles(c: Contraction, vector: str, rows: list[str], shared: bool, target: T
         free = target.n_registers - target.spare_registers
         room = min(MAX_ROWS, (free - vectors - 1) // vectors)
         if not shared:
-            room = min(room, FEW_ACCUMULATORS // vectors)
+            room = min(room, FEW_ACCUMULATORS // vectors, (target.n_registers // 2 - (vectors == 1)) // vectors)
         yield {}, vectors
         for first in rows:
             trip = c.trips[first]
@@ -264,9 +269,15 @@ def _estimate(
     n_rows = prod(rows.values())
     n_tiles = ceil(trips[vector] / (vectors * lanes))
     passes = prod(ceil(trips[i] / rows.get(i, 1)) for i in c.left if i != vector)  # row tiles that read a panel
-    order = _reduction_order(c, other)
+    order = _reduction_order(c, view, other, () if shared else tuple(rows))
     straddles = any(i != vector for form in view.operand.forms if any(i == vector for i, _ in form) for i, _ in form)
-    step = costs.step_cycles(n_rows if shared else 1, vectors if shared else n_rows * vectors, target, straddles)
+    n_loads = float(vectors) if shared else vectors * _loads_of_rows(c, view, rows, vectors)
+    shuffles = 0.0
+    if not packs_vector:
+        # Lanes that are some elements apart are picked out of as many vectors.
+        shuffles = n_loads * (abs(view.strides[vector]) - 1) * costs.SHUFFLE
+        n_loads *= abs(view.strides[vector])
+    step = shuffles + costs.step_cycles(n_rows, vectors, n_rows if shared else 1, n_loads, target, straddles)
     # The vector operand: a panel of all steps, read once for each row tile.
     width = vectors * lanes * view.itemsize
     panel = prod(trips[i] for i in order if view.moves(i)) * width
@@ -291,7 +302,9 @@ def _estimate(
         step += costs.LINE_STRADDLE * vectors
     tested = 1.0
     if (view.operand.is_padded and not packs_vector) or vector in c.tested:
-        step += vectors if shared else n_rows * vectors
+        # The ends of whole rows in loops that are all unrolled are constants.
+        is_known = n_tiles == 1 and target.has_masks and n_rows * vectors * c.depth <= UNROLLED_PRODUCTS
+        step += n_loads * (1.0 if shared else costs.KNOWN_MASK if is_known else costs.ROW_MASK)
     if other.operand.is_padded and not packs_rows:
         near = max((2 / max(2, ceil(trips[i] / rows.get(i, 1))) for i in other.indices if i in c.left), default=0.0)
         tested += costs.BORDER_SLOWDOWN * near
@@ -313,13 +326,13 @@ def _estimate(
     copied, is_whole = 0.0, False
     whole = {i for i in c.s.indices if not (i in c.left and view.moves(i) and other.moves(i))}
     if packs_vector and view.operand.read.tensor not in constants:
-        panels, at_once = _copy_cycles(view, vector, {*order, vector}), _copy_cycles(view, vector, whole)
+        panels, at_once = _copy_cycles(c, view, vector, {*order, vector}), _copy_cycles(c, view, vector, whole)
         at_once += pass_cycles(view.bytes, view.bytes, target)
         is_whole = block is None and at_once < panels
         copied += min(at_once, panels) if block is None else panels
         traffic["copied"] = view.bytes
     if packs_rows and other.operand.read.tensor not in constants:
-        copied += _copy_cycles(other, order[-1], whole)
+        copied += _copy_cycles(c, other, order[-1], whole)
         traffic["copied"] = traffic.get("copied", 0.0) + other.bytes
     if copied:
         spent["copies"] = copied
@@ -343,11 +356,29 @@ def _estimate(
     )
 
 
-def _reduction_order(c: Contraction, other: View) -> tuple[str, ...]:
-    """Reduction indices, outermost first: the row operand is read along its memory, its smallest stride innermost."""
-    own = [i for i in c.summed if other.moves(i)]
-    rest = [i for i in c.summed if not other.moves(i)]
-    return (*rest, *sorted(own, key=lambda i: -abs(other.strides[i])))
+def _loads_of_rows(c: Contraction, view: View, rows: dict[str, int], vectors: int) -> float:
+    """Rows to load in each step for the rows of a tile that shares broadcasts only: with the loops over windows along the rows
+    unrolled, a row of the operand is loaded once for all products that it is part of."""
+    n_rows = prod(rows.values())
+    for form in view.operand.forms:
+        along, window = [i for i, _ in form if i in rows], [i for i, _ in form if i in c.summed]
+        if len(form) == 2 and along and window and rows[along[0]] == n_rows:
+            steps, by = dict(form)[along[0]], dict(form)[window[0]]
+            n = c.trips[window[0]]
+            if vectors * n_rows * n <= UNROLLED_PRODUCTS:
+                return len({steps * r + by * k for r in range(n_rows) for k in range(n)}) / n
+    return n_rows
+
+
+def _reduction_order(c: Contraction, view: View, other: View, rows: tuple[str, ...]) -> tuple[str, ...]:
+    """Reduction indices, outermost first: the row operand is read along its memory, its smallest stride innermost.
+
+    Where rows share broadcasts only, those that walk over the same elements are innermost: unrolled they share loads."""
+    walked = {i for form in view.operand.forms for i, _ in form if any(j in rows for j, _ in form)}
+    last = [i for i in c.summed if i in walked]
+    own = [i for i in c.summed if other.moves(i) and i not in last]
+    rest = [i for i in c.summed if not other.moves(i) and i not in last]
+    return (*rest, *sorted(own, key=lambda i: -abs(other.strides[i])), *last)
 
 
 def _block(c: Contraction, order: tuple[str, ...], view: View, panel: int, target: Target) -> tuple[str, int] | None:
@@ -397,7 +428,7 @@ def _run(indices: list[str], strides: dict[str, int], trips: dict[str, int]) -> 
     return run
 
 
-def _copy_cycles(view: View, last: str, inside: set[str]) -> float:
+def _copy_cycles(c: Contraction, view: View, last: str, inside: set[str]) -> float:
     """Copying an operand so that `last` becomes its fastest index, in pieces over the indices `inside`."""
     if abs(view.strides.get(last, 0)) == 1:
         per_element = costs.PLAIN_COPY
@@ -405,7 +436,8 @@ def _copy_cycles(view: View, last: str, inside: set[str]) -> float:
         per_element = costs.TRANSPOSING_COPY
     else:
         per_element = costs.SCATTERED_COPY
-    return costs.COPY_START + view.elements * per_element
+    rows = view.elements / form_extent(view.operand.forms[-1], c.trips) if view.operand.is_padded else 0.0
+    return costs.COPY_START + view.elements * per_element + rows * costs.COPIED_ROW
 
 
 def _names(expr: Expr) -> Iterator[str]:

@@ -30,14 +30,26 @@ LOAD = 0.02
 LINE_STRADDLE = 0.1
 """Per vector that is read in place: arrays of others start anywhere in a cache line."""
 
+KNOWN_MASK, ROW_MASK = 0.2, 0.5
+"""Per vector that is read in place under a constant mask, and under one for each part of a row."""
+
+SMALL_STEPS = (2, 3, 4)
+"""Elements between lanes that are read by whole vectors and shuffles."""
+
+SHUFFLE = 0.5
+"""Per vector."""
+
+COPIED_ROW = 8.0
+"""Per row of a copy that adds borders: its tests and the masks of its ends."""
+
 BORDER_SLOWDOWN = 0.8
 """Part by which a tile with tests in it takes longer."""
 
 
-def step_cycles(rows: int, vectors: int, target: Target, straddles: bool) -> float:
+def step_cycles(rows: int, vectors: int, broadcasts: int, loads: float, target: Target, straddles: bool) -> float:
     """One step of the reduction in a register tile whose operands are in the first-level cache."""
-    loads = vectors * (1.3 if straddles else 1.0) + rows
-    return max(rows * vectors / target.fma_per_cycle, loads / 2, float(target.fma_latency)) + LOAD * loads
+    n = loads * (1.3 if straddles else 1.0) + broadcasts
+    return max(rows * vectors / target.fma_per_cycle, n / 2, float(target.fma_latency)) + LOAD * n
 
 
 def store_cycles(rows: int, vectors: int, lanes: int, stride: int, row_stride: int, itemsize: int) -> float:

@@ -20,6 +20,10 @@ MINIMUM_ITERATIONS = 8
 WORK_PER_FORK = 1 << 20
 """Operations that one more fork and join should share out."""
 
+WORK_PER_STEP = 3 << 17
+"""The same for what is shared out at each step of a sequential loop: the threads meet again at once, while they still wait in a
+loop for work, and what one of them reads at each step stays in its own cache (a recurrent layer's weights)."""
+
 ROUNDS = 4
 """Blocks per thread of a loop whose iterations hold different numbers of instances, turning round after each block: an
 even number shares out a triangle exactly."""
@@ -94,7 +98,7 @@ def _mark_below_steps(plan: PlanLoop, scop: Scop, remarks: list[Remark], work: i
         steps.append(node)
         repetitions *= max(1, _trip(node, scop))
         node = node.child
-    if work // repetitions < WORK_PER_FORK:
+    if work // repetitions < WORK_PER_STEP:
         message = f"the outermost loop carries a dependence, and a step has {work // repetitions} operations"
         remarks.append(Remark("missed", "parallel", message, label))
         return plan

@@ -19,6 +19,7 @@ from polyc.scheduler.overlap import overlap_tiles
 from polyc.scheduler.positions import block_positions
 from polyc.scheduler.private_tables import split_tables
 from polyc.scheduler.rewriting import rewrite_algebra
+from polyc.scheduler.rewriting.byte_words import pack_byte_words
 from polyc.scheduler.rewriting.contraction_order import order_contractions
 from polyc.scheduler.rewriting.gathered_windows import gather_windows
 from polyc.scheduler.rewriting.windows import separate_windows
@@ -63,6 +64,9 @@ def rewrite_program(
         remarks += found
     if options.reassociate and options.gather_windows:
         program, ranges, found = gather_windows(program, ranges)
+        remarks += found
+    if options.byte_words and options.vectorize:
+        program, ranges, found = pack_byte_words(program, ranges)
         remarks += found
     program, ranges = drop_unit_indices(program, ranges)
     program, ranges, groups, found = merge_indices(program, ranges, known)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import polyc
 from polyc.codegen.jit import assembly
 from polyc.codegen.transposes import block_transposes
 from polyc.ir.expr import Cast, Const, Select
@@ -181,3 +182,28 @@ def test_rows_that_threads_share_are_moved_in_blocks(level, rng):
         x, y = random_array(rng, F32, (m, k)), np.zeros((k, m), np.float32)
         code.run({"X": x, "Y": y}, {"M": m, "K": k})
         np.testing.assert_array_equal(y, x.T)
+
+
+@pytest.mark.parametrize("model", ["x86-64-v2", "x86-64-v3", "host"])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    ("element", "dtype"), [("float", "f4"), ("double", "f8"), ("uint8", "u1"), ("int16", "i2"), ("float16", "f2")]
+)
+def test_planes_become_pixels_and_back(model: str, dynamic: bool, element: str, dtype: str):
+    rng = np.random.default_rng(0)
+    for planes in (2, 3, 4):
+        for count in (1, 16, 17, 1031):
+            x = rng.integers(0, 100, (planes, count)).astype(dtype)
+            source = f"def pixels({element}(C, N) X) -> (Y) {{ Y(n, c) = X(c, n) + X(c, n) where c in 0:{planes} }}"
+            np.testing.assert_array_equal(polyc.compile(source, target=model, dynamic=dynamic)(x), (x + x).T)
+            back = f"def planes({element}(N, C) X) -> (Y) {{ Y(c, n) = X(n, c) where c in 0:{planes} }}"
+            np.testing.assert_array_equal(polyc.compile(back, target=model, dynamic=dynamic)(x.T.copy()), x)
+
+
+def test_pixels_are_stored_as_whole_vectors():
+    source = "def pixels(float(C, H, W) X) -> (Y) { Y(h, w, c) = X(c, h, w) }"
+    x = np.zeros((3, 64, 96), np.float32)
+    text = polyc.compile(source, target="x86-64-v4").lower(x).as_text("ll")
+    assert "masked.store" not in text
+    assert text.count("store <16 x float>") % 3 == 0
+    np.testing.assert_array_equal(polyc.compile(source)(x), x.transpose(1, 2, 0))

@@ -153,23 +153,28 @@ def test_runs_of_equal_shapes_do_not_share_memory():
 
 def test_blocks_are_lent_to_one_run_each_and_used_again():
     blocks = Blocks(limit=2)
-    with blocks.lend(100) as a, blocks.lend(100) as b:
-        assert a is not None and b is not None and a is not b
-        entered = threading.Event()
+    a, b = blocks.lend(100), blocks.lend(100)
+    assert a is not None and b is not None and a is not b
+    entered = threading.Event()
 
-        def third():
-            with blocks.lend(100):
-                entered.set()
+    def third():
+        blocks.give(blocks.lend(100))
+        entered.set()
 
-        waiting = threading.Thread(target=third)
-        waiting.start()
-        time.sleep(0.05)
-        assert not entered.is_set()  # two are the limit
+    waiting = threading.Thread(target=third)
+    waiting.start()
+    time.sleep(0.05)
+    assert not entered.is_set()  # two are the limit
+    blocks.give(a)
+    blocks.give(b)
     waiting.join()
-    with blocks.lend(50) as again:
-        assert again is a or again is b
-    with blocks.lend(500) as large, blocks.lend(0) as none:
-        assert large is not None and large.size >= 500 and large.address % 64 == 0 and none is None
+    again = blocks.lend(50)
+    assert again is a or again is b
+    blocks.give(again)
+    large, none = blocks.lend(500), blocks.lend(0)
+    assert large is not None and large.size >= 500 and large.address % 64 == 0 and none is None
+    blocks.give(large)
+    blocks.give(none)
     assert blocks.held() <= 600  # a small one made room for it
 
 

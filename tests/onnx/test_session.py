@@ -305,7 +305,7 @@ def test_a_profile_counts_operations_and_bytes():
 
 def test_what_cannot_be_compiled_is_left_to_the_reference(monkeypatch):
     """A cluster whose compilation fails costs its nodes' speed, not the run; the remark has the reason."""
-    from polyc import recall
+    from polyc import jobs, recall
     from polyc.diagnostics import Diagnostic, InternalError
 
     compile_program = recall.compile_program
@@ -317,6 +317,7 @@ def test_what_cannot_be_compiled_is_left_to_the_reference(monkeypatch):
 
     monkeypatch.setattr(recall, "compile_program", fail)
     monkeypatch.setattr(recall, "find", lambda request: None)
+    monkeypatch.setattr(jobs, "_may_start", lambda: False)  # a worker would not see this
     session = polyc.onnx.load(residual())
     y, a = session.run(None, {"x": X})
     np.testing.assert_array_equal(y, np.maximum(X, 0) + X)
@@ -450,3 +451,10 @@ def test_zeros_of_both_signs_are_not_one_kernel():
     x = np.ones(4, np.float32)
     a, b = session.run(None, {"x": x, "z": x})
     assert not np.signbit(a).any() and np.signbit(b).all()
+
+
+def test_what_the_reference_refuses_is_told_with_shapes_and_numpys_own_words():
+    product = model([helper.make_node("MatMul", ["x", "x"], ["y"])], [("x", FLOAT, [2, 3])], [("y", FLOAT, None)])
+    with pytest.raises(PolycError, match=r"float32\[2, 3\], float32\[2, 3\].*not aligned") as caught:
+        polyc.onnx.load(product).run(None, {"x": np.ones((2, 3), np.float32)})
+    assert caught.value.code == "unsupported-onnx-evaluation"

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import polyc
+from polyc.scheduler.rewriting.final_values import sum_final_values
 from polyc.scheduler.rewriting.recurrences import block_recurrences
 from tests.scheduler.support import infer, read, statements
 
@@ -75,6 +76,24 @@ CASES = {
         lambda n: (definite(n),),
         lambda a, lower, d: lower @ np.diag(d) @ lower.T - a,
     ),
+    "steps that subtract": Case(
+        """def lu(double(N, N) A) -> (F) {
+          B(0, i, j) = A(i, j)
+          L(k, i) = B(k, i, k) / B(k, k, k) where i > k, k in 0:N, i in 0:N
+          B(k+1, i, j) = B(k, i, j) - L(k, i) * B(k, k, j) where i > k, j > k, k in 0:N, i in 0:N, j in 0:N
+          F(i, j) = i <= j ? B(i, i, j) : L(j, i) where i in 0:N, j in 0:N }""",
+        lambda n: (definite(n),),
+        lambda a, f: unit_lower(f) @ np.triu(f) - a,
+    ),
+    "elimination under a condition": Case(
+        """def eliminate(double(N, N) A) -> (U) {
+          B(0, i, j) = A(i, j)
+          B(k+1, i, j) = i > k && j > k ? B(k, i, j) - B(k, i, k) / B(k, k, k) * B(k, k, j) : B(k, i, j)
+            where k in 0:N, i in 0:N, j in 0:N
+          U(i, j) = i <= j ? B(N, i, j) : 0.0 where i in 0:N, j in 0:N }""",
+        lambda n: (definite(n),),
+        lambda a, u: u.T @ np.diag(1 / np.diag(u)) @ u - a,
+    ),
     "forward substitution": Case(FORWARD, lambda n: (np.tril(definite(n)), right(n, n + 7)), lambda l, b, x: l @ x - b),
     "backward substitution": Case(
         """def backward(double(N, N) U, double(N, R) B) -> (X) {
@@ -139,7 +158,7 @@ def test_symbolic_sizes():
 
 
 def test_before_and_after():
-    program, ranges = infer(read(FORWARD), N=256, R=100)
+    program, ranges = infer(read(FORWARD), N=700, R=100)
     new, _, remarks = block_recurrences(program, ranges)
     assert statements(new) == [
         "S0_far_block(i.block, i.in, r, j): S.far.block[i.block, i.in, r] += L[i.block * 64 + i.in, j] * X[j, r] init 0.0:f64",
@@ -152,6 +171,15 @@ def test_before_and_after():
 
 
 STAY = {
+    "values that later steps change": """def f(float(N, N) A) -> (D) {
+      P(0, i, j) = A(i, j)
+      P(k + 1, i, j) = P(k, i, j) + P(k, i, k) * P(k, k, j) where k in 0:N, i in 0:N, j in 0:N
+      D(i, j) = P(N, i, j) }""",
+    "some values that later steps change": """def f(double(N, N) A) -> (D) {
+      B(0, i, j) = A(i, j)
+      B(k+1, i, j) = B(k, i, j) - B(k, i, k) * B(k, k, j) where i > k, j >= k, k in 0:N, i in 0:N, j in 0:N
+      D(i, j) = B(i, i, j) where j >= i, i in 0:N, j in 0:N
+      D(i, j) = B(j, i, j) where j < i, i in 0:N, j in 0:N }""",
     "one right side": """def f(double(N, N) L, double(N) b) -> (x) {
       s(i) +=! L(i, j) * x(j) where j < i
       x(i) = (b(i) - s(i)) / L(i, i) }""",
@@ -169,6 +197,21 @@ STAY = {
 @pytest.mark.parametrize("name", STAY)
 def test_what_stays(name: str):
     assert not is_blocked(STAY[name], 256)
+
+
+def test_steps_become_sums():
+    program, ranges = infer(read(CASES["elimination under a condition"].source), N=128)
+    new, _, remarks = sum_final_values(program, ranges)
+    assert sorted(statements(new))[:2] == [
+        "S0(i, j): B.last[i, j] = A[i, j] + B.sum[i, j]",
+        "S1(i, j, k): B.sum[i, j] += -(B.last[i, k] / B.last[k, k] * B.last[k, j]) init 0.0:f64",
+    ]
+    assert [r.pass_name for r in remarks] == ["final-values"]
+
+
+def test_short_recurrences_keep_their_steps():
+    lowered = polyc.compile(CASES["steps that subtract"].source).lower(definite(40))
+    assert all(r.pass_name not in ("final-values", "recurrences") for r in lowered.remarks)
 
 
 def test_switches():

@@ -56,10 +56,24 @@ def run_node(evaluator: ReferenceEvaluator, node: Node, values: Mapping[str, Any
     except PolycError:
         raise
     except Exception as error:
-        message = f"{node.label} cannot be computed: {type(error).__name__}: {error}"
+        given = ", ".join(_describe(values[n]) for n in node.inputs if n)
+        problem = _find_cause(error)
+        message = f"{node.label} cannot be computed for {given or 'no inputs'}: {type(problem).__name__}: {problem}"
         help = "check the shapes, types and attributes of the node"
         raise UnsupportedError(Diagnostic("unsupported-onnx-evaluation", message, node_span(node), help)) from error
     return [as_array(found[o]) if o else None for o in node.outputs]
+
+
+def _describe(value: Any) -> str:
+    """``float32[2, 3]``."""
+    return f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
+
+
+def _find_cause(error: BaseException) -> BaseException:
+    """What an error of the reference implementation was raised from: it hides NumPy's own, which have the sizes."""
+    while isinstance(error.__cause__, Exception) and str(error.__cause__):
+        error = error.__cause__
+    return error
 
 
 def fold_node(node: Node, graph: Graph, inputs: Sequence[np.ndarray | None]) -> list[Any]:

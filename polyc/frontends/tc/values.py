@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
+import numpy as np
+
 from polyc.diagnostics import Span
 from polyc.frontends.tc import subscripts
 from polyc.frontends.tc.builtins import ARITHMETIC, BUILTIN_ARITY, BUILTIN_OPERATORS, COMPARISONS, EXPANSIONS, LOGICAL
@@ -37,7 +39,7 @@ from polyc.ir.expr import (
     identity_of,
     result_type,
 )
-from polyc.ir.halves import narrow, widen
+from polyc.ir.halves import narrow, round_to, widen
 from polyc.ir.types import BF16, BOOL, F16, F32, F64, I32, I64, DType
 
 
@@ -216,10 +218,20 @@ def _build_pad(scope: Scope, syntax: Apply) -> Typed | None:
     if mode is not None:
         zero = identity_of("add", typed.dtype)
         return Typed(Pad(typed.expr, zero, syntax.span, mode), typed.dtype)
-    if is_narrower(typed.dtype, value.dtype):
+    if is_narrower(typed.dtype, value.dtype) and not _is_exact(value.expr, typed.dtype):
         report_narrowing(scope, value.dtype, typed.dtype, second.span)
         return None
     return Typed(Pad(typed.expr, convert_expr(value.expr, value.dtype, typed.dtype), syntax.span), typed.dtype)
+
+
+def _is_exact(expr: Expr, target: DType) -> bool:
+    """Whether `expr` is a literal of the same kind that a narrower type holds as well."""
+    if not isinstance(expr, Const) or expr.dtype.is_float != target.is_float:
+        return False
+    if target.is_float:
+        value = np.array(expr.value, expr.dtype.numpy)
+        return bool(round_to(value, target) == value)
+    return target.is_integer and fits_type(int(expr.value), target)
 
 
 def _is_known(scope: Scope, name: str) -> bool:

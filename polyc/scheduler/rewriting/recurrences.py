@@ -24,22 +24,33 @@ from polyc.ir.expr import (
     children,
     identity_of,
     int_const,
-    operands_of,
     substitute,
-    walk,
     with_children,
 )
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.poly import isl
 from polyc.poly.domains import box_domain, map_domain, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
+from polyc.poly.reads import index_names
 from polyc.scheduler.components import find_components
 from polyc.scheduler.rewriting.blocks import Edit, start_edit
+from polyc.scheduler.rewriting.final_values import sum_final_values
 from polyc.scheduler.rewriting.recurrence_blocks import Cut, all_site_reads, condition_set, find_cut
 
 
 def block_recurrences(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
-    """Every recurrence through sums over its earlier steps, with two or more dimensions, in blocks of steps."""
+    """Every recurrence through sums over its earlier steps, with two or more dimensions, in blocks of steps.
+
+    Steps that add to a matrix count as sums, if blocks come of it."""
+    summed, summed_ranges, settled = sum_final_values(program, ranges)
+    if settled:
+        new, new_ranges, blocked = _block_sums(summed, summed_ranges)
+        if blocked:
+            return new, new_ranges, settled + blocked
+    return _block_sums(program, ranges)
+
+
+def _block_sums(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
     remarks: list[Remark] = []
     writers = program.writers()
     by_name = {s.name: s for s in program.statements}
@@ -206,28 +217,26 @@ class _Rewriter:
     ) -> tuple[Expr, list[Statement]]:
         """Before: ``L[i, k] * D[k] * L[b*B + t, k]``.  After: ``L[i, k] * W[b, k, t]``, ``W[b, k, t] = L[b*B + t, k] * D[k]``:
         factors that move along the sum alone go to the smaller operand, once for each block."""
-        factors = operands_of(value, "mul")
         last = indices[-1]
-        names = [{n.name for n in walk(f) if isinstance(n, Index)} for f in factors]
+        factors, divisors, is_negative = _factors(value)
+        names = [index_names(f) for f in factors]
         own = [n & set(indices[:-1]) - {self.cut.block} for n in names]
         main = [f for f, left in zip(factors, own, strict=True) if left]
         scales = [f for f, left in zip(factors, own, strict=True) if not left]
-        if len(main) != 2 or not scales or not like.dtype.is_float or any(last not in n for n in names):
+        is_plain = not scales and not divisors and not is_negative
+        if len(main) != 2 or is_plain or not like.dtype.is_float or any(last not in n for n in names):
+            return value, []
+        if any(index_names(f) - {last, self.cut.block} for f in divisors):
             return value, []
         trips = [prod(estimate_extent(intervals[i].extent, self.ranges.typical) or 1 for i in left) for left in own if left]
         small, other = (main[0], main[1]) if trips[0] < trips[1] else (main[1], main[0])
-        moving = {n.name for n in walk(small) if isinstance(n, Index)} | {
-            n.name for f in scales for n in walk(f) if isinstance(n, Index)
-        }
-        kept = (
-            *(i for i in indices[:-1] if i == self.cut.block),
-            last,
-            *(i for i in indices[:-1] if i in moving - {self.cut.block}),
-        )
-        kept = kept if self.cut.block in kept else (self.cut.block, *kept)
+        kept = (self.cut.block, last, *(i for i in indices[:-1] if i in index_names(small) - {self.cut.block}))
         target = f"{name}.scaled"
         for f in scales:
             small = Call("mul", (small, f))
+        for f in divisors:
+            small = Call("truediv", (small, f))
+        small = Call("neg", (small,)) if is_negative else small
         self.edit.tensors.append(Tensor(target, like.dtype, len(kept), None, "temporary", like.base, like.span))
         self.edit.intervals[target] = tuple(intervals[i] for i in kept)
         statement = f"{name}_scaled"
@@ -343,6 +352,20 @@ class _Rewriter:
         if not terms:
             return reduction.init
         return terms[0] if len(terms) == 1 else Call(reduction.op, tuple(terms))
+
+
+def _factors(value: Expr) -> tuple[list[Expr], list[Expr], bool]:
+    """What is multiplied, what it is divided by, and whether the sign is turned."""
+    match value:
+        case Call(op="neg", args=(a,)):
+            factors, divisors, sign = _factors(a)
+            return factors, divisors, not sign
+        case Call(op=("mul" | "truediv") as op, args=(a, b)):
+            left, right = _factors(a), _factors(b)
+            if op == "truediv":
+                right = (right[1], right[0], right[2])
+            return left[0] + right[0], left[1] + right[1], left[2] != right[2]
+    return [value], [], False
 
 
 def _prune(value: Expr, domain: isl.Set, affine: isl.Affine) -> Expr:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from polyc.diagnostics import SemanticError
 from polyc.frontends.tc import read_tc, read_tc_with_warnings
 from polyc.frontends.tc.builtins import BUILTIN_ARITY, BUILTIN_OPERATORS
 from polyc.frontends.tc.types import promote_types
-from polyc.ir.expr import Const, Index, Read, Size
+from polyc.ir.expr import Const, Index, Pad, Read, Size
 from polyc.ir.program import Exists, RangeClause, Reduction, Return
 from polyc.ir.text import format_program
 from polyc.ir.types import BOOL, DTYPES, F32, F64, I32, I64, U8, U32, U64
@@ -195,6 +196,22 @@ def test_sizes_by_first_appearance_and_extents() -> None:
 def test_a_left_index_hides_a_scalar() -> None:
     (statement,) = read_statements("O(n) = I(n)")
     assert statement.value == Read("I", (Index("n"),))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"), [("int8", "0"), ("int8", "-128"), ("uint8", "255"), ("float16", "0.0"), ("bfloat16", "-1.5")]
+)
+def test_literals_around_narrow_tensors_need_no_conversion(dtype: str, value: str) -> None:
+    (program,) = read_tc(f"def f({dtype}(N) A) -> (O) {{ O(i) = pad(A(i - 1), {value}) where i in 0:N }}")
+    pad = program.statements[0].value
+    assert isinstance(pad, Pad) and isinstance(pad.value, Const)
+    assert pad.value.value == float(value)
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("int8", "128"), ("uint8", "-1"), ("float16", "0.1"), ("int8", "0.0")])
+def test_literals_that_narrow_tensors_cannot_hold(dtype: str, value: str) -> None:
+    with pytest.raises(SemanticError, match="type-narrowing"):
+        read_tc(f"def f({dtype}(N) A) -> (O) {{ O(i) = pad(A(i - 1), {value}) where i in 0:N }}")
 
 
 def test_a_tensor_named_pad() -> None:

@@ -1,0 +1,75 @@
+"""Lanes that read one element in runs: whole vectors are loaded and repeated, and nothing else is touched."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from polyc.codegen.jit import assembly
+from polyc.ir.expr import Const, Expr, Select
+from polyc.ir.loops import Loop, LoopNest, Store
+from polyc.ir.types import DTYPES, F32, DType
+
+from .support import LEVELS, argument, c, compiled, i, n, op, random_array, rd, strides_of, target
+from .test_shuffles import Fenced
+
+SIZES = (1, 2, 3, 7, 8, 9, 16, 31, 32, 33, 50, 71)
+
+
+@pytest.fixture(params=LEVELS)
+def level(request):
+    return request.param
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(5)
+
+
+def repeated(dtype: DType, run: int, begin: Expr, shift: int, value: Expr | None = None) -> LoopNest:
+    """``vector j in begin:N { Y[j] = X[(j + shift) // run] }``."""
+    x, y = argument("X", dtype, (n("M"),), 0), argument("Y", dtype, (n("N"),), 1)
+    read = rd("X", op("floordiv", op("add", i("j"), c(shift)), c(run)))
+    if value is not None:
+        read = Select(op("lt", op("add", i("j"), c(shift)), op("mul", n("M"), c(run))), read, value)
+    loop = Loop("j", begin, n("N"), 1, "vector", (Store("Y", (i("j"),), read),), lanes=8, interleave=2)
+    return LoopNest("f", ("N", "M", "B", *strides_of(x, y)), (x, y), (loop,))
+
+
+@pytest.mark.parametrize("begin", ["known", "unknown"])
+@pytest.mark.parametrize("shift", [0, 1, 3])
+@pytest.mark.parametrize("run", [2, 3, 4, 7, 9])
+@pytest.mark.parametrize("name", ["f32", "f64", "i8", "bool", "u16"])
+def test_runs_stay_between_the_fences(level, rng, name, run, shift, begin):
+    dtype, fence = DTYPES[name], Fenced()
+    code = compiled(repeated(dtype, run, c(0) if begin == "known" else n("B"), shift), level)
+    for size in SIZES:
+        for first in (0,) if begin == "known" else range(min(size, 4)):
+            low, high = (first + shift) // run, (size - 1 + shift) // run
+            values = random_array(rng, dtype, (high + 1,))
+            for at_end in (False, True):
+                x = fence.place(values, at_end) if low == 0 or at_end else values
+                y = np.zeros(size + 1, dtype.numpy)
+                code.run({"X": x, "Y": y[:size]}, {"N": size, "M": len(values), "B": first})
+                np.testing.assert_array_equal(y[first:size], values[(np.arange(first, size) + shift) // run])
+                assert not y[size]
+                assert not y[:first].any()
+
+
+@pytest.mark.parametrize("run", [2, 3, 4])
+def test_runs_under_a_condition_stay_between_the_fences(level, rng, run):
+    fence = Fenced()
+    code = compiled(repeated(F32, run, c(0), 1, Const(-1.0, F32)), level)
+    for size in SIZES:
+        for extent in range(1, (size + 1) // run + 2):
+            values = rng.standard_normal(extent).astype("f4")
+            places = (np.arange(size) + 1) // run
+            want = np.where(places < extent, values[np.minimum(places, extent - 1)], -1)
+            for at_end in (False, True):
+                y = np.zeros(size, "f4")
+                code.run({"X": fence.place(values, at_end), "Y": y}, {"N": size, "M": extent, "B": 0})
+                np.testing.assert_array_equal(y, want)
+
+
+def test_a_run_of_two_gathers_nothing(level):
+    assert "gather" not in assembly(compiled(repeated(F32, 2, c(0), 0), level).text, target(level))
