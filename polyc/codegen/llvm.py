@@ -49,6 +49,8 @@ def emit_llvm(nest: LoopNest, target: Target, others: Sequence[LoopNest] = (), c
 
 def _emit_choices(nest: LoopNest, versions: Sequence[str], choice: Tree, module: Module) -> None:
     """The two entry points: each tests the sizes and calls its counterpart of one version."""
+    # Both must choose alike, whatever the number of threads they are told.
+    nest = replace(nest, folds=tuple(fold for fold in nest.folds if not fold.alone))
     entry = "ptr %data, ptr %sizes, ptr %workspace, ptr %error, i32 %threads"
     for suffix, result, arguments in (("", "i32", entry), ("_workspace", "i64", "ptr %sizes, i32 %threads")):
         fn = Function(module, f'define {result} @"{nest.name}{suffix}"({arguments})')
@@ -206,7 +208,24 @@ def _load_parameters(fn: Function, nest: LoopNest) -> dict[str, Val]:
     for n, name in enumerate(nest.parameters):
         place = fn.pure(f"getelementptr i8, ptr %sizes, i64 {8 * n}", "ptr")
         params[name] = fn.effect_value(f"load i64, {place}, align 8", "i64")
+    for fold in nest.folds:
+        condition: Val | None = None
+        for outer, step in fold.strides:
+            inner = params[step.name] if isinstance(step, Size) else eval_expr(_bare_state(fn, nest, params), Context(), step)
+            is_dense = fn.compare("icmp eq", params[outer], fn.binary("mul", params[fold.second], inner))
+            condition = fn.and_(condition, is_dense)
+        if fold.alone:
+            condition = fn.and_(condition, fn.compare("icmp sle", Val("%threads", "i32"), int_val(1, "i32")))
+        if condition is not None:
+            product = fn.binary("mul", params[fold.first], params[fold.second])
+            params[fold.second] = fn.select(condition, product, params[fold.second])
+            params[fold.first] = fn.select(condition, int_val(1), params[fold.first])
     return params
+
+
+def _bare_state(fn: Function, nest: LoopNest, params: dict[str, Val]) -> State:
+    """For expressions over parameters alone."""
+    return State(nest, BASELINE, fn.module, fn, params, {}, {}, {}, {})
 
 
 def _layout_workspace(fn: Function, nest: LoopNest, params: dict[str, Val]) -> tuple[dict[str, Val], Val, Val]:

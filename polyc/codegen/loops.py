@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import product
+from math import lcm
 from typing import Literal
 
 from polyc.codegen.coalesce import coalesce_copies
@@ -19,7 +21,7 @@ from polyc.codegen.streams import align_tiles, find_streamed_rows
 from polyc.codegen.tiles import split_partial_tiles
 from polyc.codegen.transposes import block_transposes
 from polyc.codegen.triangles import split_triangles
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, rewrite, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, evaluate, int_const, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Store, Update
 from polyc.ir.signature import Signature
@@ -40,6 +42,11 @@ LINE, SAME_SETS = 64, 2048
 
 LONG_ROW = 96
 """Elements from which rows of what steps pass on are padded."""
+
+
+MOST_TRIED = 4096
+"""Values of outer loops for which a bound with remainders is tried."""
+_PERIODIC = ("add", "sub", "mul", "neg", "mod")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +139,7 @@ class _Translator:
             upper = simplify(Call("add", (lower, int_const(1))))
         else:
             upper = _exclusive_bound(expr_of_ast(node.for_get_cond(), variables | {var}))
-        known = _LoopRange(_constant(lower), step, _bound(upper, "min"), _bound(lower, "max"), _multipliers(lower))
+        known = _LoopRange(_constant(lower), step, _bound(upper, "min"), _bound(lower, "max"), _multipliers(lower, step))
         body = tuple(self.translate(node.for_get_body(), {**ranges, var: known}, {k: v for k, v in marks.items() if k != var}))
         mark = marks.get(var)
         guards, body = _hoist_guards(body, var, lower, upper)
@@ -310,12 +317,29 @@ def _fold_panel(subscripts: list[Expr], panel: Panel, ranges: Mapping[str, _Loop
     return (simplify(Call("floordiv", (start, int_const(panel.size)))), *subscripts, place)
 
 
-def _multipliers(expr: Expr) -> tuple[int, ...]:
-    coefficients = index_coefficients(expr)
+def _multipliers(lower: Expr, step: int) -> tuple[int, ...]:
+    coefficients = index_coefficients(lower)
     if coefficients is None:
-        return ()
-    rest = simplify(substitute(expr, dict.fromkeys(coefficients, int_const(0))))
+        return (step,) if _is_multiple(lower, step) else ()
+    rest = simplify(substitute(lower, dict.fromkeys(coefficients, int_const(0))))
     return (*coefficients.values(), int(rest.value)) if isinstance(rest, Const) else ()
+
+
+def _is_multiple(expr: Expr, step: int) -> bool:
+    """Whether an expression with remainders is a multiple of `step`: it repeats with its divisors, and one period is tried."""
+    nodes = list(walk(expr))
+    allowed = (Index, Const)
+    if step == 1 or any(not isinstance(n, allowed) and not (isinstance(n, Call) and n.op in _PERIODIC) for n in nodes):
+        return False
+    divisors = [n.args[1] for n in nodes if isinstance(n, Call) and n.op == "mod"]
+    if any(not isinstance(d, Const) or int(d.value) <= 0 for d in divisors):
+        return False
+    period = lcm(step, *(int(d.value) for d in divisors if isinstance(d, Const)))
+    names = sorted({n.name for n in nodes if isinstance(n, Index)})
+    if period ** len(names) > MOST_TRIED:
+        return False
+    places = product(range(period), repeat=len(names))
+    return all(evaluate(expr, dict(zip(names, values, strict=True))) % step == 0 for values in places)
 
 
 def _constant(expr: Expr) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from polyc.config import Options
 from polyc.diagnostics import Remark
@@ -22,6 +23,7 @@ from polyc.poly.ranges import assume_sizes
 from polyc.poly.scop import extract_scop
 from polyc.scheduler.constants import split_constants
 from polyc.scheduler.dead_instances import drop_dead_instances
+from polyc.scheduler.fold_sizes import find_folds
 from polyc.scheduler.preparation import collect_preparations
 from polyc.scheduler.rewrite_program import rewrite_program
 from polyc.scheduler.size_classes import find_size_classes
@@ -78,6 +80,8 @@ def run_stages(
             lowered.size_classes = classes
             return lowered
     lowered = climb_down(program, signature, scop, ranges, target, options, remarks, aliases, groups, known)
+    if not known:
+        lowered.nest = replace(lowered.nest, folds=find_folds(sized, ranges, lowered.signature, lowered.nest))
     lowered.prepared = (*again, *lowered.prepared)
     if constants:
         lowered.preparations = collect_preparations(lowered.signature, sized, prepared, lowered.scop.program, lowered.prepared)

@@ -149,6 +149,20 @@ Node = Store | Update | Guard | Prefetch | If | Loop
 
 
 @dataclass(frozen=True, slots=True)
+class Fold:
+    """Sizes that a call may replace: where all of `strides` (the stride of a dimension of size `first`, and that of the next
+    one, of size `second`) say that ``stride == second * next``, `first` is 1 and `second` the product of both.
+
+    It means the same: every array is as many bytes in the same order, and every element is computed from the same ones."""
+
+    first: str
+    second: str
+    strides: tuple[tuple[str, Expr], ...]
+    alone: bool = False
+    """Only where one thread runs: others would have nothing to do.  No buffer's extents depend on it."""
+
+
+@dataclass(frozen=True, slots=True)
 class LoopNest:
     """A whole entry point.  Argument buffers come first, by `position`; then workspace buffers."""
 
@@ -161,6 +175,8 @@ class LoopNest:
     offsets: tuple[str, ...] = ()
     """Arguments of which the parameter ``<name>.offset`` is known as well: the bytes from the beginning of a cache line to the
     array's.  The entry point finds them from the addresses."""
+    folds: tuple[Fold, ...] = ()
+    """What the entry point does to the sizes, before anything else."""
 
     def buffer(self, name: str) -> Buffer:
         for b in self.buffers:

@@ -180,6 +180,10 @@ def format_program(program: Program) -> str:
 def format_loops(nest: LoopNest) -> str:
     """The text of the stage ``.loops``: indented pseudo-C."""
     lines = [f"nest {nest.name}({', '.join(nest.parameters)})"]
+    for fold in nest.folds:
+        tests = " and ".join(f"{a} == {fold.second} * {format_expr(b)}" for a, b in fold.strides)
+        tests += " and there is one thread" if fold.alone else ""
+        lines.append(f"  {fold.first}, {fold.second} = 1, {fold.first} * {fold.second} if {tests}")
     lines += ["  " + _buffer(b) for b in nest.buffers]
     for node in nest.body:
         lines += _node(node, 1)

@@ -158,7 +158,7 @@ def test_symbolic_sizes():
 
 
 def test_before_and_after():
-    program, ranges = infer(read(FORWARD), N=256, R=100)
+    program, ranges = infer(read(FORWARD), N=700, R=100)
     new, _, remarks = block_recurrences(program, ranges)
     assert statements(new) == [
         "S0_far_block(i.block, i.in, r, j): S.far.block[i.block, i.in, r] += L[i.block * 64 + i.in, j] * X[j, r] init 0.0:f64",

@@ -11,7 +11,7 @@ from polyc.poly import isl
 from polyc.poly.ranges import Interval, Ranges, estimate_extent
 from polyc.poly.reads import collect_reads
 
-BLOCKS = ((192, 64), (96, 32))
+BLOCKS = ((640, 64), (96, 32))
 """Fewest steps of a recurrence, and the steps of its blocks then."""
 MINIMUM_RESULTS = 64
 """Results of one step below which sums over earlier blocks are as slow as they were."""

@@ -1,0 +1,78 @@
+"""Kernels for any image sizes take images without gaps as one row, and all others as they are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import polyc
+
+CONV = """def conv(float(B, C, H, W) X, float(K, C) F) -> (Y) {
+  Y(b, k, h, w) +=! X(b, c, h, w) * F(k, c)
+}"""
+BIASED = """def biased(float(B, H, W) X, float(H, W) G) -> (Y) { Y(b, h, w) = exp(X(b, h, w)) * G(h, w) }"""
+
+KEPT = {
+    "a vector along rows": "def f(float(H, W) X, float(W) G) -> (Y) { Y(h, w) = X(h, w) * G(w) }",
+    "an index as a value": "def f(float(H, W) X) -> (Y) { Y(h, w) = X(h, w) * w }",
+    "a size as a value": "def f(float(H, W) X) -> (Y) { Y(h, w) = X(h, w) / W }",
+    "a window": "def f(float(H, W) X) -> (Y) { Y(h, w) = X(h, w) + X(h, w + 1) where w in 0:W-1 }",
+    "a border": "def f(float(H, W) X) -> (Y) { Y(h, w) = pad(X(h, w - 1), 0.0) where h in 0:H, w in 0:W }",
+    "a transpose": "def f(float(H, W) X) -> (Y) { Y(w, h) = X(h, w) }",
+    "a part": "def f(float(H, W) X) -> (Y) { Y(h, w) +=! X(h, w) * X(h, k) where k in 0:4 }",
+    "a sum of both": "def f(float(B, H, W) X) -> (Y) { Y(b) +=! X(b, h, w) }",
+    "a triangle": "def f(float(H, W) X) -> (Y) { Y(h, w) +=! X(h, w) * X(h, k) where k <= w, k in 0:W }",
+    "a matrix with itself": "def f(float(H, H) X, float(H, H) G) -> (Y) { Y(h, w) +=! X(h, k) * G(k, w) }",
+}
+
+
+def lowered(source: str, *arrays: np.ndarray) -> str:
+    return polyc.compile(source, dynamic=True).lower(*arrays).as_text("loops")
+
+
+def image(*shape: int) -> np.ndarray:
+    return np.random.default_rng(1).standard_normal(shape, dtype=np.float32)
+
+
+def test_sizes_that_stand_side_by_side_may_be_one():
+    assert "H, W = 1, H * W if X.stride2 == W * 4 and Y.stride2 == W * 4" in lowered(CONV, image(2, 8, 5, 7), image(6, 8))
+    assert "H, W = 1, H * W if" in lowered(BIASED, image(2, 5, 7), image(5, 7))
+
+
+@pytest.mark.parametrize("source", KEPT.values(), ids=KEPT.keys())
+def test_sizes_that_mean_something_by_themselves_stay(source: str):
+    ranks = [2 if "B" not in source else 3, *([1] if "float(W) G" in source else [2] if "G" in source else [])]
+    assert "= 1, " not in lowered(source, *(image(*(6,) * rank) for rank in ranks))
+
+
+LAYOUTS = {
+    "dense": lambda x: x,
+    "rows with gaps": lambda x: np.concatenate([x, x], axis=-1)[..., : x.shape[-1]],
+    "every second column": lambda x: np.repeat(x, 2, axis=-1)[..., ::2],
+    "columns first": lambda x: np.ascontiguousarray(x.swapaxes(-1, -2)).swapaxes(-1, -2),
+    "upside down": lambda x: np.ascontiguousarray(x[..., ::-1, :])[..., ::-1, :],
+}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
+def test_folded_images_are_right_in_every_layout(layout, threads: int):
+    before = polyc.get_num_threads()
+    polyc.set_num_threads(threads)
+    try:
+        _check_images(layout)
+    finally:
+        polyc.set_num_threads(before)
+
+
+def _check_images(layout):
+    conv, biased = (polyc.compile(source, dynamic=True) for source in (CONV, BIASED))
+    for height, width in ((1, 1), (3, 1), (1, 9), (5, 7), (16, 16), (57, 83), (0, 4), (4, 0)):
+        x, f = image(3, 5, height, width), image(6, 5)
+        expected = np.einsum("bchw,kc->bkhw", x, f)
+        for out in (None, layout(np.zeros_like(expected))):
+            result = conv(layout(x), f) if out is None else conv(layout(x), f, out=out)
+            np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
+        images, gains = image(3, height, width), image(height, width)
+        for a, b in ((layout(images), gains), (images, layout(gains))):
+            np.testing.assert_allclose(biased(a, b), np.exp(images) * gains, rtol=1e-5, atol=1e-6)
