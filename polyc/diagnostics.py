@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -34,8 +34,8 @@ class Span:
 
     def line_column(self) -> tuple[int, int]:
         """Line (in the file's numbering) and column, both counted from 1."""
-        before = self.source.text[: self.start]
-        return before.count("\n") + self.source.first_line, self.start - (before.rfind("\n") + 1) + 1
+        text = self.source.text
+        return text.count("\n", 0, self.start) + self.source.first_line, self.start - (text.rfind("\n", 0, self.start) + 1) + 1
 
     def join(self, other: Span | None) -> Span:
         """The smallest span that covers both."""
@@ -72,9 +72,9 @@ _CONTEXT = 40
 
 def _render_excerpt(span: Span) -> list[str]:
     line_number, column = span.line_column()
-    all_lines = span.source.text.split("\n")
-    index = min(line_number - span.source.first_line, len(all_lines) - 1)
-    before, line, start = "", all_lines[index], column - 1
+    text = span.source.text
+    end = text.find("\n", span.start)
+    before, line, start = "", text[span.start - column + 1 : end if end >= 0 else len(text)], column - 1
     width = max(1, min(span.end - span.start, len(line) - start))
     if len(line) > _EXCERPT_WIDTH:
         cut = max(0, min(start - _CONTEXT, len(line) - _EXCERPT_WIDTH))
@@ -106,6 +106,18 @@ def _shorten_words(text: str) -> str:
     return re.sub(r"\S{121,}", lambda m: f"{m[0][:60]}…{m[0][-40:]}", text)
 
 
+MOST_SHOWN = 100
+"""Diagnostics of one error that are written out."""
+
+
+def render_all(diagnostics: Sequence[Diagnostic]) -> str:
+    """All of them one below the other, or the first ones and how many there are more."""
+    shown = [d.render() for d in diagnostics[:MOST_SHOWN]]
+    if len(diagnostics) > MOST_SHOWN:
+        shown.append(f"… and {len(diagnostics) - MOST_SHOWN} more")
+    return "\n".join(shown)
+
+
 def suggest_name(name: str, known: Iterable[str]) -> str | None:
     """``did you mean …?`` for a near miss (other case, swapped or missing letters), else None."""
     folded, by_fold = str(name)[:80].casefold(), {k.casefold(): k for k in known}
@@ -120,7 +132,7 @@ class PolycError(Exception):
 
     def __init__(self, *diagnostics: Diagnostic) -> None:
         self.diagnostics = diagnostics
-        super().__init__("\n".join(d.render() for d in diagnostics))
+        super().__init__(render_all(diagnostics))
 
     def __reduce__(self) -> tuple[type[PolycError], tuple[Diagnostic, ...]]:
         return type(self), self.diagnostics  # `args` hold the rendering, which cannot make the error again in another process
@@ -134,7 +146,7 @@ class SyntaxErrorInSource(PolycError, SyntaxError):
     """The text is not in the language.  Codes ``syntax-*``."""
 
     def __str__(self) -> str:
-        return "\n".join(d.render() for d in self.diagnostics)
+        return render_all(self.diagnostics)
 
 
 class SemanticError(PolycError, ValueError):

@@ -13,7 +13,7 @@ from typing import Any, TextIO, TypeVar
 import click
 
 from polyc.api.crash import describe_crash
-from polyc.diagnostics import ArgumentError, Diagnostic, PolycError, PolycWarning
+from polyc.diagnostics import MOST_SHOWN, ArgumentError, Diagnostic, PolycError, PolycWarning
 from polyc.target import MODELS
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -175,7 +175,7 @@ def show_warnings() -> Iterator[None]:
 
 def show_diagnostics(diagnostics: tuple[Diagnostic, ...] | list[Diagnostic]) -> None:
     """On standard error; coloured where that is a terminal."""
-    for diagnostic in diagnostics:
+    for diagnostic in diagnostics[:MOST_SHOWN]:
         text = diagnostic.render()
         if not sys.stderr.isatty():
             click.echo(text, err=True)
@@ -189,3 +189,5 @@ def show_diagnostics(diagnostics: tuple[Diagnostic, ...] | list[Diagnostic]) -> 
         styled.highlight_regex(r"(?m)^ *\| +(\^+)", style="bold red")
         styled.highlight_regex(r"(?m)^ +help:", style="bold cyan")
         Console(stderr=True, soft_wrap=True).print(styled, highlight=False)
+    if len(diagnostics) > MOST_SHOWN:
+        click.echo(f"… and {len(diagnostics) - MOST_SHOWN} more", err=True)

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from polyc.codegen.interiors import bound_of
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, substitute, walk
 from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
 
 MINIMUM_TRIP = 16
 """Iterations of a loop that is worth being written more than once."""
+
+MOST_ENDS, FEW_ENDS = 16, 2
+"""Iterations at either end of a loop that run apart from the others, and how many of them one by one."""
 
 
 def take_out_conditions(body: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -65,30 +69,53 @@ def _split_loop(loop: Loop) -> tuple[Node, ...] | None:
 
 
 def _split_ends(loop: Loop, store: Store, moving: list[Expr]) -> tuple[Node, ...] | None:
-    """The first and the last iteration apart, if each of the conditions `moving` holds in one of them and nowhere else."""
+    """The first and the last iterations apart, if each of the conditions `moving` holds in few of them and nowhere else."""
     trip = simplify(Call("sub", (loop.upper, loop.lower)))
     if not moving or not isinstance(trip, Const) or int(trip.value) < MINIMUM_TRIP:
         return None
-    last = simplify(Call("sub", (loop.upper, int_const(1))))
-    is_first = is_last = False
+    n_first = n_last = 0
     for atom in moving:
-        if not (isinstance(atom, Call) and atom.op == "eq" and _is_unit(atom, loop.var)):
+        found = _count_ends(atom, loop)
+        if found is None:
             return None
-        if _holds(atom, loop.var, loop.lower):
-            is_first = True
-        elif _holds(atom, loop.var, last):
-            is_last = True
-        else:
-            return None
+        n_first, n_last = max(n_first, found[0]), max(n_last, found[1])
+    if max(n_first, n_last) > MOST_ENDS or n_first + n_last >= int(trip.value):
+        return None
     value = store.value
     assert isinstance(value, Select)
     end = replace(store, value=value.then)
-    lower = simplify(Call("add", (loop.lower, int_const(1)))) if is_first else loop.lower
-    nodes: list[Node] = [_at(end, loop.var, loop.lower)] if is_first else []
-    nodes.append(replace(loop, lower=lower, upper=last if is_last else loop.upper, body=(replace(store, value=value.other),)))
-    if is_last:
-        nodes.append(_at(end, loop.var, last))
-    return tuple(nodes)
+    lower = simplify(Call("add", (loop.lower, int_const(n_first))))
+    upper = simplify(Call("sub", (loop.upper, int_const(n_last))))
+    inside = replace(loop, lower=lower, upper=upper, body=(replace(store, value=value.other),))
+    return *_run_end(loop, end, loop.lower, n_first), inside, *_run_end(loop, end, upper, n_last)
+
+
+def _count_ends(atom: Expr, loop: Loop) -> tuple[int, int] | None:
+    """In how many of the first iterations of a loop, or of the last ones, a condition holds that holds nowhere else."""
+    if not isinstance(atom, Call):
+        return None
+    if atom.op == "eq" and _is_unit(atom, loop.var):
+        if _holds(atom, loop.var, loop.lower):
+            return 1, 0
+        return (0, 1) if _holds(atom, loop.var, simplify(Call("sub", (loop.upper, int_const(1))))) else None
+    bound = bound_of(atom, loop.var)
+    if bound is None:
+        return None
+    side, place = bound
+    count = simplify(Call("sub", (place, loop.lower) if side == "upper" else (loop.upper, place)))
+    if not isinstance(count, Const):
+        return None
+    n = max(0, int(count.value))
+    return (n, 0) if side == "upper" else (0, n)
+
+
+def _run_end(loop: Loop, end: Store, first: Expr, n: int) -> tuple[Node, ...]:
+    """The store in `n` iterations from `first` on."""
+    if n <= FEW_ENDS:
+        return tuple(_at(end, loop.var, simplify(Call("add", (first, int_const(k))))) for k in range(n))
+    upper = simplify(Call("add", (first, int_const(n))))
+    run = replace(loop, lower=first, upper=upper, interleave=1, body=(end,))
+    return (replace(run, max_trip=n) if loop.kind == "vector" else replace(run, kind="serial"),)
 
 
 def _split_in_two(loop: Loop, store: Store) -> tuple[Node, ...] | None:

@@ -49,6 +49,8 @@ def emit_llvm(nest: LoopNest, target: Target, others: Sequence[LoopNest] = (), c
 
 def _emit_choices(nest: LoopNest, versions: Sequence[str], choice: Tree, module: Module) -> None:
     """The two entry points: each tests the sizes and calls its counterpart of one version."""
+    # Both must choose alike, whatever the number of threads they are told.
+    nest = replace(nest, folds=tuple(fold for fold in nest.folds if not fold.alone))
     entry = "ptr %data, ptr %sizes, ptr %workspace, ptr %error, i32 %threads"
     for suffix, result, arguments in (("", "i32", entry), ("_workspace", "i64", "ptr %sizes, i32 %threads")):
         fn = Function(module, f'define {result} @"{nest.name}{suffix}"({arguments})')

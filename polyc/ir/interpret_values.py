@@ -246,5 +246,7 @@ def check_bounds(
         f", at {point}" if point else ""
     )
     if any(isinstance(n, Read) for n in walk(sub)):
-        raise BoundsError(Diagnostic("bounds-subscript", message, node.span))
-    raise RangeError(Diagnostic("range-out-of-bounds", message, node.span))
+        help = "check the index values, or clamp the subscript with min and max"
+        raise BoundsError(Diagnostic("bounds-subscript", message, node.span, help))
+    help = "restrict the indices in a where clause, or read with pad(..., value)"
+    raise RangeError(Diagnostic("range-out-of-bounds", message, node.span, help))

@@ -71,18 +71,22 @@ def convert_input(value: Any, name: str, dtype: DType | None, span: Span | None 
         array = _view_buffer(value, name, span)
     if dtype == BF16 and array.dtype == _RAW_BFLOAT16:
         array = array.view(BF16.numpy)  # as numpy.save writes them
-    check_element_type(array, name, dtype, span)
+    check_element_type(array, name, dtype, span, None if hasattr(value, "astype") else value)
     return array if array.flags.aligned else array.copy()
 
 
-def check_element_type(array: np.ndarray, name: str, dtype: DType | None, span: Span | None) -> DType:
-    """The polyc element type of `array`; an error where it has none or is not `dtype`."""
+def check_element_type(array: np.ndarray, name: str, dtype: DType | None, span: Span | None, origin: Any = None) -> DType:
+    """The polyc element type of `array`; an error where it has none or is not `dtype`.
+
+    `origin` is what the array was made of, where that has no method ``astype``."""
     if not array.dtype.isnative:
         raise argument_error(
             "argument-type-byteorder",
             f"{name} has the byte order of another machine ({array.dtype.str})",
             span,
-            f"convert it: {name}.astype({name}.dtype.newbyteorder('='))",
+            "pass an array of this machine's byte order"
+            if name.startswith("out for ")
+            else f"convert it: {name}.astype({name}.dtype.newbyteorder('='))",
         )
     found = from_numpy(array.dtype)
     if found is None:
@@ -94,6 +98,12 @@ def check_element_type(array: np.ndarray, name: str, dtype: DType | None, span: 
     if dtype is not None and found != dtype:
         message = f"{name}: expected type {type_label(dtype)} ({dtype}), but found {type_label(found)}"
         help = f"convert it: {name}.astype('{type_label(dtype)}')"
+        if origin is not None:
+            is_torch = type(origin).__module__.partition(".")[0] == "torch"
+            label = type_label(dtype)
+            help = (
+                f"convert it: {name}.to(torch.{label})" if is_torch else f"convert it: numpy.asarray({name}).astype('{label}')"
+            )
         if name.startswith("out for "):
             help = f"pass an array of that type: numpy.empty({array.shape}, '{type_label(dtype)}')"
         raise argument_error("argument-type-dtype", message, span, help)
@@ -166,6 +176,9 @@ def _convert_numbers(value: Any, name: str, dtype: DType | None, span: Span | No
         ) from problem
     if plain.size == 0 and dtype is not None:
         return np.empty(plain.shape, dtype.numpy)
+    if plain.dtype == object and dtype is not None and all(isinstance(x, (bool, int, float, complex)) for x in plain.ravel()):
+        message = f"{name} holds a number that {type_label(dtype)} cannot hold"
+        raise argument_error("argument-type-dtype", message, span, "pass a smaller number")
     if plain.dtype.kind not in "biufc":
         raise argument_error("argument-type-array", f"{name} does not hold numbers (but {plain.dtype})", span, "pass numbers")
     if dtype is None or plain.dtype == dtype.numpy:
@@ -180,16 +193,24 @@ def _convert_numbers(value: Any, name: str, dtype: DType | None, span: Span | No
     with np.errstate(all="ignore"):
         if dtype.is_storage:
             rounded = narrow(plain, dtype)
+            _check_finite(plain, widen(rounded), name, dtype, span)
             if plain.dtype.kind != "f" and not bool(np.all(widen(rounded) == plain)):
                 message = f"{name} holds a number that {type_label(dtype)} cannot hold exactly"
                 raise argument_error("argument-type-dtype", message, span, "pass an array of the declared type")
             return rounded
         converted = plain.astype(dtype.numpy)
         exact = plain.dtype.kind in "fc" or bool(np.all(_values(converted) == _values(plain)))
+        _check_finite(plain, converted, name, dtype, span)
     if not exact:
         message = f"{name} holds a number that {type_label(dtype)} cannot hold exactly"
         raise argument_error("argument-type-dtype", message, span, "pass an array of the declared type")
     return converted
+
+
+def _check_finite(plain: np.ndarray, converted: np.ndarray, name: str, dtype: DType, span: Span | None) -> None:
+    if not np.array_equal(np.isfinite(converted), np.isfinite(plain)):
+        message = f"{name} holds a number that {type_label(dtype)} cannot hold: it would be infinite"
+        raise argument_error("argument-type-dtype", message, span, "pass a smaller number, or declare a wider type")
 
 
 def _values(array: np.ndarray) -> np.ndarray:

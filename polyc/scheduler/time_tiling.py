@@ -30,12 +30,20 @@ that along the vector."""
 ROW_COST = 8.0
 """Elements that starting a row of a tile costs as much time as."""
 
-CUT_COST = 0.6
-"""What cut rows cost of the time of an element: they begin at any place of a cache line (Jacobi-2D, 2000x2000: 0.25 ns an
-element in rows of 512, 0.17 in whole ones)."""
+CUT_COST = 1.0
+"""What cut rows cost of the time of an element: they begin at any place of a cache line (Jacobi-2D, 1300x1300: 0.33 ns an
+element in rows of 512, 0.14 in whole ones)."""
 
-BYTE_COST = 0.1
+BYTE_COST = 0.16
 """Time of an element that a byte costs which comes from behind the second-level cache (heat-3D, 120 a side)."""
+
+VISIT_COST = 8.0
+"""Rows that a step of a tile costs as much time as, which streams past few planes (heat-3D, 8 steps of 2 planes: 898 ms in
+blocks of 8 rows, 700 of 16, 633 of 24)."""
+
+FOOTPRINT = 3
+"""Times the second-level cache that all steps of a tile may hold together, of which each holds less than one: what a step
+leaves, the next one finds near (heat-3D, 24 steps of 4 planes of 48 rows: 516 ms, 16 steps of 32 rows 567)."""
 
 IDLE_COST = 0.25
 """How much idle cores weigh: a kernel may well be given one thread."""
@@ -106,7 +114,7 @@ def _cut(loop: PlanLoop, member: Member, size: int) -> PlanLoop:
 def _choose_sizes(
     loops: list[PlanLoop], members: Sequence[Member], names: list[str], scop: Scop, target: Target, parallel: bool
 ) -> _Tiles | None:
-    """A size per loop (0: not tiled) with the least time whose tiles fit into most of the second-level cache."""
+    """A size per loop (0: not tiled) with the least time of whose tiles a step fits into most of the second-level cache."""
     if len(members) < 2 or any(x.part != "whole" or x.period for x in loops) or any(m.kind != "S" for m in members):
         return None
     inner = loops[len(members) - 1 :]
@@ -156,21 +164,24 @@ def _candidates(n_steps: int, spaces: list[_Space]) -> Iterator[_Tiles]:
 
 
 def _cost(tiles: _Tiles, spaces: list[_Space], per_point: int, limit: int, cores: int) -> float | None:
-    """Time per element of the tiles, in that of one element in the cache; None where a tile holds more than `limit` bytes."""
+    """Time per element of the tiles, in that of one element in the cache; None where a step holds more than `limit` bytes."""
     n_steps, *sizes = tiles.sizes
     if not any(sizes):
         return None
     streamed = tiles.order[-1] - 1 if tiles.order[-1] < tiles.order[-2] else None
-    held, traffic = per_point, per_point / n_steps
+    step, whole, traffic, rows = per_point, per_point, per_point / n_steps, 1
     for n, (size, space) in enumerate(zip(sizes, spaces, strict=True)):
-        block = size or space.trips
-        reach = min(block + n_steps * space.skew, space.trips + space.skew)
-        held *= reach
+        block, skewed = size or space.trips, n_steps * space.skew
+        step *= min(block + 2 * space.skew, space.trips)
+        # Where a tile streams, planes of all steps are held until those of the next ones come.
+        whole *= min(block + (skewed if streamed in (None, n) else 2 * space.skew), space.trips)
         # Blocks along which a tile streams find in the cache what they share with the one before.
-        traffic *= 1 if n == streamed else reach / block
-    if held > limit:
+        traffic *= 1 if n == streamed else min(block + skewed, space.trips + space.skew) / block
+        rows *= block if n not in (streamed, len(sizes) - 1) else 1
+    if step > limit or whole > FOOTPRINT * limit:
         return None
     cost = 1 + BYTE_COST * traffic + ROW_COST / (sizes[-1] or spaces[-1].trips) + (CUT_COST if sizes[-1] else 0)
+    cost += VISIT_COST / rows if streamed is not None and len(sizes) > 2 else 0
     wave = tiles.order[1] - 1
     if max(sizes[wave], n_steps) % min(sizes[wave], n_steps):
         return None  # where blocks begin would be a quotient, which nothing behind knows to be linear

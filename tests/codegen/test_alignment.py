@@ -56,7 +56,9 @@ def test_rows_begin_at_a_whole_line(m: int, kind: str) -> None:
 @pytest.mark.parametrize("first", [1, 2, 5, 8, 9])
 def test_every_place_of_the_first_element(first: int) -> None:
     loops = compare(FROM.format(first=first), 5, 131, "float64")
-    assert ("at most" in loops) == (first % 8 > 0) or not host_target().has_masks
+    # A border of more than two elements is a loop of its own; so is what is before
+    # the first whole line, once with row i - 1 and once without.
+    assert loops.count("at most") == (first > 2) + 2 * (first % 8 > 0) or not host_target().has_masks
 
 
 @pytest.mark.parametrize("m", [257, 300])

@@ -23,6 +23,10 @@ CASES = {
     "three_parts": "j < 4 ? x(i, j) : (j == i ? 5.0 * x(i, j) : (j > i + 2 ? x(i, j) : 3 * x(i, j)))",
     "diagonal": "i == j ? 1.0 : x(i, j)",
     "every_second": "j % 2 == 0 ? x(i, j) : 0.0 - x(i, j)",
+    "wide_borders": "i < 2 || i >= N-2 || j < 2 || j >= M-2 ? x(i, j) : x(i, j-2) + x(i, j+2)",
+    "wider_borders": "j < 3 || M-7 <= j ? 2 * x(i, j) : x(i, j-3) + x(i, j+7)",
+    "borders_in_borders": "j < 3 || j == 0 || j <= 1 || j > M-4 ? x(i, j) : x(i, j-3) + x(i, j+3)",
+    "mostly_border": "j < 17 || j >= M-3 ? 3 * x(i, j) : x(i, j)",
     "twice": "j == 0 || 2 * j == 0 ? x(i, j) : x(i, j-1)",
     "data": "x(i, j) > 0.0 || j == 0 ? x(i, j) : 0.0",
 }
@@ -43,6 +47,12 @@ def test_the_loop_in_the_middle_asks_nothing() -> None:
     text = f"def f(float(N, M) x) -> (y) {{ y(i, j) = {CASES['rows']} where i in 0:N, j in 0:M }}"
     loops = polyc.compile(text).lower(N=50, M=300).as_text("loops")
     assert "?" not in loops and loops.count("vector(") == 2 and " == 2" in loops
+
+
+def test_the_loop_inside_of_wide_borders_asks_nothing() -> None:
+    text = f"def f(float(N, M) x) -> (y) {{ y(i, j) = {CASES['wider_borders']} where i in 0:N, j in 0:M }}"
+    loops = polyc.compile(text).lower(N=50, M=300).as_text("loops")
+    assert "?" not in loops and loops.count("vector(") == 3
 
 
 LEVINSON = """def levinson(double(N) r) -> (double(N) y) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 
 import polyc
+from polyc.diagnostics import PolycError
 from tests.negative.support import refuse
 
 MM = "def mm(float(M, K) A, float(K, N) B) -> (C) { C(m, n) +=! A(m, k) * B(k, n) }"
@@ -246,3 +248,32 @@ def test_index_values_outside_are_marked_at_the_subscript():
     error = refuse(lambda: look(X, np.array([5], np.int32)), "bounds-index", "subscript 6")
     span = error.diagnostics[0].span
     assert span is not None and span.source.text[span.start : span.end] == "I(i) + 1"
+
+
+@pytest.mark.parametrize("value", [1e300, 10**400, -(10**39)])
+@pytest.mark.parametrize("dtype", ["float", "float16"])
+def test_numbers_that_would_become_infinite_are_refused(dtype, value):
+    operator = polyc.compile(f"def f({dtype} s, {dtype}(N) A) -> (O) {{ O(i) = A(i) * s }}")
+    refuse(lambda: operator(value, [1.0, 2.0]), "argument-type-dtype", "s holds a number", "cannot hold")
+    refuse(lambda: operator(1.0, [1.0, value]), "argument-type-dtype", "A holds a number", "cannot hold")
+    assert np.isinf(operator(float("inf"), [1.0])).all()
+
+
+def test_the_conversion_that_is_proposed_is_one_of_the_value(mm):
+    refuse(lambda: mm(array.array("d", [1, 2]), B), "argument-type-dtype", "numpy.asarray(A).astype('float32')")
+    torch = pytest.importorskip("torch")
+    refuse(lambda: mm(torch.ones(3, 4, dtype=torch.float64), B), "argument-type-dtype", "A.to(torch.float32)")
+    refuse(lambda: mm(A, B, out=np.zeros((3, 5), ">f4")), "argument-type-byteorder", "this machine's byte order")
+
+
+def test_thousands_of_errors_are_counted_instead_of_written_out():
+    with pytest.raises(PolycError) as caught:
+        polyc.compile("def f(float(N) A) -> (B) { B(i) = A(i) }\n" * 1500)
+    assert str(caught.value).endswith("… and 1399 more")
+    assert len(caught.value.diagnostics) == 1499
+
+
+def test_verified_calls_say_how_to_keep_subscripts_inside():
+    text = "def f(float(N) A, int32(M) k) -> (B) { B(m) = A(k(m)) }"
+    operator = polyc.compile(text, verify=True)
+    refuse(lambda: operator(X, np.array([9], np.int32)), "bounds-subscript", "clamp the subscript")

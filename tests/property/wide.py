@@ -360,7 +360,8 @@ def positions(d: Draft) -> None:
     for n in names:
         d.tensors.append(Made(n, "int64", shape, False))  # exact, but hardly a good subscript
     if with_value:
-        d.tensors.append(Made(v, kind, shape, False))
+        compared = "float" if kind in ("float16", "bfloat16") else kind
+        d.tensors.append(Made(v, compared, shape, False))
 
 
 def combined(d: Draft) -> None:
@@ -604,7 +605,7 @@ def partly_read(d: Draft) -> None:
             is_exact=False,
         )
     elif form == 1:
-        guard = f"{d.condition(box)} && {relation}"
+        guard = f"({d.condition(box)}) && {relation}"
         d.add(
             u, kind, [e, e], f"{u}(i, j) = {guard} ? {t}(i, j) : {d.literal(kind)} where i in 0:{e}, j in 0:{e}", is_exact=False
         )

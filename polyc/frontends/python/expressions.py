@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import math
 
-from polyc.diagnostics import suggest_name
+from polyc.diagnostics import Span, suggest_name
 from polyc.frontends.python.functions import KNOWN, REDUCERS, apply_function, invert, take_part
 from polyc.frontends.python.names import UserMonoid
 from polyc.frontends.python.operators import binary, keep, logical, negate, select
@@ -66,14 +66,12 @@ def _read_node(node: ast.expr, scope: Scope, depth: int) -> Value:
             return _read_name(node, scope)
         case ast.Subscript():
             return _read_subscript(node, scope, depth)
+        case ast.BinOp(left, ast.LShift() | ast.RShift() as op, right):
+            return _read_shift(op, read_expression(left, scope, depth), read_expression(right, scope, depth), span)
         case ast.BinOp(left, op, right):
             a, b = read_expression(left, scope, depth), read_expression(right, scope, depth)
             if type(op) not in _ARITHMETIC:
-                help = (
-                    "write the sum: T[i, j] += A[i, k] * B[k, j]"
-                    if isinstance(op, ast.MatMult)
-                    else "multiply or divide by 2**n"
-                )
+                help = "write the sum: T[i, j] += A[i, k] * B[k, j]"
                 raise Fault("semantic-expression", "this operator is not available on elements", help)
             return binary(_ARITHMETIC[type(op)], a, b, span)
         case ast.UnaryOp(op, operand):
@@ -96,6 +94,20 @@ def _read_node(node: ast.expr, scope: Scope, depth: int) -> Value:
             return take_part(part, read_expression(inner, scope, depth), span)
         case _:
             raise Fault("semantic-expression", "this Python expression has no meaning here", _ALLOWED)
+
+
+def _read_shift(op: ast.LShift | ast.RShift, value: Value, count: Value, span: Span) -> Value:
+    """Shifts by a number: products, and quotients rounded down, which is what they are for negative numbers as well."""
+    if value is POISON or count is POISON:
+        return POISON
+    help = "multiply or divide by a power of two"
+    if not value.dtype.is_integer:
+        raise Fault("semantic-expression", f"only integers are shifted, and this is {value.dtype}", help)
+    bits = 63 if value.weak else value.dtype.bits - int(value.dtype.is_signed)
+    if type(count.constant) is not int or not 0 <= count.constant < bits:
+        message = f"shifts are by a number from 0 to {bits - 1} that is known when the function is read"
+        raise Fault("semantic-expression", message, help)
+    return binary("mul" if isinstance(op, ast.LShift) else "floordiv", value, make_literal(1 << count.constant, span), span)
 
 
 def _read_unary(op: ast.unaryop, value: Value, span: object) -> Value:

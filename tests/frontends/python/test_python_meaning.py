@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import polyc
+from polyc.diagnostics import SemanticError
 from tests.frontends.python.evaluate import run, run_body
 
 RNG = np.random.default_rng(3)
@@ -276,3 +277,18 @@ def test_the_types_of_many_recurrences_that_start_from_literals_settle() -> None
     lines = [f"    y{k}[0] = 0\n    with polyc.where(1 <= i < N):\n        y{k}[i] = y{k}[i - 1] + x[i]" for k in range(34)]
     program = polyc.op("def f(x: 'f32[N]'):\n" + "\n".join(lines) + "\n    return y0, y33\n").program
     assert {t.dtype.name for t in program.tensors} == {"f32"}
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u8", "i32", "i64", "u64"])
+def test_shifts_by_numbers(dtype: str) -> None:
+    x = np.array([-7, -1, 0, 5, 100, 127]).astype({"i8": "i1", "u8": "u1", "i32": "i4", "i64": "i8", "u64": "u8"}[dtype])
+    source = f"def f(x: '{dtype}[N]', *, n=3):\n    y[i] = x[i] << 2\n    z[i] = (x[i] >> n) << 1\n    return y, z\n"
+    for got, expected in zip(polyc.op(source)(x), (x << 2, (x >> 3) << 1), strict=True):
+        assert got.dtype == expected.dtype
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("value", ["x[i] << x[i]", "x[i] << 31", "x[i] >> -1", "x[i] << True", "x[i] * 0.5 << 1"])
+def test_other_shifts_are_refused(value: str) -> None:
+    with pytest.raises(SemanticError, match="shift"):
+        polyc.op(f"def f(x: 'i32[N]'):\n    y[i] = {value}\n    return y\n")
