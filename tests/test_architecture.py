@@ -23,7 +23,7 @@ OWNERS = {
     "llvmlite": ("polyc/codegen/",),
     "highspy": ("polyc/scheduler/",),
     "lark": ("polyc/frontends/tc/",),
-    "opt_einsum": ("polyc/frontends/",),
+    "opt_einsum": ("polyc/ir/contraction_paths.py",),
     "rich": ("polyc/cli/",),
     "click": ("polyc/cli/",),
     "onnx": ("polyc/frontends/onnx/", "polyc/onnx/"),

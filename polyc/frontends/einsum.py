@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 from polyc.diagnostics import ArgumentError, Diagnostic, SemanticError, Source, Span
+from polyc.ir.contraction_paths import Path, find_path
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, identity_of, int_const
 from polyc.ir.program import Program, Reduction, Return, Statement, Tensor
 from polyc.ir.types import BOOL, DType, promote_types
 
 Extent = int | None
-Path = Sequence[Sequence[int]]
 
 _ELLIPSIS = "..."
 _ASSUMED_EXTENT = 64
@@ -317,14 +317,5 @@ def _make_statement(number: int, name: str, left: tuple[str, ...], used: list[Fa
 
 
 def _find_path(factors: list[Factor], output: tuple[str, ...], extents: dict[str, Expr]) -> Path:
-    if len(factors) <= 2:
-        return [tuple(range(len(factors)))]
-    import opt_einsum  # takes a while to import, and only long products need it
-
-    symbols = {name: opt_einsum.get_symbol(n) for n, name in enumerate(extents)}
-    terms = ("".join(symbols[x] for x in f.indices) for f in factors)
-    equation = ",".join(terms) + "->" + "".join(symbols[x] for x in output)
-    numbers = {name: max(1, e.value) if isinstance(e, Const) else _ASSUMED_EXTENT for name, e in extents.items()}
-    shapes = [tuple(int(numbers[x]) for x in f.indices) for f in factors]
-    path, _ = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize="auto")
-    return [tuple(step) for step in path]
+    numbers = {name: max(1, int(e.value)) if isinstance(e, Const) else _ASSUMED_EXTENT for name, e in extents.items()}
+    return find_path([f.indices for f in factors], output, numbers)

@@ -131,6 +131,15 @@ def touched_elements(
     return touched, anywhere
 
 
+def points_up_to(points: islpy.Set, dimension: int) -> islpy.Set:
+    """``{ x : some point agrees with x but for this dimension, in which x is not greater }``."""
+    earlier = islpy.Map.universe(points.get_space().map_from_set())
+    for n in range(points.dim(islpy.dim_type.set)):
+        kinds = (islpy.dim_type.in_, n, islpy.dim_type.out, n)
+        earlier = earlier.order_ge(*kinds) if n == dimension else earlier.equate(*kinds)
+    return points.apply(earlier)
+
+
 def unite_domains(domains: Sequence[islpy.Set], context: islpy.Set) -> islpy.Set | None:
     """The union of domains of one space, for sizes of the context, where that is a convex piece without holes; else None."""
     whole = domains[0]

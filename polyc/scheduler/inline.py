@@ -109,6 +109,8 @@ def _reason_against(
                 # Windows that overlap come to the same element several times.
                 repeats /= 1 + sum(abs(c) * (trips.get(i, 1) - 1) for i, c in linear.items())
             uses += max(1.0, repeats)
+    if uses > 1 and any(isinstance(n, Pad) and n.mode != "value" for n in walk(producer.value)):
+        return f"elements beyond borders would be found {uses:.0f} times"
     if is_copy or (uses <= 1 and weight > 0) or uses == 1:
         return None
     if weight * (uses - 1) > MAX_REPEATED_WEIGHT:

@@ -19,6 +19,7 @@ from polyc.scheduler.overlap import overlap_tiles
 from polyc.scheduler.positions import block_positions
 from polyc.scheduler.private_tables import split_tables
 from polyc.scheduler.rewriting import rewrite_algebra
+from polyc.scheduler.rewriting.borders import write_borders
 from polyc.scheduler.rewriting.byte_words import pack_byte_words
 from polyc.scheduler.rewriting.contraction_order import order_contractions
 from polyc.scheduler.rewriting.gathered_windows import gather_windows
@@ -53,6 +54,8 @@ def rewrite_program(
     if options.inline:
         program, ranges, found = inline_producers(program, ranges)
         remarks += found
+    program, ranges, found = write_borders(program, ranges)
+    remarks += found
     arguments = (*program.parameters, *(r.version for r in program.returns))
     known = {} if strides is None else dict(zip(arguments, strides, strict=True))
     known |= {r.initial: known.get(r.version) for r in program.returns if r.initial is not None}

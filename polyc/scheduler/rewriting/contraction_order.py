@@ -15,6 +15,7 @@ from functools import reduce
 from math import prod
 
 from polyc.diagnostics import Remark
+from polyc.ir.contraction_paths import find_path
 from polyc.ir.expr import Call, Cast, Expr, Index, Read, identity_of, operands_of, type_of, walk
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.types import DType
@@ -121,7 +122,7 @@ def _order(operands: Sequence[_Operand], left: frozenset[str], trips: Mapping[st
         remaining.append((len(first), o.indices & others))
         first.append(n)
         steps.append(_Step((n,), o.indices, o.indices & others))
-    for used in _find_path([indices for _, indices in remaining], left, trips):
+    for used in find_path([sorted(indices) for _, indices in remaining], sorted(left), trips):
         group = [remaining[p] for p in used]
         remaining = [r for p, r in enumerate(remaining) if p not in used]
         needed = left.union(*(indices for _, indices in remaining))
@@ -131,20 +132,6 @@ def _order(operands: Sequence[_Operand], left: frozenset[str], trips: Mapping[st
         first.append(first[positions[0]])
         steps.append(_Step(tuple(positions), seen, seen & needed))
     return steps
-
-
-def _find_path(terms: list[frozenset[str]], left: frozenset[str], trips: Mapping[str, int]) -> list[tuple[int, ...]]:
-    if len(terms) <= 2:
-        return [tuple(range(len(terms)))]
-    import opt_einsum  # takes a while to import, and only long products need it
-
-    names = sorted(frozenset().union(*terms))
-    symbols = {name: opt_einsum.get_symbol(n) for n, name in enumerate(names)}
-    texts = ["".join(symbols[i] for i in sorted(t)) for t in terms]
-    equation = ",".join(texts) + "->" + "".join(symbols[i] for i in sorted(left))
-    shapes = [tuple(trips[i] for i in sorted(t)) for t in terms]
-    path, _ = opt_einsum.contract_path(equation, *shapes, shapes=True, optimize="auto")
-    return [tuple(step) for step in path]
 
 
 def _split(

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import islpy
-
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, identity_of, int_const, rewrite, walk
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.simplify import simplify
 from polyc.poly import isl
-from polyc.poly.domains import project_domain, reads_within
+from polyc.poly.domains import points_up_to, project_domain, reads_within
 from polyc.poly.ranges import Ranges, StatementRanges
 from polyc.poly.reads import collect_reads
 from polyc.scheduler.rewriting.blocks import start_edit
@@ -122,11 +120,7 @@ def _reads_final_values(found: _Steps, program: Program, ranges: Ranges) -> bool
     s, d = found.update, found.dimension
     order = [e.name if isinstance(e, Index) else found.step for e in s.subscripts]
     added = project_domain(found.domain, s.indices, s.target, order)
-    earlier = islpy.Map.universe(added.get_space().map_from_set())
-    for n in range(len(order)):
-        kinds = (islpy.dim_type.in_, n, islpy.dim_type.out, n)
-        earlier = earlier.order_ge(*kinds) if n == d else earlier.equate(*kinds)
-    final = added.apply(earlier).complement()
+    final = points_up_to(added, d).complement()
     for reader in program.statements:
         own = ranges.statements[reader.name]
         for site in collect_reads(reader):

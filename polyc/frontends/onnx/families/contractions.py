@@ -9,6 +9,7 @@ from polyc.frontends.onnx.builder import Builder, Value
 from polyc.frontends.onnx.families.elementwise import require_one_type
 from polyc.frontends.onnx.registry import operator
 from polyc.frontends.onnx.terms import Operand, Term, cast
+from polyc.ir.contraction_paths import find_path
 from polyc.ir.traced import plain
 
 
@@ -94,7 +95,8 @@ def einstein_sum(b: Builder, *xs: Value, equation: str) -> Value:
     if any(label not in extents for label in result):
         b.refuse(f"an index of the result of {equation} is in no operand")
     pool = list(zip(xs, operands, strict=True))
-    for pair in _path(operands, result, extents):
+    sizes = {label: plain(n) for label, n in extents.items()}  # a good order for one size is right for any
+    for pair in find_path(operands, result, sizes):
         taken = [pool[n] for n in pair]
         pool = [p for n, p in enumerate(pool) if n not in pair]
         rest = set(chain(result, *(labels for _, labels in pool)))
@@ -116,18 +118,6 @@ def _contract(b: Builder, taken: Sequence[tuple[Value, list[str]]], left: list[s
 
     number = taken[0][0].dtype.computed
     return b.reduce("add", [extents[s] for s in left], [extents[s] for s in summed], number, body)
-
-
-def _path(operands: list[list[str]], result: list[str], extents: dict[str, int]) -> list[tuple[int, ...]]:
-    if len(operands) < 3:
-        return [tuple(range(len(operands)))]
-    import opt_einsum
-
-    symbols = {label: opt_einsum.get_symbol(n) for n, label in enumerate(extents)}
-    text = ",".join("".join(symbols[s] for s in labels) for labels in operands)
-    shapes = [tuple(plain(extents[s]) for s in labels) for labels in operands]  # a good order for one size is right for any
-    path, _ = opt_einsum.contract_path(f"{text}->{''.join(symbols[s] for s in result)}", *shapes, shapes=True)
-    return list(path)
 
 
 def _labels(b: Builder, equation: str, ranks: list[int]) -> tuple[list[list[str]], list[str]]:

@@ -1,0 +1,154 @@
+"""Tensors that are read beyond their borders again and again get the elements there written once.
+
+    before  ``y[h] += pad(x[h+i-1], wrap)``                                         windows of three
+    after   ``b[u] = pad(x[u-1], wrap)  ;  y[h] += b[h+i]``
+
+A wrapped, mirrored or clamped subscript takes a remainder or a comparison for every element, and vectors that touch a border
+are put together from single elements.  A copy does that once for each row; loops that read it know no borders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from polyc.diagnostics import Remark
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, PadMode, Read, Size, int_const, reads, rewrite, walk
+from polyc.ir.linear import index_coefficients
+from polyc.ir.program import Program, Statement, Tensor
+from polyc.ir.simplify import simplify
+from polyc.poly.domains import box_domain
+from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.scheduler.rewriting.blocks import Edit, start_edit
+
+LARGEST = 2.0
+"""Elements of the copy for each element of the tensor, above which it is not worth its memory."""
+
+Bounds = tuple[int, int]
+"""The first and the last value of a subscript."""
+
+
+@dataclass(slots=True)
+class _Group:
+    """All reads of one tensor that go beyond its borders in one way."""
+
+    tensor: str
+    mode: PadMode
+    value: Expr
+    first: Statement
+    bounds: list[Bounds]
+    uses: int
+
+    @property
+    def copy(self) -> str:
+        return f"{self.tensor}.{self.mode}"
+
+
+def write_borders(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
+    """Copies with borders of the tensors whose wrapped, mirrored or clamped elements are read several times each."""
+    groups = _find_groups(program, ranges)
+    if not groups:
+        return program, ranges, []
+    edit = start_edit(program, ranges)
+    remarks: list[Remark] = []
+    for g in groups.values():
+        edit.statements.append(_write_copy(g, edit))
+        message = f"{g.tensor} is copied with its borders ({g.mode}), which {g.uses} reads of each element share"
+        remarks.append(Remark("passed", "borders", message, edit.statements[-1].name, edit.statements[-1].span))
+    edit.statements += [replace(s, value=_redirect(s.value, groups)) for s in program.statements]
+    return (*edit.finish(), remarks)
+
+
+def _find_groups(program: Program, ranges: Ranges) -> dict[tuple[str, PadMode], _Group]:
+    groups: dict[tuple[str, PadMode], _Group] = {}
+    refused: set[tuple[str, PadMode]] = set()
+    for s in program.statements:
+        others = [*s.subscripts, *([] if s.reduction is None else [s.reduction.init])]
+        for node in dict.fromkeys(n for n in walk(s.value) if isinstance(n, Pad) and n.mode != "value"):
+            key = node.read.tensor, node.mode
+            bounds = _bounds(node.read, ranges.statements[s.name])
+            if bounds is None or node.read.tensor == s.target or ranges.statements[s.name].guards:
+                refused.add(key)
+                continue
+            group = groups.setdefault(key, _Group(*key, node.value, s, bounds, 0))
+            group.bounds = [(min(a, c), max(b, d)) for (a, b), (c, d) in zip(group.bounds, bounds, strict=True)]
+            group.uses += _windows(s, node.read, ranges.statements[s.name])
+        refused |= {(n.read.tensor, n.mode) for e in others for n in walk(e) if isinstance(n, Pad)}
+    return {k: g for k, g in groups.items() if k not in refused and _pays(g, ranges)}
+
+
+def _bounds(read: Read, own: StatementRanges) -> list[Bounds] | None:
+    """What each subscript runs over, if these are numbers."""
+    result: list[Bounds] = []
+    for subscript in read.subscripts:
+        steps = index_coefficients(subscript)
+        if steps is None or reads(subscript) or any(isinstance(n, Size) for n in walk(subscript)):
+            return None
+        ends = {i: _ends(own.indices[i]) for i in steps}
+        if any(e is None for e in ends.values()):
+            return None
+        low = {i: (e[0] if steps[i] > 0 else e[1]) for i, e in ends.items() if e is not None}
+        high = {i: (e[1] if steps[i] > 0 else e[0]) for i, e in ends.items() if e is not None}
+        first, last = _value(subscript, low), _value(subscript, high)
+        if first is None or last is None:
+            return None
+        result.append((first, last))
+    return result
+
+
+def _ends(interval: Interval) -> Bounds | None:
+    lower, extent = interval.lower, interval.extent
+    if not isinstance(lower, Const) or not isinstance(extent, Const) or int(extent.value) < 1:
+        return None
+    return int(lower.value), int(lower.value) + int(extent.value) - 1
+
+
+def _value(subscript: Expr, at: Mapping[str, int]) -> int | None:
+    value = simplify(rewrite(subscript, lambda node: int_const(at[node.name]) if isinstance(node, Index) else None))
+    return int(value.value) if isinstance(value, Const) else None
+
+
+def _windows(s: Statement, read: Read, own: StatementRanges) -> int:
+    """How often a statement comes to an element by one read, where the indices of its sum move windows."""
+    times = 1
+    for subscript in read.subscripts:
+        steps = index_coefficients(subscript) or {}
+        moved = [i for i in steps if i in s.reduction_indices]
+        if len(steps) > len(moved):
+            ends = [_ends(own.indices[i]) for i in moved]
+            times *= prod(e[1] - e[0] + 1 for e in ends if e is not None)
+    return times
+
+
+def _pays(g: _Group, ranges: Ranges) -> bool:
+    extents = [i.extent for i in ranges.tensors[g.tensor]]
+    if g.uses < 2 or not all(isinstance(e, Const) and e.value > 0 for e in extents):
+        return False
+    return prod(b - a + 1 for a, b in g.bounds) <= LARGEST * prod(int(e.value) for e in extents if isinstance(e, Const))
+
+
+def _write_copy(g: _Group, edit: Edit) -> Statement:
+    name = f"{g.first.name}_{g.mode}"
+    indices = tuple(f"{g.tensor}.d{d}" for d in range(len(g.bounds)))
+    intervals = {i: Interval(int_const(0), int_const(b - a + 1)) for i, (a, b) in zip(indices, g.bounds, strict=True)}
+    like = edit.program.tensor(g.tensor)
+    subscripts = tuple(_moved(Index(i), a) for i, (a, _) in zip(indices, g.bounds, strict=True))
+    value = Pad(Read(g.tensor, subscripts), g.value, mode=g.mode)
+    edit.tensors.append(Tensor(g.copy, like.dtype, len(indices), None, "temporary", g.copy, like.span))
+    edit.intervals[g.copy] = tuple(intervals.values())
+    edit.own[name] = StatementRanges(intervals, box_domain(name, indices, intervals, edit.ranges.parameters))
+    return Statement(name, g.copy, tuple(map(Index, indices)), indices, value, None, (), g.first.span)
+
+
+def _moved(subscript: Expr, by: int) -> Expr:
+    return simplify(Call("add", (subscript, int_const(by))))
+
+
+def _redirect(expr: Expr, groups: Mapping[tuple[str, PadMode], _Group]) -> Expr:
+    def rule(node: Expr) -> Expr | None:
+        if not isinstance(node, Pad) or (g := groups.get((node.read.tensor, node.mode))) is None:
+            return None
+        return Read(g.copy, tuple(_moved(e, -a) for e, (a, _) in zip(node.read.subscripts, g.bounds, strict=True)))
+
+    return rewrite(expr, rule)

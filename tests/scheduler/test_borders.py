@@ -1,0 +1,86 @@
+"""Copies of tensors with their wrapped, mirrored and clamped borders: where they are made, and that results stay."""
+
+from __future__ import annotations
+
+import pytest
+
+import polyc
+from polyc.scheduler.rewriting.borders import write_borders
+from tests.oracle.programs import agree, draw
+from tests.scheduler.support import check, infer, read, statements
+
+HEAD = "def f(float(H,W) X, float(3) K) -> (Y) { "
+ROWS = HEAD + "Y(h,w) +=! pad(X(h+i-1,w), wrap) * K(i) where h in 0:H }"
+
+READS = {
+    "window": ROWS,
+    "plane": HEAD + "Y(h,w) +=! pad(X(h+i-2,w+j-1), reflect) where i in 0:4, j in 0:3, h in 0:H, w in 0:W }",
+    "neighbours": HEAD + "Y(h,w) = pad(X(h-1,w), wrap) + pad(X(h+1,w), wrap) - 2.0 * X(h,w) }",
+    "two statements": HEAD + "A(h,w) = pad(X(h,w-3), clamp) where w in 0:W\n Y(h,w) = A(h,w) * pad(X(h,w+2), clamp) }",
+    "two kinds": HEAD + "Y(h,w) +=! pad(X(h+i,w), wrap) * pad(X(h-i,w), clamp) where i in 0:2, h in 0:H }",
+    "steps": HEAD + "Y(h,w) max=! pad(X(2*h+i-1,w), reflect) where i in 0:3, h in 0:H/2 }",
+    "backwards": HEAD + "Y(h,w) +=! pad(X(h-2*i+1,w), wrap) * K(i) where h in 0:H }",
+    "a temporary": HEAD + "T(h,w) +=! X(h,w) * K(i)\n Y(h,w) +=! pad(T(h,w+i-1), wrap) where i in 0:3, w in 0:W }",
+    "written by the user": HEAD + "P(h,w) = pad(X(h-1,w), wrap) where h in 0:H+2\n Y(h,w) +=! P(h+i,w) * K(i) }",
+    "far away": HEAD + "Y(h,w) +=! pad(X(h+i-40,w), wrap) * K(i) where h in 0:H }",
+}
+
+OTHERS = {
+    "one read": HEAD + "Y(h,w) = pad(X(h+3,w), wrap) where h in 0:H }",
+    "a value": HEAD + "Y(h,w) +=! pad(X(h+i-1,w), 0.0) * K(i) where h in 0:H }",
+    "much more than there is": HEAD + "Y(h,w) +=! pad(X(h+i,w), wrap) * K(i) where h in 0:3*H }",
+    "itself": "def f(float(W) X) -> (Y) { Y(0,w) = X(w)\n"
+    "Y(t,w) = pad(Y(t-1,w-1), wrap) + pad(Y(t-1,w+1), wrap) where t in 1:4, w in 0:W }",
+}
+
+SIZES = {"H": 12, "W": 37}
+
+
+def own_sizes(source: str) -> dict[str, int]:
+    return {n: size for n, size in SIZES.items() if n in source.split("->")[0]}
+
+
+def has_borders(lowered: polyc.Lowered) -> bool:
+    return any(r.pass_name == "borders" for r in lowered.remarks)
+
+
+def test_before_and_after():
+    new, _, remarks = write_borders(*infer(read(ROWS), **SIZES))
+    assert statements(new) == [
+        "S0_wrap(X.d0, X.d1): X.wrap[X.d0, X.d1] = pad_wrap(X[X.d0 - 1, X.d1], 0.0)",
+        "S0(h, w, i): Y[h, w] += X.wrap[h + i, w] * K[i] init 0.0",
+        "where h in 0:12",
+    ]
+    assert [r.pass_name for r in remarks] == ["borders"]
+
+
+@pytest.mark.parametrize("name", READS)
+def test_every_form(name: str):
+    if name in ("written by the user", "far away"):
+        op = polyc.compile(READS[name])
+        agree(op, draw(op, SIZES), SIZES)
+    else:
+        assert has_borders(check(READS[name], SIZES))
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_stays(name: str):
+    program, ranges = infer(read(OTHERS[name]), **own_sizes(OTHERS[name]))
+    assert write_borders(program, ranges) == (program, ranges, [])
+
+
+def test_sizes_of_the_call():
+    op = polyc.compile(READS["plane"])
+    for h, w in ((5, 6), (1, 1), (2, 40), (0, 7), (7, 0), (12, 64)):
+        sizes = {"H": h, "W": w}
+        agree(op, draw(op, sizes), sizes)
+
+
+def test_life_of_bytes():
+    source = "def f(uint8(H,W) X) -> (Y) { S(h,w) +=! pad(X(h+i-1,w+j-1), wrap) where i in 0:3, j in 0:3, h in 0:H, w in 0:W\n"
+    source += "N(h,w) = S(h,w) - X(h,w)\n Y(h,w) = N(h,w) == 3 || (N(h,w) == 2 && X(h,w) == 1) ? uint8(1) : uint8(0) }"
+    op = polyc.compile(source)
+    sizes = {"H": 70, "W": 130}
+    arrays = draw(op, sizes)
+    agree(op, arrays, sizes)
+    assert has_borders(op.lower(*arrays))
