@@ -18,12 +18,7 @@ from polyc.scheduler.monoids import lower_monoids
 from polyc.scheduler.overlap import overlap_tiles
 from polyc.scheduler.positions import block_positions
 from polyc.scheduler.private_tables import split_tables
-from polyc.scheduler.rewriting import rewrite_algebra
-from polyc.scheduler.rewriting.borders import write_borders
-from polyc.scheduler.rewriting.byte_words import pack_byte_words
-from polyc.scheduler.rewriting.contraction_order import order_contractions
-from polyc.scheduler.rewriting.gathered_windows import gather_windows
-from polyc.scheduler.rewriting.windows import separate_windows
+from polyc.scheduler.rewriting import rewrite_algebra, rewrite_indices
 from polyc.scheduler.single_values import assign_single_values
 from polyc.scheduler.split import split_reductions
 from polyc.scheduler.unit_indices import drop_unit_indices
@@ -54,23 +49,11 @@ def rewrite_program(
     if options.inline:
         program, ranges, found = inline_producers(program, ranges)
         remarks += found
-    program, ranges, found = write_borders(program, ranges)
-    remarks += found
     arguments = (*program.parameters, *(r.version for r in program.returns))
     known = {} if strides is None else dict(zip(arguments, strides, strict=True))
     known |= {r.initial: known.get(r.version) for r in program.returns if r.initial is not None}
-    if options.reassociate and options.separate_windows:
-        program, ranges, found = separate_windows(program, ranges)
-        remarks += found
-    if options.reassociate and options.order_contractions:
-        program, ranges, found = order_contractions(program, ranges)
-        remarks += found
-    if options.reassociate and options.gather_windows:
-        program, ranges, found = gather_windows(program, ranges)
-        remarks += found
-    if options.byte_words and options.vectorize:
-        program, ranges, found = pack_byte_words(program, ranges)
-        remarks += found
+    program, ranges, found = rewrite_indices(program, ranges, options)
+    remarks += found
     program, ranges = drop_unit_indices(program, ranges)
     program, ranges, groups, found = merge_indices(program, ranges, known)
     remarks += found
