@@ -22,11 +22,16 @@ READS = {
     "backwards": HEAD + "Y(h,w) +=! pad(X(h-2*i+1,w), wrap) * K(i) where h in 0:H }",
     "a temporary": HEAD + "T(h,w) +=! X(h,w) * K(i)\n Y(h,w) +=! pad(T(h,w+i-1), wrap) where i in 0:3, w in 0:W }",
     "written by the user": HEAD + "P(h,w) = pad(X(h-1,w), wrap) where h in 0:H+2\n Y(h,w) +=! P(h+i,w) * K(i) }",
+    "remainders": HEAD + "Y(h,w) = X((h+1)%H,w) + X((h+H-1)%H,w) * X(h,(w+5)%W) where h in 0:H, w in 0:W }",
+    "remainders of windows": HEAD + "Y(h,w) +=! X((h+2*i+20)%H,w) * K(i) where h in 0:H }",
     "far away": HEAD + "Y(h,w) +=! pad(X(h+i-40,w), wrap) * K(i) where h in 0:H }",
 }
 
 OTHERS = {
     "one read": HEAD + "Y(h,w) = pad(X(h+3,w), wrap) where h in 0:H }",
+    "one remainder": HEAD + "Y(h,w) = X((h+3)%H,w) where h in 0:H }",
+    "other remainders": HEAD + "Y(h,w) = X((h+3)%(H-1),w) + X((h+4)%(H-1),w) where h in 0:H }",
+    "remainders of data": "def f(float(H,W) X, int32(H) I) -> (Y) { Y(h,w) = X((I(h)+1)%H,w) + X((I(h)+2)%H,w) }",
     "a value": HEAD + "Y(h,w) +=! pad(X(h+i-1,w), 0.0) * K(i) where h in 0:H }",
     "much more than there is": HEAD + "Y(h,w) +=! pad(X(h+i,w), wrap) * K(i) where h in 0:3*H }",
     "itself": "def f(float(W) X) -> (Y) { Y(0,w) = X(w)\n"

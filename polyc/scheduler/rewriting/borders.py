@@ -4,7 +4,8 @@
     after   ``b[u] = pad(x[u-1], wrap)  ;  y[h] += b[h+i]``
 
 A wrapped, mirrored or clamped subscript takes a remainder or a comparison for every element, and vectors that touch a border
-are put together from single elements.  A copy does that once for each row; loops that read it know no borders.
+are put together from single elements.  A copy does that once for each row; loops that read it know no borders.  Subscripts that
+wrap by a remainder of their own, ``x[(h-1) % H]``, are the same.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, PadMode, Read, Size, int_const, reads, rewrite, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, PadMode, Read, Size, identity_of, int_const, reads, rewrite, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement, Tensor
 from polyc.ir.simplify import simplify
@@ -56,7 +57,7 @@ def write_borders(program: Program, ranges: Ranges) -> tuple[Program, Ranges, li
         edit.statements.append(_write_copy(g, edit))
         message = f"{g.tensor} is copied with its borders ({g.mode}), which {g.uses} reads of each element share"
         remarks.append(Remark("passed", "borders", message, edit.statements[-1].name, edit.statements[-1].span))
-    edit.statements += [replace(s, value=_redirect(s.value, groups)) for s in program.statements]
+    edit.statements += [replace(s, value=_redirect(s, groups, ranges)) for s in program.statements]
     return (*edit.finish(), remarks)
 
 
@@ -65,36 +66,60 @@ def _find_groups(program: Program, ranges: Ranges) -> dict[tuple[str, PadMode], 
     refused: set[tuple[str, PadMode]] = set()
     for s in program.statements:
         others = [*s.subscripts, *([] if s.reduction is None else [s.reduction.init])]
-        for node in dict.fromkeys(n for n in walk(s.value) if isinstance(n, Pad) and n.mode != "value"):
+        found = (_as_pad(n, ranges, ranges.statements[s.name]) for n in walk(s.value))
+        for node in dict.fromkeys(n for n in found if n is not None):
             key = node.read.tensor, node.mode
             bounds = _bounds(node.read, ranges.statements[s.name])
             if bounds is None or node.read.tensor == s.target or ranges.statements[s.name].guards:
                 refused.add(key)
                 continue
-            group = groups.setdefault(key, _Group(*key, node.value, s, bounds, 0))
+            group = groups.setdefault(key, _Group(*key, _zero(program, node), s, bounds, 0))
             group.bounds = [(min(a, c), max(b, d)) for (a, b), (c, d) in zip(group.bounds, bounds, strict=True)]
             group.uses += _windows(s, node.read, ranges.statements[s.name])
         refused |= {(n.read.tensor, n.mode) for e in others for n in walk(e) if isinstance(n, Pad)}
     return {k: g for k, g in groups.items() if k not in refused and _pays(g, ranges)}
 
 
+def _as_pad(node: Expr, ranges: Ranges, own: StatementRanges) -> Pad | None:
+    """`node` if it reads beyond borders, by its mode or by remainders of the tensor's extents."""
+    if isinstance(node, Pad):
+        return node if node.mode != "value" else None
+    if not isinstance(node, Read):
+        return None
+    subscripts: list[Expr] = []
+    for subscript, interval in zip(node.subscripts, ranges.tensors[node.tensor], strict=True):
+        match subscript:
+            case Call(op="mod", args=(inner, Const() as count)) if count == interval.extent and interval.lower == int_const(0):
+                ends = _subscript_bounds(inner, own)
+                if ends is None:
+                    return None
+                # Any multiple of the extent may be taken off: what is left begins near the tensor's beginning.
+                subscripts.append(_moved(inner, -round(ends[0] / int(count.value)) * int(count.value)))
+            case _:
+                subscripts.append(subscript)
+    if tuple(subscripts) == node.subscripts:
+        return None
+    return Pad(Read(node.tensor, tuple(subscripts)), int_const(0), mode="wrap")
+
+
 def _bounds(read: Read, own: StatementRanges) -> list[Bounds] | None:
     """What each subscript runs over, if these are numbers."""
-    result: list[Bounds] = []
-    for subscript in read.subscripts:
-        steps = index_coefficients(subscript)
-        if steps is None or reads(subscript) or any(isinstance(n, Size) for n in walk(subscript)):
-            return None
-        ends = {i: _ends(own.indices[i]) for i in steps}
-        if any(e is None for e in ends.values()):
-            return None
-        low = {i: (e[0] if steps[i] > 0 else e[1]) for i, e in ends.items() if e is not None}
-        high = {i: (e[1] if steps[i] > 0 else e[0]) for i, e in ends.items() if e is not None}
-        first, last = _value(subscript, low), _value(subscript, high)
-        if first is None or last is None:
-            return None
-        result.append((first, last))
-    return result
+    found = [_subscript_bounds(e, own) for e in read.subscripts]
+    known = [b for b in found if b is not None]
+    return known if len(known) == len(found) else None
+
+
+def _subscript_bounds(subscript: Expr, own: StatementRanges) -> Bounds | None:
+    steps = index_coefficients(subscript)
+    if steps is None or reads(subscript) or any(isinstance(n, Size) for n in walk(subscript)):
+        return None
+    ends = {i: _ends(own.indices[i]) for i in steps}
+    low = {i: (e[0] if steps[i] > 0 else e[1]) for i, e in ends.items() if e is not None}
+    high = {i: (e[1] if steps[i] > 0 else e[0]) for i, e in ends.items() if e is not None}
+    if len(low) != len(steps):
+        return None
+    first, last = _value(subscript, low), _value(subscript, high)
+    return None if first is None or last is None else (first, last)
 
 
 def _ends(interval: Interval) -> Bounds | None:
@@ -107,6 +132,11 @@ def _ends(interval: Interval) -> Bounds | None:
 def _value(subscript: Expr, at: Mapping[str, int]) -> int | None:
     value = simplify(rewrite(subscript, lambda node: int_const(at[node.name]) if isinstance(node, Index) else None))
     return int(value.value) if isinstance(value, Const) else None
+
+
+def _zero(program: Program, pad: Pad) -> Expr:
+    """The value of a padded read, which no mode but "value" uses."""
+    return identity_of("add", program.tensor(pad.read.tensor).dtype)
 
 
 def _windows(s: Statement, read: Read, own: StatementRanges) -> int:
@@ -145,10 +175,11 @@ def _moved(subscript: Expr, by: int) -> Expr:
     return simplify(Call("add", (subscript, int_const(by))))
 
 
-def _redirect(expr: Expr, groups: Mapping[tuple[str, PadMode], _Group]) -> Expr:
+def _redirect(s: Statement, groups: Mapping[tuple[str, PadMode], _Group], ranges: Ranges) -> Expr:
     def rule(node: Expr) -> Expr | None:
-        if not isinstance(node, Pad) or (g := groups.get((node.read.tensor, node.mode))) is None:
+        pad = _as_pad(node, ranges, ranges.statements[s.name])
+        if pad is None or (g := groups.get((pad.read.tensor, pad.mode))) is None:
             return None
-        return Read(g.copy, tuple(_moved(e, -a) for e, (a, _) in zip(node.read.subscripts, g.bounds, strict=True)))
+        return Read(g.copy, tuple(_moved(e, -a) for e, (a, _) in zip(pad.read.subscripts, g.bounds, strict=True)))
 
-    return rewrite(expr, rule)
+    return rewrite(s.value, rule)
