@@ -113,8 +113,9 @@ def _run_end(loop: Loop, end: Store, first: Expr, n: int) -> tuple[Node, ...]:
     """The store in `n` iterations from `first` on."""
     if n <= FEW_ENDS:
         return tuple(_at(end, loop.var, simplify(Call("add", (first, int_const(k))))) for k in range(n))
-    upper = simplify(Call("add", (first, int_const(n))))
-    run = replace(loop, lower=first, upper=upper, interleave=1, body=(end,))
+    # Loops that are written out begin at 0.
+    body = (_at(end, loop.var, simplify(Call("add", (first, Index(loop.var))))),)
+    run = replace(loop, lower=int_const(0), upper=int_const(n), interleave=1, body=body)
     return (replace(run, max_trip=n) if loop.kind == "vector" else replace(run, kind="serial"),)
 
 
