@@ -86,6 +86,7 @@ def _reason_against(
     weight = operation_weight(producer.value)
     is_copy = weight == 0 and not any(isinstance(n, Cast) for n in walk(producer.value))
     size = sum(1 for _ in walk(producer.value))
+    has_borders = any(isinstance(n, Pad) and n.mode != "value" for n in walk(producer.value))
     uses = 0.0
     for consumer in consumers:
         if any(r.tensor == producer.target for e in consumer.subscripts for r in reads(e)):
@@ -108,9 +109,9 @@ def _reason_against(
                     return f"{consumer.name} reads it at data-dependent places"
                 # Windows that overlap come to the same element several times.
                 repeats /= 1 + sum(abs(c) * (trips.get(i, 1) - 1) for i, c in linear.items())
+            if has_borders and consumer.reduction is not None and repeats > 1:
+                return f"{consumer.name} would find elements beyond borders {repeats:.0f} times"
             uses += max(1.0, repeats)
-    if uses > 1 and any(isinstance(n, Pad) and n.mode != "value" for n in walk(producer.value)):
-        return f"elements beyond borders would be found {uses:.0f} times"
     if is_copy or (uses <= 1 and weight > 0) or uses == 1:
         return None
     if weight * (uses - 1) > MAX_REPEATED_WEIGHT:

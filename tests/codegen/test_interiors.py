@@ -7,8 +7,9 @@ import pytest
 from polyc.ir.loops import If, Loop, Node
 from tests.scheduler.support import check, lower, read
 
-SOBEL = """def f(float(H,W) X) -> (Y) {{
-  Y(y,x) = pad(X(y-1,x-1), {0}) + 2.0 * pad(X(y,x-1), {0}) - pad(X(y+1,x+2), {0}) where y in 0:H, x in 0:W }}"""
+# Three tensors: what is read several times beyond its borders is copied with them.
+SOBEL = """def f(float(H,W) X, float(H,W) U, float(H,W) V) -> (Y) {{
+  Y(y,x) = pad(X(y-1,x-1), {0}) + 2.0 * pad(U(y,x-1), {0}) - pad(V(y+1,x+2), {0}) where y in 0:H, x in 0:W }}"""
 BORDERS = ("0.0", "clamp", "wrap", "reflect")
 
 
@@ -37,7 +38,7 @@ def test_the_interior_has_no_tests(border: str) -> None:
     assert (first.kind, inside.kind, last.kind, whole.kind) == ("serial", "vector", "serial", "vector")
     text = lower(SOBEL.format(border), {"H": 40, "W": 200}).as_text("loops")
     (line,) = [x for x in text.splitlines() if "?" not in x and "// S0" in x]
-    assert "X[c0 - 1, c1 - 1]" in line and "X[c0 + 1, c1 + 2]" in line
+    assert "X[c0 - 1, c1 - 1]" in line and "V[c0 + 1, c1 + 2]" in line
 
 
 @pytest.mark.parametrize("border", BORDERS)

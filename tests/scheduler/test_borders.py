@@ -12,30 +12,35 @@ from tests.scheduler.support import check, infer, read, statements
 HEAD = "def f(float(H,W) X, float(3) K) -> (Y) { "
 ROWS = HEAD + "Y(h,w) +=! pad(X(h+i-1,w), wrap) * K(i) where h in 0:H }"
 
-READS = {
-    "window": ROWS,
+WINDOWS = {
+    "rows": ROWS,
     "plane": HEAD + "Y(h,w) +=! pad(X(h+i-2,w+j-1), reflect) where i in 0:4, j in 0:3, h in 0:H, w in 0:W }",
-    "neighbours": HEAD + "Y(h,w) = pad(X(h-1,w), wrap) + pad(X(h+1,w), wrap) - 2.0 * X(h,w) }",
-    "two statements": HEAD + "A(h,w) = pad(X(h,w-3), clamp) where w in 0:W\n Y(h,w) = A(h,w) * pad(X(h,w+2), clamp) }",
     "two kinds": HEAD + "Y(h,w) +=! pad(X(h+i,w), wrap) * pad(X(h-i,w), clamp) where i in 0:2, h in 0:H }",
     "steps": HEAD + "Y(h,w) max=! pad(X(2*h+i-1,w), reflect) where i in 0:3, h in 0:H/2 }",
     "backwards": HEAD + "Y(h,w) +=! pad(X(h-2*i+1,w), wrap) * K(i) where h in 0:H }",
     "a temporary": HEAD + "T(h,w) +=! X(h,w) * K(i)\n Y(h,w) +=! pad(T(h,w+i-1), wrap) where i in 0:3, w in 0:W }",
-    "written by the user": HEAD + "P(h,w) = pad(X(h-1,w), wrap) where h in 0:H+2\n Y(h,w) +=! P(h+i,w) * K(i) }",
-    "remainders": HEAD + "Y(h,w) = X((h+1)%H,w) + X((h+H-1)%H,w) * X(h,(w+5)%W) where h in 0:H, w in 0:W }",
-    "remainders of windows": HEAD + "Y(h,w) +=! X((h+2*i+20)%H,w) * K(i) where h in 0:H }",
-    "far away": HEAD + "Y(h,w) +=! pad(X(h+i-40,w), wrap) * K(i) where h in 0:H }",
+    "remainders": HEAD + "Y(h,w) +=! X((h+2*i+20)%H,w) * K(i) where h in 0:H }",
+    "beside a single read": HEAD + "Z(h,w) = pad(X(h+1,w), clamp) where h in 0:H\n"
+    "Y(h,w) +=! pad(X(h+i-1,w), clamp) * K(i) * Z(h,w) where h in 0:H }",
 }
 
-OTHERS = {
+SINGLE = {
+    "written by the user": HEAD + "P(h,w) = pad(X(h-1,w), wrap) where h in 0:H+2\n Y(h,w) +=! P(h+i,w) * K(i) }",
     "one read": HEAD + "Y(h,w) = pad(X(h+3,w), wrap) where h in 0:H }",
-    "one remainder": HEAD + "Y(h,w) = X((h+3)%H,w) where h in 0:H }",
-    "other remainders": HEAD + "Y(h,w) = X((h+3)%(H-1),w) + X((h+4)%(H-1),w) where h in 0:H }",
-    "remainders of data": "def f(float(H,W) X, int32(H) I) -> (Y) { Y(h,w) = X((I(h)+1)%H,w) + X((I(h)+2)%H,w) }",
+    "neighbours": HEAD + "Y(h,w) = pad(X(h-1,w), wrap) + pad(X(h+1,w), wrap) - 2.0 * X(h,w) }",
+    "two statements": HEAD + "A(h,w) = pad(X(h,w-3), clamp) where w in 0:W\n Y(h,w) = A(h,w) * pad(X(h,w+2), clamp) }",
+    "remainders": HEAD + "Y(h,w) = X((h+1)%H,w) + X((h+H-1)%H,w) * X(h,(w+5)%W) where h in 0:H, w in 0:W }",
+    "one remainder": HEAD + "Y(h,w) = X((h+30)%H,w) where h in 0:H }",
+    "other remainders": HEAD + "Y(h,w) +=! X((h+i)%(H-1),w) * K(i) where h in 0:H }",
+    "remainders of data": "def f(float(H,W) X, int32(H) I) -> (Y) "
+    "{ Y(h,w) = X((I(h)+1)%H,(w+1)%W) + X((I(h)+2)%H,w) where w in 0:W }",
     "a value": HEAD + "Y(h,w) +=! pad(X(h+i-1,w), 0.0) * K(i) where h in 0:H }",
+    "far away": HEAD + "Y(h,w) +=! pad(X(h+40*i,w), wrap) * K(i) where h in 0:H }",
     "much more than there is": HEAD + "Y(h,w) +=! pad(X(h+i,w), wrap) * K(i) where h in 0:3*H }",
     "itself": "def f(float(W) X) -> (Y) { Y(0,w) = X(w)\n"
     "Y(t,w) = pad(Y(t-1,w-1), wrap) + pad(Y(t-1,w+1), wrap) where t in 1:4, w in 0:W }",
+    "itself by remainders": "def f(float(W) X) -> (Y) { Y(0,w) = X(w)\n"
+    "Y(t,w) = Y(t-1,(w+W-1)%W) + Y(t-1,(w+1)%W) where t in 1:4, w in 0:W }",
 }
 
 SIZES = {"H": 12, "W": 37}
@@ -59,23 +64,30 @@ def test_before_and_after():
     assert [r.pass_name for r in remarks] == ["borders"]
 
 
-@pytest.mark.parametrize("name", READS)
-def test_every_form(name: str):
-    if name in ("written by the user", "far away"):
-        op = polyc.compile(READS[name])
-        agree(op, draw(op, SIZES), SIZES)
-    else:
-        assert has_borders(check(READS[name], SIZES))
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows(name: str):
+    assert has_borders(check(WINDOWS[name], SIZES))
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_what_stays(name: str):
-    program, ranges = infer(read(OTHERS[name]), **own_sizes(OTHERS[name]))
-    assert write_borders(program, ranges) == (program, ranges, [])
+@pytest.mark.parametrize("name", SINGLE)
+def test_what_is_not_copied(name: str):
+    op = polyc.compile(SINGLE[name])
+    sizes = own_sizes(SINGLE[name])
+    arrays = draw(op, sizes)
+    agree(op, arrays, sizes)
+    assert not has_borders(op.lower(*arrays))
+
+
+def test_remainders_are_borders():
+    new, _, remarks = write_borders(*infer(read(SINGLE["remainders"]), **SIZES))
+    assert statements(new)[0] == (
+        "S0(h, w): Y[h, w] = pad_wrap(X[h + 1, w], 0.0) + pad_wrap(X[h - 1, w], 0.0) * pad_wrap(X[h, w + 5], 0.0)"
+    )
+    assert remarks == []
 
 
 def test_sizes_of_the_call():
-    op = polyc.compile(READS["plane"])
+    op = polyc.compile(WINDOWS["plane"])
     for h, w in ((5, 6), (1, 1), (2, 40), (0, 7), (7, 0), (12, 64)):
         sizes = {"H": h, "W": w}
         agree(op, draw(op, sizes), sizes)

@@ -100,7 +100,7 @@ def test_a_plane(shape: tuple[int, int], steps: int) -> None:
     check(PLANE, draw(*shape), draw(steps), target=small_cache(l2=1 << 16))
 
 
-@pytest.mark.parametrize("shape", [(16, 16, 9), (24, 19, 11)])
+@pytest.mark.parametrize("shape", [(16, 40, 9), (33, 48, 11)])
 def test_a_cube(shape: tuple[int, int, int]) -> None:
     lowered = check(CUBE, draw(*shape), draw(6), target=small_cache(l2=1 << 15))
     # Tiles of the second dimension stream along the first, and their points go through memory in its order.

@@ -1,11 +1,13 @@
-"""Tensors that are read beyond their borders again and again get the elements there written once.
+"""Tensors that windows read beyond their borders get the elements there written once.
 
     before  ``y[h] += pad(x[h+i-1], wrap)``                                         windows of three
     after   ``b[u] = pad(x[u-1], wrap)  ;  y[h] += b[h+i]``
 
 A wrapped, mirrored or clamped subscript takes a remainder or a comparison for every element, and vectors that touch a border
-are put together from single elements.  A copy does that once for each row; loops that read it know no borders.  Subscripts that
-wrap by a remainder of their own, ``x[(h-1) % H]``, are the same.
+are put together from single elements.  A copy does that once for each row; the loops of a sum that reads it know no borders.
+(Loops over whole rows that sum nothing are split at the borders instead, and need no copy.)
+
+Subscripts that wrap by a remainder of their own, ``x[(h-1) % H]``, are taken for wrapped reads everywhere.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ from polyc.ir.simplify import simplify
 from polyc.poly.domains import box_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.scheduler.rewriting.blocks import Edit, start_edit
+
+MINIMUM_USES = 2
+"""Elements of a window from which on a copy pays."""
 
 LARGEST = 2.0
 """Elements of the copy for each element of the tensor, above which it is not worth its memory."""
@@ -47,17 +52,18 @@ class _Group:
 
 
 def write_borders(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
-    """Copies with borders of the tensors whose wrapped, mirrored or clamped elements are read several times each."""
+    """Copies with borders of the tensors whose wrapped, mirrored or clamped elements windows read."""
     groups = _find_groups(program, ranges)
-    if not groups:
+    values = [_redirect(s, groups, program, ranges) for s in program.statements]
+    if all(value is s.value for value, s in zip(values, program.statements, strict=True)):
         return program, ranges, []
     edit = start_edit(program, ranges)
     remarks: list[Remark] = []
     for g in groups.values():
         edit.statements.append(_write_copy(g, edit))
-        message = f"{g.tensor} is copied with its borders ({g.mode}), which {g.uses} reads of each element share"
+        message = f"{g.tensor} is copied with its borders ({g.mode}), for windows of {g.uses} elements"
         remarks.append(Remark("passed", "borders", message, edit.statements[-1].name, edit.statements[-1].span))
-    edit.statements += [replace(s, value=_redirect(s, groups, ranges)) for s in program.statements]
+    edit.statements += [replace(s, value=value) for value, s in zip(values, program.statements, strict=True)]
     return (*edit.finish(), remarks)
 
 
@@ -66,25 +72,28 @@ def _find_groups(program: Program, ranges: Ranges) -> dict[tuple[str, PadMode], 
     refused: set[tuple[str, PadMode]] = set()
     for s in program.statements:
         others = [*s.subscripts, *([] if s.reduction is None else [s.reduction.init])]
-        found = (_as_pad(n, ranges, ranges.statements[s.name]) for n in walk(s.value))
+        found = (_as_pad(n, s, program, ranges) for n in walk(s.value))
         for node in dict.fromkeys(n for n in found if n is not None):
+            if (uses := _windows(s, node.read, ranges.statements[s.name])) < MINIMUM_USES:
+                continue
             key = node.read.tensor, node.mode
             bounds = _bounds(node.read, ranges.statements[s.name])
             if bounds is None or node.read.tensor == s.target or ranges.statements[s.name].guards:
                 refused.add(key)
                 continue
-            group = groups.setdefault(key, _Group(*key, _zero(program, node), s, bounds, 0))
+            group = groups.setdefault(key, _Group(*key, _zero(program, node.read), s, bounds, 0))
             group.bounds = [(min(a, c), max(b, d)) for (a, b), (c, d) in zip(group.bounds, bounds, strict=True)]
-            group.uses += _windows(s, node.read, ranges.statements[s.name])
+            group.uses = max(group.uses, uses)
         refused |= {(n.read.tensor, n.mode) for e in others for n in walk(e) if isinstance(n, Pad)}
     return {k: g for k, g in groups.items() if k not in refused and _pays(g, ranges)}
 
 
-def _as_pad(node: Expr, ranges: Ranges, own: StatementRanges) -> Pad | None:
+def _as_pad(node: Expr, s: Statement, program: Program, ranges: Ranges) -> Pad | None:
     """`node` if it reads beyond borders, by its mode or by remainders of the tensor's extents."""
+    own = ranges.statements[s.name]
     if isinstance(node, Pad):
         return node if node.mode != "value" else None
-    if not isinstance(node, Read):
+    if not isinstance(node, Read) or node.tensor == s.target or own.guards:
         return None
     subscripts: list[Expr] = []
     for subscript, interval in zip(node.subscripts, ranges.tensors[node.tensor], strict=True):
@@ -95,11 +104,13 @@ def _as_pad(node: Expr, ranges: Ranges, own: StatementRanges) -> Pad | None:
                     return None
                 # Any multiple of the extent may be taken off: what is left begins near the tensor's beginning.
                 subscripts.append(_moved(inner, -round(ends[0] / int(count.value)) * int(count.value)))
+            case _ if index_coefficients(subscript) is None:
+                return None
             case _:
                 subscripts.append(subscript)
     if tuple(subscripts) == node.subscripts:
         return None
-    return Pad(Read(node.tensor, tuple(subscripts)), int_const(0), mode="wrap")
+    return Pad(Read(node.tensor, tuple(subscripts)), _zero(program, node), mode="wrap")
 
 
 def _bounds(read: Read, own: StatementRanges) -> list[Bounds] | None:
@@ -134,9 +145,9 @@ def _value(subscript: Expr, at: Mapping[str, int]) -> int | None:
     return int(value.value) if isinstance(value, Const) else None
 
 
-def _zero(program: Program, pad: Pad) -> Expr:
+def _zero(program: Program, read: Read) -> Expr:
     """The value of a padded read, which no mode but "value" uses."""
-    return identity_of("add", program.tensor(pad.read.tensor).dtype)
+    return identity_of("add", program.tensor(read.tensor).dtype)
 
 
 def _windows(s: Statement, read: Read, own: StatementRanges) -> int:
@@ -153,7 +164,7 @@ def _windows(s: Statement, read: Read, own: StatementRanges) -> int:
 
 def _pays(g: _Group, ranges: Ranges) -> bool:
     extents = [i.extent for i in ranges.tensors[g.tensor]]
-    if g.uses < 2 or not all(isinstance(e, Const) and e.value > 0 for e in extents):
+    if not all(isinstance(e, Const) and e.value > 0 for e in extents):
         return False
     return prod(b - a + 1 for a, b in g.bounds) <= LARGEST * prod(int(e.value) for e in extents if isinstance(e, Const))
 
@@ -175,11 +186,14 @@ def _moved(subscript: Expr, by: int) -> Expr:
     return simplify(Call("add", (subscript, int_const(by))))
 
 
-def _redirect(s: Statement, groups: Mapping[tuple[str, PadMode], _Group], ranges: Ranges) -> Expr:
+def _redirect(s: Statement, groups: Mapping[tuple[str, PadMode], _Group], program: Program, ranges: Ranges) -> Expr:
     def rule(node: Expr) -> Expr | None:
-        pad = _as_pad(node, ranges, ranges.statements[s.name])
-        if pad is None or (g := groups.get((pad.read.tensor, pad.mode))) is None:
+        pad = _as_pad(node, s, program, ranges)
+        if pad is None:
             return None
+        g = groups.get((pad.read.tensor, pad.mode))
+        if g is None or _windows(s, pad.read, ranges.statements[s.name]) < MINIMUM_USES:
+            return None if pad is node else pad
         return Read(g.copy, tuple(_moved(e, -a) for e, (a, _) in zip(pad.read.subscripts, g.bounds, strict=True)))
 
     return rewrite(s.value, rule)
