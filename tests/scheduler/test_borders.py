@@ -20,6 +20,10 @@ WINDOWS = {
     "backwards": HEAD + "Y(h,w) +=! pad(X(h-2*i+1,w), wrap) * K(i) where h in 0:H }",
     "a temporary": HEAD + "T(h,w) +=! X(h,w) * K(i)\n Y(h,w) +=! pad(T(h,w+i-1), wrap) where i in 0:3, w in 0:W }",
     "remainders": HEAD + "Y(h,w) +=! X((h+2*i+20)%H,w) * K(i) where h in 0:H }",
+    "two tensors": HEAD + "T(h,w) = pad(X(h-1,w), clamp) where h in 0:H\n"
+    "Y(h,w) +=! pad(X(h+i-1,w), clamp) * pad(T(h+i-2,w), clamp) * K(i) where h in 0:H }",
+    "remainders in a padded read": HEAD
+    + "Y(h,w) +=! pad(X((h+i)%H,w-2), 0.5) * pad(X(h+i,w), wrap) where i in 0:3, h in 0:H, w in 0:W }",
     "beside a single read": HEAD + "Z(h,w) = pad(X(h+1,w), clamp) where h in 0:H\n"
     "Y(h,w) +=! pad(X(h+i-1,w), clamp) * K(i) * Z(h,w) where h in 0:H }",
 }
@@ -57,7 +61,7 @@ def has_borders(lowered: polyc.Lowered) -> bool:
 def test_before_and_after():
     new, _, remarks = write_borders(*infer(read(ROWS), **SIZES))
     assert statements(new) == [
-        "S0_wrap(X.d0, X.d1): X.wrap[X.d0, X.d1] = pad_wrap(X[X.d0 - 1, X.d1], 0.0)",
+        "S0_X_wrap(X.d0, X.d1): X.wrap[X.d0, X.d1] = pad_wrap(X[X.d0 - 1, X.d1], 0.0)",
         "S0(h, w, i): Y[h, w] += X.wrap[h + i, w] * K[i] init 0.0",
         "where h in 0:12",
     ]

@@ -17,7 +17,23 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, PadMode, Read, Size, identity_of, int_const, reads, rewrite, walk
+from polyc.ir.expr import (
+    Call,
+    Const,
+    Expr,
+    Index,
+    Pad,
+    PadMode,
+    Read,
+    Size,
+    children,
+    identity_of,
+    int_const,
+    reads,
+    rewrite,
+    walk,
+    with_children,
+)
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement, Tensor
 from polyc.ir.simplify import simplify
@@ -72,8 +88,7 @@ def _find_groups(program: Program, ranges: Ranges) -> dict[tuple[str, PadMode], 
     refused: set[tuple[str, PadMode]] = set()
     for s in program.statements:
         others = [*s.subscripts, *([] if s.reduction is None else [s.reduction.init])]
-        found = (_as_pad(n, s, program, ranges) for n in walk(s.value))
-        for node in dict.fromkeys(n for n in found if n is not None):
+        for node in dict.fromkeys(_find_pads(s.value, s, program, ranges)):
             if (uses := _windows(s, node.read, ranges.statements[s.name])) < MINIMUM_USES:
                 continue
             key = node.read.tensor, node.mode
@@ -86,6 +101,13 @@ def _find_groups(program: Program, ranges: Ranges) -> dict[tuple[str, PadMode], 
             group.uses = max(group.uses, uses)
         refused |= {(n.read.tensor, n.mode) for e in others for n in walk(e) if isinstance(n, Pad)}
     return {k: g for k, g in groups.items() if k not in refused and _pays(g, ranges)}
+
+
+def _find_pads(expr: Expr, s: Statement, program: Program, ranges: Ranges) -> list[Pad]:
+    """What is read beyond borders; within padded reads nothing is looked for."""
+    if (pad := _as_pad(expr, s, program, ranges)) is not None:
+        return [pad]
+    return [] if isinstance(expr, Pad) else [p for e in children(expr) for p in _find_pads(e, s, program, ranges)]
 
 
 def _as_pad(node: Expr, s: Statement, program: Program, ranges: Ranges) -> Pad | None:
@@ -170,7 +192,7 @@ def _pays(g: _Group, ranges: Ranges) -> bool:
 
 
 def _write_copy(g: _Group, edit: Edit) -> Statement:
-    name = f"{g.first.name}_{g.mode}"
+    name = f"{g.first.name}_{g.copy.replace('.', '_')}"
     indices = tuple(f"{g.tensor}.d{d}" for d in range(len(g.bounds)))
     intervals = {i: Interval(int_const(0), int_const(b - a + 1)) for i, (a, b) in zip(indices, g.bounds, strict=True)}
     like = edit.program.tensor(g.tensor)
@@ -187,13 +209,17 @@ def _moved(subscript: Expr, by: int) -> Expr:
 
 
 def _redirect(s: Statement, groups: Mapping[tuple[str, PadMode], _Group], program: Program, ranges: Ranges) -> Expr:
-    def rule(node: Expr) -> Expr | None:
+    """The value of `s` that reads copies where it reads windows, and that wraps by mode where it did by remainders."""
+
+    def visit(node: Expr) -> Expr:
         pad = _as_pad(node, s, program, ranges)
         if pad is None:
-            return None
+            old = children(node)
+            new = old if isinstance(node, Pad) else tuple(map(visit, old))
+            return node if all(a is b for a, b in zip(old, new, strict=True)) else with_children(node, new)
         g = groups.get((pad.read.tensor, pad.mode))
         if g is None or _windows(s, pad.read, ranges.statements[s.name]) < MINIMUM_USES:
-            return None if pad is node else pad
+            return pad
         return Read(g.copy, tuple(_moved(e, -a) for e, (a, _) in zip(pad.read.subscripts, g.bounds, strict=True)))
 
-    return rewrite(s.value, rule)
+    return visit(s.value)
