@@ -8,8 +8,8 @@ import importlib.util
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,13 +39,16 @@ def sources() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
 
 
-def imported_packages(path: Path) -> Iterator[str]:
+@cache
+def imported_packages(path: Path) -> frozenset[str]:
     """Top-level names of everything a file imports, at any depth of it."""
+    found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name.split(".")[0] for alias in node.names)
+            found |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module.split(".")[0]
+            found.add(node.module.split(".")[0])
+    return frozenset(found)
 
 
 def error_codes() -> dict[str, Path]:
