@@ -22,7 +22,8 @@ from polyc.target import PINNED, Target, restrict
 from tests.property.strategies import Case
 
 EXAMPLES = float(os.environ.get("POLYC_EXAMPLES", "0.6"))
-"""Multiplies the numbers of examples below, in the suite by less than 1; more than 1 also draws them at random instead of always the same."""
+"""Multiplies the numbers of examples below, in the suite by less than 1; more than 1 also draws them at random instead of
+always the same."""
 
 LEVELS = [level for level, model in PINNED.items() if model.vector_bits <= host_target().vector_bits]
 
