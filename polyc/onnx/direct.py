@@ -108,21 +108,20 @@ class DirectRuns:
             return None
         if len(self.names) == 1:
             arrays = (arrays,)
-        found = call(*arrays)
-        if found is None:
+        given: Any = call(*arrays)
+        if given is None:
             return None
-        if type(found) is not tuple:
-            found = (found,)
+        found: tuple[Any, ...] = given if type(given) is tuple else (given,)
         if self._is_plain or self._sources is None:
-            return found  # type: ignore[no-any-return]
+            return found
         groups = (found, arrays)
         results = []
         for source in self._sources:
-            if type(source) is tuple:
+            if isinstance(source, np.ndarray):
+                results.append(source.copy())
+            else:
                 group, k, is_copied = source
                 results.append(groups[group][k].copy() if is_copied else groups[group][k])
-            else:
-                results.append(source.copy())  # type: ignore[union-attr]
         return results
 
     def learn(self, plan: Plan, env: Mapping[str, Any]) -> None:
@@ -159,10 +158,9 @@ def _is_readable(array: Any) -> bool:
 
 
 def _is_same(a: Source, b: Source) -> bool:
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        both = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
-        return both and a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()  # type: ignore[union-attr]
-    return a == b
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+    return False if isinstance(a, np.ndarray) or isinstance(b, np.ndarray) else a == b
 
 
 @dataclass(frozen=True, slots=True, eq=False)

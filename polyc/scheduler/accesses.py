@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Literal
@@ -120,6 +121,16 @@ def index_trips(s: ScopStatement) -> dict[str, int]:
 
 def is_constant(extent: Expr) -> bool:
     return not any(isinstance(node, Size) for node in walk(extent))
+
+
+def loose_indices(expr: Expr) -> Iterator[str]:
+    """Indices used as values, outside of subscripts."""
+    if isinstance(expr, Read):
+        return
+    if isinstance(expr, Index):
+        yield expr.name
+    for child in children(expr):
+        yield from loose_indices(child)
 
 
 def operation_weight(expr: Expr) -> int:

@@ -11,12 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from polyc.ir.expr import Expr, Index, Pad, Read, Size, children, int_const, walk
+from polyc.ir.expr import Expr, Index, Pad, Read, Size, int_const, walk
 from polyc.ir.loops import Fold, If, Loop, LoopNest, Node
 from polyc.ir.program import Program, Statement
 from polyc.ir.signature import Signature
 from polyc.poly.domains import is_box
 from polyc.poly.ranges import Interval, Ranges
+from polyc.scheduler.accesses import loose_indices
 
 
 def find_folds(program: Program, ranges: Ranges, signature: Signature, nest: LoopNest) -> tuple[Fold, ...]:
@@ -93,7 +94,7 @@ def _keeps_together(
     accesses = [Read(s.target, s.subscripts), *(n for e in exprs for n in walk(e) if isinstance(n, Read))]
     if any(isinstance(n, Pad) or (isinstance(n, Size) and n.name in sizes) for e in exprs for n in walk(e)):
         return False
-    if any(name in outer | inner for e in (exprs[0], *exprs[1 + len(s.subscripts) :]) for name in _loose_indices(e)):
+    if any(name in outer | inner for e in (exprs[0], *exprs[1 + len(s.subscripts) :]) for name in loose_indices(e)):
         return False
     for access in accesses:
         for d, subscript in enumerate(access.subscripts):
@@ -109,16 +110,6 @@ def _keeps_together(
                 return False
     # Sums over them would be taken in another order.
     return (outer | inner) <= left and (outer | inner) == partner.keys()
-
-
-def _loose_indices(expr: Expr) -> Iterator[str]:
-    """Indices used as values, outside of subscripts."""
-    if isinstance(expr, Read):
-        return
-    if isinstance(expr, Index):
-        yield expr.name
-    for child in children(expr):
-        yield from _loose_indices(child)
 
 
 def _mentions_size(expr: Expr, sizes: set[str]) -> bool:

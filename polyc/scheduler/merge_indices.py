@@ -18,11 +18,12 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, children, int_const, rewrite, simplify_int, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, rewrite, simplify_int, substitute, walk
 from polyc.ir.program import Program, Statement, element_names
 from polyc.ir.simplify import linear_form
 from polyc.poly.domains import box_domain, is_box
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.scheduler.accesses import loose_indices
 
 Pair = tuple[str, int]
 """A tensor version and the first of two neighbouring dimensions; or a statement and the position of the first index."""
@@ -185,7 +186,7 @@ def _statement_pairs(
         return set()
     if any(isinstance(node, Pad) for node in walk(s.value)):
         return set()
-    loose = set(_loose_indices(s.value)) | (set() if s.reduction is None else set(_loose_indices(s.reduction.init)))
+    loose = set(loose_indices(s.value)) | (set() if s.reduction is None else set(loose_indices(s.reduction.init)))
     left = set(s.left_indices)
     found: set[tuple[str, str]] = set()
     candidates = {pair for access in accesses for d in range(len(access.subscripts) - 1) if (pair := _pair(access, d))}
@@ -238,16 +239,6 @@ def _is_together(
 
 def _mentions(expr: Expr, index: str) -> bool:
     return any(isinstance(node, Index) and node.name == index for node in walk(expr))
-
-
-def _loose_indices(expr: Expr) -> Iterator[str]:
-    """Indices used as values, outside of subscripts."""
-    if isinstance(expr, Read):
-        return
-    if isinstance(expr, Index):
-        yield expr.name
-    for child in children(expr):
-        yield from _loose_indices(child)
 
 
 # -- rewriting

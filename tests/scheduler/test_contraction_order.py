@@ -88,6 +88,18 @@ def test_element_types(dtype: str):
     assert is_ordered(op.lower(*arrays))
 
 
+@pytest.mark.parametrize("op", ["max", "min"])
+def test_integers_that_wrap_around_have_no_largest_sum(op: str):
+    source = CHAIN.replace("float", "int32").replace("+=!", f"{op}=!").replace("*", "+")
+    op = polyc.compile(source, dynamic=True)
+    for j in (18, 0):
+        sizes = {"I": 13, "J": j, "K": 17, "L": 33}
+        arrays = [np.full_like(a, 2**30 + 5) for a in draw(op, sizes)]
+        arrays[2][:] = -7
+        agree(op, arrays, sizes)
+        assert not is_ordered(op.lower(*arrays))
+
+
 def test_half_floats_without_a_sum_at_the_end():
     source = "def f(float16(I,J) A, float16(K,L) B) -> (Y) { Y(i,l) +=! A(i,j) * B(k,l) }"
     assert is_ordered(check(source, {n: SIZES[n] for n in "IJKL"}))

@@ -76,6 +76,9 @@ def _find_steps(
         return None
     if not is_simple(s, ranges) or own.region is not None or len(program.writers()[s.target]) != 1:
         return None
+    # Integers wrap around: what is added to the largest one need not be the largest, and a sum of no terms is the least number.
+    if s.reduction.op in ("max", "min") and not type_of(s.value, types).is_float:
+        return None
     summed = set(s.reduction_indices)
     operands: list[_Operand] = []
     fixed: list[Expr] = []
