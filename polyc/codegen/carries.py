@@ -86,12 +86,12 @@ def carry_lines(
         _find(body, (), name, by_name, target, chains)
         if not chains:
             continue
-        first = min(first_dimension(c.whole.store, [c.loop.var, *c.whole.places], buffer) for c in chains.values())
+        first = min(first_dimension(c.whole.store, _moving(c, buffer), buffer) for c in chains.values())
         if not all(is_dense(buffer, d) for d in range(first, len(buffer.shape) - 1)):
             continue
         line = LINE // buffer.dtype.itemsize
         blocks = [c.whole for c in chains.values()]
-        carry = make_buffer(f"{name}.lines", buffer, max(b.n_rows for b in blocks), line + max(b.run for b in blocks))
+        carry = make_buffer(f"{name}.lines", buffer, max(b.n_rows for b in blocks), max(b.run for b in blocks) + 2 * line)
         is_whole_lines = all(isinstance(s, Const) and int(s.value) % LINE == 0 for s in buffer.strides[:-1])
         body = _replace_chains(body, {key: _carry(c, by_name, carry, is_whole_lines, target) for key, c in chains.items()})
         body, buffers = merge_dimensions(body, (*buffers, carry), name, first)
@@ -196,7 +196,7 @@ def _carry(chain: _Chain, buffers: Mapping[str, Buffer], carry: Buffer, is_whole
     assert isinstance(loop.lower, Const) and isinstance(loop.upper, Const)
     last = int(loop.lower.value) + (int(loop.upper.value) - int(loop.lower.value) - 1) // loop.step * loop.step
     is_first, is_last = (Call("eq", (Index(loop.var), int_const(n))) for n in (int(loop.lower.value), last))
-    made = _go_on(whole, buffer, carry, asked, is_first, is_last if chain.rest is None else None)
+    made = _go_on(whole, buffer, carry, asked, is_first, is_last if chain.rest is None else None, _successors(chain, buffer))
     if chain.rest is not None:
         made = (If(Call("lt", (Index(loop.var), int_const(last))), made, _end(chain.rest, buffer, carry, asked)),)
     carried = replace(loop, body=made)
@@ -204,6 +204,22 @@ def _carry(chain: _Chain, buffers: Mapping[str, Buffer], carry: Buffer, is_whole
         return carried
     is_aligned = Call("eq", (Call("mod", (Size(f"{buffer.name}.offset"), int_const(LINE))), int_const(0)))
     return If(is_aligned, (loop,), (carried,))
+
+
+def _moving(chain: _Chain, buffer: Buffer) -> list[str]:
+    """The variables of loops that move along memory that is written without a gap."""
+    together = [v for v, multiple in chain.whole.rows.items() if multiple == 1 and _successors(chain, buffer) > 1]
+    return [chain.loop.var, *chain.whole.places, *together]
+
+
+def _successors(chain: _Chain, buffer: Buffer) -> int:
+    """How many rows of a block follow each other in memory; 1 where none does."""
+    loop, whole = chain.loop, chain.whole
+    assert isinstance(loop.lower, Const) and isinstance(loop.upper, Const)
+    length = (int(loop.upper.value) - int(loop.lower.value)) // loop.step * whole.run * buffer.dtype.itemsize
+    if chain.rest is not None or (1, length) not in whole.distances:
+        return 1
+    return next(trip_count(n) for n in whole.loops if whole.rows.get(n.var) == 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,9 +235,20 @@ class _Rows:
     line: int
     subscripts: tuple[Expr, ...]
     off: Expr
+    groups: tuple[Loop, ...]
+    """Loops over groups of rows, of which each is put together and written at once."""
+    first: Expr
+    count: int
+    """The first row of a group, and how many it has."""
 
     def each(self, *body: Node) -> Loop:
-        return Loop(self.row, int_const(0), int_const(self.block.n_rows), 1, "serial", body)
+        upper = simplify(Call("add", (self.first, int_const(self.count))))
+        return Loop(self.row, self.first, upper, 1, "serial", body)
+
+    def in_groups(self, *body: Node) -> tuple[Node, ...]:
+        for loop in reversed(self.groups):
+            body = (replace(loop, body=body),)
+        return body
 
     def store(self, start: Expr, streamed: bool) -> Store:
         """The store of element ``Index(element)`` from the one of number `start` in the block on."""
@@ -252,6 +279,14 @@ class _Rows:
         )
         return Loop(self.element, int_const(0), int_const(self.line), 1, "vector", (store,), self.line, self.lanes)
 
+    def lend(self) -> Loop:
+        """The first line's elements of a row go behind the last ones of the row in front of it."""
+        place = Call("add", (Index(self.element), int_const(self.line + self.block.run)))
+        own = Read(self.carry.name, (Index(self.row), Call("add", (Index(self.element), int_const(self.line)))))
+        row = Call("sub", (Index(self.row), int_const(1)))
+        store = Store(self.carry.name, (row, place), own, self.block.store.statement)
+        return Loop(self.element, int_const(0), int_const(self.line), 1, "vector", (store,), self.line, self.lanes)
+
 
 def _rows_of(block: _Block, buffer: Buffer, carry: Buffer) -> tuple[Loop, _Rows]:
     """The nest that puts a block together, and what writes its rows."""
@@ -265,24 +300,51 @@ def _rows_of(block: _Block, buffer: Buffer, carry: Buffer) -> tuple[Loop, _Rows]
     subscripts = tuple(simplify(substitute(s, begin)) for s in block.store.subscripts)
     first = offset_of(replace(block.store, subscripts=subscripts), buffer, {})
     off = simplify(Call("floordiv", (Call("mod", (first, int_const(LINE))), int_const(size))))
-    return rebuild(list(block.loops), put), _Rows(block, carry, row, element, vector.lanes, line, subscripts, off)
+    along = next((n for n in block.loops if block.rows.get(n.var) == 1), vector)
+    trip, name = trip_count(along), f"{along.var}_rows"
+    rows = _Rows(block, carry, row, element, vector.lanes, line, subscripts, off, (), int_const(0), block.n_rows)
+    if along is vector or trip % line or trip == line:
+        return rebuild(list(block.loops), put), rows
+    names: dict[str, Expr] = {along.var: Call("add", (Index(name), Index(along.var)))}
+    at = tuple(simplify(substitute(s, names)) for s in put.subscripts)
+    put = replace(put, subscripts=at, value=substitute(put.value, names))
+    few = replace(along, upper=int_const(line), max_trip=None if along.max_trip is None else line)
+    others = [n for n in block.loops if n.var in block.rows and n is not along]
+    first = sum_of({**{n.var: block.rows[n.var] for n in others}, name: 1})
+    groups = (*others, Loop(name, int_const(0), int_const(trip), line, "serial", ()))
+    inner = [few if n is along else n for n in block.loops if n is along or n.var not in block.rows]
+    return rebuild(inner, put), replace(rows, groups=groups, first=first, count=line)
 
 
 def _go_on(
-    block: _Block, buffer: Buffer, carry: Buffer, asked: tuple[Prefetch, ...], is_first: Expr, is_last: Expr | None
+    block: _Block,
+    buffer: Buffer,
+    carry: Buffer,
+    asked: tuple[Prefetch, ...],
+    is_first: Expr,
+    is_last: Expr | None,
+    n_together: int,
 ) -> tuple[Node, ...]:
-    """A block of whole lines; `is_last` where the rows may end with it."""
+    """A block of whole lines; `is_last` where the rows may end with it.  Of `n_together` rows that follow each other, each ends
+    with the line in which the next one begins."""
     put, rows = _rows_of(block, buffer, carry)
     missing = simplify(Call("sub", (int_const(rows.line), rows.off)))
     is_aligned, length = Call("eq", (rows.off, int_const(0))), int_const(block.run)
-    head = rows.part(int_const(0), missing)
+    number = Call("mod", (Index(ROW), int_const(n_together)))
+    head: Node = rows.part(int_const(0), missing)
+    if n_together > 1:
+        head = If(Call("lt", (int_const(0), number)), (rows.lend(),), (head,))
     begun = If(is_aligned, rows.lines(int_const(0), length), (head, *rows.lines(missing, int_const(block.run - rows.line))))
     back = simplify(Call("neg", (rows.off,)))
     write = If(is_first, (rows.each(*asked, begun, rows.keep()),), (rows.each(*asked, *rows.lines(back, length), rows.keep()),))
     if is_last is None:
-        return put, write
-    tail = rows.part(simplify(Call("sub", (length, rows.off))), rows.off)
-    return put, write, If(is_last, (rows.each(tail),))
+        return rows.in_groups(put, write)
+    end = simplify(Call("sub", (length, rows.off)))
+    tail: Node = rows.part(end, rows.off)
+    if n_together > 1:
+        joint = If(Call("lt", (int_const(0), rows.off)), rows.lines(end, int_const(rows.line)))
+        tail = If(Call("lt", (number, int_const(n_together - 1))), (joint,), (tail,))
+    return rows.in_groups(put, write, If(is_last, (rows.each(tail),)))
 
 
 def _end(block: _Block, buffer: Buffer, carry: Buffer, asked: tuple[Prefetch, ...]) -> tuple[Node, ...]:
@@ -292,4 +354,4 @@ def _end(block: _Block, buffer: Buffer, carry: Buffer, asked: tuple[Prefetch, ..
     whole = Call("mul", (Call("floordiv", (there, int_const(rows.line))), int_const(rows.line)))
     back = simplify(Call("neg", (rows.off,)))
     tail = rows.part(Call("sub", (whole, rows.off)), Call("mod", (there, int_const(rows.line))))
-    return put, rows.each(*asked, *rows.lines(back, whole), tail)
+    return rows.in_groups(put, rows.each(*asked, *rows.lines(back, whole), tail))
