@@ -16,6 +16,7 @@ from polyc.target import Target
 
 if TYPE_CHECKING:
     from polyc.codegen.accumulators import Frame
+    from polyc.codegen.pipelines import Columns
 
 
 WORKSPACES = ("shared", "thread")
@@ -117,6 +118,8 @@ class State:
     types: dict[str, DType]
     by_name: dict[str, Buffer]
     in_parallel: bool = False
+    columns: Columns | None = None
+    """Those of the pipeline that the function is part of."""
     epochs: dict[str, int] = field(default_factory=dict)
     """Per buffer a number that grows: equal loads of one epoch are one load."""
     stores: dict[str, Counter[frozenset[Cycle]]] = field(default_factory=dict)
