@@ -14,10 +14,9 @@ from dataclasses import replace
 from typing import assert_never
 
 from polyc.codegen.copies import copy_nest, depends, rebuild
-from polyc.codegen.holding import node_expressions
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Prefetch, Store, Update
+from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Prefetch, Store, Update, node_expressions
 from polyc.ir.simplify import simplify
 
 Dimension = tuple[str, int]

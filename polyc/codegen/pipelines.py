@@ -13,10 +13,9 @@ for how far columns are serve all of them, turn by turn.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from polyc.codegen.builder import Function, Module, Val, int_val
-from polyc.codegen.context import State
+from polyc.codegen.context import Columns, State
 from polyc.ir.expr import Expr, reads
 from polyc.ir.loops import If, Loop, Node
 
@@ -32,19 +31,6 @@ SPINS = 2000
 """Looks before a waiting thread lets others run, which may have no core of their own."""
 
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """What the code of one thread knows of the pipeline it is in."""
-
-    stream: str
-    places: Val
-    """The number of the next column that nobody has, then by place a column's number and how far it is."""
-    count: Val
-    """Stack slot: columns seen."""
-    own: Val
-    """Stack slot: the column to run next."""
 
 
 def is_pipeline(loop: Loop) -> bool:

@@ -17,10 +17,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from polyc.codegen.copies import copy_nest, rebuild
-from polyc.codegen.holding import node_expressions
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Store, Update
+from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Store, Update, node_expressions
 from polyc.ir.simplify import simplify
 from polyc.target import Target
 
