@@ -139,6 +139,19 @@ def _joint_dimension(access: Read, outer: str, inner: str, extent: int, buffers:
 # -- rewriting
 
 
+def merge_dimensions(
+    body: tuple[Node, ...], buffers: tuple[Buffer, ...], name: str, first: int
+) -> tuple[tuple[Node, ...], tuple[Buffer, ...]]:
+    """The nest with the dimensions of buffer `name` from `first` on as one; they lie close together."""
+    by_name = {b.name: b for b in buffers}
+    for d in reversed(range(first, len(by_name[name].shape) - 1)):
+        dimensions = frozenset({(name, d)})
+        access = _merge_subscripts(by_name, dimensions)
+        body = tuple(_rewrite(node, access) for node in body)
+        by_name[name] = _merge_dimension(by_name[name], dimensions)
+    return body, tuple(by_name[b.name] for b in buffers)
+
+
 def _join(nest: Loop, position: int, buffers: Mapping[str, Buffer]) -> Loop:
     """The copy with loops `position` and ``position + 1`` as one; every subscript has both of them or neither."""
     found = copy_nest(nest, buffers)
