@@ -70,7 +70,7 @@ def _keep(body: tuple[Node, ...], uses: dict[str, int], kept: set[str]) -> tuple
 
 
 def _join(first: Loop, second: Loop, uses: dict[str, int]) -> tuple[Loop, Loop, set[str]]:
-    """Both loops with the buffers between them in registers, and their names; the second loop is expanded like the tile of each."""
+    """Both loops with the buffers between them in registers, and their names; the second loop is expanded like their tiles."""
     own = _count_uses((first, second))
     initial, names = list(first.initial), set[str]()
     for place, start in enumerate(first.initial):

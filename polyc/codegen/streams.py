@@ -220,9 +220,9 @@ def _stream_rows(
 ) -> tuple[Expr | None, tuple[Node, ...]] | None:
     """A vector loop in two parts: up to the beginning of a line, and streamed from there; and what must hold for that.
 
-    A short loop of whole lines is streamed as a whole where it begins at a line.  None where it cannot be streamed.  A loop that
-    writes several long results streams all together where they begin lines together, and one after the other where they do
-    not."""
+    A short loop of whole lines is streamed as a whole where it begins at a line.  None where it cannot be streamed.  A loop
+    that writes several long results streams all together where they begin lines together, and one after the other where they
+    do not."""
     if loop.registers or loop.initial:
         return None
     stores = [n for n in loop.body if isinstance(n, Store) and n.buffer in wanted]

@@ -339,7 +339,7 @@ def _walked_dimensions(access: Access, s: ScopStatement) -> tuple[tuple[int, ...
     step), and none can be taken for another one: those that are summed over are never taken for others."""
     summed = {d for d, i in enumerate(s.indices) if i in s.reduction_indices}
     dims: list[int] = []
-    shape: list[tuple[tuple[int, ...], int]] = []
+    shape: list[tuple[tuple[tuple[int, bool], ...], int]] = []
     for sub in access.read.subscripts:
         form = linear_form(sub, s.indices)
         if form is None or form.sizes or min(form.coefficients, default=0) < 0:
