@@ -29,7 +29,7 @@ class _Scope:
 
     @property
     def is_parallel(self) -> bool:
-        return any(loop.mark is not None and loop.mark.kind == "parallel" for loop in self.loops)
+        return any(loop.mark is not None and loop.mark.kind in ("parallel", "pipeline") for loop in self.loops)
 
 
 def fold_storage(plan: Plan, scop: Scop) -> dict[str, Folding]:
@@ -152,7 +152,7 @@ def _modulus(dimension: int, version: str, scope: _Scope, scop: Scop) -> int | N
     best: int | None = None
     for loop in scope.loops:
         # Lanes of a vector loop are alive together, and so are the points of a tile.
-        if loop.part in ("point", "wave") or (loop.mark is not None and loop.mark.kind == "vector"):
+        if loop.part == "point" or (loop.mark is not None and loop.mark.kind == "vector"):
             continue
         if not all(_runs_over(loop, name, dimension, version, scop) for name in loop.rows):
             continue
