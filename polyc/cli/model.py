@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from polyc.cli.arrays import describe_array, format_time, read_array, time_calls, write_results
 from polyc.cli.common import Shapes, Sizes, known_sizes
 from polyc.diagnostics import ArgumentError, Diagnostic
 
@@ -75,7 +76,6 @@ class Progress:
 
 def read_feed(session: Session, texts: Sequence[str], sizes: Sizes, shapes: Shapes, seed: int) -> dict[str, np.ndarray]:
     """Arrays from files, by name or in order; the rest at random."""
-    from polyc.cli.run import read_array
     from polyc.onnx.samples import draw_feed
 
     if any(n is None for n in sizes.values()):
@@ -112,7 +112,6 @@ def run_model(
     threads: int | None,
 ) -> None:
     """``polyc run model.onnx``."""
-    from polyc.cli.run import describe_array, format_time, time_calls, write_results
 
     session = load_session(source, strict, threads)
     feed = read_feed(session, inputs, sizes, shapes, seed)

@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from polyc.codegen.holding import node_expressions
 from polyc.ir.expr import Call, Const, Index, int_const, reads, walk
-from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store, Update
+from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store, Update, node_expressions
 from polyc.ir.simplify import simplify
 
 LEAST_WORK = 1 << 18

@@ -8,6 +8,7 @@ gives the result; kinds say how iterations may be grouped.  The interpreter (`ir
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -144,8 +145,31 @@ class Loop:
     tile: int | None = None
     """Iterations of a whole tile, for a loop over one that may begin behind 0: such a loop is not expanded."""
 
+    @property
+    def is_expanded(self) -> bool:
+        """Whether all iterations are written one after the other: copies, or vectors."""
+        return self.max_trip is not None and self.kind in ("unroll", "vector")
+
 
 Node = Store | Update | Guard | Prefetch | If | Loop
+
+
+def node_expressions(node: Node) -> Iterator[Expr]:
+    """The expressions of a node itself, not of its body."""
+    match node:
+        case Store() | Update():
+            yield from node.subscripts
+            yield node.value
+        case Guard():
+            yield from (node.value, node.bound)
+            if node.condition is not None:
+                yield node.condition
+        case Prefetch():
+            yield from node.subscripts
+        case If():
+            yield node.condition
+        case Loop():
+            yield from (node.lower, node.upper)
 
 
 @dataclass(frozen=True, slots=True)
