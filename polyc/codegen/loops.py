@@ -160,6 +160,8 @@ class _Translator:
         match mark.kind:
             case "parallel":
                 return replace(loop, kind="parallel", rounds=mark.rounds)
+            case "pipeline":
+                return replace(loop, kind="parallel", stream=f"c{int(loop.var[1:]) + mark.columns}")
             case "unroll":
                 return replace(loop, kind="unroll", max_trip=trip) if trip is not None and trip <= 32 else loop
             case "scan":
