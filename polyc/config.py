@@ -29,6 +29,8 @@ class Options:
     """Sum squared deviations from the mean in the pass of the mean, where rows are too long for a cache (docs/rewriting.md)."""
     factor_sums: bool = True
     """Take factors that do not change along a sum of products out of it (docs/rewriting.md)."""
+    separate_products: bool = True
+    """Sum several products one after the other, where each is a contraction (docs/rewriting.md)."""
     minimal_filtering: bool = True
     """Compute convolutions with filters of three taps by fewer products, where that is faster (docs/rewriting.md)."""
     block_recurrences: bool = True

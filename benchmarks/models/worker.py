@@ -42,16 +42,8 @@ def prepare(job: dict[str, Any]) -> tuple[Callable[[int], Any], dict[str, Any]]:
     start = time.perf_counter()
     session = BUILD[job["side"]](job)
     loaded = time.perf_counter() - start
-    results = session(feed)
+    session(feed)
     first = time.perf_counter() - start - loaded
-    exact = Path(job["exact"])
-    if exact.exists():
-        with np.load(exact) as file:
-            error = largest_error(results, [a.astype(np.float64) for a in file.values()])
-    else:
-        np.savez(exact, *results)
-        error = 0.0
-    del results
 
     def run(count: int) -> None:
         for _ in range(count):
@@ -59,8 +51,18 @@ def prepare(job: dict[str, Any]) -> tuple[Callable[[int], Any], dict[str, Any]]:
 
     seconds = settle(run)
     repetitions = max(1, round(0.5 + ROUND_SECONDS / seconds))
-    ready = {"ready": True, "seconds": seconds, "repetitions": repetitions, "error": error}
-    return run, ready | {"load": loaded, "first": first, "memory": peak_memory(), "details": details(session)}
+    memory = peak_memory()  # before results are compared, which takes several copies of them
+    ready = {"ready": True, "seconds": seconds, "repetitions": repetitions, "error": compare(session(feed), Path(job["exact"]))}
+    return run, ready | {"load": loaded, "first": first, "memory": memory, "details": details(session)}
+
+
+def compare(results: Results, exact: Path) -> float:
+    """The largest error of results against those in a file; the first side that comes writes it."""
+    if not exact.exists():
+        np.savez(exact, *results)
+        return 0.0
+    with np.load(exact) as file:
+        return largest_error(results, [a.astype(np.float64) for a in file.values()])
 
 
 def peak_memory() -> int | None:

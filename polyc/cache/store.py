@@ -16,10 +16,13 @@ import os
 import stat
 import tempfile
 import time
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from polyc.cache.keys import Key
 from polyc.config import cache_settings
@@ -168,29 +171,40 @@ class Store:
         return self._is_usable
 
     def _make_room(self) -> None:
-        """Count what is there, other processes' entries too; above the cap the longest unused go."""
-        files = []
-        now = time.time()
-        for path in self._paths(with_temporary=True):
-            with contextlib.suppress(OSError):
-                state = path.stat()
-                if path.suffix != _TEMPORARY:
-                    files.append((state.st_mtime_ns, state.st_size, path))
-                elif now - state.st_mtime > _STALE_SECONDS:
-                    path.unlink()
-        self._size = sum(size for _, size, _ in files)
+        """Count what is there, other processes' entries too; above the cap the longest unused go.
+
+        There may be a hundred thousand files: of each, two numbers are kept meanwhile."""
+        times, sizes = array("q"), array("q")
+        oldest = time.time_ns() - _STALE_SECONDS * 1_000_000_000
+        for file, state in self._scan():
+            if file.name.endswith(_SUFFIX):
+                times.append(state.st_mtime_ns)
+                sizes.append(state.st_size)
+            elif state.st_mtime_ns < oldest:
+                _unlink(file)
+        self._size = sum(sizes)
         self._stores_until_scan = _STORES_BETWEEN_SCANS
         if self._size <= self.cap:
             return
+        order = np.argsort(np.array(times), kind="stable")
+        gone = np.cumsum(np.array(sizes)[order])
+        last = int(np.searchsorted(gone, self._size - int(self.cap * _KEEP)))
+        limit = times[int(order[min(last, len(order) - 1)])]
         removed = 0
-        for _, size, path in sorted(files):
-            if self._size <= self.cap * _KEEP:
-                break
-            with contextlib.suppress(OSError):
-                path.unlink()
-            self._size -= size
-            removed += 1
+        for file, state in self._scan():
+            if file.name.endswith(_SUFFIX) and state.st_mtime_ns <= limit:
+                _unlink(file)
+                self._size -= state.st_size
+                removed += 1
         logger.info("cache: %d entries were removed, %d bytes remain", removed, self._size)
+
+    def _scan(self) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
+        """Files of the cache one by one, temporary ones too, and what the system says of each."""
+        with contextlib.suppress(OSError), os.scandir(self.directory) as found:
+            for file in found:
+                if file.name.endswith((_SUFFIX, _TEMPORARY)):
+                    with contextlib.suppress(OSError):
+                        yield file, file.stat(follow_symlinks=False)
 
     # --- The whole directory -----------------------------------------------------------------------------------------
 
@@ -235,6 +249,11 @@ def _parse(content: bytes) -> Entry | None:
     except (ValueError, RecursionError):
         return None
     return Entry(header, body[length:]) if isinstance(header, dict) else None
+
+
+def _unlink(file: os.DirEntry[str]) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(file)
 
 
 def _shorten(text: str) -> str:

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations
 
-from polyc.codegen.holding import is_expanded, node_expressions
 from polyc.ir.expr import Call, Const, Expr, Index, int_const, reads, substitute, walk
-from polyc.ir.loops import Buffer, If, Loop, Node, Store, Update
+from polyc.ir.loops import Buffer, If, Loop, Node, Store, Update, node_expressions
 from polyc.ir.simplify import simplify
 
 MAX_WORK = 512
@@ -83,7 +82,7 @@ def _join(first: Loop, second: Loop, uses: dict[str, int]) -> tuple[Loop, Loop, 
         update, path = found[0]
         moving = {e.name for s in update.subscripts for e in walk(s) if isinstance(e, Index)}
         tile = [loop for loop in path if loop.var in moving]
-        if not all(map(is_expanded, tile)):
+        if not all(loop.is_expanded for loop in tile):
             continue
         epilogue = _expand_like(second, tile, name, update.subscripts)
         nests = tuple(n for node in start.nest if (n := _expand_like(node, tile, name, update.subscripts)) is not None)

@@ -17,6 +17,7 @@ from polyc.codegen.recurrences import carry_elements
 from polyc.codegen.scalars import hold_accumulators
 from polyc.codegen.sections import run_sections
 from polyc.codegen.separate import separate_domains
+from polyc.codegen.staging import stage_copies
 from polyc.codegen.streams import align_tiles, find_streamed_rows
 from polyc.codegen.tiles import split_partial_tiles
 from polyc.codegen.transposes import block_transposes
@@ -96,10 +97,13 @@ def build_loop_nest(
     streamed = find_streamed_rows(nodes, buffers, target)
     nodes, offsets = align_tiles(nodes, buffers, target)
     nodes, buffers = coalesce_copies(split_last_tiles(nodes, buffers), buffers)
+    nodes, buffers, staged = stage_copies(nodes, buffers, target)
     nodes = split_partial_tiles(block_transposes(nodes, buffers, streamed), held, aliased, target.has_masks)
     nodes, buffers = carry_elements(nodes, buffers)
     nodes = run_sections(nodes, buffers, target.cores)
-    return LoopNest(signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards), offsets)
+    return LoopNest(
+        signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards), tuple(dict.fromkeys((*offsets, *staged)))
+    )
 
 
 class _Translator:
@@ -156,6 +160,8 @@ class _Translator:
         match mark.kind:
             case "parallel":
                 return replace(loop, kind="parallel", rounds=mark.rounds)
+            case "pipeline":
+                return replace(loop, kind="parallel", stream=f"c{int(loop.var[1:]) + mark.columns}")
             case "unroll":
                 return replace(loop, kind="unroll", max_trip=trip) if trip is not None and trip <= 32 else loop
             case "scan":

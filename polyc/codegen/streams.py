@@ -17,10 +17,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from polyc.codegen.copies import copy_nest, rebuild
-from polyc.codegen.holding import node_expressions
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Store, Update
+from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Store, Update, node_expressions
 from polyc.ir.simplify import simplify
 from polyc.target import Target
 
@@ -30,19 +29,10 @@ MIN_LINES = 16
 
 def stream_results(nest: LoopNest, target: Target) -> LoopNest:
     """Stream the results that no cache would hold (`Target.streaming_size`), that are written in order and never read."""
-    wanted = _find_long(nest.body, nest.buffers, target)
-    writes = list(_writes(nest.body))
-    for node in _nodes(nest.body):
-        for expr in node_expressions(node):
-            for read in reads(expr):
-                wanted.pop(read.tensor, None)
-    for name in list(wanted):
-        own = [w for w in writes if w.buffer == name]
-        if any(isinstance(w, Update) for w in own) or len({w.statement for w in own}) != 1:  # each element is written once
-            del wanted[name]
+    wanted = _find_written_once(nest.body, nest.buffers, target)
     if not wanted:
         return nest
-    body = tuple(new for node in nest.body for new in _visit(node, (), wanted))
+    body = tuple(new for node in nest.body for new in _visit(node, (), wanted, ()))
     used = [b.name for b in nest.buffers if any(w.buffer == b.name and _is_streamed(w) for w in _writes(body))]
     offsets = tuple(dict.fromkeys((*nest.offsets, *used)))
     return replace(nest, body=body, offsets=offsets) if used else nest
@@ -126,6 +116,26 @@ def _move_tiles(loops: list[Loop], store: Store, buffer: Buffer) -> Loop | None:
 # -- buffers
 
 
+def find_written_once(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target) -> list[str]:
+    """Results that are streamed at any sizes, if they are written in order."""
+    return [name for name, found in _find_written_once(body, buffers, target).items() if found.condition is None]
+
+
+def _find_written_once(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target) -> dict[str, _Long]:
+    """Long arrays of the caller, as `_find_long`, that are never read and of which each element is written once."""
+    wanted = _find_long(body, buffers, target)
+    writes = list(_writes(body))
+    for node in _nodes(body):
+        for expr in node_expressions(node):
+            for read in reads(expr):
+                wanted.pop(read.tensor, None)
+    for name in list(wanted):
+        own = [w for w in writes if w.buffer == name]
+        if any(isinstance(w, Update) for w in own) or len({w.statement for w in own}) != 1:
+            del wanted[name]
+    return wanted
+
+
 @dataclass(frozen=True, slots=True)
 class _Long:
     """An array that is long enough to be streamed, where `condition` holds if that is left to the call."""
@@ -199,19 +209,24 @@ def _is_streamed(node: Store | Update) -> bool:
     return isinstance(node, Store) and node.streamed
 
 
-def _visit(node: Node, around: tuple[Loop, ...], wanted: Mapping[str, _Long]) -> tuple[Node, ...]:
+def _visit(node: Node, around: tuple[Loop, ...], wanted: Mapping[str, _Long], holding: tuple[Expr, ...]) -> tuple[Node, ...]:
+    """`holding`: conditions that hold here."""
+
+    def visit(body: tuple[Node, ...], around: tuple[Loop, ...], holding: tuple[Expr, ...]) -> tuple[Node, ...]:
+        return tuple(new for n in body for new in _visit(n, around, wanted, holding))
+
     match node:
         case If():
-            body, orelse = (tuple(new for n in arm for new in _visit(n, around, wanted)) for arm in (node.body, node.orelse))
-            return (replace(node, body=body, orelse=orelse),)
+            body = visit(node.body, around, (*holding, node.condition))
+            return (replace(node, body=body, orelse=visit(node.orelse, around, holding)),)
         case Loop() if node.kind == "vector":
             found = _stream_rows(node, around, wanted)
             if found is None:
                 return (node,)
             condition, streamed = found
-            return streamed if condition is None else (If(condition, streamed, (node,)),)
+            return streamed if condition is None or condition in holding else (If(condition, streamed, (node,)),)
         case Loop():
-            return (replace(node, body=tuple(new for n in node.body for new in _visit(n, (*around, node), wanted))),)
+            return (replace(node, body=visit(node.body, (*around, node), holding)),)
     return (node,)
 
 
@@ -337,12 +352,15 @@ def _moves_by_lines(store: Store, buffer: Buffer, loop: Loop) -> bool:
     """Whether iterations of `loop` write whole numbers of lines apart."""
     for subscript, stride in zip(store.subscripts, buffer.strides, strict=True):
         coefficients = index_coefficients(subscript)
-        if coefficients is None or (coefficients.get(loop.var) and not _is_whole_lines(stride)):
+        if coefficients is None:
+            return False
+        if coefficients.get(loop.var) and not _is_whole_lines(Call("mul", (int_const(coefficients[loop.var]), stride))):
             return False
     return True
 
 
 def _is_whole_lines(stride: Expr) -> bool:
+    stride = simplify(stride)
     return isinstance(stride, Const) and int(stride.value) % LINE == 0
 
 
@@ -351,8 +369,12 @@ def offset_of(store: Store, buffer: Buffer, values: Mapping[str, Expr]) -> Expr:
     total: Expr = Size(f"{buffer.name}.offset")
     for subscript, stride in zip(store.subscripts, buffer.strides, strict=True):
         place = substitute(subscript, dict(values))
-        if _is_whole_lines(stride) and index_coefficients(place) is not None:
-            continue
+        coefficients = index_coefficients(place)
+        if coefficients is not None:
+            if _is_whole_lines(stride):
+                continue
+            lines = {v: int_const(0) for v, c in coefficients.items() if _is_whole_lines(Call("mul", (int_const(c), stride)))}
+            place = substitute(place, lines)
         total = Call("add", (total, Call("mul", (place, stride))))
     return simplify(total)
 

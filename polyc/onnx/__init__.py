@@ -15,8 +15,17 @@ if importlib.util.find_spec("onnx") is None:
         Diagnostic("argument-onnx-missing", "the package onnx is not installed", None, "run: pip install 'polyc[onnx]'")
     )
 
-from polyc.onnx.binding import IOBinding
-from polyc.onnx.compatible import InferenceSession, SessionOptions, get_available_providers, get_device
+from polyc.onnx.binding import IOBinding, OrtValue
+from polyc.onnx.compatible import (
+    ExecutionMode,
+    GraphOptimizationLevel,
+    InferenceSession,
+    RunOptions,
+    SessionOptions,
+    get_available_providers,
+    get_device,
+    set_default_logger_severity,
+)
 from polyc.onnx.profile import Profile
 from polyc.onnx.session import Session, load
 
@@ -24,15 +33,20 @@ if TYPE_CHECKING:
     from polyc.onnx.backend import PolycBackend
 
 __all__ = [
+    "ExecutionMode",
+    "GraphOptimizationLevel",
     "IOBinding",
     "InferenceSession",
+    "OrtValue",
     "PolycBackend",
     "Profile",
+    "RunOptions",
     "Session",
     "SessionOptions",
     "get_available_providers",
     "get_device",
     "load",
+    "set_default_logger_severity",
 ]
 
 

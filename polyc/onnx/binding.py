@@ -11,16 +11,26 @@ import numpy as np
 import onnx.helper
 
 from polyc.diagnostics import ArgumentError, Diagnostic
+from polyc.frontends.onnx.element_types import onnx_name
+from polyc.ir.types import from_numpy
 
 if TYPE_CHECKING:
     from polyc.onnx.session import Session
 
 
-class BoundValue:
-    """What a bound output holds after a run, as onnxruntime's ``OrtValue`` shows it."""
+class OrtValue:
+    """What a bound output holds after a run, or an array to be bound, under onnxruntime's name."""
 
     def __init__(self, value: Any, type_name: str) -> None:
         self._value, self._type = value, type_name
+
+    @staticmethod
+    def ortvalue_from_numpy(numpy_obj: Any, device_type: str = "cpu", device_id: int = 0) -> OrtValue:
+        """The value that is this array, not a copy of it; raises as `IOBinding` where the device is not ``"cpu"``."""
+        _check_device("the array", device_type)
+        array = np.asarray(numpy_obj)
+        dtype = from_numpy(array.dtype)
+        return OrtValue(array, f"tensor({array.dtype.name if dtype is None else onnx_name(dtype)})")
 
     def numpy(self) -> Any:
         """The array itself, not a copy."""
@@ -112,10 +122,10 @@ class IOBinding:
     def synchronize_outputs(self) -> None:
         """As `synchronize_inputs`."""
 
-    def get_outputs(self) -> list[BoundValue]:
+    def get_outputs(self) -> list[OrtValue]:
         """The outputs of the last run, in the order in which they were bound."""
         types = {p.name: p.type for p in self._session.get_outputs()}
-        return [BoundValue(value, types[name]) for name, value in self._results.items()]
+        return [OrtValue(value, types[name]) for name, value in self._results.items()]
 
     def copy_outputs_to_cpu(self) -> list[Any]:
         """The arrays of the outputs of the last run, in the order in which they were bound."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic
+from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic, PolycError
 from polyc.frontends.onnx.element_types import numpy_type
 from polyc.frontends.onnx.graph import Port
-from polyc.runtime.arrays import overlaps
+from polyc.ir.types import from_numpy
+from polyc.runtime.arrays import convert_input, overlaps
 
 
 def check_output_names(outputs: Sequence[Port], names: Sequence[str] | None) -> list[str]:
@@ -21,11 +22,17 @@ def check_output_names(outputs: Sequence[Port], names: Sequence[str] | None) -> 
     if isinstance(names, str):
         message = f"output_names is the string {names!r}"
         raise ArgumentTypeError(Diagnostic("argument-type-onnx-outputs", message, None, f"pass a list: run([{names!r}], feed)"))
+    if not isinstance(names, Iterable):
+        message = f"the names of outputs are a list, not {type(names).__name__}"
+        raise ArgumentTypeError(
+            Diagnostic("argument-type-onnx-outputs", message, None, f"pass a list, run({known[:1]}, feed), or None for all")
+        )
+    names = list(names)
     for name in names:
         if name not in known:
             message = f"the model has no output {name!r}"
             raise ArgumentError(Diagnostic("argument-onnx-output", message, None, f"its outputs are: {', '.join(known)}"))
-    return list(names)
+    return names
 
 
 Plain = dict[str, tuple[np.dtype, tuple[int | str | None, ...]]]
@@ -87,7 +94,7 @@ def check_feed(inputs: Sequence[Port], defaults: Mapping[str, Port], feed: Mappi
         if name in ports:
             found[name] = _check_value(ports[name], value, errors)
     if errors:
-        is_type = all(e.code == "argument-type-onnx-input" for e in errors)
+        is_type = all(e.code.startswith("argument-type") for e in errors)
         raise (ArgumentTypeError if is_type else ArgumentError)(*errors)
     return found
 
@@ -97,6 +104,11 @@ def check_out(outputs: Sequence[Port], out: Mapping[str, np.ndarray], given: Map
 
     Shapes are known when the results are."""
     known = [p.name for p in outputs]
+    if not isinstance(out, Mapping):
+        message = f"the arrays of out are given by the names of outputs, not as {type(out).__name__}"
+        raise ArgumentTypeError(
+            Diagnostic("argument-type-onnx-outputs", message, None, f"pass a dict: out={{{(known or ['y'])[0]!r}: array}}")
+        )
     direct: dict[str, np.ndarray] = {}
     seen: list[np.ndarray] = []
     for name, array in out.items():
@@ -135,9 +147,10 @@ def _check_value(port: Port, value: Any, errors: list[Diagnostic]) -> Any:
         return value
     wanted = numpy_type(port.type)
     try:
-        array = np.asarray(value)
-        if wanted is not None and isinstance(value, (list, tuple, bool, int, float)):
-            array = array.astype(wanted, casting="same_kind")
+        array = _as_array(port, wanted, value)
+    except PolycError as error:
+        errors += error.diagnostics
+        return None
     except (ValueError, TypeError, RuntimeError, BufferError) as error:
         message = f"the input {port.name!r} is no array of {port.type}: {error}"
         errors.append(Diagnostic("argument-type-onnx-input", message, None, "give a NumPy array"))
@@ -159,6 +172,14 @@ def _check_value(port: Port, value: Any, errors: list[Diagnostic]) -> Any:
             message = f"dimension {d} of the input {port.name!r} is {n}, but the model declares {declared}"
             errors.append(Diagnostic("argument-onnx-shape", message, None, f"the whole shape is {describe_port(port)}"))
     return array
+
+
+def _as_array(port: Port, wanted: np.dtype | None, value: Any) -> np.ndarray:
+    """What `value` means as an array; anything but a NumPy array as operators take it, where they have its element type."""
+    dtype = None if wanted is None else from_numpy(wanted)
+    if dtype is None or type(value) is np.ndarray or isinstance(value, (np.generic, np.memmap)):
+        return np.asarray(value)
+    return convert_input(value, port.name, dtype)
 
 
 def describe_port(port: Port) -> str:

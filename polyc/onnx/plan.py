@@ -20,7 +20,7 @@ from polyc.api.dynamic import known_strides
 from polyc.cache import identify_program
 from polyc.codegen.sequence import FAILED, WORDS
 from polyc.config import Options
-from polyc.diagnostics import BoundsError, PolycError
+from polyc.diagnostics import BoundsError, Diagnostic, PolycError
 from polyc.frontends.onnx.builder import Value
 from polyc.frontends.onnx.clusters import Cluster, base_name, build_cluster
 from polyc.frontends.onnx.lowering import Lowered
@@ -225,16 +225,23 @@ def _sequence() -> Callable[..., int]:
 
 def raise_bounds_error(step: Step, status: int, index: int, bound: int) -> NoReturn:
     """BoundsError in the names of the graph."""
-    program = step.cluster.program
-    names = dict(zip(program.parameters, step.cluster.inputs, strict=True))
-    names |= dict(zip((r.version for r in program.returns), step.cluster.outputs, strict=True))
     try:
         step.call.raise_bounds_error(status, index, bound)
     except BoundsError as error:
-        found = error.diagnostics[0]
-        message = re.sub(r"\b[wxy]\d+\b", lambda m: names.get(m[0], m[0]), found.message)
-        message = f"{', '.join(step.cluster.labels)}: {message}"
-        raise BoundsError(replace(found, message=message)) from error
+        found = in_graph_names(step.cluster, error.diagnostics[0])
+        if index < 0:
+            help = "check the index values; where negative ones count from the end, the extent has been added already"
+            found = replace(found, help=help)
+        raise BoundsError(found) from error
+
+
+def in_graph_names(cluster: Cluster, found: Diagnostic) -> Diagnostic:
+    """What was found about a cluster's program, told of its nodes and their tensors."""
+    program = cluster.program
+    names = dict(zip(program.parameters, cluster.inputs, strict=True))
+    names |= dict(zip((r.version for r in program.returns), cluster.outputs, strict=True))
+    message = re.sub(r"\b[wxy]\d+\b", lambda m: names.get(m[0], m[0]), found.message)
+    return replace(found, message=f"{', '.join(cluster.labels)}: {message}")
 
 
 def make_plan(

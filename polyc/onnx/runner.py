@@ -13,12 +13,21 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from polyc.config import Options, debugging
-from polyc.diagnostics import CompileBudgetError, Diagnostic, InternalError, PolycError, SemanticError, UnsupportedError
+from polyc.diagnostics import (
+    BoundsError,
+    CompileBudgetError,
+    Diagnostic,
+    InternalError,
+    PolycError,
+    RangeError,
+    SemanticError,
+    UnsupportedError,
+)
 from polyc.frontends.onnx.builder import Value
 from polyc.frontends.onnx.graph import Graph, Node, Port, node_span
 from polyc.frontends.onnx.lowering import Lowered, lower_graph, value_of
@@ -29,7 +38,7 @@ from polyc.jobs import Progress
 from polyc.onnx.blocks import Blocks
 from polyc.onnx.direct import DirectPlace
 from polyc.onnx.iterate import is_driven, run_control
-from polyc.onnx.plan import Assembly, Plan, Step, compile_clusters, make_clusters, make_plan
+from polyc.onnx.plan import Assembly, Plan, Step, compile_clusters, in_graph_names, make_clusters, make_plan
 from polyc.onnx.shapes import NotTracedError, Shapes
 from polyc.onnx.templates import Extents, Place, Template, Varying, kinds_and_extents
 from polyc.onnx.weights import Weights
@@ -353,6 +362,8 @@ class Runner:
             if debugging() or setting.strict or not self._refuse(lowered, live, error):
                 raise
             return self._make_segment(position, env, read)
+        except RangeError as error:
+            self._raise_range_error(lowered, live, error)
         return Segment(plan, position, lowered.stop, node)
 
     def _refuse(self, lowered: Lowered, live: Sequence[str], error: PolycError) -> bool:
@@ -365,6 +376,17 @@ class Runner:
                 reason = f"{problem.code}: {problem.diagnostics[0].message}" if problem.diagnostics else problem.code
                 self._refused |= dict.fromkeys(cluster.labels, reason)
         return len(self._refused) > before
+
+    def _raise_range_error(self, lowered: Lowered, live: Sequence[str], error: RangeError) -> NoReturn:
+        """`error`, which some cluster's program has for these shapes, in the names of the graph."""
+        for cluster in make_clusters(lowered, live):
+            try:
+                compile_clusters([cluster], self.setting.options, 0, None, Shapes(False))
+            except RangeError as problem:
+                help = "check the shapes of the inputs: an index always leaves a tensor without elements"
+                found = [replace(in_graph_names(cluster, d), help=help) for d in problem.diagnostics if d.severity == "error"]
+                raise BoundsError(*found) from error
+        raise error
 
     def _contents_wanted(self, position: int, lowered: Lowered, env: Env) -> set[str]:
         """Values from outside whose contents decide what a node must know; empty where that is computed in a run."""

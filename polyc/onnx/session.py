@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -22,10 +22,11 @@ from polyc.onnx.feed import check_feed, check_out, check_output_names, is_plain,
 from polyc.onnx.iterate import is_driven
 from polyc.onnx.profile import Profile, Watch, profile_runs
 from polyc.onnx.runner import Env, Request, Runner, Setting, strict_problem
-from polyc.onnx.samples import draw_feed
+from polyc.onnx.samples import draw_feed, run_drawn
 from polyc.onnx.shapes import Dynamic, Shapes
 from polyc.onnx.weights import Weights
 from polyc.runtime import threads as runtime_threads
+from polyc.runtime.arrays import argument_error, shape_label
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Session:
     ) -> None:
         if threads is not None:
             runtime_threads.check_num_threads(threads)
+        _check_options(options, progress, dynamic)
         self.options = options = options or default_options()
         self.original = graph
         self._threads = threads
@@ -75,6 +77,11 @@ class Session:
             problems = self.runner.foresee(self._inputs)
             if problems:
                 raise UnsupportedError(*problems)
+
+    def __reduce__(self) -> NoReturn:
+        """Sessions own compiled code and memory."""
+        help = "load the model where it is needed: its kernels come from the disk cache"
+        raise argument_error("argument-pickle", "a session cannot be pickled or copied", None, help)
 
     def get_inputs(self) -> list[Port]:
         """The inputs that have no default: `name`, `shape` (a number, a name or None for each dimension) and `type`."""
@@ -154,7 +161,9 @@ class Session:
         Without `feed`, inputs are random (`samples.draw_feed`), with 1 for each dimension that is no number.  Kernels of one
         session are timed one after the other, so nothing else should run meanwhile."""
         if feed is None:
-            feed = draw_feed(self._inputs, {}, 0, {})
+            drawn = draw_feed(self._inputs, {}, 0, {})
+            run_drawn(lambda f: self.run(None, f), drawn, drawn)
+            feed = drawn
         given = check_feed(self._inputs, self._defaults, feed)
         self.execute(given, Request(self._threads))
         watch = Watch()
@@ -208,9 +217,19 @@ def load(
     return Session(read_model(model), strict=strict, threads=threads, options=options, progress=progress, dynamic=dynamic)
 
 
-def _copy_to(name: str, target: np.ndarray, value: np.ndarray) -> None:
-    from polyc.runtime.arrays import argument_error, shape_label
+def _check_options(options: object, progress: object, dynamic: object) -> None:
+    problem = help = None
+    if not isinstance(dynamic, bool) and dynamic != "auto":
+        problem, help = f"dynamic cannot be {dynamic!r}", 'it is "auto", True or False'
+    elif options is not None and not isinstance(options, Options):
+        problem, help = f"options cannot be {options!r}", "pass a polyc.Options"
+    elif progress is not None and not callable(progress):
+        problem, help = f"progress cannot be {progress!r}", "pass a function of two numbers: kernels done, and all of them"
+    if problem is not None:
+        raise argument_error("argument-option", problem, None, help)
 
+
+def _copy_to(name: str, target: np.ndarray, value: np.ndarray) -> None:
     if target.shape != value.shape or target.dtype != value.dtype:
         message = f"out[{name!r}] is {target.dtype} of shape {shape_label(target.shape)}"
         message += f", but the result is {value.dtype} of shape {shape_label(value.shape)}"
@@ -226,8 +245,13 @@ def _require_functions(graph: Graph) -> None:
 
 
 def _without_function(graph: Graph) -> list[Node]:
+    """Nodes that no function covers, without those that depend on shapes alone: planning a run computes these."""
     found = []
+    planned = set(graph.constants) - {p.name for p in graph.inputs}
     for node in graph.nodes:
+        if node.op in ("Shape", "Size") or (node.inputs and not node.has_subgraphs and planned.issuperset(node.used_names)):
+            planned.update(node.outputs)
+            continue
         is_known = is_driven(node) or find_implementation(node.domain, node.op, node.version) is not None
         if not is_known and not may_expand(node):
             found.append(node)

@@ -274,7 +274,7 @@ def _report_violation(
     text += f" (with {ranges})" if ranges else ""
     span = site.read.subscripts[d].span or site.read.span or s.span
     if live.is_subset(violated) and not sizes.is_bounded(live):
-        help_text = "restrict the indices in a where clause, or read with pad(..., value)"
+        help_text = _help_outside(site.read, d, names[site.read.tensor] == names[s.target])
         report.diagnostics.append(Diagnostic("range-out-of-bounds", text, span, help_text))
         return
     condition = negate_condition(sizes.condition_expr(violated))
@@ -285,6 +285,19 @@ def _report_violation(
     message = escape_format(text) + size_values(program, sizes.sizes_in(violated))
     report.checks.append(HostCheck(condition, "range-precondition", message, span))
     sizes.assume(violated.complement())
+
+
+def _help_outside(read: Read, d: int, is_own: bool) -> str:
+    """What to do about a read that leaves its tensor at every size; `is_own`: the statement assigns that tensor."""
+    subscript = simplify_int(read.subscripts[d])
+    if isinstance(subscript, Const) and subscript.value < 0:
+        return "subscripts do not count from the end: the last of N elements is number N - 1"
+    if is_own:
+        return (
+            "a recurrence begins with a statement for its first elements; give the others a range: "
+            "where i in 1:N (in a function: with polyc.where(1 <= i < N))"
+        )
+    return "restrict the indices in a where clause, or read with pad(..., value)"
 
 
 def _range_text(bounds: Bounds, sizes: Sizes) -> str:

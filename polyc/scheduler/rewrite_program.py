@@ -21,6 +21,7 @@ from polyc.scheduler.private_tables import split_tables
 from polyc.scheduler.rewriting import rewrite_algebra, rewrite_indices
 from polyc.scheduler.single_values import assign_single_values
 from polyc.scheduler.split import split_reductions
+from polyc.scheduler.stored_operands import store_operands
 from polyc.scheduler.unit_indices import drop_unit_indices
 from polyc.target import Target
 
@@ -64,6 +65,9 @@ def rewrite_program(
         remarks += [r for r in found if r.kind == "passed"]
     program, ranges, found = hoist_conversions(program, ranges)
     remarks += found
+    if options.tile and options.vectorize:
+        program, ranges, found = store_operands(program, ranges)
+        remarks += found
     if options.reassociate and options.parallel:
         program, ranges, found = split_tables(program, ranges, target)
         remarks += found

@@ -112,16 +112,23 @@ def choose_register_tile(s: ScopStatement, target: Target, lanes: int, allow_red
         if rows and mr > 1:
             sizes[rows[0]] = mr
         return RegisterTile(vector, lanes, sizes)
-    if len(reusing) >= 2:
+    second = [i for i in reusing[1:] if _shared(operands, i) != _shared(operands, reusing[0])]
+    if second:  # each shares what the other one moves
         side = 4 if target.n_registers >= 32 else 3
-        return RegisterTile(vector, lanes, {i: min(side, trips[i]) for i in reusing[:2] if trips[i] > 1})
+        return RegisterTile(vector, lanes, {i: min(side, trips[i]) for i in (reusing[0], second[0]) if trips[i] > 1})
     return RegisterTile(vector, lanes, {i: min(4, trips[i]) for i in reusing[:1] if trips[i] > 1})
 
 
-def _distance_from_unit(operands: list[AccessMotion], index: str) -> int:
-    """Dimensions between `index` and the fastest one, in the operand where it is nearest."""
-    found = [len(m.coefficients) - 1 - d for m in operands for d, c in enumerate(m.coefficients) if c and c.get(index, 0)]
-    return min(found, default=0)
+def _shared(operands: list[AccessMotion], index: str) -> set[int]:
+    """Positions of the operands whose elements serve all values of `index`."""
+    return {n for n, m in enumerate(operands) if m.motion(index) == "invariant"}
+
+
+def _distance_from_unit(operands: list[AccessMotion], index: str) -> tuple[int, int]:
+    """Dimensions between `index` and the fastest one, and its step there, in the operand where it is nearest."""
+    last = ((len(m.coefficients) - 1, m.coefficients) for m in operands)
+    found = [(n - d, abs(c[index])) for n, dims in last for d, c in enumerate(dims) if c and c.get(index, 0)]
+    return min(found, default=(0, 0))
 
 
 def _streamed_index(

@@ -8,6 +8,7 @@ import pytest
 
 from polyc import driver, recall
 from polyc.cache import store
+from polyc.recall import entries
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +23,7 @@ def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("POLYC_DEBUG", raising=False)
     monkeypatch.setattr(store, "_opened", {})
     # The files of polyc may be edited while the tests run; one test is about that.
-    monkeypatch.setattr(recall, "package_state", lambda: recall._PACKAGE)
+    monkeypatch.setattr(entries, "package_state", lambda: entries._PACKAGE)
     return directory
 
 

@@ -16,6 +16,7 @@ from polyc.api.sources import FixedSource
 from polyc.cache import Store, store
 from polyc.config import Options
 from polyc.ir.text import format_program
+from polyc.recall import entries
 from polyc.target import X86_64_V3
 from tests.golden.programs import PROGRAMS
 from tests.golden.test_texts import ERRORS
@@ -99,17 +100,17 @@ def test_each_part_of_the_key_matters(calls, monkeypatch) -> None:
 def test_another_version_is_a_miss(calls, monkeypatch) -> None:
     polyc.compile(LAYER)(X, W, B)
     calls.clear()
-    monkeypatch.setattr(recall, "VERSION", "9.9.9")
+    monkeypatch.setattr(entries, "VERSION", "9.9.9")
     polyc.compile(LAYER)(X, W, B)
     assert calls == ["read_tc_with_warnings", "infer_shapes", "lower"]
 
 
 def test_edited_package_is_a_miss_and_stores_nothing(calls, monkeypatch, cache_dir, log) -> None:
-    monkeypatch.setattr(recall, "package_state", lambda: "edited meanwhile")
+    monkeypatch.setattr(entries, "package_state", lambda: "edited meanwhile")
     polyc.compile(LAYER)(X, W, B)
     assert files(cache_dir) == []
     assert "files have changed" in log.text
-    monkeypatch.setattr(recall, "_PACKAGE", "edited meanwhile")
+    monkeypatch.setattr(entries, "_PACKAGE", "edited meanwhile")
     polyc.compile(LAYER)(X, W, B)
     assert len(files(cache_dir)) == 3
 
@@ -118,11 +119,11 @@ def test_package_state_notices_an_edit(tmp_path, monkeypatch) -> None:
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "a.py").write_text("1")
     monkeypatch.undo()  # the state that all other tests here see
-    monkeypatch.setattr(recall, "__file__", str(tmp_path / "recall.py"))
-    before = recall.package_state()
-    assert recall.package_state() == before
+    monkeypatch.setattr(entries, "__file__", str(tmp_path / "recall" / "entries.py"))
+    before = entries.package_state()
+    assert entries.package_state() == before
     (tmp_path / "below" / "a.py").write_text("12")
-    assert recall.package_state() != before
+    assert entries.package_state() != before
 
 
 @pytest.mark.parametrize("variable, value", [("POLYC_CACHE", "0"), ("POLYC_DEBUG", "1")])
@@ -293,7 +294,7 @@ def test_warnings_of_the_source_come_again() -> None:
 
 def test_size_that_is_no_number_of_bytes_is_a_warning(monkeypatch) -> None:
     monkeypatch.setenv("POLYC_CACHE_SIZE", "plenty")
-    monkeypatch.setattr(recall, "_warned", set())
+    monkeypatch.setattr(entries, "_warned", set())
     with pytest.warns(polyc.PolycWarning, match="argument-cache-size") as caught:
         np.testing.assert_allclose(polyc.compile(LAYER)(X, W, B), EXPECTED, rtol=1e-5, atol=1e-5)
     assert caught[0].filename == __file__

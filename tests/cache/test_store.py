@@ -6,6 +6,7 @@ import os
 import random
 import stat
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -176,3 +177,17 @@ def test_miss_names_the_part_that_differs(store: Store) -> None:
 )
 def test_sizes_of_the_cap(text: str, size: int | None) -> None:
     assert parse_bytes(text) == size
+
+
+def test_counting_a_full_directory_takes_little_memory(store: Store) -> None:
+    store.write(KEY, ENTRY)
+    for n in range(2000):
+        (store.directory / f"kernel-f-{'ab' * 32}-{n}.entry").touch()
+    tracemalloc.start()
+    store.write(KEY, ENTRY)  # loads what it needs
+    tracemalloc.reset_peak()
+    before, _ = tracemalloc.get_traced_memory()
+    Store(store.base, 1 << 20).write(numbered(1), ENTRY)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak - before < 100 * 2000

@@ -21,15 +21,21 @@ BODIES = {
     "operator_of_whole_arrays": ("Y = X @ b", "semantic-rank", "X[i, j]", "+= A[i, k] * B[k, j]"),
     "whole_array": ("Y = np.exp(X)", "semantic-rank", "read one element of it: X[i, j]"),
     "too_few_subscripts": ("Y[i] = X[i]", "semantic-rank", "2 dimensions, but is read with 1 subscript"),
-    "chained_subscripts": ("Y[i] = X[i][j]", "semantic-expression", "a name of its own"),
+    "chained_subscripts": ("Y[i, j] = X[i][j]", "semantic-expression", "in one pair of brackets: X[i, j]"),
+    "slice_with_a_subscript": ("Y[i] = b[1:][i]", "semantic-expression", "b[i + 1]"),
+    "transposed": ("Y[i, j] = X.T[i, j]", "semantic-expression", "turn the subscripts round: X[j, i]"),
+    "converted_as_in_numpy": ("Y[i] = b[i].astype(np.float64)", "semantic-function", "polyc.f64(x)"),
+    "allocated": ("Y = np.zeros(N)", "unsupported-call", "tensors need no allocation"),
+    "running_sum": ("Y[i] = np.cumsum(b[i])", "unsupported-call", "S[i] = S[i - 1] + X[i]"),
+    "and_of_comparisons": ("Y[i] = 1 if b[i] > 0 & b[i] < 1 else 0", "type-operands", "(a < b) & (c < d)"),
     "sum_without_a_sum": ("Y[i] = X[i, j]", "semantic-missing-reduction", "to sum over j write Y[i] +="),
     "loop": ("for i in b:\n        Y[i] = b[i]", "semantic-static-loop", "indices stand for loops"),
     "walrus": ("Y[i] = (z := b[i])", "semantic-expression", "may hold"),
     "await": ("Y[i] = await b[i]", "syntax-python", "await"),
-    "last_element": ("Y[i] = X[i, -1]", "range-out-of-bounds", "must be in 0:4"),
+    "last_element": ("Y[i] = X[i, -1]", "range-out-of-bounds", "must be in 0:4", "count from the end"),
     "next_element": ("with polyc.where(0 <= i < N):\n        Y[i] = b[i + 1]", "range-out-of-bounds", "from 1 to 4", "pad("),
     "range_backwards": ("with polyc.where(5 <= i < 3):\n        Y[i] = b[i]", "range-negative", "starts at 5", "before 3"),
-    "recurrence": ("Y[i] = Y[i - 1] + b[i]", "range-out-of-bounds", "from -1 to"),
+    "recurrence": ("Y[i] = Y[i - 1] + b[i]", "range-out-of-bounds", "from -1 to", "polyc.where(1 <= i < N)"),
     "float_subscript": ("Y[i] = b[i / 2]", "type-not-integral", "i64(...)"),
     "bracket_not_closed": ("Y[i] = b[i", "syntax-python", "never closed"),
     "indentation": ("Y[i] = b[i]\n  z = 1", "syntax-python", "unindent"),
@@ -160,3 +166,22 @@ def test_names_outside_an_operator(call):
 
 def test_index_names():
     refuse(lambda: polyc.indices("i 2j"), "semantic-index-name", "2j")
+
+
+def test_error_in_a_statement_is_told_once():
+    error = refuse(lambda: polyc.op("def f(a: 'f32[N]'):\n    b[i] = c[i] = a[i]\n    return b, c\n"), "semantic-statement")
+    assert len(error.diagnostics) == 1
+
+
+def test_method_is_refused_and_static_method_is_not():
+    text = "def f(self, a: 'f32[N]'):\n    b[i] = a[i]\n    return b\n"
+    refuse(lambda: polyc.op(text), "semantic-parameter", "a method cannot be an operator", "@staticmethod")
+
+    class Layer:
+        @staticmethod
+        @polyc.op
+        def scale(a: "f32[N]"):
+            b[i] = 2 * a[i]
+            return b
+
+    assert Layer().scale(np.ones(2, np.float32)).tolist() == [2, 2]

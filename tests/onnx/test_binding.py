@@ -76,7 +76,8 @@ def test_an_output_bound_to_another_shape_is_an_error():
 def test_options_and_providers_of_onnxruntime():
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
-    options.graph_optimization_level = 99
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
     options.add_session_config_entry("session.set_denormal_as_zero", "1")
     session = ort.InferenceSession(residual(), options, providers=["CUDAExecutionProvider", ("CPUExecutionProvider", {})])
     assert session.get_session_options() is options and session.get_providers() == ort.get_available_providers()
@@ -87,6 +88,22 @@ def test_options_and_providers_of_onnxruntime():
     with pytest.raises(PolycError) as error:
         ort.InferenceSession(residual(), options)
     assert error.value.code == "argument-threads"
+
+
+def test_values_of_onnxruntime_are_bound_and_run():
+    session = ort.InferenceSession(residual())
+    value = ort.OrtValue.ortvalue_from_numpy(X)
+    assert (value.data_type(), value.shape()) == ("tensor(float)", [3, 4])
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", value)
+    binding.bind_output("a")
+    session.run_with_iobinding(binding, ort.RunOptions())
+    np.testing.assert_array_equal(binding.get_outputs()[0].numpy(), np.maximum(X, 0))
+    (found,) = session.run_with_ort_values(["a"], {"x": value})
+    np.testing.assert_array_equal(found.numpy(), np.maximum(X, 0))
+    with pytest.raises(PolycError) as error:
+        ort.OrtValue.ortvalue_from_numpy(X, "cuda")
+    assert error.value.code == "argument-onnx-device"
 
 
 def test_a_model_says_who_made_it():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import threading
 
 import numpy as np
@@ -89,9 +90,12 @@ def test_memory_that_does_not_fit_is_refused(out, code):
         ({"x": X[0]}, "argument-onnx-shape"),
         ({"x": X.T.copy()}, "argument-onnx-shape"),
         ([X], "argument-type-onnx-feed"),
-        ({"x": "text"}, "argument-type-onnx-input"),
-        ({"x": [[1, 2], [3]]}, "argument-type-onnx-input"),
-        ({"x": None}, "argument-type-onnx-input"),
+        ({"x": np.full((3, 4), None)}, "argument-type-onnx-input"),
+        ({"x": "text"}, "argument-type-array"),
+        ({"x": [[1, 2], [3]]}, "argument-type-array"),
+        ({"x": None}, "argument-type-array"),
+        ({"x": [[1e300] * 4]}, "argument-type-dtype"),
+        ({"x": np.ma.array(X, mask=X > 0)}, "argument-type-masked"),
     ],
 )
 def test_wrong_inputs_are_errors(feed, code):
@@ -102,14 +106,43 @@ def test_wrong_inputs_are_errors(feed, code):
 
 def test_wrong_outputs_and_options_are_errors():
     session = polyc.onnx.load(residual())
-    for names, code in ((["q"], "argument-onnx-output"), ("y", "argument-type-onnx-outputs")):
+    for names, code in (
+        (["q"], "argument-onnx-output"),
+        ("y", "argument-type-onnx-outputs"),
+        (1, "argument-type-onnx-outputs"),
+    ):
         with pytest.raises(PolycError) as caught:
             session.run(names, {"x": X})
         assert caught.value.code == code
-    for threads in (0, -1, 1.5, True):
+    with pytest.raises(PolycError) as caught:
+        session.run(None, {"x": X}, out=[X])
+    assert caught.value.code == "argument-type-onnx-outputs"
+    wrong = ({"threads": n} for n in (0, -1, 1.5, True))
+    for options in (*wrong, {"dynamic": "maybe"}, {"dynamic": None}, {"options": 3}, {"progress": 3}):
         with pytest.raises(PolycError) as caught:
-            polyc.onnx.load(residual(), threads=threads)
+            polyc.onnx.load(residual(), **options)
         assert caught.value.code.startswith("argument-")
+
+
+def test_a_session_says_that_it_cannot_be_pickled():
+    with pytest.raises(PolycError) as caught:
+        pickle.dumps(polyc.onnx.load(residual()))
+    assert caught.value.code == "argument-pickle"
+
+
+class OnlyDlpack:
+    """An array as other libraries show theirs."""
+
+    def __dlpack__(self, **arguments):
+        return X.__dlpack__(**arguments)
+
+    def __dlpack_device__(self):
+        return X.__dlpack_device__()
+
+
+@pytest.mark.parametrize("x", [X.tolist(), list(X), X.data, OnlyDlpack()])
+def test_inputs_that_other_libraries_make(x):
+    np.testing.assert_array_equal(polyc.onnx.load(residual()).run(["a"], {"x": x})[0], np.maximum(X, 0))
 
 
 def test_an_output_that_is_an_input_is_a_copy():
@@ -150,6 +183,24 @@ def test_shapes_that_are_inputs():
     for shape in ((4, 3), (2, 6), (12, 1), (4, 3)):
         found = session.run(None, {"x": X, "s": np.asarray(shape)})[0]
         np.testing.assert_array_equal(found, np.maximum(X, 0).reshape(shape))
+
+
+def test_ranges_of_old_exporters_are_no_computation():
+    """Before `Range` there was NonZero of as many ones: it depends on a shape only."""
+    nodes = [
+        helper.make_node("Constant", [], ["zero"], value=helper.make_tensor("z", INT, [1], [0])),
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Gather", ["s", "zero"], ["n"]),
+        helper.make_node("ConstantOfShape", ["n"], ["ones"], value=helper.make_tensor("o", INT, [1], [1])),
+        helper.make_node("NonZero", ["ones"], ["places"]),
+        helper.make_node("Squeeze", ["places"], ["range"], axes=[0]),
+        helper.make_node("Cast", ["range"], ["positions"], to=FLOAT),
+        helper.make_node("Mul", ["x", "positions"], ["y"]),
+    ]
+    session = polyc.onnx.load(model(nodes, [("x", FLOAT, ["n"])], [("y", FLOAT, ["n"])], opset=9), strict=True)
+    for n in (4, 3, 5, 6):
+        x = np.linspace(1, 2, n, dtype=np.float32)
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], x * np.arange(n, dtype=np.float32))
 
 
 def test_shapes_that_data_decides():
@@ -348,6 +399,14 @@ def test_an_index_outside_names_the_node_and_the_tensor():
     session = polyc.onnx.load(model(nodes, [("table", FLOAT, [1, 3]), ("i", INT, [1])], [("y", FLOAT, None)]))
     with pytest.raises(PolycError, match=r"Gather look: subscript 7 of dimension 0 of table") as caught:
         session.run(None, {"table": np.ones((1, 3), np.float32), "i": np.asarray([7])})
+    assert isinstance(caught.value, IndexError)
+
+
+def test_an_index_into_a_tensor_without_elements_names_the_node():
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Gather", ["r", "i"], ["y"], name="look")]
+    session = polyc.onnx.load(model(nodes, [("x", FLOAT, ["n", 3]), ("i", INT, [1])], [("y", FLOAT, None)]))
+    with pytest.raises(PolycError, match=r"Gather look: .*dimension 0") as caught:
+        session.run(None, {"x": np.ones((0, 3), np.float32), "i": np.asarray([0])})
     assert isinstance(caught.value, IndexError)
 
 

@@ -199,6 +199,19 @@ def test_what_stays(name: str):
     assert not is_blocked(STAY[name], 256)
 
 
+BACKWARD = """def f(double(N, N) U, double(N) b) -> (x) {
+  s(i) +=! U(i, j) * x(j) where j > i, i in 0:N, j in 0:N
+  x(i) = (b(i) - s(i)) / U(i, i) where i in 0:N }"""
+
+
+@pytest.mark.parametrize("source, triangle", [(STAY["one right side"], np.tril), (BACKWARD, np.triu)])
+def test_one_long_right_side(source: str, triangle: Callable[[np.ndarray], np.ndarray]):
+    a, b = triangle(definite(1090)), right(1090, 1)[:, 0]
+    op = polyc.compile(source)
+    assert any(r.pass_name == "recurrences" for r in op.lower(a, b).remarks)
+    np.testing.assert_allclose(a @ op(a, b), b, rtol=1e-9, atol=1e-9)
+
+
 def test_steps_become_sums():
     program, ranges = infer(read(CASES["elimination under a condition"].source), N=128)
     new, _, remarks = sum_final_values(program, ranges)

@@ -184,6 +184,14 @@ def _read_subscript(node: ast.Subscript, scope: Scope, depth: int) -> Value:
             return _read_tensor(name, node, scope, depth)
         case ast.Attribute(ast.Name(name), "shape"):
             return _read_extent(name, node, scope)
+        case ast.Subscript(ast.Name(name), slice=inner) if name in scope.tensors:
+            if any(isinstance(part, ast.Slice) for part in ast.walk(inner)):
+                help = f"tensors are not sliced: put the offset into the subscript, as in {name}[i + 1]"
+            else:
+                help = f"write all subscripts in one pair of brackets: {name}[i, j]"
+            raise Fault("semantic-expression", f"{name}[...] is an element, and has no subscripts", help)
+        case ast.Attribute(ast.Name(name), "T") if name in scope.tensors:
+            raise Fault("semantic-expression", "tensors have no .T", f"turn the subscripts round: {name}[j, i]")
     raise Fault("semantic-expression", "only a tensor has subscripts", "assign the value to a name of its own first")
 
 
@@ -269,7 +277,9 @@ def call_name(node: ast.expr) -> tuple[str | None, str] | None:
 def _read_call(node: ast.Call, scope: Scope, depth: int) -> Value:
     found = call_name(node.func)
     if found is None:
-        raise Fault("semantic-function", "only functions with a name can be called", _ALLOWED)
+        is_cast = isinstance(node.func, ast.Attribute) and node.func.attr == "astype"
+        help = "convert with a function: polyc.f64(x)" if is_cast else _ALLOWED
+        raise Fault("semantic-function", "only functions with a name can be called", help)
     module, name = found
     if isinstance(scope.text.lookup(name), UserMonoid):
         raise Fault("semantic-monoid", f"{name} reduces, and stands alone on the right side", f"assign it: s[i] = {name}(...)")

@@ -315,7 +315,24 @@ _INSTEAD = {
     **dict.fromkeys(("var", "std"), "write it with sums of the elements and of their squares"),
     **dict.fromkeys(("dot", "matmul", "inner", "outer", "einsum", "tensordot"), "write the sum: T[i, j] += A[i, k] * B[k, j]"),
     **dict.fromkeys(SELECTIONS, "it stands alone on the right side: p[i] = argmax(X[i, j]), or v[i], p[i] = argmax(X[i, j])"),
-    **dict.fromkeys(("cumsum", "cumprod", "sort", "argsort", "median"), "compute it outside of the operator"),
+    **dict.fromkeys(("sort", "argsort", "median", "unique"), "compute it outside of the operator"),
+    **dict.fromkeys(
+        ("cumsum", "cumprod"),
+        "write the recurrence: S[0] = X[0], and with polyc.where(1 <= i < N): S[i] = S[i - 1] + X[i]",
+    ),
+    **dict.fromkeys(
+        ("zeros", "ones", "empty", "full", "zeros_like", "ones_like", "empty_like", "full_like"),
+        "tensors need no allocation: an assignment makes them, and a sum starts at zero; "
+        "a constant one is with polyc.where(0 <= i < N): T[i] = 0",
+    ),
+    **dict.fromkeys(("arange", "linspace"), "an index is a value: T[i] = i"),
+    **dict.fromkeys(("transpose", "swapaxes", "moveaxis"), "write the subscripts in the order you want: X[j, i]"),
+    **dict.fromkeys(("concatenate", "stack", "hstack", "vstack"), "assign the parts: C[i] = A[i], then C[N + j] = B[j]"),
+    **dict.fromkeys(("reshape", "ravel", "flatten"), "split or join the index: X[i // 4, i % 4]"),
+    "roll": "write the remainder: X[(i - 1) % N]",
+    **dict.fromkeys(("flip", "fliplr", "flipud"), "write the subscript: X[N - 1 - i]"),
+    "sigmoid": "write 1 / (1 + exp(-x))",
+    "norm": "write the sum of squares S[i] += X[i, j] * X[i, j], then sqrt(S[i])",
 }
 
 

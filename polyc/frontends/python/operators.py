@@ -96,7 +96,9 @@ def binary(op: str, a: Value, b: Value, span: Span | None = None) -> Value:
             return call(_AS_LOGIC[op], unify((a, b), BOOL, weak), span)
         dtype = I8 if not weak else I64
     if op.startswith("bit") and not dtype.is_integer:
-        raise Fault("type-operands", f"a bitwise operator needs integers or booleans, not {dtype}", "cast with i32(...) first")
+        help = "comparisons beside & and | stand in parentheses, (a < b) & (c < d), or between 'and' and 'or'"
+        help += "; for the bits of a number cast with i32(...)"
+        raise Fault("type-operands", f"a bitwise operator needs integers or booleans, not {dtype}", help)
     if OPERATORS[op].result == "float":
         dtype = float_type(dtype)
     if op == "pow":

@@ -298,6 +298,8 @@ def _read_return(node: ast.Return, scope: Scope) -> tuple[Return, ...]:
             scope.report(
                 "semantic-return", "only names of tensors can be returned", part, "assign the expression to a tensor first"
             )
+        elif version is None and name in scope.assigned_names and scope.errors:
+            pass  # its assignment has an error of its own
         elif version is None:
             later = "is not assigned" if name not in scope.assigned_names else "is no tensor here"
             close = suggest_name(name, [n for n, v in scope.tensors.items() if not v.is_parameter])

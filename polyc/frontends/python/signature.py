@@ -98,6 +98,10 @@ def read_parameters(
     for variadic in (arguments.vararg, arguments.kwarg):
         if variadic is not None:
             _complain(report, text, variadic, "*args and **kwargs are not possible", "name every array")
+    first = next(iter((*arguments.posonlyargs, *arguments.args)), None)
+    if first is not None and first.arg in ("self", "cls") and first.annotation is None:
+        help = f"leave out {first.arg}, and put @staticmethod above @polyc.op"
+        _complain(report, text, first, "a method cannot be an operator: it would need an object", help)
     for default in arguments.defaults:
         help = "put compile-time constants behind a bare *: def f(X, *, stride=2)"
         _complain(report, text, default, "an array parameter has no default", help)

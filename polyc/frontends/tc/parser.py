@@ -189,8 +189,10 @@ def _guess_mistake(text: str, span: Span, kind: str, names: set[str]) -> str | N
     """Help for what people write who come from other languages; the text around the place tells."""
     before, found = text[: span.start].rstrip(), text[span.start : span.end]
     word = re.search(r"([A-Za-z_][A-Za-z_0-9]*)$", before)
-    if kind in ("SLASH", "STAR") and before.endswith(found) and before == text[: span.start]:
-        return "a comment starts with #" if kind == "SLASH" else "powers are written pow(a, b)"
+    if kind == "SLASH" and (text.startswith(("//", "/*"), span.start) or text[: span.start].endswith("/")):
+        return "a comment starts with # and runs to the end of the line"
+    if kind == "STAR" and text[: span.start].endswith("*"):
+        return "powers are written pow(a, b)"
     if kind in ("SLASH", "MINUS", "PERCENT") and text[span.end : span.end + 1] == "=":
         return f"there is no {found}=: write the value out, as in O(i) = O(i) {found} A(i)"
     if found in _HABITS:
@@ -199,6 +201,10 @@ def _guess_mistake(text: str, span: Span, kind: str, names: set[str]) -> str | N
         name = word[1]
         known = f"did you mean {_OTHER_TYPES[name]}?" if name in _OTHER_TYPES else suggest_name(name, TYPE_NAMES)
         return known or f"{name} is no element type; parameters are written float(N) A or int32 n"
+    if names == {"LPAR"} and before.endswith("->"):
+        return f"results stand in parentheses: -> ({found})"
+    if names == {"LBRACE"}:
+        return "statements stand in braces: def f(float(N) A) -> (B) { B(i) = A(i) }"
     if kind == "COLON" and names <= {"RPAR", "_COMMA"}:
         return "the type stands before the name: float(M, N) A"
     if names <= {"RPAR", "_COMMA"} and kind in ("PLUS", "MINUS", "STAR", "SLASH") and word is not None:
@@ -209,9 +215,14 @@ def _guess_mistake(text: str, span: Span, kind: str, names: set[str]) -> str | N
     first = re.match(r"[A-Za-z_]+", line)
     if first is not None and first[0] in _HABITS and "OP_ASSIGN" in names:
         return _HABITS[first[0]]
-    last = re.search(r"\b(and|or|not)$", before)
-    if last is not None:
-        return _HABITS[last[1]]
+    if word is not None and "OP_ASSIGN" in names:
+        if word[1] in _HABITS:
+            return _HABITS[word[1]]
+        if suggest_name(word[1], ["where"]) is not None:
+            return f"did you mean where? {word[1]} begins a new statement here"
+    begun = re.search(r"[\w.)][ \t]+(\w+\s*\([^()]*\))$", before[-200:])
+    if begun is not None and "OP_ASSIGN" in names and "LPAR" not in names:
+        return f"{begun[1]} begins a new statement here; if it is a factor of the expression before, write * between them"
     if "RPAR" in names and names <= {"RPAR", "_COMMA"} and kind in ("RBRACE", "$END", "ASSIGN", "OP_ASSIGN", "_WHERE"):
         row, column = _open_parenthesis(span).line_column()
         return f"close the parenthesis that was opened in line {row}, column {column}"

@@ -274,6 +274,16 @@ def _joins_version(d: Definition, s: SyntaxStatement, draft: Statement) -> bool:
     return True
 
 
+_NUMBERS = {
+    "true": "bool(1), or the comparison itself",
+    "false": "bool(0), or the comparison itself",
+    "inf": "1.0 / 0.0 for infinity",
+    "nan": "0.0 / 0.0 for NaN",
+    "pi": "3.14159265358979",
+}
+"""Constants of other languages, and how they are written here."""
+
+
 def _report_missing_reduction(d: Definition, s: SyntaxStatement, value: Typed | None, names: tuple[str, ...]) -> None:
     assert value is not None
     first = next(node for node in walk(value.expr) if isinstance(node, Index) and node.name in names)
@@ -282,6 +292,11 @@ def _report_missing_reduction(d: Definition, s: SyntaxStatement, value: Typed | 
     # An index k beside a size K is what everybody writes; only a longer name can be a slip.
     close = suggest_name(names[0], [*d.sizes, *d.current]) if len(names[0]) > 1 else None
     help = f"put {names[0]} on the left side, or reduce with +=! (or *=! min=! max=!)" + (f"; or {close}" if close else "")
+    if names[0] in _NUMBERS:
+        help = f"{names[0]} is an index here: write {_NUMBERS[names[0]]}"
+    elif names[0][0].isupper() and not close:
+        sizes = f"the sizes are {', '.join(d.sizes)}" if d.sizes else "there are none"
+        help += f"; if a size is meant: sizes come from parameters, and {sizes}"
     d.reporter.error("semantic-missing-reduction", message, first.span or s.span, help)
 
 

@@ -364,5 +364,16 @@ def _build_binary(scope: Scope, syntax: Binary) -> Typed | None:
         return Typed(Call(COMPARISONS[op], args, span), BOOL)
     if not check_arithmetic(scope, dtype, span):
         return None
+    if op == "/" and isinstance(left, Number) and isinstance(right, Number):
+        _warn_if_rounded(scope, left, right, span)
     name = "truediv" if op == "/" and (dtype.is_float or dtype.is_complex) else ARITHMETIC[op]
     return Typed(Call(name, args, span), dtype)
+
+
+def _warn_if_rounded(scope: Scope, left: Number, right: Number, span: Span) -> None:
+    """A warning for ``1/2``, which is 0: who writes it between two whole numbers mostly wants the fraction."""
+    if left.is_float or right.is_float or int(right.text) == 0 or int(left.text) % int(right.text) == 0:
+        return
+    message = f"{left.text}/{right.text} divides integers: it is {int(left.text) // int(right.text)}"
+    help = f"write {left.text}.0/{right.text}.0 for the fraction; numbers without a point are integers"
+    scope.reporter.warn("type-integer-division", message, span, help)

@@ -18,7 +18,9 @@ from polyc.scheduler.rewriting.factors import factor_sums
 from polyc.scheduler.rewriting.gathered_windows import gather_windows
 from polyc.scheduler.rewriting.minimal_filtering import filter_minimally
 from polyc.scheduler.rewriting.moments import block_moments
+from polyc.scheduler.rewriting.product_sums import separate_products
 from polyc.scheduler.rewriting.recurrences import block_recurrences
+from polyc.scheduler.rewriting.shared_rows import share_rows
 from polyc.scheduler.rewriting.shifted_exponentials import block_exponentials
 from polyc.scheduler.rewriting.windows import separate_windows
 from polyc.target import Target
@@ -50,6 +52,8 @@ def rewrite_algebra(
         (options.online_softmax, lambda p, r: block_exponentials(p, r, target)),
         (options.single_pass_moments, lambda p, r: block_moments(p, r, target)),
         (options.factor_sums, factor_sums),
+        (tiles, lambda p, r: share_rows(p, r, target)),
+        (options.separate_products and tiles, separate_products),
         (options.minimal_filtering and tiles, lambda p, r: filter_minimally(p, r, target, constants)),
         (options.block_recurrences and tiles, block_recurrences),
     ]

@@ -16,6 +16,11 @@ BLOCKS = ((640, 64), (96, 32))
 MINIMUM_RESULTS = 64
 """Results of one step below which sums over earlier blocks are as slow as they were."""
 
+LONG_SOLVE = 1024
+"""Steps of a triangle and one vector from which blocks pay: a fork and join for each of them."""
+LONG_BLOCK = 128
+"""Steps of these blocks: what a block adds is then worth sharing out among threads (`parallel.WORK_PER_STEP`)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cut:
@@ -86,6 +91,8 @@ def find_cut(members: list[Statement], program: Program, ranges: Ranges) -> Cut 
         size = _block_size(first.extent, ranges)
         if size is None:
             return None
+        if all(len(s.left_indices) == 1 for s in sums):
+            size = LONG_BLOCK
         last = Call("sub", (Call("add", (first.lower, first.extent)), int_const(1)))
         origin = simplify_int(last) if is_reversed else first.lower
         block = f"{members[0].left_indices[dims[members[0].target][0]]}.block"
@@ -100,6 +107,10 @@ def _is_contraction(s: Statement, targets: set[str], ranges: Ranges) -> bool:
     moving = [r for r in dict.fromkeys(reads(s.value)) if set(_names(r)) & set(s.reduction_indices)]
     own = [set(_names(r)) & set(s.left_indices) for r in moving]
     extents = ranges.statements[s.name].indices
+    if len(s.left_indices) == 1:  # a matrix and a vector: what a block adds is summed by all threads
+        (i,) = s.left_indices
+        steps = estimate_extent(extents[i].extent, ranges.typical) or 0
+        return len(moving) == 2 and steps >= LONG_SOLVE and any(r.tensor in targets for r in moving)
     is_plane = any(a - b and b - a for a in own for b in own)
     wide = sum(
         (estimate_extent(extents[i].extent, ranges.typical) or MINIMUM_RESULTS) >= MINIMUM_RESULTS for i in s.left_indices

@@ -261,3 +261,11 @@ def test_conformance_warnings() -> None:
         assert entry["warning"] in warning.message
     for entry in (*data["quiet"], *data["inference"]):
         assert not read_tc_with_warnings(entry["text"]).warnings
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [("1/2 * A(i)", "1/2 divides integers: it is 0"), ("4/2 * A(i)", None), ("A(3/2)", None)]
+)
+def test_quotient_of_whole_numbers_that_is_rounded_is_warned_of(value: str, shown: str | None) -> None:
+    result = read_tc_with_warnings(f"def f(float(N) A) -> (O) {{ O(i) = {value} where i in 0:2 }}")
+    assert [w.message for w in result.warnings if w.code == "type-integer-division"] == ([shown] if shown else [])

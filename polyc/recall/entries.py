@@ -1,0 +1,127 @@
+"""One entry of the disk cache: read, or made and kept.
+
+An entry depends on nothing but its key (`polyc.cache.keys`), so a hit gives what the driver would give.  Whatever is wrong with
+an entry, the work is done again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from polyc.config import VERSION, debugging, parse_bytes
+from polyc.diagnostics import Diagnostic, PolycWarning
+
+if TYPE_CHECKING:
+    from polyc.cache import Entry, Key, Store
+
+Made = TypeVar("Made")
+Read = TypeVar("Read")
+
+logger = logging.getLogger("polyc")
+
+
+def package_state() -> tuple[tuple[str, int, int], ...]:
+    """Path, size and time of change of the package's own files: code that is being worked on has no version."""
+    root = os.path.dirname(os.path.dirname(__file__))
+    found: list[tuple[str, int, int]] = []
+    try:
+        _list_files(root, found)
+    except OSError:
+        return ()  # no files of its own: an archive
+    return tuple(sorted((path[len(root) :], size, time) for path, size, time in found))
+
+
+def _list_files(directory: str, found: list[tuple[str, int, int]]) -> None:
+    with os.scandir(directory) as entries:
+        for entry in entries:
+            if entry.name.endswith((".py", ".lark")):
+                state = entry.stat()
+                found.append((entry.path, state.st_size, state.st_mtime_ns))
+            elif entry.name != "__pycache__" and entry.is_dir(follow_symlinks=False):
+                _list_files(entry.path, found)
+
+
+_PACKAGE = package_state()
+"""The state of polyc's files when this process began: what it compiles belongs to no later one."""
+
+
+def is_unchanged() -> bool:
+    """Whether polyc's files are those that this process has imported: only then is what they make kept."""
+    return package_state() == _PACKAGE
+
+
+def read_or_make(
+    store: Store, key: Key, read: Callable[[Entry], Read], make: Callable[[], Made], write: Callable[[Made], Entry]
+) -> Read | Made:
+    """The value of the entry of `key`; where there is none, or it makes no sense, what `make` gives, which is kept."""
+    from polyc.cache import Unstorable
+
+    entry = store.read(key)
+    if entry is not None:
+        value = read_entry(store, key, read, entry)
+        if value is not None:
+            return value
+    tell_miss(store, key)
+    made = make()
+    if not is_unchanged():
+        logger.info("cache: %s of %s is not stored: polyc's files have changed since it was imported", key.kind, key.name)
+        return made
+    try:
+        store.write(key, write(made))
+    except (Unstorable, RecursionError) as error:
+        logger.info("cache: %s of %s is not stored: %s", key.kind, key.name, error)
+    return made
+
+
+def tell_miss(store: Store, key: Key) -> None:
+    """Log why nothing was found."""
+    if logger.isEnabledFor(logging.INFO):
+        logger.info("cache: miss: %s of %s: %s", key.kind, key.name, store.explain_miss(key))
+
+
+def read_entry(store: Store, key: Key, read: Callable[[Entry], Read], entry: Entry) -> Read | None:
+    """The value of an entry; one that makes no sense is removed."""
+    try:
+        value = read(entry)
+    except Exception as error:
+        # The entry is as it was written, but not by this version, or not for this key.
+        logger.warning("cache: %s of %s makes no sense and is removed: %s", key.kind, key.name, error)
+        store.remove(key)
+        return None
+    logger.debug("cache: hit: %s of %s", key.kind, key.name)
+    return value
+
+
+def own_versions() -> str:
+    """What code depends on beside its program, options and machine: versions, and the state of polyc's own files."""
+    from polyc.cache import digest_text, versions
+
+    return f"polyc {VERSION} ({digest_text(repr(_PACKAGE))[:16]}), {versions('islpy', 'highspy')}"
+
+
+_warned: set[str] = set()
+
+
+def open_store() -> Store | None:
+    """The store of the environment.  While faults should surface (`POLYC_DEBUG`), everything is compiled."""
+    if debugging():
+        return None
+    size = os.environ.get("POLYC_CACHE_SIZE", "")
+    if size and size not in _warned and parse_bytes(size) is None:
+        from polyc.runtime.threads import user_stacklevel
+
+        _warned.add(size)
+        message = f"POLYC_CACHE_SIZE is {size!r}, which is no number of bytes; the default is used"
+        diagnostic = Diagnostic("argument-cache-size", message, None, "write for example 200M or 2G", "warning")
+        warnings.warn(PolycWarning(diagnostic), stacklevel=user_stacklevel())
+    from polyc.cache import open_store
+
+    return open_store()
+
+
+def format_sizes(sizes: Mapping[str, int]) -> str:
+    """Sizes as a part of a key."""
+    return ", ".join(f"{n}={v}" for n, v in sorted(sizes.items()))

@@ -1,0 +1,79 @@
+"""Object code that belongs to no program: it runs kernels one after the other, and finds planned calls."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from polyc import driver
+from polyc.codegen import calls
+from polyc.recall.entries import is_unchanged, open_store, own_versions, tell_miss
+from polyc.recall.machine import host_target, knows_host
+
+if TYPE_CHECKING:
+    from polyc.cache import Key
+
+
+@functools.cache
+def load_sequence(name: str | None = None) -> Any:
+    """A function of `codegen.sequence` (the first one), ready to be called: its address, and what keeps that valid."""
+    from polyc.codegen.loader import load_object
+    from polyc.codegen.sequence import NAME
+
+    with driver.compiling():
+        return load_object(glue_code("sequence"), name or NAME)
+
+
+def _make_sequence() -> bytes:
+    from polyc.codegen.sequence import make_sequence
+
+    return make_sequence(host_target())
+
+
+_GLUE: Mapping[str, Callable[[], bytes]] = {"sequence": _make_sequence, "call": calls.make_call}
+GLUE = tuple(_GLUE)
+"""The kinds."""
+_glue: dict[str, bytes] = {}
+"""What is known of it; code for one machine, whatever its cores."""
+
+
+def glue_code(kind: str) -> bytes:
+    """Object code of one of `GLUE`."""
+    if not knows_glue(kind):
+        store = open_store()
+        if store is not None:
+            tell_miss(store, _glue_key(kind))
+        adopt_glue(kind, _GLUE[kind]())
+    return _glue[kind]
+
+
+def knows_glue(kind: str) -> bool:
+    """Whether `glue_code` needs no LLVM."""
+    if kind not in _glue and knows_host():
+        store = open_store()
+        entry = None if store is None else store.read(_glue_key(kind))
+        if entry is not None:
+            _glue[kind] = entry.payload
+    return kind in _glue
+
+
+def adopt_glue(kind: str, code: bytes) -> None:
+    """Take what a worker has made for what `glue_code` would give."""
+    from polyc.cache import Entry
+
+    _glue[kind] = code
+    store = open_store()
+    if store is not None and is_unchanged():
+        store.write(_glue_key(kind), Entry({}, code))
+
+
+calls.use_source(functools.partial(glue_code, "call"))
+
+
+def _glue_key(kind: str) -> Key:
+    from polyc.cache import Key, digest_text, versions
+
+    target = host_target()
+    parts = (("versions", f"{own_versions()}, {versions('llvmlite')}"),)
+    return Key(kind, target.name, digest_text(repr(target)), parts)

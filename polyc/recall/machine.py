@@ -1,0 +1,95 @@
+"""What LLVM says of this machine, which is not loaded to be asked twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from polyc.recall.entries import is_unchanged, open_store, own_versions, read_entry, tell_miss
+from polyc.target import Target
+
+if TYPE_CHECKING:
+    from polyc.cache import Entry, Key
+
+
+def host_target() -> Target:
+    """This machine as a target, from what the cache knows of it."""
+    from polyc.codegen import host
+
+    recall_host()
+    return host.host_target()
+
+
+def knows_host() -> bool:
+    """Whether it is known what LLVM says of this machine, without asking LLVM."""
+    from polyc.codegen import host
+
+    if host.are_facts_known():
+        return True
+    found = _find_host()
+    if found is not None:
+        host.adopt_facts(found)
+    return found is not None
+
+
+def recall_host() -> None:
+    """Ask the cache what LLVM says of this machine, else LLVM: for that it has to be loaded."""
+    if not knows_host():
+        from polyc.codegen import host
+
+        key, store = _host_key(), open_store()
+        if key is not None and store is not None:
+            tell_miss(store, key)
+        _keep_host(host.facts())
+
+
+def plain_host() -> list[Any]:
+    """What LLVM says of this machine, as JSON has it."""
+    from polyc.codegen import host
+
+    recall_host()
+    found = host.facts()
+    return [found.triple, list(found.features), found.version]
+
+
+def adopt_host(triple: str, features: Sequence[str], version: str) -> None:
+    """Take `plain_host` of a worker for what LLVM would say here."""
+    from polyc.codegen import host
+
+    if not host.are_facts_known():
+        host.adopt_facts(host.Facts(triple, tuple(features), version))
+        _keep_host(host.facts())
+
+
+def _host_key() -> Key | None:
+    """None where there is no cache, or the system does not say what machine this is."""
+    from polyc.cache import Key, versions
+    from polyc.codegen import host
+
+    machine = host.describe_machine()
+    if machine is None or open_store() is None:
+        return None
+    return Key("host", "this machine", machine, (("versions", f"{own_versions()}, {versions('llvmlite')}"),))
+
+
+def _find_host() -> Any:
+    """The facts that the cache has."""
+    from polyc.codegen import host
+
+    def read(entry: Entry) -> host.Facts:
+        triple, features, version = entry.header["value"]
+        if not all(isinstance(t, str) for t in (triple, version, *features)) or not features:
+            raise ValueError("no facts about a machine")
+        return host.Facts(triple, tuple(features), version)
+
+    key, store = _host_key(), open_store()
+    entry = None if key is None or store is None else store.read(key)
+    return None if entry is None or key is None or store is None else read_entry(store, key, read, entry)
+
+
+def _keep_host(found: Any) -> None:
+    from polyc.cache import Entry
+
+    key, store = _host_key(), open_store()
+    if key is not None and store is not None and is_unchanged():
+        store.write(key, Entry({"value": [found.triple, list(found.features), found.version]}))
