@@ -125,6 +125,19 @@ class Frame:
     elements: dict[Key, Element] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What the code of one thread knows of the pipeline it is in."""
+
+    stream: str
+    places: Val
+    """The number of the next column that nobody has, then by place a column's number and how far it is."""
+    count: Val
+    """Stack slot: columns seen."""
+    own: Val
+    """Stack slot: the column to run next."""
+
+
 @dataclass(slots=True)
 class State:
     """The function being written and what its names stand for."""
@@ -141,6 +154,8 @@ class State:
     types: dict[str, DType]
     by_name: dict[str, Buffer]
     in_parallel: bool = False
+    columns: Columns | None = None
+    """Those of the pipeline that the function is part of."""
     epochs: dict[str, int] = field(default_factory=dict)
     """Per buffer a number that grows: equal loads of one epoch are one load."""
     stores: dict[str, Counter[frozenset[Cycle]]] = field(default_factory=dict)

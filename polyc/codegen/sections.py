@@ -117,7 +117,9 @@ def _run_alone(node: Node) -> Node:
     match node:
         case Loop():
             body = tuple(map(_run_alone, node.body))
-            return replace(node, body=body) if node.kind != "parallel" else replace(node, body=body, kind="serial", rounds=1)
+            if node.kind != "parallel":
+                return replace(node, body=body)
+            return replace(node, body=body, kind="serial", rounds=1, stream=None)
         case If():
             return replace(node, body=tuple(map(_run_alone, node.body)), orelse=tuple(map(_run_alone, node.orelse)))
     return node

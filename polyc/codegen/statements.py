@@ -28,7 +28,8 @@ from polyc.codegen.expressions import (
 )
 from polyc.codegen.holding import held_buffers
 from polyc.codegen.linear import constant_of, index_names, split_lane
-from polyc.codegen.openmp import emit_parallel
+from polyc.codegen.openmp import emit_parallel, emit_stream
+from polyc.codegen.pipelines import is_pipeline
 from polyc.codegen.scans import emit_scan, find_scan
 from polyc.codegen.windows import has_window
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, int_const, operands_of, reads, simplify_int, walk
@@ -158,7 +159,8 @@ def _emit_if(state: State, ctx: Context, node: If) -> None:
 
 def emit_loop(state: State, ctx: Context, loop: Loop) -> None:
     """Emit a loop of any kind; with `registers` its accumulators are set up before and stored behind it."""
-    if loop.kind == "parallel" and not state.in_parallel and ctx.lane is None:
+    is_free = loop.stream is None or is_pipeline(loop)
+    if loop.kind == "parallel" and is_free and not state.in_parallel and ctx.lane is None:
         emit_parallel(state, ctx, loop, lambda inner, context, lo, hi: _emit_serial(inner, context, loop, lo, hi))
         return
     if loop.is_expanded:
@@ -169,6 +171,9 @@ def emit_loop(state: State, ctx: Context, loop: Loop) -> None:
         _with_frame(state, ctx, loop, lambda: _emit_expanded(state, ctx, loop))
         return
     lower, upper = eval_expr(state, ctx, loop.lower), eval_expr(state, ctx, loop.upper)
+    if state.columns is not None and loop.var == state.columns.stream:
+        emit_stream(state, ctx, loop, lower, upper, lambda inner, context, lo, hi: _emit_serial(inner, context, loop, lo, hi))
+        return
     run: Callable[[], None]
     if is_vectorizable(state, ctx, loop):
         run = lambda: _emit_vector(state, ctx, loop, lower, upper)  # noqa: E731

@@ -112,7 +112,9 @@ class Loop:
 
     kind `parallel`: iterations are independent; split into one contiguous block per thread of the team that came, where
     `parallel_if` (None = always) holds.  Parallel loops are not nested.  Where the work of an iteration grows or shrinks
-    along the loop, each thread takes `rounds` blocks, every second round in the opposite order of threads.
+    along the loop, each thread takes `rounds` blocks, every second round in the opposite order of threads.  With a `stream`,
+    iterations need each other: each run of the loop of that name inside is a column, and columns may run at the same time
+    if each begins its iteration at a value of `stream` only when all columns before it have left that value behind.
     kind `vector`: iterations are taken `lanes` at a time (times `interleave` vectors in flight); step is 1.  The rest is
     masked, or runs one by one where the target has no masks.
     kind `unroll`: expanded completely; `max_trip` is known, lower is 0 and step 1.  With a non-constant `upper` the copies
@@ -142,6 +144,7 @@ class Loop:
     """Before the first iteration (also where there is none) these elements get their initial values."""
     parallel_if: Expr | None = None
     rounds: int = 1
+    stream: str | None = None
     tile: int | None = None
     """Iterations of a whole tile, for a loop over one that may begin behind 0: such a loop is not expanded."""
 
