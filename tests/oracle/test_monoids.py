@@ -352,7 +352,11 @@ def test_a_monoid_that_is_none_is_told_under_verify(identity: str, body: str, me
 
 def test_a_monoid_over_its_own_result_is_refused() -> None:
     text = """monoid m(float a, float b) -> (c = 0.0) { c = a + b }
-              def f(float(N) x) -> (s) { s(0) = x(0)  s(i) m=! x(j) * s(i - 1) where i in 1:N }"""
+              def f(float(N) x) -> (s) {
+                u(0) = x(0)
+                s(i) m=! u(j) where i in 0:N, j <= i
+                u(i) = x(i) + s(i - 1) where i in 1:N
+              }"""
     with pytest.raises(PolycError, match="m combines values that depend on its own result") as caught:
         polyc.compile(text)(np.ones(4, np.float32))
     assert caught.value.code == "unsupported-monoid-recurrence"
