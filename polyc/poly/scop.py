@@ -353,7 +353,9 @@ def _expand_pads(expr: Expr, tensors: dict[str, ScopTensor], affine: Affine, dom
             return node.read
         if node.mode == "value":
             return Select(condition, node.read, node.value, node.span)
-        inside = tuple(place_inside(e, shape[d], node.mode) if d in leaves else e for d, e in enumerate(node.read.subscripts))
+        # Clamping is affine at any sizes, and reads of one form over all dimensions keep the stages of an image in one loop.
+        placed = range(len(shape)) if node.mode == "clamp" else leaves
+        inside = tuple(place_inside(e, shape[d], node.mode) if d in placed else e for d, e in enumerate(node.read.subscripts))
         return Select(condition, node.read, Read(node.read.tensor, inside, node.read.span), node.span)
 
     return rewrite(expr, rule)
