@@ -7,15 +7,15 @@ the slots of each element are combined, pairwise and in a fixed order, and store
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 
 from polyc.codegen import vectors
 from polyc.codegen.arithmetic import emit_operator
 from polyc.codegen.blocks import Result, store_results
-from polyc.codegen.builder import Block, Val, memory_type
+from polyc.codegen.builder import Val, memory_type
 from polyc.codegen.byte_products import add_byte_products
-from polyc.codegen.context import Context, State, byte_offset
+from polyc.codegen.context import Context, Element, Frame, Key, State, byte_offset
 from polyc.codegen.expressions import (
     as_mask,
     as_scalar,
@@ -26,36 +26,8 @@ from polyc.codegen.expressions import (
     store_element,
 )
 from polyc.codegen.linear import LANE, Linear, index_names
-from polyc.ir.expr import Call, Expr, identity_of
+from polyc.ir.expr import Call, identity_of
 from polyc.ir.loops import Update
-
-Key = tuple[str, frozenset[tuple[tuple[Expr, ...], int]], tuple[Expr | Val, ...]]
-"""Buffer, byte offset, and the conditions of the branches on the way: exclusive branches have elements of their own."""
-
-
-@dataclass(slots=True)
-class Element:
-    """One target of updates inside a frame: an element, or a vector of them; `parts` are its partial results."""
-
-    update: Update
-    context: Context
-    direct: Val | None = None
-    """Slot that starts from memory."""
-    parts: dict[tuple[str, int], tuple[Val, int]] = field(default_factory=dict)
-    """Vector slots (and lanes) that start from the identity, by lane variable and interleaved copy."""
-
-
-@dataclass(slots=True)
-class Frame:
-    """A loop that holds buffers: its context, its preheader with the scopes open there, and its elements by key."""
-
-    context: Context
-    preheader: Block
-    scopes: list[dict[str, Val]]
-    buffers: frozenset[str]
-    initial: Mapping[str, Expr] = field(default_factory=dict)
-    """Values that accumulators start from instead of memory."""
-    elements: dict[Key, Element] = field(default_factory=dict)
 
 
 def combine(state: State, update: Update) -> Callable[[Val, Val], Val]:

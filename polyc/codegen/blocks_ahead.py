@@ -26,6 +26,9 @@ from polyc.target import Target
 AHEAD_BYTES = 8192
 """How much of what is read is asked for ahead: one block of this size, several of smaller ones."""
 
+MOST_PARTS = 8
+"""Nodes of a loop in which requests are looked for."""
+
 FEW_ROWS = 16
 """Rows that processors follow by themselves, where each goes on in the next block (AMD, Zen 5: 16 rows of 192 bytes by 15360
 took 2.0 ms, and 2.7 with prefetches)."""
@@ -43,14 +46,57 @@ def _visit(node: Node, around: tuple[Loop, ...], kept: dict[str, Buffer], target
     """`around`: the loops around whose order of iterations is known, outermost first."""
     match node:
         case If():
-            body, orelse = (tuple(_visit(n, around, kept, target) for n in arm) for arm in (node.body, node.orelse))
+            body, orelse = (_visit_body(arm, around, kept, target) for arm in (node.body, node.orelse))
             return replace(node, body=body, orelse=orelse)
         case Loop() if node.kind in ("serial", "parallel") and not node.registers:
             if around and (made := _ask_ahead(node, around, kept, target)) is not None:
                 return replace(node, body=made)
             chain = (*around, node) if node.kind == "serial" else (node,)
-            return replace(node, body=tuple(_visit(n, chain, kept, target) for n in node.body))
+            return replace(node, body=_visit_body(node.body, chain, kept, target))
     return node
+
+
+def _visit_body(body: tuple[Node, ...], around: tuple[Loop, ...], kept: dict[str, Buffer], target: Target) -> tuple[Node, ...]:
+    """`body`, where loops that write down what was put together ask for the next block (`staging`): once is enough."""
+    asked = {p.buffer for n in body for p in _prefetches(n)}
+    left = {name: b for name, b in kept.items() if name not in asked}
+    return tuple(new for n in body for new in (_ask_between(n) if _is_asking(n) else (_visit(n, around, left, target),)))
+
+
+def _prefetches(node: Node) -> Iterator[Prefetch]:
+    if isinstance(node, Loop):
+        for n in node.body:
+            if isinstance(n, Prefetch) and node.kind == "vector":
+                yield n
+            elif node.kind == "serial" and len(node.body) <= MOST_PARTS:
+                yield from _prefetches(n)
+
+
+def _is_asking(node: Node) -> bool:
+    return isinstance(node, Loop) and node.kind == "vector" and any(isinstance(n, Prefetch) for n in node.body)
+
+
+def _ask_between(loop: Node) -> tuple[Node, ...]:
+    """``vector e { prefetch …e… ; stream … }`` by as many vectors as are in flight, each group with a prefetch in front of it;
+    an ordinary loop, which is short, without."""
+    assert isinstance(loop, Loop)
+    stores = tuple(n for n in loop.body if isinstance(n, Store))
+    asked = tuple(n for n in loop.body if isinstance(n, Prefetch))
+    if not any(s.streamed for s in stores) or loop.max_trip is not None:
+        return (replace(loop, body=stores),)
+    chunk, group = loop.lanes * loop.interleave, f"{loop.var}_0"
+    length = Call("sub", (loop.upper, loop.lower))
+    last = simplify(Call("add", (loop.lower, Call("mul", (Call("floordiv", (length, int_const(chunk))), int_const(chunk))))))
+    begin: dict[str, Expr] = {loop.var: Index(group)}
+    asked = tuple(replace(p, subscripts=tuple(simplify(substitute(s, begin)) for s in p.subscripts)) for p in asked)
+    inside: dict[str, Expr] = {loop.var: Call("add", (Index(group), Index(loop.var)))}
+    moved = tuple(
+        replace(s, subscripts=tuple(simplify(substitute(e, inside)) for e in s.subscripts), value=substitute(s.value, inside))
+        for s in stores
+    )
+    vectors = replace(loop, lower=int_const(0), upper=int_const(chunk), max_trip=chunk, interleave=1, body=moved)
+    groups = Loop(group, loop.lower, last, chunk, "serial", (*asked, vectors))
+    return groups, replace(loop, lower=last, interleave=1, body=stores)
 
 
 def _ask_ahead(loop: Loop, around: tuple[Loop, ...], kept: dict[str, Buffer], target: Target) -> tuple[Node, ...] | None:

@@ -14,10 +14,9 @@ from dataclasses import replace
 from typing import assert_never
 
 from polyc.codegen.copies import copy_nest, depends, rebuild
-from polyc.codegen.holding import node_expressions
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Prefetch, Store, Update
+from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Prefetch, Store, Update, node_expressions
 from polyc.ir.simplify import simplify
 
 Dimension = tuple[str, int]
@@ -138,6 +137,19 @@ def _joint_dimension(access: Read, outer: str, inner: str, extent: int, buffers:
 
 
 # -- rewriting
+
+
+def merge_dimensions(
+    body: tuple[Node, ...], buffers: tuple[Buffer, ...], name: str, first: int
+) -> tuple[tuple[Node, ...], tuple[Buffer, ...]]:
+    """The nest with the dimensions of buffer `name` from `first` on as one; they lie close together."""
+    by_name = {b.name: b for b in buffers}
+    for d in reversed(range(first, len(by_name[name].shape) - 1)):
+        dimensions = frozenset({(name, d)})
+        access = _merge_subscripts(by_name, dimensions)
+        body = tuple(_rewrite(node, access) for node in body)
+        by_name[name] = _merge_dimension(by_name[name], dimensions)
+    return body, tuple(by_name[b.name] for b in buffers)
 
 
 def _join(nest: Loop, position: int, buffers: Mapping[str, Buffer]) -> Loop:

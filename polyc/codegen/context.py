@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
-from polyc.codegen.builder import Function, Module, Val
+from polyc.codegen.builder import Block, Function, Module, Val
 from polyc.codegen.linear import Binding, Cycle, Linear, add_linear, are_apart, as_linear, find_cycles, multiply_linear
 from polyc.ir.expr import Call, Expr, Index, Read, operands_of
-from polyc.ir.loops import Buffer, Loop, LoopNest
+from polyc.ir.loops import Buffer, Loop, LoopNest, Update
 from polyc.ir.types import DType
 from polyc.target import Target
-
-if TYPE_CHECKING:
-    from polyc.codegen.accumulators import Frame
-
 
 WORKSPACES = ("shared", "thread")
 """Spaces of buffers in the workspace: behind each element there is memory for the rest of a vector."""
@@ -101,6 +96,48 @@ class Context:
         return replace(self, predicates=tuple(replace(p, branched=True) for p in self.predicates))
 
 
+Key = tuple[str, frozenset[tuple[tuple[Expr, ...], int]], tuple[Expr | Val, ...]]
+"""Buffer, byte offset, and the conditions of the branches on the way: exclusive branches have elements of their own."""
+
+
+@dataclass(slots=True)
+class Element:
+    """One target of updates inside a frame: an element, or a vector of them; `parts` are its partial results."""
+
+    update: Update
+    context: Context
+    direct: Val | None = None
+    """Slot that starts from memory."""
+    parts: dict[tuple[str, int], tuple[Val, int]] = field(default_factory=dict)
+    """Vector slots (and lanes) that start from the identity, by lane variable and interleaved copy."""
+
+
+@dataclass(slots=True)
+class Frame:
+    """A loop that holds buffers: its context, its preheader with the scopes open there, and its elements by key."""
+
+    context: Context
+    preheader: Block
+    scopes: list[dict[str, Val]]
+    buffers: frozenset[str]
+    initial: Mapping[str, Expr] = field(default_factory=dict)
+    """Values that accumulators start from instead of memory."""
+    elements: dict[Key, Element] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What the code of one thread knows of the pipeline it is in."""
+
+    stream: str
+    places: Val
+    """The number of the next column that nobody has, then by place a column's number and how far it is."""
+    count: Val
+    """Stack slot: columns seen."""
+    own: Val
+    """Stack slot: the column to run next."""
+
+
 @dataclass(slots=True)
 class State:
     """The function being written and what its names stand for."""
@@ -117,6 +154,8 @@ class State:
     types: dict[str, DType]
     by_name: dict[str, Buffer]
     in_parallel: bool = False
+    columns: Columns | None = None
+    """Those of the pipeline that the function is part of."""
     epochs: dict[str, int] = field(default_factory=dict)
     """Per buffer a number that grows: equal loads of one epoch are one load."""
     stores: dict[str, Counter[frozenset[Cycle]]] = field(default_factory=dict)

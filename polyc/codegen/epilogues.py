@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import permutations
 
-from polyc.codegen.holding import is_expanded, node_expressions
 from polyc.ir.expr import Call, Const, Expr, Index, int_const, reads, substitute, walk
-from polyc.ir.loops import Buffer, If, Loop, Node, Store, Update
+from polyc.ir.loops import Buffer, If, Loop, Node, Store, Update, node_expressions
 from polyc.ir.simplify import simplify
 
 MAX_WORK = 512
@@ -61,20 +60,19 @@ def _keep(body: tuple[Node, ...], uses: dict[str, int], kept: set[str]) -> tuple
             case Loop():
                 before = result[-1] if result else None
                 if isinstance(before, Loop) and before.registers:
-                    joined = _join(before, node, uses)
-                    if joined is not None:
-                        result[-1], node, name = joined
-                        kept.add(name)
+                    result[-1], node, names = _join(before, node, uses)
+                    kept |= names
                 elif not node.registers:
                     node = replace(node, body=_keep(node.body, uses, kept))
         result.append(node)
     return tuple(result)
 
 
-def _join(first: Loop, second: Loop, uses: dict[str, int]) -> tuple[Loop, Loop, str] | None:
-    """Both loops with the buffer between them in registers, and its name; None where they do not fit."""
+def _join(first: Loop, second: Loop, uses: dict[str, int]) -> tuple[Loop, Loop, set[str]]:
+    """Both loops with the buffers between them in registers, and their names; the second loop is expanded like their tiles."""
     own = _count_uses((first, second))
-    for start in first.initial:
+    initial, names = list(first.initial), set[str]()
+    for place, start in enumerate(first.initial):
         name = start.buffer
         if name not in uses or own[name] != uses[name]:
             continue
@@ -84,15 +82,15 @@ def _join(first: Loop, second: Loop, uses: dict[str, int]) -> tuple[Loop, Loop, 
         update, path = found[0]
         moving = {e.name for s in update.subscripts for e in walk(s) if isinstance(e, Index)}
         tile = [loop for loop in path if loop.var in moving]
-        if not all(map(is_expanded, tile)):
+        if not all(loop.is_expanded for loop in tile):
             continue
         epilogue = _expand_like(second, tile, name, update.subscripts)
         nests = tuple(n for node in start.nest if (n := _expand_like(node, tile, name, update.subscripts)) is not None)
         if epilogue is None or len(nests) < len(start.nest) or _work(epilogue) > MAX_WORK:
             continue
-        initial = tuple(replace(i, nest=nests) if i is start else i for i in first.initial)
-        return replace(first, initial=initial), epilogue, name
-    return None
+        second, initial[place] = epilogue, replace(start, nest=nests)
+        names.add(name)
+    return replace(first, initial=tuple(initial)), second, names
 
 
 def _expand_like(nest: Node, tile: list[Loop], name: str, subscripts: tuple[Expr, ...]) -> Loop | None:

@@ -14,7 +14,7 @@ from polyc.codegen.builder import Val
 from polyc.codegen.context import Context, State
 from polyc.codegen.linear import as_linear, index_names
 from polyc.ir.expr import Expr, reads
-from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update
+from polyc.ir.loops import If, Loop, Node, Store, Update, node_expressions
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ def _sharing(state: State, name: str) -> frozenset[str]:
 
 
 def _is_holdable(ctx: Context, loop: Loop, name: str, sharing: frozenset[str]) -> bool:
-    expanded = (loop,) if is_expanded(loop) else ()
-    inner = frozenset() if is_expanded(loop) else frozenset((loop.var,))
+    expanded = (loop,) if loop.is_expanded else ()
+    inner = frozenset() if loop.is_expanded else frozenset((loop.var,))
     if ctx.lane is not None and not all(_depends_on(s.subscripts, ctx.lane) for s in _updates_of(loop.body, name)):
         return False  # the lanes outside share the element: each iteration adds their sum to memory
     if _uses(loop.body, sharing):
@@ -95,10 +95,6 @@ def _updates_of(body: tuple[Node, ...], name: str) -> Iterator[Update]:
                 yield from _updates_of(node.body, name)
 
 
-def is_expanded(loop: Loop) -> bool:
-    return loop.kind in ("unroll", "vector") and loop.max_trip is not None
-
-
 def _collect(
     body: tuple[Node, ...],
     name: str,
@@ -127,28 +123,10 @@ def _collect(
             case Loop():
                 if node.kind == "parallel" or any(start.buffer == name for start in node.initial):
                     return False
-                deeper = (inner, (*expanded, node)) if is_expanded(node) else (inner | {node.var}, expanded)
+                deeper = (inner, (*expanded, node)) if node.is_expanded else (inner | {node.var}, expanded)
                 if not _collect(node.body, name, *deeper, conditions, sites):
                     return False
     return True
-
-
-def node_expressions(node: Node) -> Iterator[Expr]:
-    """The expressions of a node itself, not of its body."""
-    match node:
-        case Store() | Update():
-            yield from node.subscripts
-            yield node.value
-        case Guard():
-            yield from (node.value, node.bound)
-            if node.condition is not None:
-                yield node.condition
-        case Prefetch():
-            yield from node.subscripts
-        case If():
-            yield node.condition
-        case Loop():
-            yield from (node.lower, node.upper)
 
 
 def _relevant_loops(site: _Site) -> tuple[object, ...] | None:

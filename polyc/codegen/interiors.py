@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, evaluate, int_const, reads, rewrite, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, evaluate, int_const, operands_of, reads, rewrite, walk
 from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.simplify import linear_form, simplify
 
@@ -91,13 +91,7 @@ def _atoms(value: Expr) -> Iterator[Expr]:
     """Comparisons of integers, all of which hold where a selection takes a read that it guards."""
     for node in walk(value):
         if isinstance(node, Select) and reads(node.then) and not reads(node.condition):
-            yield from (a for a in conjuncts(node.condition) if isinstance(a, Call) and _slack(a) is not None)
-
-
-def conjuncts(condition: Expr) -> list[Expr]:
-    if isinstance(condition, Call) and condition.op == "and":
-        return [c for a in condition.args for c in conjuncts(a)]
-    return [condition]
+            yield from (a for a in operands_of(node.condition, "and") if isinstance(a, Call) and _slack(a) is not None)
 
 
 def _slack(atom: Call) -> Expr | None:
@@ -172,7 +166,7 @@ def _take_stand_ins(node: Node, tests: _Tests, var: str, begin: int, end: int) -
     """A copy in whose rows some of the fixed tests fail, where the moving ones hold: it takes a row that stands in."""
     if not isinstance(node, Store) or not isinstance(node.value, Select) or not _is_mirrored_copy(node.value):
         return node
-    atoms = conjuncts(node.value.condition)
+    atoms = operands_of(node.value.condition, "and")
     if not set(tests.fixed) <= set(atoms) or not set(atoms) <= {*tests.fixed, *tests.moving} or end - begin > MOST_PROVED:
         return node
     then, other = node.value.then, node.value.other
@@ -199,7 +193,7 @@ def _assume(node: Node, known: set[Expr]) -> Node:
     def rule(e: Expr) -> Expr | None:
         if not isinstance(e, Select):
             return None
-        left = [a for a in conjuncts(e.condition) if a not in known]
+        left = [a for a in operands_of(e.condition, "and") if a not in known]
         if not left:
             return e.then
         condition = left[0]

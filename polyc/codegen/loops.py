@@ -17,6 +17,7 @@ from polyc.codegen.recurrences import carry_elements
 from polyc.codegen.scalars import hold_accumulators
 from polyc.codegen.sections import run_sections
 from polyc.codegen.separate import separate_domains
+from polyc.codegen.staging import stage_copies
 from polyc.codegen.streams import align_tiles, find_streamed_rows
 from polyc.codegen.tiles import split_partial_tiles
 from polyc.codegen.transposes import block_transposes
@@ -33,14 +34,14 @@ from polyc.poly.storage import Folding, Panel
 from polyc.poly.tree import Mark, parse_mark
 from polyc.target import Target
 
-MAX_EXPANSION = 8
+MAX_EXPANSION = 9
 """Vectors into which a short vector loop is expanded instead of becoming a loop."""
 
 
 LINE, SAME_SETS = 64, 2048
 """Bytes of a cache line, and the distance of rows that meet in a few sets of the first-level cache."""
 
-LONG_ROW = 96
+LONG_ROW = 64
 """Elements from which rows of what steps pass on are padded."""
 
 
@@ -96,10 +97,13 @@ def build_loop_nest(
     streamed = find_streamed_rows(nodes, buffers, target)
     nodes, offsets = align_tiles(nodes, buffers, target)
     nodes, buffers = coalesce_copies(split_last_tiles(nodes, buffers), buffers)
+    nodes, buffers, staged = stage_copies(nodes, buffers, target)
     nodes = split_partial_tiles(block_transposes(nodes, buffers, streamed), held, aliased, target.has_masks)
     nodes, buffers = carry_elements(nodes, buffers)
     nodes = run_sections(nodes, buffers, target.cores)
-    return LoopNest(signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards), offsets)
+    return LoopNest(
+        signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards), tuple(dict.fromkeys((*offsets, *staged)))
+    )
 
 
 class _Translator:
@@ -156,6 +160,8 @@ class _Translator:
         match mark.kind:
             case "parallel":
                 return replace(loop, kind="parallel", rounds=mark.rounds)
+            case "pipeline":
+                return replace(loop, kind="parallel", stream=f"c{int(loop.var[1:]) + mark.columns}")
             case "unroll":
                 return replace(loop, kind="unroll", max_trip=trip) if trip is not None and trip <= 32 else loop
             case "scan":
@@ -406,7 +412,7 @@ def _make_buffers(
         t = scop.tensors[version]
         shape = tuple(e if m is None else int_const(m) for e, m in zip(t.shape, folding.moduli, strict=True))
         strides = row_major_strides(shape, t.dtype.itemsize)
-        if folding.space == "shared" and folding.moduli[-1:] == (None,) and any(m is not None for m in folding.moduli):
+        if folding.space in ("shared", "thread") and any(m is not None for m in folding.moduli):
             strides = pad_rows(shape, t.dtype.itemsize)
         buffers.append(Buffer(folding.buffer, t.dtype, shape, strides, folding.space))
     return tuple(buffers)
@@ -416,7 +422,7 @@ def pad_rows(shape: tuple[Expr, ...], itemsize: int) -> tuple[Expr, ...]:
     """Byte strides of a C-ordered array whose rows begin at whole cache lines, where long enough for that to cost little;
     and not all in the same few sets of a cache, as rows of a power of two would."""
     *outer, last = shape
-    if not outer or not isinstance(last, Const) or int(last.value) < LONG_ROW:
+    if all(e == int_const(1) for e in outer) or not isinstance(last, Const) or int(last.value) < LONG_ROW:
         return row_major_strides(shape, itemsize)
     row = -(-int(last.value) * itemsize // LINE) * LINE
     row += LINE if row % SAME_SETS == 0 else 0

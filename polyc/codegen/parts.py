@@ -14,10 +14,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from polyc.codegen.holding import node_expressions
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import If, Loop, Node, Store, Update
+from polyc.ir.loops import If, Loop, Node, Store, Update, node_expressions
 from polyc.ir.simplify import simplify
 
 ROW_PARTS, LANE_PARTS = 3, 2

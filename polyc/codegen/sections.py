@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from polyc.codegen.holding import node_expressions
 from polyc.ir.expr import Call, Const, Index, int_const, reads, walk
-from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store, Update
+from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store, Update, node_expressions
 from polyc.ir.simplify import simplify
 
 LEAST_WORK = 1 << 18
@@ -118,7 +117,9 @@ def _run_alone(node: Node) -> Node:
     match node:
         case Loop():
             body = tuple(map(_run_alone, node.body))
-            return replace(node, body=body) if node.kind != "parallel" else replace(node, body=body, kind="serial", rounds=1)
+            if node.kind != "parallel":
+                return replace(node, body=body)
+            return replace(node, body=body, kind="serial", rounds=1, stream=None)
         case If():
             return replace(node, body=tuple(map(_run_alone, node.body)), orelse=tuple(map(_run_alone, node.orelse)))
     return node

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from polyc.codegen.interiors import MINIMUM_TRIP, bound_of, conjuncts
-from polyc.ir.expr import Call, Const, Expr, Index, walk
+from polyc.codegen.interiors import MINIMUM_TRIP, bound_of
+from polyc.ir.expr import Call, Const, Expr, Index, operands_of, walk
 from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
 
@@ -74,7 +74,7 @@ def _tests(body: tuple[Node, ...]) -> Iterator[Expr]:
     """The comparisons that all have to hold for a statement of the body, and do not depend on loops inside."""
     for node in body:
         if isinstance(node, If) and not node.orelse:
-            yield from conjuncts(node.condition)
+            yield from operands_of(node.condition, "and")
             yield from _tests(node.body)
 
 
@@ -112,7 +112,7 @@ def _assume(body: tuple[Node, ...], atom: Expr, value: bool) -> tuple[Node, ...]
         if not isinstance(node, If) or node.orelse:
             result.append(node)
             continue
-        tests = conjuncts(node.condition)
+        tests = operands_of(node.condition, "and")
         if atom in tests and not value:
             continue
         left = [a for a in tests if a != atom]

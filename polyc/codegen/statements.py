@@ -13,11 +13,11 @@ from math import gcd
 from typing import assert_never
 
 from polyc.codegen import shuffles, vectors
-from polyc.codegen.accumulators import Frame, emit_update, finish_frame
+from polyc.codegen.accumulators import emit_update, finish_frame
 from polyc.codegen.blocks import load_blocks, store_interleaved
 from polyc.codegen.builder import Function, Val, int_val
 from polyc.codegen.checks import emit_checked, leading_checks
-from polyc.codegen.context import Context, Predicate, State, byte_offset
+from polyc.codegen.context import Context, Frame, Predicate, State, byte_offset
 from polyc.codegen.expressions import (
     as_scalar,
     element_pointer,
@@ -26,13 +26,14 @@ from polyc.codegen.expressions import (
     eval_value,
     store_element,
 )
-from polyc.codegen.holding import held_buffers, is_expanded, node_expressions
+from polyc.codegen.holding import held_buffers
 from polyc.codegen.linear import constant_of, index_names, split_lane
-from polyc.codegen.openmp import emit_parallel
+from polyc.codegen.openmp import emit_parallel, emit_stream
+from polyc.codegen.pipelines import is_pipeline
 from polyc.codegen.scans import emit_scan, find_scan
 from polyc.codegen.windows import has_window
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, int_const, operands_of, reads, simplify_int, walk
-from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update
+from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update, node_expressions
 from polyc.ir.simplify import simplify
 from polyc.target import Target
 
@@ -158,10 +159,11 @@ def _emit_if(state: State, ctx: Context, node: If) -> None:
 
 def emit_loop(state: State, ctx: Context, loop: Loop) -> None:
     """Emit a loop of any kind; with `registers` its accumulators are set up before and stored behind it."""
-    if loop.kind == "parallel" and not state.in_parallel and ctx.lane is None:
+    is_free = loop.stream is None or is_pipeline(loop)
+    if loop.kind == "parallel" and is_free and not state.in_parallel and ctx.lane is None:
         emit_parallel(state, ctx, loop, lambda inner, context, lo, hi: _emit_serial(inner, context, loop, lo, hi))
         return
-    if is_expanded(loop):
+    if loop.is_expanded:
         if constant_trip(loop) == 0:
             for start in loop.initial:
                 emit_body(state, ctx, start.nest)
@@ -169,6 +171,9 @@ def emit_loop(state: State, ctx: Context, loop: Loop) -> None:
         _with_frame(state, ctx, loop, lambda: _emit_expanded(state, ctx, loop))
         return
     lower, upper = eval_expr(state, ctx, loop.lower), eval_expr(state, ctx, loop.upper)
+    if state.columns is not None and loop.var == state.columns.stream:
+        emit_stream(state, ctx, loop, lower, upper, lambda inner, context, lo, hi: _emit_serial(inner, context, loop, lo, hi))
+        return
     run: Callable[[], None]
     if is_vectorizable(state, ctx, loop):
         run = lambda: _emit_vector(state, ctx, loop, lower, upper)  # noqa: E731
@@ -267,7 +272,7 @@ def _count_unrolled(loop: Loop, target: Target) -> int:
         return 1
     if trip is not None and 1 < trip * updates <= MAX_UNROLLED and loop.step == 1:
         return trip
-    is_innermost = all(is_expanded(n) for n in loop.body if isinstance(n, Loop))
+    is_innermost = all(n.is_expanded for n in loop.body if isinstance(n, Loop))
     return 2 if is_innermost and (trip is None or trip >= 16) else 1
 
 
@@ -308,7 +313,7 @@ def _count_updates(body: tuple[Node, ...], with_serial: bool = True) -> int | No
             total += 1
         elif isinstance(node, Loop):
             inner = _count_updates(node.body, with_serial)
-            trip = node.max_trip if is_expanded(node) else None
+            trip = node.max_trip if node.is_expanded else None
             if trip is None and not with_serial:
                 trip = 1
             elif trip is None and isinstance(node.upper, Const) and isinstance(node.lower, Const):

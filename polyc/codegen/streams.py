@@ -17,32 +17,22 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from polyc.codegen.copies import copy_nest, rebuild
-from polyc.codegen.holding import node_expressions
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Store, Update
+from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Store, Update, node_expressions
 from polyc.ir.simplify import simplify
 from polyc.target import Target
 
 MIN_LINES = 16
-"""Lines of a run; the first and the last of it are stored as usual."""
+"""Lines of a run of which the first and the last are stored as usual; a shorter one is streamed where it is whole lines."""
 
 
 def stream_results(nest: LoopNest, target: Target) -> LoopNest:
     """Stream the results that no cache would hold (`Target.streaming_size`), that are written in order and never read."""
-    wanted = _find_long(nest.body, nest.buffers, target)
-    writes = list(_writes(nest.body))
-    for node in _nodes(nest.body):
-        for expr in node_expressions(node):
-            for read in reads(expr):
-                wanted.pop(read.tensor, None)
-    for name in list(wanted):
-        own = [w for w in writes if w.buffer == name]
-        if any(isinstance(w, Update) for w in own) or len({w.statement for w in own}) != 1:  # each element is written once
-            del wanted[name]
+    wanted = _find_written_once(nest.body, nest.buffers, target)
     if not wanted:
         return nest
-    body = tuple(new for node in nest.body for new in _visit(node, (), wanted))
+    body = tuple(new for node in nest.body for new in _visit(node, (), wanted, ()))
     used = [b.name for b in nest.buffers if any(w.buffer == b.name and _is_streamed(w) for w in _writes(body))]
     offsets = tuple(dict.fromkeys((*nest.offsets, *used)))
     return replace(nest, body=body, offsets=offsets) if used else nest
@@ -126,6 +116,26 @@ def _move_tiles(loops: list[Loop], store: Store, buffer: Buffer) -> Loop | None:
 # -- buffers
 
 
+def find_written_once(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target) -> list[str]:
+    """Results that are streamed at any sizes, if they are written in order."""
+    return [name for name, found in _find_written_once(body, buffers, target).items() if found.condition is None]
+
+
+def _find_written_once(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target) -> dict[str, _Long]:
+    """Long arrays of the caller, as `_find_long`, that are never read and of which each element is written once."""
+    wanted = _find_long(body, buffers, target)
+    writes = list(_writes(body))
+    for node in _nodes(body):
+        for expr in node_expressions(node):
+            for read in reads(expr):
+                wanted.pop(read.tensor, None)
+    for name in list(wanted):
+        own = [w for w in writes if w.buffer == name]
+        if any(isinstance(w, Update) for w in own) or len({w.statement for w in own}) != 1:
+            del wanted[name]
+    return wanted
+
+
 @dataclass(frozen=True, slots=True)
 class _Long:
     """An array that is long enough to be streamed, where `condition` holds if that is left to the call."""
@@ -199,19 +209,24 @@ def _is_streamed(node: Store | Update) -> bool:
     return isinstance(node, Store) and node.streamed
 
 
-def _visit(node: Node, around: tuple[Loop, ...], wanted: Mapping[str, _Long]) -> tuple[Node, ...]:
+def _visit(node: Node, around: tuple[Loop, ...], wanted: Mapping[str, _Long], holding: tuple[Expr, ...]) -> tuple[Node, ...]:
+    """`holding`: conditions that hold here."""
+
+    def visit(body: tuple[Node, ...], around: tuple[Loop, ...], holding: tuple[Expr, ...]) -> tuple[Node, ...]:
+        return tuple(new for n in body for new in _visit(n, around, wanted, holding))
+
     match node:
         case If():
-            body, orelse = (tuple(new for n in arm for new in _visit(n, around, wanted)) for arm in (node.body, node.orelse))
-            return (replace(node, body=body, orelse=orelse),)
+            body = visit(node.body, around, (*holding, node.condition))
+            return (replace(node, body=body, orelse=visit(node.orelse, around, holding)),)
         case Loop() if node.kind == "vector":
             found = _stream_rows(node, around, wanted)
             if found is None:
                 return (node,)
             condition, streamed = found
-            return streamed if condition is None else (If(condition, streamed, (node,)),)
+            return streamed if condition is None or condition in holding else (If(condition, streamed, (node,)),)
         case Loop():
-            return (replace(node, body=tuple(new for n in node.body for new in _visit(n, (*around, node), wanted))),)
+            return (replace(node, body=visit(node.body, (*around, node), holding)),)
     return (node,)
 
 
@@ -220,8 +235,9 @@ def _stream_rows(
 ) -> tuple[Expr | None, tuple[Node, ...]] | None:
     """A vector loop in two parts: up to the beginning of a line, and streamed from there; and what must hold for that.
 
-    A short loop is streamed as a whole where it begins at a line.  None where it cannot be streamed.  A loop that writes
-    several long results streams all together where they begin lines together, and one after the other where they do not."""
+    A short loop of whole lines is streamed as a whole where it begins at a line.  None where it cannot be streamed.  A loop
+    that writes several long results streams all together where they begin lines together, and one after the other where they
+    do not."""
     if loop.registers or loop.initial:
         return None
     stores = [n for n in loop.body if isinstance(n, Store) and n.buffer in wanted]
@@ -245,7 +261,7 @@ def _stream_together(
     condition, alone = found[first.buffer]
     size = wanted[first.buffer].buffer.dtype.itemsize
     others = [s for s in others if wanted[s.buffer].buffer.dtype.itemsize == size and wanted[s.buffer].condition == condition]
-    if not others or loop.max_trip is not None:
+    if not others or any(len(parts) != 2 for _, parts in found.values()):
         return found[first.buffer]
     begin = {loop.var: loop.lower}
     apart = [
@@ -299,15 +315,15 @@ def _stream_row(
     first = offset_of(store, buffer, {loop.var: loop.lower})
     body = _mark(loop.body, store)
     trip = simplify(Call("sub", (loop.upper, loop.lower)))
-    if loop.max_trip is not None:
-        if not isinstance(trip, Const) or int(trip.value) * size % LINE:
+    is_short = isinstance(trip, Const) and int(trip.value) * size < MIN_LINES * LINE
+    if loop.max_trip is not None or (is_short and not copies):
+        if not isinstance(trip, Const) or not trip.value or int(trip.value) * size % LINE:
             return None
         is_aligned = Call("eq", (Call("mod", (first, int_const(LINE))), int_const(0)))
         return is_aligned if condition is None else Call("and", (condition, is_aligned)), (replace(loop, body=body),)
-    if isinstance(trip, Const):
-        if int(trip.value) * size < MIN_LINES * LINE:
-            return None
-    elif condition is not None:
+    if is_short:
+        return None
+    if not isinstance(trip, Const) and condition is not None:
         condition = Call("and", (condition, Call("ge", (trip, int_const(MIN_LINES * LINE // size)))))
     missing = Call("floordiv", (Call("mod", (Call("neg", (first,)), int_const(LINE))), int_const(size)))
     start = Call("min", (simplify(Call("add", (loop.lower, missing))), loop.upper))
@@ -336,12 +352,15 @@ def _moves_by_lines(store: Store, buffer: Buffer, loop: Loop) -> bool:
     """Whether iterations of `loop` write whole numbers of lines apart."""
     for subscript, stride in zip(store.subscripts, buffer.strides, strict=True):
         coefficients = index_coefficients(subscript)
-        if coefficients is None or (coefficients.get(loop.var) and not _is_whole_lines(stride)):
+        if coefficients is None:
+            return False
+        if coefficients.get(loop.var) and not _is_whole_lines(Call("mul", (int_const(coefficients[loop.var]), stride))):
             return False
     return True
 
 
 def _is_whole_lines(stride: Expr) -> bool:
+    stride = simplify(stride)
     return isinstance(stride, Const) and int(stride.value) % LINE == 0
 
 
@@ -350,8 +369,12 @@ def offset_of(store: Store, buffer: Buffer, values: Mapping[str, Expr]) -> Expr:
     total: Expr = Size(f"{buffer.name}.offset")
     for subscript, stride in zip(store.subscripts, buffer.strides, strict=True):
         place = substitute(subscript, dict(values))
-        if _is_whole_lines(stride) and index_coefficients(place) is not None:
-            continue
+        coefficients = index_coefficients(place)
+        if coefficients is not None:
+            if _is_whole_lines(stride):
+                continue
+            lines = {v: int_const(0) for v, c in coefficients.items() if _is_whole_lines(Call("mul", (int_const(c), stride)))}
+            place = substitute(place, lines)
         total = Call("add", (total, Call("mul", (place, stride))))
     return simplify(total)
 

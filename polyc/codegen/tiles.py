@@ -16,7 +16,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from polyc.codegen.parts import run_in_parts
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, int_const, rewrite, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, int_const, operands_of, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
@@ -122,10 +122,6 @@ def all_hold(conditions: list[Expr]) -> Expr:
     return result
 
 
-def _is_expanded(loop: Loop) -> bool:
-    return loop.max_trip is not None and loop.kind in EXPANDED
-
-
 def _n_rows(loops: list[Loop]) -> int:
     """Copies that the unrolled loops inside make."""
 
@@ -157,7 +153,7 @@ def _full_conditions(loop: Loop, kinds: Collection[str] = EXPANDED) -> list[Expr
                 if node.kind == "parallel":
                     return False
                 inner.add(node.var)
-                if _is_expanded(node) and node.kind in kinds:
+                if node.is_expanded and node.kind in kinds:
                     expanded = True
                     if not isinstance(node.upper, Const):
                         for bound in _open_bounds(node.upper):
@@ -190,7 +186,7 @@ def _make_full(node: Node, kinds: Collection[str] = EXPANDED) -> Node:
             body = each(node.body)
             if kinds is EXPANDED:  # which loops of an initial nest run over rows is not known
                 node = replace(node, initial=tuple(replace(i, nest=each(i.nest)) for i in node.initial))
-            if _is_expanded(node) and node.kind in kinds and not isinstance(node.upper, Const):
+            if node.is_expanded and node.kind in kinds and not isinstance(node.upper, Const):
                 return replace(node, upper=int_const(node.max_trip or 0), body=body)
             return replace(node, body=body)
     return node
@@ -218,7 +214,7 @@ def _interior_tests(loops: list[Loop]) -> dict[Expr, list[Expr]]:
                     visit(n, inner)
             case Store() | Update():
                 for select in (e for e in walk(node.value) if isinstance(e, Select)):
-                    for test in _conjuncts(select.condition):
+                    for test in operands_of(select.condition, "and"):
                         outer = hardest(test, ranges)
                         if outer is None or outer == Const(False, BOOL):
                             undecided.add(test)
@@ -232,13 +228,7 @@ def _interior_tests(loops: list[Loop]) -> dict[Expr, list[Expr]]:
 
 def _widest(loop: Loop) -> Expr:
     """The upper bound of the full version."""
-    return int_const(loop.max_trip) if _is_expanded(loop) and loop.max_trip is not None else loop.upper
-
-
-def _conjuncts(condition: Expr) -> list[Expr]:
-    if isinstance(condition, Call) and condition.op == "and":
-        return [c for a in condition.args for c in _conjuncts(a)]
-    return [condition]
+    return int_const(loop.max_trip) if loop.is_expanded and loop.max_trip is not None else loop.upper
 
 
 def hardest(test: Expr, ranges: dict[str, tuple[Expr, Expr]]) -> Expr | None:
@@ -274,8 +264,8 @@ def _drop_tests(node: Node, tests: set[Expr]) -> Node:
     def rule(e: Expr) -> Expr | None:
         if not isinstance(e, Select):
             return None
-        left = [c for c in _conjuncts(e.condition) if c not in tests]
-        if len(left) == len(_conjuncts(e.condition)):
+        left = [c for c in operands_of(e.condition, "and") if c not in tests]
+        if len(left) == len(operands_of(e.condition, "and")):
             return None
         if not left:
             return e.then

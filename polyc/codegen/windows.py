@@ -13,9 +13,8 @@ from itertools import product
 
 from polyc.codegen.builder import Val
 from polyc.codegen.context import Context, State, byte_offset
-from polyc.codegen.interiors import conjuncts
 from polyc.codegen.linear import index_names, split_lane
-from polyc.ir.expr import Expr, Index, Read, reads, walk
+from polyc.ir.expr import Expr, Index, Read, operands_of, reads, walk
 from polyc.ir.loops import Loop, Node, Store, Update
 
 MAX_TAPS = 64
@@ -76,7 +75,7 @@ def _copies(ctx: Context, read: Read, holds: Holds) -> Iterator[Context]:
         if isinstance(condition, Val):
             taps = taps if condition.ref == "true" else {}
         elif index_names(condition) & taps.keys():
-            tests += conjuncts(condition)
+            tests += operands_of(condition, "and")
     if any(reads(test) for test in tests):
         taps = {}
     count = 1

@@ -8,6 +8,7 @@ gives the result; kinds say how iterations may be grouped.  The interpreter (`ir
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -111,7 +112,9 @@ class Loop:
 
     kind `parallel`: iterations are independent; split into one contiguous block per thread of the team that came, where
     `parallel_if` (None = always) holds.  Parallel loops are not nested.  Where the work of an iteration grows or shrinks
-    along the loop, each thread takes `rounds` blocks, every second round in the opposite order of threads.
+    along the loop, each thread takes `rounds` blocks, every second round in the opposite order of threads.  With a `stream`,
+    iterations need each other: each run of the loop of that name inside is a column, and columns may run at the same time
+    if each begins its iteration at a value of `stream` only when all columns before it have left that value behind.
     kind `vector`: iterations are taken `lanes` at a time (times `interleave` vectors in flight); step is 1.  The rest is
     masked, or runs one by one where the target has no masks.
     kind `unroll`: expanded completely; `max_trip` is known, lower is 0 and step 1.  With a non-constant `upper` the copies
@@ -141,11 +144,35 @@ class Loop:
     """Before the first iteration (also where there is none) these elements get their initial values."""
     parallel_if: Expr | None = None
     rounds: int = 1
+    stream: str | None = None
     tile: int | None = None
     """Iterations of a whole tile, for a loop over one that may begin behind 0: such a loop is not expanded."""
 
+    @property
+    def is_expanded(self) -> bool:
+        """Whether all iterations are written one after the other: copies, or vectors."""
+        return self.max_trip is not None and self.kind in ("unroll", "vector")
+
 
 Node = Store | Update | Guard | Prefetch | If | Loop
+
+
+def node_expressions(node: Node) -> Iterator[Expr]:
+    """The expressions of a node itself, not of its body."""
+    match node:
+        case Store() | Update():
+            yield from node.subscripts
+            yield node.value
+        case Guard():
+            yield from (node.value, node.bound)
+            if node.condition is not None:
+                yield node.condition
+        case Prefetch():
+            yield from node.subscripts
+        case If():
+            yield node.condition
+        case Loop():
+            yield from (node.lower, node.upper)
 
 
 @dataclass(frozen=True, slots=True)

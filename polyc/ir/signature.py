@@ -30,7 +30,7 @@ _C_KEYWORDS = (
 ).split()
 _LIBRARY = (
     "main malloc calloc realloc free memcpy memmove memset bzero fabs fabsf "
-    "GOMP_parallel omp_get_thread_num omp_get_num_threads llvm"
+    "GOMP_parallel omp_get_thread_num omp_get_num_threads sched_yield llvm"
 ).split()
 _RESERVED = frozenset((*_C_KEYWORDS, *_LIBRARY, *OPERATORS, *(f"{name}f" for name in OPERATORS)))
 

@@ -241,6 +241,8 @@ def _loop_head(loop: Loop) -> str:
     if loop.registers:
         starts = {i.buffer: f" from {format_expr(i.value)}" for i in loop.initial}
         details.append("registers " + " ".join(name + starts.get(name, "") for name in loop.registers))
+    if loop.stream is not None:
+        details.append(f"in columns along {loop.stream}")
     if loop.rounds > 1:
         details.append(f"{loop.rounds} rounds")
     if loop.parallel_if is not None:

@@ -152,6 +152,8 @@ def _check_loop(loop: Loop, context: _Context) -> Iterator[str]:
         yield f"{what} has step {loop.step}"
     if loop.kind == "parallel" and context.is_parallel:
         yield f"parallel {what} stands inside another parallel loop"
+    if loop.stream is not None and loop.kind != "parallel":
+        yield f"{what} has columns along {loop.stream}, but is not parallel"
     if loop.kind == "vector" and (loop.step != 1 or loop.lanes < 1 or loop.interleave < 1):
         yield f"vector {what} has step {loop.step}, {loop.lanes} lanes, {loop.interleave} interleaved"
     if loop.kind == "scan" and (loop.step != 1 or loop.lanes < 1):

@@ -3,7 +3,8 @@
 A write w destroys element e if it hits the cell of e after e was first written and not after its last read.  Elements of
 inputs live from the start to the end, those of returned versions to the end; partial sums live from the initial value on.
 Iterations of a parallel loop run in any order at the same time, so they must not meet in a cell of memory that threads
-share, nor pass values through memory that each thread has for itself; the lanes of a vector must not meet at all.
+share, nor pass values through memory that each thread has for itself; the lanes of a vector must not meet at all.  Of a
+pipeline those may meet that wait for each other.
 """
 
 from __future__ import annotations
@@ -55,21 +56,32 @@ class ConcurrentLoop:
     level: int
     """Position of the loop in the flattened schedule: the levels before it are those of the loops outside."""
     reach: dict[str, islpy.Set]  # by instance set, those below the loop only: [sizes] -> { I[i] }
+    columns: int = 0
+    """Of a pipeline: how many levels from `level` on say which column it is; the level behind them says how far along."""
 
 
 def prove_storage(
-    scop: Scop, dependences: Dependences, schedule: islpy.Schedule, storage: Storage, *, with_vectors: bool = True
+    scop: Scop,
+    dependences: Dependences,
+    schedule: islpy.Schedule,
+    storage: Storage,
+    *,
+    with_vectors: bool = True,
+    buffer: str | None = None,
+    theta: Theta | None = None,
 ) -> Violation | None:
     """None if every value is still in its cell when it is read, else one reason why not.
 
-    Concurrent loops are the marks ``parallel …`` and ``vector cN LANES INTERLEAVE`` of the tree: the first member of the
-    band below.  Versions without a folding have a buffer of their own.  Exact; what isl cannot decide within its quota
-    counts as not proved.
+    Concurrent loops are the marks ``parallel …``, ``pipeline cN COLUMNS`` and ``vector cN LANES INTERLEAVE`` of the tree:
+    the first member of the band below.  Versions without a folding have a buffer of their own.  Exact; what isl cannot
+    decide within its quota counts as not proved.  `buffer`: the only one to look at.  `theta`: `schedule_maps` of the tree,
+    where it is known.
     """
     del dependences  # what is written and read says it all: the proof shares nothing with what it checks
     try:
         with operation_quota(proof_quota(scop), "the proof of the storage"):
-            return _check_storage(scop, schedule, collect_uses(scop, storage), with_vectors, inputs_survive=True)
+            uses = collect_uses(scop, storage, buffer)
+            return _check_storage(scop, schedule, uses, with_vectors, inputs_survive=True, theta=theta)
     except CompileBudgetError as error:
         return Violation(error.diagnostics[0].message)
 
@@ -92,13 +104,18 @@ def alias_is_safe(scop: Scop, schedule: islpy.Schedule, out_version: str, input_
 
 
 def _check_storage(
-    scop: Scop, schedule: islpy.Schedule, uses: list[Use], with_vectors: bool, inputs_survive: bool
+    scop: Scop,
+    schedule: islpy.Schedule,
+    uses: list[Use],
+    with_vectors: bool,
+    inputs_survive: bool,
+    theta: Theta | None = None,
 ) -> Violation | None:
     by_buffer: dict[str, list[Use]] = {}
     for use in uses:
         by_buffer.setdefault(use.buffer, []).append(use)
     loops = list(concurrent_loops(schedule, with_vectors))
-    theta = schedule_maps(schedule)
+    theta = theta or schedule_maps(schedule)
     for buffer, group in by_buffer.items():
         if any(use.to_cell.dim(islpy.dim_type.out) != group[0].to_cell.dim(islpy.dim_type.out) for use in group):
             return Violation(f"versions of different rank share the buffer {buffer}")
@@ -115,8 +132,8 @@ def _check_storage(
     return None
 
 
-def collect_uses(scop: Scop, storage: Storage) -> list[Use]:
-    """Every access of every instance set that has instances, with the cells it touches."""
+def collect_uses(scop: Scop, storage: Storage, buffer: str | None = None) -> list[Use]:
+    """Every access of every instance set that has instances, with the cells it touches; of one buffer alone, if it is given."""
     uses: list[Use] = []
 
     def folding(version: str) -> Folding:
@@ -127,9 +144,9 @@ def collect_uses(scop: Scop, storage: Storage) -> list[Use]:
     def add(
         instances: str, version: str, relation: islpy.Map, is_write: bool, reduces: bool = False, is_exact: bool = True
     ) -> None:
-        if relation.is_empty():
-            return  # instances that never run have no place in the schedule
         place = folding(version)
+        if (buffer is not None and place.buffer != buffer) or relation.is_empty():
+            return  # instances that never run have no place in the schedule
         cells = element_to_cell(relation.range().get_space(), place)
         to_cell = relation.apply_range(cells)
         uses.append(Use(instances, version, place.buffer, place.space, is_write, reduces, is_exact, relation, cells, to_cell))
@@ -288,14 +305,15 @@ def _describe_overwrite(reason: str, hit: islpy.Map, others: list[Use], w: Use) 
 
 
 def concurrent_loops(schedule: islpy.Schedule, with_vectors: bool) -> Iterator[ConcurrentLoop]:
-    """The loops below ``parallel`` and ``vector`` marks.  Raises `ValueError` for a mark that is not above a band."""
+    """The loops below ``parallel``, ``pipeline`` and ``vector`` marks.  Raises `ValueError` for a mark that is not above a
+    band, or a pipeline whose bands do not stand inside each other."""
 
     def visit(node: islpy.ScheduleNode, level: int) -> Iterator[ConcurrentLoop]:
         kind: object = node.get_type()
         if kind == islpy.schedule_node_type.mark:
             words = node.mark_get_id().get_name().split()
             band = node.child(0)
-            if words and (words[0] == "parallel" or (words[0] == "vector" and with_vectors)):
+            if words and (words[0] in ("parallel", "pipeline") or (words[0] == "vector" and with_vectors)):
                 below: object = band.get_type()
                 if below != islpy.schedule_node_type.band:
                     raise ValueError(f"the mark {words[0]} is not above a band")
@@ -304,7 +322,10 @@ def concurrent_loops(schedule: islpy.Schedule, with_vectors: bool) -> Iterator[C
                     window = int(words[2]) * int(words[3]) if len(words) > 3 else 1 << 30
                 sets = band.get_domain().get_set_list()
                 reach = {str(s.get_tuple_name()): s for s in (sets.get_at(n) for n in range(sets.n_set()))}
-                yield ConcurrentLoop(window, level, reach)
+                columns = int(words[2]) if words[0] == "pipeline" else 0
+                if columns:
+                    _check_nesting(band, columns)
+                yield ConcurrentLoop(window, level, reach, columns)
         elif kind == islpy.schedule_node_type.band:
             level += node.band_n_member()
         elif kind == islpy.schedule_node_type.sequence:
@@ -313,6 +334,18 @@ def concurrent_loops(schedule: islpy.Schedule, with_vectors: bool) -> Iterator[C
             yield from visit(node.child(n), level)
 
     yield from visit(schedule.get_root(), 0)
+
+
+def _check_nesting(band: islpy.ScheduleNode, columns: int) -> None:
+    """Below the mark of a pipeline `columns` members and one more must follow each other, with nothing between."""
+    found = 0
+    while found <= columns:
+        kind: object = band.get_type()
+        if kind == islpy.schedule_node_type.band:
+            found += band.band_n_member()
+        elif kind != islpy.schedule_node_type.mark:
+            raise ValueError("the loops of a pipeline do not stand inside each other")
+        band = band.child(0)
 
 
 def _check_concurrent(loop: ConcurrentLoop, theta: Theta, group: list[Use]) -> Violation | None:
@@ -335,7 +368,8 @@ def _check_concurrent(loop: ConcurrentLoop, theta: Theta, group: list[Use]) -> V
                 continue
             clash = _overlapping(loop, theta, pairs, w.instances, use.instances)
             if not clash.is_empty():
-                what = "iterations of a parallel loop" if loop.window is None else "lanes of a vector"
+                what = "lanes of a vector" if loop.window is not None else "iterations of a parallel loop"
+                what = "columns of a pipeline" if loop.columns else what
                 return describe_pair(f"two {what} meet in one cell of {w.buffer}", clash)
     return None
 
@@ -348,13 +382,29 @@ def _overlapping(loop: ConcurrentLoop, theta: Theta, pairs: islpy.Map, a: str, b
         if theta[a].constants[level] is None or theta[a].constants[level] != theta[b].constants[level]:
             pairs = pairs.intersect(theta[a].levels[level].apply_range(theta[b].levels[level].reverse())).detect_equalities()
     ta, tb = theta[a].levels[loop.level], theta[b].levels[loop.level]
+    if loop.columns:
+        return _ahead(loop, theta, pairs, a, b).union(_ahead(loop, theta, pairs.reverse(), b, a).reverse())
     near = "" if loop.window is None else f" and -{loop.window} < t - u < {loop.window}"
     apart = islpy.Map(f"{{ [t] -> [u] : t != u{near} }}")
     return pairs.intersect(ta.apply_range(apart).apply_range(tb.reverse()))
 
 
+def _ahead(loop: ConcurrentLoop, theta: Theta, pairs: islpy.Map, a: str, b: str) -> islpy.Map:
+    """Pairs of a pipeline whose second instance is of a later column, but does not wait for the first one: it is less far
+    along."""
+    along = loop.level + loop.columns
+    pairs = pairs.intersect(theta[a].levels[along].lex_gt_map(theta[b].levels[along]))
+    found = islpy.Map.empty(pairs.get_space())
+    for level in range(loop.level, along):
+        ta, tb = theta[a].levels[level], theta[b].levels[level]
+        found = found.union(pairs.intersect(ta.lex_lt_map(tb)))
+        pairs = pairs.intersect(ta.apply_range(tb.reverse()))
+    return found
+
+
 def _check_private(loop: ConcurrentLoop, theta: Theta, group: list[Use]) -> Violation | None:
-    """Values in memory of one thread must stay inside one iteration of the loop."""
+    """Values in memory of one thread must stay inside one iteration of the loop, or one column of a pipeline."""
+    inner = loop.level + max(1, loop.columns)
     for w in (use for use in group if use.is_write):
         for use in group:
             if use.version != w.version or (use is w and not w.reduces):
@@ -366,7 +416,7 @@ def _check_private(loop: ConcurrentLoop, theta: Theta, group: list[Use]) -> Viol
             if made is not None and needed is not None:
                 touched = flow.intersect_domain(made).union(flow.intersect_range(needed))
                 leaving = touched.subtract(flow.intersect_domain(made).intersect_range(needed))
-                for ta, tb in zip(theta[w.instances].levels, theta[use.instances].levels[: loop.level + 1], strict=False):
+                for ta, tb in zip(theta[w.instances].levels, theta[use.instances].levels[:inner], strict=False):
                     leaving = leaving.union(touched.subtract(ta.apply_range(tb.reverse())))
             elif made is not None:
                 leaving = flow.intersect_domain(made)

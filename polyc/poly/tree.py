@@ -4,7 +4,7 @@ A `PlanLoop` is one schedule dimension over all statements below it; `build_sche
 one single-member band per loop, with a mark above each band that carries a decision.  The isl tree is what is proved
 and what is translated to code.
 
-Marks: ``parallel cN [ROUNDS]``, ``unroll cN``, ``vector cN LANES INTERLEAVE``, ``scan cN LANES``;
+Marks: ``parallel cN [ROUNDS]``, ``pipeline cN COLUMNS``, ``unroll cN``, ``vector cN LANES INTERLEAVE``, ``scan cN LANES``;
 ``cN`` is the AST iterator it speaks of.
 """
 
@@ -20,30 +20,36 @@ from polyc.poly import isl
 from polyc.poly.rows import Kind, Row
 from polyc.poly.scop import Scop
 
-Part = Literal["whole", "tile", "point", "wave"]
+Part = Literal["whole", "tile", "point"]
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
     """A decision about one loop."""
 
-    kind: Literal["parallel", "unroll", "vector", "scan"]
+    kind: Literal["parallel", "pipeline", "unroll", "vector", "scan"]
     lanes: int = 1
     interleave: int = 1
     rounds: int = 1
     """Blocks of a parallel loop per thread."""
+    columns: int = 0
+    """Of a pipeline: the loops, this one the first, whose iterations run at the same time, each behind the one before: never
+    further along the next loop inside."""
 
     def text(self, iterator: str) -> str:
         text = f"{self.kind} {iterator}" + (f" {self.lanes} {self.interleave}" if self.kind == "vector" else "")
         text += f" {self.lanes}" if self.kind == "scan" else ""
+        text += f" {self.columns}" if self.kind == "pipeline" else ""
         return text + (f" {self.rounds}" if self.kind == "parallel" and self.rounds > 1 else "")
 
 
 def parse_mark(text: str) -> tuple[str, Mark] | None:
     """Iterator name and `Mark` of a mark's text; None for marks of other kinds."""
     words = text.split()
-    if len(words) < 2 or words[0] not in ("parallel", "unroll", "vector", "scan"):
+    if len(words) < 2 or words[0] not in ("parallel", "pipeline", "unroll", "vector", "scan"):
         return None
+    if words[0] == "pipeline":
+        return words[1], Mark("pipeline", columns=int(words[2]))
     lanes, interleave = (int(words[2]), int(words[3])) if words[0] == "vector" else (1, 1)
     if words[0] == "scan":
         lanes = int(words[2])
@@ -65,7 +71,6 @@ class PlanSequence:
 class PlanLoop:
     """One loop: `rows` by statement; part "tile" is ``row - row mod size``, "point" is ``row mod size``.
 
-    Part "wave" is the sum of the numbers ``row // size`` of the tiles in `waves`: those of equal sum run inside one iteration.
     With a `period` (a multiple of `size`), the loop runs inside a tile of that size: ``row mod period`` takes the row's place.
     """
 
@@ -76,7 +81,6 @@ class PlanLoop:
     size: int = 0
     mark: Mark | None = None
     period: int = 0
-    waves: tuple[tuple[Mapping[str, Row], int], ...] = ()
 
 
 Plan = PlanLoop | PlanSequence | PlanLeaf
@@ -149,11 +153,6 @@ def _partial_schedule(node: PlanLoop, names: list[str], domains: dict[str, islpy
     union: islpy.UnionPwAff | None = None
     for name in names:
         value = row_function(node.rows[name], domains[name])
-        if node.part == "wave":
-            numbers = [_tile_number(rows[name], size, domains[name]) for rows, size in node.waves]
-            value = numbers[0]
-            for number in numbers[1:]:
-                value = value.add(number)
         if node.period:
             value = value.mod_val(islpy.Val(node.period))
         if node.part in ("tile", "point"):
@@ -163,11 +162,6 @@ def _partial_schedule(node: PlanLoop, names: list[str], domains: dict[str, islpy
         union = piece if union is None else union.union_add(piece)
     assert union is not None
     return islpy.MultiUnionPwAff.from_union_pw_aff(union)
-
-
-def _tile_number(row: Row, size: int, domain: islpy.Set) -> islpy.PwAff:
-    """``row // size``."""
-    return row_function(row, domain).scale_down_val(islpy.Val(size)).floor()
 
 
 def row_function(row: Row, domain: islpy.Set) -> islpy.PwAff:

@@ -28,6 +28,10 @@ SHORT_RUN = 256
 """The same where rows of such a result are too short to begin blocks at cache lines: whether it passes them by is known at the
 call only, so the block is one that is tolerable either way."""
 
+SHORT_ROW, STAGED_WRITE = 1024, 4096
+"""Rows that are no whole number of lines, up to which length they are put together to runs of that many bytes, and streamed
+from there (`codegen/staging.py`)."""
+
 SHORTEST = 32
 """Iterations below which a block is not cut for more threads to have one."""
 
@@ -105,23 +109,29 @@ def choose_block(
         orders.append([i for i in found if i])
     most = max(1, target.l2 // PART_OF_L2 // itemsize)
     size = math.prod(trips[i] for i in orders[1]) * itemsize
-    is_streamed = target.is_streamed(size, size) and trips[orders[1][0]] * itemsize % target.cache_line == 0
+    row = trips[orders[1][0]] * itemsize
     lengths = (RUN_BYTES, RUN_BYTES)
-    if is_streamed:
-        is_long = trips[orders[1][0]] * itemsize > SHORT_RUN
-        lengths = (STREAMED_READ, STREAMED_WRITE) if is_long else (SHORT_RUN, SHORT_RUN)
+    is_staged = False
+    if target.is_streamed(size, size) and row % target.cache_line == 0:
+        lengths = (STREAMED_READ, STREAMED_WRITE) if row > SHORT_RUN else (SHORT_RUN, SHORT_RUN)
+    elif target.is_streamed(size, size) and row <= SHORT_ROW:
+        lengths, is_staged = (SHORT_RUN, STAGED_WRITE), True
     wanted = [length // itemsize for length in lengths]
     block = {order[0]: min(WHOLE_VECTORS, trips[order[0]]) for order in orders}
     open_sides = [0, 1]
     while open_sides:
         runs = [_run(order, block, trips) for order in orders]
         side = min(open_sides, key=lambda n: runs[n] / wanted[n])
-        grown = _grow(orders[side], block, trips, wanted[side], most) if runs[side] < wanted[side] else None
+        grown = (
+            _grow(orders[side], block, trips, wanted[side], most, is_staged and side == 1)
+            if runs[side] < wanted[side]
+            else None
+        )
         if grown is None:
             open_sides.remove(side)
         else:
             block = grown
-    outside = orders[1][::-1]
+    outside = orders[0 if is_staged else 1][::-1]
     _leave_tasks(block, outside, trips)
     return block, outside
 
@@ -152,8 +162,12 @@ def _run(order: list[str], block: Mapping[str, int], trips: Mapping[str, int]) -
     return run
 
 
-def _grow(order: list[str], block: dict[str, int], trips: Mapping[str, int], wanted: int, most: int) -> dict[str, int] | None:
-    """The block with a longer run along `order`; None where it would be too large, or all of the access is one run."""
+def _grow(
+    order: list[str], block: dict[str, int], trips: Mapping[str, int], wanted: int, most: int, is_whole: bool
+) -> dict[str, int] | None:
+    """The block with a longer run along `order`; None where it would be too large, or all of the access is one run.
+
+    `is_whole`: rather all of an index than more than half."""
     run, index = 1, None
     for candidate in order:
         if block.get(candidate, 1) < trips[candidate]:
@@ -166,6 +180,8 @@ def _grow(order: list[str], block: dict[str, int], trips: Mapping[str, int], wan
     for i, size in block.items():
         others *= size if i != index else 1
     size = min(trips[index], -(-wanted // run), max(1, most // others))
+    if is_whole and trips[index] <= min(2 * size, max(1, most // others)):
+        size = trips[index]
     if size < trips[index] and size > WHOLE_VECTORS:
         size -= size % WHOLE_VECTORS
     return {**block, index: size} if size > block.get(index, 1) else None

@@ -33,7 +33,7 @@ def describe_loops(plan: Plan, s: ScopStatement) -> str:
 
 def _describe_loop(loop: PlanLoop, s: ScopStatement) -> str:
     row = loop_index(loop, s)
-    text = {"whole": row, "tile": f"{row} by {loop.size}", "point": f"{loop.size} {row}", "wave": "wavefronts"}[loop.part]
+    text = {"whole": row, "tile": f"{row} by {loop.size}", "point": f"{loop.size} {row}"}[loop.part]
     if loop.period:
         text += f" inside of {loop.period}"
     if loop.mark is None:
@@ -41,6 +41,8 @@ def _describe_loop(loop: PlanLoop, s: ScopStatement) -> str:
     match loop.mark.kind:
         case "parallel":
             return f"parallel {text}"
+        case "pipeline":
+            return f"pipelined {text}"
         case "unroll":
             return f"{text} unrolled"
         case "scan":

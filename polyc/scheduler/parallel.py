@@ -48,8 +48,8 @@ def _mark(plan: Plan, scop: Scop, remarks: list[Remark], repetitions: int = 1) -
     if not isinstance(plan, PlanLoop) or work < MINIMUM_WORK:
         remarks.append(Remark("missed", "parallel", f"one thread: {work} operations, parallel from {MINIMUM_WORK}", label))
         return plan
-    if any(loop.mark is not None and loop.mark.kind == "parallel" for loop in _loops_inside(plan)):
-        remarks.append(Remark("passed", "parallel", f"tiles of a wavefront, {work} operations", label))
+    if any(loop.mark is not None and loop.mark.kind == "pipeline" for loop in _loops_inside(plan)):
+        remarks.append(Remark("passed", "parallel", f"a pipeline of columns of tiles, {work} operations", label))
         return plan
     if plan.kind == "S":
         return _mark_below_steps(plan, scop, remarks, work, label)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Const, Index, walk
 from polyc.poly.dependences import Dependences
+from polyc.poly.instances import Theta, schedule_maps
 from polyc.poly.isl import Schedule
 from polyc.poly.legality import prove_storage
 from polyc.poly.scop import Scop, ScopStatement
@@ -29,7 +30,7 @@ class _Scope:
 
     @property
     def is_parallel(self) -> bool:
-        return any(loop.mark is not None and loop.mark.kind == "parallel" for loop in self.loops)
+        return any(loop.mark is not None and loop.mark.kind in ("parallel", "pipeline") for loop in self.loops)
 
 
 def fold_storage(plan: Plan, scop: Scop) -> dict[str, Folding]:
@@ -56,8 +57,11 @@ STEPS_ALIVE = (1, 2, 3, 4)
 def fold_steps(
     scop: Scop, dependences: Dependences, schedule: Schedule, plan: Plan, storage: dict[str, Folding]
 ) -> tuple[dict[str, Folding], list[Remark]]:
-    """Fold temporaries along sequential loops to the steps that are alive together, as far as the proof by storage allows."""
+    """Fold temporaries along sequential loops to the steps that are alive together, as far as the proof by storage allows.
+
+    `storage` is proved: each trial changes one buffer, so that is the only one to be looked at again."""
     remarks: list[Remark] = []
+    theta: Theta | None = None
     for name, dimension in _step_dimensions(plan, scop):
         known = storage[name]
         extent = scop.tensors[name].shape[dimension]
@@ -68,7 +72,8 @@ def fold_steps(
                 break
             moduli = tuple(steps if d == dimension else m for d, m in enumerate(known.moduli))
             trial = {**storage, name: replace(known, moduli=moduli)}
-            if prove_storage(scop, dependences, schedule, trial) is None:
+            theta = theta or schedule_maps(schedule)
+            if prove_storage(scop, dependences, schedule, trial, buffer=known.buffer, theta=theta) is None:
                 storage = trial
                 base = scop.tensors[name].base
                 remarks.append(Remark("passed", "storage", f"{base} keeps {steps} steps of dimension {dimension}", None))
@@ -152,7 +157,7 @@ def _modulus(dimension: int, version: str, scope: _Scope, scop: Scop) -> int | N
     best: int | None = None
     for loop in scope.loops:
         # Lanes of a vector loop are alive together, and so are the points of a tile.
-        if loop.part in ("point", "wave") or (loop.mark is not None and loop.mark.kind == "vector"):
+        if loop.part == "point" or (loop.mark is not None and loop.mark.kind == "vector"):
             continue
         if not all(_runs_over(loop, name, dimension, version, scop) for name in loop.rows):
             continue

@@ -1,9 +1,9 @@
 """Tile permutable bands of recurrences: steps of time together with skewed blocks of space, so that a block stays in the cache.
 
 Before: ``t { t+i { vector t+j { S } } }``, which streams whole planes once per step.  After: tiles of T steps by blocks of
-space, the tiles of one wavefront in parallel (Wolf and Lam, "A loop transformation theory", 1991; the skewed band is what
-`recurrence` finds, as in Bondhugula's Pluto).  Every distance of the band is non-negative in every member, so tiles may run
-in the order of their numbers, and those of equal sum at the same time.
+space (Wolf and Lam, "A loop transformation theory", 1991; the skewed band is what `recurrence` finds, as in Bondhugula's
+Pluto).  Every distance of the band is non-negative in every member, so tiles may run in the order of their numbers, and
+columns of tiles along a dimension of space at the same time, if none of them is ahead of those before it: a pipeline.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FOOTPRINT = 3
 """Times the second-level cache that all steps of a tile may hold together, of which each holds less than one: what a step
 leaves, the next one finds near (heat-3D, 24 steps of 4 planes of 48 rows: 516 ms, 16 steps of 32 rows 567)."""
 
-IDLE_COST = 0.25
+IDLE_COST = 0.5
 """How much idle cores weigh: a kernel may well be given one thread."""
 
 MINIMUM_STEPS = 4
@@ -67,6 +67,17 @@ class _Tiles:
     sizes: tuple[int, ...]
     order: tuple[int, ...]
 
+    @property
+    def is_streaming(self) -> bool:
+        """Whether the loops inside all others are those along the first dimension of space."""
+        return self.order[-1] < self.order[-2]
+
+    @property
+    def columns(self) -> int:
+        """How many of the loops over tiles say which column it is: the next one is the longest, so that threads follow each
+        other closely."""
+        return len(self.order) - 1 if self.is_streaming else 1
+
 
 def tile_time(plan: Plan, members: Sequence[Member], names: list[str], scop: Scop, target: Target, parallel: bool) -> Plan:
     """Tiles for the chain of whole loops `plan` over `members`, outermost first, all of one band; the plan where none pay.
@@ -82,15 +93,10 @@ def tile_time(plan: Plan, members: Sequence[Member], names: list[str], scop: Sco
     for loop, member, size in reversed(sized):
         result = replace(_cut(loop, member, size), child=result)
     tiles = [PlanLoop(members[n].rows, "S", result, "tile", found.sizes[n]) for n in found.order]
-    is_wave = parallel and len(tiles) > 1
-    # The wavefront and the step say which block of the first dimension it is.
-    for tile in reversed(tiles[2:] if is_wave else tiles):
+    for tile in reversed(tiles):
         result = replace(tile, child=result)
-    if is_wave:
-        result = replace(tiles[0], kind="P", mark=Mark("parallel"), child=result)
-        waves = tuple((x.rows, x.size) for x in tiles[:2])
-        result = PlanLoop(tiles[0].rows, "S", result, "wave", waves=waves)
-    return result
+    assert isinstance(result, PlanLoop)
+    return replace(result, mark=Mark("pipeline", columns=found.columns)) if parallel else result
 
 
 def _chain(plan: Plan, length: int) -> tuple[list[PlanLoop], list[PlanLoop]]:
@@ -144,7 +150,7 @@ def _choose_sizes(
         if n_steps > 2 * steps:
             break
         for tiles in _candidates(n_steps, spaces):
-            cost = _cost(tiles, spaces, per_point, limit, target.cores if parallel else 1)
+            cost = _cost(tiles, steps, spaces, per_point, limit, target.cores if parallel else 1)
             if cost is not None and (best is None or cost < best[0]):
                 best = cost, tiles
     return best and best[1]
@@ -163,12 +169,12 @@ def _candidates(n_steps: int, spaces: list[_Space]) -> Iterator[_Tiles]:
             yield _Tiles((n_steps, *sizes), (0, *cut, 1))
 
 
-def _cost(tiles: _Tiles, spaces: list[_Space], per_point: int, limit: int, cores: int) -> float | None:
+def _cost(tiles: _Tiles, steps: int, spaces: list[_Space], per_point: int, limit: int, cores: int) -> float | None:
     """Time per element of the tiles, in that of one element in the cache; None where a step holds more than `limit` bytes."""
     n_steps, *sizes = tiles.sizes
     if not any(sizes):
         return None
-    streamed = tiles.order[-1] - 1 if tiles.order[-1] < tiles.order[-2] else None
+    streamed = tiles.order[-1] - 1 if tiles.is_streaming else None
     step, whole, traffic, rows = per_point, per_point, per_point / n_steps, 1
     for n, (size, space) in enumerate(zip(sizes, spaces, strict=True)):
         block, skewed = size or space.trips, n_steps * space.skew
@@ -182,11 +188,26 @@ def _cost(tiles: _Tiles, spaces: list[_Space], per_point: int, limit: int, cores
         return None
     cost = 1 + BYTE_COST * traffic + ROW_COST / (sizes[-1] or spaces[-1].trips) + (CUT_COST if sizes[-1] else 0)
     cost += VISIT_COST / rows if streamed is not None and len(sizes) > 2 else 0
-    wave = tiles.order[1] - 1
-    if max(sizes[wave], n_steps) % min(sizes[wave], n_steps):
-        return None  # where blocks begin would be a quotient, which nothing behind knows to be linear
-    at_once = max(1.0, spaces[wave].trips / (sizes[wave] + n_steps * spaces[wave].skew))
-    return cost * (1 + IDLE_COST * (ceil(at_once / cores) * cores / at_once - 1))
+    return cost * (1 + IDLE_COST * (cores * _pipeline_time(tiles, steps, spaces, cores) - 1))
+
+
+def _pipeline_time(tiles: _Tiles, steps: int, spaces: list[_Space], cores: int) -> float:
+    """How long columns of tiles take that follow each other, in the time of all of them on one core."""
+
+    def count(position: int) -> float:
+        if not position:
+            return steps / tiles.sizes[0]
+        space = spaces[position - 1]
+        return (space.trips + tiles.sizes[0] * space.skew) / tiles.sizes[position]
+
+    columns = 1.0
+    for position in tiles.order[: tiles.columns]:
+        columns *= max(1.0, count(position))
+    # A column begins when the one before has left its first tile behind.
+    distance = 1 / max(1.0, count(tiles.order[tiles.columns]))
+    whole = int(columns)
+    turns = whole // cores + (1 if whole % cores else columns - whole)
+    return (max(turns, columns * distance) + (min(cores, ceil(columns)) - 1) * distance) / columns
 
 
 def _order_by_memory(
@@ -237,7 +258,7 @@ def _find_spaces(members: Sequence[Member], statements: list[ScopStatement], tim
             trips = max(trips, index_trips(s)[s.indices[free[0]]])
         wanted = VECTOR_BLOCKS if position == len(members) - 1 else BLOCKS
         sizes = tuple(size for size in wanted if 2 * size <= trips and is_cut)
-        # The first dimension of space makes the wavefront; of the others short ones stay whole.
+        # Columns go along the first dimension of space; of the others short ones stay whole.
         spaces.append(_Space(trips, skew, sizes if position == 1 and len(members) > 2 else (*sizes, 0)))
     return spaces if all(space.sizes for space in spaces) else None
 

@@ -173,6 +173,17 @@ def test_parallel_loop_covers_each_iteration_once(threads):
             np.testing.assert_array_equal(out, want)
 
 
+def test_tensors_may_be_called_as_bounds_of_loops_are(rng):
+    names = ("lower", "upper", "places")
+    arrays = [argument(name, F32, (n("N"),), k) for k, name in enumerate(names)]
+    store = Store("places", (i("i"),), op("sub", rd("upper", i("i")), rd("lower", i("i"))))
+    loop = Loop("i", c(0), n("N"), 1, "parallel", (store,))
+    code = compiled(LoopNest("f", ("N", *strides_of(*arrays)), tuple(arrays), (loop,)))
+    x, y, out = rng.standard_normal((3, 20)).astype("f4")
+    code.run({"lower": x, "upper": y, "places": out}, {"N": 20}, 2)
+    np.testing.assert_array_equal(out, y - x)
+
+
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_thread_and_shared_buffers_do_not_overlap(threads, rng):
     x = argument("X", F32, (n("M"), n("N")), 0)

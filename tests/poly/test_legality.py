@@ -165,6 +165,39 @@ def test_lanes_of_a_vector_must_not_meet() -> None:
 
 
 @pytest.mark.parametrize(
+    ("tree", "columns", "moduli", "words"),
+    [
+        ("pipeline [t//4]{ [(t+i)//4]{ [t] [t+i] S } }", 1, (None, None), None),
+        ("pipeline [t//4]{ [(t+i)//4]{ [t] [t+i] S } }", 1, (2, None), None),
+        ("pipeline [t//4]{ [(t+i)//4, t, t+i] S }", 1, (2, None), None),
+        ("pipeline [t//4]{ [(t+i)//8]{ [(t+i)//4, t, t+i] S } }", 2, (2, None), None),
+        # a column of the next steps may run ahead of the neighbour that it reads
+        ("pipeline [t//4]{ [i//4]{ [t] [i] S } }", 1, (None, None), "columns of a pipeline meet in one cell of a"),
+        ("pipeline [t//4]{ [i//4]{ [t] [i] S } }", 2, (None, None), "columns of a pipeline meet in one cell of a"),
+        ("pipeline [t//4]{ [t] [i] S }", 1, (None, None), None),
+        # what two columns need at the same time has one cell
+        ("pipeline [t//4]{ [(t+i)//4]{ [t] [t+i] S } }", 1, (2, 8), "is overwritten"),
+        ("parallel [t//4]{ [(t+i)//4]{ [t] [t+i] S } }", 1, (2, None), "iterations of a parallel loop"),
+    ],
+)
+def test_columns_of_a_pipeline_wait_for_those_before(
+    tree: str, columns: int, moduli: tuple[int | None, ...], words: str | None
+) -> None:
+    scop = scop_of("S: t:N i:N -> a[t,i] = a[t-1,i] a[t-1,i+1]  where 1<=t<N and 0<=i<N-1", "O: i:N -> o[i] = a[N-1,0]", N=16)
+    storage = {"a": Folding("a", moduli, "shared")}
+    schedule = build_tree(scop, f"{tree} ; [i] O", mark_text={"pipeline": f"pipeline c0 {columns}"})
+    violation = prove_storage(scop, compute_dependences(scop), schedule, storage)
+    assert (words in str(violation)) if words else violation is None
+
+
+def test_a_pipeline_needs_loops_inside_each_other() -> None:
+    scop = scop_of("A: i:N -> a[i] = x[i]", "B: i:N -> b[i] = x[i]", N=8)
+    schedule = build_tree(scop, "pipeline [i//2]{ [i] A ; [i] B }", mark_text={"pipeline": "pipeline c0 1"})
+    with pytest.raises(ValueError, match="do not stand inside each other"):
+        prove_storage(scop, compute_dependences(scop), schedule, {})
+
+
+@pytest.mark.parametrize(
     ("lines", "tree", "expected"),
     [
         (["A: i:N -> a[i] = x[i]"], "[i] A", True),

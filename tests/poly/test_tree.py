@@ -109,7 +109,9 @@ def test_marks_name_the_loop_at_their_depth():
     assert "unroll c2" in text
 
 
-@pytest.mark.parametrize("mark", [Mark("parallel"), Mark("unroll"), Mark("vector", 16, 2), Mark("vector", 1, 1)])
+@pytest.mark.parametrize(
+    "mark", [Mark("parallel"), Mark("pipeline", columns=2), Mark("unroll"), Mark("vector", 16, 2), Mark("vector", 1, 1)]
+)
 def test_marks_say_what_they_mean(mark):
     assert parse_mark(mark.text("c3")) == ("c3", mark)
 

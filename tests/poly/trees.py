@@ -44,7 +44,7 @@ def parse_tree(text: str) -> object:
         token = tokens[at]
         at += 1
         mark = None
-        if token in ("parallel", "vector"):
+        if token in ("parallel", "pipeline", "vector"):
             mark, token = token, tokens[at]
             at += 1
         if token == "{":

@@ -101,7 +101,7 @@ def test_borders_are_tiled_with_the_interior() -> None:
     x, steps = draw(*shape), draw(9)
     (expected,) = interpret(operator.program, {"x": x, "steps": steps}).values()
     np.testing.assert_allclose(lowered.compile()(x, steps), expected, rtol=1e-13)
-    assert any("wavefront" in r.message for r in lowered.remarks) and lowered.storage["A"].moduli[0] == 2
+    assert any("pipeline" in r.message for r in lowered.remarks) and lowered.storage["A"].moduli[0] == 2
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (9, 40)])

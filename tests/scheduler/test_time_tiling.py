@@ -65,8 +65,7 @@ def check(text: str, *inputs: Array, is_tiled: bool = True, target: Target | Non
     text = lowered.as_text("loops")
     (expected,) = interpret(program, dict(zip(program.parameters, inputs, strict=True))).values()
     np.testing.assert_allclose(lowered.compile()(*inputs), expected, rtol=1e-12, atol=1e-12)
-    parts = {loop.part for loop in _loops(lowered.plan)}
-    assert ("wave" in parts) == (is_tiled and chosen.parallel), text
+    assert len(pipelines(lowered)) == (is_tiled and chosen.parallel), text
     return lowered
 
 
@@ -82,6 +81,10 @@ def _loops(plan: Plan) -> Iterator[PlanLoop]:
     elif isinstance(plan, PlanSequence):
         for child in plan.children:
             yield from _loops(child)
+
+
+def pipelines(lowered: Any) -> list[PlanLoop]:
+    return [loop for loop in _loops(lowered.plan) if loop.mark is not None and loop.mark.kind == "pipeline"]
 
 
 def draw(*shape: int) -> Array:
@@ -104,10 +107,10 @@ def test_a_plane(shape: tuple[int, int], steps: int) -> None:
 def test_a_cube(shape: tuple[int, int, int]) -> None:
     lowered = check(CUBE, draw(*shape), draw(6), target=small_cache(l2=1 << 15))
     # Tiles of the second dimension stream along the first, and their points go through memory in its order.
-    (wave,) = (loop for loop in _loops(lowered.plan) if loop.part == "wave")
-    step = lowered.scop.statement(next(iter(wave.rows)))
-    inside = [[i for i, c in zip(step.indices, loop.rows[step.name].coefficients, strict=True) if c] for loop in _loops(wave)]
-    assert inside[1:] == [["t"], ["t", "i"], ["t"], ["t", "i"], ["t", "j"], ["t", "k"]]
+    (tiles,) = pipelines(lowered)
+    step = lowered.scop.statement(next(iter(tiles.rows)))
+    inside = [[i for i, c in zip(step.indices, loop.rows[step.name].coefficients, strict=True) if c] for loop in _loops(tiles)]
+    assert inside == [["t"], ["t", "j"], ["t", "i"], ["t"], ["t", "i"], ["t", "j"], ["t", "k"]]
 
 
 @pytest.mark.parametrize("name", ["x86-64-v2", "x86-64-v3"])
@@ -119,8 +122,8 @@ def test_other_machines(name: str) -> None:
 def test_fields_that_depend_on_each_other(shape: tuple[int, int]) -> None:
     lowered = check(FIELDS, draw(*shape), draw(*shape), draw(*shape), draw(6), target=small_cache(l2=1 << 18))
     # Each field has a vector loop of its own inside of the tile, and one plane in memory.
-    (wave,) = (loop for loop in _loops(lowered.plan) if loop.part == "wave")
-    fields = [loop for loop in _loops(wave) if loop.mark and loop.mark.kind == "vector"]
+    (tiles,) = pipelines(lowered)
+    fields = [loop for loop in _loops(tiles) if loop.mark and loop.mark.kind == "vector"]
     assert len(fields) == 3
     assert all(lowered.storage[name].moduli[0] == 1 for name in "XYZ")
 
@@ -159,7 +162,7 @@ def test_sweeps_in_the_order_of_the_source_are_exact() -> None:
     assert "scan(" not in lowered.as_text("loops")
 
 
-def test_one_thread_has_no_wavefront() -> None:
+def test_one_thread_has_no_pipeline() -> None:
     lowered = check(PLANE, draw(35, 300), draw(9), target=small_cache(l2=1 << 17), parallel=False)
     assert "parallel" not in lowered.as_text("loops")
     assert lowered.as_text("loops").count("for (c") >= 3 + 2 + 2
