@@ -87,7 +87,8 @@ def walk_diagonals(program: Program, ranges: Ranges) -> tuple[Program, Ranges, l
 def _find_tables(members: Sequence[Statement], program: Program, ranges: Ranges) -> dict[str, _Table]:
     """The tables that statements which need each other define by such a recurrence; none where anything is in the way."""
     targets = {s.target for s in members}
-    if not members or any(program.tensor(t).role != "temporary" or program.tensor(t).rank < 2 for t in targets):
+    ranks = {program.tensor(t).rank for t in targets}
+    if len(ranks) != 1 or min(ranks) < 2 or any(program.tensor(t).role != "temporary" for t in targets):
         return {}
     steps: dict[str, set[tuple[int, int]]] = {}
     for s in members:
