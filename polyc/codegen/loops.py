@@ -34,14 +34,14 @@ from polyc.poly.storage import Folding, Panel
 from polyc.poly.tree import Mark, parse_mark
 from polyc.target import Target
 
-MAX_EXPANSION = 8
+MAX_EXPANSION = 9
 """Vectors into which a short vector loop is expanded instead of becoming a loop."""
 
 
 LINE, SAME_SETS = 64, 2048
 """Bytes of a cache line, and the distance of rows that meet in a few sets of the first-level cache."""
 
-LONG_ROW = 96
+LONG_ROW = 64
 """Elements from which rows of what steps pass on are padded."""
 
 
@@ -412,7 +412,7 @@ def _make_buffers(
         t = scop.tensors[version]
         shape = tuple(e if m is None else int_const(m) for e, m in zip(t.shape, folding.moduli, strict=True))
         strides = row_major_strides(shape, t.dtype.itemsize)
-        if folding.space == "shared" and folding.moduli[-1:] == (None,) and any(m is not None for m in folding.moduli):
+        if folding.space in ("shared", "thread") and any(m is not None for m in folding.moduli):
             strides = pad_rows(shape, t.dtype.itemsize)
         buffers.append(Buffer(folding.buffer, t.dtype, shape, strides, folding.space))
     return tuple(buffers)
@@ -422,7 +422,7 @@ def pad_rows(shape: tuple[Expr, ...], itemsize: int) -> tuple[Expr, ...]:
     """Byte strides of a C-ordered array whose rows begin at whole cache lines, where long enough for that to cost little;
     and not all in the same few sets of a cache, as rows of a power of two would."""
     *outer, last = shape
-    if not outer or not isinstance(last, Const) or int(last.value) < LONG_ROW:
+    if all(e == int_const(1) for e in outer) or not isinstance(last, Const) or int(last.value) < LONG_ROW:
         return row_major_strides(shape, itemsize)
     row = -(-int(last.value) * itemsize // LINE) * LINE
     row += LINE if row % SAME_SETS == 0 else 0
