@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from polyc.codegen.coalesce import merge_dimensions
 from polyc.codegen.copies import copy_nest, motion_of, rebuild
 from polyc.codegen.staging import (
-    PART_OF_L2,
     ask_ahead,
     digits,
     find_crossing,
@@ -168,7 +167,7 @@ def _find_block(chain: Loop, node: Node, name: str, buffers: Mapping[str, Buffer
         return None  # vectors are interleaved, and written in order
     run, places = find_run(loops, motions, trips, size)
     rows, n_rows = number_iterations([n for n in loops if n.var not in places], trips)
-    if math.prod(trips.values()) > target.l2 // PART_OF_L2 // size:
+    if math.prod(trips.values()) * size > target.l1:
         return None
     distances = tuple((multiple, motions[v] or 0) for v, multiple in rows.items())
     return _Block(tuple(loops), store, run, places, rows, n_rows, distances)

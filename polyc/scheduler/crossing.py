@@ -86,7 +86,8 @@ def _choose_statement_block(
     if len(crossed) != 1 or write.motion(along) != "unit" or write.motion(across) != "strided":
         return None
     itemsize = view.scop.tensors[s.target].dtype.itemsize
-    found = choose_block(crossed[0], write, index_trips(s), itemsize, view.target)
+    is_alone = all(m is crossed[0] or m.motion(along) != "unit" for m in read)
+    found = choose_block(crossed[0], write, index_trips(s), itemsize, view.target, is_alone)
     indices = {view.index(m, name): id(m.rows) for m in members if m.kind == "P"}
     if found is None or any(i not in indices for i, size in found[0].items() if size > 1):
         return None
@@ -95,10 +96,11 @@ def _choose_statement_block(
 
 
 def choose_block(
-    read: AccessMotion, write: AccessMotion, trips: Mapping[str, int], itemsize: int, target: Target
+    read: AccessMotion, write: AccessMotion, trips: Mapping[str, int], itemsize: int, target: Target, is_alone: bool = True
 ) -> tuple[dict[str, int], list[str]] | None:
     """Iterations of each index in a block for accesses that lie across each other, and the order of the loops over blocks.
 
+    `is_alone`: nothing else is read along the rows that are written, of which a block would see little pieces.
     Indices that are in neither run outside.  None where subscripts are more than one index each."""
     trips = {i: max(1, trip) for i, trip in trips.items()}
     orders = []
@@ -116,7 +118,7 @@ def choose_block(
         lengths = (STREAMED_READ, STREAMED_WRITE) if row > SHORT_RUN else (SHORT_RUN, SHORT_RUN)
     elif target.is_streamed(size, size) and row <= SHORT_ROW:
         lengths, is_staged = (SHORT_RUN, STAGED_WRITE), True
-    elif target.is_streamed(size, size) and target.has_masks:
+    elif target.is_streamed(size, size) and target.has_masks and is_alone:
         lengths = (STREAMED_READ, STREAMED_WRITE)
     wanted = [length // itemsize for length in lengths]
     block = {order[0]: min(WHOLE_VECTORS, trips[order[0]]) for order in orders}
@@ -124,11 +126,7 @@ def choose_block(
     while open_sides:
         runs = [_run(order, block, trips) for order in orders]
         side = min(open_sides, key=lambda n: runs[n] / wanted[n])
-        grown = (
-            _grow(orders[side], block, trips, wanted[side], most, is_staged)
-            if runs[side] < wanted[side]
-            else None
-        )
+        grown = _grow(orders[side], block, trips, wanted[side], most, is_staged) if runs[side] < wanted[side] else None
         if grown is None:
             open_sides.remove(side)
         else:
