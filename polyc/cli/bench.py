@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from polyc.cli.common import SIZE_HELP, Shapes, Sizes, guard_errors, parse_shapes, parse_sizes
-from polyc.cli.model import is_model, load_session, read_feed, time_in_turns
+from polyc.cli.model import first_run, is_model, load_session, time_in_turns
 from polyc.diagnostics import ArgumentError, Diagnostic
 
 PEERS = ("onnxruntime",)
@@ -67,8 +67,7 @@ def bench_command(
             message = f"the package {name} is not installed"
             raise ArgumentError(Diagnostic("argument-option", message, None, f"run: pip install {name}"))
     session = load_session(source, False, threads)
-    feed = read_feed(session, inputs, sizes, shapes, seed)
-    results = session.run(None, feed)
+    feed, results, _ = first_run(session, inputs, sizes, shapes, seed)
     calls: dict[str, Callable[[], object]] = {"polyc": lambda: session.run(None, feed)}
     notes = []
     for name in names:

@@ -74,8 +74,22 @@ class Progress:
             )
 
 
-def read_feed(session: Session, texts: Sequence[str], sizes: Sizes, shapes: Shapes, seed: int) -> dict[str, np.ndarray]:
-    """Arrays from files, by name or in order; the rest at random."""
+def first_run(
+    session: Session, texts: Sequence[str], sizes: Sizes, shapes: Shapes, seed: int
+) -> tuple[dict[str, np.ndarray], list[Any], float]:
+    """A feed, the results of the session's first run with it, and the seconds that took."""
+    from polyc.onnx.samples import run_drawn
+
+    feed, drawn = _read_feed(session, texts, sizes, shapes, seed)
+    begin = time.perf_counter()
+    results = run_drawn(lambda f: session.run(None, f), feed, drawn)
+    return feed, results, time.perf_counter() - begin
+
+
+def _read_feed(
+    session: Session, texts: Sequence[str], sizes: Sizes, shapes: Shapes, seed: int
+) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Arrays from files, by name or in order; the rest, whose names are given too, at random."""
     from polyc.onnx.samples import draw_feed
 
     if any(n is None for n in sizes.values()):
@@ -97,7 +111,7 @@ def read_feed(session: Session, texts: Sequence[str], sizes: Sizes, shapes: Shap
         elif name in arrays:
             raise click.BadParameter(f"{name} is given twice", param_hint="--input")
         arrays[name] = read_array(path)
-    return draw_feed(ports, known_sizes(sizes), seed, arrays, shapes)
+    return draw_feed(ports, known_sizes(sizes), seed, arrays, shapes), [n for n in names if n not in arrays]
 
 
 def run_model(
@@ -114,10 +128,7 @@ def run_model(
     """``polyc run model.onnx``."""
 
     session = load_session(source, strict, threads)
-    feed = read_feed(session, inputs, sizes, shapes, seed)
-    begin = time.perf_counter()
-    results = session.run(None, feed)
-    first = time.perf_counter() - begin
+    feed, results, first = first_run(session, inputs, sizes, shapes, seed)
     names = [p.name for p in session.get_outputs()]
     if verify:
         who = compare_with_reference(source, names, results, feed)
@@ -173,8 +184,7 @@ def explain_model(
     from polyc.onnx.explain import explain_session
 
     session = load_session(source, strict, threads, target)
-    feed = read_feed(session, (), sizes, shapes, 0)
-    session.run(None, feed)
+    feed, _, _ = first_run(session, (), sizes, shapes, 0)
     measured = session.profile(feed) if is_measured else None
     click.echo(explain_session(session))
     if measured is not None:
@@ -194,7 +204,7 @@ def compile_model(
     if not path.parent.is_dir():
         raise file_error(path, FileNotFoundError(2, "there is no such folder"))
     session = load_session(source, True, None, target)
-    feed = read_feed(session, (), sizes, shapes, 0)
+    feed, _, _ = first_run(session, (), sizes, shapes, 0)
     try:
         written = compile_ahead(session, feed, path, weights_beside=weights_beside)
     except OSError as error:

@@ -60,20 +60,19 @@ def _keep(body: tuple[Node, ...], uses: dict[str, int], kept: set[str]) -> tuple
             case Loop():
                 before = result[-1] if result else None
                 if isinstance(before, Loop) and before.registers:
-                    joined = _join(before, node, uses)
-                    if joined is not None:
-                        result[-1], node, name = joined
-                        kept.add(name)
+                    result[-1], node, names = _join(before, node, uses)
+                    kept |= names
                 elif not node.registers:
                     node = replace(node, body=_keep(node.body, uses, kept))
         result.append(node)
     return tuple(result)
 
 
-def _join(first: Loop, second: Loop, uses: dict[str, int]) -> tuple[Loop, Loop, str] | None:
-    """Both loops with the buffer between them in registers, and its name; None where they do not fit."""
+def _join(first: Loop, second: Loop, uses: dict[str, int]) -> tuple[Loop, Loop, set[str]]:
+    """Both loops with the buffers between them in registers, and their names; the second loop is expanded like their tiles."""
     own = _count_uses((first, second))
-    for start in first.initial:
+    initial, names = list(first.initial), set[str]()
+    for place, start in enumerate(first.initial):
         name = start.buffer
         if name not in uses or own[name] != uses[name]:
             continue
@@ -89,9 +88,9 @@ def _join(first: Loop, second: Loop, uses: dict[str, int]) -> tuple[Loop, Loop, 
         nests = tuple(n for node in start.nest if (n := _expand_like(node, tile, name, update.subscripts)) is not None)
         if epilogue is None or len(nests) < len(start.nest) or _work(epilogue) > MAX_WORK:
             continue
-        initial = tuple(replace(i, nest=nests) if i is start else i for i in first.initial)
-        return replace(first, initial=initial), epilogue, name
-    return None
+        second, initial[place] = epilogue, replace(start, nest=nests)
+        names.add(name)
+    return replace(first, initial=tuple(initial)), second, names
 
 
 def _expand_like(nest: Node, tile: list[Loop], name: str, subscripts: tuple[Expr, ...]) -> Loop | None:

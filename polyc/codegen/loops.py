@@ -8,6 +8,7 @@ from itertools import product
 from math import lcm
 from typing import Literal
 
+from polyc.codegen.carries import carry_lines
 from polyc.codegen.coalesce import coalesce_copies
 from polyc.codegen.conditions import take_out_conditions
 from polyc.codegen.copies import split_last_tiles
@@ -34,14 +35,14 @@ from polyc.poly.storage import Folding, Panel
 from polyc.poly.tree import Mark, parse_mark
 from polyc.target import Target
 
-MAX_EXPANSION = 8
+MAX_EXPANSION = 9
 """Vectors into which a short vector loop is expanded instead of becoming a loop."""
 
 
 LINE, SAME_SETS = 64, 2048
 """Bytes of a cache line, and the distance of rows that meet in a few sets of the first-level cache."""
 
-LONG_ROW = 96
+LONG_ROW = 64
 """Elements from which rows of what steps pass on are padded."""
 
 
@@ -98,12 +99,12 @@ def build_loop_nest(
     nodes, offsets = align_tiles(nodes, buffers, target)
     nodes, buffers = coalesce_copies(split_last_tiles(nodes, buffers), buffers)
     nodes, buffers, staged = stage_copies(nodes, buffers, target)
+    nodes, buffers, carried = carry_lines(nodes, buffers, target)
+    offsets = tuple(dict.fromkeys((*offsets, *staged, *carried)))
     nodes = split_partial_tiles(block_transposes(nodes, buffers, streamed), held, aliased, target.has_masks)
     nodes, buffers = carry_elements(nodes, buffers)
     nodes = run_sections(nodes, buffers, target.cores)
-    return LoopNest(
-        signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards), tuple(dict.fromkeys((*offsets, *staged)))
-    )
+    return LoopNest(signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards), offsets)
 
 
 class _Translator:
@@ -412,7 +413,7 @@ def _make_buffers(
         t = scop.tensors[version]
         shape = tuple(e if m is None else int_const(m) for e, m in zip(t.shape, folding.moduli, strict=True))
         strides = row_major_strides(shape, t.dtype.itemsize)
-        if folding.space == "shared" and folding.moduli[-1:] == (None,) and any(m is not None for m in folding.moduli):
+        if folding.space in ("shared", "thread") and any(m is not None for m in folding.moduli):
             strides = pad_rows(shape, t.dtype.itemsize)
         buffers.append(Buffer(folding.buffer, t.dtype, shape, strides, folding.space))
     return tuple(buffers)
@@ -422,7 +423,7 @@ def pad_rows(shape: tuple[Expr, ...], itemsize: int) -> tuple[Expr, ...]:
     """Byte strides of a C-ordered array whose rows begin at whole cache lines, where long enough for that to cost little;
     and not all in the same few sets of a cache, as rows of a power of two would."""
     *outer, last = shape
-    if not outer or not isinstance(last, Const) or int(last.value) < LONG_ROW:
+    if all(e == int_const(1) for e in outer) or not isinstance(last, Const) or int(last.value) < LONG_ROW:
         return row_major_strides(shape, itemsize)
     row = -(-int(last.value) * itemsize // LINE) * LINE
     row += LINE if row % SAME_SETS == 0 else 0

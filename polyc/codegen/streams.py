@@ -24,7 +24,7 @@ from polyc.ir.simplify import simplify
 from polyc.target import Target
 
 MIN_LINES = 16
-"""Lines of a run; the first and the last of it are stored as usual."""
+"""Lines of a run of which the first and the last are stored as usual; a shorter one is streamed where it is whole lines."""
 
 
 def stream_results(nest: LoopNest, target: Target) -> LoopNest:
@@ -235,8 +235,9 @@ def _stream_rows(
 ) -> tuple[Expr | None, tuple[Node, ...]] | None:
     """A vector loop in two parts: up to the beginning of a line, and streamed from there; and what must hold for that.
 
-    A short loop is streamed as a whole where it begins at a line.  None where it cannot be streamed.  A loop that writes
-    several long results streams all together where they begin lines together, and one after the other where they do not."""
+    A short loop of whole lines is streamed as a whole where it begins at a line.  None where it cannot be streamed.  A loop
+    that writes several long results streams all together where they begin lines together, and one after the other where they
+    do not."""
     if loop.registers or loop.initial:
         return None
     stores = [n for n in loop.body if isinstance(n, Store) and n.buffer in wanted]
@@ -260,7 +261,7 @@ def _stream_together(
     condition, alone = found[first.buffer]
     size = wanted[first.buffer].buffer.dtype.itemsize
     others = [s for s in others if wanted[s.buffer].buffer.dtype.itemsize == size and wanted[s.buffer].condition == condition]
-    if not others or loop.max_trip is not None:
+    if not others or any(len(parts) != 2 for _, parts in found.values()):
         return found[first.buffer]
     begin = {loop.var: loop.lower}
     apart = [
@@ -307,22 +308,22 @@ def _stream_row(
     buffer, condition = wanted[store.buffer].buffer, wanted[store.buffer].condition
     size = buffer.dtype.itemsize
     vector = loop.lanes * size
-    if vector & (vector - 1) or vector < 16 or not _is_in_order(store, buffer, loop, (*around, *copies)):
+    if store.streamed or vector & (vector - 1) or vector < 16 or not _is_in_order(store, buffer, loop, (*around, *copies)):
         return None
     if any(not _moves_by_lines(store, buffer, copy) for copy in copies):
         return None
     first = offset_of(store, buffer, {loop.var: loop.lower})
     body = _mark(loop.body, store)
     trip = simplify(Call("sub", (loop.upper, loop.lower)))
-    if loop.max_trip is not None:
-        if not isinstance(trip, Const) or int(trip.value) * size % LINE:
+    is_short = isinstance(trip, Const) and int(trip.value) * size < MIN_LINES * LINE
+    if loop.max_trip is not None or (is_short and not copies):
+        if not isinstance(trip, Const) or not trip.value or int(trip.value) * size % LINE:
             return None
         is_aligned = Call("eq", (Call("mod", (first, int_const(LINE))), int_const(0)))
         return is_aligned if condition is None else Call("and", (condition, is_aligned)), (replace(loop, body=body),)
-    if isinstance(trip, Const):
-        if int(trip.value) * size < MIN_LINES * LINE:
-            return None
-    elif condition is not None:
+    if is_short:
+        return None
+    if not isinstance(trip, Const) and condition is not None:
         condition = Call("and", (condition, Call("ge", (trip, int_const(MIN_LINES * LINE // size)))))
     missing = Call("floordiv", (Call("mod", (Call("neg", (first,)), int_const(LINE))), int_const(size)))
     start = Call("min", (simplify(Call("add", (loop.lower, missing))), loop.upper))

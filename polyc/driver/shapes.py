@@ -16,7 +16,7 @@ def infer_shapes(program: Program, sizes: Mapping[str, int]) -> dict[str, tuple[
 
     with compiling():
         sized = define_sizes(specialize_sizes(program, {name: int_const(value) for name, value in sizes.items()}))
-        shapes = concrete_shapes(infer_ranges(sized), sizes)
+        shapes = concrete_shapes(infer_ranges(sized, lambda: define_sizes(program)), sizes)
     result = {}
     for r in program.returns:
         intervals = shapes[r.version]

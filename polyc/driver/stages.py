@@ -48,7 +48,8 @@ def run_stages(
     sized = widen_arithmetic(split_complex(sized))
     if strides is not None:
         strides = memory_strides(given, strides)
-    ranges = assume_sizes(infer_ranges(sized), sized.defined_sizes, typical)
+    generic = (lambda: widen_arithmetic(split_complex(define_sizes(program)))) if sizes else None
+    ranges = assume_sizes(infer_ranges(sized, generic), sized.defined_sizes, typical)
     main, main_ranges, prepared = split_constants(sized, ranges, constants)
     made = main.parameters[len(sized.parameters) :]
     if strides is not None:  # what is prepared is laid out later

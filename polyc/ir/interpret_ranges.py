@@ -7,6 +7,9 @@ of a selection whose condition is over indices and sizes, and subscripts of padd
 an index only where no other read does.  The symbolic
 inference of the compiler lives elsewhere and shares no code with this file: each is a check on the other.
 
+What conditions say of a read themselves (``n + l < N`` beside ``x(n + l)``) they keep inside: such a read bounds no index.
+That holds for all sizes or not at all, so it is decided by looking at two other choices of sizes as well.
+
 Beyond affine subscripts, an index inside one floor division, minimum or maximum is bounded by peeling that operator off where
 the result is an interval; any other inequality stays a precondition, checked while statements are evaluated.
 """
@@ -16,7 +19,8 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import reduce
 from math import prod
 
 import numpy as np
@@ -49,40 +53,99 @@ def solve_ranges(program: Program, sizes: Mapping[str, int]) -> ConcreteRanges:
 
     Raises RangeError where a range cannot be found, is negative, or does not cover a declared shape.
     """
-    sizes = complete_sizes(program, sizes)
-    tensors: dict[str, tuple[Interval, ...]] = {}
+    worlds = [_World(sizes := complete_sizes(program, sizes))]
+    if any(_says_more(s) for s in program.statements):
+        worlds += [_World(complete_sizes(program, other)) for other in _other_sizes(program, sizes)]
     for tensor in program.tensors:
-        if tensor.shape is not None:
-            extents = tuple(evaluate(e, sizes) for e in tensor.shape)
+        for world in worlds if tensor.shape is not None else []:
+            extents = tuple(evaluate(e, world.sizes) for e in tensor.shape or ())
             for dimension, extent in enumerate(extents):
-                if extent < 0:
+                if extent < 0 and world is worlds[0]:
                     message = f"dimension {dimension} of {tensor.base} has the negative extent {extent}"
                     raise RangeError(Diagnostic("range-negative", message, tensor.span, "give larger sizes"))
-            tensors[tensor.name] = tuple((0, e) for e in extents)
-    statements: dict[str, Box] = {}
+            world.tensors[tensor.name] = tuple((0, e) for e in extents)
     unfinished = Counter(s.target for s in program.statements)
     is_merged = {target for target, count in unfinished.items() if count > 1}
     for statement in _order_statements(program):
-        target = statement.target
-        unfinished[target] -= 1
-        box = _solve_statement(statement, sizes, tensors, {t for t, count in unfinished.items() if count} | {target})
-        statements[statement.name] = box
-        if program.tensor(target).shape is not None:
-            written = tuple(
-                _written_interval(e, sizes, box, d) for e, d in zip(statement.subscripts, tensors[target], strict=True)
-            )
-            _check_declared(program, statement, written, tensors[target], target in is_merged)
-            continue
-        known = tensors.get(target) or _initial_interval(program, statement, tensors)
-        if known is None:
-            tensors[target] = tuple(_written_interval(e, sizes, box, None) for e in statement.subscripts)
-            continue
-        written = tuple(_written_interval(e, sizes, box, d) for e, d in zip(statement.subscripts, known, strict=True))
-        tensors[target] = tuple((min(a[0], b[0]), max(a[1], b[1])) for a, b in zip(known, written, strict=True))
+        unfinished[statement.target] -= 1
+        partial = {t for t, count in unfinished.items() if count} | {statement.target}
+        kept = _find_kept(statement, worlds, partial) if len(worlds) > 1 else frozenset()
+        for world in worlds:
+            _solve_in_world(program, statement, world, partial, kept)
+        if program.tensor(statement.target).shape is not None:
+            is_shared = statement.target in is_merged
+            _check_declared(program, statement, worlds[0].written, worlds[0].tensors[statement.target], is_shared)
+        _check_extents(statement, worlds[0])
+    tensors = worlds[0].tensors
     for result in program.returns:  # what the caller's array holds at entry has the coordinates of what it holds at the end
         if result.initial is not None and result.version in tensors:
             tensors.setdefault(result.initial, tensors[result.version])
-    return ConcreteRanges(statements, tensors)
+    return ConcreteRanges(worlds[0].statements, tensors)
+
+
+@dataclass(slots=True)
+class _World:
+    """Ranges at one choice of sizes."""
+
+    sizes: Mapping[str, int]
+    tensors: dict[str, tuple[Interval, ...]] = field(default_factory=dict)
+    statements: dict[str, Box] = field(default_factory=dict)
+    written: tuple[Interval, ...] = ()
+    """What the last statement writes."""
+
+
+def _other_sizes(program: Program, sizes: Mapping[str, int]) -> list[dict[str, int]]:
+    """Two other choices: larger by different numbers, and in the opposite order."""
+    defined = {name for name, _ in program.defined_sizes}
+    names = sorted((n for n in sizes if n not in defined), key=lambda n: (sizes[n], n))
+    larger = {n: sizes[n] + 7 + 3 * k for k, n in enumerate(names)}
+    return [larger, {n: 40 + 11 * (len(names) - k) for k, n in enumerate(names)}]
+
+
+def _says_more(s: Statement) -> bool:
+    """Whether a condition over several indices restricts its iteration space."""
+    return any(len(_indices_of(condition)) > 1 for condition in execution_conditions(s))
+
+
+def _solve_in_world(program: Program, s: Statement, world: _World, partial: set[str], kept: frozenset[int]) -> None:
+    tensors, target = world.tensors, s.target
+    box = world.statements[s.name] = _solve_statement(s, world.sizes, tensors, partial, kept)
+    known = tensors.get(target) or _initial_interval(program, s, tensors)
+    whole = known or (None,) * len(s.subscripts)
+    world.written = tuple(_written_interval(e, world.sizes, box, d) for e, d in zip(s.subscripts, whole, strict=True))
+    if program.tensor(target).shape is None:
+        pairs = zip(known or world.written, world.written, strict=True)
+        tensors[target] = tuple((min(a[0], b[0]), max(a[1], b[1])) for a, b in pairs)
+
+
+def _find_kept(s: Statement, worlds: list[_World], partial: set[str]) -> frozenset[int]:
+    """Positions of the inequalities of reads that follow from conditions at any sizes: a sum of one to three says the same over
+    several indices, but for a number that does not depend on sizes."""
+    found: list[dict[int, dict[tuple[int, ...], int]]] = []
+    for world in worlds:
+        wanted = [q.form for q in _collect_inequalities(s, world.sizes, world.tensors, partial)]
+        forms = [f for c in execution_conditions(s) for f in _condition_forms(c, world.sizes)]
+        held = dict(list(enumerate(f for f in forms if _is_linear(f)))[:_MAX_CONDITIONS])
+        margins: dict[int, dict[tuple[int, ...], int]] = {}
+        sums = {some: reduce(_add, (held[k] for k in some)) for n in (1, 2, 3) for some in itertools.combinations(held, n)}
+        for position, form in enumerate(wanted):
+            if not _is_linear(form) or len(_indices(form)) < 2:
+                continue
+            for some, total in sums.items():
+                rest = _add(form, total, -1)
+                if rest.keys() <= {1} and rest.get(1, 0) >= 0:
+                    margins.setdefault(position, {})[some] = rest.get(1, 0)
+        found.append(margins)
+    first, *others = found
+    return frozenset(p for p, m in first.items() if any(all(o.get(p, {}).get(k) == v for o in others) for k, v in m.items()))
+
+
+_MAX_CONDITIONS = 8
+"""Conditions of a statement, in its order, whose sums may keep a read inside."""
+
+
+def _is_linear(form: Form) -> bool:
+    return all(isinstance(term, int | Index) for term in form)
 
 
 def complete_sizes(program: Program, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -275,28 +338,35 @@ class _Inequality:
     form: Form
     """Is >= 0."""
     indices: frozenset[str]
-    is_guarded: bool
+    weakness: int = 0
+    """1: counts where no stronger one bounds the index; 2: where conditions do not, either."""
 
 
 def _solve_statement(
-    s: Statement, sizes: Mapping[str, int], tensors: Mapping[str, tuple[Interval, ...]], partial: set[str]
+    s: Statement,
+    sizes: Mapping[str, int],
+    tensors: Mapping[str, tuple[Interval, ...]],
+    partial: set[str],
+    kept: frozenset[int] = frozenset(),
 ) -> Box:
-    """`partial`: tensors of which only a part is known; like padded reads, they bound an index that stands alone."""
+    """`partial`: tensors of which only a part is known; like padded reads, they bound an index that stands alone.
+    `kept`: positions of the reads' inequalities that conditions imply."""
     box, inequalities = _given_ranges(s, sizes)
-    inequalities += _collect_inequalities(s, sizes, tensors, partial)
+    wanted = _collect_inequalities(s, sizes, tensors, partial)
+    inequalities += [q for position, q in enumerate(wanted) if position not in kept]
     # a read that a condition guards bounds an index only where no other read does
-    admitted = [q for q in inequalities if not q.is_guarded]
+    weakest = 0
     while unsolved := [i for i in s.indices if i not in box]:
         found: Box = {}
         for index in unsolved:
-            lower, upper = _bound_index(index, admitted, unsolved, box)
+            lower, upper = _bound_index(index, [q for q in inequalities if q.weakness <= weakest], unsolved, box)
             if lower is not None and upper is not None:
                 found[index] = (lower, upper)
-        if not found and len(admitted) < len(inequalities):
-            admitted = inequalities
+        if not found and weakest >= 1:
+            found = _bound_by_conditions(s, sizes, [q for q in inequalities if q.weakness <= weakest], unsolved, box)
+        if not found and weakest < 2:
+            weakest += 1
             continue
-        if not found:
-            found = _bound_by_conditions(s, sizes, inequalities, unsolved, box)
         if not found:
             names = ", ".join(unsolved)
             message = f"the range of {names} does not follow from what is read"
@@ -304,15 +374,19 @@ def _solve_statement(
             help_text += f" (in a function: with polyc.where(0 <= {unsolved[0]} < N))"
             raise RangeError(Diagnostic("range-unsolved", message, s.span, help_text))
         box |= found
-    for index in s.indices:
-        lower, upper = box[index]
+    return {index: box[index] for index in s.indices}
+
+
+def _check_extents(s: Statement, world: _World) -> None:
+    """No range ends before it begins."""
+    sizes = world.sizes
+    for index, (lower, upper) in world.statements[s.name].items():
         if upper < lower:
             message = f"the range of index {index} is negative: it starts at {lower} and ends before {upper}"
             if sizes:
                 message += f" (with {', '.join(f'{n}={v}' for n, v in sizes.items())})"
             help = "choose sizes that leave an extent of 0 or more"
             raise RangeError(Diagnostic("range-negative", message, s.span, help))
-    return {index: box[index] for index in s.indices}
 
 
 def _bound_by_conditions(
@@ -373,8 +447,8 @@ def _given_ranges(s: Statement, sizes: Mapping[str, int]) -> tuple[Box, list[_In
             if not _indices_of(clause.upper):
                 uppers.setdefault(clause.index, []).append(evaluate(clause.upper, sizes))
     box = {i: (max(lowers[i]), min(uppers[i])) for i in lowers if i in uppers}
-    rest = [_Inequality({Index(i): 1, 1: -max(v)}, frozenset({i}), False) for i, v in lowers.items() if i not in box]
-    rest += [_Inequality({Index(i): -1, 1: min(v) - 1}, frozenset({i}), False) for i, v in uppers.items() if i not in box]
+    rest = [_Inequality({Index(i): 1, 1: -max(v)}, frozenset({i})) for i, v in lowers.items() if i not in box]
+    rest += [_Inequality({Index(i): -1, 1: min(v) - 1}, frozenset({i})) for i, v in uppers.items() if i not in box]
     return box, rest
 
 
@@ -394,7 +468,7 @@ def _collect_inequalities(
                     continue
                 form = _form(sub, sizes)
                 for inequality in (_add(form, {1: -lower}), _add({1: upper - 1}, form, -1)):
-                    result.append(_Inequality(inequality, _indices(inequality), is_guarded or is_own))
+                    result.append(_Inequality(inequality, _indices(inequality), 2 if is_own else int(is_guarded)))
     return result
 
 

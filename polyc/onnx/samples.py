@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 
-from polyc.diagnostics import ArgumentError, Diagnostic, suggest_name
+from polyc.diagnostics import ArgumentError, BoundsError, Diagnostic, suggest_name
 from polyc.frontends.onnx.element_types import numpy_type
 from polyc.frontends.onnx.graph import Port
 from polyc.onnx.feed import describe_port
 from polyc.runtime.memory import check_memory
 
+Results = TypeVar("Results")
 Shapes = Mapping[str, tuple[int, ...]]
 NO_SHAPES: Shapes = {}
 UNKNOWN = 1
@@ -44,6 +46,20 @@ def draw_feed(
             help = f"inputs are: {', '.join(p.name for p in ports) or 'none'}"
             raise ArgumentError(Diagnostic("argument-name", f"no input is named {name!r}", None, help))
     return {p.name: given[p.name] if p.name in given else _draw(p, known, seed, shapes.get(p.name)) for p in ports}
+
+
+def run_drawn(run: Callable[[dict[str, np.ndarray]], Results], feed: dict[str, np.ndarray], drawn: Collection[str]) -> Results:
+    """What `run` gives for `feed`.
+
+    Where an index leaves its tensor, integers that were `drawn` become 0 in `feed`: an index of whatever has elements."""
+    try:
+        return run(feed)
+    except BoundsError:
+        indices = {n: np.zeros_like(feed[n]) for n in drawn if feed[n].dtype.kind in "iu" and feed[n].any()}
+        if not indices:
+            raise
+        feed.update(indices)
+        return run(feed)
 
 
 def _draw(port: Port, sizes: Mapping[str, int], seed: int, shape: tuple[int, ...] | None) -> np.ndarray:

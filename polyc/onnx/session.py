@@ -22,7 +22,7 @@ from polyc.onnx.feed import check_feed, check_out, check_output_names, is_plain,
 from polyc.onnx.iterate import is_driven
 from polyc.onnx.profile import Profile, Watch, profile_runs
 from polyc.onnx.runner import Env, Request, Runner, Setting, strict_problem
-from polyc.onnx.samples import draw_feed
+from polyc.onnx.samples import draw_feed, run_drawn
 from polyc.onnx.shapes import Dynamic, Shapes
 from polyc.onnx.weights import Weights
 from polyc.runtime import threads as runtime_threads
@@ -161,7 +161,9 @@ class Session:
         Without `feed`, inputs are random (`samples.draw_feed`), with 1 for each dimension that is no number.  Kernels of one
         session are timed one after the other, so nothing else should run meanwhile."""
         if feed is None:
-            feed = draw_feed(self._inputs, {}, 0, {})
+            drawn = draw_feed(self._inputs, {}, 0, {})
+            run_drawn(lambda f: self.run(None, f), drawn, drawn)
+            feed = drawn
         given = check_feed(self._inputs, self._defaults, feed)
         self.execute(given, Request(self._threads))
         watch = Watch()
@@ -243,8 +245,13 @@ def _require_functions(graph: Graph) -> None:
 
 
 def _without_function(graph: Graph) -> list[Node]:
+    """Nodes that no function covers, without those that depend on shapes alone: planning a run computes these."""
     found = []
+    planned = set(graph.constants) - {p.name for p in graph.inputs}
     for node in graph.nodes:
+        if node.op in ("Shape", "Size") or (node.inputs and not node.has_subgraphs and planned.issuperset(node.used_names)):
+            planned.update(node.outputs)
+            continue
         is_known = is_driven(node) or find_implementation(node.domain, node.op, node.version) is not None
         if not is_known and not may_expand(node):
             found.append(node)

@@ -7,7 +7,7 @@ rounds of one statement, `poly.bounds` proves afterwards that every read stays i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from polyc.diagnostics import Diagnostic, RangeError, UnsupportedError
@@ -24,7 +24,7 @@ from polyc.poly.linear import linear_form, scale_form, substitute_solved
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.poly.reads import collect_reads, index_names, is_data_dependent
 from polyc.poly.sizes import Bounds, Sizes
-from polyc.poly.solve import BadRange, StatementSolution, solve_statement
+from polyc.poly.solve import BadRange, Side, StatementSolution, solve_statement
 
 OPERATIONS_PER_STATEMENT = 500_000
 """Usual statements take a few thousand isl operations; twenty different sizes in one minimum take a hundred thousand."""
@@ -40,15 +40,23 @@ class _State:
     errors: list[Diagnostic] = field(default_factory=list)
     unfinished: Counter[str] = field(default_factory=Counter)
     """Statements still to come, by the tensor version they write."""
+    kept: dict[str, frozenset[Side]] = field(default_factory=dict)
+    """By statement: bounds of reads that follow from its conditions."""
+    generic: Callable[[], Program] | None = None
+    """Makes the program before sizes became numbers; None where it is this one."""
+    generic_kept: dict[str, frozenset[Side]] | None = None
     unknown: set[str] = field(default_factory=set)
     """Tensor versions whose ranges an error keeps from being known: their readers report nothing of their own."""
 
 
-def infer_ranges(program: Program) -> Ranges:
-    """Program → Ranges; raises RangeError (or UnsupportedError) with all errors of the program."""
+def infer_ranges(program: Program, generic: Callable[[], Program] | None = None) -> Ranges:
+    """Program → Ranges; raises RangeError (or UnsupportedError) with all errors of the program.
+
+    `generic` makes the program before its sizes became numbers.  What conditions say of reads is judged by it, so that ranges
+    do not depend on which sizes are symbolic."""
     check_magnitudes(program)
     with isl.operation_quota(OPERATIONS_PER_STATEMENT * (1 + len(program.statements)), f"range inference of {program.name}"):
-        return _infer(program)
+        return _infer(program, generic)
 
 
 def concrete_shapes(ranges: Ranges, sizes: Mapping[str, int]) -> dict[str, tuple[tuple[int, int], ...]]:
@@ -59,9 +67,9 @@ def concrete_shapes(ranges: Ranges, sizes: Mapping[str, int]) -> dict[str, tuple
     }
 
 
-def _infer(program: Program) -> Ranges:
+def _solve(program: Program, generic: Callable[[], Program] | None) -> _State:
     parameters = (*program.sizes, *(name for name, _ in program.defined_sizes))
-    state = _State(program, Sizes(parameters))
+    state = _State(program, Sizes(parameters), generic=generic)
     state.unfinished = Counter(s.target for s in program.statements)
     _assume_sizes(state)
     for tensor in program.tensors:
@@ -69,6 +77,21 @@ def _infer(program: Program) -> Ranges:
             _declare_tensor(state, tensor, tensor.shape)
     for s in order_statements(program):
         _infer_statement(state, s)
+    return state
+
+
+def _may_keep(state: _State, statement: str, side: Side) -> bool:
+    """Whether the conditions keep a read inside at any sizes, not only at these."""
+    if state.generic is None:
+        return True
+    if state.generic_kept is None:
+        state.generic_kept = _solve(state.generic(), None).kept
+    return side in state.generic_kept.get(statement, ())
+
+
+def _infer(program: Program, generic: Callable[[], Program] | None) -> Ranges:
+    state = _solve(program, generic)
+    parameters = state.sizes.parameters
     solutions = list(state.solutions.values())
     uncovered, conditions = check_coverage(program, solutions, state.tensors, state.sizes)
     state.checks += conditions
@@ -165,13 +188,15 @@ def _infer_statement(state: _State, s: Statement) -> None:
     program, sizes = state.program, state.sizes
     base = program.tensor(s.target).base
     try:
-        solution = solve_statement(s, state.tensors, sizes, state.unfinished.keys() | {s.target})
+        partial = state.unfinished.keys() | {s.target}
+        solution = solve_statement(s, state.tensors, sizes, partial, lambda side: _may_keep(state, s.name, side))
     except BadRange as bad:
         message = f"the range of {bad.clause.index} is no affine function of sizes and indices"
         help = "bounds are sums and differences of them, times or divided by numbers; choose by other conditions in the value"
         state.errors.append(Diagnostic("range-not-affine", message, bad.clause.span, help))
         state.unknown.add(s.target)
         return
+    state.kept[s.name] = solution.kept
     for clause in solution.non_affine:
         message = "this condition on the iteration space is not affine in indices and sizes"
         state.errors.append(Diagnostic("unsupported-condition", message, clause.span, "select with ?: in the value instead"))

@@ -43,9 +43,9 @@ def linear_form(expr: Expr, sizes: Sizes) -> Linear:
         case Cast() if expr.dtype.is_integer and expr.dtype.bits >= 32:
             return linear_form(expr.value, sizes)
         case Call("add", (a, b)):
-            return _add(linear_form(a, sizes), linear_form(b, sizes))
+            return add_forms(linear_form(a, sizes), linear_form(b, sizes))
         case Call("sub", (a, b)):
-            return _add(linear_form(a, sizes), scale_form(linear_form(b, sizes), -1))
+            return add_forms(linear_form(a, sizes), scale_form(linear_form(b, sizes), -1))
         case Call("neg", (a,)):
             return scale_form(linear_form(a, sizes), -1)
         case Call("mul", (a, b)):
@@ -67,7 +67,8 @@ def _positions(expr: Expr) -> dict[str, int]:
     return {name: n for n, name in enumerate(sorted(index_names(expr)))}
 
 
-def _add(a: Linear, b: Linear) -> Linear:
+def add_forms(a: Linear, b: Linear) -> Linear:
+    """The sum; raises `NotAffine` where both hold a quasi-affine term."""
     if a.atom is not None and b.atom is not None:
         raise NotAffine
     coefficients = dict(a.coefficients)

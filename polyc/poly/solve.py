@@ -3,14 +3,17 @@
 Ranges that the user gives are fixed first.  Every read gives ``lower <= subscript <= upper`` for each dimension.  In a round,
 each unsolved index is bounded by the inequalities in which it is the only free one; all indices solved in a round are
 substituted, for all their values, at its end.  So the result depends on no order.  Conditions (``where j <= i``) cut points out
-of the box of these ranges; they bound an index only where nothing else does, by the interval that some point can reach.
+of the box of these ranges; they bound an index only where nothing else does, by the interval that some point can reach.  What
+they say of a read themselves (``n + l < N`` beside ``x(n + l)``) they keep inside: such a read bounds no index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+import itertools
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import reduce
 
 import islpy
 
@@ -20,6 +23,7 @@ from polyc.poly import isl
 from polyc.poly.isl import Affine, NotAffine
 from polyc.poly.linear import (
     Linear,
+    add_forms,
     index_candidates,
     linear_form,
     relax_solved,
@@ -30,10 +34,14 @@ from polyc.poly.linear import (
 from polyc.poly.reads import ReadSite, collect_reads, index_names, is_data_dependent
 from polyc.poly.sizes import Bounds, Sizes, Value
 
+Side = tuple[int, int, int]
+"""A bound of a read: its number among the statement's, the dimension, and 0 for the lower side, 1 for the upper one."""
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StatementSolution:
-    """`indices` holds the solved ones.  `implied`: subscripts that the ranges keep inside by construction."""
+    """`indices` holds the solved ones.  `implied`: subscripts that the ranges keep inside by construction.
+    `kept`: bounds that follow from the conditions."""
 
     statement: Statement
     indices: dict[str, Bounds]
@@ -42,6 +50,7 @@ class StatementSolution:
     conditions: tuple[islpy.Set, ...]  # affine `where` conditions, [sizes] -> { S[indices] }
     implied: frozenset[tuple[Read, int]]
     non_affine: tuple[Condition, ...] = ()
+    kept: frozenset[Side] = frozenset()
 
     @property
     def is_box(self) -> bool:
@@ -52,8 +61,14 @@ class StatementSolution:
 class _Inequality:
     forms: list[Linear]
     keys: list[tuple[Read, int]]
-    is_conditional: bool
+    weakness: int
+    """0: bounds indices; 1: of a read that a condition on indices and sizes guards, or padded: where no other read does;
+    2: of a tensor of which a part is known: where conditions do not, either."""
     is_exact: bool = True
+
+
+MAX_CONDITIONS = 8
+"""Conditions of a statement, in its order, whose sums may keep a read inside."""
 
 
 class BadRange(Exception):
@@ -64,12 +79,16 @@ class BadRange(Exception):
 
 
 def solve_statement(
-    s: Statement, tensors: Mapping[str, tuple[Bounds, ...]], sizes: Sizes, partial: Set[str] = frozenset()
+    s: Statement,
+    tensors: Mapping[str, tuple[Bounds, ...]],
+    sizes: Sizes,
+    partial: Set[str] = frozenset(),
+    may_keep: Callable[[Side], bool] = lambda side: True,
 ) -> StatementSolution:
     """Ranges of the indices of `s` from those of the tensors it reads; raises `BadRange`.
 
     `partial`: tensors of which only a part is known yet; like padded reads they bound an index that stands alone, where
-    nothing else does."""
+    nothing else does, conditions included.  `may_keep`: whether conditions may be what keeps a read inside on a side."""
     affine = Affine(isl.set_space(sizes.parameters, s.name, s.indices), {i: n for n, i in enumerate(s.indices)})
     sites = collect_reads(s)
     solved, given, conditions = _given_ranges(s, affine, sizes)
@@ -80,17 +99,18 @@ def solve_statement(
                 conditions.append(affine.condition(clause.condition))
             except NotAffine:
                 non_affine.append(clause)
-    pool = _collect_inequalities(sites, tensors, sizes, partial)
+    holding = _condition_forms(s, sizes)
+    pool, kept = _collect_inequalities(sites, tensors, sizes, partial, _add_conditions(holding), may_keep)
     _substitute(pool, solved, sizes)
     used: set[int] = set()
-    admitted = [q for q in pool if not q.is_conditional]
+    weakest = 0
     unsolved = [i for i in s.indices if i not in solved]
     while unsolved:
         found: dict[str, Bounds] = {}
         for index in unsolved:
             lowers, uppers = list(given.get(index, ([], []))[0]), list(given.get(index, ([], []))[1])
             sources: list[_Inequality] = []
-            for q in admitted:
+            for q in (q for q in pool if q.weakness <= weakest):
                 low, up, forms = index_candidates(index, q.forms)
                 lowers += low
                 uppers += up
@@ -99,17 +119,13 @@ def solve_statement(
             if lowers and uppers:
                 found[index] = sizes.combine(lowers, uppers)
                 used.update(id(q) for q in sources)
+        if not found and weakest >= 1:
+            near = [q for q in pool if q.weakness <= weakest]
+            found = _bound_by_conditions(holding, unsolved, given, near, solved, sizes)
+        if not found and weakest == 2:
+            break
         if not found:
-            if len(admitted) == len(pool):
-                found = _bound_by_conditions(s, unsolved, given, pool, solved, sizes)
-                if not found:
-                    break
-                solved |= found
-                _substitute(pool, found, sizes)
-                unsolved = [i for i in unsolved if i not in found]
-                continue
-            # Reads that a condition on indices and sizes guards bound an index only where no other read does.
-            admitted = pool
+            weakest += 1
             continue
         solved |= found
         _substitute(pool, found, sizes)
@@ -117,15 +133,19 @@ def solve_statement(
     open_keys = {key for q in pool if id(q) not in used or not q.is_exact for key in q.keys}
     implied = frozenset(key for q in pool for key in q.keys if key not in open_keys)
     ordered = {i: solved[i] for i in s.indices if i in solved}
-    return StatementSolution(s, ordered, sites, affine, tuple(conditions), implied, tuple(non_affine))
+    return StatementSolution(s, ordered, sites, affine, tuple(conditions), implied, tuple(non_affine), kept)
 
 
 def _bound_by_conditions(
-    s: Statement, unsolved: list[str], given: Given, pool: list[_Inequality], solved: Mapping[str, Bounds], sizes: Sizes
+    forms: list[Linear],
+    unsolved: list[str],
+    given: Given,
+    pool: list[_Inequality],
+    solved: Mapping[str, Bounds],
+    sizes: Sizes,
 ) -> dict[str, Bounds]:
     """Indices that become bounded once each condition counts that relates them to solved indices only."""
     found: dict[str, Bounds] = {}
-    forms = _condition_forms(s, sizes)
     for index in unsolved:
         lowers, uppers = (list(side) for side in given.get(index, ([], [])))
         for q in pool:
@@ -171,6 +191,24 @@ def _condition_forms(s: Statement, sizes: Sizes) -> list[Linear]:
     return forms
 
 
+def _add_conditions(forms: Sequence[Linear]) -> list[Linear]:
+    """Sums of one to three of the conditions' forms, which are >= 0 on the iteration space as well."""
+    plain = [f for f in forms if f.atom is None][:MAX_CONDITIONS]
+    return [reduce(add_forms, some) for n in (1, 2, 3) for some in itertools.combinations(plain, n)]
+
+
+def _is_kept(side: Sequence[Linear], held: Sequence[Linear]) -> bool:
+    """Whether conditions keep a read inside: what it asks for, over several indices, is what one of `held` says or less."""
+
+    def follows(g: Linear, f: Linear) -> bool:
+        if g.atom is not None or len(g.coefficients) < 2 or g.coefficients != f.coefficients:
+            return False
+        difference = g.rest.sub(f.rest)
+        return bool(difference.is_cst()) and int(difference.max_val().to_python()) >= 0
+
+    return any(all(follows(g, f) for g in side) for f in held)
+
+
 Given = dict[str, tuple[list[Value], list[Value]]]
 
 
@@ -198,23 +236,32 @@ def _given_ranges(s: Statement, affine: Affine, sizes: Sizes) -> tuple[dict[str,
 
 
 def _collect_inequalities(
-    sites: list[ReadSite], tensors: Mapping[str, tuple[Bounds, ...]], sizes: Sizes, partial: Set[str]
-) -> list[_Inequality]:
-    """One entry per distinct subscript and interval; equal subscripts of several reads share it."""
+    sites: list[ReadSite],
+    tensors: Mapping[str, tuple[Bounds, ...]],
+    sizes: Sizes,
+    partial: Set[str],
+    held: Sequence[Linear],
+    may_keep: Callable[[Side], bool],
+) -> tuple[list[_Inequality], frozenset[Side]]:
+    """One entry per distinct subscript and interval; equal subscripts of several reads share it.  What `held` implies is left
+    out, and told."""
     pool: list[_Inequality] = []
+    kept: set[Side] = set()
     groups: dict[tuple[Expr, int], _Inequality] = {}
-    for site in sites:
+    for number, site in enumerate(sites):
         if site.read.tensor not in tensors:
             continue
-        is_weak = site.is_padded or site.read.tensor in partial
-        conditional = is_weak or any(not is_data_dependent(c) for c, _ in site.conditions)
+        is_partial = site.read.tensor in partial
+        is_weak = site.is_padded or is_partial
+        is_conditional = is_weak or any(not is_data_dependent(c) for c, _ in site.conditions)
+        weakness = 2 if is_partial else int(is_conditional)
         for d, (sub, bounds) in enumerate(zip(site.read.subscripts, tensors[site.read.tensor], strict=True)):
             if is_weak and not isinstance(sub, Index):
                 continue  # bounds an index that stands alone only, where nothing else does
             known = groups.get((sub, id(bounds)))
             if known is not None:
                 known.keys.append((site.read, d))
-                known.is_conditional &= conditional
+                known.weakness = min(known.weakness, weakness)
                 continue
             if is_data_dependent(sub):
                 continue
@@ -222,11 +269,15 @@ def _collect_inequalities(
                 form = linear_form(sub, sizes)
             except NotAffine:
                 continue
-            entry = groups[(sub, id(bounds))] = _Inequality([], [(site.read, d)], conditional)
-            entry.forms = subscript_inequalities(form, bounds)
-            entry.is_exact = form.atom is None
+            entry = groups[(sub, id(bounds))] = _Inequality([], [(site.read, d)], weakness)
+            wanted = subscript_inequalities(form, bounds)
+            sides = wanted[: len(bounds.lowers)], wanted[len(bounds.lowers) :]
+            inside = {(number, d, k) for k, side in enumerate(sides) if _is_kept(side, held) and may_keep((number, d, k))}
+            kept |= inside
+            entry.forms = [g for k, side in enumerate(sides) if (number, d, k) not in inside for g in side]
+            entry.is_exact = form.atom is None and len(entry.forms) == len(wanted)
             pool.append(entry)
-    return pool
+    return pool, frozenset(kept)
 
 
 def _substitute(pool: list[_Inequality], solved: Mapping[str, Bounds], sizes: Sizes) -> None:

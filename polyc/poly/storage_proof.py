@@ -61,18 +61,27 @@ class ConcurrentLoop:
 
 
 def prove_storage(
-    scop: Scop, dependences: Dependences, schedule: islpy.Schedule, storage: Storage, *, with_vectors: bool = True
+    scop: Scop,
+    dependences: Dependences,
+    schedule: islpy.Schedule,
+    storage: Storage,
+    *,
+    with_vectors: bool = True,
+    buffer: str | None = None,
+    theta: Theta | None = None,
 ) -> Violation | None:
     """None if every value is still in its cell when it is read, else one reason why not.
 
     Concurrent loops are the marks ``parallel …``, ``pipeline cN COLUMNS`` and ``vector cN LANES INTERLEAVE`` of the tree:
     the first member of the band below.  Versions without a folding have a buffer of their own.  Exact; what isl cannot
-    decide within its quota counts as not proved.
+    decide within its quota counts as not proved.  `buffer`: the only one to look at.  `theta`: `schedule_maps` of the tree,
+    where it is known.
     """
     del dependences  # what is written and read says it all: the proof shares nothing with what it checks
     try:
         with operation_quota(proof_quota(scop), "the proof of the storage"):
-            return _check_storage(scop, schedule, collect_uses(scop, storage), with_vectors, inputs_survive=True)
+            uses = collect_uses(scop, storage, buffer)
+            return _check_storage(scop, schedule, uses, with_vectors, inputs_survive=True, theta=theta)
     except CompileBudgetError as error:
         return Violation(error.diagnostics[0].message)
 
@@ -95,13 +104,18 @@ def alias_is_safe(scop: Scop, schedule: islpy.Schedule, out_version: str, input_
 
 
 def _check_storage(
-    scop: Scop, schedule: islpy.Schedule, uses: list[Use], with_vectors: bool, inputs_survive: bool
+    scop: Scop,
+    schedule: islpy.Schedule,
+    uses: list[Use],
+    with_vectors: bool,
+    inputs_survive: bool,
+    theta: Theta | None = None,
 ) -> Violation | None:
     by_buffer: dict[str, list[Use]] = {}
     for use in uses:
         by_buffer.setdefault(use.buffer, []).append(use)
     loops = list(concurrent_loops(schedule, with_vectors))
-    theta = schedule_maps(schedule)
+    theta = theta or schedule_maps(schedule)
     for buffer, group in by_buffer.items():
         if any(use.to_cell.dim(islpy.dim_type.out) != group[0].to_cell.dim(islpy.dim_type.out) for use in group):
             return Violation(f"versions of different rank share the buffer {buffer}")
@@ -118,8 +132,8 @@ def _check_storage(
     return None
 
 
-def collect_uses(scop: Scop, storage: Storage) -> list[Use]:
-    """Every access of every instance set that has instances, with the cells it touches."""
+def collect_uses(scop: Scop, storage: Storage, buffer: str | None = None) -> list[Use]:
+    """Every access of every instance set that has instances, with the cells it touches; of one buffer alone, if it is given."""
     uses: list[Use] = []
 
     def folding(version: str) -> Folding:
@@ -130,9 +144,9 @@ def collect_uses(scop: Scop, storage: Storage) -> list[Use]:
     def add(
         instances: str, version: str, relation: islpy.Map, is_write: bool, reduces: bool = False, is_exact: bool = True
     ) -> None:
-        if relation.is_empty():
-            return  # instances that never run have no place in the schedule
         place = folding(version)
+        if (buffer is not None and place.buffer != buffer) or relation.is_empty():
+            return  # instances that never run have no place in the schedule
         cells = element_to_cell(relation.range().get_space(), place)
         to_cell = relation.apply_range(cells)
         uses.append(Use(instances, version, place.buffer, place.space, is_write, reduces, is_exact, relation, cells, to_cell))

@@ -104,6 +104,9 @@ class BandTiles:
             rows = self.view.shared_rows(statements, band.members)
             return RegisterTile(tile.vector, lanes, {i: n for m, n in rows if (i := self.view.index(m, reductions[0].name))})
         size = tile.sizes[tile.vector]
+        if not tile.streamed:  # the accumulators of all statements stay in registers
+            most = (self.view.target.n_registers - self.view.target.spare_registers) // (2 * len(statements))
+            size = min(size, max(1, most) * lanes)
         if tile.streamed:  # the accumulators of all statements stay in the first-level cache
             size = min(size, max(1, STREAM_VECTORS // len(statements)) * lanes)
         return RegisterTile(tile.vector, lanes, {tile.vector: size})

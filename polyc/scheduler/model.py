@@ -330,23 +330,24 @@ def _find_links(scop: Scop) -> tuple[Link, ...]:
     return tuple(links.values())
 
 
-_Shape = tuple[tuple[tuple[int, ...], int], ...]
-"""Coefficients, largest first, and the constant of each subscript."""
+_Shape = tuple[tuple[tuple[tuple[int, bool], ...], int], ...]
+"""Coefficients, largest first, with whether what they move is summed over, and the constant of each subscript."""
 
 
 def _walked_dimensions(access: Access, s: ScopStatement) -> tuple[tuple[int, ...], _Shape] | None:
     """The dimensions in the subscripts, in order, and how they move them; None unless each is there once, going forward (by any
-    step), and none can be taken for another one."""
+    step), and none can be taken for another one: those that are summed over are never taken for others."""
+    summed = {d for d, i in enumerate(s.indices) if i in s.reduction_indices}
     dims: list[int] = []
-    shape: list[tuple[tuple[int, ...], int]] = []
+    shape: list[tuple[tuple[tuple[int, bool], ...], int]] = []
     for sub in access.read.subscripts:
         form = linear_form(sub, s.indices)
         if form is None or form.sizes or min(form.coefficients, default=0) < 0:
             return None
-        moving = sorted((-c, d) for d, c in enumerate(form.coefficients) if c)
-        kinds = tuple(-c for c, _ in moving)
+        moving = sorted((-c, d in summed, d) for d, c in enumerate(form.coefficients) if c)
+        kinds = tuple((-c, is_summed) for c, is_summed, _ in moving)
         if len(set(kinds)) < len(kinds):
             return None
-        dims += [d for _, d in moving]
+        dims += [d for *_, d in moving]
         shape.append((kinds, form.constant))
     return (tuple(dims), tuple(shape)) if len(set(dims)) == len(dims) else None

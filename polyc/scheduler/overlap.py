@@ -26,7 +26,7 @@ from polyc.scheduler.parallel import MINIMUM_ITERATIONS
 from polyc.target import Target
 
 ROW_SIZES = (2048, 1024, 512, 256, 128)
-"""Sizes that are tried along the rows of memory, besides whole rows."""
+"""Sizes that are tried along the rows of memory, besides whole rows and short ones."""
 
 SIZES = (128, 64, 32, 16, 8, 4)
 """Sizes that are tried across them."""
@@ -302,7 +302,8 @@ def _sizes(root: Statement, indices: Sequence[str], halos: dict[str, bool], mode
     choices: list[tuple[int, ...]] = []
     for i in indices:
         if i in last:
-            choices.append(tuple(n for n in ROW_SIZES if n < trips[i]) or (trips[i],))
+            tried = (*ROW_SIZES, model.short_row(root))
+            choices.append(tuple(n for n in tried if n < trips[i]) or (trips[i],))
         elif halos[i]:
             fitting = [n for n in SIZES if n < trips[i]] or [trips[i]]
             shared = [n for n in fitting if trips[i] >= n * MINIMUM_ITERATIONS]

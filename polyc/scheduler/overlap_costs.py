@@ -30,8 +30,17 @@ BESIDE = 7 / 6
 ROW_START = 16.0
 """Cycles for the start and the last, partial vector of a loop along a row."""
 
+SHORT_ROW_START = 4.0
+"""The same of a row of few vectors, which is expanded."""
+
+SHORT_ROW_BYTES, SHORT_ROW_VECTORS = 256, 8
+"""A row of whole lines and few vectors, at most: tiles of such rows stay in the first-level cache."""
+
 CUT_ROWS = 0.36
 """Part of the time of arrays from outside that is lost where tiles hold parts of their rows."""
+
+CUT_SHORT_ROWS = 0.05
+"""The same for short rows: the next tile takes up their lines before a prefetcher forgets them."""
 
 STREAM_START = 30.0
 """Cycles until a prefetcher follows a row of an array in memory."""
@@ -98,6 +107,10 @@ class Model:
     def box_extents(self, boxes: Sequence[Box | None], tensor: str) -> list[int]:
         return [min(n, box.extent) if box is not None else n for n, box in zip(self.shape(tensor), boxes, strict=True)]
 
+    def short_row(self, s: Statement) -> int:
+        """Elements of a row that is expanded."""
+        return min(SHORT_ROW_BYTES, SHORT_ROW_VECTORS * self.target.vector_bits // 8) // self.dtype(s.target).itemsize
+
     def row_starts(self, s: Statement, extents: Sequence[int], indices: Sequence[str]) -> float:
         """Cycles to start the rows of a tile, with the streams from outside that they read."""
         if not extents:
@@ -106,14 +119,21 @@ class Model:
         last = {e.name for sub in ends for e in walk(sub) if isinstance(e, Index)}
         inner = next((n for n in reversed(range(len(indices))) if indices[n] in last), len(indices) - 1)
         rows = prod(n for d, n in enumerate(extents) if d != inner)
+        # A sum takes what is beyond its register tile in parts; others have one vector more.
+        short = self.short_row(s)
+        if extents[inner] <= (short if s.reduction is not None else short + short // 8):
+            return rows * SHORT_ROW_START
         inputs = {site.read.tensor for site in self.sites[s.name] if self.program.tensor(site.read.tensor).role != "temporary"}
         return rows * (ROW_START + STREAM_START * len(inputs))
 
-    def cuts_rows(self, root: Statement, sizes: dict[str, int]) -> bool:
-        """Whether tiles hold parts of the rows of a result."""
+    def cut_rows(self, root: Statement, sizes: dict[str, int]) -> float:
+        """Part of the time of arrays from outside that is lost because tiles hold parts of the rows of a result."""
         trips = self.trips(root)
         last = {e.name for sub in root.subscripts[-1:] for e in walk(sub) if isinstance(e, Index)}
-        return any(i in last and size < trips[i] for i, size in sizes.items())
+        cut = [size for i, size in sizes.items() if i in last and size < trips[i]]
+        if not cut:
+            return 0.0
+        return CUT_SHORT_ROWS if min(cut) <= self.short_row(root) else CUT_ROWS
 
     def outside_bytes(self, statements: Sequence[Statement]) -> int:
         """Bytes of the arrays that come from memory or go there."""
@@ -143,7 +163,7 @@ class Trial:
         inside = [min(sizes.get(i, trips[i]), trips[i]) for i in roots[0].left_indices]
         self._n_tiles = prod(ceil(trips[i] / size) for i, size in sizes.items())
         self._starts = sum(model.row_starts(root, inside, root.left_indices) for root in roots)
-        self._cuts_rows = any(model.cuts_rows(root, sizes) for root in roots)
+        self._cut_rows = max(model.cut_rows(root, sizes) for root in roots)
         self._shares: dict[str, _Share] = {}
 
     def estimate(self, producers: Sequence[Statement]) -> Estimate | None:
@@ -167,8 +187,8 @@ class Trial:
         if find_level(footprint, model.target) > Level.L2:
             return None
         cycles += extra + self._n_tiles * (pass_cycles(buffers, footprint, model.target) + starts)
-        if self._cuts_rows:
-            cycles += CUT_ROWS * model.outside_bytes((*self.roots, *producers)) / READ[Level.MEMORY]
+        if self._cut_rows:
+            cycles += self._cut_rows * model.outside_bytes((*self.roots, *producers)) / READ[Level.MEMORY]
         return Estimate(0.0, cycles, extra / total if total else 0.0, 0, buffers)
 
     def _share(self, p: Statement, before: Sequence[Statement]) -> _Share:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Const, Index, walk
 from polyc.poly.dependences import Dependences
+from polyc.poly.instances import Theta, schedule_maps
 from polyc.poly.isl import Schedule
 from polyc.poly.legality import prove_storage
 from polyc.poly.scop import Scop, ScopStatement
@@ -56,8 +57,11 @@ STEPS_ALIVE = (1, 2, 3, 4)
 def fold_steps(
     scop: Scop, dependences: Dependences, schedule: Schedule, plan: Plan, storage: dict[str, Folding]
 ) -> tuple[dict[str, Folding], list[Remark]]:
-    """Fold temporaries along sequential loops to the steps that are alive together, as far as the proof by storage allows."""
+    """Fold temporaries along sequential loops to the steps that are alive together, as far as the proof by storage allows.
+
+    `storage` is proved: each trial changes one buffer, so that is the only one to be looked at again."""
     remarks: list[Remark] = []
+    theta: Theta | None = None
     for name, dimension in _step_dimensions(plan, scop):
         known = storage[name]
         extent = scop.tensors[name].shape[dimension]
@@ -68,7 +72,8 @@ def fold_steps(
                 break
             moduli = tuple(steps if d == dimension else m for d, m in enumerate(known.moduli))
             trial = {**storage, name: replace(known, moduli=moduli)}
-            if prove_storage(scop, dependences, schedule, trial) is None:
+            theta = theta or schedule_maps(schedule)
+            if prove_storage(scop, dependences, schedule, trial, buffer=known.buffer, theta=theta) is None:
                 storage = trial
                 base = scop.tensors[name].base
                 remarks.append(Remark("passed", "storage", f"{base} keeps {steps} steps of dimension {dimension}", None))

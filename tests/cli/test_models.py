@@ -53,6 +53,23 @@ def test_run_prints_results_and_writes_files_inside_the_folder(path, tmp_path):
     np.testing.assert_allclose(np.load(out / "y.npy"), np.maximum(x @ w + b, 0), rtol=1e-5)
 
 
+def test_random_indices_fit_dimensions_of_one(tmp_path):
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["x", "i"], ["y"])],
+        "g",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3]),
+            helper.make_tensor_value_info("i", TensorProto.INT64, [9]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [9, 3])],
+    )
+    file = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), file)
+    done = invoke("compile", str(file), "-o", str(tmp_path / "m.so"))
+    assert done.exit_code == 0, done.stderr
+    assert (tmp_path / "m.h").exists()
+
+
 def test_sizes_and_shapes_of_random_inputs(path):
     first = invoke("run", path, "--size", "batch=7")
     assert first.exit_code == 0 and "y: float32[7, 3]" in first.stdout

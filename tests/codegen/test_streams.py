@@ -221,3 +221,16 @@ def test_permutations_of_more_dimensions(small_cache):
             y = at_offset(x.transpose(axes).shape, offset)
             op(x, out=y)
             np.testing.assert_array_equal(y, x.transpose(axes))
+
+
+@pytest.mark.parametrize("columns, is_streamed", [(128, True), (120, False)])
+def test_short_rows_are_streamed_where_they_are_whole_lines(columns: int, is_streamed: bool, small_cache):
+    x, b = inputs(6, columns)
+    x = np.ascontiguousarray(np.broadcast_to(x[:, None], (6, 2, columns)))[:, 0]  # rows that do not follow each other
+    source = "def f(float(N, D) X, float(D) b) -> (Y) { Y(n, d) = X(n, d) + b(d) }"
+    assert (streams_of(source, x, b, target="x86-64-v4") > 0) == is_streamed
+    op = polyc.compile(source)
+    for offset in (0, 16):
+        y = at_offset(x.shape, offset)
+        op(x, b, out=y)
+        np.testing.assert_array_equal(y, x + b)

@@ -114,23 +114,27 @@ def test_no_steps() -> None:
     np.testing.assert_array_equal(last, inputs["h"])
 
 
-@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
-def test_weights_of_bytes(direction: str) -> None:
+@pytest.mark.parametrize(
+    ("direction", "batch", "hidden", "kind", "per_row"),
+    [("forward", 1, 8, np.uint8, False), ("bidirectional", 1, 7, np.int8, True)],
+)
+def test_weights_of_bytes(direction: str, batch: int, hidden: int, kind: type, per_row: bool) -> None:
     pytest.importorskip("onnxruntime")
-    n, steps, size, hidden = 2 if direction == "bidirectional" else 1, 5, 6, 8
+    n, steps, size = 2 if direction == "bidirectional" else 1, 5, 6
+    low, rows = np.iinfo(kind).min, (4 * hidden,) if per_row else ()
     inputs: dict[str, Any] = {
-        "x": normal(steps, 1, size),
-        "w": RNG.integers(0, 256, (n, size, 4 * hidden)).astype(np.uint8),
-        "r": RNG.integers(0, 256, (n, hidden, 4 * hidden)).astype(np.uint8),
+        "x": normal(steps, batch, size),
+        "w": (RNG.integers(0, 256, (n, size, 4 * hidden)) + low).astype(kind),
+        "r": (RNG.integers(0, 256, (n, hidden, 4 * hidden)) + low).astype(kind),
         "b": normal(n, 8 * hidden),
         "l": None,
-        "h": normal(n, 1, hidden),
-        "c": normal(n, 1, hidden),
+        "h": normal(n, batch, hidden),
+        "c": normal(n, batch, hidden),
         "p": None,
-        "ws": np.full(n, 0.01, np.float32),
-        "wz": np.full(n, 120, np.uint8),
-        "rs": np.full(n, 0.02, np.float32),
-        "rz": np.full(n, 130, np.uint8),
+        "ws": RNG.uniform(0.005, 0.01, (n, *rows)).astype(np.float32),
+        "wz": np.full((n, *rows), 0 if per_row else 120, kind),  # onnxruntime has no other for signed bytes
+        "rs": RNG.uniform(0.01, 0.02, (n, *rows)).astype(np.float32),
+        "rz": np.full((n, *rows), 0 if per_row else 130, kind),
     }
     rest = {"n_outputs": 3, "opset": 17, "domain": "com.microsoft", "direction": direction, "hidden_size": hidden}
     rest["constants"] = ("w", "r", "ws", "wz", "rs", "rz")

@@ -185,6 +185,24 @@ def test_shapes_that_are_inputs():
         np.testing.assert_array_equal(found, np.maximum(X, 0).reshape(shape))
 
 
+def test_ranges_of_old_exporters_are_no_computation():
+    """Before `Range` there was NonZero of as many ones: it depends on a shape only."""
+    nodes = [
+        helper.make_node("Constant", [], ["zero"], value=helper.make_tensor("z", INT, [1], [0])),
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Gather", ["s", "zero"], ["n"]),
+        helper.make_node("ConstantOfShape", ["n"], ["ones"], value=helper.make_tensor("o", INT, [1], [1])),
+        helper.make_node("NonZero", ["ones"], ["places"]),
+        helper.make_node("Squeeze", ["places"], ["range"], axes=[0]),
+        helper.make_node("Cast", ["range"], ["positions"], to=FLOAT),
+        helper.make_node("Mul", ["x", "positions"], ["y"]),
+    ]
+    session = polyc.onnx.load(model(nodes, [("x", FLOAT, ["n"])], [("y", FLOAT, ["n"])], opset=9), strict=True)
+    for n in (4, 3, 5, 6):
+        x = np.linspace(1, 2, n, dtype=np.float32)
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], x * np.arange(n, dtype=np.float32))
+
+
 def test_shapes_that_data_decides():
     """The number of nonzero elements is known in the middle of a run only."""
     nodes = [

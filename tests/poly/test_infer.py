@@ -287,3 +287,29 @@ def test_random_programs_agree_with_the_interpreter(case: Case) -> None:
     if fits(ranges, complete_sizes(program, case.sizes)):
         fixed = define_sizes(specialize_sizes(case.program, constants))
         compare_with_interpreter(fixed, infer_ranges(fixed), case.sizes)
+
+
+KEPT = [  # parameters, statement, sizes, ranges of the indices
+    ("float(N) x", "O(l) +=! x(n) * x(n + l) where l in 0:N, n in 0:N-l", {"N": 9}, {"l": (0, 9), "n": (0, 9)}),
+    ("float(N) x, float(K) w", "O(i) +=! x(i - k) * w(k) where i in 0:N, k <= i", {"N": 9, "K": 4}, {"i": (0, 9), "k": (0, 4)}),
+    ("float(N) x, float(K) w", "O(i) +=! x(i + j) * w(k) where i in 0:N, k < N - i, j <= k", {"N": 9, "K": 4}, {"j": (0, 4)}),
+    ("float(N) x", "T(i) = x(i)  O(l) +=! T(n + l) where l in 0:N, n + l < N", {"N": 5}, {"n": (0, 5)}),
+    # the other number of elements may be larger or not: such a condition keeps nothing inside, whatever the sizes are
+    ("float(N) x, float(M) y", "O(l) +=! x(n + l) * y(n) where l in 0:3, n + l < M", {"N": 9, "M": 5}, {"n": (0, 5)}),
+    ("float(N) x, float(M) y", "O(l) +=! x(n + l) * y(n) where l in 0:3, n + l < M", {"N": 5, "M": 9}, {"n": (0, 3)}),
+    ("float(N) x", "O(l) +=! x(n + l) where l in 0:3, n + l < N + 1", {"N": 5}, {"n": (0, 3)}),
+]
+
+
+@pytest.mark.parametrize(("parameters", "statements", "sizes", "expected"), KEPT)
+def test_conditions_that_keep_a_read_inside(
+    parameters: str, statements: str, sizes: dict[str, int], expected: dict[str, tuple[int, int]]
+) -> None:
+    program = read_program(f"def f({parameters}) -> (O) {{ {statements} }}")
+    ranges = infer_ranges(program)
+    compare_with_interpreter(program, ranges, sizes)
+    fixed = define_sizes(specialize_sizes(program, {n: int_const(v) for n, v in sizes.items()}))
+    for found in (ranges, infer_ranges(fixed, lambda: program)):
+        indices = found.statements[program.statements[-1].name].indices
+        values = {i: evaluate(indices[i].lower, sizes) for i in expected}
+        assert {i: (v, v + evaluate(indices[i].extent, sizes)) for i, v in values.items()} == expected

@@ -1,7 +1,9 @@
 """Faults that random programs found, by symptom."""
 
 import numpy as np
+import pytest
 
+import polyc
 from polyc.ir.text import parse_program
 from polyc.target import X86_64_V3
 from tests.property.strategies import Case
@@ -42,3 +44,25 @@ def test_accumulation_over_a_range_that_is_empty_at_constant_sizes() -> None:
     )
     arrays = {"A": np.ones((3, 0), np.float32)}
     check_loops(Case(program, {"N": 3, "M": 0}, arrays, {"O": np.full((), 5, np.float32)}), X86_64_V3, False)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_sums_over_points_that_a_condition_allows(dynamic: bool) -> None:
+    text = """def lags(float(N) x, float(T) h) -> (r, y) {
+      r(l) +=! x(n) * x(n + l) where l in 0:N, n in 0:N-l
+      y(i) +=! x(i - t) * h(t) where i in 0:N, t <= i
+    }"""
+    x, h = np.arange(1, 8, dtype=np.float32), np.array([1, -1, 2], np.float32)
+    r, y = polyc.compile(text, dynamic=dynamic, verify=True)(x, h)
+    assert np.array_equal(r, np.correlate(x, x, "full")[6:])
+    assert np.array_equal(y, np.convolve(x, h)[:7])
+
+
+def test_recurrence_over_intervals() -> None:
+    text = """def chain(int64(N) d) -> (cost) {
+      m(0, i) = int64(0) where i in 0:N-1
+      m(l, i) min=! m(k, i) + m(l - 1 - k, i + k + 1) + d(i) * d(i + k + 1) * d(i + l + 1)
+        where l in 1:N-1, i in 0:N-1-l, k in 0:l
+      cost = m(N - 2, 0)
+    }"""
+    assert polyc.compile(text, verify=True)(np.array([30, 35, 15, 5, 10, 20, 25])) == 15125  # Cormen et al., 15.2

@@ -127,3 +127,24 @@ def test_explain_says_what_shares_a_pass() -> None:
     assert [r.message for r in remarks] == ["S0, S1 share a pass over X"]
     apart = polyc.compile(TURN_AND_COPY).lower(x).remarks
     assert not any("share a pass" in r.message for r in apart)
+
+
+WINDOWS = """def f(float(H, W) X) -> (Y) {
+  S(y, x) +=! X(y + r, x + s) * X(y + r, x + s) where r in 0:3, s in 0:3
+  T(y, x) +=! X(y + r, x + s) where r in 0:3, s in 0:3
+  M(y, x) max=! X(y + r, x + s) where r in 0:3, s in 0:3
+  Y(y, x) = S(y, x) - T(y, x) * M(y, x)
+}"""
+
+
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "host"])
+def test_sums_over_the_same_windows_share_their_loads_and_stay_in_registers(level: str) -> None:
+    x = matrix(13, 131)
+    lowered = polyc.compile(WINDOWS, target=level).lower(x)
+    assert "S0, S1, S2 share a pass over X" in [r.message for r in lowered.remarks]
+    text = lowered.as_text("loops")
+    assert re.search(r"registers S\S* from \S+ T\S* from \S+ M\S* from", text)
+    assert not re.search(r"thread [STM]\b", text)
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3))
+    wanted = (windows**2).sum((2, 3)) - windows.sum((2, 3)) * windows.max((2, 3))
+    np.testing.assert_allclose(polyc.compile(WINDOWS, target=level)(x), wanted, rtol=1e-4, atol=1e-4)

@@ -7,16 +7,51 @@ state before, and the gates.  Step s of a direction works on the element ``s`` o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from polyc.frontends.onnx.builder import Builder, Value
 from polyc.frontends.onnx.families.quantize import quantize_dynamically
-from polyc.frontends.onnx.quantities import dequantize
+from polyc.frontends.onnx.quantities import product, quantize
 from polyc.frontends.onnx.registry import operator
 from polyc.frontends.onnx.terms import Operand, Term, call, cast, clamp, constant, maximum, minimum, select
-from polyc.ir.types import F32, I64, DType
+from polyc.ir.types import F32, I64, U8, DType
 
 Activation = Callable[[Term], Term]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bytes:
+    """Weights in bytes, ``[direction, column, row]``, with a scale and a zero point for each direction, or each row of it."""
+
+    values: Value
+    scales: Value
+    zeros: Value
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the weights as `LSTM` has them, ``[direction, row, column]``."""
+        d, columns, rows = self.values.shape
+        return d, rows, columns
+
+    def multiply(self, b: Builder, d: int, x: Value, scale: Callable[[Term], Term], zero: Value) -> Callable[..., Term]:
+        """``(t, n, row)`` to the product of ``x[t, n, …]``, bytes with a scale for each t, with the weights of direction d."""
+        values = self.values
+        columns = b.map(values.shape[1:], values.dtype, lambda k, row: values[d, k, row])
+        sums = product(b, x, columns, zero, self._zeros(b, d))
+
+        def number(t: Term, n: Term, row: Term) -> Term:
+            factor = self.scales[d] if self.scales.rank == 1 else self.scales[d, row]
+            return cast(sums[t, n, row], F32) * (scale(t) * factor)
+
+        return number
+
+    def _zeros(self, b: Builder, d: int) -> Value:
+        zeros = self.zeros
+        if zeros.rank == 1:
+            own = b.map((1,), zeros.dtype, lambda _: zeros[d])
+        else:
+            own = b.map(zeros.shape[1:], zeros.dtype, lambda row: zeros[d, row])
+        return own if zeros.known is None else replace(own, known=zeros.known[d].reshape(own.shape))
 
 
 @dataclass(slots=True)
@@ -26,8 +61,8 @@ class _Layer:
     b: Builder
     x: Value
     """``[steps, batch, input]``, or ``[batch, steps, input]`` with `is_batch_first`."""
-    w: Value
-    r: Value
+    w: Value | _Bytes
+    r: Value | _Bytes
     bias: Value | None
     lengths: Value | None
     is_batch_first: bool
@@ -37,8 +72,8 @@ class _Layer:
     """For each direction, whether it is the reverse one."""
     activations: list[Activation]
     clip: float
-    rounds_state: bool = False
-    """Whether the recurrent product takes the state as bytes, with a scale of its own at each step."""
+    rounded: tuple[Value, Value, Value] | None = None
+    """The inputs in bytes, where the weights are: with their scale and zero point."""
 
     @property
     def steps(self) -> int:
@@ -72,45 +107,64 @@ class _Layer:
     def inputs(self, d: int, with_recurrent_bias: Callable[[int], bool]) -> Value:
         """``[element, batch, gate, unit]``: the products with the inputs, and the biases; `with_recurrent_bias` says for which
         gates the bias of the recurrent product is added as well."""
-        x, w, bias, hidden = self.x, self.w, self.bias, self.hidden
+        bias, hidden = self.bias, self.hidden
+        shape, half = (self.steps, self.batch, self.n_gates, hidden), self.n_gates * hidden
+        both: Value | None = None
+        if bias is not None:
+            given = bias  # closures do not see that it is there
+
+            def total(g: Term, j: Term) -> Operand:
+                first, second = given[d, g * hidden + j], given[d, half + g * hidden + j]
+                if all(with_recurrent_bias(k) for k in range(self.n_gates)):
+                    return first + second
+                condition: Term | None = None
+                for k in range(self.n_gates):
+                    if with_recurrent_bias(k):
+                        condition = g == k if condition is None else condition | (g == k)
+                return first if condition is None else first + select(condition, second, 0)
+
+            both = self.b.map((self.n_gates, hidden), self.number, total)
+        return self._input_products(d, shape, both)
+
+    def _input_products(self, d: int, shape: tuple[int, ...], start: Value | None) -> Value:
+        x, w, b = self.x, self.w, self.b
+        if isinstance(w, _Bytes):
+            if self.rounded is None:
+                self.rounded = quantize_dynamically(b, x)
+            rounded, scale, zero = self.rounded
+            number = w.multiply(b, d, rounded, lambda _: scale[()], zero)
+
+            def element(t: Term, n: Term, g: Term, j: Term) -> Operand:
+                value = number(t, n, g * self.hidden + j)
+                return value if start is None else value + start[g, j]
+
+            return b.map(shape, self.number, element)
 
         def body(t: Term, n: Term, g: Term, j: Term, k: Term) -> Operand:
-            element = x[n, t, k] if self.is_batch_first else x[t, n, k]
-            return element * w[d, g * hidden + j, k]
+            value = x[n, t, k] if self.is_batch_first else x[t, n, k]
+            return value * w[d, g * self.hidden + j, k]
 
-        shape = (self.steps, self.batch, self.n_gates, hidden)
-        if bias is None:
-            return self.b.reduce("add", shape, (x.shape[2],), self.number, body)
-        half = self.n_gates * hidden
-
-        def total(g: Term, j: Term) -> Operand:
-            first, second = bias[d, g * hidden + j], bias[d, half + g * hidden + j]
-            if all(with_recurrent_bias(k) for k in range(self.n_gates)):
-                return first + second
-            condition: Term | None = None
-            for k in range(self.n_gates):
-                if with_recurrent_bias(k):
-                    condition = g == k if condition is None else condition | (g == k)
-            return first if condition is None else first + select(condition, second, 0)
-
-        both = self.b.map((self.n_gates, hidden), self.number, total)
-        return self.b.reduce("add", shape, (x.shape[2],), self.number, body, lambda t, n, g, j: both[g, j])
+        if start is None:
+            return b.reduce("add", shape, (x.shape[2],), self.number, body)
+        return b.reduce("add", shape, (x.shape[2],), self.number, body, lambda t, n, g, j: start[g, j])
 
     def recurrent(self, d: int, state: Value, gates: Sequence[int]) -> Callable[..., Term]:
         """``(s, n, g, j)`` to the product of the state before step s with the weights of gate g, one of consecutive `gates`."""
-        first, hidden = gates[0], self.hidden
-        if self.rounds_state:
-            state = self.round_state(state)
+        first, hidden, r = gates[0], self.hidden, self.r
+        if isinstance(r, _Bytes):
+            rounded, scales, zeros = self.round_state(state)
+            number = r.multiply(self.b, d, rounded, lambda s: scales[s], self.b.view(zeros, (self.steps, 1, 1)))
+            return lambda s, n, g, j: number(s, n, g * hidden + j)
 
         def body(s: Term, n: Term, g: Term, j: Term, k: Term) -> Operand:
-            return state[s, n, k] * cast(self.r[d, (g + first) * hidden + j, k], self.number)
+            return state[s, n, k] * cast(r[d, (g + first) * hidden + j, k], self.number)
 
         shape = (self.steps, self.batch, len(gates), hidden)
         sums = self.b.reduce("add", shape, (hidden,), self.number, body)
         return lambda s, n, g, j: sums[s, n, g - first, j]
 
-    def round_state(self, state: Value) -> Value:
-        """The numbers that the bytes of the states before each step stand for."""
+    def round_state(self, state: Value) -> tuple[Value, Value, Value]:
+        """The states before each step as bytes, with a scale and a zero point for each step."""
         b, number, shape = self.b, self.number, (self.batch, self.hidden)
         high = b.reduce("max", (self.steps,), shape, number, lambda s, n, k: state[s, n, k])
         low = b.reduce("min", (self.steps,), shape, number, lambda s, n, k: state[s, n, k])
@@ -120,13 +174,9 @@ class _Layer:
             return select(extent == 0, 1, extent / 255)
 
         scales = b.map((self.steps,), number, scale)
-        zeros = b.map((self.steps,), number, lambda s: call("rint", clamp_to_byte(-minimum(low[s], 0) / scales[s])))
-
-        def body(s: Term, n: Term, k: Term) -> Operand:
-            rounded = clamp_to_byte(call("rint", state[s, n, k] / scales[s]) + zeros[s])
-            return (rounded - zeros[s]) * scales[s]
-
-        return b.map((self.steps, *shape), number, body)
+        zeros = b.map((self.steps,), U8, lambda s: quantize(-minimum(low[s], 0) / scales[s], 0, U8))
+        states = (self.steps, *shape)
+        return b.map(states, U8, lambda s, n, k: quantize(state[s, n, k] / scales[s], zeros[s], U8)), scales, zeros
 
     def start(self, initial: Value | None, d: int) -> Value:
         """The states before each step and after the last, ``[steps + 1, batch, unit]``; the first one is written."""
@@ -197,27 +247,22 @@ class _Layer:
         return self.b.parts(shape, self.x.dtype, [piece(d) for d in range(shape[axis])])
 
 
-def clamp_to_byte(x: Term) -> Term:
-    """A number in the range of uint8."""
-    return minimum(maximum(x, 0), 255)
-
-
 def _layer(
     b: Builder,
     x: Value,
-    w: Value,
-    r: Value,
+    w: Value | _Bytes,
+    r: Value | _Bytes,
     bias: Value | None,
     lengths: Value | None,
     n_gates: int,
     defaults: Sequence[str],
     attributes: _Attributes,
 ) -> _Layer:
-    b.require_float(x, w, r)
+    b.require_float(x, *(v for v in (w, r) if isinstance(v, Value)))
     directions = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}.get(attributes.direction)
     if directions is None:
         b.refuse(f"direction is {attributes.direction}")
-    hidden = r.shape[-1] if r.rank == 3 else 0
+    hidden = r.shape[-1] if len(r.shape) == 3 else 0
     if attributes.hidden_size is not None and attributes.hidden_size != hidden:
         b.refuse(f"hidden_size is {attributes.hidden_size}, the recurrent weights are of shape {r.shape}")
     n, rows = len(directions), n_gates * hidden
@@ -351,7 +396,8 @@ def gru(
 
 def _run_gru(layer: _Layer, d: int, initial: Value | None, resets_product: bool) -> Value:
     """Gates: update, reset, hidden.  The reset gate is applied to the state, or with `resets_product` to its product."""
-    b, is_reverse, hidden = layer.b, layer.directions[d], layer.hidden
+    b, is_reverse, hidden, r = layer.b, layer.directions[d], layer.hidden, layer.r
+    assert isinstance(r, Value)  # only an LSTM has weights of bytes
     f, g = layer.functions(d)
     h = layer.start(initial, d)
     inputs = layer.inputs(d, lambda k: k < 2 or not resets_product)
@@ -376,7 +422,7 @@ def _run_gru(layer: _Layer, d: int, initial: Value | None, resets_product: bool)
             shape,
             (hidden,),
             layer.number,
-            lambda s, n, j, k: reset[s, n, k] * cast(layer.r[d, j + 2 * hidden, k], layer.number),
+            lambda s, n, j, k: reset[s, n, k] * cast(r[d, j + 2 * hidden, k], layer.number),
         )
 
         def product(s: Term, n: Term, j: Term) -> Term:
@@ -486,22 +532,11 @@ def dynamic_quantize_lstm(
     if x.dtype != F32 or x.size == 0 or w.rank != 3 or r.rank != 3:
         b.refuse(f"an input of type {x.dtype.label} and shape {x.shape}, weights of shapes {w.shape} and {r.shape}")
 
-    def weights(v: Value, scale: Value, zero: Value) -> Value:
-        """``[direction, row, column]`` as numbers."""
+    for v, scale, zero in ((w, w_scale, w_zero), (r, r_scale, r_zero)):
         for p in (scale, zero):
             if p.shape not in (v.shape[:1], (v.shape[0], v.shape[2])):
                 b.refuse(f"scales of shape {p.shape} for weights of shape {v.shape}")
-
-        def number(d: Term, row: Term, k: Term) -> Operand:
-            factor = scale[d] if scale.rank == 1 else scale[d, row]
-            return dequantize(v[d, k, row], factor, zero[d] if zero.rank == 1 else zero[d, row])
-
-        return b.map((v.shape[0], v.shape[2], v.shape[1]), F32, number)
-
-    rounded, scale, zero = quantize_dynamically(b, x)
-    inputs = b.map(x.shape, F32, lambda *i: dequantize(rounded[i], scale[()], zero[()]))
     given = _Attributes(activations, activation_alpha, activation_beta, clip, direction, hidden_size, 0)
-    plain = weights(w, w_scale, w_zero), weights(r, r_scale, r_zero)
-    layer = _layer(b, inputs, *plain, bias, lengths, 4, ("Sigmoid", "Tanh", "Tanh"), given)
-    layer.rounds_state = True
+    weights = _Bytes(w, w_scale, w_zero), _Bytes(r, r_scale, r_zero)
+    layer = _layer(b, x, *weights, bias, lengths, 4, ("Sigmoid", "Tanh", "Tanh"), given)
     return _all_lstm(b, layer, initial, initial_cell, peepholes, bool(input_forget))
