@@ -48,6 +48,9 @@ PART = 256
 MOST_REQUESTS = 4
 """Requests at a time."""
 
+MIN_HALF = 8
+"""Lanes of halves of registers that are used."""
+
 SAME_SETS = 2048
 """Distance of rows that meet in a few sets of the first-level cache."""
 
@@ -266,19 +269,27 @@ def digits(number: Expr, multiples: Mapping[str, int]) -> dict[str, Expr]:
 
 
 def _put_by_rows(block: _Block, put: Store) -> Loop:
-    """The loops that put the block together: few rows of what is read at a time, a vector's, to their end."""
-    loops, last = list(block.loops), block.loops[-1]
-    trip = trip_count(last)
-    if block.places.get(last.var) != 1 or last.kind != "vector" or len(loops) < 2 or trip <= last.lanes or trip % last.lanes:
+    """The loops that put the block together: few rows of what is read at a time, a vector's, to their end.
+
+    Vectors are so short that they divide the rows of the result, where half of a register does."""
+    loops = list(block.loops)
+    last = next((n for n in loops if block.places.get(n.var) == 1), loops[-1])
+    vector = next((n for n in loops if n.kind == "vector"), None)
+    if vector is None or len(loops) < 2:
+        return rebuild(loops, put)
+    lanes, trip = vector.lanes, trip_count(last)
+    if trip % lanes and trip % (lanes // 2) == 0 and lanes // 2 >= MIN_HALF:
+        lanes //= 2
+    if trip <= lanes or trip % lanes:
         return rebuild(loops, put)
     group = f"{last.var}_rows"
     names: dict[str, Expr] = {last.var: Call("add", (Index(group), Index(last.var)))}
-    put = replace(
-        put, subscripts=tuple(simplify(substitute(s, names)) for s in put.subscripts), value=substitute(put.value, names)
-    )
-    vector = replace(last, upper=int_const(last.lanes), max_trip=last.lanes, interleave=1)
-    groups = Loop(group, int_const(0), int_const(trip), last.lanes, "serial", ())
-    return rebuild([*loops[:-2], groups, loops[-2], vector], put)
+    at = tuple(simplify(substitute(s, names)) for s in put.subscripts)
+    put = replace(put, subscripts=at, value=substitute(put.value, names))
+    others = [replace(n, kind="serial", lanes=1, interleave=1, max_trip=None) for n in loops if n is not last]
+    few = replace(last, kind="vector", upper=int_const(lanes), max_trip=lanes, lanes=lanes, interleave=1)
+    groups = Loop(group, int_const(0), int_const(trip), lanes, "serial", ())
+    return rebuild([*others[:-1], groups, others[-1], few], put)
 
 
 def ask_ahead(

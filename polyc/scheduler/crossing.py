@@ -124,11 +124,7 @@ def choose_block(
     while open_sides:
         runs = [_run(order, block, trips) for order in orders]
         side = min(open_sides, key=lambda n: runs[n] / wanted[n])
-        grown = (
-            _grow(orders[side], block, trips, wanted[side], most, is_staged)
-            if runs[side] < wanted[side]
-            else None
-        )
+        grown = _grow(orders[side], block, trips, wanted[side], most, is_staged) if runs[side] < wanted[side] else None
         if grown is None:
             open_sides.remove(side)
         else:
