@@ -14,7 +14,7 @@ from rich.table import Table
 
 from benchmarks import roofline
 from benchmarks.coordinator import Measurement
-from benchmarks.sides import ROOFS, SUBJECTS
+from benchmarks.sides import ROOFS, SUBJECTS, is_streaming
 from benchmarks.statistics import Quartiles, Summary, geometric_mean, is_wrong, summarise
 from benchmarks.workload import Workload
 
@@ -110,6 +110,8 @@ def row(m: Measurement, summary: Summary, subject: str, peers: list[str]) -> lis
     cells.append(f"{summary.rate:.3g} {_UNIT[summary.bound]}" if summary.rate else "–")
     cells.append(f"{summary.ratio.median:.2f} ({summary.ratio.lower:.2f}) {summary.best_peer}" if summary.ratio else "–")
     bound = "arithmetic" if summary.bound == "fma" else "memory {}:{}".format(*mix_of(m.workload))
+    if summary.roof and m.workload.has_same_stores:
+        bound += ", streamed" if is_streaming(m.workload) else ", plain stores"
     cells.append(f"{summary.roof:.0%} {bound}" if summary.roof else "–")
     cells.append(size(side.memory) if side.planned is None else f"{size(side.memory)} ({size(side.planned)})")
     cells.append("–" if side.error is None else f"{side.error:.1e}" + (" WRONG" if is_wrong(m, subject) else ""))

@@ -184,8 +184,10 @@ def void(_: object) -> None:
     return None
 
 
-def build_stream(bytes_read: float, bytes_written: float, threads: int, fresh: bool = False) -> Callable[[int], None]:
-    """One repetition streams the given bytes: the faster of plain and non-temporal stores.
+def build_stream(
+    bytes_read: float, bytes_written: float, threads: int, fresh: bool = False, nontemporal: bool | None = None
+) -> Callable[[int], None]:
+    """One repetition streams the given bytes: by plain or by non-temporal stores, the faster of them where that is not said.
 
     `fresh`: it writes to arrays that NumPy allocates for it, as workloads do that return new results."""
     n_reads, n_writes = mix_of(bytes_read, bytes_written)
@@ -195,8 +197,9 @@ def build_stream(bytes_read: float, bytes_written: float, threads: int, fresh: b
     arrays = [aligned_array(n) for _ in range(n_reads + n_writes)]
     table = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
     candidates = []
-    for nontemporal in (False, True) if n_writes else (False,):
-        ir = stream_ir(n_reads, n_writes, lanes, nontemporal)
+    kinds = (False, True) if nontemporal is None else (nontemporal,)
+    for kind in kinds if n_writes else (False,):
+        ir = stream_ir(n_reads, n_writes, lanes, kind)
         kernel = load(ir, "stream", ctypes.c_void_p, *[ctypes.c_int64] * 3)
 
         def part(t: int, passes: int, kernel: Callable[..., float] = kernel) -> object:

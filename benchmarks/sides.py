@@ -67,7 +67,8 @@ def build(side: str, workload: Workload, arrays: Arrays, out: Results | None, th
         case "polyc" | "polyc_bound":
             return _build_polyc(workload, arrays, out, threads, workload.weights if side == "polyc_bound" else ())
         case "stream":
-            return roofline.build_stream(workload.bytes_read, workload.bytes_written, threads, fresh=out is None)
+            kind = is_streaming(workload) if workload.has_same_stores else None
+            return roofline.build_stream(workload.bytes_read, workload.bytes_written, threads, out is None, kind)
         case "fma":
             # In double precision a vector holds half as many elements: as much time as twice the work in single.
             return roofline.build_fma(workload.flops * (2 if workload.dtype == "float64" else 1), threads)
@@ -133,6 +134,11 @@ def planned_memory(side: str, workload: Workload, threads: int) -> int | None:
         size = math.prod(map(int, extents)) * b.dtype.itemsize
         total += -(-size // 64) * 64 * (threads if b.space == "thread" else 1)
     return total
+
+
+def is_streaming(workload: Workload) -> bool:
+    """Whether polyc's kernel stores past the caches."""
+    return "stream " in make_operator(workload).lower(*workload.inputs().values()).as_text("loops")
 
 
 def make_operator(workload: Workload) -> Any:

@@ -70,6 +70,8 @@ class Workload:
     convolution: Convolution | None = None
     roof_bar: float = 0.9
     """Share of the measured roofline from which on the workload is as fast as this machine lets it be, whatever peers do."""
+    has_same_stores: bool = False
+    """Whether the roofline writes as polyc's kernel does, past the caches or not, instead of the faster way."""
 
     def inputs(self) -> Arrays:
         """The same arrays in every process: the seed is fixed."""

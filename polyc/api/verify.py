@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from polyc.diagnostics import Diagnostic, InternalError
+from polyc.diagnostics import ArgumentError, Diagnostic, InternalError
 from polyc.ir.program import Program
 from polyc.runtime.plan import Plan
 
@@ -21,7 +21,7 @@ def run_verified(
     """Run `plan` and compare every element with the interpreter: `internal-verify` names the first that differs.
 
     The interpreter goes first, since the kernel may overwrite what it reads.  Its errors (ranges, subscripts) are the
-    user's, and stand.
+    user's, and stand; so is a monoid that is none (`argument-monoid-law`).
     """
     from polyc.ir.tolerance import check_results, expect_results
 
@@ -33,6 +33,7 @@ def run_verified(
     got = {r.name: array for r, array in zip(program.returns, results, strict=True)}
     difference = check_results(got, expected)
     if difference is not None:
+        _blame_monoids(program)
         raise InternalError(
             Diagnostic(
                 "internal-verify",
@@ -42,6 +43,20 @@ def run_verified(
             )
         )
     return results
+
+
+def _blame_monoids(program: Program) -> None:
+    """A user's monoid that is none gives other values in another order: then the kernel is not to blame."""
+    from polyc.ir.monoid_laws import find_broken_law
+
+    for s in program.statements:
+        if s.reduction is None or s.reduction.monoid is None:
+            continue
+        broken = find_broken_law(s.reduction.monoid)
+        if broken is not None:
+            message = f"{broken}; so what it makes of many values depends on their order"
+            help = "correct the monoid, or keep the order of the source with reassociate=False, or write a recurrence"
+            raise ArgumentError(Diagnostic("argument-monoid-law", message, s.span, help))
 
 
 def _label(sizes: Mapping[str, int]) -> str:

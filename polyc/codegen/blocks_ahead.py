@@ -58,17 +58,23 @@ def _visit(node: Node, around: tuple[Loop, ...], kept: dict[str, Buffer], target
 
 def _visit_body(body: tuple[Node, ...], around: tuple[Loop, ...], kept: dict[str, Buffer], target: Target) -> tuple[Node, ...]:
     """`body`, where loops that write down what was put together ask for the next block (`staging`): once is enough."""
-    asked = {p.buffer for n in body for p in _prefetches(n)}
-    left = {name: b for name, b in kept.items() if name not in asked}
-    return tuple(new for n in body for new in (_ask_between(n) if _is_asking(n) else (_visit(n, around, left, target),)))
+    made: list[Node] = []
+    for node in body:
+        asked = {p.buffer for n in body if n is not node for p in _prefetches(n)}
+        left = {name: b for name, b in kept.items() if name not in asked}
+        made += _ask_between(node) if _is_asking(node) else (_visit(node, around, left, target),)
+    return tuple(made)
 
 
 def _prefetches(node: Node) -> Iterator[Prefetch]:
-    if isinstance(node, Loop):
-        for n in node.body:
-            if isinstance(n, Prefetch) and node.kind == "vector":
-                yield n
-            elif node.kind == "serial" and len(node.body) <= MOST_PARTS:
+    match node:
+        case Prefetch():
+            yield node
+        case If():
+            for n in node.body + node.orelse:
+                yield from _prefetches(n)
+        case Loop() if len(node.body) <= MOST_PARTS:
+            for n in node.body:
                 yield from _prefetches(n)
 
 

@@ -8,6 +8,7 @@ from itertools import product
 from math import lcm
 from typing import Literal
 
+from polyc.codegen.carries import carry_lines
 from polyc.codegen.coalesce import coalesce_copies
 from polyc.codegen.conditions import take_out_conditions
 from polyc.codegen.copies import split_last_tiles
@@ -98,12 +99,12 @@ def build_loop_nest(
     nodes, offsets = align_tiles(nodes, buffers, target)
     nodes, buffers = coalesce_copies(split_last_tiles(nodes, buffers), buffers)
     nodes, buffers, staged = stage_copies(nodes, buffers, target)
+    nodes, buffers, carried = carry_lines(nodes, buffers, target)
+    offsets = tuple(dict.fromkeys((*offsets, *staged, *carried)))
     nodes = split_partial_tiles(block_transposes(nodes, buffers, streamed), held, aliased, target.has_masks)
     nodes, buffers = carry_elements(nodes, buffers)
     nodes = run_sections(nodes, buffers, target.cores)
-    return LoopNest(
-        signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards), tuple(dict.fromkeys((*offsets, *staged)))
-    )
+    return LoopNest(signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards), offsets)
 
 
 class _Translator:

@@ -17,7 +17,7 @@ Where rows are whole lines and the array happens to begin at one, blocks are str
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from polyc.codegen.coalesce import merge_dimensions
@@ -47,6 +47,9 @@ PART = 256
 
 MOST_REQUESTS = 4
 """Requests at a time."""
+
+MIN_HALF = 8
+"""Lanes of halves of registers that are used."""
 
 SAME_SETS = 2048
 """Distance of rows that meet in a few sets of the first-level cache."""
@@ -79,10 +82,12 @@ def stage_copies(
         blocks = {id(node): block for node, block in _find(body, (), name, by_name, target)}
         if not blocks:
             continue
-        first = min(_first_dimension(block, buffer) for block in blocks.values())
-        if not all(_is_dense(buffer, d) for d in range(first, len(buffer.shape) - 1)):
+        first = min(first_dimension(block.store, block.places, buffer) for block in blocks.values())
+        if not all(is_dense(buffer, d) for d in range(first, len(buffer.shape) - 1)):
             continue
-        stage = _make_buffer(f"{name}.block", buffer, list(blocks.values()))
+        stage = make_buffer(
+            f"{name}.block", buffer, max(b.n_rows for b in blocks.values()), max(b.run for b in blocks.values())
+        )
         is_whole_lines = all(isinstance(s, Const) and int(s.value) % LINE == 0 for s in buffer.strides[:-1])
         made = {key: _stage(block, by_name, stage, is_whole_lines, target) for key, block in blocks.items()}
         staged = _replace_blocks(body, made)
@@ -101,12 +106,12 @@ def _find(
             case Loop():
                 nest = copy_nest(node, buffers)
                 if nest is None:
-                    yield from _find(node.body, _later(around, node), name, buffers, target)
+                    yield from _find(node.body, later_loops(around, node), name, buffers, target)
                 elif nest[1].buffer == name and (block := _find_block(*nest, around, buffers, target)) is not None:
                     yield node, block
 
 
-def _later(around: tuple[Loop, ...], loop: Loop) -> tuple[Loop, ...]:
+def later_loops(around: tuple[Loop, ...], loop: Loop) -> tuple[Loop, ...]:
     """`loop` inside of `around`, as far as the order of iterations is known: a thread begins a parallel loop where it likes."""
     return (*around, loop) if loop.kind == "serial" else (loop,)
 
@@ -118,33 +123,35 @@ def _find_block(
     buffer, place = buffers[store.buffer], Read(store.buffer, store.subscripts)
     size = buffer.dtype.itemsize
     motions = {n.var: motion_of(place, buffer, n.var) for n in loops}
-    trips = {n.var: _trip(n) for n in loops}
-    start = _find_crossing(loops, store, motions, buffers)
+    trips = {n.var: trip_count(n) for n in loops}
+    start = find_crossing(loops, store, motions, buffers)
     if any(m == size and trips[v] <= MAX_INTERLEAVED for v, m in motions.items()):
         return None  # vectors are interleaved, and written in order
-    if start is None or any(not _is_plain(n, motions, trips) for n in loops[start:]):
+    if start is None or any(not is_plain(n, motions, trips) for n in loops[start:]):
         return None
     most = target.l2 // PART_OF_L2 // size
     while (
-        start and _is_plain(loops[start - 1], motions, trips) and _run(loops[start:], motions, trips, size)[0] * size < ENOUGH
+        start
+        and is_plain(loops[start - 1], motions, trips)
+        and find_run(loops[start:], motions, trips, size)[0] * size < ENOUGH
     ):
         wider = loops[start - 1 :]
-        is_longer = _run(wider, motions, trips, size)[0] > _run(loops[start:], motions, trips, size)[0]
+        is_longer = find_run(wider, motions, trips, size)[0] > find_run(loops[start:], motions, trips, size)[0]
         if not is_longer or math.prod(trips[n.var] for n in wider) > most:
             break
         start -= 1
     inner = loops[start:]
-    run, places = _run(inner, motions, trips, size)
+    run, places = find_run(inner, motions, trips, size)
     n_all = math.prod(trips[n.var] for n in inner)
     if run * size < LEAST_RUN or len(places) < 2 or n_all > most:
         return None
-    rows, n_rows = _number([n for n in inner if n.var not in places], trips)
+    rows, n_rows = number_iterations([n for n in inner if n.var not in places], trips)
     for loop in loops[:start]:
-        around = _later(around, loop)
+        around = later_loops(around, loop)
     return _Block(tuple(loops[:start]), tuple(inner), store, n_rows, run, rows, places, around)
 
 
-def _find_crossing(
+def find_crossing(
     loops: list[Loop], store: Store, motions: Mapping[str, int | None], buffers: Mapping[str, Buffer]
 ) -> int | None:
     """The position of the outer one of two loops of which one goes along the memory of the store, and the other one along that
@@ -166,18 +173,19 @@ def _find_crossing(
     return None
 
 
-def _is_plain(loop: Loop, motions: Mapping[str, int | None], trips: Mapping[str, int]) -> bool:
+def is_plain(loop: Loop, motions: Mapping[str, int | None], trips: Mapping[str, int]) -> bool:
+    """Whether a loop is no parallel one, of a known number of iterations, and goes upwards in memory."""
     motion = motions[loop.var]
     return loop.kind in ("serial", "vector", "unroll") and trips[loop.var] > 0 and motion is not None and motion > 0
 
 
-def _trip(loop: Loop) -> int:
+def trip_count(loop: Loop) -> int:
     """Iterations of a loop from 0 on; 0 where they are not known."""
     known = loop.step == 1 and loop.lower == int_const(0) and isinstance(loop.upper, Const)
     return int(loop.upper.value) if known and isinstance(loop.upper, Const) else 0
 
 
-def _run(
+def find_run(
     loops: list[Loop], motions: Mapping[str, int | None], trips: Mapping[str, int], size: int
 ) -> tuple[int, dict[str, int]]:
     """Elements of the runs that `loops` write, and how far in it each loop moves that stays in the run."""
@@ -194,9 +202,9 @@ def _run(
 # -- making
 
 
-def _first_dimension(block: _Block, buffer: Buffer) -> int:
-    """The first dimension of the result that a run moves in."""
-    moving = [d for d, s in enumerate(block.store.subscripts) if any(_mentions(s, v) for v in block.places)]
+def first_dimension(store: Store, variables: Iterable[str], buffer: Buffer) -> int:
+    """The first dimension of the result that some of `variables` move in."""
+    moving = [d for d, s in enumerate(store.subscripts) if any(_mentions(s, v) for v in variables)]
     return min(moving, default=len(buffer.shape) - 1)
 
 
@@ -204,19 +212,20 @@ def _mentions(expr: Expr, name: str) -> bool:
     return substitute(expr, {name: int_const(0)}) != expr
 
 
-def _is_dense(buffer: Buffer, d: int) -> bool:
+def is_dense(buffer: Buffer, d: int) -> bool:
+    """Whether dimension `d` goes on where the next one ends."""
     wide, narrow, extent = buffer.strides[d], buffer.strides[d + 1], buffer.shape[d + 1]
     if not (isinstance(wide, Const) and isinstance(narrow, Const) and isinstance(extent, Const)):
         return False
     return int(wide.value) == int(narrow.value) * int(extent.value)
 
 
-def _make_buffer(name: str, buffer: Buffer, blocks: list[_Block]) -> Buffer:
+def make_buffer(name: str, buffer: Buffer, n_rows: int, length: int) -> Buffer:
+    """A thread's own rows for parts of `buffer`, which begin at lines, and not all in the same sets of a cache."""
     size = buffer.dtype.itemsize
-    n_rows, run = max(b.n_rows for b in blocks), max(b.run for b in blocks)
-    row = -(-run * size // LINE) * LINE
+    row = -(-length * size // LINE) * LINE
     row += LINE if row % SAME_SETS == 0 else 0
-    return Buffer(name, buffer.dtype, (int_const(n_rows), int_const(run)), (int_const(row), int_const(size)), "thread")
+    return Buffer(name, buffer.dtype, (int_const(n_rows), int_const(length)), (int_const(row), int_const(size)), "thread")
 
 
 def _stage(
@@ -224,18 +233,21 @@ def _stage(
 ) -> tuple[Node, ...]:
     """The nest that puts the block together and writes it down; with rows of whole lines, only if the array begins at none."""
     store = block.store
-    put = replace(store, buffer=stage.name, subscripts=(_sum(block.rows), _sum(block.places)))
+    put = replace(store, buffer=stage.name, subscripts=(sum_of(block.rows), sum_of(block.places)))
     vector = next((n for n in block.loops if n.kind == "vector"), block.loops[-1])
     row, element = f"{vector.var}_row", f"{vector.var}_run"
     begin: dict[str, Expr] = {n.var: int_const(0) for n in block.loops}
-    begin |= _digits(Index(row) if block.n_rows > 1 else int_const(0), block.rows)
+    begin |= digits(Index(row) if block.n_rows > 1 else int_const(0), block.rows)
     *outer, last = (simplify(substitute(s, begin)) for s in store.subscripts)
     subscripts = (*outer, simplify(Call("add", (last, Index(element)))))
     value = Read(stage.name, (Index(row) if block.n_rows > 1 else int_const(0), Index(element)))
     place: Expr = Index(element)
     if block.n_rows > 1:
         place = Call("add", (Call("mul", (Index(row), int_const(block.run))), place))
-    body: tuple[Node, ...] = (*_ask_ahead(block, place, buffers, target), replace(store, subscripts=subscripts, value=value))
+    size = buffers[store.buffer].dtype.itemsize
+    part, n_parts = Call("floordiv", (place, int_const(PART // size))), max(1, block.n_rows * block.run * size // PART)
+    asked = ask_ahead(block.loops, store, block.around, part, n_parts, buffers, target)
+    body: tuple[Node, ...] = (*asked, replace(store, subscripts=subscripts, value=value))
     write = Loop(element, int_const(0), int_const(block.run), 1, "vector", body, lanes=vector.lanes, interleave=IN_FLIGHT)
     down: Loop = write if block.n_rows == 1 else Loop(row, int_const(0), int_const(block.n_rows), 1, "serial", (write,))
     made: tuple[Node, ...] = (_put_by_rows(block, put), down)
@@ -247,7 +259,7 @@ def _stage(
     return made
 
 
-def _digits(number: Expr, multiples: Mapping[str, int]) -> dict[str, Expr]:
+def digits(number: Expr, multiples: Mapping[str, int]) -> dict[str, Expr]:
     """The variables of which the sum of `multiples` is `number`, each of them less than makes up the next larger multiple."""
     found: dict[str, Expr] = {}
     for name, multiple in sorted(multiples.items(), key=lambda item: -item[1]):
@@ -257,57 +269,74 @@ def _digits(number: Expr, multiples: Mapping[str, int]) -> dict[str, Expr]:
 
 
 def _put_by_rows(block: _Block, put: Store) -> Loop:
-    """The loops that put the block together: few rows of what is read at a time, a vector's, to their end."""
-    loops, last = list(block.loops), block.loops[-1]
-    trip = _trip(last)
-    if block.places.get(last.var) != 1 or last.kind != "vector" or len(loops) < 2 or trip <= last.lanes or trip % last.lanes:
+    """The loops that put the block together: few rows of what is read at a time, a vector's, to their end.
+
+    Vectors are so short that they divide the rows of the result, where half of a register does."""
+    loops = list(block.loops)
+    last = next((n for n in loops if block.places.get(n.var) == 1), loops[-1])
+    vector = next((n for n in loops if n.kind == "vector"), None)
+    if vector is None or len(loops) < 2:
+        return rebuild(loops, put)
+    lanes, trip = vector.lanes, trip_count(last)
+    if trip % lanes and trip % (lanes // 2) == 0 and lanes // 2 >= MIN_HALF:
+        lanes //= 2
+    if trip <= lanes or trip % lanes:
         return rebuild(loops, put)
     group = f"{last.var}_rows"
     names: dict[str, Expr] = {last.var: Call("add", (Index(group), Index(last.var)))}
-    put = replace(
-        put, subscripts=tuple(simplify(substitute(s, names)) for s in put.subscripts), value=substitute(put.value, names)
-    )
-    vector = replace(last, upper=int_const(last.lanes), max_trip=last.lanes, interleave=1)
-    groups = Loop(group, int_const(0), int_const(trip), last.lanes, "serial", ())
-    return rebuild([*loops[:-2], groups, loops[-2], vector], put)
+    at = tuple(simplify(substitute(s, names)) for s in put.subscripts)
+    put = replace(put, subscripts=at, value=substitute(put.value, names))
+    others = [replace(n, kind="serial", lanes=1, interleave=1, max_trip=None) for n in loops if n is not last]
+    few = replace(last, kind="vector", upper=int_const(lanes), max_trip=lanes, lanes=lanes, interleave=1)
+    groups = Loop(group, int_const(0), int_const(trip), lanes, "serial", ())
+    return rebuild([*others[:-1], groups, others[-1], few], put)
 
 
-def _ask_ahead(block: _Block, place: Expr, buffers: Mapping[str, Buffer], target: Target) -> tuple[Prefetch, ...]:
-    """A prefetch of the part of the next block's reads that is as far in it as the element at `place` is in this block."""
-    size = buffers[block.store.buffer].dtype.itemsize
-    trips = {n.var: _trip(n) for n in block.loops}
-    for read in dict.fromkeys(reads(block.store.value) if block.around else ()):
+def ask_ahead(
+    loops: Sequence[Loop],
+    store: Store,
+    around: tuple[Loop, ...],
+    part: Expr,
+    n_parts: int,
+    buffers: Mapping[str, Buffer],
+    target: Target,
+) -> tuple[Prefetch, ...]:
+    """Prefetches of part number `part` of `n_parts` of what the next block reads: `loops` in the next iteration of `around`."""
+    trips = {n.var: trip_count(n) for n in loops}
+    place = Read(store.buffer, store.subscripts)
+    size = buffers[store.buffer].dtype.itemsize
+    along = [n.var for n in loops if motion_of(place, buffers[store.buffer], n.var) == size]
+    for read in dict.fromkeys(reads(store.value) if around else ()):
         source = buffers[read.tensor]
-        motions = {n.var: motion_of(read, source, n.var) for n in block.loops}
-        is_crossing = any(
-            block.places.get(n.var) == 1 and motions[n.var] not in (0, source.dtype.itemsize) for n in block.loops
-        )
-        if source.space != "argument" or not is_large(source, target) or not is_crossing:
+        size = source.dtype.itemsize
+        motions = {n.var: motion_of(read, source, n.var) for n in loops}
+        if source.space != "argument" or not is_large(source, target) or any(m is None or m < 0 for m in motions.values()):
             continue
-        if any(m is None or m < 0 for m in motions.values()):
+        run, places = find_run(list(loops), motions, trips, size)
+        if not places or all(motions[v] in (0, size) for v in along):
             continue
-        run, places = _run(list(block.loops), motions, trips, source.dtype.itemsize)
-        rows, n_rows = _number([n for n in block.loops if n.var not in places and motions[n.var]], trips)
-        per_row = max(1, run * source.dtype.itemsize // PART)
-        piece = -(-run // per_row)
-        share = math.ceil(n_rows * per_row * PART / (block.n_rows * block.run * size))
-        if not places or share > MOST_REQUESTS:
+        rows, n_rows = number_iterations([n for n in loops if n.var not in places and motions[n.var]], trips)
+        per_row = max(1, min(run * size // LINE, n_parts // n_rows))
+        piece, n_pieces = -(-run // per_row), n_rows * per_row
+        share = -(-n_pieces // n_parts)
+        if share > MOST_REQUESTS:
             continue
-        later = {**step_ahead(block.around, 1), **{n.var: int_const(0) for n in block.loops}}
-        number = Call("mul", (Call("floordiv", (place, int_const(PART // size))), int_const(share)))
+        later = {**step_ahead(around, 1), **{n.var: int_const(0) for n in loops}}
         found: list[Prefetch] = []
         for k in range(share):
-            part = simplify(Call("add", (number, int_const(k))))
-            there = later | _digits(Call("floordiv", (part, int_const(per_row))), rows)
-            within = Call("mul", (Call("mod", (part, int_const(per_row))), int_const(piece)))
+            number = Call("add", (Call("mul", (part, int_const(share))), int_const(k)))
+            if n_pieces != n_parts * share:
+                number = Call("floordiv", (Call("mul", (number, int_const(n_pieces))), int_const(n_parts * share)))
+            there = later | digits(simplify(Call("floordiv", (number, int_const(per_row)))), rows)
+            within = Call("mul", (Call("mod", (number, int_const(per_row))), int_const(piece)))
             *outer, last = (simplify(substitute(s, there)) for s in read.subscripts)
             subscripts = (*outer, simplify(Call("add", (last, within))))
-            found.append(Prefetch(read.tensor, subscripts, piece * source.dtype.itemsize))
+            found.append(Prefetch(read.tensor, subscripts, piece * size))
         return tuple(found)
     return ()
 
 
-def _number(loops: list[Loop], trips: Mapping[str, int]) -> tuple[dict[str, int], int]:
+def number_iterations(loops: list[Loop], trips: Mapping[str, int]) -> tuple[dict[str, int], int]:
     """Iterations of `loops`, outermost first, counted through: the multiple of each variable, and how many there are."""
     multiples: dict[str, int] = {}
     total = 1
@@ -317,7 +346,8 @@ def _number(loops: list[Loop], trips: Mapping[str, int]) -> tuple[dict[str, int]
     return multiples, total
 
 
-def _sum(multiples: Mapping[str, int]) -> Expr:
+def sum_of(multiples: Mapping[str, int]) -> Expr:
+    """The sum of variables times their multiples."""
     total: Expr = int_const(0)
     for name, multiple in multiples.items():
         total = Call("add", (total, Call("mul", (Index(name), int_const(multiple)))))

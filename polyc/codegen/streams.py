@@ -308,7 +308,7 @@ def _stream_row(
     buffer, condition = wanted[store.buffer].buffer, wanted[store.buffer].condition
     size = buffer.dtype.itemsize
     vector = loop.lanes * size
-    if vector & (vector - 1) or vector < 16 or not _is_in_order(store, buffer, loop, (*around, *copies)):
+    if store.streamed or vector & (vector - 1) or vector < 16 or not _is_in_order(store, buffer, loop, (*around, *copies)):
         return None
     if any(not _moves_by_lines(store, buffer, copy) for copy in copies):
         return None

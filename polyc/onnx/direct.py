@@ -96,6 +96,8 @@ class DirectRuns:
         """Where each result comes from, in all plans."""
         self._is_plain = True
         """Whether they are what kernels give, one after the other."""
+        self._views: list[dict[tuple[int, ...], tuple[int, ...]]] = [{} for _ in results]
+        """The shapes of results that are copied, by those of what they are copied from."""
 
     def run(self, env: Mapping[str, Any]) -> Sequence[Any] | None:
         """The results; None where this run has to go the long way."""
@@ -116,12 +118,18 @@ class DirectRuns:
             return found
         groups = (found, arrays)
         results = []
-        for source in self._sources:
+        for source, views in zip(self._sources, self._views, strict=True):
             if isinstance(source, np.ndarray):
                 results.append(source.copy())
-            else:
-                group, k, is_copied = source
-                results.append(groups[group][k].copy() if is_copied else groups[group][k])
+                continue
+            group, k, is_copied = source
+            array = groups[group][k]
+            if is_copied:
+                shape = views.get(array.shape)
+                if shape is None:
+                    return None
+                array = array.reshape(shape).copy()
+            results.append(array)
         return results
 
     def learn(self, plan: Plan, env: Mapping[str, Any]) -> None:
@@ -141,6 +149,10 @@ class DirectRuns:
             self._is_plain = all(type(s) is tuple and s[0] == MADE and not s[2] for s in call.sources)
         elif not all(map(_is_same, self._sources, call.sources)):
             return
+        if any(views.get(base, shape) != shape for views, (base, shape) in zip(self._views, call.views, strict=True)):
+            return
+        for views, (base, shape) in zip(self._views, call.views, strict=True):
+            views[base] = shape
         if self._table is None:
             self._table = fastcalls.CallTable(0)
         if len(self._table) >= MOST_PLANS:
@@ -170,6 +182,8 @@ class _Call:
     plan: Plan
     table: Any
     sources: tuple[Source, ...]
+    views: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+    """Of each result, the shape of what it comes from, and its own."""
     allocate: tuple[tuple[tuple[int, ...], np.dtype], ...]
     misaligned: int
     is_parallel: bool
@@ -197,8 +211,8 @@ class _Call:
 def _make_call(
     plan: Plan, inputs: Sequence[str], outputs: Sequence[str], limit: int | None, arrays: Sequence[np.ndarray]
 ) -> _Call | None:
-    """`plan` as a call from `inputs` to `outputs`; None where some output is no array that kernels write, and no other output
-    is made of."""
+    """`plan` as a call from `inputs` to `outputs`; None where some output is no array that kernels write, nor the elements of
+    one, or of an input, in some shape."""
     if plan.arena.size > LARGEST or len(plan.steps) >> (31 - STEP_BIT) or any(n not in inputs for n in plan.inputs):
         return None
     place = {n: k for k, n in enumerate(inputs)}
@@ -222,9 +236,6 @@ def _make_call(
             allocate.append((value.shape, result_type(base, plan.fresh[base].dtype)))
         else:
             return None
-        group, k, is_copied = sources[-1]
-        if is_copied and value.shape != (allocate[k][0] if group == MADE else arrays[k].shape):
-            return None  # the same elements in another shape
     if not allocate or any(n not in place for n in plan.fresh):
         return None
     most = max((len(s.operands) for s in plan.steps), default=0)
@@ -246,7 +257,12 @@ def _make_call(
     is_parallel = any(s.call.is_parallel for s in plan.steps)
     if workspace(ctypes.addressof(words), 1) > 2 * LARGEST:
         return None
-    return _Call(plan, words, tuple(sources), tuple(allocate), misaligned, is_parallel, entry, workspace)
+    bases = [
+        plan.results[n].shape if isinstance(s, np.ndarray) else (allocate[s[1]][0] if s[0] == MADE else arrays[s[1]].shape)
+        for n, s in zip(outputs, sources, strict=True)
+    ]
+    views = tuple((base, plan.results[n].shape) for n, base in zip(outputs, bases, strict=True))
+    return _Call(plan, words, tuple(sources), views, tuple(allocate), misaligned, is_parallel, entry, workspace)
 
 
 def _address(function: Any) -> int:

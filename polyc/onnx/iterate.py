@@ -11,11 +11,13 @@ from polyc.diagnostics import ArgumentError, Diagnostic, PolycError
 from polyc.frontends.onnx.control import ScanPlan, stays_true
 from polyc.frontends.onnx.element_types import numpy_type
 from polyc.frontends.onnx.graph import Graph, Node, Port, node_span
+from polyc.onnx.growing import Growth, Parts, take_out_growing
 from polyc.runtime.memory import check_memory
 
 Values = Mapping[str, Any]
 Run = Callable[[Graph, Values], Sequence[Any]]
 """Results of a graph for its inputs and what it takes from around it, by name."""
+Split = Callable[[Graph], tuple[Graph, Mapping[int, Growth]]]
 
 MOST_ITERATIONS = 1 << 36
 """Of a loop that nothing but its count ends: more take days.  Loops with a condition often have the largest count there is."""
@@ -27,8 +29,9 @@ def is_driven(node: Node) -> bool:
     return not node.domain and node.op in DRIVEN
 
 
-def run_control(node: Node, values: Values, run: Run) -> list[Any]:
-    """The outputs of an `If`, `Loop` or `Scan`, in order.  `values` has what it and its subgraphs read, by name.
+def run_control(node: Node, values: Values, run: Run, split: Split = take_out_growing) -> list[Any]:
+    """The outputs of an `If`, `Loop` or `Scan`, in order.  `values` has what it and its subgraphs read, by name; `split` is
+    `take_out_growing`, or remembers what that found.
 
     Raises ArgumentError (``argument-onnx-control``) for conditions, counts and sequences that do not fit the node."""
     match node.op:
@@ -37,7 +40,7 @@ def run_control(node: Node, values: Values, run: Run) -> list[Any]:
             branch: Graph = node.attributes["then_branch" if condition else "else_branch"]
             return list(run(branch, _outside(branch, values)))
         case "Loop":
-            return _run_loop(node, values, run)
+            return _run_loop(node, values, run, split)
         case "Scan":
             return _run_scan_of_batches(node, values, run) if node.version < 9 else _run_scan(node, values, run)
     raise AssertionError(node.op)
@@ -47,7 +50,7 @@ def _outside(body: Graph, values: Values) -> dict[str, Any]:
     return {n: values[n] for n in body.captures}
 
 
-def _run_loop(node: Node, values: Values, run: Run) -> list[Any]:
+def _run_loop(node: Node, values: Values, run: Run, split: Split) -> list[Any]:
     body: Graph = node.attributes["body"]
     limit, start, *initial = (*node.inputs, "", "")[: max(2, len(node.inputs))]
     n_most = int(_scalar(node, values, limit, "trip count")) if limit else None
@@ -56,18 +59,28 @@ def _run_loop(node: Node, values: Values, run: Run) -> list[Any]:
     _check_body(node, body, len(state) + 2, len(state) + 1)
     if goes_on and n_most is not None and n_most > MOST_ITERATIONS and stays_true(body):
         raise _error(node, f"{node.label} has {n_most} iterations, and its condition is never false")
+    body, growths = split(body)
     names = [p.name for p in body.inputs]
     outside = _outside(body, values)
     stacks = [_Stack(node, p) for p in body.outputs[1 + len(state) :]]
+    growing = {k: Parts(node.label, growth, np.asarray(state[k])) for k, growth in growths.items()}
     k = 0
     while goes_on and (n_most is None or k < n_most):
-        given = (np.asarray(k, np.int64), np.asarray(True), *state)
+        kept = state if not growing else [s for j, s in enumerate(state) if j not in growing]
+        given = (np.asarray(k, np.int64), np.asarray(True), *kept)
         condition, *results = run(body, {**outside, **dict(zip(names, given, strict=True))})
         goes_on = bool(_one(node, condition, "condition"))
         state = results[: len(state)]
+        for j, parts in growing.items():
+            try:
+                parts.add(np.asarray(state[j]))
+            except ValueError as error:
+                raise _error(node, f"{body.outputs[1 + j].name} in {node.label}: {error}") from None
         for stack, part in zip(stacks, results[len(state) :], strict=True):
             stack.add(part)
         k += 1
+    for j, parts in growing.items():
+        state[j] = parts.joined()
     return [*state, *(s.stacked(0) for s in stacks)]
 
 

@@ -37,6 +37,7 @@ from polyc.frontends.onnx.sizes import estimate_elements
 from polyc.jobs import Progress
 from polyc.onnx.blocks import Blocks
 from polyc.onnx.direct import DirectPlace
+from polyc.onnx.growing import Growth, take_out_growing
 from polyc.onnx.iterate import is_driven, run_control
 from polyc.onnx.plan import Assembly, Plan, Step, compile_clusters, in_graph_names, make_clusters, make_plan
 from polyc.onnx.shapes import NotTracedError, Shapes
@@ -121,6 +122,7 @@ class Runner:
         self._evaluators: dict[int, Any] = {}
         self._live: dict[int, tuple[str, ...]] = {}
         self._runners: dict[int, Runner] = {}
+        self._growing: dict[int, tuple[Graph, Mapping[int, Growth]]] = {}
         self._refused: dict[str, str] = {}
         self._foreseen: tuple[dict[str, Value], Lowered] | None = None
         self._lock = threading.RLock()
@@ -428,7 +430,7 @@ class Runner:
     def _run_node(self, position: int, node: Node, env: Env, request: Request) -> None:
         values = {n: env[n] if n in env else self.graph.constants[n] for n in node.used_names}
         if is_driven(node):
-            found = run_control(node, values, lambda body, given: self._run_body(body, given, request))
+            found = run_control(node, values, lambda body, given: self._run_body(body, given, request), self._split)
         else:
             elements = estimate_elements(node, [values.get(n) for n in node.inputs])
             if elements is not None:
@@ -444,6 +446,12 @@ class Runner:
         for name, value in zip(node.outputs, found, strict=False):
             if name:
                 env[name] = value
+
+    def _split(self, body: Graph) -> tuple[Graph, Mapping[int, Growth]]:
+        found = self._growing.get(id(body))
+        if found is None:
+            found = self._growing.setdefault(id(body), take_out_growing(body))
+        return found
 
     def _run_body(self, body: Graph, given: Mapping[str, Any], request: Request) -> list[Any]:
         """A graph of an attribute.  What it takes from around it and is a constant there is one in it."""

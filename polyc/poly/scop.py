@@ -338,7 +338,9 @@ def _expand_pads(expr: Expr, tensors: dict[str, ScopTensor], affine: Affine, dom
         if not isinstance(node, Pad):
             return None
         condition: Expr | None = None
-        for sub, extent in zip(node.read.subscripts, tensors[node.read.tensor].shape, strict=True):
+        shape = tensors[node.read.tensor].shape
+        leaves: set[int] = set()  # dimensions in which the subscript may lie outside
+        for d, (sub, extent) in enumerate(zip(node.read.subscripts, shape, strict=True)):
             for test in (Call("ge", (sub, int_const(0))), Call("lt", (sub, extent))):
                 try:
                     if domain.is_subset(affine.condition(test)):
@@ -346,12 +348,14 @@ def _expand_pads(expr: Expr, tensors: dict[str, ScopTensor], affine: Affine, dom
                 except NotAffine:
                     pass
                 condition = test if condition is None else Call("and", (condition, test))
+                leaves.add(d)
         if condition is None:
             return node.read
         if node.mode == "value":
             return Select(condition, node.read, node.value, node.span)
-        shape = tensors[node.read.tensor].shape
-        inside = tuple(place_inside(e, n, node.mode) for e, n in zip(node.read.subscripts, shape, strict=True))
+        # Clamping is affine at any sizes, and reads of one form over all dimensions keep the stages of an image in one loop.
+        placed = range(len(shape)) if node.mode == "clamp" else leaves
+        inside = tuple(place_inside(e, shape[d], node.mode) if d in placed else e for d, e in enumerate(node.read.subscripts))
         return Select(condition, node.read, Read(node.read.tensor, inside, node.read.span), node.span)
 
     return rewrite(expr, rule)

@@ -116,17 +116,15 @@ def choose_block(
         lengths = (STREAMED_READ, STREAMED_WRITE) if row > SHORT_RUN else (SHORT_RUN, SHORT_RUN)
     elif target.is_streamed(size, size) and row <= SHORT_ROW:
         lengths, is_staged = (SHORT_RUN, STAGED_WRITE), True
+    elif target.is_streamed(size, size) and target.has_masks:
+        lengths = (STREAMED_READ, STREAMED_WRITE)
     wanted = [length // itemsize for length in lengths]
     block = {order[0]: min(WHOLE_VECTORS, trips[order[0]]) for order in orders}
     open_sides = [0, 1]
     while open_sides:
         runs = [_run(order, block, trips) for order in orders]
         side = min(open_sides, key=lambda n: runs[n] / wanted[n])
-        grown = (
-            _grow(orders[side], block, trips, wanted[side], most, is_staged and side == 1)
-            if runs[side] < wanted[side]
-            else None
-        )
+        grown = _grow(orders[side], block, trips, wanted[side], most, is_staged) if runs[side] < wanted[side] else None
         if grown is None:
             open_sides.remove(side)
         else:

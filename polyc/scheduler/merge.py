@@ -116,7 +116,7 @@ class Merger:
         dims = {name: statements[name].n_dims for name in names}
         earlier = {name: [_unit_row(d, dims[name]) for d in sorted(used[name])] for name in names}
         remaining: list[Piece] = band
-        before_last: list[Piece] = band
+        pending: list[list[Piece]] = []
         found: list[Member] = []
         inner: dict[str, frozenset[int]] = dict(used)
         while all(len(inner[name]) < dims[name] for name in names):
@@ -128,18 +128,33 @@ class Merger:
                 earlier[name].append(row)
                 # The rows so far take the places of these indices, and the others stay independent of them.
                 inner[name] = frozenset(pivot_columns([list(r.coefficients) for r in earlier[name]], dims[name]))
-            before_last = remaining
+            pending.append(remaining)
             remaining = [rest for piece in remaining if (rest := not_carried(rows, piece)) is not None]
         if not found:
             raise NoRow(names)
         if len(names) > 1 and any(len(inner[name]) < dims[name] for name in names):
             return self._below_first_row(names, used, band, members, found[0])
+        before_last = pending[-1]
+        if len(found) > 1 and found[-1].kind_inside != "P":
+            found[-2:], before_last = self._turn_parallel_inside(found[-2], found[-1], *pending[-2:])
         if len(names) > 1 and len(found) > 1:
             order = self._order_apart(names, found[-1].rows, before_last)
             if order is not None:
                 found[-1] = replace(found[-1], apart=order)
                 return _close((*members, *found), [Leaf(name) for name in order])
         return _close((*members, *found), [self._with_pieces(names, remaining).schedule(names, inner)])
+
+    def _turn_parallel_inside(
+        self, outer: Member, inner: Member, around: list[Piece], between: list[Piece]
+    ) -> tuple[list[Member], list[Piece]]:
+        """Two members of a band, in the order that makes the inner one parallel if one does, and the dependences inside the
+        outer one; `around` are those inside the loops around both, `between` those that `outer` leaves of them."""
+        rest = [left for piece in around if (left := not_carried(inner.rows, piece)) is not None]
+        kind = self._kind(outer.rows, rest)
+        if kind != "P":
+            return [outer, inner], between
+        turned = replace(inner, inner=self._kind(inner.rows, around))
+        return [turned, replace(outer, inner=kind)], rest
 
     def _order_apart(self, names: Sequence[str], rows: Mapping[str, Row], pieces: list[Piece]) -> dict[str, Kind] | None:
         """Statements in the order in which each may run in a loop of its own, where `pieces` are the dependences inside the

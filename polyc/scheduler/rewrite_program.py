@@ -19,6 +19,7 @@ from polyc.scheduler.overlap import overlap_tiles
 from polyc.scheduler.positions import block_positions
 from polyc.scheduler.private_tables import split_tables
 from polyc.scheduler.rewriting import rewrite_algebra, rewrite_indices
+from polyc.scheduler.rewriting.batched_recurrences import batch_recurrences
 from polyc.scheduler.single_values import assign_single_values
 from polyc.scheduler.split import split_reductions
 from polyc.scheduler.stored_operands import store_operands
@@ -67,6 +68,8 @@ def rewrite_program(
     remarks += found
     if options.tile and options.vectorize:
         program, ranges, found = store_operands(program, ranges)
+        remarks += found
+        program, ranges, found = batch_recurrences(program, ranges, target)
         remarks += found
     if options.reassociate and options.parallel:
         program, ranges, found = split_tables(program, ranges, target)

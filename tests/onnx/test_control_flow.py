@@ -126,6 +126,65 @@ def test_results_of_iterations_may_share_memory():
     np.testing.assert_array_equal(run_control(loop, values, run)[1], [1, 3, 6, 10])
 
 
+def appending(count, *, axis=0, in_front=False, is_read=False):
+    """h += x and ys = Concat(ys, h), as a scripted function with a list is exported."""
+    ys = ["p", "ys"] if in_front else ["ys", "p"]
+    nodes = [
+        helper.make_node("Add", ["h", "x"], ["h1"]),
+        helper.make_node("Unsqueeze", ["h1", "axes"], ["p"]),
+        helper.make_node("Concat", ys, ["ys1"], axis=axis),
+        helper.make_node("Identity", ["c"], ["c1"]),
+        *([helper.make_node("ReduceSum", ["ys"], ["seen"], keepdims=0)] if is_read else []),
+    ]
+    states = [("ys", FLOAT, [None, None]), ("h", FLOAT, [3])]
+    results = [("c1", BOOL, []), ("ys1", FLOAT, [None, None]), ("h1", FLOAT, [3])]
+    results += [("seen", FLOAT, [])] if is_read else []
+    axes = helper.make_tensor("axes", INT, [1], [axis])
+    inner = body(nodes, [("k", INT, []), ("c", BOOL, []), *states], results, [axes])
+    outputs = ["ys2", "h2", *(["sums"] if is_read else [])]
+    outer = [
+        helper.make_node("Constant", [], ["m"], value=helper.make_tensor("m", INT, [], [count])),
+        helper.make_node("Constant", [], ["true"], value=helper.make_tensor("t", BOOL, [], [True])),
+        helper.make_node("Loop", ["m", "true", "ys0", "x"], outputs, body=inner),
+    ]
+    return model(outer, [("x", FLOAT, [3]), ("ys0", FLOAT, None)], [(o, FLOAT, None) for o in outputs])
+
+
+@pytest.mark.parametrize("count", [0, 3, 90])
+@pytest.mark.parametrize(
+    "how", [{}, {"axis": 1}, {"axis": -1}, {"in_front": True}, {"axis": 1, "in_front": True}, {"is_read": True}]
+)
+def test_a_loop_that_appends_to_a_state(how, count):
+    axis, x = how.get("axis", 0), np.arange(3, dtype=np.float32)
+    first = np.full((2, 3) if axis == 0 else (3, 2), 7, np.float32)
+    rows = [x * (2 + k) for k in range(count)]
+    parts = [first, *(np.expand_dims(r, axis) for r in rows)]
+    expected = [np.concatenate(parts[::-1] if how.get("in_front") else parts, axis), x * (1 + count)]
+    found = run_graph(read_model(appending(count, **how)), {"x": x, "ys0": first})
+    for a, b in zip(found, expected, strict=False):
+        np.testing.assert_array_equal(a, b)
+    if how.get("is_read"):
+        np.testing.assert_array_equal(found[2], np.float32([42 + sum(3 * (2 + j) for j in range(k)) for k in range(count)]))
+
+
+def test_a_loop_that_appends_has_one_plan(monkeypatch):
+    """It was planned anew in each iteration: the state that grew had another shape each time."""
+    plans = []
+    make = polyc.onnx.runner.make_plan
+    monkeypatch.setattr(polyc.onnx.runner, "make_plan", lambda *a, **k: plans.append(0) or make(*a, **k))
+    x = np.ones(3, np.float32)
+    ys, h = polyc.onnx.load(appending(80)).run(None, {"x": x, "ys0": np.zeros((0, 3), np.float32)})
+    np.testing.assert_array_equal(ys, np.broadcast_to(np.arange(2, 82)[:, None], (80, 3)))
+    np.testing.assert_array_equal(h, x * 81)
+    assert len(plans) <= 2
+
+
+def test_what_does_not_fit_the_state_it_is_appended_to_is_named():
+    with pytest.raises(PolycError, match=r"p in Loop ys2: float32\[1, 3\] cannot be appended to float32\[2, 4\]") as caught:
+        run_graph(read_model(appending(80)), {"x": np.ones(3, np.float32), "ys0": np.zeros((2, 4), np.float32)})
+    assert caught.value.code == "argument-onnx-control"
+
+
 def branch(name, op):
     return body([helper.make_node(op, ["x"], [name])], [], [(name, FLOAT, [None])])
 

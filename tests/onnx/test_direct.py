@@ -94,6 +94,26 @@ def test_outputs_by_name_are_those_asked_for(counted):
             np.testing.assert_allclose(result, wanted[name], rtol=1e-4, atol=1e-5)
 
 
+@needs_table
+def test_outputs_that_are_views_of_others_are_made_by_compiled_code(counted):
+    """The same elements in two shapes, and an input in another one."""
+    axes = onnx.numpy_helper.from_array(np.asarray([0]), "axes")
+    flat = onnx.numpy_helper.from_array(np.asarray([-1]), "flat")
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Unsqueeze", ["r", "axes"], ["u"]),
+        helper.make_node("Reshape", ["x", "flat"], ["f"]),
+    ]
+    session = make_session(nodes, [("x", FLOAT, ["n", 2])], [("u", FLOAT), ("r", FLOAT), ("f", FLOAT)], [axes, flat])
+    for n in (3, 3, 4, 4, 3):
+        x = random(n, 2)
+        u, r, f = session.run(None, {"x": x})
+        for found, wanted in ((u, np.maximum(x, 0)[None]), (r, np.maximum(x, 0)), (f, x.ravel())):
+            np.testing.assert_array_equal(found, wanted)
+        assert not any(np.may_share_memory(a, b) for a, b in ((u, r), (f, x)))
+    assert counted[0] == 3
+
+
 def test_inputs_are_checked_at_every_run():
     session, x, unread = perceptron(), random(3, 8), np.zeros(2, np.int64)
     for _ in range(3):

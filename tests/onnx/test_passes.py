@@ -536,3 +536,74 @@ def test_a_body_may_use_the_name_for_something_else(rng):
     assert loop.inputs == ("n", "true", "s0", "bias")
     (found, *_), (expected, *_) = polyc.onnx.load(model).run(None, feed), ReferenceEvaluator(model).run(None, feed)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def moved_integers(nodes, constants=None, outputs=("q",), dtype=np.uint8):
+    """A model that dequantises x (``[2, 6]``) to a, and does `nodes`; the scale and zero point are s and p."""
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    constants = {
+        "s": np.float32(0.0342),
+        "p": dtype(17),
+        "r": np.float32(0.0343),
+        "turned": np.int64([3, 4]),
+        **(constants or {}),
+    }
+    types = {"x": kind, "x2": kind, **{n: kind for n in outputs if n.startswith("q")}}
+    nodes = [helper.make_node("DequantizeLinear", ["x", "s", "p"], ["a"]), *nodes]
+    return build(nodes, {"x": 2, "x2": 2}, dict.fromkeys(outputs, 2), constants, opset=21, types=types)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint16, np.int16])
+def test_integers_are_moved_instead_of_their_numbers(rng, dtype):
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x2", "s", "p"], ["b"]),
+        helper.make_node("Concat", ["a", "b"], ["c"], axis=0),
+        helper.make_node("Transpose", ["c"], ["d"], perm=[1, 0]),
+        helper.make_node("QuantizeLinear", ["d", "s", "p"], ["e"]),
+        helper.make_node("DequantizeLinear", ["e", "s", "p"], ["f"]),
+        helper.make_node("Transpose", ["f"], ["h"], perm=[1, 0]),
+        helper.make_node("QuantizeLinear", ["h", "s", "p"], ["q"]),
+        helper.make_node("Relu", ["d"], ["y"]),
+    ]
+    info = np.iinfo(dtype)
+    feed = {n: rng.integers(info.min, info.max, (60, 300), dtype, endpoint=True) for n in ("x", "x2")}
+    left = check(moved_integers(nodes, outputs=("q", "y"), dtype=dtype), feed, tolerance=0)
+    assert "QuantizeLinear" not in left and left["DequantizeLinear"] == 2  # for what Relu reads
+
+
+@pytest.mark.parametrize("scale", [1e-37, 0.1, 3.3e-5, 1e30])
+def test_every_integer_comes_back(scale):
+    nodes = [helper.make_node("QuantizeLinear", ["a", "s", "p"], ["q"])]
+    x = np.arange(1 << 16, dtype=np.uint16).reshape(2, -1)
+    model = moved_integers(nodes, {"s": np.float32(scale), "p": np.uint16(40000)}, dtype=np.uint16)
+    assert check(model, {"x": x, "x2": x}, tolerance=0) == {"Identity": 1}
+
+
+@pytest.mark.parametrize(
+    "constants",
+    [{"t": np.float32(0.5)}, {"t": np.float32(0.0342), "v": np.uint8(18)}, {"s": np.float32(1e38), "t": np.float32(1e38)}],
+    ids=["scale", "zero", "overflow"],
+)
+def test_integers_that_others_come_of_are_numbers_between(rng, constants):
+    nodes = [
+        helper.make_node("Reshape", ["a", "turned"], ["b"]),
+        helper.make_node("QuantizeLinear", ["b", "t", "v"], ["q"]),
+    ]
+    x = rng.integers(16, 19, (2, 6)).astype(np.uint8)
+    left = check(moved_integers(nodes, {"v": np.uint8(17), **constants}), {"x": x, "x2": x})
+    assert left["QuantizeLinear"] == 1
+
+
+def test_integers_that_a_branch_reads_keep_their_name(rng):
+    def branch(name):
+        out = helper.make_tensor_value_info("o", TensorProto.UINT8, [None, None])
+        return helper.make_graph([helper.make_node("Identity", [name], ["o"])], "branch", [], [out])
+
+    nodes = [
+        helper.make_node("QuantizeLinear", ["a", "s", "p"], ["e"]),
+        helper.make_node("If", ["c"], ["q"], then_branch=branch("e"), else_branch=branch("x")),
+    ]
+    model = moved_integers(nodes, {"c": np.array(True)})
+    x = rng.integers(0, 256, (2, 6)).astype(np.uint8)
+    session = polyc.onnx.load(model)
+    np.testing.assert_array_equal(session.run(None, {"x": x, "x2": x})[0], x)

@@ -332,3 +332,31 @@ def test_what_is_no_monoid_is_refused_at_once() -> None:
         assert caught.value.diagnostics[0].code == "semantic-monoid"
     with pytest.raises(polyc.SemanticError, match="only inside a function"):
         product(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("identity", "body", "message"),
+    [
+        ("0.0", "c = a - b", r"m is not associative: \(1 ∘ 1\) ∘ 1 is -1, and 1 ∘ \(1 ∘ 1\) is 1"),
+        ("0.0", "c = a + 0.0 * b", "m is not commutative: 1 ∘ 2 is 1, and 2 ∘ 1 is 2"),
+        ("2.0", "c = a * b", "m has another identity than 2: 2 ∘ 1 is 2"),
+    ],
+)
+def test_a_monoid_that_is_none_is_told_under_verify(identity: str, body: str, message: str) -> None:
+    text = f"""monoid m(float a, float b) -> (c = {identity}) {{ {body} }}
+               def f(float(N) x) -> (s) {{ s m=! x(i) }}"""
+    with pytest.raises(PolycError, match=message) as caught:
+        polyc.compile(text, verify=True)(np.arange(1, 100, dtype=np.float32) / 50)
+    assert caught.value.code == "argument-monoid-law"
+
+
+def test_a_monoid_over_its_own_result_is_refused() -> None:
+    text = """monoid m(float a, float b) -> (c = 0.0) { c = a + b }
+              def f(float(N) x) -> (s) {
+                u(0) = x(0)
+                s(i) m=! u(j) where i in 0:N, j <= i
+                u(i) = x(i) + s(i - 1) where i in 1:N
+              }"""
+    with pytest.raises(PolycError, match="m combines values that depend on its own result") as caught:
+        polyc.compile(text)(np.ones(4, np.float32))
+    assert caught.value.code == "unsupported-monoid-recurrence"

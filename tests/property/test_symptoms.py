@@ -66,3 +66,19 @@ def test_recurrence_over_intervals() -> None:
       cost = m(N - 2, 0)
     }"""
     assert polyc.compile(text, verify=True)(np.array([30, 35, 15, 5, 10, 20, 25])) == 15125  # Cormen et al., 15.2
+
+
+def test_padded_neighbours_in_a_recurrence_of_any_number_of_steps() -> None:
+    text = """def spread(int32(N) x, int32(T) steps) -> (y) {
+      A(0, i) = x(i)
+      c(t, i) = pad(A(t, i - 1), wrap) + pad(A(t, i + 1), wrap) where t in 0:T, i in 0:N
+      A(t, i) = c(t - 1, i) where t in 1:T+1, i in 0:N
+      y(i) = A(T, i) where i in 0:N
+    }"""
+    operator = polyc.compile(text, dynamic=True)
+    x = np.arange(5, dtype=np.int32)
+    for steps in (1, 3):
+        want = x
+        for _ in range(steps):
+            want = np.roll(want, 1) + np.roll(want, -1)
+        assert np.array_equal(operator(x, np.zeros(steps, np.int32)), want)

@@ -103,20 +103,20 @@ def _read_program(
     constants: Mapping[str, object] | None,
     callers: tuple[FunctionText, ...],
 ) -> tuple[Program, tuple[Diagnostic, ...]]:
-    hints: dict[str, DType] = {}
+    hints: dict[str, tuple[DType, bool]] = {}
     while True:
         try:
             return _read_text(text, dtypes, constants, hints, callers)
         except Retyped as found:
-            assert found.dtype != hints.get(found.version), "a hint that changes nothing"
-            hints[found.version] = found.dtype
+            assert found.hint != hints.get(found.version), "a hint that changes nothing"
+            hints[found.version] = found.hint
 
 
 def _read_text(
     text: FunctionText,
     dtypes: Mapping[str, tuple[DType, int]],
     constants: Mapping[str, object] | None,
-    hints: dict[str, DType],
+    hints: dict[str, tuple[DType, bool]],
     callers: tuple[FunctionText, ...],
 ) -> tuple[Program, tuple[Diagnostic, ...]]:
     errors: list[Diagnostic] = []

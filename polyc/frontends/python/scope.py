@@ -72,8 +72,9 @@ class Scope:
     n_versions: dict[str, int] = field(default_factory=dict)
     forward: dict[str, int] = field(default_factory=dict)
     """Rank by name of the tensors that may be read above their first assignment."""
-    type_hints: dict[str, DType] = field(default_factory=dict)
-    """Element types of versions whose first assignment is a literal, found in an earlier reading of the function."""
+    type_hints: dict[str, tuple[DType, bool]] = field(default_factory=dict)
+    """Element types of versions whose first assignment is a literal, found in an earlier reading of the function; and whether
+    they are weak still, as other literals say."""
     used_indices: dict[str, Span] = field(default_factory=dict)
     errors: list[Diagnostic] = field(default_factory=list)
     ambiguous: set[str] = field(default_factory=set)
@@ -108,8 +109,8 @@ class Scope:
         """The first version of a tensor that is assigned further down, as a recurrence may read it."""
         if name in self.tensors or name not in self.forward:
             return None
-        hint = self.type_hints.get(name)
-        return Version(name, hint or I64, self.forward[name], hint is None)
+        hint, is_weak = self.type_hints.get(name, (I64, True))
+        return Version(name, hint, self.forward[name], is_weak)
 
     def report(self, code: str, message: str, node: ast.AST | Span, help: str) -> None:
         span = node if isinstance(node, Span) else self.text.span(node)

@@ -11,7 +11,16 @@ from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.operators import binary, negate, require_bool
 from polyc.frontends.python.scope import Clauses, Scope, Version
 from polyc.frontends.python.source import make_nesting_error
-from polyc.frontends.python.values import POISON, Fault, Value, common_type, convert, make_literal, require_integer
+from polyc.frontends.python.values import (
+    POISON,
+    Fault,
+    Value,
+    common_type,
+    convert,
+    convert_weakly,
+    make_literal,
+    require_integer,
+)
 from polyc.ir.expr import Expr, Index, Pad, Read, children, identity_of, reads, walk
 from polyc.ir.program import Condition, RangeClause, Reduction, Statement, Tensor, Where, element_names
 from polyc.ir.types import BOOL, I64, DType, can_cast, promote_types
@@ -33,10 +42,12 @@ class Target:
 
 
 class Retyped(Exception):
-    """A version that was assigned from literals only turns out to hold `dtype`: the function is read again with that known."""
+    """A version that was assigned from literals only turns out to hold `dtype`: the function is read again with that known.
 
-    def __init__(self, version: str, dtype: DType) -> None:
-        self.version, self.dtype = version, dtype
+    Where other literals say so, it `is_weak` still: 0 beside 0.5 is as 0.0."""
+
+    def __init__(self, version: str, dtype: DType, is_weak: bool = False) -> None:
+        self.version, self.hint = version, (dtype, is_weak)
 
 
 def read_assignment(node: ast.Assign | ast.AugAssign, left: ast.expr, clauses: Clauses, scope: Scope) -> Statement | None:
@@ -208,11 +219,11 @@ def _make_statement(
 def _settle_type(value: Value, version: str, target: Target, scope: Scope) -> Value:
     """The value in the type that an earlier reading of the function found for the version; raises `Retyped` where there is
     more to find, because a recurrence has read the version before."""
-    hint = scope.type_hints.get(version)
+    hint, is_weak = scope.type_hints.get(version, (None, True))
     if hint is not None and value.weak:
-        return convert(value, hint)
-    if version in scope.forward and not value.weak and hint != value.dtype:
-        raise Retyped(version, value.dtype if hint is None else promote_types(hint, value.dtype))
+        return convert_weakly(value, hint) if is_weak else convert(value, hint)
+    if version in scope.forward and not value.weak and (is_weak or hint != value.dtype):
+        raise Retyped(version, value.dtype if hint is None or is_weak else promote_types(hint, value.dtype))
     return value
 
 
@@ -260,8 +271,10 @@ def _fit_version(value: Value, previous: Version, target: Target) -> Value:
         message = f"{target.name} has {count_dimensions(previous.rank or 0)} here"
         raise Fault("semantic-rank", message, "assign a part of it with one subscript per dimension, or use a new name")
     if previous.is_weak and (not value.weak or value.dtype != previous.dtype):
-        dtype, _ = common_type((Value(value.expr, previous.dtype, True), value))
-        raise Retyped(previous.name, dtype)
+        dtype, is_weak = common_type((Value(value.expr, previous.dtype, True), value))
+        if is_weak and dtype == previous.dtype:
+            return convert_weakly(value, dtype)
+        raise Retyped(previous.name, dtype, is_weak)
     needed = previous.dtype if value.weak and value.dtype.kind in "iu" else value.dtype
     if not can_cast(needed, previous.dtype):
         message = f"{target.name} holds {previous.dtype}, and a part of it cannot be {needed}"

@@ -14,6 +14,7 @@ from polyc.poly.ranges import Ranges
 from polyc.scheduler.rewriting.borders import write_borders
 from polyc.scheduler.rewriting.byte_words import pack_byte_words
 from polyc.scheduler.rewriting.contraction_order import order_contractions
+from polyc.scheduler.rewriting.diagonals import walk_diagonals
 from polyc.scheduler.rewriting.factors import factor_sums
 from polyc.scheduler.rewriting.gathered_windows import gather_windows
 from polyc.scheduler.rewriting.minimal_filtering import filter_minimally
@@ -37,6 +38,7 @@ def rewrite_indices(program: Program, ranges: Ranges, options: Options) -> tuple
         (algebra and options.order_contractions, order_contractions),
         (algebra and options.gather_windows, gather_windows),
         (options.byte_words and options.vectorize, pack_byte_words),
+        (options.vectorize, walk_diagonals),
     ]
     return _apply(rules, program, ranges)
 

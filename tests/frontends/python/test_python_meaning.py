@@ -279,6 +279,22 @@ def test_the_types_of_many_recurrences_that_start_from_literals_settle() -> None
     assert {t.dtype.name for t in program.tensors} == {"f32"}
 
 
+@pytest.mark.parametrize("literals", [("0", "np.inf"), ("0.5", "0"), ("np.inf", "1"), ("0", "len(x)")])
+@pytest.mark.parametrize("rest", ["x[i]", "x[i] + y[i - 1]", "max(y[i - 1], x[i])"])
+def test_a_tensor_that_starts_from_several_literals_takes_the_type_of_its_other_parts(
+    literals: tuple[str, str], rest: str
+) -> None:
+    a, b = literals
+    lines = [f"y[0] = {a}", f"y[1] = {b}", f"with polyc.where(2 <= i < N):\n        y[i] = {rest}", "return y"]
+    program = polyc.op("def f(x: 'f32[N]'):\n    " + "\n    ".join(lines) + "\n").program
+    assert {t.dtype.name for t in program.tensors} == {"f32"}
+
+
+def test_a_tensor_of_literals_of_both_kinds_is_a_float() -> None:
+    program = polyc.op("def f(x: 'f32[N]'):\n    y[0] = 0\n    y[1] = 0.5\n    y[2] = 1\n    return y\n").program
+    assert program.tensor("y").dtype.name == "f64"
+
+
 @pytest.mark.parametrize("dtype", ["i8", "u8", "i32", "i64", "u64"])
 def test_shifts_by_numbers(dtype: str) -> None:
     x = np.array([-7, -1, 0, 5, 100, 127]).astype({"i8": "i1", "u8": "u1", "i32": "i4", "i64": "i8", "u64": "u8"}[dtype])

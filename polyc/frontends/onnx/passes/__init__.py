@@ -15,6 +15,7 @@ from polyc.frontends.onnx.passes.integers import multiply_integers
 from polyc.frontends.onnx.passes.invariants import hoist_invariants
 from polyc.frontends.onnx.passes.no_ops import remove_no_ops
 from polyc.frontends.onnx.passes.pads import merge_pads
+from polyc.frontends.onnx.passes.quantization import cancel_quantization
 from polyc.frontends.onnx.passes.scales import fold_scales
 from polyc.frontends.onnx.passes.sequences import resolve_sequences
 from polyc.frontends.onnx.passes.transposes import cancel_transposes
@@ -27,6 +28,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     cancel_transposes,  # before scales, so that these stand behind their convolution again
     merge_pads,
     fold_scales,
+    cancel_quantization,  # before layers are looked for that read what is left
     multiply_integers,  # behind those that look for layers of floats
     remove_dead,  # what the others left without use
 )

@@ -1,0 +1,54 @@
+"""Blocks of transposes that go on with the same long rows stream whole lines of them, wherever these begin."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import polyc
+from polyc.ir.interpret_loops import interpret_loops
+from tests.codegen.test_staging import LETTERS, TYPES, check_offsets, numbers, permutation, small_cache
+
+__all__ = ["small_cache"]
+
+CASES = [
+    ((1, 0), (300, 40)),
+    ((1, 0), (330, 33)),
+    ((3, 1, 4, 0, 2), (8, 2, 16, 2, 20)),
+    ((0, 2, 1), (2, 270, 20)),
+    ((2, 1, 0), (16, 16, 40)),
+]
+
+
+@pytest.mark.parametrize(("axes", "shape"), CASES)
+def test_the_nest_means_the_same(axes: tuple[int, ...], shape: tuple[int, ...], small_cache):
+    x = numbers(shape, "float32")
+    lowered = polyc.compile(permutation(axes), target="x86-64-v4").lower(x)
+    text = lowered.as_text("loops")
+    assert "thread Y.lines" in text and "stream Y" in text
+    expected = x.transpose(axes)
+    for offset in (0, 4, 16, 60):
+        raw = np.zeros(expected.nbytes + 128, np.uint8)
+        start = -raw.ctypes.data % 64 + offset
+        y = raw[start : start + expected.nbytes].view(np.float32).reshape(expected.shape)
+        interpret_loops(lowered.nest, [x, y], dict(zip(LETTERS.upper(), shape, strict=False)))
+        np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("type", ["float", "double"])
+@pytest.mark.parametrize(("axes", "shape"), CASES)
+def test_results_at_any_distance_from_a_line(axes: tuple[int, ...], shape: tuple[int, ...], type: str, small_cache):
+    x = numbers(shape, TYPES[type])
+    check_offsets(polyc.compile(permutation(axes, type)), x, x.transpose(axes), max(4, x.itemsize))
+
+
+def test_rows_that_follow_each_other_share_a_line(small_cache):
+    x = numbers((8, 2, 16, 2, 20), "float32")
+    text = polyc.compile(permutation((3, 1, 4, 0, 2)), target="x86-64-v4").lower(x).as_text("loops")
+    assert "Y.lines[row - 1, " in text
+
+
+def test_the_next_block_is_asked_for_while_rows_are_written(small_cache):
+    text = polyc.compile(permutation((1, 0)), target="x86-64-v4").lower(numbers((300, 40), "float32")).as_text("loops")
+    written = text[text.index("for (row = ") :]
+    assert written.split("\n")[1].strip().startswith("prefetch X[")
