@@ -112,7 +112,7 @@ def load_lanes(
 
 
 def load_steps(fn: Function, dtype: DType, pointer: Val, lanes: int, step: int, epoch: str) -> Val:
-    """Elements `step` bytes apart, one load each: their addresses are one register and numbers, and a gather would take longer."""
+    """Elements `step` bytes apart, one load each: addresses are a register and numbers, and a gather takes longer."""
     result = Val("poison", llvm_type(dtype), lanes)
     for lane in range(lanes):
         one = load_scalar(fn, dtype, offset_pointer(fn, pointer, lane * step), None, epoch, None)
