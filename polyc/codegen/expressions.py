@@ -363,6 +363,9 @@ def load_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[E
                 value = shuffles.load_interleaved(fn, state.target, dtype, first, ctx.lanes, stride, mask, epoch)[phase]
                 return value if mask is None or other is None else fn.select(mask, value, other)
             return shuffles.load_strided(fn, state.target, dtype, pointer, ctx.lanes, stride, mask, epoch, other)
+        if step is not None and guard == (None, None) and dtype.itemsize >= 4:
+            pointer = element_pointer(state, ctx, buffer, uniform)
+            return vectors.load_steps(fn, dtype, pointer, ctx.lanes, step, epoch)
     repeated = find_runs(ctx, offset, dtype.itemsize) if split is None else None
     if repeated is not None:
         uniform, runs = repeated
