@@ -67,7 +67,8 @@ def choose_boxes(boxes: np.ndarray, scores: np.ndarray, most: int, overlap: floa
         while len(some) and len(chosen) < most:
             block, some = some[:_BLOCK], some[_BLOCK:]
             others = ~_overlaps(boxes[block], boxes[block], overlap)
-            alive, new = np.ones(len(block), bool), []
+            alive = np.ones(len(block), bool)
+            new: list[int] = []
             for k in range(len(block)):
                 if alive[k] and len(chosen) + len(new) < most:
                     new.append(int(block[k]))
