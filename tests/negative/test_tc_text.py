@@ -95,7 +95,8 @@ TEXTS = {
     "temporary_as_large_as_data_says": (
         one("C(I(i)) +=! A(i)\n  O = C(0)", "float(N) A, int32(N) I"),
         "range-unsolved",
-        "assign it first, C(k) = 0 where k in 0:K",
+        "extent of this dimension depends on data",
+        "H(k) = 0 where k in 0:K",
     ),
     "float_as_subscript": (one("O(i) = A(B(i))", "float(N) A, float(M) B"), "type-not-integral", "int32(B(i))"),
     "float_as_condition": (one("O(i) = A(i) ? 1.0 : 2.0"), "type-not-boolean", "(x != 0)"),
