@@ -16,6 +16,7 @@ from polyc.codegen import shuffles, vectors
 from polyc.codegen.arithmetic import emit_cast, emit_operator
 from polyc.codegen.builder import Val, float_val, int_val, llvm_type, vector_const
 from polyc.codegen.context import WORKSPACES, Context, Predicate, State, byte_offset
+from polyc.codegen.held import Held, find_held
 from polyc.codegen.linear import (
     LANE,
     Linear,
@@ -362,6 +363,9 @@ def load_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[E
                 value = shuffles.load_interleaved(fn, state.target, dtype, first, ctx.lanes, stride, mask, epoch)[phase]
                 return value if mask is None or other is None else fn.select(mask, value, other)
             return shuffles.load_strided(fn, state.target, dtype, pointer, ctx.lanes, stride, mask, epoch, other)
+        if step is not None and guard == (None, None) and dtype.itemsize >= 4:
+            pointer = element_pointer(state, ctx, buffer, uniform)
+            return vectors.load_steps(fn, dtype, pointer, ctx.lanes, step, epoch)
     repeated = find_runs(ctx, offset, dtype.itemsize) if split is None else None
     if repeated is not None:
         uniform, runs = repeated
@@ -373,8 +377,34 @@ def load_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[E
         loaded = load_runs(state, ctx, buffer, first, start, runs, mask)
         if loaded is not None:
             return loaded if mask is None or other is None else fn.select(mask, loaded, other)
+    held = find_held(ctx, buffer, subscripts) if split is None and state.target.has_masks else None
+    if held is not None:
+        return _load_held(state, ctx, buffer, held, guard, epoch, other)
     pointers = lane_pointers(state, ctx, buffer, offset)
     return vectors.load_lanes(fn, state.target, dtype, pointers, as_mask(state, ctx, guard), epoch, other)
+
+
+def _load_held(
+    state: State, ctx: Context, buffer: Buffer, held: Held, guard: tuple[Val | None, Val | None], epoch: str, other: Val | None
+) -> Val:
+    """One load of the lanes that lie between the ends; the others have the element of their end."""
+    fn, dtype = state.fn, buffer.dtype
+    somewhere = as_scalar(state, guard)
+    low, high = (
+        fn.splat(vectors.load_scalar(fn, dtype, element_pointer(state, ctx, buffer, end), somewhere, epoch), ctx.lanes)
+        for end in held.ends
+    )
+    before = _uniform_value(state, ctx, add_linear(scale_linear(held.place, -1), {(): held.lower}))
+    within = _uniform_value(state, ctx, add_linear(scale_linear(held.place, -1), {(): held.upper + 1}))
+    is_low = vectors.first_lanes(fn, state.target, before, ctx.lanes)
+    is_high = vectors.last_lanes(fn, state.target, within, ctx.lanes)
+    mask = as_mask(state, ctx, guard)
+    inside = fn.not_(fn.binary("or", is_low, is_high))
+    wanted = fn.and_(mask, inside)
+    assert wanted is not None
+    pointer = element_pointer(state, ctx, buffer, held.first)
+    value = vectors.load_contiguous(fn, dtype, pointer, ctx.lanes, wanted, epoch, fn.select(is_low, low, high))
+    return value if mask is None or other is None else fn.select(mask, value, other)
 
 
 def _holds(state: State, ctx: Context, test: Expr) -> bool:

@@ -111,6 +111,15 @@ def load_lanes(
     return result
 
 
+def load_steps(fn: Function, dtype: DType, pointer: Val, lanes: int, step: int, epoch: str) -> Val:
+    """Elements `step` bytes apart, one load each: addresses are a register and numbers, and a gather takes longer."""
+    result = Val("poison", llvm_type(dtype), lanes)
+    for lane in range(lanes):
+        one = load_scalar(fn, dtype, offset_pointer(fn, pointer, lane * step), None, epoch, None)
+        result = fn.insert(result, one, lane)
+    return result
+
+
 def store_scalar(fn: Function, dtype: DType, pointer: Val, value: Val, condition: Val | None = None) -> None:
     with fn.when(condition):
         fn.effect(f"store {to_memory(fn, value)}, {pointer}, align {dtype.itemsize}")

@@ -16,6 +16,9 @@ from polyc.scheduler.solver import Budget, Problem, solve
 
 COST_ADVANCE, COST_COEFFICIENT, COST_SHIFT = 1000.0, 100.0, 1.0
 
+WIDEST = 8
+"""Elements per step that a row may be skewed by where fewer do not do: what a stencil of that radius needs."""
+
 Rows = dict[str, Row]
 
 
@@ -29,10 +32,13 @@ def find_sequential_row(
     """One row for statements with `dims` dimensions, linearly independent of their `earlier` rows; None where there is none.
 
     `band`: dependences that must not go backwards.  `remaining`: those of them that no earlier row of the band carries.
-    Coefficients are at most (number of statements + 1): k statements in a time loop need ``k t + i + s``."""
-    row = _solve(dims, band, remaining, earlier, budget, is_signed=False)
+    Coefficients are at most (number of statements + 1): k statements in a time loop need ``k t + i + s``; those of wide
+    stencils are larger."""
+    cap = len(dims) + 1
+    row = _solve(dims, band, remaining, earlier, budget, cap, is_signed=False)
     # Only a loop that must run backwards needs negative coefficients.
-    return row or _solve(dims, band, remaining, earlier, budget, is_signed=True)
+    row = row or _solve(dims, band, remaining, earlier, budget, cap, is_signed=True)
+    return row or (_solve(dims, band, remaining, earlier, budget, WIDEST, is_signed=False) if cap < WIDEST else None)
 
 
 def _solve(
@@ -41,9 +47,9 @@ def _solve(
     remaining: Sequence[Piece],
     earlier: Mapping[str, Sequence[Row]],
     budget: Budget,
+    cap: int,
     is_signed: bool,
 ) -> Rows | None:
-    cap = len(dims) + 1
     problem = Problem()
     coefficients: dict[str, list[int]] = {}
     for name, n in dims.items():

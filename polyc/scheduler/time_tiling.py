@@ -172,8 +172,8 @@ def _candidates(n_steps: int, spaces: list[_Space]) -> Iterator[_Tiles]:
 def _cost(tiles: _Tiles, steps: int, spaces: list[_Space], per_point: int, limit: int, cores: int) -> float | None:
     """Time per element of the tiles, in that of one element in the cache; None where a step holds more than `limit` bytes."""
     n_steps, *sizes = tiles.sizes
-    if not any(sizes):
-        return None
+    if not any(sizes) or any(max(size, n_steps) % min(size, n_steps) for size in sizes if size):
+        return None  # where blocks begin would be a quotient: few loops know it to be linear, and proofs take minutes
     streamed = tiles.order[-1] - 1 if tiles.is_streaming else None
     step, whole, traffic, rows = per_point, per_point, per_point / n_steps, 1
     for n, (size, space) in enumerate(zip(sizes, spaces, strict=True)):

@@ -121,7 +121,9 @@ STAYS = {
     "result": (f"def f(uint8(N) a, uint8(M) b) -> (D) {{ {DISTANCE} }}", "uint8", 2),
     "short": (f"def f(uint8(N) a, uint8(M) b) -> (L) {{ {DISTANCE} L = D(N, M) }}", "uint8", 1),
     "next to the corner": (
-        f"def f(uint8(N) a, uint8(M) b) -> (L) {{ {DISTANCE} L = D(N, M) }}".replace("D(i-1, j-1) +", "(j < M ? D(i-1, j+1) : 0) +"),
+        f"def f(uint8(N) a, uint8(M) b) -> (L) {{ {DISTANCE} L = D(N, M) }}".replace(
+            "D(i-1, j-1) +", "(j < M ? D(i-1, j+1) : 0) +"
+        ),
         "uint8",
         2,
     ),

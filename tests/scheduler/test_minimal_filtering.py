@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import polyc
+from polyc.poly.ranges import assume_sizes
 from polyc.poly.rows import Band, Leaf, Node, Sequence, statements_of
 from polyc.scheduler.rewriting import minimal_filtering
 from polyc.scheduler.rewriting.minimal_filtering import filter_minimally
@@ -157,9 +158,27 @@ def test_what_stays(always: None, name: str):
     assert filter_minimally(program, ranges, X86_64_V4) == (program, ranges, [])
 
 
-def test_symbolic_sizes_stay(always: None):
+def test_sizes_of_which_nothing_is_known_stay(always: None):
     program, ranges = infer(read(PADDED), C=3, K=4)
     assert filter_minimally(program, ranges, X86_64_V4)[2] == []
+
+
+def test_one_kernel_for_images_of_every_size(always: None, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("POLYC_CACHE", "0")
+    op = polyc.compile(PROGRAMS["one dimension"], dynamic=("H",))
+    for h in (40, 37, 3, 4):
+        agree(op, draw(op, {"C": 3, "K": 5, "H": h}), {"C": 3, "K": 5, "H": h})
+    assert _passed(op.lower(*draw(op, {"C": 3, "K": 5, "H": 40}))) == 1
+
+
+@pytest.mark.parametrize(
+    ("known", "h", "kinds"), [("CK", 40, ["passed"]), ("CKH", 40, ["passed"]), ("CK", 20, []), ("CHW", 40, []), ("KHW", 40, [])]
+)
+def test_symbolic_images_are_filtered_by_known_filters_where_they_are_long(always: None, known: str, h: int, kinds: list[str]):
+    sizes = {"C": 3, "K": 4, "H": h, "W": h}
+    program, ranges = infer(read(PADDED), **{n: sizes[n] for n in known})
+    ranges = assume_sizes(ranges, program.defined_sizes, sizes)
+    assert [r.kind for r in filter_minimally(program, ranges, X86_64_V4)[2]] == kinds
 
 
 def test_results_that_are_applied_are_not_stored(always: None):

@@ -15,6 +15,7 @@ from polyc.codegen.host import host_target
 from polyc.config import default_options
 from polyc.ir.interpret import interpret
 from polyc.poly.tree import Plan, PlanLoop, PlanSequence
+from polyc.scheduler.time_tiling import BLOCKS, _candidates, _cost, _Space
 from polyc.target import Target, restrict
 
 Array = np.ndarray[Any, Any]
@@ -111,6 +112,24 @@ def test_a_cube(shape: tuple[int, int, int]) -> None:
     step = lowered.scop.statement(next(iter(tiles.rows)))
     inside = [[i for i, c in zip(step.indices, loop.rows[step.name].coefficients, strict=True) if c] for loop in _loops(tiles)]
     assert inside == [["t"], ["t", "j"], ["t", "i"], ["t"], ["t", "i"], ["t", "j"], ["t", "k"]]
+
+
+def test_wide_stencils_are_skewed_as_far_as_they_reach() -> None:
+    text = """def f(double(N) x, double(T) steps) -> (B) {
+      A(0, i) = x(i)
+      A(t, i) = i < 4 || i >= N-4 ? A(t-1, i) : 0.5 * A(t-1, i-4) + 0.25 * A(t-1, i+4) where t in 1:T+1, i in 0:N
+      B(i) = A(T, i) }"""
+    lowered = check(text, draw(700), draw(9))
+    (tiles,) = pipelines(lowered)
+    assert {tuple(row.coefficients) for loop in _loops(tiles) for row in loop.rows.values()} == {(1, 0), (4, 1)}
+
+
+def test_tiles_are_as_long_as_their_steps_or_multiples() -> None:
+    # Where blocks begin would be a quotient otherwise, which proofs take minutes for.
+    for steps in (24, 200):
+        for tiles in _candidates(steps, [_Space(400, 1, BLOCKS), _Space(400, 1, (0,))]):
+            cost = _cost(tiles, 1000, [_Space(400, 1, BLOCKS), _Space(400, 1, (0,))], 16, 1 << 20, 2)
+            assert cost is None or max(tiles.sizes[:2]) % min(tiles.sizes[:2]) == 0
 
 
 @pytest.mark.parametrize("name", ["x86-64-v2", "x86-64-v3"])

@@ -43,7 +43,7 @@ from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
 from polyc.poly.domains import box_domain, is_box
-from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
 from polyc.poly.scop import extract_scop
 from polyc.scheduler.contraction import choose, estimate_cycles, find_contraction
 from polyc.scheduler.rewriting.blocks import Edit, all_reads, is_simple, plain_place, start_edit
@@ -58,6 +58,10 @@ RESULTS = len(POINTS) + 2 - TAPS
 
 MINIMUM_PRODUCTS = 1 << 23
 """Products of the sum as written from which the time is worth the longer compilation."""
+
+MINIMUM_ESTIMATE = 32
+"""Results along a window of symbolic extent from which it is taken: the tiles of a short row fill no vectors, however long it
+turns out to be, and versions of a kernel for small sizes would take twice as long to compile."""
 
 DATA_CYCLES, RESULT_CYCLES = 0.5, 0.3
 """Of transforming the data and the results, for each element of the parts that are multiplied (vectors of 16)."""
@@ -74,12 +78,12 @@ MARGIN = 0.9
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """``left + tap`` of the data, or ``left - tap``: `sign`.  `results` of the left index."""
+    """``left + tap`` of the data, or ``left - tap``: `sign`.  `results`: how many values the left index has."""
 
     left: str
     tap: str
     sign: int
-    results: int
+    results: Expr
     lower: Expr
     first_tap: Expr
 
@@ -93,11 +97,16 @@ class _Window:
 
     @property
     def is_full(self) -> bool:
-        return self.results % RESULTS == 0
+        """Whether the last tile is known to be whole."""
+        return isinstance(self.results, Const) and int(self.results.value) % RESULTS == 0
 
     @property
-    def n_tiles(self) -> int:
-        return ceil(self.results / RESULTS)
+    def n_tiles(self) -> Expr:
+        return self.n_tiles_from(0)
+
+    def n_tiles_from(self, n: int) -> Expr:
+        """Tiles that have a result `n`."""
+        return simplify_int(Call("floordiv", (_add(self.results, RESULTS - 1 - n), int_const(RESULTS))))
 
     @property
     def first(self) -> Expr:
@@ -126,6 +135,7 @@ class _Filter:
     zero: Const
     """Of the type of the data."""
     trips: Mapping[str, int]
+    """Values of each index: estimates where sizes are symbolic."""
 
     @property
     def element(self) -> list[str]:
@@ -159,7 +169,7 @@ class _Filter:
 
     def intervals(self, ranges: Ranges) -> dict[str, Interval]:
         """Of the indices, and of the tiles."""
-        tiles = {w.tile: Interval(int_const(0), int_const(w.n_tiles)) for w in self.windows}
+        tiles = {w.tile: Interval(int_const(0), w.n_tiles) for w in self.windows}
         return ranges.statements[self.s.name].indices | tiles
 
     def moves(self, part: Expr, index: str) -> bool:
@@ -201,21 +211,27 @@ def _find_filter(s: Statement, program: Program, ranges: Ranges) -> _Filter | No
         return None
     if len(program.writers()[s.target]) != 1 or not is_box(own.domain, own.indices, s.indices):
         return None
-    extents = {i: interval.extent for i, interval in own.indices.items()}
-    trips = {i: int(e.value) for i, e in extents.items() if isinstance(e, Const)}
-    if len(trips) != len(extents) or prod(trips.values()) < MINIMUM_PRODUCTS:
+    estimates = {i: estimate_extent(interval.extent, ranges.typical) for i, interval in own.indices.items()}
+    trips = {i: n for i, n in estimates.items() if n is not None}
+    if len(trips) != len(estimates) or prod(trips.values()) < MINIMUM_PRODUCTS:
         return None
     match s.value:
         case Call(op="mul", args=(a, b)):
             for data, taps in ((a, b), (b, a)):
                 windows = tuple(_find_windows(s, data, taps, trips, own))[:2]
-                if not windows:
+                if not windows or not _has_known_filter(taps, own):
                     continue
                 zero = identity_of("add", program.tensor(reads(data)[0].tensor).dtype)
                 found = _Filter(s, data, taps, windows, dtype, zero, trips)
                 if found.channels:
                     return found
     return None
+
+
+def _has_known_filter(taps: Expr, own: StatementRanges) -> bool:
+    """Whether the filter has the same size at every call: few channels gain nothing, images of any size much."""
+    moved = {node.name for node in walk(taps) if isinstance(node, Index)}
+    return all(isinstance(own.indices[i].extent, Const) for i in moved if i in own.indices)
 
 
 def _find_windows(s: Statement, data: Expr, taps: Expr, trips: Mapping[str, int], own: StatementRanges) -> list[_Window]:
@@ -232,14 +248,16 @@ def _find_windows(s: Statement, data: Expr, taps: Expr, trips: Mapping[str, int]
     found = []
     for form in forms:
         left = [i for i, c in form.items() if i in s.left_indices and c == 1 and i not in moved_by_taps and trips[i] >= RESULTS]
-        tap = [i for i, c in form.items() if i in s.reduction_indices and abs(c) == 1 and trips[i] == TAPS]
+        tap = [
+            i for i, c in form.items() if i in s.reduction_indices and abs(c) == 1 and own.indices[i].extent == int_const(TAPS)
+        ]
         if len(form) != 2 or len(left) != 1 or len(tap) != 1 or tap[0] not in moved_by_taps:
             continue
-        is_full = trips[left[0]] % RESULTS == 0
-        if sum(1 for f in forms for i in f if i in form) != 2 or not (is_full or is_filled):
-            continue
-        lower, first_tap = own.indices[left[0]].lower, own.indices[tap[0]].lower
-        found.append(_Window(left[0], tap[0], form[tap[0]], trips[left[0]], lower, first_tap))
+        outer, first_tap = own.indices[left[0]], own.indices[tap[0]].lower
+        window = _Window(left[0], tap[0], form[tap[0]], outer.extent, outer.lower, first_tap)
+        is_long = isinstance(outer.extent, Const) or trips[left[0]] >= MINIMUM_ESTIMATE
+        if sum(1 for f in forms for i in f if i in form) == 2 and is_long and (window.is_full or is_filled):
+            found.append(window)
     return found
 
 
@@ -345,8 +363,8 @@ def _transform_results(f: _Filter, t: Transforms, edit: Edit, reader: Statement 
     indices = [tiles.get(i, i) for i in f.element]
     made = []
     for at in product(range(RESULTS), repeat=len(f.windows)):
-        counts = {w.tile: ceil((w.results - a) / RESULTS) for w, a in zip(f.windows, at, strict=True)}
-        if not all(counts.values()):
+        counts = {w.tile: w.n_tiles_from(a) for w, a in zip(f.windows, at, strict=True)}
+        if int_const(0) in counts.values():
             continue
         value = _sum([t.result[a] for a in at], lambda points: _product_at(f, points), f.dtype)
         place: dict[str, Expr] = {w.left: _add(w.first, a) for w, a in zip(f.windows, at, strict=True)}
@@ -359,7 +377,7 @@ def _transform_results(f: _Filter, t: Transforms, edit: Edit, reader: Statement 
             target, left = reader.target, reader.subscripts
             value = _replace_reads(substitute(reader.value, place), s.target, value)
         subscripts = tuple(substitute(e, place) for e in left)
-        intervals = f.intervals(edit.ranges) | {i: Interval(int_const(0), int_const(n)) for i, n in counts.items()}
+        intervals = f.intervals(edit.ranges) | {i: Interval(int_const(0), n) for i, n in counts.items()}
         name = "_".join([s.name, *map(str, at)])
         made.append(_assign(name, target, subscripts, indices, value, intervals, f, edit))
     return made
@@ -473,7 +491,7 @@ def _estimate(program: Program, ranges: Ranges, name: str, target: Target, const
 def _transform_cycles(f: _Filter, target: Target, is_bound: bool) -> float:
     """Cycles of making the parts that are multiplied, and the results of them, and of reading a longer filter."""
     points = (TAPS + RESULTS - 1) ** len(f.windows)
-    tiles = prod(w.n_tiles for w in f.windows)
+    tiles = prod(ceil(f.trips[w.left] / RESULTS) for w in f.windows)
     of_vector = 16 / target.lanes(f.dtype.itemsize)
     count = {i: f.trips[i] for i in f.s.indices if all(i not in (w.left, w.tap) for w in f.windows)}
     data = prod(n for i, n in count.items() if f.moves(f.data, i)) * tiles * points
