@@ -47,8 +47,21 @@ def test_blocks_stay_in_the_cache():
 
 def test_streamed_results_are_written_in_the_order_of_memory():
     assert block("ba", {"A": 4096, "B": 4096}, l3=1) == ({"b": 128, "a": 32}, ["b", "a"])
-    # Rows that are no whole number of lines cannot be streamed.
-    assert block("ba", {"A": 4093, "B": 4096}, l3=1)[0] == {"b": 256, "a": 256}
+    # Rows that are no whole number of lines carry parts of them from block to block.
+    assert block("ba", {"A": 4093, "B": 4096}, l3=1) == ({"b": 128, "a": 32}, ["b", "a"])
+
+
+def test_short_rows_that_are_streamed_make_long_runs_in_the_order_of_reading():
+    sizes, order = block("caebd", FIVE, l3=1)
+    assert (sizes, order) == ({"e": 48, "d": 40, "b": 24}, ["a", "b", "c", "d", "e"])
+
+
+def test_blocks_stay_wide_where_something_else_is_read_along_the_rows():
+    text = "def f(float(A,B) X, float(B,A) Z) -> (Y) { Y(b,a) = X(a,b) + Z(b,a) }"
+    (s,) = lower(text, {"A": 4093, "B": 4096}).scop.statements
+    write, read = access_motions(s)[:2]
+    found = choose_block(read, write, index_trips(s), 4, replace(X86_64_V4, l3=1), is_alone=False)
+    assert found is not None and found[0] == {"b": 256, "a": 256}
 
 
 @pytest.mark.parametrize("left", ["edcba", "caebd", "dbeac", "abced"])
