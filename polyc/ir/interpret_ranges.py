@@ -310,8 +310,11 @@ def _written_interval(expr: Expr, sizes: Mapping[str, int], box: Box, known: Int
     if any(isinstance(node, Read) for node in walk(expr)):
         if known is None:
             message = "the extent of this dimension depends on data"
-            help = "declare the result, as in -> (float(B) H), or accumulate onto a tensor that was assigned before"
-            raise RangeError(Diagnostic("range-unsolved", message, None, help))
+            help = (
+                "declare a result with its sizes, as in -> (float(B) H), or assign the tensor first, H(k) = 0 where k in 0:K, "
+            )
+            help += "and add with += (in a function: with polyc.where(0 <= k < K))"
+            raise RangeError(Diagnostic("range-unsolved", message, expr.span, help))
         return known
     return _interval_of(_form(expr, sizes), box)
 

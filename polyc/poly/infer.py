@@ -218,7 +218,11 @@ def _infer_statement(state: _State, s: Statement) -> None:
             data = is_data_dependent(sub)
             what = "depends on data" if data else "does not follow from its subscript"
             message = f"the extent of dimension {d} of {base} {what}"
-            help = f"declare {base} with its sizes, or accumulate onto a tensor that was assigned before"
+            begin = (
+                f"assign it first, {base}(k) = 0 where k in 0:K, and add with += (in a function: with polyc.where(0 <= k < K))"
+            )
+            is_result = any(r.version == s.target for r in program.returns)
+            help = f"declare {base} among the results with its sizes, or {begin}" if is_result else begin
             state.errors.append(Diagnostic("range-unsolved", message, sub.span or s.span, help))
             state.unknown.add(s.target)
             return

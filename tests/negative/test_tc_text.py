@@ -92,6 +92,12 @@ TEXTS = {
     "word_inf": (one("O(i) = A(i) - inf"), "semantic-missing-reduction", "1.0 / 0.0"),
     "size_of_no_parameter": (one("O(i) = A(M - 1 - i)"), "semantic-missing-reduction", "the sizes are N"),
     "recurrence_without_a_start": (one("O(i) = O(i - 1) + A(i)"), "range-out-of-bounds", "a recurrence begins with"),
+    "temporary_as_large_as_data_says": (
+        one("C(I(i)) +=! A(i)\n  O = C(0)", "float(N) A, int32(N) I"),
+        "range-unsolved",
+        "extent of this dimension depends on data",
+        "H(k) = 0 where k in 0:K",
+    ),
     "float_as_subscript": (one("O(i) = A(B(i))", "float(N) A, float(M) B"), "type-not-integral", "int32(B(i))"),
     "float_as_condition": (one("O(i) = A(i) ? 1.0 : 2.0"), "type-not-boolean", "(x != 0)"),
     "scalar_with_subscript": (one("O(i) = A(i) * s(i)", "float(N) A, float s"), "semantic-tensor-expected", "scalar"),
