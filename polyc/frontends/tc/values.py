@@ -7,6 +7,7 @@ Functions return None after reporting an error.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import assert_never
 
 import numpy as np
@@ -296,6 +297,8 @@ def _build_builtin(scope: Scope, syntax: Apply) -> Typed | None:
         scope.reporter.error("unsupported-builtin", message, syntax.span, help)
         return None
     operands = _promote_operands(args, F32)
+    if operands is not None:
+        _warn_if_narrow(scope, syntax.args, operands[1])
     if operands is not None and operands[1].is_complex:
         if name == "fabs":
             parts = tuple(Call(part, operands[0], syntax.span) for part in ("real", "imag"))
@@ -360,6 +363,7 @@ def _build_binary(scope: Scope, syntax: Binary) -> Typed | None:
     args, dtype = operands
     if op not in ("+", "-", "*", "/", "==", "!=") and not _check_real(scope, op, dtype, span):
         return None
+    _warn_if_narrow(scope, (left, right), dtype)
     if op in COMPARISONS:
         return Typed(Call(COMPARISONS[op], args, span), BOOL)
     if not check_arithmetic(scope, dtype, span):
@@ -377,3 +381,18 @@ def _warn_if_rounded(scope: Scope, left: Number, right: Number, span: Span) -> N
     message = f"{left.text}/{right.text} divides integers: it is {int(left.text) // int(right.text)}"
     help = f"write {left.text}.0/{right.text}.0 for the fraction; numbers without a point are integers"
     scope.reporter.warn("type-integer-division", message, span, help)
+
+
+def _warn_if_narrow(scope: Scope, operands: Sequence[SyntaxExpr], dtype: DType) -> None:
+    """A warning for ``x * 0.1`` with a double x: the literal is a float, and has been rounded to one."""
+    if dtype.part != F64:
+        return
+    for operand in operands:
+        literal = operand.operand if isinstance(operand, Unary) and operand.op == "-" else operand
+        if not isinstance(literal, Number) or not literal.is_float:
+            continue
+        rounded = float(np.float32(literal.text))
+        if rounded == float(literal.text):
+            continue
+        message = f"{literal.text} is a float, which is {rounded:.12g} beside a double"
+        scope.reporter.warn("type-rounded-literal", message, literal.span, f"write double({literal.text})")

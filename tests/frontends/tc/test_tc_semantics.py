@@ -269,3 +269,19 @@ def test_conformance_warnings() -> None:
 def test_quotient_of_whole_numbers_that_is_rounded_is_warned_of(value: str, shown: str | None) -> None:
     result = read_tc_with_warnings(f"def f(float(N) A) -> (O) {{ O(i) = {value} where i in 0:2 }}")
     assert [w.message for w in result.warnings if w.code == "type-integer-division"] == ([shown] if shown else [])
+
+
+@pytest.mark.parametrize(
+    ("value", "type_name", "n_warned"),
+    [
+        ("A(i) * 0.1", "double", 1),
+        ("fmax(A(i), -0.1) > 0.3 ? 1.0 : 0.0", "double", 2),
+        ("A(i) * 0.1", "float", 0),
+        ("A(i) * double(0.1) + 0.5", "double", 0),
+    ],
+)
+def test_literal_that_is_rounded_beside_a_double_is_warned_of(value: str, type_name: str, n_warned: int) -> None:
+    result = read_tc_with_warnings(f"def f({type_name}(N) A) -> (O) {{ O(i) = {value} }}")
+    found = [w.message for w in result.warnings if w.code == "type-rounded-literal"]
+    assert len(found) == n_warned
+    assert not found or "0.1" in found[0]
