@@ -1,4 +1,4 @@
-"""Coefficients of `polyc/codegen/coefficients.py`: ``python -m benchmarks.minimax [NAME]…`` prints them with their errors.
+"""Coefficients of `polyc/codegen/functions/coefficients.py`: ``python -m benchmarks.minimax [NAME]…`` prints them, with errors.
 
 Remez exchange in 60 digits (needs mpmath).  Coefficients of float32 are rounded one after the other, constant term first,
 each time fitting those that are left to what the rounding left over; where that is closer; all others are rounded at once.

@@ -15,7 +15,7 @@ import click
 import numpy as np
 
 import polyc
-from polyc.codegen.polynomials import INLINE
+from polyc.codegen.functions.polynomials import INLINE
 from polyc.target import PINNED
 
 FUNCTIONS = (*INLINE, "sqrt", "rsqrt", "lgamma", "tgamma", "pow", "atan2", "hypot")

@@ -63,8 +63,8 @@ def summarize(lowered: Lowered) -> str:
 def explain_statements(lowered: Lowered) -> str:
     """Per statement: ranges of its indices, the loops around it, why this vector and this tile, what was packed for it."""
     from polyc.scheduler.accesses import UNKNOWN_EXTENT
+    from polyc.scheduler.contractions.describe_contraction import compulsory_bytes
     from polyc.scheduler.describe import describe_loops, describe_register_tile, describe_vector
-    from polyc.scheduler.describe_contraction import compulsory_bytes
 
     lines = []
     for s in lowered.scop.statements:
@@ -88,7 +88,7 @@ def explain_statements(lowered: Lowered) -> str:
 
 def explain_contractions(lowered: Lowered) -> str:
     """Per contraction: roles of the indices, register tile, copies, blocks, and estimated cycles and bytes."""
-    from polyc.scheduler.describe_contraction import describe_contraction
+    from polyc.scheduler.contractions.describe_contraction import describe_contraction
 
     lines = []
     for name, choice in lowered.choices.items():

@@ -14,12 +14,12 @@ import pytest
 
 import polyc
 from polyc import driver
-from polyc.codegen import jit
+from polyc.codegen.objects import jit
 from polyc.config import Options
 from polyc.diagnostics import ArgumentError, CompileBudgetError, Diagnostic, InternalError
 from polyc.driver import ladder
 from polyc.poly.instances import Violation
-from polyc.scheduler import fallback, ilp
+from polyc.scheduler.rows import fallback, ilp
 from polyc.target import X86_64_V3
 from tests.scheduler.support import check_nest, lower, read
 

@@ -7,7 +7,7 @@ import pytest
 
 import polyc
 from polyc.config import Options
-from polyc.scheduler.register_use import register_use
+from polyc.scheduler.contractions.register_use import register_use
 from tests.golden.programs import ATTENTION, CONV, DOT, GELU, LAYERNORM, MATMUL_NT, SOFTMAX
 from tests.scheduler.support import lower
 

@@ -78,7 +78,7 @@ def _seconds(seconds: float) -> str:
 
 def measure(operator: Operator, arrays: Sequence[Any], named: Mapping[str, Any], out: Any = None) -> Measurement:
     """Time calls of `operator` with these arguments: on one thread, between runs of the clock, and on all threads."""
-    from polyc.codegen.clock import CYCLES, time_chain
+    from polyc.codegen.objects.clock import CYCLES, time_chain
     from polyc.runtime import threads
     from polyc.runtime.counters import count_cache_misses
 

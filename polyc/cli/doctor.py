@@ -71,7 +71,7 @@ def describe_machine(advice: list[str]) -> Iterator[str]:
     from polyc.runtime.threads import count_cores
 
     try:
-        from polyc.codegen.host import host_target
+        from polyc.codegen.objects.host import host_target
 
         target = host_target()
     except Exception as error:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from polyc.codegen.alignment import align_rows
-from polyc.codegen.blocks_ahead import prefetch_blocks
-from polyc.codegen.lookahead import prefetch_windows
-from polyc.codegen.loops import build_loop_nest
-from polyc.codegen.prefetch import prefetch_rows
-from polyc.codegen.size import check_code_size
-from polyc.codegen.streams import stream_results
+from polyc.codegen.nests.alignment import align_rows
+from polyc.codegen.nests.blocks_ahead import prefetch_blocks
+from polyc.codegen.nests.lookahead import prefetch_windows
+from polyc.codegen.nests.loops import build_loop_nest
+from polyc.codegen.nests.prefetch import prefetch_rows
+from polyc.codegen.nests.size import check_code_size
+from polyc.codegen.nests.streams import stream_results
 from polyc.config import Options, debugging
 from polyc.diagnostics import CompileBudgetError, Diagnostic, InternalError, RangeError, Remark, UnsupportedError
 from polyc.driver.lock import compiling
@@ -23,9 +23,10 @@ from polyc.poly.legality import alias_is_safe, prove_storage, prove_values
 from polyc.poly.ranges import Ranges
 from polyc.poly.scop import Scop
 from polyc.poly.tree import build_schedule
-from polyc.scheduler import fallback, ilp, refine_rows
-from polyc.scheduler.merge_indices import Groups
+from polyc.scheduler import refine_rows
 from polyc.scheduler.preparation import add_constants
+from polyc.scheduler.rewriting.merge_indices import Groups
+from polyc.scheduler.rows import fallback, ilp
 from polyc.scheduler.storage import fold_steps
 from polyc.target import Target
 

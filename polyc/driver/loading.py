@@ -13,7 +13,7 @@ from polyc.target import MODELS, Target, is_runnable, restrict
 
 def select_target(options: Options) -> Target:
     """The machine model that `options.target` names."""
-    from polyc.codegen.host import host_target
+    from polyc.codegen.objects.host import host_target
 
     if options.target == "host":
         return host_target()
@@ -27,9 +27,9 @@ def load_kernel(made: Any, constants: Sequence[Any] = (), bound: Mapping[str, An
     """A `Kernel` of a `Lowered`, or of what was kept of one: anything with its object code and facts about it.
 
     Raises UnsupportedError (``unsupported-foreign-target``) where the code is for another kind of processor."""
-    from polyc.codegen.calls import PYTHON_FUNCTIONS, load_call
-    from polyc.codegen.host import host_target
-    from polyc.codegen.loader import load_object
+    from polyc.codegen.objects.calls import PYTHON_FUNCTIONS, load_call
+    from polyc.codegen.objects.host import host_target
+    from polyc.codegen.objects.loader import load_object
     from polyc.runtime import fastcalls, threads
     from polyc.runtime.kernel import Kernel
 

@@ -59,13 +59,13 @@ class Lowered:
 
     @cached_property
     def llvm_ir(self) -> str:
-        from polyc.codegen.llvm import emit_llvm
+        from polyc.codegen.emission.llvm import emit_llvm
 
         return emit_llvm(self.nest, self.target, [other.nest for other in self.others], self.choice)
 
     @cached_property
     def _object(self) -> bytes:
-        from polyc.codegen.jit import compile_object
+        from polyc.codegen.objects.jit import compile_object
 
         return compile_object(self.llvm_ir, self.target)
 
@@ -85,7 +85,7 @@ class Lowered:
             case "ll":
                 return self.llvm_ir
             case "s":
-                from polyc.codegen.jit import assembly
+                from polyc.codegen.objects.jit import assembly
 
                 return assembly(self.llvm_ir, self.target)
         help = suggest_name(stage, STAGES) or f"stages are: {', '.join(STAGES)}"
@@ -117,7 +117,7 @@ class Lowered:
 
     def c_header(self) -> str:
         """The C header that documents the entry point of `object_code`."""
-        from polyc.codegen.aot import c_header
+        from polyc.codegen.objects.aot import c_header
 
         return c_header(self.signature, self.nest.parameters)
 

@@ -22,10 +22,10 @@ from polyc.poly.infer import infer_ranges
 from polyc.poly.ranges import assume_sizes
 from polyc.poly.scop import extract_scop
 from polyc.scheduler.constants import split_constants
-from polyc.scheduler.dead_instances import drop_dead_instances
-from polyc.scheduler.fold_sizes import find_folds
 from polyc.scheduler.preparation import collect_preparations
-from polyc.scheduler.rewrite_program import rewrite_program
+from polyc.scheduler.rewriting.dead_instances import drop_dead_instances
+from polyc.scheduler.rewriting.fold_sizes import find_folds
+from polyc.scheduler.rewriting.rewrite_program import rewrite_program
 from polyc.scheduler.size_classes import find_size_classes
 from polyc.target import Target
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from polyc.codegen.aot import c_type, write_header, write_object
-from polyc.codegen.elf import rename_symbols
-from polyc.codegen.glue import ALIGNMENT, Call, Copy, Place, glue_ir
-from polyc.codegen.jit import compile_object
-from polyc.codegen.link import find_compiler, link_objects
+from polyc.codegen.objects.aot import c_type, write_header, write_object
+from polyc.codegen.objects.elf import rename_symbols
+from polyc.codegen.objects.glue import ALIGNMENT, Call, Copy, Place, glue_ir
+from polyc.codegen.objects.jit import compile_object
+from polyc.codegen.objects.link import find_compiler, link_objects
 from polyc.diagnostics import Diagnostic, UnsupportedError
 from polyc.driver import select_target
 from polyc.frontends.onnx.graph import node_span

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from polyc import recall
-from polyc.codegen.sequence import ABSOLUTE, IN_ARENA, OF_CALL, PROGRAM, STEP_BIT
+from polyc.codegen.objects.sequence import ABSOLUTE, IN_ARENA, OF_CALL, PROGRAM, STEP_BIT
 from polyc.frontends.onnx.graph import Node
 from polyc.onnx.arena import align
 from polyc.onnx.plan import Plan, raise_bounds_error

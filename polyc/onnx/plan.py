@@ -18,7 +18,7 @@ import numpy as np
 from polyc import jobs, recall
 from polyc.api.dynamic import known_strides
 from polyc.cache import identify_program
-from polyc.codegen.sequence import FAILED, WORDS
+from polyc.codegen.objects.sequence import FAILED, WORDS
 from polyc.config import Options
 from polyc.diagnostics import BoundsError, Diagnostic, PolycError
 from polyc.frontends.onnx.builder import Value
@@ -67,7 +67,7 @@ class Step:
 
 
 class _Frame:
-    """What one run at a time writes to: the addresses of all steps, and the steps as `codegen.sequence` reads them."""
+    """What one run at a time writes to: the addresses of all steps, and the steps as `codegen.objects.sequence` reads them."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
         self.steps = steps

@@ -209,8 +209,8 @@ def count_bytes(cluster: Cluster) -> int:
 @cache
 def find_peak(n_threads: int) -> float:
     """Operations a second of float32 multiply-adds on all vector units of so many cores."""
-    from polyc.codegen.clock import CYCLES, time_chain
-    from polyc.codegen.host import host_target
+    from polyc.codegen.objects.clock import CYCLES, time_chain
+    from polyc.codegen.objects.host import host_target
 
     target = host_target()
     clock = CYCLES / min(time_chain() for _ in range(5))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from polyc import driver
-from polyc.codegen import calls
+from polyc.codegen.objects import calls
 from polyc.recall.entries import is_unchanged, open_store, own_versions, tell_miss
 from polyc.recall.machine import host_target, knows_host
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 @functools.cache
 def load_sequence(name: str | None = None) -> Any:
-    """A function of `codegen.sequence` (the first one), ready to be called: its address, and what keeps that valid."""
-    from polyc.codegen.loader import load_object
-    from polyc.codegen.sequence import NAME
+    """A function of `codegen.objects.sequence` (the first one), ready to be called: its address, and what keeps that valid."""
+    from polyc.codegen.objects.loader import load_object
+    from polyc.codegen.objects.sequence import NAME
 
     with driver.compiling():
         return load_object(glue_code("sequence"), name or NAME)
 
 
 def _make_sequence() -> bytes:
-    from polyc.codegen.sequence import make_sequence
+    from polyc.codegen.objects.sequence import make_sequence
 
     return make_sequence(host_target())
 

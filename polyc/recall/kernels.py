@@ -74,7 +74,7 @@ class Recalled:
         return self.code
 
     def c_header(self) -> str:
-        from polyc.codegen.aot import c_header
+        from polyc.codegen.objects.aot import c_header
 
         return c_header(self.signature, self.parameters)
 
@@ -190,7 +190,7 @@ def _kernel_key(
     typical: Mapping[str, int],
 ) -> Key:
     from polyc.cache import Key, identify_program
-    from polyc.codegen.host import describe_llvm
+    from polyc.codegen.objects.host import describe_llvm
 
     identity = identify_program(program)
     parts = (

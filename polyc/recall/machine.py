@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def host_target() -> Target:
     """This machine as a target, from what the cache knows of it."""
-    from polyc.codegen import host
+    from polyc.codegen.objects import host
 
     recall_host()
     return host.host_target()
@@ -22,7 +22,7 @@ def host_target() -> Target:
 
 def knows_host() -> bool:
     """Whether it is known what LLVM says of this machine, without asking LLVM."""
-    from polyc.codegen import host
+    from polyc.codegen.objects import host
 
     if host.are_facts_known():
         return True
@@ -35,7 +35,7 @@ def knows_host() -> bool:
 def recall_host() -> None:
     """Ask the cache what LLVM says of this machine, else LLVM: for that it has to be loaded."""
     if not knows_host():
-        from polyc.codegen import host
+        from polyc.codegen.objects import host
 
         key, store = _host_key(), open_store()
         if key is not None and store is not None:
@@ -45,7 +45,7 @@ def recall_host() -> None:
 
 def plain_host() -> list[Any]:
     """What LLVM says of this machine, as JSON has it."""
-    from polyc.codegen import host
+    from polyc.codegen.objects import host
 
     recall_host()
     found = host.facts()
@@ -54,7 +54,7 @@ def plain_host() -> list[Any]:
 
 def adopt_host(triple: str, features: Sequence[str], version: str) -> None:
     """Take `plain_host` of a worker for what LLVM would say here."""
-    from polyc.codegen import host
+    from polyc.codegen.objects import host
 
     if not host.are_facts_known():
         host.adopt_facts(host.Facts(triple, tuple(features), version))
@@ -64,7 +64,7 @@ def adopt_host(triple: str, features: Sequence[str], version: str) -> None:
 def _host_key() -> Key | None:
     """None where there is no cache, or the system does not say what machine this is."""
     from polyc.cache import Key, versions
-    from polyc.codegen import host
+    from polyc.codegen.objects import host
 
     machine = host.describe_machine()
     if machine is None or open_store() is None:
@@ -74,7 +74,7 @@ def _host_key() -> Key | None:
 
 def _find_host() -> Any:
     """The facts that the cache has."""
-    from polyc.codegen import host
+    from polyc.codegen.objects import host
 
     def read(entry: Entry) -> host.Facts:
         triple, features, version = entry.header["value"]

@@ -1,8 +1,9 @@
 """Planned calls without Python in between: tables that compiled code searches by the layout of its arguments.
 
-`polyc_call` (`codegen/calls.py`) reads two tables of machine words.  *Slots*: the number of slots less one, then per slot a
-hash and the address of a record, or 0.  *Record*: the fields of `_FIELDS`.  Tables change only under the GIL, and `polyc_call`
-reads them only under the GIL and before it runs anything else; while a call runs it holds a reference to the record's owner.
+`polyc_call` (`codegen/objects/calls.py`) reads two tables of machine words. *Slots*: the number of slots less one, then per
+slot a hash and the address of a record, or 0. *Record*: the fields of `_FIELDS`. Tables change only under the GIL, and
+`polyc_call` reads them only under the GIL and before it runs anything else; while a call runs it holds a reference to the
+record's owner.
 
 Where the interpreter or NumPy is not laid out as expected (another Python than CPython, one without a GIL, a NumPy of other
 structures), where a symbol is missing, or where the self-test fails, there are no such tables and planned calls go through

@@ -16,13 +16,13 @@ from polyc.poly.scop import Scop
 from polyc.poly.storage import Folding
 from polyc.poly.tree import Plan
 from polyc.scheduler.constants import Prepared, hoist_constants
-from polyc.scheduler.contraction import Choice
+from polyc.scheduler.contractions.contraction import Choice
+from polyc.scheduler.contractions.packing import pack_operands
 from polyc.scheduler.distribute import distribute_bands
 from polyc.scheduler.initial import place_initial_values
-from polyc.scheduler.member_view import MemberView
-from polyc.scheduler.packing import pack_operands
+from polyc.scheduler.loops.member_view import MemberView
+from polyc.scheduler.loops.plan import Planner, merge_bands
 from polyc.scheduler.parallel import mark_parallel_loops
-from polyc.scheduler.plan import Planner, merge_bands
 from polyc.scheduler.preparation import lay_out_panels
 from polyc.scheduler.shared_passes import describe_shared_passes
 from polyc.scheduler.storage import fold_storage

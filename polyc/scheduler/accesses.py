@@ -16,7 +16,7 @@ Motion = Literal["invariant", "unit", "strided"]
 """unit: to the neighbour; for a read also a few elements on, because all in between are loaded together and shuffled."""
 
 NEAR = 4
-"""Elements between lanes up to which a read takes whole vectors (`codegen.shuffles.MAX_STRIDE`)."""
+"""Elements between lanes up to which a read takes whole vectors (`codegen.writer.shuffles.MAX_STRIDE`)."""
 
 UNKNOWN_EXTENT = 512
 """Trip count assumed for a symbolic extent."""

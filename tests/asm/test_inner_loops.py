@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from polyc.codegen.jit import assembly
-from polyc.codegen.llvm import emit_llvm
+from polyc.codegen.emission.llvm import emit_llvm
+from polyc.codegen.objects.jit import assembly
 from polyc.ir.types import F32
 from polyc.target import PINNED, X86_64_V3, X86_64_V4
 

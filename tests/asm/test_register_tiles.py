@@ -8,7 +8,7 @@ import pytest
 
 from polyc import driver
 from polyc.config import Options
-from polyc.scheduler.register_use import RegisterUse, register_use
+from polyc.scheduler.contractions.register_use import RegisterUse, register_use
 from polyc.target import AARCH64, MODELS, X86_64_V2, X86_64_V3, X86_64_V4, Target
 from tests.golden.programs import CONV, MATMUL_NN, MATMUL_NT, MATMUL_TN, SOFTMAX
 from tests.scheduler.support import lower

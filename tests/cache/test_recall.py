@@ -136,7 +136,7 @@ def test_cache_is_off(calls, cache_dir, monkeypatch, variable: str, value: str) 
 
 
 def test_fault_of_a_rung_is_not_kept(cache_dir, monkeypatch, log) -> None:
-    from polyc.scheduler import ilp
+    from polyc.scheduler.rows import ilp
 
     def fail(*args: object) -> None:
         raise MemoryError("not today")

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from polyc.cli import main
-from polyc.codegen.host import host_target
+from polyc.codegen.objects.host import host_target
 from polyc.runtime.threads import get_num_threads, set_num_threads
 
 SUM = "def total(float(M, N) X) -> (s) {\n  s(m) +=! X(m, n)\n}\n"

@@ -7,10 +7,10 @@ import functools
 
 import numpy as np
 
-from polyc.codegen.host import host_target
-from polyc.codegen.jit import compile_object
-from polyc.codegen.llvm import emit_llvm
-from polyc.codegen.loader import load_object
+from polyc.codegen.emission.llvm import emit_llvm
+from polyc.codegen.objects.host import host_target
+from polyc.codegen.objects.jit import compile_object
+from polyc.codegen.objects.loader import load_object
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.loops import Buffer, LoopNest

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.codegen.checks import BLOCK
+from polyc.codegen.emission.checks import BLOCK
 
 SIZES = [0, 1, 7, 15, 16, 17, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 21]
 SUMS = "def f(int64(N) k, float(N) w) -> (float(9) H) { H(k(i)) +=! w(i) }"

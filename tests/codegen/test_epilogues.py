@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from polyc.codegen.epilogues import keep_epilogues
-from polyc.codegen.tiles import split_partial_tiles
+from polyc.codegen.nests.epilogues import keep_epilogues
+from polyc.codegen.nests.tiles import split_partial_tiles
 from polyc.ir.expr import Const
 from polyc.ir.loops import Buffer, If, InitialValue, Loop, LoopNest, Store, Update
 from polyc.ir.types import F32

@@ -10,7 +10,7 @@ import pytest
 
 import polyc
 from polyc import driver
-from polyc.codegen.host import host_target
+from polyc.codegen.objects.host import host_target
 from polyc.config import Options
 from polyc.ir.halves import narrow, widen
 from polyc.ir.types import BF16, F16, F32, F64, DType

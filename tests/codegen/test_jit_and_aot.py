@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from polyc.codegen.aot import c_header, write_object
-from polyc.codegen.elf import rename_symbols
-from polyc.codegen.host import host_target, read_cache_sizes
-from polyc.codegen.jit import assembly, compile_object, load_object, optimized_ir
-from polyc.codegen.llvm import emit_llvm
+from polyc.codegen.emission.llvm import emit_llvm
+from polyc.codegen.objects.aot import c_header, write_object
+from polyc.codegen.objects.elf import rename_symbols
+from polyc.codegen.objects.host import host_target, read_cache_sizes
+from polyc.codegen.objects.jit import assembly, compile_object, load_object, optimized_ir
 from polyc.diagnostics import InternalError, UnsupportedError
 from polyc.ir.expr import int_const
 from polyc.ir.loops import Loop, LoopNest, Store

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from polyc.codegen import loader
-from polyc.codegen.calls import EXPORTS, PYTHON_FUNCTIONS, make_call
-from polyc.codegen.elf import HEADER, SECTION
-from polyc.codegen.host import adopt_facts, describe_machine, facts
-from polyc.codegen.jit import compile_object
-from polyc.codegen.llvm import emit_llvm
-from polyc.codegen.loader import load_object, map_object
+from polyc.codegen.emission.llvm import emit_llvm
+from polyc.codegen.objects import loader
+from polyc.codegen.objects.calls import EXPORTS, PYTHON_FUNCTIONS, make_call
+from polyc.codegen.objects.elf import HEADER, SECTION
+from polyc.codegen.objects.host import adopt_facts, describe_machine, facts
+from polyc.codegen.objects.jit import compile_object
+from polyc.codegen.objects.loader import load_object, map_object
 from polyc.runtime import fastcalls
 from polyc.target import AARCH64
 

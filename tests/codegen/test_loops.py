@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from polyc.codegen.loops import _LoopRange, fold_index, row_major_strides
-from polyc.codegen.size import MAX_OPERATIONS, check_code_size
+from polyc.codegen.nests.loops import _LoopRange, fold_index, row_major_strides
+from polyc.codegen.nests.size import MAX_OPERATIONS, check_code_size
 from polyc.config import Options
 from polyc.diagnostics import CompileBudgetError
 from polyc.ir.expr import Call, Const, Expr, Index, Size, evaluate, int_const

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from polyc.codegen.polynomials import INLINE
+from polyc.codegen.functions.polynomials import INLINE
 from polyc.ir.expr import OPERATORS, Const
 from polyc.ir.loops import Loop, LoopNest, Store
 from polyc.ir.types import F32, F64, I8, I16, I32, I64, U8, U16, U32, U64

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.codegen.prefetch import prefetch_rows
+from polyc.codegen.nests.prefetch import prefetch_rows
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.loops import Guard, If, Loop, Prefetch
 from polyc.ir.verify_loops import verify_loops

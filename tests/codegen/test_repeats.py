@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polyc.codegen.jit import assembly
+from polyc.codegen.objects.jit import assembly
 from polyc.ir.expr import Const, Expr, Select
 from polyc.ir.loops import Loop, LoopNest, Store
 from polyc.ir.types import DTYPES, F32, DType

@@ -8,7 +8,7 @@ import mmap
 import numpy as np
 import pytest
 
-from polyc.codegen.jit import assembly
+from polyc.codegen.objects.jit import assembly
 from polyc.ir.expr import Const, Pad, Read
 from polyc.ir.loops import Loop, LoopNest, Store
 from polyc.ir.types import DTYPES, F32

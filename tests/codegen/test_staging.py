@@ -24,8 +24,8 @@ TYPES = {"float": "float32", "double": "float64", "float16": "float16", "uint8":
 def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every result is long, every array leaves the second-level cache, and nothing that was compiled otherwise is used."""
     monkeypatch.setattr(target, "PART_OF_L3", 1 << 62)
-    monkeypatch.setattr("polyc.codegen.staging.is_large", lambda *_: True)
-    monkeypatch.setattr("polyc.codegen.blocks_ahead.is_large", lambda *_: True)
+    monkeypatch.setattr("polyc.codegen.nests.staging.is_large", lambda *_: True)
+    monkeypatch.setattr("polyc.codegen.nests.blocks_ahead.is_large", lambda *_: True)
     monkeypatch.setenv("POLYC_CACHE", "0")
 
 

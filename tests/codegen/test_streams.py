@@ -10,8 +10,8 @@ import pytest
 
 import polyc
 from polyc import target
-from polyc.codegen.llvm import emit_llvm
-from polyc.codegen.streams import stream_results
+from polyc.codegen.emission.llvm import emit_llvm
+from polyc.codegen.nests.streams import stream_results
 from polyc.ir.expr import Const, int_const, substitute
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.loops import If, Loop, Node

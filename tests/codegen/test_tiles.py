@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polyc.codegen.tiles import split_partial_tiles
+from polyc.codegen.nests.tiles import split_partial_tiles
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Select, Size, int_const, walk
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.loops import If, InitialValue, Loop, LoopNest, Node, Store, Update

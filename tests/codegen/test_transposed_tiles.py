@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polyc.codegen.jit import assembly
-from polyc.codegen.tiles import split_partial_tiles
+from polyc.codegen.nests.tiles import split_partial_tiles
+from polyc.codegen.objects.jit import assembly
 from polyc.ir.expr import Const
 from polyc.ir.loops import InitialValue, Loop, LoopNest, Store, Update
 from polyc.ir.types import F32, F64, I32

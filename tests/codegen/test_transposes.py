@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.codegen.jit import assembly
-from polyc.codegen.transposes import block_transposes
+from polyc.codegen.nests.transposes import block_transposes
+from polyc.codegen.objects.jit import assembly
 from polyc.ir.expr import Cast, Const, Select
 from polyc.ir.loops import Buffer, Loop, LoopNest, Store
 from polyc.ir.types import F32, F64, I32

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.codegen.triangles import split_triangles
+from polyc.codegen.nests.triangles import split_triangles
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.loops import If, Loop, Node, Store, Update

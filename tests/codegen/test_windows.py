@@ -7,8 +7,8 @@ import re
 import numpy as np
 import pytest
 
-from polyc.codegen.jit import optimized_ir
-from polyc.codegen.llvm import emit_llvm
+from polyc.codegen.emission.llvm import emit_llvm
+from polyc.codegen.objects.jit import optimized_ir
 from polyc.ir.expr import Expr, Select
 from polyc.ir.loops import Loop, LoopNest, Store, Update
 from polyc.ir.types import DTYPES, F32, DType

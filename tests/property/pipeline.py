@@ -11,13 +11,15 @@ import numpy as np
 from hypothesis import HealthCheck, settings
 
 from polyc import driver
-from polyc.codegen.host import host_target
+from polyc.codegen.objects.host import host_target
 from polyc.config import Options
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.tolerance import Expectation, check_results
 from polyc.runtime import memory
 from polyc.runtime.threads import set_num_threads
-from polyc.scheduler import overlap, parallel, split
+from polyc.scheduler import parallel
+from polyc.scheduler.rewriting import split
+from polyc.scheduler.rewriting.overlap import overlap
 from polyc.target import PINNED, Target, restrict
 from tests.property.strategies import Case
 

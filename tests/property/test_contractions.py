@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyc
-from polyc.codegen import host
+from polyc.codegen.objects import host
 from tests.property.pipeline import falls
 
 EXAMPLES = int(os.environ.get("POLYC_EXAMPLES", "25"))

@@ -13,7 +13,7 @@ import pytest
 
 import polyc
 from polyc import ArgumentError, ArgumentTypeError, BoundsError, PolycError
-from polyc.codegen.calls import PYTHON_FUNCTIONS, load_call
+from polyc.codegen.objects.calls import PYTHON_FUNCTIONS, load_call
 from polyc.ir.signature import RuntimeGuard
 from polyc.runtime import fastcalls
 from tests.runtime.test_kernel import add_kernel, make_kernel, spec

@@ -7,7 +7,7 @@ import pytest
 
 import polyc
 from polyc import driver
-from polyc.scheduler.rewriting.batched_recurrences import batch_recurrences
+from polyc.scheduler.rewriting.rules.batched_recurrences import batch_recurrences
 from polyc.target import X86_64_V4
 from tests.scheduler.support import check_nest, infer, lower, read, statements
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.scheduler.rewriting.final_values import sum_final_values
-from polyc.scheduler.rewriting.recurrences import block_recurrences
+from polyc.scheduler.rewriting.rules.final_values import sum_final_values
+from polyc.scheduler.rewriting.rules.recurrences import block_recurrences
 from tests.scheduler.support import infer, read, statements
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

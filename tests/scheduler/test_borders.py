@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import polyc
-from polyc.scheduler.rewriting.borders import write_borders
+from polyc.scheduler.rewriting.rules.borders import write_borders
 from tests.oracle.programs import agree, draw
 from tests.scheduler.support import check, infer, read, statements
 

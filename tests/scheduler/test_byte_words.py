@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.scheduler.rewriting.byte_words import pack_byte_words
+from polyc.scheduler.rewriting.rules.byte_words import pack_byte_words
 from tests.oracle.programs import agree
 from tests.scheduler.support import infer, read, statements
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.scheduler.rewriting.contraction_order import order_contractions
+from polyc.scheduler.rewriting.rules.contraction_order import order_contractions
 from tests.oracle.programs import agree, draw
 from tests.scheduler.support import check, infer, read, statements
 

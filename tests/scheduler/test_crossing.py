@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from polyc.scheduler.accesses import access_motions, index_trips
-from polyc.scheduler.crossing import choose_block
+from polyc.scheduler.loops.crossing import choose_block
 from polyc.target import X86_64_V4
 from tests.scheduler.support import check, lower
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.scheduler.rewriting.factors import factor_sums
+from polyc.scheduler.rewriting.rules.factors import factor_sums
 from tests.oracle.programs import agree, draw
 from tests.scheduler.support import check, infer, read, statements
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.scheduler.rewriting.gathered_windows import gather_windows
+from polyc.scheduler.rewriting.rules.gathered_windows import gather_windows
 from tests.oracle.programs import agree, draw
 from tests.scheduler.support import check, infer, read, statements
 

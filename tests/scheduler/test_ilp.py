@@ -12,8 +12,8 @@ from polyc.poly.dependences import compute_dependences
 from polyc.poly.legality import prove_values
 from polyc.poly.rows import format_rows, statements_of
 from polyc.poly.scop import Scop
-from polyc.scheduler.ilp import schedule_statements
-from polyc.scheduler.solver import Budget
+from polyc.scheduler.rows.ilp import schedule_statements
+from polyc.scheduler.rows.solver import Budget
 from tests.poly.trees import build_tree
 from tests.scheduler.corpus import EXAMPLES, Example, parse_line
 from tests.scheduler.programs import Line, make_scop

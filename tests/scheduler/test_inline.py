@@ -13,7 +13,7 @@ from polyc.ir.program import Program, Statement
 from polyc.ir.types import F32
 from polyc.ir.verify import verify_program
 from polyc.poly.ranges import Ranges
-from polyc.scheduler.inline import inline_producers
+from polyc.scheduler.rewriting.inline import inline_producers
 from tests.scheduler.support import check, infer, read, statements
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import polyc
 from polyc import driver
-from polyc.codegen.host import host_target
+from polyc.codegen.objects.host import host_target
 from polyc.config import default_options
 from polyc.ir.interpret import interpret
 

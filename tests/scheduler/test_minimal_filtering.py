@@ -10,9 +10,9 @@ import pytest
 import polyc
 from polyc.poly.ranges import assume_sizes
 from polyc.poly.rows import Band, Leaf, Node, Sequence, statements_of
-from polyc.scheduler.rewriting import minimal_filtering
-from polyc.scheduler.rewriting.minimal_filtering import filter_minimally
-from polyc.scheduler.rewriting.toom_cook import make_transforms
+from polyc.scheduler.rewriting.rules import minimal_filtering
+from polyc.scheduler.rewriting.rules.minimal_filtering import filter_minimally
+from polyc.scheduler.rewriting.rules.toom_cook import make_transforms
 from polyc.target import X86_64_V4
 from tests.oracle.programs import agree, draw
 from tests.scheduler.support import check, infer, read, statements

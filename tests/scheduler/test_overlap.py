@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from polyc.diagnostics import Remark
 from polyc.poly.rows import format_rows
-from polyc.scheduler.overlap import overlap_tiles
+from polyc.scheduler.rewriting.overlap.overlap import overlap_tiles
 from polyc.target import X86_64_V4
 from tests.property.pipeline import small_thresholds
 from tests.scheduler.support import check_nest, infer, lower, read, statements

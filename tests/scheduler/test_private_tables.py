@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.scheduler.private_tables import MINIMUM_POINTS
+from polyc.scheduler.rewriting.private_tables import MINIMUM_POINTS
 
 N = MINIMUM_POINTS + 77
 TWO_CORES = "x86-64-v2"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from polyc.scheduler.rewriting.product_sums import separate_products
-from polyc.scheduler.stored_operands import store_operands
+from polyc.scheduler.rewriting.rules.product_sums import separate_products
+from polyc.scheduler.rewriting.stored_operands import store_operands
 from tests.scheduler.support import check, infer, read, statements
 
 HEAD = "def f(float(M,K) A, float(K,N) B, float(M,K) C, float(K,N) D, float(M,M) S, float(M,N) Y) -> (O) { "

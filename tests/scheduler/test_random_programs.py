@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from polyc.poly.dependences import compute_dependences
 from polyc.poly.legality import prove_values
 from polyc.poly.rows import format_rows, statements_of
-from polyc.scheduler.fallback import schedule_source_order, schedule_with_isl
-from polyc.scheduler.ilp import schedule_statements
+from polyc.scheduler.rows.fallback import schedule_source_order, schedule_with_isl
+from polyc.scheduler.rows.ilp import schedule_statements
 from tests.poly.oracle import runs_by_value
 from tests.poly.trees import build_tree, parse_tree
 from tests.scheduler.programs import Line, make_scop

@@ -9,8 +9,8 @@ from polyc.poly.dependences import compute_dependences
 from polyc.poly.farkas import make_piece, nonnegative_cone, respects, with_cone
 from polyc.poly.legality import prove_values
 from polyc.poly.rows import Row, format_rows
-from polyc.scheduler.ilp import schedule_statements
-from polyc.scheduler.solver import Budget, Problem, solve
+from polyc.scheduler.rows.ilp import schedule_statements
+from polyc.scheduler.rows.solver import Budget, Problem, solve
 from tests.poly.trees import build_tree
 from tests.scheduler.corpus import parse_line
 from tests.scheduler.programs import make_scop

@@ -8,9 +8,9 @@ from polyc.poly.dependences import compute_dependences
 from polyc.poly.rows import Band, Leaf, Member, Node, Row, Sequence, format_rows, statements_of
 from polyc.poly.scop import Scop, extract_scop
 from polyc.scheduler.distribute import distribute_bands
-from polyc.scheduler.ilp import schedule_statements
 from polyc.scheduler.initial import init_row, place_initial_values
-from polyc.scheduler.plan import merge_bands
+from polyc.scheduler.loops.plan import merge_bands
+from polyc.scheduler.rows.ilp import schedule_statements
 from polyc.target import X86_64_V3
 from tests.scheduler.support import check, infer, read
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.scheduler.rewriting.windows import separate_windows
+from polyc.scheduler.rewriting.rules.windows import separate_windows
 from tests.oracle.programs import agree, draw
 from tests.scheduler.support import check, infer, read, statements
 

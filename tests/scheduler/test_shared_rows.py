@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from polyc import driver
-from polyc.scheduler.rewriting.shared_rows import share_rows
+from polyc.scheduler.rewriting.rules.shared_rows import share_rows
 from polyc.target import X86_64_V4
 from tests.scheduler.support import check_nest, infer, lower, read, statements
 

@@ -12,8 +12,8 @@ from polyc import driver
 from polyc.ir.expr import int_const
 from polyc.ir.program import specialize_sizes
 from polyc.poly.ranges import assume_sizes
-from polyc.scheduler.rewriting import moments
-from polyc.scheduler.rewriting.moments import block_moments
+from polyc.scheduler.rewriting.rules import moments
+from polyc.scheduler.rewriting.rules.moments import block_moments
 from polyc.target import X86_64_V4
 from tests.oracle.programs import agree, draw
 from tests.scheduler.support import check, check_nest, infer, read

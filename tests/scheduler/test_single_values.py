@@ -5,7 +5,7 @@ import pytest
 
 import polyc
 from polyc.poly.infer import infer_ranges
-from polyc.scheduler.single_values import assign_single_values
+from polyc.scheduler.rewriting.single_values import assign_single_values
 
 
 def rewritten(text: str):
@@ -44,7 +44,7 @@ def test_a_chain_of_updates_is_computed_as_written():
 
 def test_hundreds_of_statements_are_cut_into_loops_of_bounded_length():
     """Fused into one loop, 600 statements took isl a quarter of a minute and more."""
-    from polyc.scheduler.merge import MAX_TOGETHER
+    from polyc.scheduler.rows.merge import MAX_TOGETHER
 
     lines = "  ".join(f"r{k}(i) = x(i) * {k}.0" for k in range(2 * MAX_TOGETHER + 10))
     names = ", ".join(f"r{k}" for k in range(2 * MAX_TOGETHER + 10))

@@ -12,8 +12,8 @@ from polyc.ir.expr import Call, Const, Index, Pad, Read, int_const
 from polyc.ir.program import Program
 from polyc.ir.types import F32
 from polyc.poly.ranges import Ranges
-from polyc.scheduler import split
-from polyc.scheduler.split import CHUNK_POINTS, MINIMUM_POINTS, split_reductions
+from polyc.scheduler.rewriting import split
+from polyc.scheduler.rewriting.split import CHUNK_POINTS, MINIMUM_POINTS, split_reductions
 from tests.property.pipeline import small_thresholds
 from tests.scheduler.support import check, infer, read, statements
 

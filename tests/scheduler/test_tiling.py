@@ -17,7 +17,7 @@ from polyc.scheduler.accesses import (
     statement_work,
     vector_itemsize,
 )
-from polyc.scheduler.crossing import ACROSS_TILE, ALONG_TILE
+from polyc.scheduler.loops.crossing import ACROSS_TILE, ALONG_TILE
 from polyc.scheduler.tiling import choose_register_tile, choose_vector_index, vector_cost
 from polyc.target import X86_64_V2, X86_64_V3, X86_64_V4
 from tests.scheduler.support import check, check_nest, infer, lower, read

@@ -11,11 +11,11 @@ import pytest
 
 import polyc
 from polyc import driver
-from polyc.codegen.host import host_target
+from polyc.codegen.objects.host import host_target
 from polyc.config import default_options
 from polyc.ir.interpret import interpret
 from polyc.poly.tree import Plan, PlanLoop, PlanSequence
-from polyc.scheduler.time_tiling import BLOCKS, _candidates, _cost, _Space
+from polyc.scheduler.loops.time_tiling import BLOCKS, _candidates, _cost, _Space
 from polyc.target import Target, restrict
 
 Array = np.ndarray[Any, Any]

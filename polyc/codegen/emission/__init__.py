@@ -1,0 +1,1 @@
+"""LoopNest → LLVM IR text: statements, expressions, memory access, vectors."""

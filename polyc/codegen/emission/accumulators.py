@@ -1,0 +1,208 @@
+"""Register accumulators: updates of one element by a whole loop kept in registers.
+
+A `Frame` belongs to a loop that holds buffers.  The first update of an element inside it makes a stack slot (SSA after
+LLVM's first pass), loaded or set to the identity in the loop's preheader, which is still open for writing; behind the loop
+the slots of each element are combined, pairwise and in a fixed order, and stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from polyc.codegen.emission.arithmetic import emit_operator
+from polyc.codegen.emission.blocks import Result, store_results
+from polyc.codegen.emission.context import Context, Element, Frame, Key, State, byte_offset
+from polyc.codegen.emission.expressions import (
+    as_mask,
+    as_scalar,
+    eval_expr,
+    eval_predicates,
+    eval_value,
+    load_element,
+    store_element,
+)
+from polyc.codegen.emission.linear import LANE, Linear, index_names
+from polyc.codegen.writer import vectors
+from polyc.codegen.writer.builder import Val, memory_type
+from polyc.codegen.writer.byte_products import add_byte_products
+from polyc.ir.expr import Call, identity_of
+from polyc.ir.loops import Update
+
+
+def combine(state: State, update: Update) -> Callable[[Val, Val], Val]:
+    """``(new, old) -> old op new``."""
+    dtype = state.by_name[update.buffer].dtype
+    return lambda new, old: emit_operator(state.fn, state.target, update.op, [new, old], dtype)
+
+
+def apply_update(state: State, ctx: Context, update: Update, old: Callable[[], Val]) -> Val:
+    """``old op value``.  A sum of products is fused: each partial sum is rounded once per term, where hardware can."""
+    dtype = state.by_name[update.buffer].dtype
+    match update.value:
+        case Call("mul", (a, b)) if update.op == "add" and dtype.is_float and state.target.has_fma:
+            left = eval_value(state, ctx, a)
+            right = left if a == b else eval_value(state, ctx, b)
+            return state.fn.intrinsic("fma", left, right, old())
+        case Call("dot4u8s8", (a, b)) if update.op == "add":
+            return add_byte_products(state.fn, state.target, eval_value(state, ctx, a), eval_value(state, ctx, b), old())
+        case _:
+            return combine(state, update)(eval_value(state, ctx, update.value), old())
+
+
+def identity_value(state: State, ctx: Context, update: Update, lanes: int) -> Val:
+    identity = identity_of(update.op, state.by_name[update.buffer].dtype)
+    return state.fn.splat(eval_expr(state, ctx, identity), lanes)
+
+
+def emit_update(state: State, ctx: Context, update: Update) -> None:
+    """Emit one update, in the form that its frame, its lanes and its target ask for."""
+    frame = state.held.get(update.buffer)
+    if frame is not None:
+        _update_slot(state, ctx, update, frame)
+        return
+    buffer = state.by_name[update.buffer]
+    offset = byte_offset(ctx, buffer, update.subscripts)
+    if ctx.lane is None or _mentions_lane(offset, ctx.lane):
+        value = apply_update(state, ctx, update, lambda: load_element(state, ctx, buffer, update.subscripts))
+        store_element(state, ctx, buffer, update.subscripts, value)
+        return
+    # One element updated by all lanes: their tree first, then the element.
+    value = state.fn.splat(eval_value(state, ctx, update.value), ctx.lanes)
+    guard = eval_predicates(state, ctx)
+    if (mask := as_mask(state, ctx, guard)) is not None:
+        value = state.fn.select(mask, value, identity_value(state, ctx, update, ctx.lanes))
+    total = vectors.reduce_lanes(state.fn, value, combine(state, update))
+    with state.fn.when(as_scalar(state, guard)):
+        outer = replace(ctx, lane=None, lanes=1, predicates=())
+        old = load_element(state, outer, buffer, update.subscripts)
+        store_element(state, outer, buffer, update.subscripts, combine(state, update)(total, old))
+
+
+def _mentions_lane(offset: Linear, lane: str) -> bool:
+    return any(
+        atom is LANE or (lane in index_names(atom) and getattr(atom, "name", None) != lane)
+        for atoms in offset
+        for atom in atoms
+    )
+
+
+def _update_slot(state: State, ctx: Context, update: Update, frame: Frame) -> None:
+    fn, buffer = state.fn, state.by_name[update.buffer]
+    offset = byte_offset(ctx, buffer, update.subscripts)
+    own_lane = ctx.lane is not None and _mentions_lane(offset, ctx.lane)
+    names = set().union(*(index_names(s) for s in update.subscripts)) if update.subscripts else set()
+    branches = tuple(p.condition for p in ctx.predicates[len(frame.context.predicates) :] if p.variable is None)
+    key: Key = (update.buffer, frozenset(offset.items()), branches)
+    element = frame.elements.get(key)
+    if element is None:
+        element = frame.elements[key] = Element(update, _target_context(ctx, frame, names, own_lane))
+    reduced = ctx.lane is not None and not own_lane
+    lanes = ctx.lanes if ctx.lane is not None else 1
+    slot = _part_slot(state, ctx, element, frame) if reduced else _direct_slot(state, element, frame, lanes)
+    type = Val("", memory_type(buffer.dtype) if buffer.dtype.kind != "b" else "i1", lanes).full_type
+    access = f"{slot}, align {_slot_align(type, lanes, buffer.dtype.itemsize)}"
+    # Copies and lanes that have an element of their own are dropped at its store; only those that share one need a blend.
+    shared = tuple(p for p in ctx.predicates[len(frame.context.predicates) :] if not (p.variable and p.variable in names))
+    old = fn.effect_value(f"load {type}, {access}", _scalar(type), lanes)
+    inner = replace(ctx, has_loose_lanes=own_lane and buffer.dtype.is_float)
+    new = fn.splat(apply_update(state, inner, update, lambda: old), lanes)
+    scalar, mask = eval_predicates(state, replace(ctx, predicates=shared))
+    condition = fn.and_(scalar, mask)
+    if condition is not None:
+        new = fn.select(condition, new, old)
+    fn.effect(f"store {new}, {access}")
+
+
+def _scalar(type: str) -> str:
+    return type.split()[-1].rstrip(">") if type.startswith("<") else type
+
+
+def _slot_align(type: str, lanes: int, itemsize: int) -> int:
+    size = itemsize * lanes
+    return min(64, size & -size) if size else 1
+
+
+def _target_context(ctx: Context, frame: Frame, names: set[str], own_lane: bool) -> Context:
+    """The context in which the target can be read and written outside the loop: no variable of the loop is left."""
+    new = ctx.predicates[len(frame.context.predicates) :]
+    kept = tuple(
+        replace(p, branched=False)
+        for p in new
+        if (p.variable in names if p.variable is not None else not isinstance(p.condition, Val))
+    )
+    env = {**frame.context.env, **{n: b for n, b in ctx.env.items() if n in names and not isinstance(b, Val)}}
+    env |= {n: b for n, b in ctx.env.items() if n in frame.context.env}
+    predicates = frame.context.predicates + kept
+    clamped = {n: e for n, e in ctx.clamped.items() if n in env and index_names(e) <= env.keys()}
+    outside = replace(ctx, env=env, predicates=predicates, clamped=clamped)
+    return outside if own_lane else replace(outside, lane=None, lanes=1)
+
+
+def _direct_slot(state: State, element: Element, frame: Frame, lanes: int) -> Val:
+    if element.direct is None:
+        buffer = state.by_name[element.update.buffer]
+        type = Val("", "i1" if buffer.dtype.kind == "b" else memory_type(buffer.dtype), lanes).full_type
+        align = _slot_align(type, lanes, buffer.dtype.itemsize)
+        slot = element.direct = state.fn.alloca(type, align)
+        with state.fn.at(frame.preheader, frame.scopes):
+            if buffer.space == "register" and element.update.buffer in frame.initial:
+                # Nothing that was there is wanted: else what earlier iterations left would flow through loops around.
+                anything = Val("poison", memory_type(buffer.dtype), lanes)
+                whole = replace(element.context, predicates=())
+                store_element(state, whole, buffer, element.update.subscripts, anything)
+            value = _start_value(state, element, frame)
+            state.fn.effect(f"store {state.fn.splat(value, lanes)}, {slot}, align {align}")
+    return element.direct
+
+
+def _start_value(state: State, element: Element, frame: Frame) -> Val:
+    """What an element is worth before the loop."""
+    initial = frame.initial.get(element.update.buffer)
+    if initial is not None:
+        return eval_value(state, element.context, initial)
+    return load_element(state, element.context, state.by_name[element.update.buffer], element.update.subscripts)
+
+
+def _part_slot(state: State, ctx: Context, element: Element, frame: Frame) -> Val:
+    assert ctx.lane is not None
+    key = (ctx.lane, ctx.copy)
+    if key not in element.parts:
+        buffer = state.by_name[element.update.buffer]
+        type = Val("", "i1" if buffer.dtype.kind == "b" else memory_type(buffer.dtype), ctx.lanes).full_type
+        align = _slot_align(type, ctx.lanes, buffer.dtype.itemsize)
+        slot = state.fn.alloca(type, align)
+        element.parts[key] = slot, ctx.lanes
+        with state.fn.at(frame.preheader, frame.scopes):
+            start = identity_value(state, element.context, element.update, ctx.lanes)
+            state.fn.effect(f"store {start}, {slot}, align {align}")
+    return element.parts[key][0]
+
+
+def finish_frame(state: State, frame: Frame) -> None:
+    """Behind the loop: combine the partial results of every element and store it."""
+    results: list[Result] = []
+    for element in frame.elements.values():
+        update, ctx = element.update, element.context
+        buffer = state.by_name[update.buffer]
+        op = combine(state, update)
+        value: Val | None = None
+        if element.direct is not None:
+            value = _load_slot(state, update, element.direct, ctx.lanes)
+        partial: dict[int, list[Val]] = {}
+        for slot, lanes in element.parts.values():
+            partial.setdefault(lanes, []).append(_load_slot(state, update, slot, lanes))
+        trees = [vectors.reduce_lanes(state.fn, vectors.reduce_pairwise(group, op), op) for group in partial.values()]
+        if value is None:
+            value = _start_value(state, element, frame)
+        for total in trees:
+            value = op(total, value)
+        results.append(Result(ctx, buffer, update.subscripts, value))
+    store_results(state, results)
+
+
+def _load_slot(state: State, update: Update, slot: Val, lanes: int) -> Val:
+    dtype = state.by_name[update.buffer].dtype
+    type = "i1" if dtype.kind == "b" else memory_type(dtype)
+    full = Val("", type, lanes).full_type
+    return state.fn.effect_value(f"load {full}, {slot}, align {_slot_align(full, lanes, dtype.itemsize)}", type, lanes)

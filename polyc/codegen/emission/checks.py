@@ -1,0 +1,125 @@
+"""Loops over single elements that begin with checks of subscripts from data: the checks of a block first, then its work.
+
+Before: ``for i { check k[i]; H[clamp(k[i])] += w[i] }``.  After, for each block of `BLOCK` iterations: where no check of the
+block fails, which is what nearly always happens, the loop without checks and without clamps; otherwise the loop as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from polyc.codegen.emission.context import Context, State
+from polyc.codegen.emission.expressions import eval_value
+from polyc.codegen.emission.linear import index_names
+from polyc.codegen.writer import vectors
+from polyc.codegen.writer.builder import Val, int_val
+from polyc.ir.expr import Call, Expr, int_const, reads, rewrite
+from polyc.ir.loops import Guard, Loop, Node, Store, Update
+from polyc.ir.simplify import simplify
+
+BLOCK = 512
+"""Iterations whose checks go first: what they read is read again from the first-level cache."""
+LANES = 16
+UNROLLED = 4
+"""Iterations in one, where they need no checks."""
+
+
+def leading_checks(state: State, ctx: Context, loop: Loop) -> tuple[Guard, ...]:
+    """The checks at the start of a serial loop that can be made for many iterations at once; none where that is not so."""
+    if loop.kind != "serial" or loop.step != 1 or ctx.lane is not None or ctx.is_remainder or loop.registers or state.held:
+        return ()
+    checks = tuple(n for n in loop.body if isinstance(n, Guard))
+    work = loop.body[len(checks) :]
+    if not checks or loop.body[: len(checks)] != checks or any(not p.branched for p in ctx.predicates):
+        return ()
+    written: set[str] = set()
+    for node in work:
+        if not isinstance(node, Store | Update):
+            return ()
+        written |= {node.buffer, *state.by_name[node.buffer].may_alias}
+    for check in checks:
+        parts = [e for e in (check.value, check.bound, check.condition) if e is not None]
+        if any(r.tensor in written for e in parts for r in reads(e)) or loop.var not in set().union(*map(index_names, parts)):
+            return ()
+    return checks
+
+
+def without_checks(loop: Loop, checks: tuple[Guard, ...]) -> Loop:
+    """The loop where they hold: subscripts need no clamps."""
+    free = {_clamped(c): c.value for c in checks if c.condition is None}
+
+    def rule(expr: Expr) -> Expr | None:
+        return free.get(expr)
+
+    def visit(node: Node) -> Node:
+        assert isinstance(node, Store | Update)
+        return replace(node, subscripts=tuple(rewrite(e, rule) for e in node.subscripts), value=rewrite(node.value, rule))
+
+    return replace(loop, body=tuple(visit(n) for n in loop.body[len(checks) :]))
+
+
+def _clamped(check: Guard) -> Expr:
+    last = simplify(Call("sub", (check.bound, int_const(1))))
+    return Call("min", (Call("max", (check.value, int_const(0))), last))
+
+
+def emit_checked(
+    state: State,
+    ctx: Context,
+    loop: Loop,
+    checks: tuple[Guard, ...],
+    lower: Val,
+    upper: Val,
+    run: Callable[[Loop, Val, Val, int], None],
+) -> None:
+    """The loop in blocks.  `run` writes a loop from a lower to an upper bound, in order, unrolled.  lower < upper."""
+    fn = state.fn
+    plain = without_checks(loop, checks)
+    fn.module.declare("llvm.expect.i1", "i1", ["i1", "i1"])
+
+    def emit_block(start: Val) -> None:
+        stop = fn.intrinsic("smin", upper, fn.binary("add", start, int_val(BLOCK)))
+        failed = fn.pure(f"call i1 @llvm.expect.i1({_any_fails(state, ctx, loop, checks, start, stop)}, i1 false)", "i1")
+        slow, fast, after = fn.new_block("failed"), fn.new_block("checked"), fn.new_block("next")
+        fn.branch_if(failed, slow, fast)
+        for block, chosen, unroll in ((slow, loop, 1), (fast, plain, UNROLLED)):
+            fn.place(block)
+            with fn.scope():
+                run(chosen, start, stop, unroll)
+            fn.branch(after)
+        fn.place(after)
+
+    state.invalidate_all()
+    fn.counted_loop(lower, upper, BLOCK, emit_block)
+    state.invalidate_all()
+
+
+def _any_fails(state: State, ctx: Context, loop: Loop, checks: tuple[Guard, ...], start: Val, stop: Val) -> Val:
+    """Whether a check fails in the iterations from `start` to `stop`: in vectors, then one by one."""
+    fn = state.fn
+    flags = fn.alloca(f"<{LANES} x i1>", 8)
+    flag = fn.alloca("i1", 1)
+    fn.effect(f"store <{LANES} x i1> zeroinitializer, {flags}, align 8")
+    fn.effect(f"store i1 false, {flag}, align 1")
+    middle = fn.binary("add", start, fn.binary("and", fn.binary("sub", stop, start), int_val(-LANES)))
+
+    def test(context: Context, slot: Val, lanes: int, align: int) -> None:
+        for check in checks:
+            value, bound = (eval_value(state, context, e) for e in (check.value, check.bound))
+            failed = fn.compare("icmp uge", value, bound)
+            if check.condition is not None:
+                failed = fn.binary("and", failed, eval_value(state, context, check.condition))
+            failed = fn.splat(failed, lanes)
+            old = fn.effect_value(f"load {failed.full_type}, {slot}, align {align}", "i1", lanes)
+            fn.effect(f"store {fn.binary('or', old, failed)}, {slot}, align {align}")
+
+    state.invalidate_all()
+    with fn.when(fn.compare("icmp slt", start, middle)):
+        fn.counted_loop(start, middle, LANES, lambda i: test(ctx.bind_lanes(loop.var, i, LANES), flags, LANES, 8), 4)
+    state.invalidate_all()
+    with fn.when(fn.compare("icmp slt", middle, stop)):
+        fn.counted_loop(middle, stop, 1, lambda i: test(ctx.bind(loop.var, i), flag, 1, 1))
+    state.invalidate_all()
+    many = fn.effect_value(f"load <{LANES} x i1>, {flags}, align 8", "i1", LANES)
+    return fn.binary("or", vectors.is_any(fn, many), fn.effect_value(f"load i1, {flag}, align 1", "i1"))

@@ -1,0 +1,136 @@
+"""Integer expressions as polynomials over loop variables and parameters: what an address is made of.
+
+A `Linear` maps a product of atoms (a sorted tuple; empty for the constant) to its integer coefficient.  Atoms are
+`Index` (a loop variable with a run-time value), `Size` (a parameter), or any other expression (floor division, a read).
+In a vector loop the loop variable is its value in lane 0 plus `LANE`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from polyc.codegen.writer.builder import Val
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Size, walk
+from polyc.ir.types import I64
+
+Binding = int | Val | Expr
+"""What a loop variable is bound to: a constant (unrolled), a value, or an expression over variables further out."""
+
+Linear = dict[tuple[Expr, ...], int]
+
+LANE = Index("·lane")
+
+Cycle = tuple[int, int, frozenset[tuple[tuple[Expr, ...], int]], int]
+"""A subscript ``(sum of terms + constant) mod m``: its dimension, m, the terms, the constant."""
+
+
+def as_linear(expr: Expr, env: Mapping[str, Binding], lane: str | None) -> Linear:
+    match expr:
+        case Const():
+            return {(): int(expr.value)} if expr.value else {}
+        case Index():
+            bound = env[expr.name]
+            if isinstance(bound, int):
+                result: Linear = {(): bound} if bound else {}
+            elif isinstance(bound, Val):
+                result = {(expr,): 1}
+            else:
+                result = as_linear(bound, env, None)
+            return add_linear(result, {(LANE,): 1}) if expr.name == lane else result
+        case Size():
+            return {(expr,): 1}
+        case Cast(value, dtype) if dtype == I64 and isinstance(value, Index | Size):
+            return as_linear(value, env, lane)
+        case Call("add", (a, b)):
+            return add_linear(as_linear(a, env, lane), as_linear(b, env, lane))
+        case Call("sub", (a, b)):
+            return add_linear(as_linear(a, env, lane), scale_linear(as_linear(b, env, lane), -1))
+        case Call("neg", (a,)):
+            return scale_linear(as_linear(a, env, lane), -1)
+        case Call("mul", (a, b)):
+            return multiply_linear(as_linear(a, env, lane), as_linear(b, env, lane))
+        case _:
+            return {(expr,): 1}
+
+
+def add_linear(a: Linear, b: Linear) -> Linear:
+    result = dict(a)
+    for atoms, coefficient in b.items():
+        total = result.get(atoms, 0) + coefficient
+        if total:
+            result[atoms] = total
+        else:
+            result.pop(atoms, None)
+    return result
+
+
+def scale_linear(a: Linear, factor: int) -> Linear:
+    return {atoms: c * factor for atoms, c in a.items()} if factor else {}
+
+
+def multiply_linear(a: Linear, b: Linear) -> Linear:
+    result: Linear = {}
+    for left, c in a.items():
+        for right, d in b.items():
+            atoms = left + right
+            if left and right:
+                atoms = tuple(sorted(atoms, key=_atom_key))
+            result = add_linear(result, {atoms: c * d})
+    return result
+
+
+def _atom_key(atom: Expr) -> str:
+    return atom.name if isinstance(atom, Index | Size) else repr(atom)
+
+
+def split_lane(linear: Linear, lane: str | None) -> tuple[Linear, Linear] | None:
+    """`linear` = uniform + coefficient * LANE, both free of the lane; None where it is not of that form."""
+    if lane is None:
+        return linear, {}
+    uniform: Linear = {}
+    coefficient: Linear = {}
+    for atoms, c in linear.items():
+        if any(_varies(atom, lane) for atom in atoms if atom is not LANE):
+            return None
+        n = sum(1 for atom in atoms if atom is LANE)
+        if n > 1:
+            return None
+        if n:
+            coefficient[tuple(a for a in atoms if a is not LANE)] = c
+        else:
+            uniform[atoms] = c
+    return uniform, coefficient
+
+
+def _varies(atom: Expr, lane: str) -> bool:
+    # The lane variable itself as an atom is its value in lane 0: uniform.
+    return not isinstance(atom, Index | Size) and lane in index_names(atom)
+
+
+def index_names(expr: Expr) -> set[str]:
+    """Loop variables in `expr`, those in subscripts of reads included."""
+    return {node.name for node in walk(expr) if isinstance(node, Index)}
+
+
+def constant_of(linear: Linear) -> int | None:
+    """The value of a constant, else None."""
+    if not linear:
+        return 0
+    return linear[()] if len(linear) == 1 and () in linear else None
+
+
+def find_cycles(subscripts: tuple[Expr, ...], env: Mapping[str, Binding], lane: str | None) -> frozenset[Cycle]:
+    """The subscripts that go round a window of steps and are the same in all lanes."""
+    found: set[Cycle] = set()
+    for dimension, e in enumerate(subscripts):
+        match e:
+            case Call("mod", (value, Const(m))) if lane not in index_names(e):
+                terms = as_linear(value, env, None)
+                constant = terms.pop((), 0)
+                found.add((dimension, int(m), frozenset(terms.items()), constant))
+    return frozenset(found)
+
+
+def are_apart(a: frozenset[Cycle], b: frozenset[Cycle]) -> bool:
+    """Whether two accesses to one buffer are to different steps of a window."""
+    return any(x[:3] == y[:3] and (x[3] - y[3]) % x[1] != 0 for x in a for y in b)

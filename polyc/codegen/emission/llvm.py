@@ -1,0 +1,273 @@
+"""LoopNest → LLVM IR text.  Translation only: kinds, lanes, registers and buffers were decided by the scheduler.
+
+The entry point loads addresses and parameters, lays out the workspace and calls an internal function whose buffer
+arguments are noalias; `statements` writes what is in it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from polyc.codegen.emission.context import WORKSPACES, Context, State
+from polyc.codegen.emission.expressions import eval_expr
+from polyc.codegen.emission.lines import has_aligned_rows
+from polyc.codegen.emission.openmp import argument_text
+from polyc.codegen.emission.statements import emit_body
+from polyc.codegen.writer import vectors
+from polyc.codegen.writer.builder import Function, Module, Val, float_val, int_val
+from polyc.ir.expr import Call, Const, Expr, Size, int_const, simplify_int
+from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node
+from polyc.ir.versions import Tree
+from polyc.target import BASELINE, Target
+
+_WORKSPACE_ALIGN = 64
+
+
+def emit_llvm(nest: LoopNest, target: Target, others: Sequence[LoopNest] = (), choice: Tree = 0) -> str:
+    """The text of a module with ``<name>`` and ``<name>_workspace``.  Deterministic.
+
+    `others`: versions of `nest` (which is number 0) with the same parameters and arguments; `choice` says which one a
+    call takes."""
+    module = Module()
+    if others:
+        versions = [replace(v, name=f"{nest.name}.v{n}") for n, v in enumerate((nest, *others))]
+        _emit_choices(nest, [v.name for v in versions], choice, module)
+        for version in versions:
+            _emit_entry(version, target, module, "internal ")
+            _emit_workspace(version, module, "internal ")
+    else:
+        _emit_entry(nest, target, module)
+        _emit_workspace(nest, module)
+    attributes = (
+        f'nounwind "prefer-vector-width"="{target.vector_bits}" "min-legal-vector-width"="{target.vector_bits}" '
+        '"no-trapping-math"="true"'
+    )
+    return module.as_text(target.triple, attributes)
+
+
+def _emit_choices(nest: LoopNest, versions: Sequence[str], choice: Tree, module: Module) -> None:
+    """The two entry points: each tests the sizes and calls its counterpart of one version."""
+    # Both must choose alike, whatever the number of threads they are told.
+    nest = replace(nest, folds=tuple(fold for fold in nest.folds if not fold.alone))
+    entry = "ptr %data, ptr %sizes, ptr %workspace, ptr %error, i32 %threads"
+    for suffix, result, arguments in (("", "i32", entry), ("_workspace", "i64", "ptr %sizes, i32 %threads")):
+        fn = Function(module, f'define {result} @"{nest.name}{suffix}"({arguments})')
+        state = State(nest, BASELINE, module, fn, _load_parameters(fn, nest), {}, {}, {}, {})
+        _emit_choice(fn, state, choice, versions, suffix, result, arguments)
+
+
+def _emit_choice(
+    fn: Function, state: State, choice: Tree, versions: Sequence[str], suffix: str, result: str, arguments: str
+) -> None:
+    if isinstance(choice, int):
+        value = fn.effect_value(f'call {result} @"{versions[choice]}{suffix}"({arguments})', result)
+        fn.current.terminator = f"ret {value}"
+        return
+    then, other = fn.new_block("then"), fn.new_block("other")
+    fn.branch_if(eval_expr(state, Context(), choice.condition), then, other)
+    for block, side in ((then, choice.then), (other, choice.other)):
+        fn.place(block)
+        _emit_choice(fn, state, side, versions, suffix, result, arguments)
+
+
+def _emit_entry(nest: LoopNest, target: Target, module: Module, linkage: str = "") -> None:
+    header = f'define {linkage}i32 @"{nest.name}"(ptr %data, ptr %sizes, ptr %workspace, ptr %error, i32 %threads)'
+    fn = Function(module, header)
+    params = _load_parameters(fn, nest)
+    buffers: dict[str, Val] = {}
+    for buffer in nest.buffers:
+        if buffer.space == "argument":
+            place = fn.pure(f"getelementptr i8, ptr %data, i64 {8 * (buffer.position or 0)}", "ptr")
+            buffers[buffer.name] = fn.effect_value(f"load ptr, {place}, align 8", "ptr")
+    for name in nest.offsets:
+        address = fn.convert("ptrtoint", buffers[name], "i64")
+        params[f"{name}.offset"] = fn.binary("and", address, int_val(LINE - 1))
+    offsets, _, per_thread = _layout_workspace(fn, nest, params)
+    workspace = Val("%workspace", "ptr")
+    buffers |= {name: vectors.offset_pointer(fn, workspace, offset) for name, offset in offsets.items()}
+    hidden = {"error": Val("%error", "ptr"), "threads": Val("%threads", "i32"), "per_thread": per_thread}
+
+    values = {**buffers, **{f"size {n}": v for n, v in params.items()}, **{f"hidden {n}": v for n, v in hidden.items()}}
+    arguments = {key: Val(f"%a{n}", value.type) for n, (key, value) in enumerate(values.items())}
+
+    def make_state(version: LoopNest) -> State:
+        return State(
+            version,
+            target,
+            module,
+            fn,
+            {name: arguments[f"size {name}"] for name in params},
+            {name: arguments[name] for name in buffers},
+            {name: arguments[f"hidden {name}"] for name in hidden},
+            {b.name: b.dtype for b in version.buffers},
+            {b.name: b for b in version.buffers},
+        )
+
+    guards = has_guards(nest.body)
+    if guards:
+        fn.effect("store i64 -1, ptr %error, align 8")
+
+    def call(version: LoopNest) -> None:
+        operands = [argument_text(make_state(version), key, value) for key, value in values.items()]
+        fn.effect(f'call void @"{version.name}.body"({", ".join(operands)})')
+
+    versions = [nest]
+    unit = _unit_version(nest)
+    if unit is None:
+        call(nest)
+    else:
+        versions.append(unit)
+        condition: Val | None = None
+        for general, special in zip(nest.buffers, unit.buffers, strict=True):
+            if general is not special:
+                stride = special.strides[-1]
+                assert isinstance(stride, Const)
+                is_unit = fn.compare("icmp eq", params[_stride_name(general)], int_val(int(stride.value)))
+                condition = fn.and_(condition, is_unit)
+        assert condition is not None
+        then, other, after = fn.new_block("unit"), fn.new_block("general"), fn.new_block("done")
+        fn.branch_if(condition, then, other)
+        for block, version in ((then, unit), (other, nest)):
+            fn.place(block)
+            call(version)
+            fn.branch(after)
+        fn.place(after)
+    if guards:
+        check = fn.effect_value("load i64, ptr %error, align 8", "i64")
+        code = fn.convert("trunc", fn.binary("add", check, int_val(1)), "i32")
+        fn.current.terminator = f"ret {code}"
+    else:
+        fn.current.terminator = "ret i32 0"
+
+    for version in versions:
+        state = make_state(version)
+        texts = [argument_text(state, key, value) for key, value in arguments.items()]
+        state.fn = Function(module, f'define internal void @"{version.name}.body"({", ".join(texts)}) noinline')
+        emit_body(state, Context(), version.body)
+        vectors.finish_streams(state.fn)
+        state.fn.current.terminator = "ret void"
+
+
+def _stride_name(buffer: Buffer) -> str:
+    last = buffer.strides[-1]
+    assert isinstance(last, Size)
+    return last.name
+
+
+def _unit_version(nest: LoopNest) -> LoopNest | None:
+    """The nest for arrays whose last stride is one element, where nothing is known of any array's strides: code that is
+    compiled ahead of time then runs at full speed on ordinary arrays and still takes all others."""
+    arguments = [b for b in nest.buffers if b.space == "argument" and b.strides]
+    if not arguments or not all(isinstance(b.strides[-1], Size) for b in arguments):
+        return None
+    buffers = tuple(
+        replace(b, strides=(*b.strides[:-1], int_const(b.dtype.itemsize))) if b in arguments else b for b in nest.buffers
+    )
+    return replace(nest, name=f"{nest.name}.unit", buffers=buffers)
+
+
+def _emit_workspace(nest: LoopNest, module: Module, linkage: str = "") -> None:
+    fn = Function(module, f'define {linkage}i64 @"{nest.name}_workspace"(ptr %sizes, i32 %threads)')
+    params = _load_parameters(fn, nest)
+    _, shared, per_thread = _layout_workspace(fn, nest, params)
+    threads = fn.convert("sext", fn.intrinsic("smax", Val("%threads", "i32"), int_val(1, "i32")), "i64")
+    total = fn.binary("add", shared, fn.binary("mul", threads, per_thread))
+    if any(b.space in WORKSPACES for b in nest.buffers):  # room for a last vector that sticks out
+        total = fn.binary("add", total, int_val(_WORKSPACE_ALIGN))
+    estimate = _estimate_bytes(fn, nest, params)
+    if estimate is not None:
+        is_huge = fn.compare("fcmp ogt", estimate, float_val(2.0**48, "double"))
+        total = fn.select(is_huge, int_val(_TOO_MANY_BYTES), total)
+    fn.current.terminator = f"ret {total}"
+
+
+_TOO_MANY_BYTES = 1 << 62
+"""What the workspace function says where 64 bits cannot count the bytes: more than any machine has."""
+
+
+def _estimate_bytes(fn: Function, nest: LoopNest, params: dict[str, Val]) -> Val | None:
+    """About the bytes of one thread's workspace, as a double, which does not wrap around; None where they are few."""
+    state = State(nest, BASELINE, fn.module, fn, params, {}, {}, {}, {})
+    total: Val | None = None
+    for buffer in nest.buffers:
+        known = [int(e.value) for e in buffer.shape if isinstance(e, Const)]
+        is_small = len(known) == len(buffer.shape) and math.prod(known) < 1 << 32
+        if buffer.space not in ("shared", "thread") or is_small:
+            continue
+        product = float_val(buffer.dtype.itemsize, "double")
+        for extent in buffer.shape:
+            product = fn.binary("fmul", product, fn.convert("sitofp", eval_expr(state, Context(), extent), "double"))
+        total = product if total is None else fn.binary("fadd", total, product)
+    return total
+
+
+def _load_parameters(fn: Function, nest: LoopNest) -> dict[str, Val]:
+    params = {}
+    for n, name in enumerate(nest.parameters):
+        place = fn.pure(f"getelementptr i8, ptr %sizes, i64 {8 * n}", "ptr")
+        params[name] = fn.effect_value(f"load i64, {place}, align 8", "i64")
+    for fold in nest.folds:
+        condition: Val | None = None
+        for outer, step in fold.strides:
+            inner = params[step.name] if isinstance(step, Size) else eval_expr(_bare_state(fn, nest, params), Context(), step)
+            is_dense = fn.compare("icmp eq", params[outer], fn.binary("mul", params[fold.second], inner))
+            condition = fn.and_(condition, is_dense)
+        if fold.alone:
+            condition = fn.and_(condition, fn.compare("icmp sle", Val("%threads", "i32"), int_val(1, "i32")))
+        if condition is not None:
+            product = fn.binary("mul", params[fold.first], params[fold.second])
+            params[fold.second] = fn.select(condition, product, params[fold.second])
+            params[fold.first] = fn.select(condition, int_val(1), params[fold.first])
+    return params
+
+
+def _bare_state(fn: Function, nest: LoopNest, params: dict[str, Val]) -> State:
+    """For expressions over parameters alone."""
+    return State(nest, BASELINE, fn.module, fn, params, {}, {}, {}, {})
+
+
+def _layout_workspace(fn: Function, nest: LoopNest, params: dict[str, Val]) -> tuple[dict[str, Val], Val, Val]:
+    """Offsets of the workspace buffers (thread buffers: of thread 0), bytes of the shared ones, bytes per thread."""
+    state = State(nest, BASELINE, fn.module, fn, params, {}, {}, {}, {})
+    offsets: dict[str, Val] = {}
+    # In front of the first buffer there is room for a line as there is behind the last: windows load whole lines.
+    total = int_val(LINE if any(has_aligned_rows(b) for b in nest.buffers) else 0)
+    for buffer in nest.buffers:
+        if buffer.space == "shared":
+            offsets[buffer.name] = total
+            total = _add(fn, total, _buffer_bytes(state, buffer))
+    shared = total
+    for buffer in nest.buffers:
+        if buffer.space == "thread":
+            offsets[buffer.name] = total
+            total = _add(fn, total, _buffer_bytes(state, buffer))
+    return offsets, shared, _add(fn, total, fn.binary("sub", int_val(0), shared))
+
+
+def _add(fn: Function, a: Val, b: Val) -> Val:
+    return b if a.ref == "0" else fn.binary("add", a, b)
+
+
+def _buffer_bytes(state: State, buffer: Buffer) -> Val:
+    """From the base to the end of the last element, rounded up to the workspace's alignment; 0 where it is empty."""
+    total: Expr = int_const(buffer.dtype.itemsize + _WORKSPACE_ALIGN - 1)
+    for extent, stride in zip(buffer.shape, buffer.strides, strict=True):
+        total = Call("add", (total, Call("mul", (Call("sub", (extent, int_const(1))), stride))))
+    size = eval_expr(state, Context(), Call("max", (simplify_int(total), int_const(0))))
+    return state.fn.binary("and", size, int_val(-_WORKSPACE_ALIGN))
+
+
+def has_guards(body: tuple[Node, ...]) -> bool:
+    for node in body:
+        match node:
+            case Guard():
+                return True
+            case If():
+                if has_guards(node.body) or has_guards(node.orelse):
+                    return True
+            case Loop():
+                if has_guards(node.body):
+                    return True
+    return False

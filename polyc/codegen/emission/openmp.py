@@ -1,0 +1,182 @@
+"""Parallel loops: outlined bodies, and the fork through the GOMP ABI that libgomp, libomp and libiomp5 all offer.
+
+The iterations are split into one contiguous block per thread of the team that actually came, or into a few such blocks
+where their work is uneven.  The body is a function of its own, called by every thread of the team, or directly as a team of
+one.  Pipelines fork in the same way, and hand out their columns themselves (`pipelines`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from polyc.codegen.emission.context import Context, State
+from polyc.codegen.emission.expressions import as_scalar, eval_expr, eval_predicates
+from polyc.codegen.emission.pipelines import PLACES, begin_columns, emit_column, make_places
+from polyc.codegen.writer.builder import Function, Val, int_val
+from polyc.codegen.writer.vectors import finish_streams
+from polyc.ir.loops import Loop
+
+EmitBody = Callable[[State, Context, Val, Val], None]
+"""Writes the serial loop from a lower to an upper bound."""
+
+
+def argument_text(state: State, name: str, value: Val, is_alone: bool = True) -> str:
+    """An argument of an internal function: buffers that share memory with no other are noalias, unless another thread writes
+    what the function reads while it runs (not `is_alone`)."""
+    if not is_alone or value.type != "ptr" or name not in state.by_name:
+        return str(value)
+    others = [b for b in state.nest.buffers if b.name != name and name in b.may_alias]
+    return f"ptr {'' if others or state.by_name[name].may_alias else 'noalias '}{value.ref}"
+
+
+def emit_parallel(state: State, ctx: Context, loop: Loop, emit_body: EmitBody) -> None:
+    """Emit ``parallel for`` of `loop`; `emit_body` writes the serial loop from a lower to an upper bound."""
+    fn = state.fn
+    with fn.when(as_scalar(state, eval_predicates(state, ctx))):
+        ctx = ctx.branched()
+        lower, upper = eval_expr(state, ctx, loop.lower), eval_expr(state, ctx, loop.upper)
+        captured = _captured(state, ctx)
+        number = state.functions["parallel"] = state.functions.get("parallel", 0) + 1
+        body = f'@"{state.nest.name}.body{number}"'
+        fork = f'@"{state.nest.name}.fork{number}"'
+        _emit_body_function(state, ctx, body, captured, emit_body, loop.stream)
+        _emit_fork_function(state, fork, body, captured, loop)
+        _emit_call(state, ctx, loop, lower, upper, body, fork, captured)
+
+
+def emit_stream(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, emit_body: EmitBody) -> None:
+    """Emit a column of the pipeline around `loop`; `emit_body` writes the serial loop from a lower to an upper bound.
+
+    Tiles are functions of their own: what they read is written by other threads only while they do not run."""
+    columns = state.columns
+    assert columns is not None
+    captured = _captured(state, ctx)
+    number = state.functions["parallel"] = state.functions.get("parallel", 0) + 1
+    body = f'@"{state.nest.name}.body{number}"'
+    _emit_body_function(state, ctx, body, captured, emit_body)
+    operands = [argument_text(state, key, value) for key, value in captured.items()]
+
+    def run_tile(i: Val) -> None:
+        behind = state.fn.binary("add", i, int_val(1))
+        state.fn.effect(f"call void {body}({', '.join([*operands, str(i), str(behind)])})")
+
+    emit_column(state, columns, lower, upper, loop.step, run_tile)
+    state.invalidate_all()
+
+
+def _captured(state: State, ctx: Context) -> dict[str, Val]:
+    """Everything the body may need: base addresses, parameters, hidden values, outer loop variables, by a unique key."""
+    result = {name: value for name, value in state.buffers.items() if state.by_name[name].space != "register"}
+    result |= {f"size {name}": value for name, value in state.params.items()}
+    result |= {f"hidden {name}": value for name, value in state.hidden.items()}
+    result |= {f"index {name}": value for name, value in ctx.env.items() if isinstance(value, Val)}
+    return result
+
+
+def _emit_body_function(
+    state: State,
+    ctx: Context,
+    name: str,
+    captured: dict[str, Val],
+    emit_body: EmitBody,
+    stream: str | None = None,
+) -> None:
+    """A function of what is captured, a lower and an upper bound, and of a pipeline the places of its columns."""
+    arguments = {key: Val(f"%a{n}", value.type) for n, (key, value) in enumerate(captured.items())}
+    lower, upper = Val("%lower", "i64"), Val("%upper", "i64")
+    texts = [argument_text(state, key, value, stream is None) for key, value in arguments.items()]
+    places = [] if stream is None else ["ptr %places"]
+    header = f"define internal void {name}({', '.join([*texts, str(lower), str(upper), *places])}) noinline"
+    fn = Function(state.module, header)
+    inner = replace(
+        state,
+        fn=fn,
+        params={key: arguments[f"size {key}"] for key in state.params},
+        buffers={key: arguments[key] for key in state.buffers if key in arguments},
+        hidden={key: arguments[f"hidden {key}"] for key in state.hidden},
+        in_parallel=True,
+        columns=None if stream is None else begin_columns(fn, stream, Val("%places", "ptr")),
+        epochs={},
+        stores={},
+        held={},
+        memo=[{}],
+    )
+    env = {key: arguments[f"index {key}"] if isinstance(value, Val) else value for key, value in ctx.env.items()}
+    emit_body(inner, Context(env=env), lower, upper)
+    finish_streams(fn)
+    fn.current.terminator = "ret void"
+
+
+def _emit_fork_function(state: State, name: str, body: str, captured: dict[str, Val], loop: Loop) -> None:
+    """What each thread runs: its number, its blocks of iterations, its own copies of the thread buffers."""
+    module, step = state.module, loop.step
+    fn = Function(module, f"define internal void {name}(ptr %block)")
+    module.declare("omp_get_thread_num", "i32", [])
+    module.declare("omp_get_num_threads", "i32", [])
+    thread = fn.convert("zext", fn.effect_value("call i32 @omp_get_thread_num()", "i32"), "i64")
+    team = fn.convert("zext", fn.effect_value("call i32 @omp_get_num_threads()", "i32"), "i64")
+    values: dict[str, Val] = {}
+    bounds = {"bound lower": int_val(0), "bound upper": int_val(0)}
+    for n, (key, value) in enumerate({**captured, **bounds, "hidden places": Val("null", "ptr")}.items()):
+        place = fn.pure(f"getelementptr i8, ptr %block, i64 {8 * n}", "ptr")
+        values[key] = fn.effect_value(f"load {value.type}, {place}, align 8", value.type)
+    lower, upper, places = values.pop("bound lower"), values.pop("bound upper"), values.pop("hidden places")
+    trips = fn.binary("sub", upper, lower)
+    if step != 1:
+        trips = fn.binary("sdiv", fn.binary("add", trips, int_val(step - 1)), int_val(step))
+    own = fn.binary("mul", thread, values["hidden per_thread"])
+    for key, value in values.items():
+        if key in state.by_name and state.by_name[key].space == "thread":
+            values[key] = fn.pure(f"getelementptr i8, {value}, {own}", "ptr")
+    operands = [argument_text(state, key, value) for key, value in values.items()]
+    if loop.stream is not None:
+        with fn.when(fn.compare("icmp slt", thread, int_val(PLACES))):
+            fn.effect(f"call void {body}({', '.join([*operands, str(lower), str(upper), str(places)])})")
+        fn.current.terminator = "ret void"
+        return
+    blocks = fn.binary("mul", team, int_val(loop.rounds)) if loop.rounds > 1 else team
+    share, rest = fn.binary("sdiv", trips, blocks), fn.binary("srem", trips, blocks)
+    for turn in range(loop.rounds):
+        block = thread
+        if turn:
+            place = fn.binary("sub", fn.binary("sub", team, int_val(1)), thread) if turn % 2 else thread
+            block = fn.binary("add", place, fn.binary("mul", team, int_val(turn)))
+        start = fn.binary("add", fn.binary("mul", block, share), fn.intrinsic("smin", block, rest))
+        extra = fn.convert("zext", fn.compare("icmp slt", block, rest), "i64")
+        stop = fn.binary("add", start, fn.binary("add", share, extra))
+        first = fn.binary("add", lower, fn.binary("mul", start, int_val(step)))
+        last = fn.intrinsic("smin", upper, fn.binary("add", lower, fn.binary("mul", stop, int_val(step))))
+        with fn.when(fn.compare("icmp slt", first, last)):
+            fn.effect(f"call void {body}({', '.join([*operands, str(first), str(last)])})")
+    fn.current.terminator = "ret void"
+
+
+def _emit_call(
+    state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, body: str, fork: str, captured: dict[str, Val]
+) -> None:
+    fn = state.fn
+    fn.module.declare("GOMP_parallel", "void", ["ptr", "ptr", "i32", "i32"])
+    threads = state.hidden["threads"]
+    places = Val("null", "ptr") if loop.stream is None else make_places(fn)
+    wanted = fn.compare("icmp sgt", threads, int_val(1, "i32"))
+    wanted = fn.binary("and", wanted, fn.compare("icmp sgt", fn.binary("sub", upper, lower), int_val(loop.step)))
+    if loop.parallel_if is not None:
+        wanted = fn.binary("and", wanted, eval_expr(state, ctx, loop.parallel_if))
+    team, alone, after = fn.new_block("team"), fn.new_block("alone"), fn.new_block("joined")
+    fn.branch_if(wanted, team, alone)
+    fn.place(team)
+    with fn.scope():
+        block = fn.alloca(f"[{len(captured) + 3} x i64]", 8)
+        for n, value in enumerate([*captured.values(), lower, upper, places]):
+            fn.effect(f"store {value}, {fn.pure(f'getelementptr i8, {block}, i64 {8 * n}', 'ptr')}, align 8")
+        fn.effect(f"call void @GOMP_parallel(ptr {fork}, {block}, {threads}, i32 0)")
+        fn.branch(after)
+    fn.place(alone)
+    with fn.scope(), fn.when(fn.compare("icmp slt", lower, upper)):
+        operands = [argument_text(state, key, value) for key, value in captured.items()]
+        operands += [str(lower), str(upper), *([] if loop.stream is None else [str(places)])]
+        fn.effect(f"call void {body}({', '.join(operands)})")
+    fn.branch(after)
+    fn.place(after)
+    state.invalidate_all()

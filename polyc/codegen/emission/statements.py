@@ -1,0 +1,520 @@
+"""The nodes of a loop nest: stores, updates, guards, branches and loops of every kind.
+
+Every loop becomes a guarded region; vector loops a main loop of interleaved vectors, a loop of single vectors, and a masked
+tail.  Where the target has no masks, the last vector is moved back to end with the loop, or the tail is done by narrower
+vectors and one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from math import gcd
+from typing import assert_never
+
+from polyc.codegen.emission.accumulators import emit_update, finish_frame
+from polyc.codegen.emission.blocks import load_blocks, store_interleaved
+from polyc.codegen.emission.checks import emit_checked, leading_checks
+from polyc.codegen.emission.context import Context, Frame, Predicate, State, byte_offset
+from polyc.codegen.emission.expressions import (
+    as_scalar,
+    element_pointer,
+    eval_expr,
+    eval_predicates,
+    eval_value,
+    store_element,
+)
+from polyc.codegen.emission.holding import held_buffers
+from polyc.codegen.emission.linear import constant_of, index_names, split_lane
+from polyc.codegen.emission.openmp import emit_parallel, emit_stream
+from polyc.codegen.emission.pipelines import is_pipeline
+from polyc.codegen.emission.scans import emit_scan, find_scan
+from polyc.codegen.emission.windows import has_window
+from polyc.codegen.writer import shuffles, vectors
+from polyc.codegen.writer.builder import Function, Val, int_val
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, int_const, operands_of, reads, simplify_int, walk
+from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update, node_expressions
+from polyc.ir.simplify import simplify
+from polyc.target import Target
+
+
+def emit_body(state: State, ctx: Context, body: tuple[Node, ...]) -> None:
+    for node in body:
+        match node:
+            case Store():
+                _emit_store(state, ctx, node)
+            case Update():
+                _emit_update(state, ctx, node)
+            case Guard():
+                _emit_guard(state, ctx, node)
+            case Prefetch():
+                _emit_prefetch(state, ctx, node)
+            case If():
+                _emit_if(state, ctx, node)
+            case Loop():
+                emit_loop(state, ctx, node)
+            case _:
+                assert_never(node)
+
+
+def _emit_store(state: State, ctx: Context, node: Store) -> None:
+    if ctx.lane is None and state.by_name[node.buffer].space != "register":
+        # One branch for the value and its store, instead of conditional reads.
+        with state.fn.when(as_scalar(state, eval_predicates(state, ctx))):
+            ctx = ctx.branched()
+            store_element(state, ctx, state.by_name[node.buffer], node.subscripts, eval_value(state, ctx, node.value))
+        return
+    target = (state.by_name[node.buffer], node.subscripts[-1]) if node.subscripts else None
+    value = eval_value(state, ctx, node.value, target)
+    # Remainders without masks are stored in narrower vectors, or twice: in the ordinary way.
+    streamed = node.streamed and ctx.lane is not None and not ctx.is_moved
+    store_element(state, ctx, state.by_name[node.buffer], node.subscripts, value, streamed)
+
+
+def _emit_update(state: State, ctx: Context, node: Update) -> None:
+    if ctx.lane is None and node.buffer not in state.held and state.by_name[node.buffer].space != "register":
+        with state.fn.when(as_scalar(state, eval_predicates(state, ctx))):
+            emit_update(state, ctx.branched(), node)
+        return
+    emit_update(state, ctx, node)
+
+
+def _emit_guard(state: State, ctx: Context, node: Guard) -> None:
+    fn = state.fn
+    value, bound = eval_value(state, ctx, node.value), eval_value(state, ctx, node.bound)
+    failed = fn.compare("icmp uge", value, bound)
+    if node.condition is not None:
+        failed_where = eval_value(state, ctx, node.condition)
+        failed = fn.binary("and", failed, failed_where)
+    guard = fn.and_(*eval_predicates(state, ctx))
+    if guard is not None:
+        failed = fn.binary("and", failed, guard)
+    value, bound = (fn.splat(v, failed.lanes) for v in (value, bound))
+    with fn.when(vectors.is_any(fn, failed)):
+        if failed.lanes > 1:
+            bits = fn.pure(f"bitcast {failed} to i{failed.lanes}", f"i{failed.lanes}")
+            lane = fn.intrinsic("cttz", bits, extra="i1 false")
+            value, bound = (fn.pure(f"extractelement {v}, {lane}", v.type) for v in (value, bound))
+        _declare_report(state)
+        operands = f"{state.hidden['error']}, i64 {node.check}, {value}, {bound}"
+        fn.effect(f'call void @"{state.nest.name}.report"({operands})')
+
+
+def _declare_report(state: State) -> None:
+    """Only the first failure is kept: the check number changes from -1 once."""
+    state.module.extra[f"{state.nest.name}.report"] = f'''
+define internal void @"{state.nest.name}.report"(ptr %error, i64 %check, i64 %value, i64 %bound) noinline cold {{
+  %pair = cmpxchg ptr %error, i64 -1, i64 %check seq_cst seq_cst, align 8
+  %first = extractvalue {{ i64, i1 }} %pair, 1
+  br i1 %first, label %write, label %done
+write:
+  %p1 = getelementptr i8, ptr %error, i64 8
+  store i64 %value, ptr %p1, align 8
+  %p2 = getelementptr i8, ptr %error, i64 16
+  store i64 %bound, ptr %p2, align 8
+  br label %done
+done:
+  ret void
+}}'''
+
+
+def _emit_prefetch(state: State, ctx: Context, node: Prefetch) -> None:
+    """A line each until the piece is covered, and the line of its last byte: rows do not start where lines do."""
+    if ctx.lane is not None and any(ctx.lane in index_names(s) for s in node.subscripts):
+        return
+    fn, buffer = state.fn, state.by_name[node.buffer]
+    ctx = replace(ctx, predicates=())
+    state.memo = [{}]
+    pointer = element_pointer(state, ctx, buffer, byte_offset(ctx, buffer, node.subscripts))
+    state.memo = [{}]
+    callee = fn.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32 immarg", "i32 immarg", "i32 immarg"])
+    line = state.target.cache_line
+    for offset in sorted({*range(0, node.size, line), node.size - 1}):
+        place = vectors.offset_pointer(fn, pointer, offset)
+        fn.effect(f"call void {callee}({place}, i32 0, i32 3, i32 1)")
+
+
+def _emit_if(state: State, ctx: Context, node: If) -> None:
+    fn = state.fn
+    condition = eval_value(state, ctx, node.condition)
+    # Code moved out of the branch evaluates the condition again, unless it reads memory.
+    kept: Expr | Val = condition if reads(node.condition) else node.condition
+    opposite: Expr | Val = fn.not_(condition) if isinstance(kept, Val) else Call("not", (kept,))
+    if condition.lanes > 1:
+        emit_body(state, ctx.under(Predicate(kept)), node.body)
+        emit_body(state, ctx.under(Predicate(opposite)), node.orelse)
+        return
+    then, other, after = fn.new_block("then"), fn.new_block("else"), fn.new_block("endif")
+    fn.branch_if(condition, then, other)
+    for block, body, predicate in ((then, node.body, kept), (other, node.orelse, opposite)):
+        fn.place(block)
+        with fn.scope():
+            emit_body(state, ctx.under(Predicate(predicate, branched=True)), body)
+        fn.branch(after)
+    fn.place(after)
+
+
+# -- loops
+
+
+def emit_loop(state: State, ctx: Context, loop: Loop) -> None:
+    """Emit a loop of any kind; with `registers` its accumulators are set up before and stored behind it."""
+    is_free = loop.stream is None or is_pipeline(loop)
+    if loop.kind == "parallel" and is_free and not state.in_parallel and ctx.lane is None:
+        emit_parallel(state, ctx, loop, lambda inner, context, lo, hi: _emit_serial(inner, context, loop, lo, hi))
+        return
+    if loop.is_expanded:
+        if constant_trip(loop) == 0:
+            for start in loop.initial:
+                emit_body(state, ctx, start.nest)
+            return
+        _with_frame(state, ctx, loop, lambda: _emit_expanded(state, ctx, loop))
+        return
+    lower, upper = eval_expr(state, ctx, loop.lower), eval_expr(state, ctx, loop.upper)
+    if state.columns is not None and loop.var == state.columns.stream:
+        emit_stream(state, ctx, loop, lower, upper, lambda inner, context, lo, hi: _emit_serial(inner, context, loop, lo, hi))
+        return
+    run: Callable[[], None]
+    if is_vectorizable(state, ctx, loop):
+        run = lambda: _emit_vector(state, ctx, loop, lower, upper)  # noqa: E731
+    elif (found := find_scan(state, ctx, loop)) is not None:
+        in_order = lambda start, stop: _emit_serial(state, ctx, loop, start, stop)  # noqa: E731
+        run = lambda: emit_scan(state, ctx, loop, found, lower, upper, in_order)  # noqa: E731
+    elif checks := leading_checks(state, ctx, loop):
+        part = lambda some, start, stop, unroll: _emit_serial(state, ctx, some, start, stop, unroll)  # noqa: E731
+        run = lambda: emit_checked(state, ctx, loop, checks, lower, upper, part)  # noqa: E731
+    else:
+        run = lambda: _emit_serial(state, ctx, loop, lower, upper)  # noqa: E731
+    is_run = state.fn.compare("icmp slt", lower, upper)
+    if loop.initial and not _surely_runs(loop):
+        with state.fn.when(state.fn.compare("icmp sge", lower, upper)):
+            for start in loop.initial:
+                emit_body(state, ctx, start.nest)
+    with state.fn.when(is_run):
+        _with_frame(state, ctx, loop, run)
+
+
+def _surely_runs(loop: Loop) -> bool:
+    return isinstance(loop.lower, Const) and isinstance(loop.upper, Const) and loop.lower.value < loop.upper.value
+
+
+def _with_frame(state: State, ctx: Context, loop: Loop, run: Callable[[], None]) -> None:
+    held = held_buffers(state, ctx, loop) if loop.registers else frozenset()
+    for value in loop.initial:
+        if value.buffer not in held:
+            emit_body(state, ctx, value.nest)
+    if not held:
+        run()
+        return
+    fn = state.fn
+    frame = Frame(ctx, fn.current, list(fn.scopes), held, {i.buffer: i.value for i in loop.initial})
+    start = fn.new_block("start")
+    fn.branch(start)
+    fn.place(start)
+    state.held.update(dict.fromkeys(held, frame))
+    with fn.scope():
+        run()
+    for name in held:
+        del state.held[name]
+    with fn.scope():
+        finish_frame(state, frame)
+
+
+def _emit_serial(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, unroll: int = 1) -> None:
+    state.invalidate_all()
+    unroll = _count_unrolled(loop, state.target) if state.held else unroll
+    is_whole = unroll > 1 and lower.is_const and upper.is_const and unroll == int(upper.ref) - int(lower.ref)
+    if is_whole and (_has_test_of(loop) or _has_window(state, ctx, loop)):
+        # The copies are written here instead of by LLVM: a mask that is known to be full is no mask, and what one copy loads
+        # between its lanes is what the next one looks for.
+        values = range(int(lower.ref), int(upper.ref))
+        for i in values:
+            with state.fn.scope():
+                emit_body(state, ctx.copies(loop.var, values).inside(loop, i), loop.body)
+        state.invalidate_all()
+        return
+    ctx = ctx.multiple(loop.var, gcd(int(lower.ref), loop.step) if lower.is_const else 1)
+    state.fn.counted_loop(lower, upper, loop.step, lambda i: emit_body(state, ctx.inside(loop, i), loop.body), unroll)
+    state.invalidate_all()
+
+
+def _has_window(state: State, ctx: Context, loop: Loop) -> bool:
+    """Whether copies of the loop read what lies between the lanes of each other."""
+
+    def stride(read: Read, name: str) -> int | None:
+        buffer = state.by_name[read.tensor]
+        env = {n: Val("%", "i64") for s in read.subscripts for n in index_names(s)}
+        linear = byte_offset(Context(env), buffer, read.subscripts)
+        bytes = linear.get((Index(name),), 0)
+        is_known = all(atom == Index(name) or name not in index_names(atom) for atoms in linear for atom in atoms)
+        return bytes // buffer.dtype.itemsize if is_known and bytes % buffer.dtype.itemsize == 0 else None
+
+    return has_window(loop, stride, shuffles.MAX_STRIDE)
+
+
+MAX_UNROLLED = 80
+"""Updates of accumulators in a loop that is unrolled completely, its loops inside included."""
+
+
+def _count_unrolled(loop: Loop, target: Target) -> int:
+    """Iterations of a loop over accumulators to put into one: all of a short loop, two of a long one.
+
+    A tile that fills the registers is never unrolled: loads that move up between the iterations would spill it (windows of
+    3 over 28 accumulators ran at 60 % of their speed).  So would half of the registers where products take one as well, or
+    where each row is one vector: there LLVM lets every multiply-add overwrite a broadcast."""
+    updates = _count_updates(loop.body)
+    trip = None
+    if isinstance(loop.upper, Const) and isinstance(loop.lower, Const):
+        trip = int(loop.upper.value) - int(loop.lower.value)
+    held = _count_updates(loop.body, with_serial=False)
+    room = target.n_registers // 2 - (not target.has_fma or _count_vectors(loop.body) == 1)
+    if updates is None or held is None or held > room:
+        return 1
+    if trip is not None and 1 < trip * updates <= MAX_UNROLLED and loop.step == 1:
+        return trip
+    is_innermost = all(n.is_expanded for n in loop.body if isinstance(n, Loop))
+    return 2 if is_innermost and (trip is None or trip >= 16) else 1
+
+
+def _has_test_of(loop: Loop) -> bool:
+    """Whether a selection inside depends on the variable of the loop (the border of a padded read)."""
+
+    def is_test(expr: Expr) -> bool:
+        tested = expr.condition if isinstance(expr, Select) else expr.read if isinstance(expr, Pad) else None
+        return tested is not None and loop.var in index_names(tested)
+
+    def visit(body: tuple[Node, ...]) -> bool:
+        return any(
+            any(is_test(e) for root in node_expressions(node) for e in walk(root))
+            or (isinstance(node, Loop) and visit(node.body))
+            for node in body
+        )
+
+    return visit(loop.body)
+
+
+def _count_vectors(body: tuple[Node, ...]) -> int:
+    """The most vectors in one vector loop of `body`."""
+    found = 0
+    for node in body:
+        if isinstance(node, Loop):
+            own = -(-node.max_trip // node.lanes) if node.kind == "vector" and node.max_trip is not None else 0
+            found = max(found, own, _count_vectors(node.body))
+    return found
+
+
+def _count_updates(body: tuple[Node, ...], with_serial: bool = True) -> int | None:
+    """Updates that one run of `body` makes; None where that is not known, or where it does something else as well.
+
+    Without serial loops each of them counts once: that is how many accumulators there are."""
+    total = 0
+    for node in body:
+        if isinstance(node, Update):
+            total += 1
+        elif isinstance(node, Loop):
+            inner = _count_updates(node.body, with_serial)
+            trip = node.max_trip if node.is_expanded else None
+            if trip is None and not with_serial:
+                trip = 1
+            elif trip is None and isinstance(node.upper, Const) and isinstance(node.lower, Const):
+                trip = int(node.upper.value) - int(node.lower.value)
+            if inner is None or trip is None:
+                return None
+            total += inner * -(-trip // node.lanes)
+        else:
+            return None
+    return total
+
+
+def _emit_expanded(state: State, ctx: Context, loop: Loop) -> None:
+    """All copies of an unrolled loop, or all vectors of a short vector loop; those not surely inside are predicated."""
+    assert loop.max_trip is not None
+    lanes = loop.lanes if is_vectorizable(state, ctx, loop) else 1
+    trip = constant_trip(loop)
+    copies = loop.max_trip if trip is None else min(trip, loop.max_trip)
+    first = None if _is_entered(ctx, loop) else loop.lower
+    inside = Predicate(Call("lt", (Index(loop.var), loop.upper)), loop.var, first)
+    outer = state.blocks
+    if trip is not None:
+        state.blocks = {**outer, **load_blocks(state, ctx, loop, copies)}
+        if store_interleaved(state, ctx, loop, copies):
+            state.blocks = outer
+            return
+    starts = list(range(0, copies, lanes))
+    if trip is not None and trip % lanes and not state.target.has_masks and _is_repeatable(state, loop):
+        # Instead of a mask the last vector moves back to end with the loop; it stores what is there already.
+        ctx = replace(ctx, is_moved=True)
+        lanes = min(lanes, 1 << (trip.bit_length() - 1))
+        starts = sorted({*range(0, trip - lanes + 1, lanes), trip - lanes})
+    for number, start in enumerate(starts):
+        base: int | Expr = start
+        if loop.lower != int_const(0):
+            base = simplify_int(Call("add", (loop.lower, int_const(start))))
+            base = int(base.value) if isinstance(base, Const) else base
+        bound = ctx.bind(loop.var, base)
+        if loop.kind == "unroll" and trip is not None and loop.lower == int_const(0):
+            bound = bound.copies(loop.var, range(copies))
+        if lanes > 1:
+            bound = ctx.bind_lanes(loop.var, base, lanes, number % loop.interleave)
+        if trip is None and loop.kind == "unroll" and first is None:
+            if start == 0:  # the first copy runs
+                emit_body(state, bound, loop.body)
+                continue
+            place = simplify_int(Call("add", (loop.lower, int_const(start))))
+            last = Call("min", (place, simplify_int(Call("sub", (loop.upper, int_const(1))))))
+            bound = replace(bound, clamped={**bound.clamped, loop.var: last})
+        if trip is None or start + lanes > trip:
+            bound = bound.under(inside)
+        emit_body(state, bound, loop.body)
+    state.blocks = outer
+
+
+def _is_entered(ctx: Context, loop: Loop) -> bool:
+    """Whether a loop surely has an iteration: each bound is as far away as the end of a loop around, ``min(6, M - c0)``."""
+
+    def is_reached(bound: Expr) -> bool:
+        trip = simplify(Call("sub", (bound, loop.lower)))
+        if isinstance(trip, Const):
+            return int(trip.value) >= 1
+        further = (simplify(Call("sub", (trip, known))) for known in ctx.ahead)
+        return any(isinstance(d, Const) and int(d.value) >= 0 for d in further)
+
+    return all(is_reached(bound) for bound in operands_of(loop.upper, "min"))
+
+
+def constant_trip(loop: Loop) -> int | None:
+    """Iterations of an expanded loop (step 1) where its bounds differ by a constant."""
+    trip = simplify_int(Call("sub", (loop.upper, loop.lower)))
+    return max(0, int(trip.value)) if isinstance(trip, Const) else None
+
+
+def _emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val) -> None:
+    """Interleaved vectors, single vectors, and the rest under a mask or one by one."""
+    fn, lanes = state.fn, loop.lanes
+    ctx = ctx.multiple(loop.var, gcd(int(lower.ref), lanes) if lower.is_const else 1)
+
+    def emit_vectors(count: int, ctx: Context = ctx) -> Callable[[Val], None]:
+        def emit(i: Val) -> None:
+            inner = ctx if count == 1 else ctx.bind(start_of := f"{loop.var}·start", i)
+            for copy in range(count):
+                # Places of all copies are distances from the first one's: what two of them read is one load.
+                base: Val | Expr = i if copy == 0 else Call("add", (Index(start_of), int_const(copy * lanes)))
+                emit_body(state, inner.bind_lanes(loop.var, base, lanes, copy), loop.body)
+
+        return emit
+
+    trip, known = fn.binary("sub", upper, lower), constant_trip(loop)
+    start = lower
+    for count in (loop.interleave, 1) if loop.interleave > 1 else (1,):
+        width = lanes * count
+        if known is not None and known < width:
+            continue
+        whole = fn.binary("sub", trip, _modulo(fn, trip, width))
+        stop = fn.binary("add", lower, whole)
+        state.invalidate_all()
+        with fn.when(fn.compare("icmp slt", start, stop)):
+            fn.counted_loop(start, stop, width, emit_vectors(count))
+        state.invalidate_all()
+        start = stop
+        if known is not None and known % width == 0:
+            return
+    with fn.when(fn.compare("icmp slt", start, upper)):
+        if state.target.has_masks:
+            inside = Predicate(Call("lt", (Index(loop.var), loop.upper)), loop.var)
+            emit_body(state, ctx.bind_lanes(loop.var, start, lanes).under(inside), loop.body)
+        elif _is_repeatable(state, loop):
+            # The last vector once more, moved back to end where the loop ends: it stores what is there already.
+            is_long = None if known is not None and known >= lanes else fn.compare("icmp sge", trip, int_val(lanes))
+            with fn.when(is_long):
+                emit_vectors(1, replace(ctx.multiple(loop.var, 1), is_moved=True))(fn.binary("sub", upper, int_val(lanes)))
+            state.invalidate_all()
+            if is_long is not None:
+                with fn.when(fn.not_(is_long)):
+                    _emit_rest(state, ctx, loop, start, upper)
+        else:
+            _emit_rest(state, ctx, loop, start, upper)
+    state.invalidate_all()
+
+
+def _is_repeatable(state: State, loop: Loop) -> bool:
+    """Whether running iterations twice changes nothing: only stores, of values that no store in the loop changes."""
+    stores = _only_stores(loop.body)
+    if stores is None:
+        return False
+    written = {name for node in stores for name in (node.buffer, *state.by_name[node.buffer].may_alias)}
+    used = {read.tensor for node in stores for expr in (node.value, *node.subscripts) for read in reads(expr)}
+    aliases = {name for buffer in used for name in state.by_name[buffer].may_alias}
+    return written.isdisjoint(used | aliases)
+
+
+def _only_stores(body: tuple[Node, ...]) -> list[Store] | None:
+    """The stores of a body that holds nothing else, loops of stores aside."""
+    found: list[Store] = []
+    for node in body:
+        match node:
+            case Store():
+                found.append(node)
+            case Loop() if not node.registers and not node.initial and (inner := _only_stores(node.body)) is not None:
+                found += inner
+            case _:
+                return None
+    return found
+
+
+def _emit_rest(state: State, ctx: Context, loop: Loop, start: Val, upper: Val) -> None:
+    """Fewer iterations than lanes, without masks: vectors of half and a quarter of the lanes, the others one by one.
+
+    Reductions go one by one at once: combining the lanes of another accumulator costs more than it saves."""
+    fn, lanes = state.fn, loop.lanes
+    rest = fn.binary("sub", upper, start)
+    width = lanes
+    narrowest = max(2, lanes // 4) if _only_stores(loop.body) is not None and not lanes & (lanes - 1) else lanes
+    ctx = replace(ctx.multiple(loop.var, 1), is_moved=True)
+    while width > narrowest:
+        base = fn.binary("add", start, fn.binary("and", rest, int_val(-width)))
+        width //= 2
+        with fn.when(fn.compare("icmp ne", fn.binary("and", rest, int_val(width)), int_val(0))):
+            emit_body(state, ctx.bind_lanes(loop.var, base, width), loop.body)
+        state.invalidate_all()
+    base = fn.binary("add", start, fn.binary("and", rest, int_val(-width))) if width < lanes else start
+    with fn.when(fn.compare("icmp slt", base, upper)):
+        _emit_serial(state, replace(ctx, is_remainder=True), loop, base, upper)
+
+
+def _modulo(fn: Function, trip: Val, width: int) -> Val:
+    if width & (width - 1):
+        return fn.binary("srem", trip, int_val(width))
+    return fn.binary("and", trip, int_val(width - 1))
+
+
+def is_vectorizable(state: State, ctx: Context, loop: Loop) -> bool:
+    """Whether the loop runs several values of its variable at once; if not, it runs one by one."""
+    if loop.kind != "vector" or loop.lanes == 1 or ctx.lane is not None or ctx.is_remainder:
+        return False
+    inner = ctx.bind_lanes(loop.var, Val("%", "i64"), loop.lanes)
+    return all(_is_vector_node(state, inner, node) for node in loop.body)
+
+
+def _is_vector_node(state: State, ctx: Context, node: Node) -> bool:
+    lane = ctx.lane
+    assert lane is not None
+    match node:
+        case Store() | Update():
+            names = set().union(*(index_names(s) for s in node.subscripts)) if node.subscripts else set()
+            if lane not in names:
+                return isinstance(node, Update)
+            split = split_lane(byte_offset(ctx, state.by_name[node.buffer], node.subscripts), lane)
+            if split is None:
+                return isinstance(node, Store)
+            return constant_of(split[1]) != 0
+        case Guard() | Prefetch():
+            return True
+        case If():
+            return all(_is_vector_node(state, ctx, n) for n in node.body + node.orelse)
+        case Loop():
+            if node.kind == "parallel" or any(lane in index_names(e) for e in node_expressions(node)):
+                return False
+            inner = ctx.bind(node.var, Val("%", "i64"))
+            return all(_is_vector_node(state, inner, n) for n in node.body)
+        case _:
+            assert_never(node)

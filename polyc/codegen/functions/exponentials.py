@@ -1,0 +1,146 @@
+"""exp, exp2, exp10, expm1, sinh, cosh, tanh, sigmoid: e^r near zero, scaled by a power of two (Cody and Waite)."""
+
+from __future__ import annotations
+
+from polyc.codegen.functions.floats import F32, Format, Math
+from polyc.codegen.writer.builder import Val
+
+LOG2_E = 1.4426950408889634
+_LN_10 = 2.302585092994046
+_LOG2_10 = 3.321928094887362
+
+
+def _range(f: Format) -> tuple[float, float]:
+    """Beyond these e^x is zero or infinite, whatever is rounded on the way."""
+    return (-104.0, 89.0) if f is F32 else (-746.0, 710.0)
+
+
+def _reduce(m: Math, x: Val) -> tuple[Val, Val]:
+    """x = n ln 2 + r: the shifted sum that holds n in its low bits, and r with |r| <= ln(2)/2."""
+    shifted = m.fma(x, LOG2_E, m.format.magic)
+    n = m.sub(shifted, m.format.magic)
+    return shifted, m.fma(n, -m.format.ln2_low, m.fma(n, -m.format.ln2_high, x))
+
+
+def _near_zero(m: Math, r: Val) -> Val:
+    """e^r for |r| <= ln(2)/2."""
+    return m.chain(r, (1.0, 1.0, *m.terms("exp"))) if m.is_f32 else m.add(_minus_one(m, r), 1.0)
+
+
+def emit_exp(m: Math, x: Val) -> Val:
+    """e^x."""
+    low, high = _range(m.format)
+    if m.is_f32 and m.target.has_masks:
+        return _exp_by_table(m, m.at_least(x, low))
+    shifted, r = _reduce(m, m.clamp(x, low, high))
+    return scale(m, _near_zero(m, r), shifted)
+
+
+def emit_exp_of_sum(m: Math, x: Val, rest: Val, factor: Val) -> Val:
+    """factor * e^(x + rest), `rest` far below 1, the product rounded before it is scaled."""
+    low, high = _range(m.format)
+    shifted, r = _reduce(m, m.clamp(x, low, high))
+    return scale(m, m.mul(_near_zero(m, m.add(r, rest)), factor), shifted)
+
+
+def _exp_by_table(m: Math, x: Val) -> Val:
+    """T e^r 2^n with T = 2^(j/32), j from the table in two registers: a polynomial of two terms is enough.
+
+    scalef rounds the exponent down, so n + j/32 need not be taken apart, and gives e^inf and large x their values."""
+    magic = m.format.magic / 32
+    shifted = m.fma(x, LOG2_E, magic)
+    n = m.sub(shifted, magic)
+    r = m.fma(n, -m.format.ln2_low, m.fma(n, -m.format.ln2_high, x))
+    table = [m.format.round(2.0 ** (j / 32)) for j in range(32)]
+    words = [", ".join(f"float {m.val(t).ref}" for t in half) for half in (table[:16], table[16:])]
+    full = "<16 x float>"
+    callee = m.fn.module.declare("llvm.x86.avx512.vpermi2var.ps.512", full, [full, "<16 x i32>", full])
+
+    def look_up(v: list[Val]) -> Val:
+        return m.fn.pure(f"call {full} {callee}({full} <{words[0]}>, {v[0]}, {full} <{words[1]}>)", "float", 16)
+
+    t = m.in_registers(look_up, m.ints(shifted), width=16)
+    p = m.mul(m.horner(r, m.terms("exp_fine")), r)
+    return m.call512("scalef", 2, "", m.fma(t, p, t), n)
+
+
+def emit_exp2(m: Math, x: Val) -> Val:
+    """2^x."""
+    x = m.clamp(x, *(1.5 * b for b in _range(m.format)))
+    shifted = m.add(x, m.format.magic)
+    r = m.sub(x, m.sub(shifted, m.format.magic))
+    return scale(m, m.fma(r, m.horner(r, m.terms("exp2")), 1.0), shifted)
+
+
+def emit_exp10(m: Math, x: Val) -> Val:
+    """10^x."""
+    x = m.clamp(x, *(b / 2 for b in _range(m.format)))
+    shifted = m.fma(x, _LOG2_10, m.format.magic)
+    n = m.sub(shifted, m.format.magic)
+    r = m.fma(n, -m.format.log10_2_low, m.fma(n, -m.format.log10_2_high, x))
+    high = m.format.round(_LN_10)
+    low = _LN_10 - high if m.is_f32 else -2.1707562233822494e-16
+    p, rest = m.product(r, high)
+    p = m.add(p, m.fma(r, low, rest))
+    return scale(m, _near_zero(m, p), shifted)
+
+
+def scale(m: Math, p: Val, shifted: Val, less: int = 0) -> Val:
+    """p * 2^(n - less), rounded once, over the whole range: overflow to infinity, gradual underflow.  n is in `shifted`."""
+    if m.target.has_masks:
+        return m.call512("scalef", 2, "", p, m.sub(shifted, m.format.magic + less))
+    integer = m.int_op("sub", m.rounded_int(shifted), less) if less else m.rounded_int(shifted)
+    # Two factors of half the exponent each; the first product is exact, the second rounds.  The offset keeps the shift logical.
+    offset = 4 * (m.format.bias + 1)
+    half = m.int_op("lshr", m.int_op("add", integer, offset), 1)
+    first = m.power_of_two(m.int_op("sub", half, offset // 2))
+    second = m.power_of_two(m.int_op("add", m.fn.binary("sub", integer, half), offset // 2))
+    return m.mul(m.mul(p, first), second)
+
+
+def _minus_one(m: Math, r: Val) -> Val:
+    """e^r - 1 for |r| <= ln(2)/2."""
+    return m.fma(m.mul(r, r), m.horner(r, m.terms("exp")), r)
+
+
+def emit_expm1(m: Math, x: Val) -> Val:
+    """e^x - 1 = 2^n (e^r - 1) + (2^n - 1), which is accurate near 0 too; half of it, so that 2^n is finite."""
+    shifted, r = _reduce(m, m.clamp(x, -(m.format.mantissa + 3.0), _range(m.format)[1]))
+    half = m.power_of_two(m.int_op("sub", m.rounded_int(shifted), 1))
+    result = m.mul(m.fma(half, _minus_one(m, r), m.sub(half, 0.5)), 2.0)
+    tiny = m.is_less(m.abs(x), 2.0 ** -(m.format.mantissa + 2))  # half of a denormal number may be none
+    return m.where(tiny, x, result)
+
+
+def emit_sigmoid(m: Math, x: Val) -> Val:
+    """1/(1+e^-x), as e/(1+e) with e = e^-|x| where x < 0: no overflow, denormal results are right."""
+    e = emit_exp(m, m.neg(m.abs(x)))
+    return m.div(m.where(m.is_less(x, 0.0), e, 1.0), m.add(e, 1.0))
+
+
+def emit_tanh(m: Math, x: Val) -> Val:
+    """u/(u+2) with u = e^(2|x|) - 1."""
+    bound = 10.0 if m.is_f32 else 20.0
+    shifted, r = _reduce(m, m.mul(m.at_most(m.abs(x), bound), 2.0))
+    power = m.power_of_two(m.rounded_int(shifted))
+    u = m.fma(power, _minus_one(m, r), m.sub(power, 1.0))
+    return m.copysign(m.div(u, m.add(u, 2.0)), x)
+
+
+def _half_exp(m: Math, x: Val) -> Val:
+    """e^x / 2 for x >= 0, finite wherever sinh and cosh are."""
+    shifted, r = _reduce(m, m.at_most(x, _range(m.format)[1] + 2))
+    return scale(m, _near_zero(m, r), shifted, 1)
+
+
+def emit_sinh(m: Math, x: Val) -> Val:
+    """e^|x|/2 - e^-|x|/2, below 1 a polynomial."""
+    t = m.abs(x)
+    e = _half_exp(m, t)
+    large = m.copysign(m.sub(e, m.div(0.25, e)), x)
+    return m.copysign(m.where(m.is_less(t, 1.0), m.odd(x, "sinh"), large), x)
+
+
+def emit_cosh(m: Math, x: Val) -> Val:
+    e = _half_exp(m, m.abs(x))
+    return m.add(e, m.div(0.25, e))

@@ -1,0 +1,356 @@
+"""Stream the long rows of transposing copies wherever they begin: parts of lines are carried from block to block.
+
+Before: ``for a < 16 by 4 { for a' < 4 { for e < 48 { vector c < 16 { Y[e, a + a', c] = X[a + a', c, e] } } } }``.
+After: ``for a < 16 by 4 { for a' < 4 { for e < 48 { vector c < 16 { B[e, 16 + 16*a' + c] = … } } } for e < 48 {
+vector n < 64 { stream Y[e, 16*a + n - off] = B[e, 16 + n - off] } vector n < 16 { B[e, n] = B[e, 64 + n] } } }``.
+
+A block writes a few lines of each of many rows, and the next block goes on with the same rows.  Where rows do not begin at
+lines (`off` elements behind one), the last line of each stays incomplete: its part waits in `B` for the next block.  The first
+block of a row begins it in the ordinary way, and the last one ends it so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from polyc.codegen.nests.coalesce import merge_dimensions
+from polyc.codegen.nests.copies import copy_nest, motion_of, rebuild
+from polyc.codegen.nests.staging import (
+    ask_ahead,
+    digits,
+    find_crossing,
+    find_run,
+    first_dimension,
+    is_dense,
+    is_plain,
+    later_loops,
+    make_buffer,
+    number_iterations,
+    sum_of,
+    trip_count,
+)
+from polyc.codegen.nests.streams import find_written_once, offset_of
+from polyc.codegen.nests.transposes import MAX_INTERLEAVED
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, substitute
+from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch, Store
+from polyc.ir.simplify import simplify
+from polyc.target import Target
+
+ROW = "row"
+"""The variable of loops over the rows of a block."""
+
+EXPANDED = 8
+"""Vectors of a row that are expanded."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """What one iteration of a loop over blocks does: `n_rows` pieces of `run` elements."""
+
+    loops: tuple[Loop, ...]
+    store: Store
+    run: int
+    places: Mapping[str, int]
+    rows: Mapping[str, int]
+    n_rows: int
+    distances: tuple[tuple[int, int], ...]
+    """Of each loop over rows: the multiple of its variable in the number of the row, and bytes between two of its rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """A loop whose blocks go on with the rows of the one before: whole ones, and the last one if that is shorter."""
+
+    loop: Loop
+    whole: _Block
+    rest: _Block | None
+    around: tuple[Loop, ...]
+    """Serial loops around the blocks, this one the last, in whose order its iterations are the next ones."""
+
+
+def carry_lines(
+    body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target
+) -> tuple[tuple[Node, ...], tuple[Buffer, ...], tuple[str, ...]]:
+    """The nest with long results streamed by blocks that continue each other, its buffers, and the results whose offsets that
+    needs."""
+    used: list[str] = []
+    if not target.has_masks:
+        return body, buffers, ()
+    for name in find_written_once(body, buffers, target):
+        by_name = {b.name: b for b in buffers}
+        buffer = by_name[name]
+        chains: dict[int, _Chain] = {}
+        _find(body, (), name, by_name, target, chains)
+        if not chains:
+            continue
+        first = min(first_dimension(c.whole.store, _moving(c, buffer), buffer) for c in chains.values())
+        if not all(is_dense(buffer, d) for d in range(first, len(buffer.shape) - 1)):
+            continue
+        line = LINE // buffer.dtype.itemsize
+        blocks = [c.whole for c in chains.values()]
+        carry = make_buffer(f"{name}.lines", buffer, max(b.n_rows for b in blocks), max(b.run for b in blocks) + 2 * line)
+        is_whole_lines = all(isinstance(s, Const) and int(s.value) % LINE == 0 for s in buffer.strides[:-1])
+        body = _replace_chains(body, {key: _carry(c, by_name, carry, is_whole_lines, target) for key, c in chains.items()})
+        body, buffers = merge_dimensions(body, (*buffers, carry), name, first)
+        used.append(name)
+    return body, buffers, tuple(used)
+
+
+def _find(
+    body: tuple[Node, ...],
+    around: tuple[Loop, ...],
+    name: str,
+    buffers: Mapping[str, Buffer],
+    target: Target,
+    chains: dict[int, _Chain],
+) -> None:
+    for node in body:
+        match node:
+            case If():
+                _find(node.body + node.orelse, around, name, buffers, target, chains)
+            case Loop():
+                inside = later_loops(around, node)
+                chain = _find_chain(node, inside, name, buffers, target)
+                if chain is None:
+                    _find(node.body, inside, name, buffers, target, chains)
+                else:
+                    chains[id(node)] = chain
+
+
+def _find_chain(
+    loop: Loop, around: tuple[Loop, ...], name: str, buffers: Mapping[str, Buffer], target: Target
+) -> _Chain | None:
+    if loop.kind != "serial" or not isinstance(loop.lower, Const) or not isinstance(loop.upper, Const) or len(loop.body) != 1:
+        return None
+    low, high = int(loop.lower.value), int(loop.upper.value)
+    last = low + (high - low - 1) // loop.step * loop.step
+    node, other = loop.body[0], None
+    match node:
+        case If(Call("lt", (Index(variable), limit)), (part,), (shorter,)) if variable == loop.var and limit == int_const(last):
+            node, other = part, shorter
+    whole = _find_block(loop, node, name, buffers, target)
+    if whole is None or last == low:
+        return None
+    buffer = buffers[name]
+    size = buffer.dtype.itemsize
+    if motion_of(Read(name, whole.store.subscripts), buffer, loop.var) != whole.run * size // loop.step:
+        return None
+    if whole.run * size % (loop.step * size) or whole.run * size % LINE:
+        return None
+    if other is None:
+        return _Chain(loop, whole, None, around) if (high - low) % loop.step == 0 else None
+    rest = _find_block(loop, other, name, buffers, target)
+    if rest is None or rest.run > whole.run or (rest.n_rows, rest.distances) != (whole.n_rows, whole.distances):
+        return None
+    return _Chain(loop, whole, rest, around)
+
+
+def _find_block(chain: Loop, node: Node, name: str, buffers: Mapping[str, Buffer], target: Target) -> _Block | None:
+    nest = copy_nest(node, buffers)
+    if nest is None or nest[1].buffer != name:
+        return None
+    loops, store = nest
+    buffer, size = buffers[name], buffers[name].dtype.itemsize
+    motions = {n.var: motion_of(Read(name, store.subscripts), buffer, n.var) for n in loops}
+    trips = {n.var: trip_count(n) for n in loops}
+    vector = next((n for n in loops if n.kind == "vector"), None)
+    if vector is None or any(not is_plain(n, motions, trips) for n in loops):
+        return None
+    bytes_at_once = vector.lanes * size
+    if bytes_at_once & (bytes_at_once - 1) or not 16 <= bytes_at_once <= LINE:
+        return None
+    if find_crossing(loops, store, motions, buffers) is None:
+        return None
+    if any(m == size and trips[v] <= MAX_INTERLEAVED for v, m in motions.items()):
+        return None  # vectors are interleaved, and written in order
+    run, places = find_run(loops, motions, trips, size)
+    rows, n_rows = number_iterations([n for n in loops if n.var not in places], trips)
+    if math.prod(trips.values()) * size > target.l1:
+        return None
+    distances = tuple((multiple, motions[v] or 0) for v, multiple in rows.items())
+    return _Block(tuple(loops), store, run, places, rows, n_rows, distances)
+
+
+# -- making
+
+
+def _replace_chains(body: tuple[Node, ...], made: Mapping[int, Node]) -> tuple[Node, ...]:
+    result: list[Node] = []
+    for node in body:
+        if id(node) in made:
+            node = made[id(node)]
+        elif isinstance(node, If):
+            node = replace(node, body=_replace_chains(node.body, made), orelse=_replace_chains(node.orelse, made))
+        elif isinstance(node, Loop):
+            node = replace(node, body=_replace_chains(node.body, made))
+        result.append(node)
+    return tuple(result)
+
+
+def _carry(chain: _Chain, buffers: Mapping[str, Buffer], carry: Buffer, is_whole_lines: bool, target: Target) -> Node:
+    loop, whole, buffer = chain.loop, chain.whole, buffers[chain.whole.store.buffer]
+    asked = ask_ahead(whole.loops, whole.store, chain.around, Index(ROW), whole.n_rows, buffers, target)
+    assert isinstance(loop.lower, Const) and isinstance(loop.upper, Const)
+    last = int(loop.lower.value) + (int(loop.upper.value) - int(loop.lower.value) - 1) // loop.step * loop.step
+    is_first, is_last = (Call("eq", (Index(loop.var), int_const(n))) for n in (int(loop.lower.value), last))
+    made = _go_on(whole, buffer, carry, asked, is_first, is_last if chain.rest is None else None, _successors(chain, buffer))
+    if chain.rest is not None:
+        made = (If(Call("lt", (Index(loop.var), int_const(last))), made, _end(chain.rest, buffer, carry, asked)),)
+    carried = replace(loop, body=made)
+    if not is_whole_lines:
+        return carried
+    is_aligned = Call("eq", (Call("mod", (Size(f"{buffer.name}.offset"), int_const(LINE))), int_const(0)))
+    return If(is_aligned, (loop,), (carried,))
+
+
+def _moving(chain: _Chain, buffer: Buffer) -> list[str]:
+    """The variables of loops that move along memory that is written without a gap."""
+    together = [v for v, multiple in chain.whole.rows.items() if multiple == 1 and _successors(chain, buffer) > 1]
+    return [chain.loop.var, *chain.whole.places, *together]
+
+
+def _successors(chain: _Chain, buffer: Buffer) -> int:
+    """How many rows of a block follow each other in memory; 1 where none does."""
+    loop, whole = chain.loop, chain.whole
+    assert isinstance(loop.lower, Const) and isinstance(loop.upper, Const)
+    length = (int(loop.upper.value) - int(loop.lower.value)) // loop.step * whole.run * buffer.dtype.itemsize
+    if chain.rest is not None or (1, length) not in whole.distances:
+        return 1
+    return next(trip_count(n) for n in whole.loops if whole.rows.get(n.var) == 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Loops over the rows of a block: `n_rows` times something for row ``Index(row)``, which begins `off` elements behind a
+    line."""
+
+    block: _Block
+    carry: Buffer
+    row: str
+    element: str
+    lanes: int
+    line: int
+    subscripts: tuple[Expr, ...]
+    off: Expr
+    groups: tuple[Loop, ...]
+    """Loops over groups of rows, of which each is put together and written at once."""
+    first: Expr
+    count: int
+    """The first row of a group, and how many it has."""
+
+    def each(self, *body: Node) -> Loop:
+        upper = simplify(Call("add", (self.first, int_const(self.count))))
+        return Loop(self.row, self.first, upper, 1, "serial", body)
+
+    def in_groups(self, *body: Node) -> tuple[Node, ...]:
+        for loop in reversed(self.groups):
+            body = (replace(loop, body=body),)
+        return body
+
+    def store(self, start: Expr, streamed: bool) -> Store:
+        """The store of element ``Index(element)`` from the one of number `start` in the block on."""
+        place = Call("add", (start, Index(self.element)))
+        *outer, last = self.subscripts
+        value = Read(self.carry.name, (Index(self.row), simplify(Call("add", (place, int_const(self.line))))))
+        subscripts = (*outer, simplify(Call("add", (last, place))))
+        return replace(self.block.store, subscripts=subscripts, value=value, streamed=streamed)
+
+    def part(self, start: Expr, length: Expr) -> Loop:
+        """`length` elements, less than a line, in the ordinary way."""
+        body = If(Call("lt", (Index(self.element), length)), (self.store(start, False),))
+        return Loop(self.element, int_const(0), int_const(self.line), 1, "vector", (body,), self.line, self.lanes)
+
+    def lines(self, start: Expr, length: Expr) -> tuple[Loop, ...]:
+        """Whole lines, streamed."""
+        if length == int_const(0):
+            return ()
+        most = int(length.value) if isinstance(length, Const) and length.value <= EXPANDED * self.lanes else None
+        store = self.store(start, True)
+        return (Loop(self.element, int_const(0), length, 1, "vector", (store,), most, self.lanes),)
+
+    def keep(self) -> Loop:
+        """The last line's elements of the block become those in front of the next one."""
+        at = (Index(self.row), Call("add", (Index(self.element), int_const(self.block.run))))
+        store = Store(
+            self.carry.name, (Index(self.row), Index(self.element)), Read(self.carry.name, at), self.block.store.statement
+        )
+        return Loop(self.element, int_const(0), int_const(self.line), 1, "vector", (store,), self.line, self.lanes)
+
+    def lend(self) -> Loop:
+        """The first line's elements of a row go behind the last ones of the row in front of it."""
+        place = Call("add", (Index(self.element), int_const(self.line + self.block.run)))
+        own = Read(self.carry.name, (Index(self.row), Call("add", (Index(self.element), int_const(self.line)))))
+        row = Call("sub", (Index(self.row), int_const(1)))
+        store = Store(self.carry.name, (row, place), own, self.block.store.statement)
+        return Loop(self.element, int_const(0), int_const(self.line), 1, "vector", (store,), self.line, self.lanes)
+
+
+def _rows_of(block: _Block, buffer: Buffer, carry: Buffer) -> tuple[Loop, _Rows]:
+    """The nest that puts a block together, and what writes its rows."""
+    size = buffer.dtype.itemsize
+    line = LINE // size
+    vector = next(n for n in block.loops if n.kind == "vector")
+    row, element = ROW, f"{vector.var}_run"
+    place = simplify(Call("add", (sum_of(block.places), int_const(line))))
+    put = replace(block.store, buffer=carry.name, subscripts=(sum_of(block.rows), place))
+    begin: dict[str, Expr] = {n.var: int_const(0) for n in block.loops} | digits(Index(row), block.rows)
+    subscripts = tuple(simplify(substitute(s, begin)) for s in block.store.subscripts)
+    first = offset_of(replace(block.store, subscripts=subscripts), buffer, {})
+    off = simplify(Call("floordiv", (Call("mod", (first, int_const(LINE))), int_const(size))))
+    along = next((n for n in block.loops if block.rows.get(n.var) == 1), vector)
+    trip, name = trip_count(along), f"{along.var}_rows"
+    rows = _Rows(block, carry, row, element, vector.lanes, line, subscripts, off, (), int_const(0), block.n_rows)
+    if along is vector or trip % line or trip == line:
+        return rebuild(list(block.loops), put), rows
+    names: dict[str, Expr] = {along.var: Call("add", (Index(name), Index(along.var)))}
+    at = tuple(simplify(substitute(s, names)) for s in put.subscripts)
+    put = replace(put, subscripts=at, value=substitute(put.value, names))
+    few = replace(along, upper=int_const(line), max_trip=None if along.max_trip is None else line)
+    others = [n for n in block.loops if n.var in block.rows and n is not along]
+    first = sum_of({**{n.var: block.rows[n.var] for n in others}, name: 1})
+    groups = (*others, Loop(name, int_const(0), int_const(trip), line, "serial", ()))
+    inner = [few if n is along else n for n in block.loops if n is along or n.var not in block.rows]
+    return rebuild(inner, put), replace(rows, groups=groups, first=first, count=line)
+
+
+def _go_on(
+    block: _Block,
+    buffer: Buffer,
+    carry: Buffer,
+    asked: tuple[Prefetch, ...],
+    is_first: Expr,
+    is_last: Expr | None,
+    n_together: int,
+) -> tuple[Node, ...]:
+    """A block of whole lines; `is_last` where the rows may end with it.  Of `n_together` rows that follow each other, each ends
+    with the line in which the next one begins."""
+    put, rows = _rows_of(block, buffer, carry)
+    missing = simplify(Call("sub", (int_const(rows.line), rows.off)))
+    is_aligned, length = Call("eq", (rows.off, int_const(0))), int_const(block.run)
+    number = Call("mod", (Index(ROW), int_const(n_together)))
+    head: Node = rows.part(int_const(0), missing)
+    if n_together > 1:
+        head = If(Call("lt", (int_const(0), number)), (rows.lend(),), (head,))
+    begun = If(is_aligned, rows.lines(int_const(0), length), (head, *rows.lines(missing, int_const(block.run - rows.line))))
+    back = simplify(Call("neg", (rows.off,)))
+    write = If(is_first, (rows.each(*asked, begun, rows.keep()),), (rows.each(*asked, *rows.lines(back, length), rows.keep()),))
+    if is_last is None:
+        return rows.in_groups(put, write)
+    end = simplify(Call("sub", (length, rows.off)))
+    tail: Node = rows.part(end, rows.off)
+    if n_together > 1:
+        joint = If(Call("lt", (int_const(0), rows.off)), rows.lines(end, int_const(rows.line)))
+        tail = If(Call("lt", (number, int_const(n_together - 1))), (joint,), (tail,))
+    return rows.in_groups(put, write, If(is_last, (rows.each(tail),)))
+
+
+def _end(block: _Block, buffer: Buffer, carry: Buffer, asked: tuple[Prefetch, ...]) -> tuple[Node, ...]:
+    """The last block of rows, of any length."""
+    put, rows = _rows_of(block, buffer, carry)
+    there = Call("add", (rows.off, int_const(block.run)))
+    whole = Call("mul", (Call("floordiv", (there, int_const(rows.line))), int_const(rows.line)))
+    back = simplify(Call("neg", (rows.off,)))
+    tail = rows.part(Call("sub", (whole, rows.off)), Call("mod", (there, int_const(rows.line))))
+    return rows.in_groups(put, rows.each(*asked, *rows.lines(back, whole), tail))

@@ -1,0 +1,208 @@
+"""Take conditions that choose between values out of innermost vector loops.
+
+Before: ``vector for j { A[j] = i == 0 || j == 0 ? x : y }``.  After: ``if (i == 0) { vector for j { A[j] = x } } else
+{ A[0] = x; vector for j from 1 { A[j] = y } }``: a condition that does not change with the loop is asked once, and the first
+and last iterations, where one holds that is false in between, run by themselves.  The values are those of before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from polyc.codegen.nests.interiors import bound_of
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, substitute, walk
+from polyc.ir.loops import If, Loop, Node, Store, Update
+from polyc.ir.simplify import simplify
+
+MINIMUM_TRIP = 16
+"""Iterations of a loop that is worth being written more than once."""
+
+MOST_ENDS, FEW_ENDS = 16, 2
+"""Iterations at either end of a loop that run apart from the others, and how many of them one by one."""
+
+
+def take_out_conditions(body: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The same nodes, with the vector loops (and scans) of one chosen value split, without stores of what is there already."""
+    return tuple(new for node in body for new in _take_out(node))
+
+
+def _take_out(node: Node) -> tuple[Node, ...]:
+    match node:
+        case If():
+            new = replace(node, body=take_out_conditions(node.body), orelse=take_out_conditions(node.orelse))
+            return (new,) if new.body or new.orelse else ()
+        case Store() if node.value == Read(node.buffer, node.subscripts):
+            return ()  # a border of a recurrence that keeps one step
+        case Loop():
+            split = _split_loop(node)
+            if split is not None:
+                return take_out_conditions(split)
+            body = take_out_conditions(node.body)
+            return (replace(node, body=body),) if body or not node.body else ()
+    return (node,)
+
+
+def _split_loop(loop: Loop) -> tuple[Node, ...] | None:
+    if loop.kind not in ("vector", "scan") or loop.max_trip is not None or loop.registers or loop.initial:
+        return None
+    if len(loop.body) != 1:
+        return _split_steps(loop)
+    store = loop.body[0]
+    if not isinstance(store, Store) or not isinstance(store.value, Select) or reads(store.value.condition):
+        return None
+    chosen = store.value
+    atoms = _disjuncts(chosen.condition)
+    fixed = [a for a in atoms if not _mentions(a, loop.var)]
+    moving = [a for a in atoms if _mentions(a, loop.var)]
+    rest = _split_ends(loop, store, moving)
+    if rest is None and not fixed:
+        return _split_in_two(loop, store)
+    if rest is None:
+        condition = _any(moving)
+        value = chosen.other if condition is None else replace(chosen, condition=condition)
+        rest = (replace(loop, body=(replace(store, value=value),)),)
+    condition = _any(fixed)
+    if condition is None:
+        return rest
+    whole = replace(loop, body=(replace(store, value=chosen.then),))
+    return (If(condition, (whole,), rest),)
+
+
+def _split_ends(loop: Loop, store: Store, moving: list[Expr]) -> tuple[Node, ...] | None:
+    """The first and the last iterations apart, if each of the conditions `moving` holds in few of them and nowhere else."""
+    trip = simplify(Call("sub", (loop.upper, loop.lower)))
+    if not moving or not isinstance(trip, Const) or int(trip.value) < MINIMUM_TRIP:
+        return None
+    n_first = n_last = 0
+    for atom in moving:
+        found = _count_ends(atom, loop)
+        if found is None:
+            return None
+        n_first, n_last = max(n_first, found[0]), max(n_last, found[1])
+    if max(n_first, n_last) > MOST_ENDS or n_first + n_last >= int(trip.value):
+        return None
+    value = store.value
+    assert isinstance(value, Select)
+    end = replace(store, value=value.then)
+    lower = simplify(Call("add", (loop.lower, int_const(n_first))))
+    upper = simplify(Call("sub", (loop.upper, int_const(n_last))))
+    inside = replace(loop, lower=lower, upper=upper, body=(replace(store, value=value.other),))
+    return *_run_end(loop, end, loop.lower, n_first), inside, *_run_end(loop, end, upper, n_last)
+
+
+def _count_ends(atom: Expr, loop: Loop) -> tuple[int, int] | None:
+    """In how many of the first iterations of a loop, or of the last ones, a condition holds that holds nowhere else."""
+    if not isinstance(atom, Call):
+        return None
+    if atom.op == "eq" and _is_unit(atom, loop.var):
+        if _holds(atom, loop.var, loop.lower):
+            return 1, 0
+        return (0, 1) if _holds(atom, loop.var, simplify(Call("sub", (loop.upper, int_const(1))))) else None
+    bound = bound_of(atom, loop.var)
+    if bound is None:
+        return None
+    side, place = bound
+    count = simplify(Call("sub", (place, loop.lower) if side == "upper" else (loop.upper, place)))
+    if not isinstance(count, Const):
+        return None
+    n = max(0, int(count.value))
+    return (n, 0) if side == "upper" else (0, n)
+
+
+def _run_end(loop: Loop, end: Store, first: Expr, n: int) -> tuple[Node, ...]:
+    """The store in `n` iterations from `first` on."""
+    if n <= FEW_ENDS:
+        return tuple(_at(end, loop.var, simplify(Call("add", (first, int_const(k))))) for k in range(n))
+    # Loops that are written out begin at 0.
+    body = (_at(end, loop.var, simplify(Call("add", (first, Index(loop.var))))),)
+    run = replace(loop, lower=int_const(0), upper=int_const(n), interleave=1, body=body)
+    return (replace(run, max_trip=n) if loop.kind == "vector" else replace(run, kind="serial"),)
+
+
+def _split_in_two(loop: Loop, store: Store) -> tuple[Node, ...] | None:
+    """The iterations where the condition holds, and those where it does not, if it tells up to or from which one on."""
+    chosen = store.value
+    assert isinstance(chosen, Select)
+    atom = chosen.condition
+    if not isinstance(atom, Call) or atom.op not in ("lt", "le", "gt", "ge"):
+        return None
+    low, high = atom.args if atom.op in ("lt", "le") else (atom.args[1], atom.args[0])  # low < high, or low <= high
+    is_strict = atom.op in ("lt", "gt")
+    before, after = chosen.then, chosen.other
+    if _mentions(high, loop.var):
+        # Not `high < low`: the iterations from some one on.
+        low, high, is_strict, before, after = high, low, not is_strict, after, before
+    if _mentions(high, loop.var) or not _is_unit(Call("eq", (low, high)), loop.var):
+        return None
+    start = substitute(low, {loop.var: int_const(0)})
+    if simplify(Call("sub", (substitute(low, {loop.var: int_const(1)}), start))) != int_const(1):
+        return None  # it moves backwards
+    # low = var + rest < high, or <=: var < place
+    place: Expr = Call("sub", (high, start))
+    place = simplify(place if is_strict else Call("add", (place, int_const(1))))
+    if simplify(Call("add", (place, int_const(1)))) == simplify(loop.upper):
+        # All but the last iteration, where there is one.
+        first = replace(loop, upper=place, body=(replace(store, value=before),))
+        last = _at(replace(store, value=after), loop.var, place)
+        return first, If(Call("le", (loop.lower, place)), (last,))
+    middle = simplify(Call("max", (loop.lower, Call("min", (loop.upper, place)))))
+    first = replace(loop, upper=middle, body=(replace(store, value=before),))
+    return first, replace(loop, lower=middle, body=(replace(store, value=after),))
+
+
+def _split_steps(loop: Loop) -> tuple[Node, ...] | None:
+    """A loop of several statements, one of which chooses: all but the last iteration, and that one, where they choose alike."""
+    nodes = loop.body
+    if loop.kind != "vector" or loop.step != 1 or not all(isinstance(n, Store | Update) for n in nodes):
+        return None
+    chosen = [n for n in nodes if isinstance(n, Store) and isinstance(n.value, Select) and not reads(n.value.condition)]
+    if not chosen:
+        return None
+    parts = [_split_in_two(replace(loop, body=(n,)), n) for n in chosen]
+    first: dict[Node, Node] = {}
+    last: dict[Node, Node] = {}
+    place: Expr | None = None
+    for n, part in zip(chosen, parts, strict=True):
+        if part is None or not isinstance(part[1], If) or not isinstance(part[0], Loop):
+            return None
+        if place is not None and part[0].upper != place:
+            return None
+        place = part[0].upper
+        (first[n],), (last[n],) = part[0].body, part[1].body
+    assert place is not None
+    end = tuple(last[n] if n in last else _at(n, loop.var, place) for n in nodes if isinstance(n, Store | Update))
+    whole = replace(loop, upper=place, body=tuple(first.get(n, n) for n in nodes))
+    return whole, If(Call("le", (loop.lower, place)), end)
+
+
+def _is_unit(atom: Call, var: str) -> bool:
+    """Whether the two sides of an equation move apart by one with the variable: then it holds at one value at most."""
+    difference = Call("sub", atom.args)
+    step = simplify(Call("sub", (substitute(difference, {var: Call("add", (Index(var), int_const(1)))}), difference)))
+    return isinstance(step, Const) and abs(int(step.value)) == 1
+
+
+def _holds(atom: Call, var: str, at: Expr) -> bool:
+    return simplify(substitute(Call("sub", atom.args), {var: at})) == int_const(0)
+
+
+def _at(store: Store | Update, var: str, at: Expr) -> Store | Update:
+    subscripts = tuple(simplify(substitute(e, {var: at})) for e in store.subscripts)
+    return replace(store, subscripts=subscripts, value=simplify(substitute(store.value, {var: at})))
+
+
+def _disjuncts(condition: Expr) -> list[Expr]:
+    if isinstance(condition, Call) and condition.op == "or":
+        return [d for a in condition.args for d in _disjuncts(a)]
+    return [condition]
+
+
+def _any(conditions: list[Expr]) -> Expr | None:
+    result: Expr | None = None
+    for c in conditions:
+        result = c if result is None else Call("or", (result, c))
+    return result
+
+
+def _mentions(expr: Expr, var: str) -> bool:
+    return any(isinstance(node, Index) and node.name == var for node in walk(expr))

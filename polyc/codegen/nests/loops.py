@@ -1,0 +1,447 @@
+"""isl AST → LoopNest: instantiate statements, fold storage, give loops the kinds that the marks say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from math import lcm
+from typing import Literal
+
+from polyc.codegen.nests.carries import carry_lines
+from polyc.codegen.nests.coalesce import coalesce_copies
+from polyc.codegen.nests.conditions import take_out_conditions
+from polyc.codegen.nests.copies import split_last_tiles
+from polyc.codegen.nests.epilogues import keep_epilogues
+from polyc.codegen.nests.interiors import split_interiors
+from polyc.codegen.nests.recurrences import carry_elements
+from polyc.codegen.nests.scalars import hold_accumulators
+from polyc.codegen.nests.sections import run_sections
+from polyc.codegen.nests.separate import separate_domains
+from polyc.codegen.nests.staging import stage_copies
+from polyc.codegen.nests.streams import align_tiles, find_streamed_rows
+from polyc.codegen.nests.tiles import split_partial_tiles
+from polyc.codegen.nests.transposes import block_transposes
+from polyc.codegen.nests.triangles import split_triangles
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, evaluate, int_const, rewrite, substitute, walk
+from polyc.ir.linear import index_coefficients
+from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Store, Update
+from polyc.ir.signature import Signature
+from polyc.ir.simplify import simplify
+from polyc.poly import isl
+from polyc.poly.isl import AstNode, Schedule, expr_of_ast
+from polyc.poly.scop import Scop, ScopStatement
+from polyc.poly.storage import Folding, Panel
+from polyc.poly.tree import Mark, parse_mark
+from polyc.target import Target
+
+MAX_EXPANSION = 9
+"""Vectors into which a short vector loop is expanded instead of becoming a loop."""
+
+
+LINE, SAME_SETS = 64, 2048
+"""Bytes of a cache line, and the distance of rows that meet in a few sets of the first-level cache."""
+
+LONG_ROW = 64
+"""Elements from which rows of what steps pass on are padded."""
+
+
+MOST_TRIED = 4096
+"""Values of outer loops for which a bound with remainders is tried."""
+_PERIODIC = ("add", "sub", "mul", "neg", "mod")
+
+
+@dataclass(frozen=True, slots=True)
+class _LoopRange:
+    """What is known of an enclosing loop variable: constant lower bound (or None), step, constant trip bound (or None)."""
+
+    lower: int | None
+    step: int
+    max_value: int | None
+    least: int | None
+    """A constant that it never falls below."""
+    start: tuple[int, ...] = ()
+    """Where the lower bound is a sum of multiples of integers: the multipliers, and the constant."""
+
+    def begins_at_multiples(self, modulus: int, factor: int) -> bool:
+        """Whether `factor` times any value is a multiple of `modulus`."""
+        if factor * self.step % modulus != 0:
+            return False
+        if self.lower is not None:
+            return factor * self.lower % modulus == 0
+        return bool(self.start) and all(factor * c % modulus == 0 for c in self.start)
+
+
+def build_loop_nest(
+    scop: Scop,
+    schedule: Schedule,
+    storage: Mapping[str, Folding],
+    signature: Signature,
+    aliases: tuple[tuple[str, str], ...],
+    groups: Mapping[str, tuple[tuple[int, ...], ...]],
+    target: Target,
+) -> LoopNest:
+    """Schedule tree → LoopNest for `target`.  `aliases`: pairs (output, input) of user's names that share memory.
+    `groups`: by argument, which of the caller's dimensions each dimension of the program stands for."""
+    translator = _Translator(scop, storage)
+    build = isl.AstBuild.from_context(scop.context)
+    ast = build.node_from_schedule(schedule)
+    body = translator.translate(ast, {}, {})
+    buffers = _make_buffers(scop, storage, signature, aliases, groups)
+    parameters = [*signature.sizes, *(name for name, _ in signature.defined_sizes)]
+    for array in (a.memory for a in signature.arrays):
+        parameters += [f"{array.name}.stride{d}" for d in range(len(array.shape))]
+    aliased = frozenset(b.name for b in buffers if b.may_alias)
+    body = list(split_triangles(split_interiors(take_out_conditions(separate_domains(tuple(body)))), aliased))
+    nodes, buffers = keep_epilogues(hold_accumulators(tuple(body), aliased), buffers)
+    held = frozenset(b.name for b in buffers if b.space == "register")
+    streamed = find_streamed_rows(nodes, buffers, target)
+    nodes, offsets = align_tiles(nodes, buffers, target)
+    nodes, buffers = coalesce_copies(split_last_tiles(nodes, buffers), buffers)
+    nodes, buffers, staged = stage_copies(nodes, buffers, target)
+    nodes, buffers, carried = carry_lines(nodes, buffers, target)
+    offsets = tuple(dict.fromkeys((*offsets, *staged, *carried)))
+    nodes = split_partial_tiles(block_transposes(nodes, buffers, streamed), held, aliased, target.has_masks)
+    nodes, buffers = carry_elements(nodes, buffers)
+    nodes = run_sections(nodes, buffers, target.cores)
+    return LoopNest(signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards), offsets)
+
+
+class _Translator:
+    def __init__(self, scop: Scop, storage: Mapping[str, Folding]) -> None:
+        self.scop, self.storage = scop, storage
+        self.guards: list[str] = []
+        for s in scop.statements:
+            self.guards += [g.message for g in s.guards]
+
+    def translate(self, node: AstNode, ranges: dict[str, _LoopRange], marks: dict[str, Mark]) -> list[Node]:
+        kind: object = node.get_type()
+        if kind == isl.ast_node_type.mark:
+            parsed = parse_mark(node.mark_get_id().get_name())
+            if parsed is not None:
+                marks = {**marks, parsed[0]: parsed[1]}
+            return self.translate(node.mark_get_node(), ranges, marks)
+        if kind == isl.ast_node_type.block:
+            children = node.block_get_children()
+            return [n for c in range(children.n_ast_node()) for n in self.translate(children.get_at(c), ranges, marks)]
+        if kind == isl.AST_IF:
+            condition = expr_of_ast(node.if_get_cond(), set(ranges))
+            body = self.translate(node.if_get_then_node(), ranges, marks)
+            orelse = self.translate(node.if_get_else_node(), ranges, marks) if node.if_has_else() else []
+            return [If(condition, tuple(body), tuple(orelse))]
+        if kind == isl.AST_FOR:
+            return self._loop(node, ranges, marks)
+        if kind == isl.ast_node_type.user:
+            return self._instance(node, ranges)
+        raise AssertionError(f"AST node {kind}")
+
+    def _loop(self, node: AstNode, ranges: dict[str, _LoopRange], marks: dict[str, Mark]) -> list[Node]:
+        var = node.for_get_iterator().get_id().get_name()
+        variables = set(ranges)
+        lower = simplify(expr_of_ast(node.for_get_init(), variables))
+        step = int(node.for_get_inc().get_val().to_python()) if not node.for_is_degenerate() else 1
+        if node.for_is_degenerate():
+            upper = simplify(Call("add", (lower, int_const(1))))
+        else:
+            upper = _exclusive_bound(expr_of_ast(node.for_get_cond(), variables | {var}))
+        known = _LoopRange(_constant(lower), step, _bound(upper, "min"), _bound(lower, "max"), _multipliers(lower, step))
+        body = tuple(self.translate(node.for_get_body(), {**ranges, var: known}, {k: v for k, v in marks.items() if k != var}))
+        mark = marks.get(var)
+        guards, body = _hoist_guards(body, var, lower, upper)
+        return [*guards, self._mark_loop(Loop(var, lower, upper, step, "serial", body), mark, known)]
+
+    def _mark_loop(self, loop: Loop, mark: Mark | None, known: _LoopRange) -> Loop:
+        step = loop.step
+        if mark is None:
+            return loop
+        trip = known.max_value if known.lower == 0 and step == 1 else None
+        if known.lower is None and step == 1 and mark.kind in ("unroll", "vector"):
+            limit = 32 if mark.kind == "unroll" else MAX_EXPANSION * mark.lanes
+            loop = replace(loop, tile=known.max_value if known.max_value is not None and known.max_value <= limit else None)
+        match mark.kind:
+            case "parallel":
+                return replace(loop, kind="parallel", rounds=mark.rounds)
+            case "pipeline":
+                return replace(loop, kind="parallel", stream=f"c{int(loop.var[1:]) + mark.columns}")
+            case "unroll":
+                return replace(loop, kind="unroll", max_trip=trip) if trip is not None and trip <= 32 else loop
+            case "scan":
+                return replace(loop, kind="scan", lanes=mark.lanes) if step == 1 else loop
+            case "vector":
+                if step != 1:
+                    return loop
+                short = trip is not None and trip <= MAX_EXPANSION * mark.lanes
+                return replace(
+                    loop,
+                    kind="vector",
+                    lanes=mark.lanes,
+                    interleave=1 if short else mark.interleave,
+                    max_trip=trip if short else None,
+                )
+
+    def _instance(self, node: AstNode, ranges: dict[str, _LoopRange]) -> list[Node]:
+        call = node.user_get_expr()
+        name = call.get_op_arg(0).get_id().get_name()
+        args = [expr_of_ast(call.get_op_arg(i), set(ranges)) for i in range(1, call.get_op_n_arg())]
+        s = self.scop.statement(name.removeprefix("init_"))
+        is_init = name.startswith("init_")
+        values = dict(zip(s.elements if is_init else s.indices, map(simplify, args), strict=True))
+        place = tuple(Index(e) for e in s.elements) if is_init else s.subscripts
+        buffer, subscripts = self._fold(s.target, tuple(self._expression(e, values, ranges) for e in place), ranges)
+        value = self._expression(s.init if is_init else s.value, values, ranges)
+        if is_init:
+            return [] if _is_same_cell(value, buffer, subscripts) else [Store(buffer, subscripts, value, name)]
+        nodes: list[Node] = list(self._guard_nodes(s, values, ranges))
+        if s.op is None:
+            return [*nodes, Store(buffer, subscripts, value, name)]
+        return [*nodes, Update(buffer, subscripts, s.op, value, name)]
+
+    def _guard_nodes(self, s: ScopStatement, values: dict[str, Expr], ranges: dict[str, _LoopRange]) -> list[Node]:
+        first = 0
+        for other in self.scop.statements:
+            if other.name == s.name:
+                break
+            first += len(other.guards)
+        return [
+            Guard(
+                first + n,
+                self._expression(g.value, values, ranges),
+                g.bound,
+                None if g.condition is None else self._expression(g.condition, values, ranges),
+            )
+            for n, g in enumerate(s.guards)
+        ]
+
+    def _expression(self, expr: Expr | None, values: dict[str, Expr], ranges: dict[str, _LoopRange]) -> Expr:
+        assert expr is not None
+
+        def rule(node: Expr) -> Expr | None:
+            if isinstance(node, Read):
+                buffer, subscripts = self._fold(node.tensor, node.subscripts, ranges)
+                return Read(buffer, subscripts)
+            return None
+
+        return rewrite(substitute(expr, values), rule)
+
+    def _fold(self, tensor: str, subscripts: tuple[Expr, ...], ranges: dict[str, _LoopRange]) -> tuple[str, tuple[Expr, ...]]:
+        folding = self.storage[tensor]
+        if folding.panel is not None:
+            return folding.buffer, _fold_panel([simplify(e) for e in subscripts], folding.panel, ranges)
+        return folding.buffer, tuple(
+            simplify(e) if m is None else fold_index(simplify(e), m, ranges)
+            for e, m in zip(subscripts, folding.moduli, strict=True)
+        )
+
+
+def _hoist_guards(body: tuple[Node, ...], var: str, lower: Expr, upper: Expr) -> tuple[list[Node], tuple[Node, ...]]:
+    """Guards at the start of a loop that do not move with it go in front of it (and hold only if it runs at all).
+
+    Those at the start of a loop inside that is first in the body go in front as a loop of guards."""
+    runs: Expr | None = simplify(Call("lt", (lower, upper)))
+    if isinstance(runs, Const) and runs.value:
+        runs = None
+    hoisted: list[Node] = []
+    kept: list[Node] = []
+    for n, node in enumerate(body):
+        match node:
+            case Guard() if _is_fixed(node, var):
+                hoisted.append(_guard_under(node, runs))
+            case Guard():
+                kept.append(node)
+            case Loop() if not (_mentions(node.lower, var) or _mentions(node.upper, var)):
+                inner = node.body
+                front = [g for g in _leading_guards(inner) if _is_fixed(g, var)]
+                if front:
+                    hoisted.append(
+                        replace(node, kind="serial", max_trip=None, body=tuple(_guard_under(g, runs) for g in front))
+                    )
+                    node = replace(node, body=tuple(m for m in inner if m not in front))
+                return hoisted, (*kept, *((node,) if node.body else ()), *body[n + 1 :])
+            case _:
+                return hoisted, (*kept, *body[n:])
+    return hoisted, tuple(kept)
+
+
+def _leading_guards(body: tuple[Node, ...]) -> list[Guard]:
+    found: list[Guard] = []
+    for node in body:
+        if not isinstance(node, Guard):
+            break
+        found.append(node)
+    return found
+
+
+def _guard_under(guard: Guard, runs: Expr | None) -> Guard:
+    if runs is None:
+        return guard
+    return replace(guard, condition=runs if guard.condition is None else Call("and", (runs, guard.condition)))
+
+
+def _is_fixed(guard: Guard, var: str) -> bool:
+    return not any(_mentions(e, var) for e in (guard.value, guard.bound, guard.condition) if e is not None)
+
+
+def _mentions(expr: Expr, var: str) -> bool:
+    return any(isinstance(e, Index) and e.name == var for e in walk(expr))
+
+
+def _is_same_cell(value: Expr, buffer: str, subscripts: tuple[Expr, ...]) -> bool:
+    """An initial value that is already in place (accumulation into the caller's own array)."""
+    return isinstance(value, Read) and value.tensor == buffer and value.subscripts == subscripts
+
+
+def fold_index(expr: Expr, modulus: int, ranges: Mapping[str, _LoopRange]) -> Expr:
+    """``expr mod modulus``, without the division where tile loops only add multiples of `modulus`."""
+    if modulus == 1:
+        return int_const(0)
+    coefficients = index_coefficients(expr)
+    if coefficients is not None:
+        dropped: dict[str, Expr] = {}
+        rest: list[str] = []
+        for var, c in coefficients.items():
+            known = ranges.get(var)
+            if known and known.begins_at_multiples(modulus, c):
+                dropped[var] = int_const(0)
+            else:
+                rest.append(var)
+        reduced = simplify(substitute(expr, dropped))
+        if isinstance(reduced, Const):
+            return int_const(int(reduced.value) % modulus)
+        if reduced == Index(rest[0]) if len(rest) == 1 else False:
+            known = ranges.get(rest[0])
+            if known and known.least is not None and known.least >= 0 and (known.max_value or modulus + 1) <= modulus:
+                return reduced
+        expr = reduced
+    return Call("mod", (expr, int_const(modulus)))
+
+
+def _fold_panel(subscripts: list[Expr], panel: Panel, ranges: Mapping[str, _LoopRange]) -> tuple[Expr, ...]:
+    """Subscripts of the cell of an element in panels: number of the panel, the other coordinates, place in the panel."""
+    element = subscripts.pop(panel.dimension)
+    place = fold_index(element, panel.size, ranges)
+    is_exact = not (isinstance(place, Call) and place.op == "mod")
+    start = simplify(Call("sub", (element, place))) if is_exact else element
+    return (simplify(Call("floordiv", (start, int_const(panel.size)))), *subscripts, place)
+
+
+def _multipliers(lower: Expr, step: int) -> tuple[int, ...]:
+    coefficients = index_coefficients(lower)
+    if coefficients is None:
+        return (step,) if _is_multiple(lower, step) else ()
+    rest = simplify(substitute(lower, dict.fromkeys(coefficients, int_const(0))))
+    return (*coefficients.values(), int(rest.value)) if isinstance(rest, Const) else ()
+
+
+def _is_multiple(expr: Expr, step: int) -> bool:
+    """Whether an expression with remainders is a multiple of `step`: it repeats with its divisors, and one period is tried."""
+    nodes = list(walk(expr))
+    allowed = (Index, Const)
+    if step == 1 or any(not isinstance(n, allowed) and not (isinstance(n, Call) and n.op in _PERIODIC) for n in nodes):
+        return False
+    divisors = [n.args[1] for n in nodes if isinstance(n, Call) and n.op == "mod"]
+    if any(not isinstance(d, Const) or int(d.value) <= 0 for d in divisors):
+        return False
+    period = lcm(step, *(int(d.value) for d in divisors if isinstance(d, Const)))
+    names = sorted({n.name for n in nodes if isinstance(n, Index)})
+    if period ** len(names) > MOST_TRIED:
+        return False
+    places = product(range(period), repeat=len(names))
+    return all(evaluate(expr, dict(zip(names, values, strict=True))) % step == 0 for values in places)
+
+
+def _constant(expr: Expr) -> int | None:
+    return int(expr.value) if isinstance(expr, Const) else None
+
+
+def _exclusive_bound(condition: Expr) -> Expr:
+    """``c <= e`` → ``e + 1``, ``c < e`` → ``e``."""
+    assert isinstance(condition, Call) and condition.op in ("le", "lt")
+    bound = condition.args[1]
+    return simplify(bound) if condition.op == "lt" else _plus_one(bound)
+
+
+def _plus_one(expr: Expr) -> Expr:
+    if isinstance(expr, Call) and expr.op in ("min", "max"):
+        return simplify(Call(expr.op, tuple(_plus_one(a) for a in expr.args)))
+    if isinstance(expr, Call) and expr.op == "sub" and expr.args[1] == int_const(1):
+        return simplify(expr.args[0])
+    return simplify(Call("add", (expr, int_const(1))))
+
+
+def _bound(expr: Expr, op: Literal["min", "max"]) -> int | None:
+    """A constant that `expr`, if it is such a minimum (maximum), never exceeds (falls below)."""
+    if isinstance(expr, Const):
+        return int(expr.value)
+    if isinstance(expr, Call) and expr.op == op:
+        known = [v for v in (_bound(a, op) for a in expr.args) if v is not None]
+        return (min if op == "min" else max)(known) if known else None
+    return None
+
+
+def _make_buffers(
+    scop: Scop,
+    storage: Mapping[str, Folding],
+    signature: Signature,
+    aliases: tuple[tuple[str, str], ...],
+    groups: Mapping[str, tuple[tuple[int, ...], ...]],
+) -> tuple[Buffer, ...]:
+    buffers: list[Buffer] = []
+    versions = {r.name: r.version for r in scop.program.returns}
+    names = {a.name: (a.name if a.role in ("input", "constant") else versions[a.name]) for a in signature.arrays}
+    shared: dict[str, tuple[str, ...]] = {}
+    for out, source in aliases:
+        shared[names[out]] = (*shared.get(names[out], ()), names[source])
+        shared[names[source]] = (*shared.get(names[source], ()), names[out])
+    for position, array in enumerate(a.memory for a in signature.arrays):
+        name = names[array.name]
+        if array.strides is not None:
+            strides: tuple[Expr, ...] = tuple(
+                Size(f"{array.name}.stride{d}") if v is None else int_const(v) for d, v in enumerate(array.strides)
+            )
+        else:
+            strides = tuple(Size(f"{array.name}.stride{d}") for d in range(len(array.shape)))
+        shape = array.shape
+        if name in groups:
+            shape = tuple(product_of([shape[d] for d in g]) for g in groups[name])
+            strides = tuple(strides[g[-1]] for g in groups[name])
+        buffers.append(Buffer(name, array.dtype, shape, strides, "argument", position, shared.get(name, ())))
+    present = {b.name for b in buffers}
+    for version, folding in storage.items():
+        if folding.buffer in present or folding.space == "argument":
+            continue
+        present.add(folding.buffer)
+        t = scop.tensors[version]
+        shape = tuple(e if m is None else int_const(m) for e, m in zip(t.shape, folding.moduli, strict=True))
+        strides = row_major_strides(shape, t.dtype.itemsize)
+        if folding.space in ("shared", "thread") and any(m is not None for m in folding.moduli):
+            strides = pad_rows(shape, t.dtype.itemsize)
+        buffers.append(Buffer(folding.buffer, t.dtype, shape, strides, folding.space))
+    return tuple(buffers)
+
+
+def pad_rows(shape: tuple[Expr, ...], itemsize: int) -> tuple[Expr, ...]:
+    """Byte strides of a C-ordered array whose rows begin at whole cache lines, where long enough for that to cost little;
+    and not all in the same few sets of a cache, as rows of a power of two would."""
+    *outer, last = shape
+    if all(e == int_const(1) for e in outer) or not isinstance(last, Const) or int(last.value) < LONG_ROW:
+        return row_major_strides(shape, itemsize)
+    row = -(-int(last.value) * itemsize // LINE) * LINE
+    row += LINE if row % SAME_SETS == 0 else 0
+    return (*row_major_strides(tuple(outer), row), int_const(itemsize))
+
+
+def product_of(extents: list[Expr]) -> Expr:
+    result: Expr = int_const(1)
+    for e in extents:
+        result = simplify(Call("mul", (result, e)))
+    return result
+
+
+def row_major_strides(shape: tuple[Expr, ...], itemsize: int) -> tuple[Expr, ...]:
+    """Byte strides of a C-ordered array."""
+    strides: list[Expr] = []
+    step: Expr = int_const(itemsize)
+    for extent in reversed(shape):
+        strides.append(step)
+        step = simplify(Call("mul", (step, extent)))
+    return tuple(reversed(strides))

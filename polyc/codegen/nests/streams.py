@@ -1,0 +1,395 @@
+"""Streamed stores: long results that no cache would hold go to memory directly, a line at a time.
+
+Before: ``vector for (c = lower; c < upper) { Y[i, c] = … }``.
+After: ``vector for (c = lower; c < start) { Y[i, c] = … } vector for (c = start; c < upper) { stream Y[i, c] = … }``, where
+`start` is the first element from `lower` on that lies at the beginning of a cache line.
+
+Where sizes are known at the call only, there are both: ``if (what Y holds >= …) … else { vector for (…) { Y[i, c] = … } }``.
+
+An ordinary store of a line reads it first, and drops from the caches what may still be wanted.  A processor combines streamed
+stores to whole lines by itself, if they follow each other; their vectors must not lie across two lines.  Where arrays begin is
+known at the call only: ``Y.offset`` is the distance of the array from the beginning of a line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from polyc.codegen.nests.copies import copy_nest, rebuild
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, reads, substitute, walk
+from polyc.ir.linear import index_coefficients
+from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Store, Update, node_expressions
+from polyc.ir.simplify import simplify
+from polyc.target import Target
+
+MIN_LINES = 16
+"""Lines of a run of which the first and the last are stored as usual; a shorter one is streamed where it is whole lines."""
+
+
+def stream_results(nest: LoopNest, target: Target) -> LoopNest:
+    """Stream the results that no cache would hold (`Target.streaming_size`), that are written in order and never read."""
+    wanted = _find_written_once(nest.body, nest.buffers, target)
+    if not wanted:
+        return nest
+    body = tuple(new for node in nest.body for new in _visit(node, (), wanted, ()))
+    used = [b.name for b in nest.buffers if any(w.buffer == b.name and _is_streamed(w) for w in _writes(body))]
+    offsets = tuple(dict.fromkeys((*nest.offsets, *used)))
+    return replace(nest, body=body, offsets=offsets) if used else nest
+
+
+# -- tiles
+
+
+def align_tiles(
+    body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target
+) -> tuple[tuple[Node, ...], tuple[str, ...]]:
+    """Let the tiles of copies begin where lines of their long result do, and name the results whose offsets that needs.
+
+    Before: ``for (t = 0; t < 4096; t += 64) { … { vector for (c < 64) { Y[i, t + c] = X[t + c, i] } } }``.
+    After: ``for (t = -offset; t < 4096; t += 64) { if (0 <= t && t <= 4096 - 64) … else … }``, where the first and
+    the last tile run over what is left of them."""
+    by_name = {b.name: b for b in buffers}
+    wanted = {name for name, found in _find_long(body, buffers, target).items() if found.condition is None}
+    used: list[str] = []
+
+    def visit(node: Node) -> Node:
+        match node:
+            case If():
+                return replace(node, body=tuple(map(visit, node.body)), orelse=tuple(map(visit, node.orelse)))
+            case Loop():
+                nest = copy_nest(node, by_name)
+                if nest is None:
+                    return replace(node, body=tuple(map(visit, node.body)))
+                loops, store = nest
+                if store.buffer not in wanted:
+                    return node
+                moved = _move_tiles(loops, store, by_name[store.buffer])
+                if moved is None:
+                    return node
+                used.append(store.buffer)
+                return moved
+        return node
+
+    if wanted:
+        body = tuple(map(visit, body))
+    return body, tuple(dict.fromkeys(used))
+
+
+def _move_tiles(loops: list[Loop], store: Store, buffer: Buffer) -> Loop | None:
+    """The nest with tiles that begin at lines; None where rows do not lie whole lines apart, or nothing is in tiles."""
+    if not buffer.strides or not all(map(_is_whole_lines, buffer.strides[:-1])):
+        return None
+    size = buffer.dtype.itemsize
+    coefficients = index_coefficients(store.subscripts[-1])
+    if buffer.strides[-1] != int_const(size) or coefficients is None or any(c != 1 for c in coefficients.values()):
+        return None
+    inside = [n for n in loops if n.var in coefficients]
+    if len(inside) != 2 or len(coefficients) != 2 or any(n.kind == "unroll" for n in inside):
+        return None
+    tile, point = inside
+    if not (isinstance(tile.upper, Const) and isinstance(tile.lower, Const) and point.lower == int_const(0)):
+        return None
+    step = tile.step
+    if point.step != 1 or step * size % LINE or step == 1 or (point.max_trip or step) != step:
+        return None
+    left = simplify(Call("sub", (tile.upper, Index(tile.var))))
+    if point.upper not in (int_const(step), Call("min", (int_const(step), left)), Call("min", (left, int_const(step)))):
+        return None
+    first = offset_of(store, buffer, {tile.var: tile.lower, point.var: int_const(0)})
+    shift = Call("floordiv", (Call("mod", (first, int_const(LINE))), int_const(size)))
+    whole = replace(point, upper=int_const(step))
+    lower = Call("max", (int_const(0), simplify(Call("sub", (tile.lower, Index(tile.var))))))
+    part = replace(point, lower=lower, upper=Call("min", (int_const(step), left)), max_trip=None)
+    within = loops[loops.index(tile) + 1 :]
+    arms = [rebuild([chosen if n is point else n for n in within], store) for chosen in (whole, part)]
+    last = simplify(Call("sub", (tile.upper, int_const(step))))
+    is_whole = Call("and", (Call("le", (tile.lower, Index(tile.var))), Call("le", (Index(tile.var), last))))
+    moved: Loop = replace(
+        tile, lower=simplify(Call("sub", (tile.lower, shift))), max_trip=None, body=(If(is_whole, (arms[0],), (arms[1],)),)
+    )
+    for outer in reversed(loops[: loops.index(tile)]):
+        moved = replace(outer, body=(moved,))
+    return moved
+
+
+# -- buffers
+
+
+def find_written_once(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target) -> list[str]:
+    """Results that are streamed at any sizes, if they are written in order."""
+    return [name for name, found in _find_written_once(body, buffers, target).items() if found.condition is None]
+
+
+def _find_written_once(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target) -> dict[str, _Long]:
+    """Long arrays of the caller, as `_find_long`, that are never read and of which each element is written once."""
+    wanted = _find_long(body, buffers, target)
+    writes = list(_writes(body))
+    for node in _nodes(body):
+        for expr in node_expressions(node):
+            for read in reads(expr):
+                wanted.pop(read.tensor, None)
+    for name in list(wanted):
+        own = [w for w in writes if w.buffer == name]
+        if any(isinstance(w, Update) for w in own) or len({w.statement for w in own}) != 1:
+            del wanted[name]
+    return wanted
+
+
+@dataclass(frozen=True, slots=True)
+class _Long:
+    """An array that is long enough to be streamed, where `condition` holds if that is left to the call."""
+
+    buffer: Buffer
+    condition: Expr | None = None
+
+
+def find_streamed_rows(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target) -> frozenset[str]:
+    """Results that are streamed at any sizes, if they are written in order, and whose rows lie whole lines apart."""
+    found = _find_long(body, buffers, target)
+    return frozenset(n for n, w in found.items() if w.condition is None and all(map(_is_whole_lines, w.buffer.strides[:-1])))
+
+
+def _find_long(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target) -> dict[str, _Long]:
+    """Arrays of the caller that are too long to stay in a cache, or that are at some sizes."""
+    arguments = {b.name: b for b in buffers if b.space == "argument"}
+    # Of a table that data says where to read, nobody knows how much is read.
+    read = dict.fromkeys(
+        r.tensor
+        for node in _nodes(body)
+        for expr in node_expressions(node)
+        for r in reads(expr)
+        if r.tensor in arguments and not any(isinstance(n, Read) for s in r.subscripts for n in walk(s))
+    )
+    total: Expr = int_const(0)
+    for name in read:
+        total = Call("add", (total, _bytes(arguments[name])))
+    found: dict[str, _Long] = {}
+    for b in arguments.values():
+        size, rest = simplify(_bytes(b)), simplify(total)
+        if b.may_alias or target.streaming_sizes is None:
+            continue
+        if isinstance(size, Const) and isinstance(rest, Const):
+            if target.is_streamed(int(size.value), int(rest.value)):
+                found[b.name] = _Long(b)
+        elif not isinstance(size, Const) or int(size.value) >= target.streaming_sizes[1]:
+            found[b.name] = _Long(b, _is_long(size, rest, target.streaming_sizes))
+    return found
+
+
+def _is_long(size: Expr, read: Expr, limits: tuple[int, int, int]) -> Expr:
+    """`Target.is_streamed` at the call."""
+    alone, least, together = (int_const(n) for n in limits)
+    both = Call("and", (Call("ge", (size, least)), Call("ge", (Call("add", (size, read)), together))))
+    return Call("or", (Call("ge", (size, alone)), both))
+
+
+def _bytes(buffer: Buffer) -> Expr:
+    total: Expr = int_const(buffer.dtype.itemsize)
+    for extent in buffer.shape:
+        total = Call("mul", (total, extent))
+    return total
+
+
+def _nodes(body: tuple[Node, ...]) -> Iterator[Node]:
+    for node in body:
+        yield node
+        match node:
+            case If():
+                yield from _nodes(node.body + node.orelse)
+            case Loop():
+                yield from _nodes(tuple(n for start in node.initial for n in start.nest) + node.body)
+
+
+def _writes(body: tuple[Node, ...]) -> Iterator[Store | Update]:
+    return (node for node in _nodes(body) if isinstance(node, Store | Update))
+
+
+def _is_streamed(node: Store | Update) -> bool:
+    return isinstance(node, Store) and node.streamed
+
+
+def _visit(node: Node, around: tuple[Loop, ...], wanted: Mapping[str, _Long], holding: tuple[Expr, ...]) -> tuple[Node, ...]:
+    """`holding`: conditions that hold here."""
+
+    def visit(body: tuple[Node, ...], around: tuple[Loop, ...], holding: tuple[Expr, ...]) -> tuple[Node, ...]:
+        return tuple(new for n in body for new in _visit(n, around, wanted, holding))
+
+    match node:
+        case If():
+            body = visit(node.body, around, (*holding, node.condition))
+            return (replace(node, body=body, orelse=visit(node.orelse, around, holding)),)
+        case Loop() if node.kind == "vector":
+            found = _stream_rows(node, around, wanted)
+            if found is None:
+                return (node,)
+            condition, streamed = found
+            return streamed if condition is None or condition in holding else (If(condition, streamed, (node,)),)
+        case Loop():
+            return (replace(node, body=visit(node.body, (*around, node), holding)),)
+    return (node,)
+
+
+def _stream_rows(
+    loop: Loop, around: tuple[Loop, ...], wanted: Mapping[str, _Long]
+) -> tuple[Expr | None, tuple[Node, ...]] | None:
+    """A vector loop in two parts: up to the beginning of a line, and streamed from there; and what must hold for that.
+
+    A short loop of whole lines is streamed as a whole where it begins at a line.  None where it cannot be streamed.  A loop
+    that writes several long results streams all together where they begin lines together, and one after the other where they
+    do not."""
+    if loop.registers or loop.initial:
+        return None
+    stores = [n for n in loop.body if isinstance(n, Store) and n.buffer in wanted]
+    if len(stores) > 1:
+        return _stream_together(loop, stores, around, wanted)
+    found = _only_store(loop.body, wanted)
+    if found is None:
+        return None
+    store, copies = found
+    return _stream_row(loop, store, copies, around, wanted)
+
+
+def _stream_together(
+    loop: Loop, stores: list[Store], around: tuple[Loop, ...], wanted: Mapping[str, _Long]
+) -> tuple[Expr | None, tuple[Node, ...]] | None:
+    """``if (all begin lines together) { up to a line ; stream all } else { each one in a loop of its own }``."""
+    found = {s.buffer: row for s in stores if (row := _stream_row(loop, s, (), around, wanted)) is not None}
+    if not found:
+        return None
+    first, *others = (s for s in stores if s.buffer in found)
+    condition, alone = found[first.buffer]
+    size = wanted[first.buffer].buffer.dtype.itemsize
+    others = [s for s in others if wanted[s.buffer].buffer.dtype.itemsize == size and wanted[s.buffer].condition == condition]
+    if not others or any(len(parts) != 2 for _, parts in found.values()):
+        return found[first.buffer]
+    begin = {loop.var: loop.lower}
+    apart = [
+        simplify(
+            Call("sub", (offset_of(s, wanted[s.buffer].buffer, begin), offset_of(first, wanted[first.buffer].buffer, begin)))
+        )
+        for s in others
+    ]
+    together: Expr | None = None
+    for distance in apart:
+        begins = Call("eq", (Call("mod", (distance, int_const(LINE))), int_const(0)))
+        together = begins if together is None else Call("and", (together, begins))
+    assert together is not None
+    head, tail = alone
+    assert isinstance(head, Loop) and isinstance(tail, Loop)
+    body = tail.body
+    for s in others:
+        body = _mark(body, s)
+    return condition, (If(together, (head, replace(tail, body=body)), _stream_apart(loop, found) or alone),)
+
+
+def _stream_apart(loop: Loop, found: Mapping[str, tuple[Expr | None, tuple[Node, ...]]]) -> tuple[Node, ...]:
+    """A loop for each store of a body, streamed where it can be: what they read is near.  Empty where one needs another."""
+    written = {w.buffer for w in _writes(loop.body)}
+    parts: list[Node] = []
+    for node in loop.body:
+        if not isinstance(node, Store) or any(r.tensor in written for r in reads(node.value)):
+            return ()
+        alone = replace(loop, body=(node,))
+        if node.buffer not in found:
+            parts.append(alone)
+            continue
+        head, tail = found[node.buffer][1]
+        assert isinstance(head, Loop) and isinstance(tail, Loop)
+        kept = tuple(n for n in tail.body if isinstance(n, Store) and n.buffer == node.buffer)
+        parts += [replace(head, body=(node,)), replace(tail, body=kept)]
+    return tuple(parts)
+
+
+def _stream_row(
+    loop: Loop, store: Store, copies: tuple[Loop, ...], around: tuple[Loop, ...], wanted: Mapping[str, _Long]
+) -> tuple[Expr | None, tuple[Node, ...]] | None:
+    """A vector loop with one store streamed, and what must hold for that; `copies`: the unrolled loop around the store."""
+    buffer, condition = wanted[store.buffer].buffer, wanted[store.buffer].condition
+    size = buffer.dtype.itemsize
+    vector = loop.lanes * size
+    if store.streamed or vector & (vector - 1) or vector < 16 or not _is_in_order(store, buffer, loop, (*around, *copies)):
+        return None
+    if any(not _moves_by_lines(store, buffer, copy) for copy in copies):
+        return None
+    first = offset_of(store, buffer, {loop.var: loop.lower})
+    body = _mark(loop.body, store)
+    trip = simplify(Call("sub", (loop.upper, loop.lower)))
+    is_short = isinstance(trip, Const) and int(trip.value) * size < MIN_LINES * LINE
+    if loop.max_trip is not None or (is_short and not copies):
+        if not isinstance(trip, Const) or not trip.value or int(trip.value) * size % LINE:
+            return None
+        is_aligned = Call("eq", (Call("mod", (first, int_const(LINE))), int_const(0)))
+        return is_aligned if condition is None else Call("and", (condition, is_aligned)), (replace(loop, body=body),)
+    if is_short:
+        return None
+    if not isinstance(trip, Const) and condition is not None:
+        condition = Call("and", (condition, Call("ge", (trip, int_const(MIN_LINES * LINE // size)))))
+    missing = Call("floordiv", (Call("mod", (Call("neg", (first,)), int_const(LINE))), int_const(size)))
+    start = Call("min", (simplify(Call("add", (loop.lower, missing))), loop.upper))
+    return condition, (replace(loop, upper=start, interleave=1), replace(loop, lower=start, body=body))
+
+
+def _only_store(body: tuple[Node, ...], wanted: Mapping[str, _Long]) -> tuple[Store, tuple[Loop, ...]] | None:
+    """The store of a body to an array that is to be streamed, and the unrolled loop around it where that is all of the body."""
+    stores = [n for n in body if isinstance(n, Store) and n.buffer in wanted]
+    if len(stores) == 1:
+        return stores[0], ()
+    match body:
+        case (Loop(kind="unroll", body=(Store() as store,)) as copies,) if store.buffer in wanted:
+            return store, (copies,)
+    return None
+
+
+def _mark(body: tuple[Node, ...], store: Store) -> tuple[Node, ...]:
+    return tuple(
+        replace(n, streamed=True) if n is store else replace(n, body=_mark(n.body, store)) if isinstance(n, Loop) else n
+        for n in body
+    )
+
+
+def _moves_by_lines(store: Store, buffer: Buffer, loop: Loop) -> bool:
+    """Whether iterations of `loop` write whole numbers of lines apart."""
+    for subscript, stride in zip(store.subscripts, buffer.strides, strict=True):
+        coefficients = index_coefficients(subscript)
+        if coefficients is None:
+            return False
+        if coefficients.get(loop.var) and not _is_whole_lines(Call("mul", (int_const(coefficients[loop.var]), stride))):
+            return False
+    return True
+
+
+def _is_whole_lines(stride: Expr) -> bool:
+    stride = simplify(stride)
+    return isinstance(stride, Const) and int(stride.value) % LINE == 0
+
+
+def offset_of(store: Store, buffer: Buffer, values: Mapping[str, Expr]) -> Expr:
+    """Bytes from the beginning of a line to the element that `store` writes where loop variables have these `values`."""
+    total: Expr = Size(f"{buffer.name}.offset")
+    for subscript, stride in zip(store.subscripts, buffer.strides, strict=True):
+        place = substitute(subscript, dict(values))
+        coefficients = index_coefficients(place)
+        if coefficients is not None:
+            if _is_whole_lines(stride):
+                continue
+            lines = {v: int_const(0) for v, c in coefficients.items() if _is_whole_lines(Call("mul", (int_const(c), stride)))}
+            place = substitute(place, lines)
+        total = Call("add", (total, Call("mul", (place, stride))))
+    return simplify(total)
+
+
+def _is_in_order(store: Store, buffer: Buffer, loop: Loop, around: tuple[Loop, ...]) -> bool:
+    """Whether `loop` writes one element after the other, and each loop around other elements."""
+    moving = [index_coefficients(s) for s in store.subscripts]
+    along = 0
+    for coefficients, stride in zip(moving, buffer.strides, strict=True):
+        if coefficients is None:
+            return False
+        if not coefficients.get(loop.var):
+            continue
+        if not isinstance(stride, Const):
+            return False
+        along += coefficients[loop.var] * int(stride.value)
+    names = {n.name for s in store.subscripts for n in walk(s) if isinstance(n, Index)}
+    return along == buffer.dtype.itemsize and all(outer.var in names for outer in around)

@@ -1,0 +1,288 @@
+"""Full and partial tiles: one version with constant trip counts and without border tests, one with predicates.
+
+Before: ``for k { unroll i < min(6, M - c0) { vector j < min(64, N - c1) { … } } }``.
+After: ``if (M - c0 >= 6 and N - c1 >= 64) for k { unroll i < 6 { vector j < 64 … } } else <before>``.  Where the rows alone
+are full, as in the last columns and in all of an image that is narrower than the tile, only the lanes have masks:
+``… else if (M - c0 >= 6) for k { unroll i < 6 { vector j < min(64, N - c1) … } } else <before>``.  What is partial runs in
+parts (`parts`).
+
+Tests of a selection (the border of a padded read, a mask) that the position of the tile decides for all points inside join the
+condition of the full version, where the selection is gone: the interior has no test in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from polyc.codegen.nests.parts import run_in_parts
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, int_const, operands_of, rewrite, substitute, walk
+from polyc.ir.linear import index_coefficients
+from polyc.ir.loops import If, Loop, Node, Store, Update
+from polyc.ir.simplify import simplify
+from polyc.ir.types import BOOL
+
+EXPANDED, ROWS = ("unroll", "vector"), ("unroll",)
+"""Kinds of loops that are expanded, and those of them whose copies each have a predicate where they may not run."""
+
+MIN_ROWS = 4
+"""Copies from which their predicates are worth a version without them."""
+
+
+def split_partial_tiles(
+    body: tuple[Node, ...],
+    tied: frozenset[str] = frozenset(),
+    shared: frozenset[str] = frozenset(),
+    lanes_in_parts: bool = True,
+) -> tuple[Node, ...]:
+    """Version every outermost loop nest whose expanded loops have bounds that only the outer loops decide.
+
+    `tied`: register buffers; neighbours that share one are versioned together, so that it stays in registers between them.
+    `shared`: buffers that may be the same memory as others.  `lanes_in_parts`: whether partial lanes are worth their own loops;
+    where masks are vectors, those that LLVM keeps from one loop to the next cost the full tile accumulators."""
+    groups: list[tuple[Node, ...]] = []
+    for node in body:
+        if groups and tied and not tied.isdisjoint(_used(groups[-1][-1]) & _used(node)):
+            groups[-1] = (*groups[-1], node)
+        else:
+            groups.append((node,))
+    return tuple(new for group in groups for new in _split(group, tied, shared, lanes_in_parts))
+
+
+def _used(node: Node) -> set[str]:
+    """Buffers that a nest touches."""
+    match node:
+        case Store() | Update():
+            return {node.buffer, *(e.tensor for e in walk(node.value) if isinstance(e, Read))}
+        case If():
+            return {b for n in node.body + node.orelse for b in _used(n)}
+        case Loop():
+            return {b for n in node.body for b in _used(n)}
+    return set()
+
+
+def _split(group: tuple[Node, ...], tied: frozenset[str], shared: frozenset[str], lanes_in_parts: bool) -> tuple[Node, ...]:
+    node = group[0]
+    match node:
+        case If() if len(group) == 1:
+            body, orelse = (split_partial_tiles(arm, tied, shared, lanes_in_parts) for arm in (node.body, node.orelse))
+            return (replace(node, body=body, orelse=orelse),)
+        case Loop():
+            loops = [n for n in group if isinstance(n, Loop)]
+            found = [_full_conditions(n) for n in loops]
+            rows = [_full_conditions(n, ROWS) for n in loops]
+            if len(loops) < len(group) or any(c is None for c in found):
+                return group if len(group) > 1 or node.registers else (_split_inside(node, tied, shared, lanes_in_parts),)
+            tests = _interior_tests(loops)
+            conditions = list(dict.fromkeys(c for f in found if f for c in f))
+            if conditions or tests:
+                in_rows = list(dict.fromkeys(c for f in rows if f for c in f))
+                others = _run_partial(group, in_rows, len(in_rows) < len(conditions), tied, shared, lanes_in_parts)
+                conditions = [*conditions, *dict.fromkeys(c for found in tests.values() for c in found)]
+                full = tuple(_drop_tests(_make_full(n), set(tests)) for n in group)
+                # Tests that only loops inside decide are split further down, but never inside a loop that holds accumulators.
+                if tests and not any(n.registers for n in loops):
+                    full = _split(full, tied, shared, lanes_in_parts)
+                return (If(all_hold(conditions), full, others),)
+            return group if len(group) > 1 or node.registers else (_split_inside(node, tied, shared, lanes_in_parts),)
+    return group
+
+
+def _run_partial(
+    group: tuple[Node, ...],
+    in_rows: list[Expr],
+    has_open_lanes: bool,
+    tied: frozenset[str],
+    shared: frozenset[str],
+    lanes_in_parts: bool,
+) -> tuple[Node, ...]:
+    """A group whose tile is not full; `in_rows`: conditions under which all rows are there."""
+
+    def run_lanes(nests: tuple[Node, ...]) -> tuple[Node, ...]:
+        return (run_in_parts(nests, "vector", tied, shared) if has_open_lanes and lanes_in_parts else None) or nests
+
+    in_parts = run_in_parts(group, "unroll", tied, shared) if in_rows else None
+    if in_rows and has_open_lanes and _n_rows([n for n in group if isinstance(n, Loop)]) >= MIN_ROWS:
+        return (If(all_hold(in_rows), run_lanes(tuple(_make_full(n, ROWS) for n in group)), in_parts or group),)
+    if in_parts is None:
+        return run_lanes(group)
+    (rows,) = in_parts
+    return (replace(rows, body=run_lanes(rows.body)),)
+
+
+def _split_inside(loop: Loop, tied: frozenset[str], shared: frozenset[str], lanes_in_parts: bool) -> Loop:
+    return replace(loop, body=split_partial_tiles(loop.body, tied, shared, lanes_in_parts))
+
+
+def all_hold(conditions: list[Expr]) -> Expr:
+    """The conjunction."""
+    result = conditions[0]
+    for c in conditions[1:]:
+        result = Call("and", (result, c))
+    return result
+
+
+def _n_rows(loops: list[Loop]) -> int:
+    """Copies that the unrolled loops inside make."""
+
+    def count(node: Node) -> int:
+        match node:
+            case If():
+                return max((count(n) for n in node.body + node.orelse), default=1)
+            case Loop():
+                own = node.max_trip or 1 if node.kind == "unroll" else 1
+                return own * max((count(n) for n in node.body), default=1)
+        return 1
+
+    return max(map(count, loops))
+
+
+def _full_conditions(loop: Loop, kinds: Collection[str] = EXPANDED) -> list[Expr] | None:
+    """Conditions under which all expanded loops of these kinds inside are full; None if one depends on a loop inside (or there
+    is none)."""
+    found: dict[Expr, None] = {}
+    inner: set[str] = set()
+    expanded = False
+
+    def visit(node: Node) -> bool:
+        nonlocal expanded
+        match node:
+            case If():
+                return all(visit(n) for n in node.body + node.orelse)
+            case Loop():
+                if node.kind == "parallel":
+                    return False
+                inner.add(node.var)
+                if node.is_expanded and node.kind in kinds:
+                    expanded = True
+                    if not isinstance(node.upper, Const):
+                        for bound in _open_bounds(node.upper):
+                            found[Call("ge", (bound, int_const(node.max_trip or 0)))] = None
+                return all(visit(n) for n in node.body)
+        return True
+
+    if not visit(loop) or not expanded:
+        return None
+    if any(isinstance(e, Index) and e.name in inner for c in found for e in walk(c)):
+        return None
+    return list(found)
+
+
+def _open_bounds(upper: Expr) -> list[Expr]:
+    """The non-constant arguments of a (nested) minimum."""
+    if isinstance(upper, Call) and upper.op == "min":
+        return [b for a in upper.args for b in _open_bounds(a)]
+    return [] if isinstance(upper, Const) else [upper]
+
+
+def _make_full(node: Node, kinds: Collection[str] = EXPANDED) -> Node:
+    def each(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        return tuple(_make_full(n, kinds) for n in nodes)
+
+    match node:
+        case If():
+            return replace(node, body=each(node.body), orelse=each(node.orelse))
+        case Loop():
+            body = each(node.body)
+            if kinds is EXPANDED:  # which loops of an initial nest run over rows is not known
+                node = replace(node, initial=tuple(replace(i, nest=each(i.nest)) for i in node.initial))
+            if node.is_expanded and node.kind in kinds and not isinstance(node.upper, Const):
+                return replace(node, upper=int_const(node.max_trip or 0), body=body)
+            return replace(node, body=body)
+    return node
+
+
+# -- border tests
+
+
+def _interior_tests(loops: list[Loop]) -> dict[Expr, list[Expr]]:
+    """Tests inside selections, each with the conditions on outer variables under which it holds at every point of the nests.
+
+    Loops side by side share names of variables: a test that stands in several of them needs a condition for each."""
+    found: dict[Expr, list[Expr]] = {}
+    undecided: set[Expr] = set()
+
+    def visit(node: Node, ranges: dict[str, tuple[Expr, Expr]]) -> None:
+        match node:
+            case If():
+                for n in node.body + node.orelse:
+                    visit(n, ranges)
+            case Loop():
+                last = simplify(Call("sub", (_widest(node), int_const(1))))
+                inner = {**ranges, node.var: (node.lower, last)}
+                for n in node.body:
+                    visit(n, inner)
+            case Store() | Update():
+                for select in (e for e in walk(node.value) if isinstance(e, Select)):
+                    for test in operands_of(select.condition, "and"):
+                        outer = hardest(test, ranges)
+                        if outer is None or outer == Const(False, BOOL):
+                            undecided.add(test)
+                        else:
+                            found.setdefault(test, []).append(outer)
+
+    for loop in loops:
+        visit(loop, {})
+    return {test: conditions for test, conditions in found.items() if test not in undecided}
+
+
+def _widest(loop: Loop) -> Expr:
+    """The upper bound of the full version."""
+    return int_const(loop.max_trip) if loop.is_expanded and loop.max_trip is not None else loop.upper
+
+
+def hardest(test: Expr, ranges: dict[str, tuple[Expr, Expr]]) -> Expr | None:
+    """The test at the point of the nest where it is hardest; None if it does not move inside, or not monotonously.
+
+    `ranges`: first and last value of the loops of the nest, outermost first."""
+    if not isinstance(test, Call) or test.op not in ("lt", "le", "gt", "ge") or any(isinstance(e, Read) for e in walk(test)):
+        return None
+    if not any(isinstance(e, Index) and e.name in ranges for e in walk(test)):
+        return None
+    result: Expr = test
+    for variable in reversed(ranges):  # innermost first: its bounds may bring in the variables around it
+        slack = _slack_coefficients(result, ranges)
+        if slack is None:
+            return None
+        first, last = ranges[variable]
+        result = substitute(result, {variable: first if slack.get(variable, 0) >= 0 else last})
+    return simplify(result)
+
+
+def _slack_coefficients(test: Expr, ranges: dict[str, tuple[Expr, Expr]]) -> dict[str, int] | None:
+    """How far `test` moves from failing when each variable of `ranges` grows by one; None if it is not linear in them."""
+    assert isinstance(test, Call)
+    low, high = test.args if test.op in ("lt", "le") else (test.args[1], test.args[0])
+    slack: Expr = Call("sub", (high, low))
+    outer: dict[str, Expr] = {e.name: Size(e.name) for e in walk(slack) if isinstance(e, Index) and e.name not in ranges}
+    return index_coefficients(substitute(slack, outer))
+
+
+def _drop_tests(node: Node, tests: set[Expr]) -> Node:
+    """The nest without the tests that hold."""
+
+    def rule(e: Expr) -> Expr | None:
+        if not isinstance(e, Select):
+            return None
+        left = [c for c in operands_of(e.condition, "and") if c not in tests]
+        if len(left) == len(operands_of(e.condition, "and")):
+            return None
+        if not left:
+            return e.then
+        condition = left[0]
+        for c in left[1:]:
+            condition = Call("and", (condition, c))
+        return replace(e, condition=condition)
+
+    match node:
+        case Store() | Update():
+            return replace(node, value=rewrite(node.value, rule)) if tests else node
+        case If():
+            return replace(
+                node,
+                body=tuple(_drop_tests(n, tests) for n in node.body),
+                orelse=tuple(_drop_tests(n, tests) for n in node.orelse),
+            )
+        case Loop():
+            return replace(node, body=tuple(_drop_tests(n, tests) for n in node.body))
+    return node

@@ -1,0 +1,1 @@
+"""Object code: made, linked, loaded and called."""

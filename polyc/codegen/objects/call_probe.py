@@ -1,0 +1,33 @@
+"""Entry points that `runtime/fastcalls.py` tests `polyc_call` with before it is used."""
+
+from __future__ import annotations
+
+from polyc.codegen.writer.words import read_word
+
+PROBE = f"""
+; For the self-test: writes the address of input 0, the second size and the number of arguments into the last argument.
+define i32 @polyc_probe(ptr %data, ptr %sizes, ptr %workspace, ptr %error, i32 %threads) {{
+  %first = load i64, ptr %data
+  %last_at = load i64, ptr %sizes
+  %last_place = getelementptr ptr, ptr %data, i64 %last_at
+  %last = load ptr, ptr %last_place
+  store i64 %first, ptr %last
+{read_word("status", "sizes", 1)}
+  %threads_place = getelementptr i64, ptr %last, i64 1
+  %threads64 = sext i32 %threads to i64
+  store i64 %threads64, ptr %threads_place
+  %workspace_place = getelementptr i64, ptr %last, i64 2
+  store ptr %workspace, ptr %workspace_place
+  %index_place = getelementptr i64, ptr %error, i64 1
+  store i64 -7, ptr %index_place
+  %bound_place = getelementptr i64, ptr %error, i64 2
+  store i64 5, ptr %bound_place
+  %result = trunc i64 %status to i32
+  ret i32 %result
+}}
+define i64 @polyc_probe_workspace(ptr %sizes, i32 %threads) {{
+  %place = getelementptr i64, ptr %sizes, i64 2
+  %bytes = load i64, ptr %place
+  ret i64 %bytes
+}}
+"""

@@ -1,0 +1,139 @@
+"""LLVM IR text to object code, and object code to callable addresses.
+
+The same object serves the memory cache, the disk cache and ahead-of-time output: position-independent, small code model,
+every outside symbol (libm, OpenMP) by its plain name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import llvmlite.binding as llvm
+
+from polyc.codegen.objects.loader import LoadedCode
+from polyc.diagnostics import Diagnostic, InternalError, UnsupportedError
+from polyc.target import Target
+
+SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+"""What generated code with parallel loops needs from an OpenMP library."""
+
+_TEAM_OF_ONE = """
+define void @GOMP_parallel(ptr %function, ptr %data, i32 %threads, i32 %flags) {
+  call void %function(ptr %data)
+  ret void
+}
+define i32 @omp_get_thread_num() {
+  ret i32 0
+}
+define i32 @omp_get_num_threads() {
+  ret i32 1
+}
+"""
+
+_LOCK = threading.RLock()
+_NUMBERS = itertools.count()
+_STATE: dict[str, Any] = {}
+
+
+def _initialize() -> None:
+    if "ready" not in _STATE:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+        llvm.initialize_native_asmparser()
+        _STATE["ready"] = True
+
+
+def _machine(target: Target) -> llvm.TargetMachine:
+    try:
+        backend = llvm.Target.from_triple(target.triple)
+    except RuntimeError as error:
+        help = "install a llvmlite whose LLVM has it (the wheels on PyPI do), or choose another target"
+        message = f"this LLVM has no code generator for {target.name}"
+        raise UnsupportedError(Diagnostic("unsupported-backend", message, None, help)) from error
+    return backend.create_target_machine(cpu=target.cpu, features=target.features, opt=3, reloc="pic", codemodel="small")
+
+
+def _optimize(ir_text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
+    _initialize()
+    machine = _machine(target)
+    try:
+        module = llvm.parse_assembly(ir_text)
+        module.verify()
+    except RuntimeError as error:
+        help = "please report it with the text of the stage before, `--emit loops`"
+        raise InternalError(Diagnostic("internal-llvm", f"LLVM refuses the generated code: {error}", help=help)) from error
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    # Ours have decided about vectors, interleaving and unrolling.
+    options.loop_vectorization = False
+    options.loop_interleaving = False
+    options.slp_vectorization = False
+    options.loop_unrolling = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module, machine
+
+
+@contextlib.contextmanager
+def locked_session() -> Iterator[Any]:
+    """The linker of this process, for one user at a time."""
+    with _LOCK:
+        _initialize()
+        if "lljit" not in _STATE:
+            _STATE["lljit"] = llvm.create_lljit_compiler(use_jit_link=True, suppress_errors=True)
+        yield _STATE["lljit"]
+
+
+def compile_object(ir_text: str, target: Target) -> bytes:
+    """Object code at O3 for `target`.  Raises InternalError (``internal-llvm``) on malformed IR."""
+    with _LOCK:
+        module, machine = _optimize(ir_text, target)
+        return bytes(machine.emit_object(module))
+
+
+def assembly(ir_text: str, target: Target) -> str:
+    """The same code as assembly text."""
+    with _LOCK:
+        module, machine = _optimize(ir_text, target)
+        return str(machine.emit_assembly(module))
+
+
+def optimized_ir(ir_text: str, target: Target) -> str:
+    """The module after LLVM's optimiser."""
+    with _LOCK:
+        return str(_optimize(ir_text, target)[0])
+
+
+def load_object(obj: bytes, name: str, symbols: Mapping[str, int] | None = None) -> LoadedCode:
+    """Link `obj` into the process.  `symbols` gives addresses by name (OpenMP); the rest (libm) is found in the process.
+
+    Without OpenMP parallel loops run as a team of one.  Raises UnsupportedError (``unsupported-symbol``), naming the symbols,
+    where the C library lacks a function."""
+    with locked_session() as lljit:
+        builder = llvm.JITLibraryBuilder().add_object_img(obj).add_current_process()
+        if all(symbol in (symbols or {}) for symbol in SYMBOLS):
+            for symbol in SYMBOLS:
+                builder.import_symbol(symbol, (symbols or {})[symbol])
+        else:
+            builder.add_ir(_TEAM_OF_ONE)
+        builder.export_symbol(name).export_symbol(f"{name}_workspace")
+        try:
+            tracker = builder.link(lljit, f"{name}.{next(_NUMBERS)}")
+        except RuntimeError as error:
+            help = "write the function with others, or run on a system whose C library has it"
+            missing = ", ".join(_unknown_names(obj, name)) or str(error)
+            raise UnsupportedError(
+                Diagnostic("unsupported-symbol", f"this process has no function {missing}", help=help)
+            ) from error
+        return LoadedCode(tracker[name], tracker[f"{name}_workspace"], tracker, b"GOMP_parallel" in obj)
+
+
+def _unknown_names(obj: bytes, name: str) -> list[str]:
+    """Strings of the object's symbol table that the process does not define, for the message."""
+    found = {match.decode() for match in re.findall(rb"(?<=\x00)([A-Za-z_]\w*)(?=\x00)", obj)}
+    known = {name, f"{name}_workspace", *SYMBOLS}
+    return sorted(n for n in found - known if len(n) > 2 and not llvm.address_of_symbol(n))

@@ -1,0 +1,1 @@
+"""Sums of products: register tiles, operands copied, and what that costs."""

@@ -1,0 +1,1 @@
+"""Rows → planned loops: tiles, vectors, unrolled rows."""

@@ -1,0 +1,161 @@
+"""Tiles of the bands around innermost nests: sizes that the heaviest statement below wants, and blocks for the cache."""
+
+from __future__ import annotations
+
+from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, all_leaves, statements_of
+from polyc.poly.scop import ScopStatement
+from polyc.scheduler.accesses import access_motions, index_trips, statement_work
+from polyc.scheduler.loops.member_view import MemberView
+from polyc.scheduler.loops.nest import Point
+from polyc.scheduler.tiling import STREAM_VECTORS, RegisterTile
+
+COLUMNS = 256
+"""Neighbouring columns that walk along a sequential loop together, of many: their vectors hide each other's latency.
+Narrower ones read less than a prefetcher wants of each row (sums down 1024 columns: 64 wide 1.56 ms, 256 wide 1.01 ms)."""
+
+COLUMN_TILES = 4
+"""Tiles of columns for threads to share, before they are that wide."""
+
+MUCH_HEAVIER = 4
+"""Times the work of the statement that wants a tile from which another one below the same band has its way."""
+
+
+class BandTiles:
+    """Sizes of tiles, band after band from the outside."""
+
+    def __init__(self, view: MemberView) -> None:
+        self.view = view
+        self.columns: dict[int, int] = {}
+        """Members (their ids) over few columns that walk along a sequential loop, and how many."""
+
+    def wanted_tile(self, band: Band) -> tuple[ScopStatement, RegisterTile] | None:
+        """The heaviest reduction below that wants a tile, and the tile; None where a much heavier one wants none."""
+        best: tuple[int, ScopStatement, RegisterTile] | None = None
+        heaviest = 0
+        for group in _innermost_groups(band.child):
+            statements = [self.view.statement(n) for n in group if not n.startswith("init_")]
+            reductions = [s for s in statements if s.is_reduction]
+            if not reductions:
+                columns = self._wanted_columns(band, statements)
+                work = sum(statement_work(s) for s in statements)
+                if columns is not None and (best is None or work > best[0]):
+                    best = work, *columns
+                continue
+            tile = self._group_tile(band, statements, reductions)
+            work = sum(statement_work(s) for s in statements)
+            heaviest = max(heaviest, work)
+            if self.member_sizes(band, (reductions[0], tile)) and (best is None or work > best[0]):
+                best = work, reductions[0], tile
+        return None if best is None or best[0] * MUCH_HEAVIER < heaviest else best[1:]
+
+    def member_sizes(self, band: Band, tile: tuple[ScopStatement, RegisterTile]) -> dict[int, int]:
+        """Tile sizes by member position."""
+        s, wanted = tile
+        sizes: dict[int, int] = {}
+        for n, member in enumerate(band.members):
+            index = self.view.index(member, s.name) if member.kind != "S" and s.name in member.rows else None
+            if index is not None and wanted.sizes.get(index, 0) > 1:
+                sizes[n] = wanted.sizes[index]
+        return sizes
+
+    def finer(self, p: Point, tile: tuple[ScopStatement, RegisterTile]) -> int | None:
+        """The size that a statement wants inside of a larger tile of an outer band; None where it wants no smaller one."""
+        s, wanted = tile
+        index = self.view.index(p.member, s.name) if p.member.kind == "P" and s.name in p.member.rows else None
+        size = wanted.sizes.get(index or "", 0)
+        return size if 1 < size < p.size else None
+
+    def _wanted_columns(self, band: Band, statements: list[ScopStatement]) -> tuple[ScopStatement, RegisterTile] | None:
+        """Before: ``P:j { S:i … }`` where j runs along rows of memory.  After: ``P:j by tile { S:i { vector j … } }``."""
+        if not self.view.options.vectorize or not _walks_in_order(band.child):
+            return None
+        found = (self._columns_along(member, statements) for member in band.members)
+        return next((tile for tile in found if tile is not None), None)
+
+    def _columns_along(self, member: Member, statements: list[ScopStatement]) -> tuple[ScopStatement, RegisterTile] | None:
+        """The tile of `member` for loops that run in order inside of it, if neighbours of all accesses lie along it."""
+        indices = [(s, self.view.index(member, s.name)) for s in statements]
+        if member.kind != "P" or any(i is None for _, i in indices):
+            return None
+        motions = [m.motion(i) for s, i in indices if i is not None for m in access_motions(s)]
+        if "unit" not in motions or "strided" in motions:
+            return None
+        trips = min(index_trips(s)[i] for s, i in indices if i is not None)
+        lanes = self.view.lanes(statements)
+        size = COLUMNS
+        while size > 2 * lanes and trips < COLUMN_TILES * size:
+            size //= 2
+        s, index = indices[-1]
+        if index is None or lanes <= 1 or min(trips, size) <= 1:
+            return None
+        if trips <= size:
+            # A few columns are one tile: each by itself would pass over as many cache lines as all of them.
+            self.columns[id(member)] = size = trips
+        return s, RegisterTile(index, lanes, {index: size})
+
+    def _group_tile(self, band: Band, statements: list[ScopStatement], reductions: list[ScopStatement]) -> RegisterTile:
+        lanes = self.view.lanes(statements)
+        tile = self.view.tile(reductions[0], lanes)
+        if len(statements) == 1:
+            return tile
+        # Statements that share a pass: the vector index is worth a tile where it is a left index of all.
+        if tile.vector is None or any(tile.vector not in s.left for s in statements):
+            # Rows are where it is summed over by all: each of them shares what it reads with the others.
+            rows = self.view.shared_rows(statements, band.members)
+            return RegisterTile(tile.vector, lanes, {i: n for m, n in rows if (i := self.view.index(m, reductions[0].name))})
+        size = tile.sizes[tile.vector]
+        if not tile.streamed:  # the accumulators of all statements stay in registers
+            most = (self.view.target.n_registers - self.view.target.spare_registers) // (2 * len(statements))
+            size = min(size, max(1, most) * lanes)
+        if tile.streamed:  # the accumulators of all statements stay in the first-level cache
+            size = min(size, max(1, STREAM_VECTORS // len(statements)) * lanes)
+        return RegisterTile(tile.vector, lanes, {tile.vector: size})
+
+    def block_size(self, band: Band, sizes: dict[int, int], tiled: list[int]) -> int:
+        """How many iterations of the outermost tiled member keep the operands they read in half of the L2 cache."""
+        if len(tiled) < 2:
+            return 0
+        member, largest = band.members[tiled[0]], 0
+        for name in member.rows:
+            if name.startswith("init_") or not self.view.statement(name).is_reduction:
+                continue
+            s, index = self.view.statement(name), self.view.index(member, name)
+            trips = index_trips(s)
+            for m in access_motions(s):
+                if index is None or m.is_write or m.motion(index) == "invariant":
+                    continue
+                per_step = self.view.scop.tensors[m.tensor].dtype.itemsize
+                for i in s.reduction_indices:
+                    if m.motion(i) != "invariant":
+                        per_step *= trips[i]
+                largest = max(largest, per_step)
+        if not largest:
+            return 0
+        size = sizes[tiled[0]]
+        if largest * size <= self.view.target.l1 // 2:
+            return 0  # one tile's panel stays in the first-level cache: it stays, the other tiles pass
+        return max(1, self.view.target.l2 // 2 // largest // size) * size
+
+
+def _walks_in_order(node: Node) -> bool:
+    """Whether there is a sequential loop below, in which a vector loop would run innermost."""
+    match node:
+        case Leaf():
+            return False
+        case Sequence():
+            return any(_walks_in_order(c) for c in node.children)
+        case Band():
+            return all(m.kind == "S" for m in node.members) and all_leaves(node.child)
+
+
+def _innermost_groups(node: Node) -> list[list[str]]:
+    """Groups of statements that will share a nest: a leaf, or the leaves of one innermost band."""
+    match node:
+        case Leaf():
+            return [[node.statement]]
+        case Band() if all_leaves(node.child):
+            return [list(statements_of(node.child))]
+        case Band():
+            return _innermost_groups(node.child)
+        case Sequence():
+            return [g for child in node.children for g in _innermost_groups(child)]

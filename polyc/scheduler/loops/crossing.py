@@ -1,0 +1,214 @@
+"""Blocks for nests whose accesses want different indices innermost, as transposes do.
+
+Before: ``i { j { k { vector l { Y[l', k', j', i'] = X[…] } } } }``, with one access along memory and the other one across it.
+After: ``tiles { block { … } }``, where a block covers whole runs of memory in both: neighbouring elements of the fastest
+dimensions of each access, so many that processors fetch and write back in order, and so few that a block stays in a cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from polyc.poly.rows import Member
+from polyc.poly.tree import Plan, PlanLoop
+from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
+from polyc.scheduler.loops.member_view import MemberView
+from polyc.scheduler.parallel import MINIMUM_ITERATIONS
+from polyc.target import Target
+
+RUN_BYTES = 1024
+"""Neighbouring bytes of each access in a block.  Shorter runs leave prefetchers behind; longer ones gain nothing."""
+
+STREAMED_READ, STREAMED_WRITE = 512, 128
+"""The same where the result passes the caches by: few rows of the operand are open at a time."""
+
+SHORT_RUN = 256
+"""The same where rows of such a result are too short to begin blocks at cache lines: whether it passes them by is known at the
+call only, so the block is one that is tolerable either way."""
+
+SHORT_ROW, STAGED_WRITE = 1024, 4096
+"""Rows that are no whole number of lines, up to which length they are put together to runs of that many bytes, and streamed
+from there (`codegen/nests/staging.py`)."""
+
+SHORTEST = 32
+"""Iterations below which a block is not cut for more threads to have one."""
+
+PART_OF_L2 = 4
+"""A quarter of the second-level cache holds the elements of a block that one access touches."""
+
+WHOLE_VECTORS = 16
+"""Elements of which sizes of blocks are multiples, where an index is longer than that."""
+
+ALONG_TILE, ACROSS_TILE = 128, 32
+"""Sides of the tile for groups whose accesses want different indices innermost: along the vector, and across it."""
+
+
+def tile_for_locality(plan: Plan, names: list[str], members: list[Member], chosen: Member, view: MemberView) -> Plan:
+    """Tile two of a nest's `members` where some access runs along another index than that of `chosen`, the vector's."""
+    if not view.options.tile or len(members) < 2:
+        return plan
+    crossing: Member | None = None
+    for name in names:
+        if name.startswith("init_"):
+            return plan
+        s, index = view.statement(name), view.index(chosen, name)
+        if index is None or index in s.reduction_indices:
+            return plan
+        for m in access_motions(s):
+            if m.motion(index) != "strided":
+                continue
+            for member in members:
+                other = view.index(member, name)
+                if member is not chosen and other is not None and m.motion(other) == "unit" and member.kind == "P":
+                    crossing = member
+    if crossing is None or chosen.kind != "P":
+        return plan
+    found = _choose_statement_block(names[0], members, chosen, crossing, view) if len(names) == 1 else None
+    sizes, outside = found or ({id(chosen.rows): ALONG_TILE, id(crossing.rows): ACROSS_TILE}, [])
+    return tile_blocks(plan, sizes, outside, chosen, crossing)
+
+
+def _choose_statement_block(
+    name: str, members: list[Member], chosen: Member, crossing: Member, view: MemberView
+) -> tuple[dict[int, int], list[int]] | None:
+    """Iterations of members in a block of a statement that moves elements across memory, and the order of the loops over
+    blocks; members by the identity of their rows."""
+    s = view.statement(name)
+    along, across = view.index(chosen, name), view.index(crossing, name)
+    if along is None or across is None:
+        return None
+    write, *read = access_motions(s)
+    if write.motion(along) != "unit":
+        along, across = across, along
+    crossed = [m for m in read if m.motion(along) == "strided" and m.motion(across) == "unit"]
+    if len(crossed) != 1 or write.motion(along) != "unit" or write.motion(across) != "strided":
+        return None
+    itemsize = view.scop.tensors[s.target].dtype.itemsize
+    is_alone = all(m is crossed[0] or m.motion(along) != "unit" for m in read)
+    found = choose_block(crossed[0], write, index_trips(s), itemsize, view.target, is_alone)
+    indices = {view.index(m, name): id(m.rows) for m in members if m.kind == "P"}
+    if found is None or any(i not in indices for i, size in found[0].items() if size > 1):
+        return None
+    block, outside = found
+    return {indices[i]: size for i, size in block.items() if size > 1}, [indices[i] for i in outside if i in indices]
+
+
+def choose_block(
+    read: AccessMotion, write: AccessMotion, trips: Mapping[str, int], itemsize: int, target: Target, is_alone: bool = True
+) -> tuple[dict[str, int], list[str]] | None:
+    """Iterations of each index in a block for accesses that lie across each other, and the order of the loops over blocks.
+
+    `is_alone`: nothing else is read along the rows that are written, of which a block would see little pieces.
+    Indices that are in neither run outside.  None where subscripts are more than one index each."""
+    trips = {i: max(1, trip) for i, trip in trips.items()}
+    orders = []
+    for access in (read, write):
+        found = [_only_index(c) for c in reversed(access.coefficients)]
+        if None in found:
+            return None
+        orders.append([i for i in found if i])
+    most = max(1, target.l2 // PART_OF_L2 // itemsize)
+    size = math.prod(trips[i] for i in orders[1]) * itemsize
+    row = trips[orders[1][0]] * itemsize
+    lengths = (RUN_BYTES, RUN_BYTES)
+    is_staged = False
+    if target.is_streamed(size, size) and row % target.cache_line == 0:
+        lengths = (STREAMED_READ, STREAMED_WRITE) if row > SHORT_RUN else (SHORT_RUN, SHORT_RUN)
+    elif target.is_streamed(size, size) and row <= SHORT_ROW:
+        lengths, is_staged = (SHORT_RUN, STAGED_WRITE), True
+    elif target.is_streamed(size, size) and target.has_masks and is_alone:
+        lengths = (STREAMED_READ, STREAMED_WRITE)
+    wanted = [length // itemsize for length in lengths]
+    block = {order[0]: min(WHOLE_VECTORS, trips[order[0]]) for order in orders}
+    open_sides = [0, 1]
+    while open_sides:
+        runs = [_run(order, block, trips) for order in orders]
+        side = min(open_sides, key=lambda n: runs[n] / wanted[n])
+        grown = _grow(orders[side], block, trips, wanted[side], most, is_staged) if runs[side] < wanted[side] else None
+        if grown is None:
+            open_sides.remove(side)
+        else:
+            block = grown
+    outside = orders[0 if is_staged else 1][::-1]
+    _leave_tasks(block, outside, trips)
+    return block, outside
+
+
+def _leave_tasks(block: dict[str, int], outside: list[str], trips: Mapping[str, int]) -> None:
+    """Make blocks shorter along the outermost index that is cut, where no loop over blocks balances over threads."""
+    if any(-(-trips[i] // block.get(i, 1)) >= MINIMUM_ITERATIONS for i in outside):
+        return
+    index = max(outside, key=lambda i: trips[i])
+    while block.get(index, 1) > SHORTEST and -(-trips[index] // block[index]) < MINIMUM_ITERATIONS:
+        block[index] = max(SHORTEST, block[index] // 2 // WHOLE_VECTORS * WHOLE_VECTORS)
+
+
+def _only_index(coefficients: Mapping[str, int] | None) -> str | None:
+    """The index that a subscript is; an empty text where it is a constant; None for anything else."""
+    if coefficients is None or len(coefficients) > 1 or any(c != 1 for c in coefficients.values()):
+        return None
+    return next(iter(coefficients), "")
+
+
+def _run(order: list[str], block: Mapping[str, int], trips: Mapping[str, int]) -> int:
+    """Neighbouring elements of one access in the block."""
+    run = 1
+    for index in order:
+        run *= block.get(index, 1)
+        if block.get(index, 1) < trips[index]:
+            break
+    return run
+
+
+def _grow(
+    order: list[str], block: dict[str, int], trips: Mapping[str, int], wanted: int, most: int, is_whole: bool
+) -> dict[str, int] | None:
+    """The block with a longer run along `order`; None where it would be too large, or all of the access is one run.
+
+    `is_whole`: rather all of an index than more than half."""
+    run, index = 1, None
+    for candidate in order:
+        if block.get(candidate, 1) < trips[candidate]:
+            index = candidate
+            break
+        run *= trips[candidate]
+    if index is None:
+        return None
+    others = 1
+    for i, size in block.items():
+        others *= size if i != index else 1
+    size = min(trips[index], -(-wanted // run), max(1, most // others))
+    if is_whole and trips[index] <= min(2 * size, max(1, most // others)):
+        size = trips[index]
+    if size < trips[index] and size > WHOLE_VECTORS:
+        size -= size % WHOLE_VECTORS
+    return {**block, index: size} if size > block.get(index, 1) else None
+
+
+def tile_blocks(plan: Plan, sizes: Mapping[int, int], order: Sequence[int], vector: Member, crossing: Member) -> Plan:
+    """The loops of `plan` in blocks: loops over tiles outside, points inside, the crossing loop and the vector innermost.
+
+    `sizes`: iterations in a block, `order`: loops outside from the outermost on (empty: as they are), both by the identity of
+    a loop's rows; loops that have no size run outside."""
+    loops: list[PlanLoop] = []
+    inner = plan
+    while isinstance(inner, PlanLoop):
+        loops.append(inner)
+        inner = inner.child
+    points: list[PlanLoop] = []
+    tiles: list[PlanLoop] = []
+    for loop in loops:
+        size = sizes.get(id(loop.rows))
+        if size is None:
+            tiles.append(loop)
+        else:
+            points.append(replace(loop, part="point", size=size))
+            tiles.append(replace(loop, part="tile", size=size, mark=None))
+    if order:
+        tiles.sort(key=lambda loop: order.index(id(loop.rows)) if id(loop.rows) in order else -1)
+    points.sort(key=lambda loop: (loop.rows is vector.rows, loop.rows is crossing.rows))
+    for loop in reversed([*tiles, *points]):
+        inner = replace(loop, child=inner)
+    return inner

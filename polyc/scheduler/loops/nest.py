@@ -1,0 +1,273 @@
+"""Innermost nests: the loops of one group of statements, in their order, with marks for vectors and unrolled rows.
+
+The members of the group's own band and the points of tiles around it are candidates alike: point loops of outer bands are
+sunk below the statement's own loops, so that a reduction runs outside of its register tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from polyc.ir.expr import Call, Select, walk
+from polyc.poly.rows import Member
+from polyc.poly.scop import ScopStatement
+from polyc.poly.tree import Mark, Plan, PlanLeaf, make_sequence
+from polyc.scheduler.accesses import (
+    MATH_WEIGHT,
+    STREAMING_BITS,
+    access_motions,
+    index_trips,
+    operation_weight,
+    vector_itemsize,
+)
+from polyc.scheduler.loops.crossing import tile_for_locality
+from polyc.scheduler.loops.member_view import MemberView, make_loop
+from polyc.scheduler.loops.scans import scan_lanes
+from polyc.scheduler.loops.time_tiling import tile_time
+from polyc.scheduler.tiling import choose_vector_index
+
+HALF_RATE = ("truediv", "sqrt", "rsqrt")
+"""Operations whose time is per instruction: half of a register takes as long as a whole one."""
+
+MAX_COLUMN_VECTORS = 8
+"""Short vectors of one step that are better than longer ones with a mask."""
+
+MAX_UNROLLED_ROWS = 8
+"""Rows of initial values that are unrolled."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The point loop of a tiled member, waiting to be sunk to the leaves."""
+
+    member: Member
+    size: int
+
+
+class NestPlanner:
+    """Plans nests; `columns` are members (their ids) over few columns that walk along a sequential loop, and how many."""
+
+    def __init__(self, view: MemberView, columns: Mapping[int, int]) -> None:
+        self.view, self.columns = view, columns
+
+    def plan_nest(
+        self, names: list[str], own: tuple[Member, ...], points: tuple[Point, ...], around: tuple[Member, ...] = ()
+    ) -> Plan:
+        """Loops of one group of statements: its own members, the sunk point loops, one of them a vector.
+
+        `around`: members that the own rows are skewed against, whose loops are outside."""
+        body = make_sequence([PlanLeaf(n) for n in names])
+        candidates = [*((m, 0) for m in own), *((p.member, p.size) for p in points)]
+        candidates = [c for c in candidates if all(n in c[0].rows for n in names)]
+        if not candidates:
+            return body
+        real = [self.view.statement(n) for n in names if not n.startswith("init_")]
+        lanes = self.view.lanes(real or [self.view.statement(n) for n in names])
+        vector = self._choose_vector(names, [c[0] for c in candidates], lanes, around) if lanes > 1 else None
+        if vector is not None and len(names) == len(real) == 1 and not points:
+            scan = self._find_scan_along_memory(real[0], [c[0] for c in candidates], vector, lanes, around)
+            if scan is not None:
+                candidates.append(candidates.pop(scan))
+                vector = None
+        reductions = [s for s in real if s.is_reduction]
+        is_tile = len(real) == 1 and bool(reductions) and bool(points)
+        if points and vector is not None and len(reductions) == len(names):
+            streamed = self._plan_stream(reductions, candidates, candidates[vector][0], lanes, body)
+            if streamed is not None:
+                return streamed
+        held = self._held_indices(real, names)
+        if points and len(reductions) == len(names) > 1:
+            shared = self.view.shared_rows(reductions, [p.member for p in points])
+            held = {self.view.index(m, names[0]) for m, _ in shared}
+            is_tile = bool(shared)
+        order = self._order(names, candidates, vector, held)
+        plan = body
+        blocks = {id(p.member) for p in points if p.member.kind == "R"}
+        for member, size in reversed(order):
+            mark = None
+            is_vector = vector is not None and member is candidates[vector][0]
+            if is_vector:
+                mark = Mark("vector", lanes, self._interleave(real, member, points))
+                if size and self.columns.get(id(member)) == size:
+                    mark = _mark_columns(size, lanes)
+                if not points and self._is_streaming(names, member):
+                    mark = Mark("vector", lanes // 2, 2 * mark.interleave)
+            elif vector is None and not size and member is order[-1][0] and len(names) == len(real) == 1:
+                width = scan_lanes(real[0], member, [*(m for m, _ in order), *around], self.view.scop, lanes, self.view.options)
+                mark = Mark("scan", width) if width else None
+            elif (
+                size
+                and id(member) not in blocks
+                and ((is_tile and self.view.index(member, names[0]) in held) or (size <= MAX_UNROLLED_ROWS and not real))
+            ):
+                mark = Mark("unroll")
+            plan = make_loop(member, plan, "point" if size else "whole", size, mark)
+        if points or around:
+            return plan
+        if self.view.options.tile and all(m.kind == "S" for m, _ in order):
+            return tile_time(plan, [m for m, _ in order], names, self.view.scop, self.view.target, self.view.options.parallel)
+        return (
+            plan if vector is None else tile_for_locality(plan, names, [m for m, _ in order], candidates[vector][0], self.view)
+        )
+
+    def _find_scan_along_memory(
+        self, s: ScopStatement, members: list[Member], vector: int, lanes: int, around: tuple[Member, ...]
+    ) -> int | None:
+        """The member that is a scan along rows of memory, where lanes of the vector member would lie in one row each."""
+        index = self.view.moved_index(members[vector], s.name, [*members, *around])
+        if index is None or access_motions(s)[0].motion(index) != "strided":
+            return None
+        scans = (n for n, m in enumerate(members) if m.kind_inside == "S")
+        return next(
+            (n for n in scans if scan_lanes(s, members[n], [*members, *around], self.view.scop, lanes, self.view.options)), None
+        )
+
+    def plan_apart(self, members: tuple[Member, ...], names: list[str]) -> Plan:
+        """``t { t+i { vector j { A } ; vector j { B } } }``: loops that only dependences between statements made sequential."""
+        *outer, last = members
+        assert last.apart is not None
+        parts = []
+        for name in names:
+            own = replace(last, rows={name: last.rows[name]}, inner=last.apart[name], apart=None)
+            parts.append(self.plan_nest([name], (own,), (), tuple(outer)))
+        plan = make_sequence(parts)
+        for m in reversed(outer):
+            plan = make_loop(m, plan)
+        if self.view.options.tile and all(m.kind == "S" for m in members):
+            plan = tile_time(plan, members, names, self.view.scop, self.view.target, self.view.options.parallel)
+        return plan
+
+    def _plan_stream(
+        self, sums: list[ScopStatement], candidates: list[tuple[Member, int]], chosen: Member, lanes: int, body: Plan
+    ) -> Plan | None:
+        """``r by 8 { vector j { unroll 8 rows { S } } }`` for reductions that stream operands without reuse."""
+        member, size = None, 0
+        for s in sums:
+            tile = self.view.tile(s, lanes)
+            if not tile.streamed or self.view.index(chosen, s.name) != tile.vector:
+                return None
+            ((index, size),) = tile.streamed.items()
+            own = next((m for m, _ in candidates if self.view.index(m, s.name) == index), None)
+            if own is None or (member is not None and own is not member):
+                return None
+            member = own
+        assert member is not None
+        width = next(width for m, width in candidates if m is chosen)
+        is_streaming = self._is_streaming([s.name for s in sums], chosen)
+        mark = Mark("vector", lanes // 2, 2) if is_streaming else Mark("vector", lanes, 1)
+        plan = make_loop(member, body, "point", size, Mark("unroll"))
+        plan = make_loop(chosen, plan, "point" if width else "whole", width, mark)
+        plan = make_loop(member, plan, "tile", size)
+        for m, width in reversed(candidates):
+            if m is not member and m is not chosen:
+                plan = make_loop(m, plan, "point" if width else "whole", width)
+        return plan
+
+    def _choose_vector(
+        self, names: list[str], members: list[Member], lanes: int, around: tuple[Member, ...] = ()
+    ) -> int | None:
+        maps: list[dict[str, str]] = []
+        for member in members:
+            entry: dict[str, str] = {}
+            for n in names if member.kind_inside != "S" else ():
+                index = self.view.moved_index(member, n, [*members, *around])
+                if index is not None:
+                    entry[self.view.statement(n).name] = index
+            maps.append(entry)
+        statements = list(dict.fromkeys(self.view.statement(n) for n in names))
+        known = self.view.tiles.get(names[0]) if len(names) == 1 else None
+        if known is not None and known.vector is not None:
+            for position, entry in enumerate(maps):
+                if entry.get(names[0]) == known.vector:
+                    return position
+        only_init = all(n.startswith("init_") for n in names)
+        if only_init:  # the write alone decides
+            for position, entry in enumerate(maps):
+                motions = [access_motions(s)[0].motion(entry[s.name]) for s in statements if s.name in entry]
+                if motions and all(m == "unit" for m in motions):
+                    return position
+            return None
+        return choose_vector_index(statements, maps, lanes, self.view.options.reassociate)
+
+    def _held_indices(self, real: list[ScopStatement], names: list[str]) -> set[str | None]:
+        """Indices of the register tile of a reduction that stands alone: their points are unrolled."""
+        if len(real) != 1 or len(names) != 1 or not real[0].is_reduction:
+            return set()
+        return {i for i, size in self.view.tile(real[0], self.view.lanes(real)).sizes.items() if size > 1}
+
+    def _order(
+        self, names: list[str], candidates: list[tuple[Member, int]], vector: int | None, held: set[str | None]
+    ) -> list[tuple[Member, int]]:
+        """Own loops outside, then unrolled points; the vector innermost unless it is a reduction over unrolled points.
+
+        Points of a tile that is not the statement's own are outermost."""
+        is_reduction = (
+            not any(n.startswith("init_") for n in names)
+            and (len(names) == 1 or bool(held))
+            and self.view.statement(names[0]).is_reduction
+        )
+        foreign = [
+            c
+            for n, c in enumerate(candidates)
+            if n != vector and c[1] and c[0].kind != "R" and is_reduction and self.view.index(c[0], names[0]) not in held
+        ]
+        whole = [c for n, c in enumerate(candidates) if n != vector and (not c[1] or c[0].kind == "R")]
+        point = [c for n, c in enumerate(candidates) if n != vector and c[1] and c[0].kind != "R" and c not in foreign]
+        known = self.view.tiles.get(names[0]) if len(names) == 1 else None
+        if known is not None and known.order:
+            place = {i: n for n, i in enumerate(known.order)}
+            whole.sort(key=lambda c: place.get(self.view.index(c[0], names[0]) or "", -1))
+        whole = foreign + whole
+        if vector is None:
+            return whole + point
+        chosen = candidates[vector]
+        reduces = any(
+            self.view.index(chosen[0], n) in self.view.statement(n).reduction_indices
+            for n in names
+            if not n.startswith("init_")
+        )
+        return [*whole, chosen, *point] if reduces else [*whole, *point, chosen]
+
+    def _is_streaming(self, names: list[str], member: Member) -> bool:
+        """Whether memory bounds the nest, so that half of the widest registers lose less to rows off a cache line."""
+        if self.view.target.vector_bits <= STREAMING_BITS:
+            return False
+        statements = [self.view.statement(n) for n in names]
+        if sum(operation_weight(s.value) for s in statements) >= MATH_WEIGHT:
+            return False
+        if any(isinstance(e, Call) and e.op in HALF_RATE for s in statements for e in walk(s.value)):
+            return False
+        if any(s.op in ("max", "min") for s in statements):
+            # With its test for NaN an extremum takes more instructions than loads: from caches they are what bounds it,
+            # and everywhere what bounds the search for a place.
+            points = max(prod(index_trips(s).values()) for s in statements)
+            is_search = any(isinstance(e, Select) for s in statements for e in walk(s.value))
+            if is_search or points * vector_itemsize(self.view.scop, statements) <= self.view.target.l2:
+                return False
+        indices = [(s, self.view.index(member, n)) for s, n in zip(statements, names, strict=True)]
+        return all(i is not None and m.motion(i) != "strided" for s, i in indices for m in access_motions(s))
+
+    def _interleave(self, statements: list[ScopStatement], member: Member, points: tuple[Point, ...]) -> int:
+        """Vectors in flight: several accumulators hide the latency of a reduction along the vector."""
+        reducing = [s for s in statements if self.view.index(member, s.name) in s.reduction_indices]
+        if not reducing:
+            return 2 if sum(operation_weight(s.value) for s in statements) <= 12 else 1
+        unrolled = len(statements) if points else 1
+        for p in points:
+            unrolled *= p.size
+        weight = sum(operation_weight(s.value) for s in statements)
+        if unrolled >= 8 or weight > 60:
+            return 1
+        if unrolled >= 4 or weight > 12:
+            return 2
+        return 8 if weight <= 4 and self.view.target.vector_bits == STREAMING_BITS else 4
+
+
+def _mark_columns(count: int, lanes: int) -> Mark:
+    """Whole vectors over a few columns: what one step stores the next one loads, which is slow through masks."""
+    whole = min(lanes, count & -count)
+    if count > MAX_COLUMN_VECTORS * whole:
+        return Mark("vector", lanes)
+    return Mark("vector", whole) if whole > 1 else Mark("unroll")

@@ -1,0 +1,196 @@
+"""Merge the parts of a recurrence that make one step: a border that is written by a statement of its own joins the interior.
+
+Before: ``A[t, 0] = A[t-1, 0]`` beside ``A[t, i] = f(A[t-1, i-1], …) where i in 1:N-1``.  After:
+``A[t, i] = i == 0 ? A[t-1, i] : f(A[t-1, i-1], …)``.  Left alone, the border would be computed for all steps first, and all
+steps of A kept; as one statement they run step by step, in tiles, and `codegen.nests.conditions` takes the border out of the
+loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from polyc.diagnostics import Remark
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, substitute, walk
+from polyc.ir.program import Program, Statement
+from polyc.ir.simplify import simplify
+from polyc.poly.domains import condition_inside, map_domain, project_domain, subtract_domain, unite_domains
+from polyc.poly.isl import Set
+from polyc.poly.ranges import Interval, Ranges, StatementRanges
+
+MAX_PARTS = 12
+"""Parts beyond which a statement would ask too many conditions."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A left side: for each dimension the index that stands there and what is added to it, or no index and the subscript."""
+
+    dims: tuple[tuple[str | None, Expr], ...]
+
+
+def merge_parts(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
+    """The program with one statement for the parts of each temporary that belong to one step of its recurrence."""
+    remarks: list[Remark] = []
+    for tensor, writers in program.writers().items():
+        if len(writers) < 2 or len(writers) > MAX_PARTS or program.tensor(tensor).role != "temporary":
+            continue
+        merged = _merge(writers, program, ranges)
+        if merged is None:
+            continue
+        new, own, gone = merged
+        statements = tuple(new if s.name == new.name else s for s in program.statements if s.name not in gone)
+        program = replace(program, statements=statements)
+        known = {n: r for n, r in ranges.statements.items() if n not in gone}
+        ranges = replace(ranges, statements={**known, new.name: own})
+        base = program.tensor(tensor).base
+        remarks.append(
+            Remark("passed", "parts", f"{len(gone) + 1} parts of a step of {base} are one statement", new.name, new.span)
+        )
+    return program, ranges, remarks
+
+
+def _merge(writers: list[Statement], program: Program, ranges: Ranges) -> tuple[Statement, StatementRanges, set[str]] | None:
+    """The merged statement in the place of the main one, its ranges, and the names of the others."""
+    places = {s.name: place for s in writers if (place := _find_place(s, ranges)) is not None}
+    whole = [s for s in writers if s.name in places and all(i is not None for i, _ in places[s.name].dims)]
+    mains = [s for s in whole if any(r.tensor == s.target for r in reads(s.value))]
+    main = max(mains, key=lambda s: sum(1 for _ in walk(s.value)), default=None)
+    if main is None:
+        return None
+    steps = _step_dimensions(main)
+    if not steps or not _needs_earlier_steps(main, steps):
+        return None
+    own = ranges.statements[main.name]
+    regions = {main.name: own.domain}
+    values: dict[str, Expr] = {}
+    for s in writers:
+        place = places.get(s.name)
+        if s is main or place is None or not _needs_earlier_steps(s, steps, strictly=True):
+            continue
+        if any(place.dims[d][0] is None for d in steps):
+            continue
+        renamed = _rename(place, places[main.name])
+        fixed = [
+            Call("eq", (_add(Index(i), offset), at))
+            for (i, offset), (j, at) in zip(places[main.name].dims, place.dims, strict=True)
+            if j is None and i is not None
+        ]
+        indices = [renamed[i] for i in s.indices]
+        region = map_domain(ranges.statements[s.name].domain, main.name, main.indices, indices, fixed)
+        if not all(_moves_alike(region, own.domain, main, places[main.name].dims[d][0]) for d in steps):
+            continue
+        regions[s.name], values[s.name] = region, substitute(s.value, renamed)
+    if not values:
+        return None
+    union = unite_domains(list(regions.values()), ranges.context)
+    if union is None:
+        return None
+    value = _choose(main, regions, values, union)
+    intervals = dict(own.indices)
+    for d, (i, offset) in enumerate(places[main.name].dims):
+        if i is not None and d not in steps:
+            box = ranges.tensors[main.target][d]
+            intervals[i] = Interval(simplify(Call("sub", (box.lower, offset))), box.extent)
+    new = replace(main, value=value, where=())
+    return new, StatementRanges(intervals, union), set(values)
+
+
+def _choose(main: Statement, regions: Mapping[str, Set], values: Mapping[str, Expr], union: Set) -> Expr:
+    """``part ? value : …`` down to the value of the main statement; parts of equal value share a condition."""
+    rest = union
+    chain: list[tuple[Expr, Expr]] = []
+    for name, value in values.items():
+        condition = condition_inside(regions[name], rest, main.indices)
+        rest = subtract_domain(rest, regions[name])
+        if chain and chain[-1][1] == value:
+            chain[-1] = Call("or", (chain[-1][0], condition)), value
+        else:
+            chain.append((condition, value))
+    result = main.value
+    for condition, value in reversed(chain):
+        result = Select(condition, value, result)
+    return result
+
+
+def _find_place(s: Statement, ranges: Ranges) -> _Place | None:
+    """Where the statement writes, if each index stands in one subscript, alone or with something added."""
+    if s.reduction is not None or ranges.statements[s.name].guards:
+        return None
+    dims: list[tuple[str | None, Expr]] = []
+    for subscript in s.subscripts:
+        found = {n.name for n in walk(subscript) if isinstance(n, Index)}
+        if any(isinstance(n, Read) for n in walk(subscript)) or len(found) > 1:
+            return None
+        if not found:
+            dims.append((None, subscript))
+            continue
+        (index,) = found
+        offset = simplify(Call("sub", (subscript, Index(index))))
+        if any(isinstance(n, Index) for n in walk(offset)):
+            return None
+        dims.append((index, offset))
+    used = [i for i, _ in dims if i is not None]
+    return _Place(tuple(dims)) if sorted(used) == sorted(s.indices) else None
+
+
+def _differences(s: Statement, d: int) -> list[int | None]:
+    """By which constant each of the statement's own reads lies behind (negative) what it writes along a dimension."""
+    found: list[int | None] = []
+    for read in dict.fromkeys(reads(s.value)):
+        if read.tensor == s.target:
+            difference = simplify(Call("sub", (read.subscripts[d], s.subscripts[d])))
+            found.append(int(difference.value) if isinstance(difference, Const) else None)
+    return found
+
+
+def _step_dimensions(s: Statement) -> list[int]:
+    """Dimensions along which the statement reads what was written before and nothing that comes after."""
+    steps = []
+    for d in range(len(s.subscripts)):
+        differences = _differences(s, d)
+        known = [x for x in differences if x is not None]
+        if len(known) == len(differences) and max(known, default=1) <= 0 and min(known, default=0) < 0:
+            steps.append(d)
+    return steps if len(steps) < len(s.subscripts) else []
+
+
+def _needs_earlier_steps(s: Statement, steps: list[int], strictly: bool = False) -> bool:
+    """Whether all own elements that the statement reads, if any, are surely of earlier steps, or (if not `strictly`) behind."""
+    columns = [_differences(s, d) for d in range(len(s.subscripts))]
+    for n in range(len(columns[0])):
+        by_dimension = [column[n] for column in columns]
+        moved = [by_dimension[d] for d in steps]
+        if any(x is None or x > 0 for x in moved):
+            return False
+        if all(x == 0 for x in moved) and (strictly or not _lies_behind(by_dimension)):
+            return False
+    return True
+
+
+def _lies_behind(differences: list[int | None]) -> bool:
+    """Whether the first difference that is not 0 is negative."""
+    first = next((x for x in differences if x != 0), None)
+    return first is not None and first < 0
+
+
+def _rename(place: _Place, main: _Place) -> dict[str, Expr]:
+    """The indices of a part as expressions over those of the main statement."""
+    result: dict[str, Expr] = {}
+    for (own, offset), (index, main_offset) in zip(place.dims, main.dims, strict=True):
+        if own is not None and index is not None:
+            result[own] = simplify(Call("sub", (_add(Index(index), main_offset), offset)))
+    return result
+
+
+def _add(a: Expr, b: Expr) -> Expr:
+    return a if b == int_const(0) else simplify(Call("add", (a, b)))
+
+
+def _moves_alike(region: Set, domain: Set, main: Statement, index: str | None) -> bool:
+    """Whether two domains run over the same values of an index, for sizes where there is something in both."""
+    assert index is not None
+    a = project_domain(region, main.indices, "x", (index,))
+    b = project_domain(domain, main.indices, "x", (index,))
+    return bool(a.intersect_params(b.params()).is_equal(b.intersect_params(a.params())))

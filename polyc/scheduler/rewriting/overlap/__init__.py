@@ -1,0 +1,1 @@
+"""Producers computed tile by tile of their consumers, twice where tiles overlap."""

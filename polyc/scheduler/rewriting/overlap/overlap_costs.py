@@ -1,0 +1,224 @@
+"""Traffic and recomputation: what it costs, in cycles of one core, to compute producers whole or tile by tile.
+
+Whole: a producer is written and read again through the level that holds what lies between (`traffic`).  In tiles: it stays in
+a buffer of one tile, but what neighbouring tiles both need is computed twice, and every row of a tile starts loops and streams
+anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import ceil, prod
+
+from polyc.ir.expr import Expr, Index, walk
+from polyc.ir.linear import index_coefficients
+from polyc.ir.program import Program, Statement
+from polyc.ir.types import DType
+from polyc.poly.ranges import Ranges, estimate_extent
+from polyc.scheduler.accesses import operation_weight
+from polyc.scheduler.rewriting.overlap.overlap_boxes import Box, Boxes, Sites
+from polyc.scheduler.traffic import READ, Level, find_level, pass_cycles
+from polyc.target import Target
+
+UNKNOWN_EXTENT = 2048
+"""Extent assumed of a dimension of unknown size: buffers of tiles must still fit where it is long."""
+
+BESIDE = 7 / 6
+"""Times the bytes of a tile's buffers that a cache needs to hold them: rows of other arrays stream past meanwhile."""
+
+ROW_START = 16.0
+"""Cycles for the start and the last, partial vector of a loop along a row."""
+
+SHORT_ROW_START = 4.0
+"""The same of a row of few vectors, which is expanded."""
+
+SHORT_ROW_BYTES, SHORT_ROW_VECTORS = 256, 8
+"""A row of whole lines and few vectors, at most: tiles of such rows stay in the first-level cache."""
+
+CUT_ROWS = 0.36
+"""Part of the time of arrays from outside that is lost where tiles hold parts of their rows."""
+
+CUT_SHORT_ROWS = 0.05
+"""The same for short rows: the next tile takes up their lines before a prefetcher forgets them."""
+
+STREAM_START = 30.0
+"""Cycles until a prefetcher follows a row of an array in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Cycles on one core; `recomputed`: part of the producers' work that is done more than once."""
+
+    whole: float
+    tiled: float
+    recomputed: float
+    saved_bytes: int
+    buffer_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What estimates read: extents are estimated where they are symbolic."""
+
+    program: Program
+    ranges: Ranges
+    target: Target
+    sites: Sites
+    _shapes: dict[str, list[int]] = field(default_factory=dict)
+    _work: dict[str, float] = field(default_factory=dict)
+
+    def extent(self, expr: Expr) -> int:
+        known = estimate_extent(expr, self.ranges.typical)
+        return max(1, (UNKNOWN_EXTENT if known is None else known))
+
+    def trips(self, s: Statement) -> dict[str, int]:
+        own = self.ranges.statements[s.name].indices
+        return {i: self.extent(own[i].extent) for i in s.indices}
+
+    def shape(self, tensor: str) -> list[int]:
+        if tensor not in self._shapes:
+            self._shapes[tensor] = [self.extent(i.extent) for i in self.ranges.tensors[tensor]]
+        return self._shapes[tensor]
+
+    def dtype(self, tensor: str) -> DType:
+        return self.program.tensor(tensor).dtype
+
+    def bytes(self, tensor: str) -> int:
+        return prod(self.shape(tensor)) * self.dtype(tensor).itemsize
+
+    def work(self, s: Statement) -> float:
+        """Cycles of one point: two operations or loads of a whole vector at once, a load that straddles two lines as two."""
+        if s.name not in self._work:
+            lanes = self.target.lanes(self.dtype(s.target).itemsize)
+            n_loads = len({site.read for site in self.sites[s.name]})
+            self._work[s.name] = (1 + operation_weight(s.value) + 1.5 * n_loads) / (2.0 * lanes)
+        return self._work[s.name]
+
+    # -- whole
+    def whole(self, s: Statement, shared: frozenset[int]) -> float:
+        """Cycles to write a producer and to read it again; `shared`: dimensions along which its readers follow at once."""
+        shape = self.shape(s.target)
+        size = self.dtype(s.target).itemsize
+        between = prod(n for d, n in enumerate(shape) if d not in shared) * size
+        return pass_cycles(prod(shape) * size, between, self.target)
+
+    # -- in tiles
+    def box_extents(self, boxes: Sequence[Box | None], tensor: str) -> list[int]:
+        return [min(n, box.extent) if box is not None else n for n, box in zip(self.shape(tensor), boxes, strict=True)]
+
+    def short_row(self, s: Statement) -> int:
+        """Elements of a row that is expanded."""
+        return min(SHORT_ROW_BYTES, SHORT_ROW_VECTORS * self.target.vector_bits // 8) // self.dtype(s.target).itemsize
+
+    def row_starts(self, s: Statement, extents: Sequence[int], indices: Sequence[str]) -> float:
+        """Cycles to start the rows of a tile, with the streams from outside that they read."""
+        if not extents:
+            return 0.0
+        ends = [sub for site in self.sites[s.name] for sub in site.read.subscripts[-1:]]
+        last = {e.name for sub in ends for e in walk(sub) if isinstance(e, Index)}
+        inner = next((n for n in reversed(range(len(indices))) if indices[n] in last), len(indices) - 1)
+        rows = prod(n for d, n in enumerate(extents) if d != inner)
+        # A sum takes what is beyond its register tile in parts; others have one vector more.
+        short = self.short_row(s)
+        if extents[inner] <= (short if s.reduction is not None else short + short // 8):
+            return rows * SHORT_ROW_START
+        inputs = {site.read.tensor for site in self.sites[s.name] if self.program.tensor(site.read.tensor).role != "temporary"}
+        return rows * (ROW_START + STREAM_START * len(inputs))
+
+    def cut_rows(self, root: Statement, sizes: dict[str, int]) -> float:
+        """Part of the time of arrays from outside that is lost because tiles hold parts of the rows of a result."""
+        trips = self.trips(root)
+        last = {e.name for sub in root.subscripts[-1:] for e in walk(sub) if isinstance(e, Index)}
+        cut = [size for i, size in sizes.items() if i in last and size < trips[i]]
+        if not cut:
+            return 0.0
+        return CUT_SHORT_ROWS if min(cut) <= self.short_row(root) else CUT_ROWS
+
+    def outside_bytes(self, statements: Sequence[Statement]) -> int:
+        """Bytes of the arrays that come from memory or go there."""
+        made = {s.target for s in statements if self.program.tensor(s.target).role == "temporary"}
+        touched = {site.read.tensor for s in statements for site in self.sites[s.name]} | {s.target for s in statements}
+        return sum(self.bytes(name) for name in touched - made)
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """What one producer adds to the cycles of a tile; `outer`: cycles to read again each tensor that it reads."""
+
+    buffer: int
+    extra: float
+    once: float
+    starts: float
+    outer: dict[str, float]
+
+
+class Trial:
+    """Consumers in tiles of given sizes, with more or fewer of their producers inside: what each adds is found once."""
+
+    def __init__(self, model: Model, roots: Sequence[Statement], sizes: dict[str, int], boxes: Boxes) -> None:
+        """`boxes`: at least of all tensors that the producers write."""
+        self.model, self.roots, self.boxes = model, roots, boxes
+        trips = model.trips(roots[0])
+        inside = [min(sizes.get(i, trips[i]), trips[i]) for i in roots[0].left_indices]
+        self._n_tiles = prod(ceil(trips[i] / size) for i, size in sizes.items())
+        self._starts = sum(model.row_starts(root, inside, root.left_indices) for root in roots)
+        self._cut_rows = max(model.cut_rows(root, sizes) for root in roots)
+        self._shares: dict[str, _Share] = {}
+
+    def estimate(self, producers: Sequence[Statement]) -> Estimate | None:
+        """Cycles beyond those of the same statements without tiles and without the producers' traffic; `whole` is left at 0.
+
+        `producers` are in an order in which every reader of a tensor comes before its writer.
+        None where the buffers fit no cache of a core."""
+        model, inner = self.model, {p.target for p in producers}
+        extra = total = cycles = 0.0
+        buffers, starts = 0, self._starts
+        for n, p in enumerate(producers):
+            share = self._shares.get(p.name)
+            if share is None:
+                share = self._shares[p.name] = self._share(p, producers[: n + 1])
+            buffers += share.buffer
+            extra += share.extra
+            total += share.once
+            starts += share.starts
+            cycles += sum(c for tensor, c in share.outer.items() if tensor not in inner)
+        footprint = BESIDE * buffers
+        if find_level(footprint, model.target) > Level.L2:
+            return None
+        cycles += extra + self._n_tiles * (pass_cycles(buffers, footprint, model.target) + starts)
+        if self._cut_rows:
+            cycles += self._cut_rows * model.outside_bytes((*self.roots, *producers)) / READ[Level.MEMORY]
+        return Estimate(0.0, cycles, extra / total if total else 0.0, 0, buffers)
+
+    def _share(self, p: Statement, before: Sequence[Statement]) -> _Share:
+        """`before`: the producers up to `p`, among which all are that read it."""
+        model = self.model
+        extents = model.box_extents(self.boxes[p.target], p.target)
+        volume, shape = prod(extents), model.shape(p.target)
+        is_kept = not is_followed(p, (*self.roots, *before), model.sites)
+        trips = model.trips(p)
+        depth, work = prod(trips[i] for i in p.reduction_indices), model.work(p)
+        once = prod(shape) * depth * work
+        again = max(0.0, self._n_tiles * volume / prod(shape) - 1)
+        outer = {site.read.tensor for site in model.sites[p.name]}
+        return _Share(
+            volume * model.dtype(p.target).itemsize if is_kept else 0,
+            max(0.0, self._n_tiles * volume * depth * work - once),
+            once,
+            model.row_starts(p, extents, p.left_indices),
+            {t: again * model.bytes(t) / READ[Level.L3] for t in sorted(outer)},
+        )
+
+
+def is_followed(p: Statement, readers: Sequence[Statement], sites: Sites) -> bool:
+    """Whether all that read a producer follow it element by element: loops that they share keep it in a line."""
+    for s in readers:
+        found = {site.read for site in sites[s.name] if site.read.tensor == p.target}
+        for read in found:
+            moving = [index_coefficients(sub) or {} for sub in read.subscripts]
+            named = [i for form in moving for i in form]
+            is_plain = all(len(form) == 1 and abs(*form.values()) == 1 for form in moving)
+            if len(found) > 1 or not is_plain or len(set(named)) < len(named) or not set(named) <= set(s.left_indices):
+                return False
+    return True

@@ -1,0 +1,90 @@
+"""The rewritings of a program that come before the polyhedral model, in their order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from polyc.config import Options
+from polyc.diagnostics import Remark
+from polyc.ir.program import Exists, Program
+from polyc.ir.signature import Strides
+from polyc.poly.ranges import Ranges
+from polyc.scheduler.rewriting.conversions import hoist_conversions
+from polyc.scheduler.rewriting.inline import inline_producers
+from polyc.scheduler.rewriting.invariant_dimensions import drop_invariant_dimensions
+from polyc.scheduler.rewriting.merge_indices import Groups, merge_indices
+from polyc.scheduler.rewriting.merge_parts import merge_parts
+from polyc.scheduler.rewriting.monoids import lower_monoids
+from polyc.scheduler.rewriting.overlap.overlap import overlap_tiles
+from polyc.scheduler.rewriting.positions import block_positions
+from polyc.scheduler.rewriting.private_tables import split_tables
+from polyc.scheduler.rewriting.rules import rewrite_algebra, rewrite_indices
+from polyc.scheduler.rewriting.rules.batched_recurrences import batch_recurrences
+from polyc.scheduler.rewriting.single_values import assign_single_values
+from polyc.scheduler.rewriting.split import split_reductions
+from polyc.scheduler.rewriting.stored_operands import store_operands
+from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
+from polyc.target import Target
+
+
+def rewrite_program(
+    program: Program,
+    ranges: Ranges,
+    strides: Strides | None,
+    options: Options,
+    target: Target,
+    constants: frozenset[str] = frozenset(),
+) -> tuple[Program, Ranges, Groups, list[Remark]]:
+    """`program` and `ranges` rewritten, what indices were merged into, and remarks.
+
+    `strides`: of arguments, then results.  `constants`: tensors that never change."""
+    program = _drop_exists(program)
+    program, ranges, remarks = lower_monoids(program, ranges, options.reassociate)
+    program, ranges, found = drop_invariant_dimensions(program, ranges)
+    remarks += found
+    program, ranges, found = merge_parts(program, ranges)
+    remarks += found
+    if options.reassociate:
+        program, ranges, found = block_positions(program, ranges)
+        remarks += found
+    program = assign_single_values(program, ranges)
+    if options.inline:
+        program, ranges, found = inline_producers(program, ranges)
+        remarks += found
+    arguments = (*program.parameters, *(r.version for r in program.returns))
+    known = {} if strides is None else dict(zip(arguments, strides, strict=True))
+    known |= {r.initial: known.get(r.version) for r in program.returns if r.initial is not None}
+    program, ranges, found = rewrite_indices(program, ranges, options)
+    remarks += found
+    program, ranges = drop_unit_indices(program, ranges)
+    program, ranges, groups, found = merge_indices(program, ranges, known)
+    remarks += found
+    program, ranges, found = rewrite_algebra(program, ranges, options, target, constants)
+    remarks += found
+    if options.inline and found:
+        program, ranges, found = inline_producers(program, ranges)
+        remarks += [r for r in found if r.kind == "passed"]
+    program, ranges, found = hoist_conversions(program, ranges)
+    remarks += found
+    if options.tile and options.vectorize:
+        program, ranges, found = store_operands(program, ranges)
+        remarks += found
+        program, ranges, found = batch_recurrences(program, ranges, target)
+        remarks += found
+    if options.reassociate and options.parallel:
+        program, ranges, found = split_tables(program, ranges, target)
+        remarks += found
+        program, ranges, found = split_reductions(program, ranges)
+        remarks += found
+    if options.tile:
+        program, ranges, found = overlap_tiles(program, ranges, target)
+        remarks += found
+    return program, ranges, groups, remarks
+
+
+def _drop_exists(program: Program) -> Program:
+    """`program` without the clauses that only ranges are inferred from: what they read may be inlined away."""
+    if not any(isinstance(w, Exists) for s in program.statements for w in s.where):
+        return program
+    statements = (replace(s, where=tuple(w for w in s.where if not isinstance(w, Exists))) for s in program.statements)
+    return replace(program, statements=tuple(statements))

@@ -1,0 +1,214 @@
+"""Recurrences of many small problems, one problem in each lane of a vector.
+
+    before  ``S[b,i,j] += F[b,i,k] * F[b,k,j]`` over ``k < i, k < j``, and F made of S and A element by element, for every b
+    after   ``A'[c,i,j,t] = A[c*V+t,i,j]``, ``S'[c,i,j,t] += F'[c,i,k,t] * F'[c,k,j,t]``, F' made of S' and A', and
+            ``F[c*V+t,i,j] = F'[c,i,j,t]``
+
+The steps of one small factorisation wait for each other, and its sums are shorter than a vector.  V problems run in step
+instead: elements of F' with neighbouring t are neighbours in memory, and the temporaries of V problems stay in a cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from polyc.diagnostics import Remark
+from polyc.ir.expr import Call, Expr, Index, Pad, Read, int_const, reads, rewrite, substitute, walk
+from polyc.ir.program import Program, Statement, Tensor
+from polyc.poly import isl
+from polyc.poly.domains import box_domain, map_domain
+from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
+from polyc.scheduler.rewriting.rules.blocks import Cut, Edit, all_reads, make_cut, start_edit
+from polyc.scheduler.rows.components import find_components
+from polyc.target import Target
+
+MOST_STEPS, MOST_ROWS = 64, 32
+"""Elements of a problem along its only dimension, or along each of several, beyond which its own vectors are long enough."""
+
+FEWEST_VECTORS = 8
+"""Vectors of problems from which lanes are filled."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    members: tuple[Statement, ...]
+    indices: dict[str, str]
+    """By statement, the index of the problem."""
+    lanes: int
+
+    @property
+    def targets(self) -> set[str]:
+        return {s.target for s in self.members}
+
+    def cut(self, s: Statement, ranges: Ranges) -> Cut:
+        index = self.indices[s.name]
+        return make_cut(index, self.lanes, ranges.statements[s.name].indices[index], 0)
+
+
+def batch_recurrences(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
+    """Every recurrence through sums that runs apart for each value of its first index, where these are many and it is small."""
+    remarks: list[Remark] = []
+    writers = program.writers()
+    by_name = {s.name: s for s in program.statements}
+    edges = [(w.name, s.name) for s in program.statements for r in all_reads(s) for w in writers.get(r.tensor, ())]
+    for names in find_components([s.name for s in program.statements], edges):
+        if len(names) == 1 and (names[0], names[0]) not in edges:
+            continue
+        batch = _find_batch(tuple(by_name[n] for n in names), program, ranges, target)
+        if batch is None:
+            continue
+        program, ranges = _rewrite(batch, program, ranges)
+        first = batch.members[0]
+        message = f"{batch.lanes} values of {batch.indices[first.name]} at a time, one in each lane"
+        remarks.append(Remark("passed", "batches", message, first.name, first.span))
+    return program, ranges, remarks
+
+
+def _find_batch(members: tuple[Statement, ...], program: Program, ranges: Ranges, target: Target) -> _Batch | None:
+    targets = {s.target for s in members}
+    sums = [s for s in members if s.reduction is not None]
+    tensors = [program.tensor(t) for t in targets]
+    if not sums or any(t.dtype.is_complex or t.dtype.is_storage or t.rank < 2 for t in tensors):
+        return None
+    if any(w not in members for t in targets for w in program.writers()[t]):
+        return None
+    if any(ranges.statements[s.name].domain.is_empty() for s in members):
+        return None  # of one row each: nothing is summed
+    if not all(_is_apart(s, targets, ranges) for s in members) or not all(_moves_with_batch(s) for s in sums):
+        return None
+    if any(not _is_small(t, ranges) for t in targets):
+        return None
+    indices = {s.name: e.name for s in members if isinstance(e := s.subscripts[0], Index)}
+    interval = ranges.statements[members[0].name].indices[indices[members[0].name]]
+    if any(ranges.statements[s.name].indices[indices[s.name]] != interval for s in members):
+        return None
+    lanes = target.lanes(max(t.dtype.itemsize for t in tensors))
+    problems = estimate_extent(interval.extent, ranges.typical)
+    used = {i for s in members for i in s.indices}
+    is_free = not any(f"{i}.block" in used or f"{i}.in" in used for i in indices.values())
+    return _Batch(members, indices, lanes) if lanes > 1 and is_free and (problems or 0) >= FEWEST_VECTORS * lanes else None
+
+
+def _is_apart(s: Statement, targets: set[str], ranges: Ranges) -> bool:
+    """Whether a statement needs of the recurrence only elements of its own problem."""
+    if not s.has_plain_left or ranges.statements[s.name].guards or (s.reduction is not None and s.reduction.monoid is not None):
+        return False
+    batch = s.subscripts[0]
+    if any(isinstance(n, Pad) and n.read.tensor in targets for n in walk(s.value)):
+        return False
+    own = [r for r in all_reads(s) if r.tensor in targets]
+    return all(r.subscripts[0] == batch and all(batch not in walk(e) for e in r.subscripts[1:]) for r in own)
+
+
+def _moves_with_batch(s: Statement) -> bool:
+    """Whether each problem sums operands of its own: weights that all share are a product of matrices already."""
+    moving = [r for r in reads(s.value) if any(Index(i) in walk(e) for e in r.subscripts for i in s.reduction_indices)]
+    return all(any(s.subscripts[0] in walk(e) for e in r.subscripts) for r in moving)
+
+
+def _is_small(tensor: str, ranges: Ranges) -> bool:
+    extents = [estimate_extent(i.extent, ranges.typical) for i in ranges.tensors[tensor][1:]]
+    most = MOST_STEPS if len(extents) == 1 else MOST_ROWS
+    return all(n is not None and n <= most for n in extents)
+
+
+def _rewrite(batch: _Batch, program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
+    edit = start_edit(program, ranges)
+    targets = batch.targets
+    names = {s.name for s in batch.members}
+    outside = {r.tensor for s in program.statements if s.name not in names for r in all_reads(s)}
+    copied = _find_copied(batch, program, ranges)
+    first = batch.members[0]
+    edit.statements += [_copy(t, batch.indices[first.name], batch.cut(first, ranges), first, edit) for t in copied]
+    for s in program.statements:
+        if s.name not in names:
+            edit.statements.append(s)
+            continue
+        cut = batch.cut(s, ranges)
+        part = _over_lanes(s, cut, targets | copied, edit)
+        edit.statements.append(part)
+        if s.target in outside or program.tensor(s.target).role != "temporary":
+            edit.statements.append(_put_back(s, part, batch.indices[s.name], cut, edit))
+        else:
+            del edit.own[s.name]
+    return edit.finish()
+
+
+def _find_copied(batch: _Batch, program: Program, ranges: Ranges) -> set[str]:
+    """Inputs of which each problem has a small part of its own: lanes would pick their elements one by one."""
+    found: set[str] = set()
+    others: set[str] = set()
+    for s in batch.members:
+        for read in reads(s.value):
+            if program.tensor(read.tensor).role != "input" or read.tensor in batch.targets:
+                continue
+            is_own = bool(read.subscripts) and read.subscripts[0] == s.subscripts[0]
+            is_own = is_own and all(s.subscripts[0] not in walk(e) for e in read.subscripts[1:])
+            (found if is_own and len(read.subscripts) > 1 and _is_small(read.tensor, ranges) else others).add(read.tensor)
+    problems = ranges.tensors[batch.members[0].target][0]
+    return {t for t in found - others if ranges.tensors[t][0] == problems}
+
+
+def _copy(tensor: str, index: str, cut: Cut, s: Statement, edit: Edit) -> Statement:
+    """An input with the problems of a block innermost."""
+    rest = tuple(f"{index}.dim{d}" for d in range(1, len(edit.intervals[tensor])))
+    left = (cut.block, *rest, cut.inner)
+    lanes = Interval(int_const(0), int_const(cut.size))
+    intervals = dict(zip(left, (cut.blocks, *edit.intervals[tensor][1:], lanes), strict=True))
+    like, target, name = edit.program.tensor(tensor), f"{tensor}.lanes", f"{s.name}_lanes_{tensor}"
+    edit.tensors.append(Tensor(target, like.dtype, len(left), None, "temporary", like.base, like.span))
+    edit.intervals[target] = tuple(intervals.values())
+    before = (index, *rest)
+    box = dict(zip(before, edit.intervals[tensor], strict=True))
+    whole = box_domain(name, before, box, edit.ranges.parameters)
+    edit.own[name] = StatementRanges(intervals, _map_lanes(whole, name, before, left, index, cut))
+    value = Read(tensor, (cut.point, *map(Index, rest)))
+    return Statement(name, target, tuple(map(Index, left)), left, value, None, (), s.span)
+
+
+def _over_lanes(s: Statement, cut: Cut, targets: set[str], edit: Edit) -> Statement:
+    """The statement over blocks of problems, with those of a block innermost."""
+    index = s.element_names[0]
+    place: dict[str, Expr] = {index: cut.point}
+
+    def rule(node: Expr) -> Expr | None:
+        if isinstance(node, Read) and node.tensor in targets:
+            rest = tuple(substitute(e, place) for e in node.subscripts[1:])
+            return Read(f"{node.tensor}.lanes", (Index(cut.block), *rest, Index(cut.inner)), node.span)
+        return None
+
+    def moved(expr: Expr) -> Expr:
+        return substitute(rewrite(expr, rule), place)
+
+    name, target, own = f"{s.name}_lanes", f"{s.target}.lanes", edit.own[s.name]
+    left = (cut.block, *s.element_names[1:], cut.inner)
+    indices = (*left, *s.reduction_indices)
+    lanes = Interval(int_const(0), int_const(cut.size))
+    intervals = {i: own.indices[i] for i in indices if i in own.indices} | {cut.block: cut.blocks, cut.inner: lanes}
+    if target not in edit.intervals:
+        like = edit.program.tensor(s.target)
+        edit.tensors.append(Tensor(target, like.dtype, len(left), None, "temporary", like.base, like.span))
+        edit.intervals[target] = (cut.blocks, *edit.intervals[s.target][1:], lanes)
+    domain = _map_lanes(own.domain, name, s.indices, indices, index, cut)
+    region = None
+    if s.reduction is not None:
+        box = dict(zip(s.element_names, edit.ranges.tensors[s.target], strict=True))
+        whole = own.region or box_domain(f"init_{s.name}", s.element_names, box, edit.ranges.parameters)
+        region = _map_lanes(whole, f"init_{name}", s.element_names, left, index, cut)
+    edit.own[name] = StatementRanges(intervals, domain, (), region)
+    reduction = s.reduction and replace(s.reduction, init=moved(s.reduction.init))
+    return Statement(name, target, tuple(map(Index, left)), indices, moved(s.value), reduction, (), s.span)
+
+
+def _map_lanes(whole: isl.Set, name: str, before: tuple[str, ...], after: tuple[str, ...], index: str, cut: Cut) -> isl.Set:
+    bounds = [Call("ge", (Index(cut.inner), int_const(0))), Call("lt", (Index(cut.inner), int_const(cut.size)))]
+    return map_domain(whole, name, after, [cut.point if i == index else Index(i) for i in before], bounds)
+
+
+def _put_back(s: Statement, part: Statement, index: str, cut: Cut, edit: Edit) -> Statement:
+    """What the lanes have made, in its place."""
+    left, own = part.left_indices, edit.own[part.name]
+    domain = own.domain if own.region is None else own.region
+    edit.own[s.name] = StatementRanges({i: own.indices[i] for i in left}, domain.set_tuple_name(s.name))
+    element = tuple(substitute(e, {index: cut.point}) for e in s.subscripts)
+    return Statement(s.name, s.target, element, left, Read(part.target, part.subscripts), None, (), s.span)

@@ -1,0 +1,225 @@
+"""Tensors that windows read beyond their borders get the elements there written once.
+
+    before  ``y[h] += pad(x[h+i-1], wrap)``                                         windows of three
+    after   ``b[u] = pad(x[u-1], wrap)  ;  y[h] += b[h+i]``
+
+A wrapped, mirrored or clamped subscript takes a remainder or a comparison for every element, and vectors that touch a border
+are put together from single elements.  A copy does that once for each row; the loops of a sum that reads it know no borders.
+(Loops over whole rows that sum nothing are split at the borders instead, and need no copy.)
+
+Subscripts that wrap by a remainder of their own, ``x[(h-1) % H]``, are taken for wrapped reads everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from polyc.diagnostics import Remark
+from polyc.ir.expr import (
+    Call,
+    Const,
+    Expr,
+    Index,
+    Pad,
+    PadMode,
+    Read,
+    Size,
+    children,
+    identity_of,
+    int_const,
+    reads,
+    rewrite,
+    walk,
+    with_children,
+)
+from polyc.ir.linear import index_coefficients
+from polyc.ir.program import Program, Statement, Tensor
+from polyc.ir.simplify import simplify
+from polyc.poly.domains import box_domain
+from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.scheduler.rewriting.rules.blocks import Edit, start_edit
+
+MINIMUM_USES = 2
+"""Elements of a window from which on a copy pays."""
+
+LARGEST = 2.0
+"""Elements of the copy for each element of the tensor, above which it is not worth its memory."""
+
+Bounds = tuple[int, int]
+"""The first and the last value of a subscript."""
+
+
+@dataclass(slots=True)
+class _Group:
+    """All reads of one tensor that go beyond its borders in one way."""
+
+    tensor: str
+    mode: PadMode
+    value: Expr
+    first: Statement
+    bounds: list[Bounds]
+    uses: int
+
+    @property
+    def copy(self) -> str:
+        return f"{self.tensor}.{self.mode}"
+
+
+def write_borders(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
+    """Copies with borders of the tensors whose wrapped, mirrored or clamped elements windows read."""
+    groups = _find_groups(program, ranges)
+    values = [_redirect(s, groups, program, ranges) for s in program.statements]
+    if all(value is s.value for value, s in zip(values, program.statements, strict=True)):
+        return program, ranges, []
+    edit = start_edit(program, ranges)
+    remarks: list[Remark] = []
+    for g in groups.values():
+        edit.statements.append(_write_copy(g, edit))
+        message = f"{g.tensor} is copied with its borders ({g.mode}), for windows of {g.uses} elements"
+        remarks.append(Remark("passed", "borders", message, edit.statements[-1].name, edit.statements[-1].span))
+    edit.statements += [replace(s, value=value) for value, s in zip(values, program.statements, strict=True)]
+    return (*edit.finish(), remarks)
+
+
+def _find_groups(program: Program, ranges: Ranges) -> dict[tuple[str, PadMode], _Group]:
+    groups: dict[tuple[str, PadMode], _Group] = {}
+    refused: set[tuple[str, PadMode]] = set()
+    for s in program.statements:
+        others = [*s.subscripts, *([] if s.reduction is None else [s.reduction.init])]
+        for node in dict.fromkeys(_find_pads(s.value, s, program, ranges)):
+            if (uses := _windows(s, node.read, ranges.statements[s.name])) < MINIMUM_USES:
+                continue
+            key = node.read.tensor, node.mode
+            bounds = _bounds(node.read, ranges.statements[s.name])
+            if bounds is None or node.read.tensor == s.target or ranges.statements[s.name].guards:
+                refused.add(key)
+                continue
+            group = groups.setdefault(key, _Group(*key, _zero(program, node.read), s, bounds, 0))
+            group.bounds = [(min(a, c), max(b, d)) for (a, b), (c, d) in zip(group.bounds, bounds, strict=True)]
+            group.uses = max(group.uses, uses)
+        refused |= {(n.read.tensor, n.mode) for e in others for n in walk(e) if isinstance(n, Pad)}
+    return {k: g for k, g in groups.items() if k not in refused and _pays(g, ranges)}
+
+
+def _find_pads(expr: Expr, s: Statement, program: Program, ranges: Ranges) -> list[Pad]:
+    """What is read beyond borders; within padded reads nothing is looked for."""
+    if (pad := _as_pad(expr, s, program, ranges)) is not None:
+        return [pad]
+    return [] if isinstance(expr, Pad) else [p for e in children(expr) for p in _find_pads(e, s, program, ranges)]
+
+
+def _as_pad(node: Expr, s: Statement, program: Program, ranges: Ranges) -> Pad | None:
+    """`node` if it reads beyond borders, by its mode or by remainders of the tensor's extents."""
+    own = ranges.statements[s.name]
+    if isinstance(node, Pad):
+        return node if node.mode != "value" else None
+    if not isinstance(node, Read) or node.tensor == s.target or own.guards:
+        return None
+    subscripts: list[Expr] = []
+    for subscript, interval in zip(node.subscripts, ranges.tensors[node.tensor], strict=True):
+        match subscript:
+            case Call(op="mod", args=(inner, Const() as count)) if count == interval.extent and interval.lower == int_const(0):
+                ends = _subscript_bounds(inner, own)
+                if ends is None:
+                    return None
+                # Any multiple of the extent may be taken off: what is left begins near the tensor's beginning.
+                subscripts.append(_moved(inner, -round(ends[0] / int(count.value)) * int(count.value)))
+            case _ if index_coefficients(subscript) is None:
+                return None
+            case _:
+                subscripts.append(subscript)
+    if tuple(subscripts) == node.subscripts:
+        return None
+    return Pad(Read(node.tensor, tuple(subscripts)), _zero(program, node), mode="wrap")
+
+
+def _bounds(read: Read, own: StatementRanges) -> list[Bounds] | None:
+    """What each subscript runs over, if these are numbers."""
+    found = [_subscript_bounds(e, own) for e in read.subscripts]
+    known = [b for b in found if b is not None]
+    return known if len(known) == len(found) else None
+
+
+def _subscript_bounds(subscript: Expr, own: StatementRanges) -> Bounds | None:
+    steps = index_coefficients(subscript)
+    if steps is None or reads(subscript) or any(isinstance(n, Size) for n in walk(subscript)):
+        return None
+    ends = {i: _ends(own.indices[i]) for i in steps}
+    low = {i: (e[0] if steps[i] > 0 else e[1]) for i, e in ends.items() if e is not None}
+    high = {i: (e[1] if steps[i] > 0 else e[0]) for i, e in ends.items() if e is not None}
+    if len(low) != len(steps):
+        return None
+    first, last = _value(subscript, low), _value(subscript, high)
+    return None if first is None or last is None else (first, last)
+
+
+def _ends(interval: Interval) -> Bounds | None:
+    lower, extent = interval.lower, interval.extent
+    if not isinstance(lower, Const) or not isinstance(extent, Const) or int(extent.value) < 1:
+        return None
+    return int(lower.value), int(lower.value) + int(extent.value) - 1
+
+
+def _value(subscript: Expr, at: Mapping[str, int]) -> int | None:
+    value = simplify(rewrite(subscript, lambda node: int_const(at[node.name]) if isinstance(node, Index) else None))
+    return int(value.value) if isinstance(value, Const) else None
+
+
+def _zero(program: Program, read: Read) -> Expr:
+    """The value of a padded read, which no mode but "value" uses."""
+    return identity_of("add", program.tensor(read.tensor).dtype)
+
+
+def _windows(s: Statement, read: Read, own: StatementRanges) -> int:
+    """How often a statement comes to an element by one read, where the indices of its sum move windows."""
+    times = 1
+    for subscript in read.subscripts:
+        steps = index_coefficients(subscript) or {}
+        moved = [i for i in steps if i in s.reduction_indices]
+        if len(steps) > len(moved):
+            ends = [_ends(own.indices[i]) for i in moved]
+            times *= prod(e[1] - e[0] + 1 for e in ends if e is not None)
+    return times
+
+
+def _pays(g: _Group, ranges: Ranges) -> bool:
+    extents = [i.extent for i in ranges.tensors[g.tensor]]
+    if not all(isinstance(e, Const) and e.value > 0 for e in extents):
+        return False
+    return prod(b - a + 1 for a, b in g.bounds) <= LARGEST * prod(int(e.value) for e in extents if isinstance(e, Const))
+
+
+def _write_copy(g: _Group, edit: Edit) -> Statement:
+    name = f"{g.first.name}_{g.copy.replace('.', '_')}"
+    indices = tuple(f"{g.tensor}.d{d}" for d in range(len(g.bounds)))
+    intervals = {i: Interval(int_const(0), int_const(b - a + 1)) for i, (a, b) in zip(indices, g.bounds, strict=True)}
+    like = edit.program.tensor(g.tensor)
+    subscripts = tuple(_moved(Index(i), a) for i, (a, _) in zip(indices, g.bounds, strict=True))
+    value = Pad(Read(g.tensor, subscripts), g.value, mode=g.mode)
+    edit.tensors.append(Tensor(g.copy, like.dtype, len(indices), None, "temporary", g.copy, like.span))
+    edit.intervals[g.copy] = tuple(intervals.values())
+    edit.own[name] = StatementRanges(intervals, box_domain(name, indices, intervals, edit.ranges.parameters))
+    return Statement(name, g.copy, tuple(map(Index, indices)), indices, value, None, (), g.first.span)
+
+
+def _moved(subscript: Expr, by: int) -> Expr:
+    return simplify(Call("add", (subscript, int_const(by))))
+
+
+def _redirect(s: Statement, groups: Mapping[tuple[str, PadMode], _Group], program: Program, ranges: Ranges) -> Expr:
+    """The value of `s` that reads copies where it reads windows, and that wraps by mode where it did by remainders."""
+
+    def visit(node: Expr) -> Expr:
+        pad = _as_pad(node, s, program, ranges)
+        if pad is None:
+            old = children(node)
+            new = old if isinstance(node, Pad) else tuple(map(visit, old))
+            return node if all(a is b for a, b in zip(old, new, strict=True)) else with_children(node, new)
+        g = groups.get((pad.read.tensor, pad.mode))
+        if g is None or _windows(s, pad.read, ranges.statements[s.name]) < MINIMUM_USES:
+            return pad
+        return Read(g.copy, tuple(_moved(e, -a) for e, (a, _) in zip(pad.read.subscripts, g.bounds, strict=True)))
+
+    return visit(s.value)

@@ -1,0 +1,110 @@
+"""Factors that a sum of products does not sum over leave it.
+
+    before  ``c[i,j] += 0.5 * a[i,k] * b[k,j] * s[i]``
+    after   ``t[i,j] += a[i,k] * b[k,j]  ;  c[i,j] = t[i,j] * 0.5 * s[i]``
+
+What is left has two factors, which is what the loops of contractions are made for; the rest is work per result instead of work
+per term.  Sums of one factor stay: a mean written as a sum of ``x / N`` must not overflow, and gains nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+
+from polyc.diagnostics import Remark
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, identity_of, walk
+from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.poly.domains import is_box, project_domain
+from polyc.poly.ranges import Ranges, StatementRanges
+from polyc.scheduler.accesses import trip_count
+from polyc.scheduler.rewriting.rules.blocks import Edit, is_simple, start_edit
+
+MINIMUM_TERMS = 8
+"""Terms of a sum from which a pass over its results costs little beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """``summed[0] * summed[1] * kept[0] * … / divisors[0] / …``"""
+
+    summed: tuple[Expr, ...]
+    kept: tuple[Expr, ...]
+    divisors: tuple[Expr, ...]
+
+
+def factor_sums(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
+    """Sums of products of two operands, with what does not depend on the sum behind it."""
+    remarks: list[Remark] = []
+    edit = start_edit(program, ranges)
+    for s in program.statements:
+        product = _find_product(s, program, ranges)
+        if product is None:
+            edit.statements.append(s)
+            continue
+        edit.statements += _split(s, product, edit)
+        n = len(product.kept) + len(product.divisors)
+        message = f"{n} factor{'s' if n > 1 else ''} of {s.target} applied to the sum instead of to its terms"
+        remarks.append(Remark("passed", "factor-sums", message, s.name, s.span))
+    return (*edit.finish(), remarks) if remarks else (program, ranges, remarks)
+
+
+def _find_product(s: Statement, program: Program, ranges: Ranges) -> _Product | None:
+    own = ranges.statements[s.name]
+    if s.reduction is None or s.reduction.op != "add" or not program.tensor(s.target).dtype.is_float:
+        return None
+    if not is_simple(s, ranges) or len(program.writers()[s.target]) != 1 or not is_box(own.domain, own.indices, s.indices):
+        return None
+    extents = [own.indices[i].extent for i in s.reduction_indices]
+    # A sum of no terms is 0 whatever its factors are, infinite ones too.
+    if not all(isinstance(e, Const) for e in extents) or prod(map(trip_count, extents)) < MINIMUM_TERMS:
+        return None
+    factors, divisors = _flatten(s.value)
+    summed = [f for f in factors if _moves(f, s)]
+    kept = [f for f in factors if not _moves(f, s)]
+    if len(summed) != 2 or not all(_is_operand(f) for f in summed) or any(_moves(d, s) for d in divisors):
+        return None
+    return _Product(tuple(summed), tuple(kept), tuple(divisors)) if kept or divisors else None
+
+
+def _flatten(expr: Expr) -> tuple[list[Expr], list[Expr]]:
+    """Factors and divisors of a product."""
+    match expr:
+        case Call(op="mul", args=(a, b)):
+            (left, over), (right, under) = _flatten(a), _flatten(b)
+            return left + right, over + under
+        case Call(op="truediv", args=(a, b)):
+            left, over = _flatten(a)
+            return left, [*over, b]
+    return [expr], []
+
+
+def _moves(expr: Expr, s: Statement) -> bool:
+    """Whether the value of `expr` may change along the sum."""
+    return any(isinstance(node, Index) and node.name in s.reduction_indices for node in walk(expr))
+
+
+def _is_operand(expr: Expr) -> bool:
+    return isinstance(expr.value if isinstance(expr, Cast) else expr, Read)
+
+
+def _split(s: Statement, product: _Product, edit: Edit) -> tuple[Statement, Statement]:
+    """The sum of what moves, and the statement that applies the rest."""
+    assert s.reduction is not None
+    target, own = edit.program.tensor(s.target), edit.own[s.name]
+    left = s.element_names
+    total, name = f"{s.target}.sum", f"{s.name}_sum"
+    edit.tensors.append(Tensor(total, target.dtype, len(left), None, "temporary", f"{target.base}.sum", target.span))
+    edit.intervals[total] = tuple(own.indices[i] for i in left)
+    start = Reduction("add", identity_of("add", target.dtype))
+    inner = replace(s, name=name, target=total, value=Call("mul", product.summed), reduction=start, where=())
+    edit.own[name] = StatementRanges(dict(own.indices), project_domain(own.domain, s.indices, name, s.indices))
+    value: Expr = Read(total, s.subscripts)
+    for factor in product.kept:
+        value = Call("mul", (value, factor))
+    for divisor in product.divisors:
+        value = Call("truediv", (value, divisor))
+    if s.reduction.init != start.init:
+        value = Call("add", (s.reduction.init, value))
+    edit.own[s.name] = StatementRanges({i: own.indices[i] for i in left}, project_domain(own.domain, s.indices, s.name, left))
+    return inner, replace(s, indices=left, value=value, reduction=None, where=())

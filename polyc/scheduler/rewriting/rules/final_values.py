@@ -1,0 +1,168 @@
+"""Steps that add to a matrix, as sums: what is read of it is only what no later step changes.
+
+before  ``B[0, i, j] = A[i, j]``, ``B[k + 1, i, j] = B[k, i, j] - f(k, i, j)``, read as ``B[k, i, k]``, ``B[k, k, j]``
+after   ``B.sum[i, j] += -f(k, i, j)``, ``B.last[i, j] = A[i, j] + B.sum[i, j]``, read as ``B.last[i, k]``, ``B.last[k, j]``
+
+Gaussian elimination and its relatives are written this way ("right-looking").  As sums they need no steps in memory, and
+`block_recurrences` computes them in blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from polyc.diagnostics import Remark
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, identity_of, int_const, rewrite, walk
+from polyc.ir.program import Program, Reduction, Statement
+from polyc.ir.simplify import simplify
+from polyc.poly import isl
+from polyc.poly.domains import points_up_to, project_domain, reads_within
+from polyc.poly.ranges import Ranges, StatementRanges
+from polyc.poly.reads import collect_reads
+from polyc.scheduler.rewriting.rules.blocks import start_edit
+
+
+def sum_final_values(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
+    """The program with every temporary of which only final values are read as a sum over the steps that make it."""
+    remarks: list[Remark] = []
+    for tensor in program.tensors:
+        if tensor.role != "temporary" or tensor.dtype.is_complex or tensor.dtype.is_storage or tensor.dtype.kind == "b":
+            continue
+        found = _find(tensor.name, program, ranges)
+        if found is None:
+            continue
+        program, ranges = _write(found, program, ranges)
+        message = f"steps of {tensor.base} are a sum: only its final values are read"
+        remarks.append(Remark("passed", "final-values", message, found.update.name, found.update.span))
+    return program, ranges, remarks
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Steps:
+    update: Statement
+    dimension: int
+    """Of the tensor: the one that counts steps, which are the values of index `step`."""
+    step: str
+    terms: Expr
+    """What a step adds."""
+    domain: isl.Set  # the points of `update` where it adds something
+    starts: tuple[Statement, ...]
+
+
+def _find(tensor: str, program: Program, ranges: Ranges) -> _Steps | None:
+    writers = program.writers().get(tensor, [])
+    updates = [s for s in writers if any(r.read.tensor == tensor and _is_former(r.read, s) for r in collect_reads(s))]
+    if len(updates) != 1 or any(s.reduction is not None for s in writers):
+        return None
+    (update,) = updates
+    own = ranges.statements[update.name]
+    starts = tuple(s for s in writers if s is not update)
+    steps = [d for d, e in enumerate(update.subscripts) if not isinstance(e, Index)]
+    if len(steps) != 1 or not starts or own.guards or len(update.subscripts) != len(update.indices):
+        return None
+    (d,) = steps
+    (step,) = set(update.indices) - {e.name for e in update.subscripts if isinstance(e, Index)} or {""}
+    if any(s.subscripts[d] != starts[0].subscripts[d] or not isinstance(s.subscripts[d], Const) for s in starts):
+        return None
+    if any(ranges.statements[s.name].guards or not _is_plain(s, d) for s in starts):
+        return None
+    if any(isinstance(n, Pad) and n.read.tensor == tensor for s in program.statements for n in walk(s.value)):
+        return None
+    domain, value = own.domain, update.value
+    affine = isl.Affine(domain.get_space(), {i: n for n, i in enumerate(update.indices)})
+    former = Read(tensor, tuple(Index(step) if e == d else sub for e, sub in enumerate(update.subscripts)))
+    while isinstance(value, Select) and former in (value.then, value.other):
+        try:
+            holds = affine.condition(value.condition)
+        except isl.NotAffine:
+            return None
+        adds = value.other == former
+        domain = domain.intersect(holds) if adds else domain.subtract(holds)
+        value = value.then if adds else value.other
+    terms = _without(value, former)
+    if terms is None or any(node == former for node in walk(terms)):
+        return None
+    found = _Steps(update, d, step, terms, domain, starts)
+    return found if _reads_final_values(found, program, ranges) else None
+
+
+def _is_former(read: Read, s: Statement) -> bool:
+    """Whether a read is of what the statement writes, one step earlier."""
+    differ = [simplify(Call("sub", (a, b))) for a, b in zip(s.subscripts, read.subscripts, strict=True) if a != b]
+    return read.tensor == s.target and differ == [int_const(1)]
+
+
+def _is_plain(s: Statement, dimension: int) -> bool:
+    rest = [e for d, e in enumerate(s.subscripts) if d != dimension]
+    return all(isinstance(e, Index) for e in rest) and len(set(rest)) == len(rest) == len(s.indices)
+
+
+def _without(value: Expr, former: Read) -> Expr | None:
+    """`value` less `former`, which is a term of it."""
+    match value:
+        case Call(op="add", args=(a, b)):
+            if former in (a, b):
+                return b if a == former else a
+            for x, y in ((a, b), (b, a)):
+                rest = _without(x, former)
+                if rest is not None:
+                    return Call("add", (rest, y))
+        case Call(op="sub", args=(a, b)):
+            if a == former:
+                return Call("neg", (b,))
+            rest = _without(a, former)
+            return None if rest is None else Call("sub", (rest, b))
+    return None
+
+
+def _reads_final_values(found: _Steps, program: Program, ranges: Ranges) -> bool:
+    """Whether nothing but the next step reads an element that some later step adds to."""
+    s, d = found.update, found.dimension
+    order = [e.name if isinstance(e, Index) else found.step for e in s.subscripts]
+    added = project_domain(found.domain, s.indices, s.target, order)
+    final = points_up_to(added, d).complement()
+    for reader in program.statements:
+        own = ranges.statements[reader.name]
+        for site in collect_reads(reader):
+            if site.read.tensor != s.target or (reader is s and _is_former(site.read, s)):
+                continue
+            if site.place != "value" or own.guards or not reads_within(site, own.domain, reader.indices, final):
+                return False
+    return True
+
+
+def _write(found: _Steps, program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
+    s, d = found.update, found.dimension
+    like = program.tensor(s.target)
+    edit = start_edit(program, ranges)
+    others = tuple(e.name for e in s.subscripts if isinstance(e, Index))
+    box = tuple(interval for n, interval in enumerate(ranges.tensors[s.target]) if n != d)
+    sum_name, last = f"{s.target}.sum", f"{s.target}.last"
+    for name in (sum_name, last):
+        edit.tensors.append(replace(like, name=name, rank=len(others), shape=None))
+        edit.intervals[name] = box
+
+    def at_last(expr: Expr) -> Expr:
+        def rule(node: Expr) -> Expr | None:
+            if isinstance(node, Read) and node.tensor == s.target:
+                return Read(last, tuple(e for n, e in enumerate(node.subscripts) if n != d), node.span)
+            return None
+
+        return rewrite(expr, rule)
+
+    for old in program.statements:
+        if old is s:
+            indices = (*others, found.step)
+            own = ranges.statements[s.name]
+            domain = project_domain(found.domain, s.indices, s.name, indices)
+            edit.own[s.name] = StatementRanges({i: own.indices[i] for i in indices}, domain)
+            reduction = Reduction("add", identity_of("add", like.dtype))
+            left = tuple(map(Index, others))
+            edit.statements.append(Statement(s.name, sum_name, left, indices, at_last(found.terms), reduction, (), s.span))
+        elif old in found.starts:
+            left_of = tuple(e for n, e in enumerate(old.subscripts) if n != d)
+            value = Call("add", (at_last(old.value), Read(sum_name, left_of)))
+            edit.statements.append(replace(old, target=last, subscripts=left_of, value=value, where=()))
+        else:
+            edit.statements.append(replace(old, value=at_last(old.value)))
+    return edit.finish()

@@ -1,0 +1,267 @@
+"""Contractions that add windows into their results sum up the windows of each result instead: transposed convolutions.
+
+    before  ``y[m, p+r] += g[k,p] * w[k,m,r]``
+    after   ``y[m, u] += pad(g[k,u-r], 0) * w[k,m,r]``
+
+    before  ``y[m, 2p+r] += g[k,p] * w[k,m,r]``                                     r in 0:4
+    after   ``t[m,u,e] += pad(g[k,u-t], 0) * w[k,m,2t+e]  ;  y[m,2u+e] = t[m,u,e]``  t, e in 0:2
+
+As written, results are read and written once for every position in the window; gathered, they stay in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+
+from polyc.diagnostics import Remark
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, identity_of, int_const, rewrite, substitute, walk
+from polyc.ir.linear import index_coefficients
+from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.simplify import linear_form, simplify
+from polyc.poly.domains import box_domain, is_box
+from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.scheduler.rewriting.rules.blocks import Edit, start_edit
+
+MINIMUM_TERMS = 8
+"""Products of one position in the window that are summed in registers, from which on this pays."""
+
+
+MAXIMUM_PARTS = 16
+"""Statements that a sum is taken apart into, where its phases read different numbers of elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """``stride * outer + step * inner + offset`` in one subscript of the left side."""
+
+    outer: str
+    inner: str
+    stride: int
+    step: int
+    offset: int
+    positions: int
+    width: int
+    chosen: int | None = None
+    """The phase, where each is computed on its own, because they read different numbers of elements."""
+
+    @property
+    def phases(self) -> int:
+        """Results between the windows of two positions, which read different elements of the window."""
+        return self.stride
+
+    @property
+    def taps(self) -> int:
+        """Elements of the window that a result reads."""
+        return self.width // self.phases if self.chosen is None else len(range(self.chosen, self.width, self.phases))
+
+    @property
+    def is_even(self) -> bool:
+        return self.width % self.phases == 0
+
+    @property
+    def left(self) -> tuple[str, ...]:
+        return (self.place, self.phase) if self.phases > 1 and self.chosen is None else (self.place,)
+
+    @property
+    def choices(self) -> list[_Window]:
+        """This window with each of its phases chosen, if they differ."""
+        return [self] if self.is_even else [replace(self, chosen=n) for n in range(self.phases)]
+
+    @property
+    def place(self) -> str:
+        return f"{self.outer}.place"
+
+    @property
+    def phase(self) -> str:
+        return f"{self.inner}.phase"
+
+    @property
+    def lower(self) -> int:
+        """The first place: a result, or where results have phases the number of one of phase 0."""
+        return 0 if self.phases > 1 else self.offset + min(0, self.step * (self.width - 1))
+
+    @property
+    def places(self) -> int:
+        return self.positions + abs(self.step) * (self.taps - 1)
+
+    @property
+    def values(self) -> dict[str, Expr]:
+        """Both indices, in terms of place, phase and, where there are several, tap (by the name of `inner`)."""
+        far = Call("mul", (int_const(self.step), Index(self.inner)))
+        back: Expr = Call("sub", (Index(self.place), far))
+        if self.phases == 1:
+            return {self.outer: simplify(Call("sub", (back, int_const(self.offset))))}
+        phase = Index(self.phase) if self.chosen is None else int_const(self.chosen)
+        if self.taps == 1:
+            return {self.outer: Index(self.place), self.inner: phase}
+        inner = Call("add", (Call("mul", (int_const(self.phases), Index(self.inner))), phase))
+        return {self.outer: simplify(back), self.inner: simplify(inner)}
+
+    @property
+    def result(self) -> Expr:
+        """The subscript of the left side, from place and phase."""
+        if self.phases == 1:
+            return Index(self.place)
+        phase = Index(self.phase) if self.chosen is None else int_const(self.chosen)
+        scaled = Call("mul", (int_const(self.phases), Index(self.place)))
+        return simplify(Call("add", (Call("add", (scaled, phase)), int_const(self.offset))))
+
+
+def gather_windows(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
+    """Contractions into overlapping windows, with the windows on their right side."""
+    remarks: list[Remark] = []
+    edit = start_edit(program, ranges)
+    for s in program.statements:
+        windows = _find_windows(s, program, ranges)
+        if not windows:
+            edit.statements.append(s)
+            continue
+        choices = list(product(*(w.choices for w in windows.values())))
+        for n, chosen in enumerate(choices):
+            part = f"{n}" if len(choices) > 1 else ""
+            edit.statements += _gather(s, dict(zip(windows, chosen, strict=True)), part, edit)
+        message = f"every element of {s.target} sums up its windows, instead of windows being added to it"
+        remarks.append(Remark("passed", "gather-windows", message, s.name, s.span))
+    return (*edit.finish(), remarks) if remarks else (program, ranges, remarks)
+
+
+def _find_windows(s: Statement, program: Program, ranges: Ranges) -> dict[int, _Window]:
+    """The window of each dimension of the left side that has one; none where the statement stays."""
+    own, dtype = ranges.statements[s.name], program.tensor(s.target).dtype
+    if s.has_plain_left or s.reduction is None or s.reduction.op != "add" or own.guards or own.region is not None:
+        return {}
+    if len(program.writers()[s.target]) != 1 or s.reduction.init != identity_of("add", dtype):
+        return {}
+    extents = {i: interval.extent for i, interval in own.indices.items()}
+    trips = {i: int(e.value) for i, e in extents.items() if isinstance(e, Const)}
+    if len(trips) != len(extents) or not all(trips.values()) or not is_box(own.domain, own.indices, s.indices):
+        return {}
+    windows: dict[int, _Window] = {}
+    plain: list[str] = []
+    for d, subscript in enumerate(s.subscripts):
+        if isinstance(subscript, Index):
+            plain.append(subscript.name)
+        elif (window := _find_window(subscript, own.indices, trips)) is not None:
+            windows[d] = window
+        else:
+            return {}
+    used = [*plain, *(i for w in windows.values() for i in (w.outer, w.inner))]
+    if len(set(used)) != len(used) or len(set(used)) == len(s.indices):
+        return {}
+    if prod(len(w.choices) for w in windows.values()) > MAXIMUM_PARTS:
+        return {}
+    return windows if _is_contraction(s, windows, program, ranges, trips) else {}
+
+
+def _find_window(subscript: Expr, intervals: Mapping[str, Interval], trips: Mapping[str, int]) -> _Window | None:
+    form = linear_form(subscript)
+    if form is None or any(not isinstance(term, int | Index) for term in form):
+        return None
+    steps = index_coefficients(subscript) or {}
+    if len(steps) != 2 or any(intervals[i].lower != int_const(0) for i in steps):
+        return None
+    offset = int(_constant_of(subscript, steps))
+    for outer, inner in (sorted(steps, key=lambda i: (trips[i], i), reverse=True), sorted(steps, key=lambda i: (trips[i], i))):
+        stride, step = steps[outer], steps[inner]
+        window = _Window(outer, inner, stride, step, offset, trips[outer], trips[inner])
+        if stride == 1 and abs(step) <= trips[outer]:
+            return window
+        if 1 < stride <= trips[inner] and step == 1:
+            return window
+    return None
+
+
+def _constant_of(subscript: Expr, indices: Mapping[str, int]) -> int:
+    value = simplify(substitute(subscript, {i: int_const(0) for i in indices}))
+    assert isinstance(value, Const)
+    return int(value.value)
+
+
+def _is_contraction(
+    s: Statement, windows: Mapping[int, _Window], program: Program, ranges: Ranges, trips: Mapping[str, int]
+) -> bool:
+    """Whether one operand holds the positions, each all of a dimension, the other none, and enough is summed beside windows."""
+    match s.value:
+        case Call(op="mul", args=(a, b)):
+            operands = [_read_of(a), _read_of(b)]
+        case _:
+            return False
+    if any(r is None or r.tensor == s.target for r in operands):
+        return False
+    named = [{i for e in r.subscripts for i in index_coefficients(e) or ()} for r in operands if r is not None]
+    summed = set(s.reduction_indices)
+    if prod(trips[i] for i in summed & named[0] & named[1]) < MINIMUM_TERMS:
+        return False
+    outer = {w.outer for w in windows.values()}
+    holders = [n for n, names in enumerate(named) if names & outer]
+    if len(holders) != 1:
+        return False
+    read = operands[holders[0]]
+    assert read is not None
+    for i in outer:
+        dims = [d for d, e in enumerate(read.subscripts) if i in (index_coefficients(e) or ())]
+        if len(dims) != 1 or read.subscripts[dims[0]] != Index(i):
+            return False
+        whole = ranges.tensors[read.tensor][dims[0]]
+        if whole.lower != int_const(0) or whole.extent != int_const(trips[i]):
+            return False
+    return True
+
+
+def _read_of(operand: Expr) -> Read | None:
+    inner = operand.value if isinstance(operand, Cast) else operand
+    is_linear = isinstance(inner, Read) and all(index_coefficients(e) is not None for e in inner.subscripts)
+    return inner if is_linear and isinstance(inner, Read) else None
+
+
+def _gather(s: Statement, windows: Mapping[int, _Window], part: str, edit: Edit) -> list[Statement]:
+    """The sum over windows; behind it, where results have phases, the statement that puts them in their places."""
+    intervals = dict(edit.ranges.statements[s.name].indices)
+    for w in windows.values():
+        intervals[w.place] = Interval(int_const(w.lower), int_const(w.places))
+        intervals[w.phase] = Interval(int_const(0), int_const(w.phases))
+        intervals[w.inner] = Interval(int_const(0), int_const(w.taps))
+    assert isinstance(s.value, Call)
+    value = Call("mul", tuple(_move(operand, windows.values(), edit.program) for operand in s.value.args))
+    left: list[str] = []
+    for d, subscript in enumerate(s.subscripts):
+        left += windows[d].left if d in windows else [node.name for node in walk(subscript) if isinstance(node, Index)]
+    replaced = {i for w in windows.values() for i in (w.outer, *([w.inner] if w.phases > 1 and w.taps == 1 else []))}
+    indices = (*left, *(i for i in s.indices if i not in left and i not in replaced))
+    element = tuple(map(Index, left))
+    if all(w.phases == 1 for w in windows.values()):
+        edit.own[s.name] = _box(s.name, indices, intervals, edit)
+        return [replace(s, subscripts=element, indices=indices, value=value, where=())]
+    target = edit.program.tensor(s.target)
+    name, total, last = f"{s.name}_phases{part}", f"{s.target}.phases{part}", f"{s.name}_part{part}" if part else s.name
+    edit.tensors.append(Tensor(total, target.dtype, len(left), None, "temporary", f"{target.base}.phases{part}", s.span))
+    edit.intervals[total] = tuple(intervals[i] for i in left)
+    edit.own[name] = _box(name, indices, intervals, edit)
+    edit.own[last] = _box(last, tuple(left), intervals, edit)
+    start = Reduction("add", identity_of("add", target.dtype))
+    subscripts = tuple(windows[d].result if d in windows else e for d, e in enumerate(s.subscripts))
+    return [
+        Statement(name, total, element, indices, value, start, (), s.span),
+        Statement(last, s.target, subscripts, tuple(left), Read(total, element), None, (), s.span),
+    ]
+
+
+def _move(operand: Expr, windows: Iterable[_Window], program: Program) -> Expr:
+    """An operand over places, phases and taps; 0 where the place lies outside of the window."""
+    place = {i: e for w in windows for i, e in w.values.items()}
+    moved, read = substitute(operand, place), _read_of(operand)
+    assert read is not None
+    named = {i for e in read.subscripts for i in index_coefficients(e) or ()}
+    if named.isdisjoint(w.outer for w in windows if w.taps > 1):
+        return moved
+    return rewrite(
+        moved, lambda node: Pad(node, identity_of("add", program.tensor(read.tensor).dtype)) if isinstance(node, Read) else None
+    )
+
+
+def _box(name: str, indices: tuple[str, ...], intervals: Mapping[str, Interval], edit: Edit) -> StatementRanges:
+    own = {i: intervals[i] for i in indices}
+    return StatementRanges(own, box_domain(name, indices, own, edit.ranges.parameters))

@@ -1,0 +1,329 @@
+"""Mean and variance in one pass: squared deviations from the means of blocks.
+
+    before  ``s[i] += x[i,k];  v[i] += (x[i,k] - s[i]/N) ** 2``
+    after   ``s'[c,i] += x[i,k];  v'[c,i] += (x[i,k] - s'[c,i]/n) ** 2``  over blocks c of n values, then
+            ``s[i] += s'[c,i];  v[i] += v'[c,i] + n * (s'[c,i]/n - s[i]/N) ** 2``
+
+The second pass over a block comes from the cache.  Deviations are taken from a mean as in the formula, never by subtracting
+large squares, so the error is that of two passes, or less (Chan, Golub and LeVeque, "Algorithms for computing the sample
+variance", 1983, equation 1.5b).  The forms are equal because deviations from a block's own mean sum to zero: the divisor of the
+mean must be the count.  Where counts are symbolic that is tried with several numbers in their place: primes, so that products
+of sizes and literals do not agree by chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import permutations
+from math import isclose, log, prod
+
+from polyc.diagnostics import Remark
+from polyc.ir.expr import (
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Read,
+    Size,
+    evaluate,
+    identity_of,
+    int_const,
+    reads,
+    rewrite,
+    simplify_int,
+    substitute,
+    walk,
+)
+from polyc.ir.program import Program, Statement
+from polyc.ir.types import DType
+from polyc.poly.domains import is_box
+from polyc.poly.ranges import Ranges, estimate_extent
+from polyc.scheduler.rewriting.rules.blocks import (
+    Cut,
+    all_reads,
+    find_chain,
+    is_simple,
+    linear_in,
+    literal,
+    make_cut,
+    plain_place,
+    replace_node,
+    rewrite_leaders,
+    start_edit,
+)
+from polyc.target import Target
+
+ROW_BLOCK, COLUMN_BLOCK = 512, 64
+"""Values of a block where they are consecutive in memory, and where the left side's elements are."""
+
+ROW_CACHES, COLUMN_CACHES = 4, 1
+"""First-level caches that a row exceeds where blocks pay; second-level ones that `COLUMN_BYTES` of each row of columns do."""
+
+COLUMN_BYTES = 256
+"""What one pass over columns reads of each row."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Squares:
+    """``statement += scale * (a * x + mean_factor * s) ** 2``, written out in `value`; `sum` is the read of s."""
+
+    statement: Statement
+    value: Expr
+    sum: Read
+    index: str
+    factor: float
+    power: int
+    """``scale * mean_factor ** 2`` is ``factor / count ** power``."""
+
+
+def block_moments(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
+    """Sums of squared deviations, in the pass of the mean, where values are too many for a cache."""
+
+    def rule(leader: Statement, program: Program, ranges: Ranges) -> tuple[Program, Ranges, str] | None:
+        found = _rewrite(leader, program, ranges, target)
+        if found is None:
+            return None
+        cut = found[2]
+        message = f"mean and squared deviations in one pass, by blocks of {cut.size} of {cut.block.removesuffix('.block')}"
+        return *found[:2], message
+
+    return rewrite_leaders(program, ranges, rule, "single-pass-moments")
+
+
+def _rewrite(leader: Statement, program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, Cut] | None:
+    own, dtype = ranges.statements[leader.name], program.tensor(leader.target).dtype
+    if leader.reduction is None or leader.reduction.op != "add" or not dtype.is_float or not is_simple(leader, ranges):
+        return None
+    extents = {i: own.indices[i].extent for i in leader.reduction_indices}
+    known = {i: estimate_extent(e, ranges.typical) for i, e in extents.items()}
+    counts = {i: n for i, n in known.items() if n}
+    if len(counts) != len(extents) or not counts or len(program.writers()[leader.target]) != 1:
+        return None
+    if leader.reduction.init != identity_of("add", dtype) or not is_box(own.domain, own.indices, leader.indices):
+        return None
+    cut = _choose_cut(leader, counts, program, ranges, target)
+    if cut is None or find_chain(leader, cut.block.removesuffix(".block"), {}, program, ranges) != {}:
+        return None
+    index = cut.block.removesuffix(".block")
+    squares = [q for s in program.statements if (q := _find_squares(s, leader, index, extents, program, ranges)) is not None]
+    return (*_build(leader, index, squares, cut, extents, program, ranges), cut) if squares else None
+
+
+def _choose_cut(leader: Statement, counts: dict[str, int], program: Program, ranges: Ranges, target: Target) -> Cut | None:
+    """Blocks of the outermost index of the sum, where all of its values are too many for a cache."""
+    source = reads(leader.value)
+    if not source or not source[0].subscripts:
+        return None
+    order = [e.name for e in source[0].subscripts if isinstance(e, Index)]
+    inside = [i for i in order if i in counts]
+    if len(inside) != len(counts):
+        return None
+    itemsize, total = program.tensor(leader.target).dtype.itemsize, prod(counts.values())
+    is_row = order[-1] in counts
+    if (total * itemsize <= ROW_CACHES * target.l1) if is_row else (total * COLUMN_BYTES <= COLUMN_CACHES * target.l2):
+        return None
+    index = inside[0]
+    others = total // counts[index]
+    size = max(1, (ROW_BLOCK if is_row else COLUMN_BLOCK) // others)
+    position = len(leader.left_indices) if is_row else 0
+    if 2 * size > counts[index]:
+        return None
+    return make_cut(index, size, ranges.statements[leader.name].indices[index], position)
+
+
+def _find_squares(
+    s: Statement, leader: Statement, index: str, extents: dict[str, Expr], program: Program, ranges: Ranges
+) -> _Squares | None:
+    """What `s` sums, if that is squares of deviations from the leader's mean at the leader's points."""
+    if s.reduction is None or s.reduction.op != "add" or not is_simple(s, ranges) or s.name == leader.name:
+        return None
+    value = _write_out(s.value, leader, program, ranges)
+    uses = list(dict.fromkeys(r for r in reads(value) if r.tensor == leader.target))
+    own = ranges.statements[s.name]
+    if len(uses) != 1 or len(s.reduction_indices) != len(extents) or not is_box(own.domain, own.indices, s.indices):
+        return None
+    place = plain_place(uses[0], leader.subscripts)
+    if place is None or not set(place.values()) <= set(s.left_indices) or _may_wrap(value) or _may_wrap(leader.value):
+        return None
+    if any(r.tensor == leader.target for r in all_reads(s) if r not in reads(s.value)):
+        return None
+    trials = _trials(extents, s.value, leader.value, value)
+    for order in permutations(s.reduction_indices):
+        whole = {**place, **dict(zip(leader.reduction_indices, order, strict=True))}
+        theirs = ranges.statements[leader.name].indices
+        if any(own.indices[n] != theirs[i] for i, n in whole.items()):
+            continue
+        found = [_find_factor(value, leader.value, uses[0], whole, extents, sizes) for sizes in trials]
+        factors = [f for f in found if f is not None]
+        if len(factors) == len(trials) and (law := _find_law(factors)) is not None:
+            return _Squares(s, value, uses[0], whole[index], *law)
+    return None
+
+
+def _trials(extents: dict[str, Expr], *values: Expr) -> list[dict[str, Expr]]:
+    """Numbers to try in the place of symbolic sizes; one trial where there are none."""
+    names = sorted({n.name for e in (*extents.values(), *values) for n in walk(e) if isinstance(n, Size)})
+    return [{name: int_const(p) for name, p in zip(names, primes, strict=False)} for primes in _PRIMES] if names else [{}]
+
+
+_PRIMES = ((101, 211, 307, 401, 503, 601), (131, 233, 331, 431, 541, 631), (151, 251, 353, 457, 563, 661))
+
+
+def _may_wrap(value: Expr) -> bool:
+    """Whether sizes are multiplied as numbers of a type that may not hold the product."""
+    narrow = [n for n in walk(value) if isinstance(n, Call) and n.op == "mul" and any(isinstance(a, Cast) for a in n.args)]
+    return any(
+        len([1 for leaf in walk(n) if isinstance(leaf, Size)]) > 1 and not any(isinstance(leaf, Read) for leaf in walk(n))
+        for n in narrow
+    )
+
+
+def _find_factor(
+    value: Expr, base: Expr, use: Read, whole: dict[str, str], extents: dict[str, Expr], sizes: dict[str, Expr]
+) -> tuple[float, int] | None:
+    """``scale * mean_factor ** 2`` of squares, and the count, for these sizes; None where the mean is another one."""
+    square = _square(substitute(value, {}, sizes))
+    if square is None or len({n.name for e in extents.values() for n in walk(e) if isinstance(n, Size)} - sizes.keys()):
+        return None
+    scale, deviation = square
+    plain, weight = _without_scale(substitute(base, {i: Index(n) for i, n in whole.items()}, sizes))
+    count = prod(evaluate(substitute(e, {}, sizes), {}) for e in extents.values())
+    form = linear_in(deviation, plain, use, with_rest=False)
+    if form is None or not form[0] or not isclose(form[1] * weight * count, -form[0], rel_tol=1e-6):
+        return None
+    return scale * form[1] ** 2, count
+
+
+def _find_law(found: list[tuple[float, int]]) -> tuple[float, int] | None:
+    """(c, p) with ``factor = c / count ** p`` for every pair of a factor and a count."""
+    (first, one), (last, other) = found[0], found[-1]
+    if not all(f for f, _ in found):
+        return None
+    power = 0 if one == other else round(log(first / last) / log(other / one)) if first / last > 0 else 0
+    c = first * float(one) ** power
+    return (c, power) if all(isclose(f * float(n) ** power, c, rel_tol=1e-6) for f, n in found) else None
+
+
+def _write_out(value: Expr, leader: Statement, program: Program, ranges: Ranges) -> Expr:
+    """`value` with the deviations in it that are temporaries written out."""
+    writers = program.writers()
+
+    def rule(node: Expr) -> Expr | None:
+        if not isinstance(node, Read) or program.tensor(node.tensor).role == "input":
+            return None
+        own = writers.get(node.tensor, [])
+        if len(own) != 1 or own[0].reduction is not None or not is_simple(own[0], ranges):
+            return None
+        place = plain_place(node, own[0].subscripts)
+        if place is None or all(r.tensor != leader.target for r in reads(own[0].value)):
+            return None
+        return substitute(own[0].value, {i: Index(n) for i, n in place.items()})
+
+    return rewrite(value, rule)
+
+
+def _square(expr: Expr) -> tuple[float, Expr] | None:
+    """``scale * d * d`` as (scale, d)."""
+    match expr:
+        case Call(op="mul", args=(a, b)):
+            if a == b:
+                return 1.0, a
+            for factor, rest in ((a, b), (b, a)):
+                value, inner = literal(factor), _square(rest)
+                if value is not None and inner is not None:
+                    return value * inner[0], inner[1]
+        case Call(op="truediv", args=(a, b)):
+            value, inner = literal(b), _square(a)
+            if value and inner is not None:
+                return inner[0] / value, inner[1]
+        case Call(op="pow", args=(a, b)) if literal(b) == 2:
+            return 1.0, a
+    return None
+
+
+def _without_scale(expr: Expr) -> tuple[Expr, float]:
+    """A product with literals as the rest and the literal."""
+    match expr:
+        case Call(op="mul", args=(a, b)):
+            for factor, rest in ((a, b), (b, a)):
+                value = literal(factor)
+                if value:
+                    base, scale = _without_scale(rest)
+                    return base, scale * value
+        case Call(op="truediv", args=(a, b)):
+            value = literal(b)
+            if value:
+                base, scale = _without_scale(a)
+                return base, scale / value
+    return expr, 1.0
+
+
+def _build(
+    leader: Statement,
+    index: str,
+    squares: list[_Squares],
+    cut: Cut,
+    extents: dict[str, Expr],
+    program: Program,
+    ranges: Ranges,
+) -> tuple[Program, Ranges]:
+    edit = start_edit(program, ranges)
+    dtype = program.tensor(leader.target).dtype
+    extent, others = extents[index], _product(e for i, e in extents.items() if i != index)
+    total = _as_number(_product([extent, others]), dtype)
+    in_block: Expr = int_const(cut.size)
+    if not isinstance(extent, Const) or int(extent.value) % cut.size:  # the last block has fewer
+        first = Call("mul", (Index(cut.block), int_const(cut.size)))
+        in_block = Call("min", (int_const(cut.size), Call("sub", (extent, first))))
+    count = _as_number(_product([in_block, others]), dtype)
+
+    def extrapolate(sum_of_block: Expr) -> Expr:
+        """The sum of the whole, if all blocks were like this one."""
+        return Call("mul", (sum_of_block, Call("truediv", (total, count))))
+
+    found = {q.statement.name: q for q in squares}
+    shift = f"{leader.target}.shift"
+    blocks: list[Statement] = []  # first, next to each other: the scheduler fuses neighbours
+    wholes: list[Statement] = []
+    for s in program.statements:
+        if s is leader:
+            part = edit.cut(s, index, cut, f"{s.target}.block", s.value)
+            own, whole = edit.lead(s, part, cut, extrapolate)
+            blocks += own
+            wholes.append(whole)
+        elif s.name in found:
+            q = found[s.name]
+            local = Read(shift, cut.element(q.sum.subscripts, q.index))
+            part = edit.cut(s, q.index, cut, f"{s.target}.block", replace_node(q.value, q.sum, local))
+            difference = Call("sub", (local, q.sum))
+            scale: Expr = Const(q.factor * _number(total) ** -q.power, dtype)
+            if not isinstance(total, Const):
+                scale = Const(q.factor, dtype)
+                for _ in range(abs(q.power)):
+                    scale = Call("truediv" if q.power > 0 else "mul", (scale, total))
+            between = Call("mul", (Call("mul", (count, scale)), Call("mul", (difference, difference))))
+            value = Call("add", (Read(part.target, part.subscripts), between))
+            blocks.append(part)
+            wholes.append(edit.combine(s, part, cut, value))
+        else:
+            wholes.append(s)
+    edit.statements += [*blocks, *wholes]
+    return edit.finish()
+
+
+def _product(factors: Iterable[Expr]) -> Expr:
+    """A product of integers."""
+    result: Expr = int_const(1)
+    for factor in factors:
+        result = simplify_int(Call("mul", (result, factor)))
+    return result
+
+
+def _as_number(count: Expr, dtype: DType) -> Expr:
+    return Const(float(count.value), dtype) if isinstance(count, Const) else Cast(count, dtype)
+
+
+def _number(expr: Expr) -> float:
+    return float(expr.value) if isinstance(expr, Const) else 1.0

@@ -1,0 +1,220 @@
+"""Sums along the rows of a large array and sums down its columns, in one pass over blocks of rows.
+
+    before  ``q[i] += a[i,j] * p[j]  ;  s[j] += r[i] * a[i,j]``
+    after   ``q'[b,t] += a[b*B+t,j] * p[j]  ;  s'[b,j] += r[b*B+t] * a[b*B+t,j]``  over blocks b of B rows, then
+            ``q[b*B+t] = q'[b,t]  ;  s[j] += s'[b,j]``
+
+A block stays in the second-level cache between the two, so the array comes from memory once.  What columns are weighted with
+may be made of the rows' own sums, element by element (``Aᵀ (A x)``, the gradient of a regression): a block of rows is finished
+before its columns begin.  Blocks depend on sizes alone, so results are the same at any number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from polyc.diagnostics import Remark
+from polyc.ir.expr import Call, Expr, Index, Pad, Read, int_const, reads, substitute, walk
+from polyc.ir.program import Program, Statement
+from polyc.poly import isl
+from polyc.poly.domains import box_domain, is_box, map_domain
+from polyc.poly.ranges import Ranges, StatementRanges, estimate_extent
+from polyc.scheduler.rewriting.rules.blocks import Cut, Edit, all_reads, is_simple, make_cut, redirect, start_edit
+from polyc.target import Target
+
+MINIMUM_ROWS, MAXIMUM_ROWS = 16, 256
+"""Rows of a block: each block writes and reads a row of sums, and with more rows that is no less of the whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Pass:
+    """Statements that come to the rows of `tensor` one by one, and the index that each has for them."""
+
+    tensor: str
+    rows: Mapping[str, str]
+    """Statements that make one element (or more) of each row, those that are made of them included."""
+    columns: Mapping[str, str]
+    """Statements that sum over the rows."""
+
+
+def share_rows(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
+    """One pass over each array that is larger than the second-level cache and summed both ways."""
+    remarks: list[Remark] = []
+    for tensor in program.tensors:
+        found = _find_pass(tensor.name, program, ranges)
+        size = None if found is None else _block_size(tensor.name, program, ranges, target)
+        if found is None or size is None:
+            continue
+        program, ranges = _rewrite(found, size, program, ranges)
+        first = next(s for s in program.statements if s.name in found.columns)
+        message = f"sums along rows of {tensor.base} and down its columns in one pass, by blocks of {size} rows"
+        remarks.append(Remark("passed", "share-rows", message, first.name, first.span))
+    return program, ranges, remarks
+
+
+def _block_size(name: str, program: Program, ranges: Ranges, target: Target) -> int | None:
+    """Rows that half of the second-level cache holds; None where all of them fit there, or too few do."""
+    extents = [estimate_extent(i.extent, ranges.typical) for i in ranges.tensors[name]]
+    if len(extents) < 2 or None in extents:
+        return None
+    row = prod(n or 0 for n in extents[1:]) * program.tensor(name).dtype.itemsize
+    n_rows = extents[0] or 0
+    size = min(MAXIMUM_ROWS, target.l2 // 2 // row if row else 0)
+    size -= size % 8
+    return size if n_rows * row > target.l2 and MINIMUM_ROWS <= size <= n_rows // 4 else None
+
+
+def _find_pass(tensor: str, program: Program, ranges: Ranges) -> _Pass | None:
+    readers = [s for s in program.statements if any(r.tensor == tensor for r in reads(s.value))]
+    rows: dict[str, str] = {}
+    columns: dict[str, str] = {}
+    for s in readers if len(readers) > 1 else ():
+        index = _row_index(s, tensor)
+        if index is None or not _can_cut(s, index, program, ranges) or s.reduction is None:
+            continue
+        (columns if index in s.reduction_indices else rows)[s.name] = index
+    if not rows or not columns:
+        return None
+    sources = _sources(program)
+    behind = {s.name for s in program.statements if _reaches(columns, s.name, sources)}
+    rows = {name: index for name, index in rows.items() if name not in behind}
+    interval = next((ranges.statements[n].indices[i] for n, i in rows.items()), None)
+    if interval is None or any(ranges.statements[n].indices[i] != interval for n, i in (rows | columns).items()):
+        return None
+    columns = {name: i for name, i in columns.items() if _follow_rows(name, i, rows, behind, sources, program, ranges)}
+    return _Pass(tensor, rows, columns) if columns else None
+
+
+def _row_index(s: Statement, tensor: str) -> str | None:
+    """The index of the first dimension in every read of the tensor, whose others move with other indices, each by itself."""
+    found: set[str] = set()
+    for read in reads(s.value):
+        if read.tensor != tensor:
+            continue
+        names = [e.name for e in read.subscripts if isinstance(e, Index)]
+        if len(names) < max(2, len(read.subscripts)) or len(set(names)) < len(names):
+            return None
+        is_across = set(names[1:]) <= (set(s.left_indices) if names[0] in s.reduction_indices else set(s.reduction_indices))
+        if not is_across:
+            return None
+        found.add(names[0])
+    return found.pop() if len(found) == 1 else None
+
+
+def _can_cut(s: Statement, index: str, program: Program, ranges: Ranges) -> bool:
+    own, dtype = ranges.statements[s.name], program.tensor(s.target).dtype
+    is_fit = is_simple(s, ranges) and own.region is None and is_box(own.domain, own.indices, s.indices)
+    if not is_fit or len(program.writers()[s.target]) != 1 or dtype.is_complex or dtype.is_storage:
+        return False
+    if s.reduction is not None and s.reduction.monoid is not None:
+        return False
+    return index in s.reduction_indices or s.subscripts[0] == Index(index)
+
+
+def _sources(program: Program) -> dict[str, set[str]]:
+    """The statements that each statement reads."""
+    writers = program.writers()
+    return {s.name: {w.name for r in all_reads(s) for w in writers.get(r.tensor, ())} for s in program.statements}
+
+
+def _reaches(first: Iterable[str], last: str, sources: Mapping[str, set[str]]) -> bool:
+    """Whether `last` needs one of `first`, itself not counted."""
+    pending, seen = list(sources[last]), set(sources[last])
+    while pending:
+        name = pending.pop()
+        if name in first:
+            return True
+        pending += sources[name] - seen
+        seen |= sources[name]
+    return False
+
+
+def _follow_rows(
+    name: str,
+    index: str,
+    rows: dict[str, str],
+    behind: set[str],
+    sources: Mapping[str, set[str]],
+    program: Program,
+    ranges: Ranges,
+) -> bool:
+    """Whether a sum over rows needs of the sums along rows those of its own row alone; what lies between joins `rows`."""
+    by_name, writers = {s.name: s for s in program.statements}, program.writers()
+    interval = ranges.statements[name].indices[index]
+    pending, between = [(name, index)], {name: index}
+    while pending:
+        reader, own = pending.pop()
+        s = by_name[reader]
+        if reader in behind and reader != name:
+            return False
+        for read in dict.fromkeys(all_reads(s)):
+            for writer in writers.get(read.tensor, ()):
+                if writer.name not in rows and not _reaches(rows, writer.name, sources):
+                    continue
+                inside = read in reads(s.value) and not any(isinstance(n, Pad) and n.read == read for n in walk(s.value))
+                others = (e for e in read.subscripts[1:] for n in walk(e) if isinstance(n, Index) and n.name == own)
+                if not inside or not read.subscripts or read.subscripts[0] != Index(own) or any(others):
+                    return False
+                if writer.name in rows or writer.name in between:
+                    continue
+                element = writer.subscripts[0]
+                if not isinstance(element, Index) or writer.reduction is not None:
+                    return False
+                if not _can_cut(writer, element.name, program, ranges):
+                    return False
+                if ranges.statements[writer.name].indices[element.name] != interval:
+                    return False
+                between[writer.name] = element.name
+                pending.append((writer.name, element.name))
+    del between[name]
+    rows.update(between)
+    return True
+
+
+def _rewrite(found: _Pass, size: int, program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
+    edit = start_edit(program, ranges)
+    chain = {s.target: 0 for s in program.statements if s.name in found.rows}
+    parts: list[Statement] = []
+    wholes: list[Statement] = []
+    for s in program.statements:
+        index = found.rows.get(s.name) or found.columns.get(s.name)
+        if index is None:
+            wholes.append(s)
+            continue
+        cut = make_cut(index, size, ranges.statements[s.name].indices[index], 0)
+        part = edit.cut(s, index, cut, f"{s.target}.block", redirect(s.value, chain, cut))
+        if s.name in found.columns:
+            parts.append(part)
+            wholes.append(edit.combine(s, part, cut, Read(part.target, part.subscripts)))
+            continue
+        if s.reduction is not None:
+            part = replace(part, reduction=replace(s.reduction, init=substitute(s.reduction.init, {index: cut.point})))
+            edit.own[part.name] = replace(edit.own[part.name], region=_region(s, part, index, cut, edit))
+        parts.append(part)
+        inside = found.rows.keys() | found.columns.keys()
+        users = [u.name for u in program.statements if any(r.tensor == s.target for r in all_reads(u))]
+        if program.tensor(s.target).role != "temporary" or not set(users) <= inside:
+            wholes.append(_put_back(s, part, index, cut, edit))
+    edit.statements += [*parts, *wholes]
+    return edit.finish()
+
+
+def _region(s: Statement, part: Statement, index: str, cut: Cut, edit: Edit) -> isl.Set:
+    """The elements of the blocks, of which the last one may have fewer rows."""
+    left = part.left_indices
+    whole = box_domain(f"init_{s.name}", s.element_names, edit.own[s.name].indices, edit.ranges.parameters)
+    bounds = [Call("ge", (Index(cut.inner), int_const(0))), Call("lt", (Index(cut.inner), int_const(cut.size)))]
+    place: dict[str, Expr] = {index: cut.point}
+    return map_domain(whole, f"init_{part.name}", left, [place.get(i, Index(i)) for i in s.element_names], bounds)
+
+
+def _put_back(s: Statement, part: Statement, index: str, cut: Cut, edit: Edit) -> Statement:
+    """What the blocks have made, in its place."""
+    left, own = part.left_indices, edit.own[part.name]
+    domain = own.domain if own.region is None else own.region
+    edit.own[s.name] = StatementRanges({i: own.indices[i] for i in left}, domain.set_tuple_name(s.name))
+    place: dict[str, Expr] = {index: cut.point}
+    element = tuple(substitute(e, place) for e in s.subscripts)
+    return Statement(s.name, s.target, element, left, Read(part.target, part.subscripts), None, (), s.span)

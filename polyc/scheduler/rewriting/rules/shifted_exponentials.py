@@ -1,0 +1,247 @@
+"""Sums of exponentials under their maximum: long rows in blocks, each under its own maximum.
+
+    before  ``m[i] max= x[i,k];  l[i] += exp(x[i,k] - m[i]);  o[i,j] += exp(x[i,k] - m[i]) * v[k,j]``
+    after   the same over blocks of k, with the maximum ``m'[c,i]`` of the block; then
+            ``m[i] max= m'[c,i];  w[c,i] = exp(m'[c,i] - m[i]);  l[i] += l'[c,i] * w[c,i];  o[i,j] += o'[c,i,j] * w[c,i]``
+
+What a block needs (its scores, its exponentials) is read or computed once and stays in a cache; scores that are temporaries are
+never stored for a whole row.  Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018, have the sum; Dao et
+al., "FlashAttention", 2022, the weighted sums.  Their running maximum would make blocks wait for each other: combining blocks
+at the end does not, and its order depends on sizes alone.
+
+A block of nothing but -inf has the sum 0, not NaN: its exponentials are taken from 0 instead of its maximum.  In a row of
+nothing but -inf the weights are exp(-inf + inf): NaN, as the formula says.  NaN and +inf spread over the row as before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from polyc.diagnostics import Remark
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, identity_of, reads, substitute, walk
+from polyc.ir.program import Program, Statement
+from polyc.poly.ranges import Ranges, estimate_extent
+from polyc.scheduler.accesses import trip_count
+from polyc.scheduler.rewriting.rules.blocks import (
+    Cut,
+    all_reads,
+    covers,
+    find_chain,
+    is_factor,
+    is_simple,
+    linear_in,
+    make_cut,
+    plain_place,
+    redirect,
+    replace_node,
+    rewrite_leaders,
+    start_edit,
+)
+from polyc.target import Target
+
+READ_BLOCK, COMPUTED_BLOCK = 512, 256
+"""Values of a block where the scores come from memory, and where they are computed."""
+
+ROWS_AT_ONCE = 8
+"""Rows of scores that a tile of computed ones holds, about."""
+
+ROW_CACHES, TILE_CACHES = 1, 2
+"""Second-level caches that a row read from memory fills where blocks pay, and that a tile of scores does: from there a second
+pass over a row is cheaper than rescaling blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Exponential:
+    """``exp(scale * (x - m) + …)`` in the value of `statement`, at its index `index`; `maximum` is the read of m."""
+
+    statement: Statement
+    node: Expr
+    index: str
+    maximum: Read
+    scale: float
+
+
+def block_exponentials(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
+    """Sums of exponentials under their maximum, in blocks, where rows are too long for a cache."""
+
+    def rule(leader: Statement, program: Program, ranges: Ranges) -> tuple[Program, Ranges, str] | None:
+        found = _rewrite(leader, program, ranges, target)
+        if found is None:
+            return None
+        message = f"maximum and sums of exponentials in blocks of {found[2]}: {leader.target} scales them at the end"
+        return *found[:2], message
+
+    return rewrite_leaders(program, ranges, rule, "shifted-exponentials")
+
+
+def _is_maximum(s: Statement, program: Program, ranges: Ranges) -> bool:
+    dtype = program.tensor(s.target).dtype
+    return (
+        s.reduction is not None
+        and s.reduction.op == "max"
+        and dtype.is_float
+        and s.reduction.init == identity_of("max", dtype)
+        and len(s.reduction_indices) == 1
+        and is_simple(s, ranges)
+        and len(program.writers()[s.target]) == 1
+    )
+
+
+def _rewrite(leader: Statement, program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, int] | None:
+    if not _is_maximum(leader, program, ranges):
+        return None
+    (k,) = leader.reduction_indices
+    exponentials = [e for s in program.statements if (e := _find_exponential(s, leader, k, program, ranges)) is not None]
+    stored = {e.statement.target: e for e in exponentials if e.statement.reduction is None and e.node == e.statement.value}
+    followers: list[tuple[Statement, _Exponential, Expr]] = []
+    for s in program.statements:
+        own = next((e for e in exponentials if e.statement is s), None)
+        found = list(dict.fromkeys(r for r in reads(s.value) if r.tensor in stored))
+        if own is not None and s.target not in stored:
+            if not found and _is_follower(s, own.index, own.node, leader, ranges):
+                followers.append((s, own, own.node))
+            continue
+        if len(found) == 1:
+            (read,) = found
+            e = stored[read.tensor]
+            place = plain_place(read, e.statement.subscripts)
+            if place is not None and _is_follower(s, place[e.index], read, leader, ranges):
+                followers.append((s, e, read))
+    if not followers:
+        return None
+    members = {leader.name: k, **{e.statement.name: e.index for _, e, _ in followers}}
+    members |= {s.name: s.reduction_indices[0] for s, _, _ in followers}
+    chain = find_chain(leader, k, members, program, ranges)
+    if chain is None or not _is_long(leader, k, bool(chain), program, ranges, target):
+        return None
+    size = COMPUTED_BLOCK if chain else READ_BLOCK
+    interval = ranges.statements[leader.name].indices[k]
+    position = 0 if chain else len(leader.left_indices)
+    return (*_build(leader, k, followers, chain, make_cut(k, size, interval, position), program, ranges), size)
+
+
+def _find_exponential(s: Statement, leader: Statement, k: str, program: Program, ranges: Ranges) -> _Exponential | None:
+    """The one exponential of the leader's values under the leader's result that `s` computes; None for any other use of it."""
+    uses = [r for r in all_reads(s) if r.tensor == leader.target]
+    if not uses or len(set(uses)) != 1 or not is_simple(s, ranges) or s.name == leader.name:
+        return None
+    place = plain_place(uses[0], leader.subscripts)
+    nodes = [n for n in dict.fromkeys(walk(s.value)) if isinstance(n, Call) and n.op == "exp" and uses[0] in reads(n)]
+    if (
+        place is None
+        or len(nodes) != 1
+        or sum(n == uses[0] for n in walk(s.value)) != sum(n == uses[0] for n in walk(nodes[0]))
+    ):
+        return None
+    argument = nodes[0].args[0]
+    for index in s.indices:
+        if index in place.values():
+            continue
+        whole = {**place, k: index}
+        score = substitute(leader.value, {i: Index(n) for i, n in whole.items()})
+        form = linear_in(argument, score, uses[0])
+        if form is None or form[0] != -form[1] or form[0] <= 0:
+            continue
+        same = ranges.statements[s.name].indices[index] == ranges.statements[leader.name].indices[k]
+        if same and covers(s, leader, whole, ranges):
+            return _Exponential(s, nodes[0], index, uses[0], form[0])
+    return None
+
+
+def _is_follower(s: Statement, index: str, factor: Expr, leader: Statement, ranges: Ranges) -> bool:
+    """Whether `s` sums over `index` products of which `factor` is one, the maximum standing nowhere else."""
+    if s.reduction is None or s.reduction.op != "add" or s.reduction_indices != (index,) or not is_simple(s, ranges):
+        return False
+    if ranges.statements[s.name].indices[index] != ranges.statements[leader.name].indices[leader.reduction_indices[0]]:
+        return False
+    outside = [r for r in all_reads(s) if r.tensor == leader.target and r not in reads(factor)]
+    return is_factor(s.value, factor) and not outside
+
+
+def _is_long(leader: Statement, k: str, is_computed: bool, program: Program, ranges: Ranges, target: Target) -> bool:
+    """Whether scores and exponentials of a row leave the cache that they would stay in."""
+    extents = {i: x.extent for i, x in ranges.statements[leader.name].indices.items()}
+    known = {i: estimate_extent(e, ranges.typical) for i, e in extents.items()}
+    trips = {i: trip_count(extents[i]) if n is None else n for i, n in known.items()}
+    row = 2 * trips[k] * program.tensor(leader.target).dtype.itemsize
+    rows = min(ROWS_AT_ONCE, prod(trips[i] for i in leader.left_indices))
+    if is_computed:
+        return row * rows > TILE_CACHES * target.l2
+    # Maxima of columns go along rows as they are: nothing of a block would stay.
+    is_row = all(not r.subscripts or r.subscripts[-1] == Index(k) for r in reads(leader.value))
+    return is_row and row > ROW_CACHES * target.l2
+
+
+def _build(
+    leader: Statement,
+    k: str,
+    followers: list[tuple[Statement, _Exponential, Expr]],
+    chain: dict[str, int],
+    cut: Cut,
+    program: Program,
+    ranges: Ranges,
+) -> tuple[Program, Ranges]:
+    edit = start_edit(program, ranges)
+    dtype = program.tensor(leader.target).dtype
+    chained = {s.name: s for s in program.statements if s.target in chain}
+    exponentials = {e.statement.name: e for _, e, _ in followers}
+    sums = {s.name: (e, factor) for s, e, factor in followers}
+    blocks: list[Statement] = []
+    wholes: list[Statement] = []
+
+    def blocked(s: Statement, index: str, value: Expr) -> Statement:
+        return edit.cut(s, index, cut, f"{s.target}.block", redirect(value, chain, cut))
+
+    def finite(maximum: Expr) -> Expr:
+        return Select(Call("eq", (maximum, Const(float("-inf"), dtype))), Const(0.0, dtype), maximum)
+
+    def local(e: _Exponential) -> Expr:
+        shift = Read(f"{leader.target}.shift", cut.element(e.maximum.subscripts, e.index))
+        return replace_node(e.node, e.maximum, shift)
+
+    for s in program.statements:
+        if s.name in chained:
+            subscript = s.subscripts[chain[s.target]]
+            assert isinstance(subscript, Index)
+            blocks.append(blocked(s, subscript.name, s.value))
+        elif s is leader:
+            part = blocked(s, k, s.value)
+            own, whole = edit.lead(s, part, cut, finite)
+            blocks += own
+            wholes.append(whole)
+            difference = Call("sub", (Read(part.target, part.subscripts), Read(s.target, s.subscripts)))
+            for n, scale in enumerate(dict.fromkeys(e.scale for e in exponentials.values())):
+                scaled = Call("exp", (Call("mul", (Const(scale, dtype), difference)) if scale != 1 else difference,))
+                wholes.append(edit.for_blocks(f"{s.name}_weight{n}", f"{s.target}.weight{n}", part, scaled))
+        elif s.name in sums:
+            e, factor = sums[s.name]
+            is_stored = e.statement.name != s.name
+            index = s.reduction_indices[0]
+            if is_stored:
+                assert isinstance(factor, Read)
+                new: Expr = Read(f"{factor.tensor}.block", cut.element(factor.subscripts, index), factor.span)
+            else:
+                new = local(e)
+            part = blocked(s, index, replace_node(s.value, factor, new))
+            blocks.append(part)
+            place = plain_place(factor, e.statement.subscripts) if is_stored and isinstance(factor, Read) else None
+            at = (
+                e.maximum.subscripts
+                if place is None
+                else tuple(substitute(x, {i: Index(j) for i, j in place.items()}) for x in e.maximum.subscripts)
+            )
+            n = list(dict.fromkeys(x.scale for x in exponentials.values())).index(e.scale)
+            weight = Read(f"{leader.target}.weight{n}", cut.element(at, index))
+            wholes.append(edit.combine(s, part, cut, Call("mul", (Read(part.target, part.subscripts), weight))))
+        else:
+            if s.name in exponentials:
+                blocks.append(blocked(s, exponentials[s.name].index, local(exponentials[s.name])))
+                users = [
+                    u for u in program.statements if u.name not in sums and any(r.tensor == s.target for r in all_reads(u))
+                ]
+                if not users and program.tensor(s.target).role == "temporary":
+                    continue
+            wholes.append(s)
+    edit.statements += [*blocks, *wholes]
+    return edit.finish()

@@ -1,0 +1,232 @@
+"""Windows of several dimensions are combined along one dimension at a time.
+
+    before  ``y[h,w] += x[2h+i, 2w+j] * k[i]``                                  over windows of I * J values
+    after   ``r[u,w] += x[u, 2w+j]  ;  y[h,w] += r[2h+i, w] * k[i]``            with sums of J and of I values
+
+Neighbouring windows share partial results: 7×7 values cost 7 and 7 operations where windows follow each other element by
+element.  Any monoid will do.  The index ``i`` of the window and ``h`` of the result must stand in the same combination ``u``
+of both everywhere; in sums, factors that move with ``i`` alone wait for the second pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import gcd, prod
+
+from polyc.diagnostics import Remark
+from polyc.ir.expr import (
+    Call,
+    Const,
+    Expr,
+    Index,
+    Read,
+    children,
+    identity_of,
+    int_const,
+    operands_of,
+    reads,
+    simplify_int,
+    walk,
+    with_children,
+)
+from polyc.ir.linear import index_coefficients
+from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.simplify import linear_form, simplify
+from polyc.poly.domains import extend_domain, is_box, project_domain
+from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.scheduler.accesses import NEAR
+from polyc.scheduler.rewriting.rules.blocks import Edit, is_simple, start_edit
+
+GAIN = 1.2
+"""Estimated operations as written over those in two passes, from which on these are worth a temporary."""
+
+SHARED_GAIN = 2.0
+"""The same where other windows of the same values are combined: as written, all of them are loaded once for all."""
+
+INSIDE = 1.3
+"""The same for an inner axis instead of an outer one."""
+
+FAR_COST = 2.0
+"""Operations that count for one whose lanes read elements too far from each other for whole vectors."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """``stride * outer + step * inner``, of an index of the result and one of the window.
+
+    `value` is over `position`, the index that takes the place of both, and `late` are factors for the second pass."""
+
+    outer: str
+    inner: str
+    stride: int
+    step: int
+    value: Expr
+    late: tuple[Expr, ...]
+
+    @property
+    def position(self) -> str:
+        return f"{self.outer}.window"
+
+    @property
+    def point(self) -> Expr:
+        parts = [Call("mul", (int_const(c), Index(i))) for c, i in ((self.stride, self.outer), (self.step, self.inner))]
+        return simplify_int(Call("add", (parts[0], parts[1])))
+
+
+def separate_windows(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
+    """Combine windows of several dimensions along one dimension at a time, where that is less work."""
+    remarks: list[Remark] = []
+    edit = start_edit(program, ranges)
+    writers = program.writers()
+    for s in program.statements:
+        rest, gain = s, SHARED_GAIN if _has_sibling(s, program) else GAIN
+        can = len(writers[s.target]) == 1 and is_simple(s, ranges) and ranges.statements[s.name].region is None
+        while can and (axis := _choose_axis(rest, edit, gain)) is not None:
+            rest, last = _split(rest, axis, edit)
+            edit.statements.append(last)
+            message = f"windows of {s.target} are combined along {axis.inner} behind their other dimensions"
+            remarks.append(Remark("passed", "separate-windows", message, s.name, s.span))
+        edit.statements.append(rest)
+    return (*edit.finish(), remarks) if remarks else (program, ranges, remarks)
+
+
+def _choose_axis(s: Statement, edit: Edit, gain: float) -> _Axis | None:
+    """The axis along which windows are combined last, with the fewest operations; None where none of them has the `gain`."""
+    own = edit.own[s.name]
+    if s.reduction is None or s.reduction.monoid is not None or len(s.reduction_indices) < 2:
+        return None
+    counts = {i: own.indices[i].extent for i in s.reduction_indices}
+    if not all(isinstance(e, Const) and e.value > 0 for e in counts.values()) or not is_box(own.domain, own.indices, s.indices):
+        return None
+    numbers = {i: int(e.value) for i, e in counts.items() if isinstance(e, Const)}
+    far = _far_indices(s)
+    best, least = None, (FAR_COST if far else 1.0) * prod(numbers.values()) / gain
+    # What was just written is read at other offsets along rows: the outermost axis keeps most between the two passes.
+    for outer in s.left_indices:
+        for inner in s.reduction_indices:
+            axis = _find_axis(s, outer, inner)
+            if axis is None or not _has_no_gaps(axis, own.indices[outer].extent, numbers[inner]):
+                continue
+            cost = _cost(axis, own.indices[outer].extent, numbers, far)
+            if cost <= least:
+                best, least = axis, cost / INSIDE
+    return best
+
+
+def _has_sibling(s: Statement, program: Program) -> bool:
+    """Whether another reduction reads what `s` reads."""
+    own = {r.tensor for r in reads(s.value)}
+    others = (o for o in program.statements if o.reduction is not None and o.target != s.target)
+    return any(r.tensor in own for o in others for r in reads(o.value))
+
+
+def _find_axis(s: Statement, outer: str, inner: str) -> _Axis | None:
+    """The axis of these two indices, if they stand in one combination of both wherever one of them does."""
+    early: list[Expr] = []
+    late: list[Expr] = []
+    for factor in operands_of(s.value, "mul") if s.reduction is not None and s.reduction.op == "add" else [s.value]:
+        named = {node.name for node in walk(factor) if isinstance(node, Index)}
+        is_late = inner in named and outer not in named and named.isdisjoint(set(s.reduction_indices) - {inner})
+        (late if is_late else early).append(factor)
+    steps = {_steps(e, outer, inner) for factor in early for e in _positions(factor) if _steps(e, outer, inner) != (0, 0)}
+    if len(steps) != 1:
+        return None
+    (step,) = steps
+    if step is None or step[0] <= 0 or step[1] <= 0:
+        return None
+    unit = gcd(*step)
+    axis = _Axis(outer, inner, step[0] // unit, step[1] // unit, s.value, tuple(late))
+    new = [_redirect(factor, axis, unit) for factor in early]
+    value = new[0]
+    for factor in new[1:]:
+        value = Call("mul", (value, factor))
+    return replace(axis, value=value)
+
+
+def _positions(expr: Expr) -> list[Expr]:
+    """The largest integer expressions in `expr` that are linear forms."""
+    if linear_form(expr) is not None:
+        return [expr]
+    return [position for child in children(expr) for position in _positions(child)]
+
+
+def _steps(expr: Expr, outer: str, inner: str) -> tuple[int, int] | None:
+    """Coefficients of both indices in a linear form; None where one of them stands inside of another term."""
+    form = linear_form(expr) or {}
+    for term in form:
+        if not isinstance(term, int | Index) and any(n in (Index(outer), Index(inner)) for n in walk(term)):
+            return None
+    return form.get(Index(outer), 0), form.get(Index(inner), 0)
+
+
+def _redirect(expr: Expr, axis: _Axis, unit: int) -> Expr:
+    """`expr` over the position instead of the two indices that it is made of."""
+    if linear_form(expr) is None:
+        return with_children(expr, tuple(_redirect(child, axis, unit) for child in children(expr)))
+    if _steps(expr, axis.outer, axis.inner) == (0, 0):
+        return expr
+    difference = Call("sub", (Index(axis.position), axis.point))
+    return simplify(Call("add", (expr, Call("mul", (int_const(unit), difference)))))
+
+
+def _has_no_gaps(axis: _Axis, extent: Expr, window: int) -> bool:
+    """Whether every position between the first and the last is one of some window."""
+    if axis.step == 1:
+        return axis.stride <= window
+    return axis.stride == 1 and isinstance(extent, Const) and axis.step <= int(extent.value)
+
+
+def _far_indices(s: Statement) -> set[str]:
+    """Indices of the result along which the last subscript of a read takes wide steps."""
+    found: set[str] = set()
+    for read in reads(s.value):
+        steps = index_coefficients(read.subscripts[-1]) if read.subscripts else None
+        found |= {i for i, c in (steps or {}).items() if i in s.left_indices and abs(c) > NEAR}
+    return found
+
+
+def _cost(axis: _Axis, extent: Expr, counts: dict[str, int], far: set[str]) -> float:
+    """Operations of both passes for each element of the result."""
+    window = counts[axis.inner]
+    per_element = float(axis.stride)
+    if isinstance(extent, Const) and extent.value > 0:
+        per_element = (axis.stride * (int(extent.value) - 1) + axis.step * (window - 1) + 1) / int(extent.value)
+    first = per_element * prod(counts.values()) / window * (FAR_COST if far - {axis.outer} else 1.0)
+    return first + window * (FAR_COST if axis.outer in far else 1.0)
+
+
+def _split(s: Statement, axis: _Axis, edit: Edit) -> tuple[Statement, Statement]:
+    """The pass over all other dimensions of the windows, and the one along the axis."""
+    assert s.reduction is not None
+    own, like = edit.own[s.name], next(t for t in edit.tensors if t.name == s.target)
+    name, target = f"{s.name}_part", f"{s.target}.part"
+    left = tuple(axis.position if i == axis.outer else i for i in s.element_names)
+    others = [i for i in s.reduction_indices if i != axis.inner]
+    intervals = {i: own.indices[i] for i in (*s.left_indices, *others) if i != axis.outer}
+    intervals[axis.position] = _interval(axis, own.indices)
+    edit.tensors.append(Tensor(target, like.dtype, len(left), None, "temporary", f"{like.base}.part", like.span))
+    edit.intervals[target] = tuple(intervals[i] for i in left)
+    start = Reduction(s.reduction.op, identity_of(s.reduction.op, like.dtype))
+    indices = (*left, *others)
+    first = Statement(name, target, tuple(map(Index, left)), indices, axis.value, start, (), s.span)
+    edit.own[name] = StatementRanges(
+        {i: intervals[i] for i in indices}, extend_domain(own.domain, s.indices, name, indices, axis.position, axis.point)
+    )
+    element = tuple(axis.point if i == axis.outer else Index(i) for i in s.element_names)
+    value: Expr = Read(target, element)
+    for factor in axis.late:
+        value = Call("mul", (value, factor))
+    kept = (*s.left_indices, axis.inner)
+    domain = project_domain(own.domain, s.indices, s.name, kept)
+    edit.own[s.name] = replace(own, indices={i: own.indices[i] for i in kept}, domain=domain)
+    return first, replace(s, indices=kept, value=value, where=())
+
+
+def _interval(axis: _Axis, intervals: dict[str, Interval]) -> Interval:
+    outer, inner = intervals[axis.outer], intervals[axis.inner]
+
+    def combined(a: Expr, b: Expr) -> Expr:
+        return Call("add", (Call("mul", (int_const(axis.stride), a)), Call("mul", (int_const(axis.step), b))))
+
+    last = combined(*(Call("sub", (i.extent, int_const(1))) for i in (outer, inner)))
+    return Interval(simplify(combined(outer.lower, inner.lower)), simplify(Call("add", (last, int_const(1)))))

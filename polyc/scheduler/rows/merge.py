@@ -1,0 +1,314 @@
+"""Which statements share a loop: one dimension at a time, distributing components and merging neighbours.
+
+The order of decisions of reference [ilp]: a whole connected set that is truly parallel gets one row if that costs no more
+than rows apart; otherwise components join the earliest group that a tier limit and a contiguity limit allow, then whole
+groups merge in pairs.  The tier limit, tier(A + B) <= max(tier A, tier B), says that a statement that still owns a truly
+parallel dimension does not give it up to run inside another one's reduction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from polyc.poly.farkas import Piece, coincides, not_carried, with_cone
+from polyc.poly.rows import Band, Kind, Leaf, Member, Node, Row
+from polyc.poly.rows import Sequence as SequenceNode
+from polyc.scheduler.rows.components import find_components
+from polyc.scheduler.rows.groups import Group, NoRow, RowFinder, Used, group_graph, has_detour, sort_groups
+from polyc.scheduler.rows.model import Model, pivot_columns
+from polyc.scheduler.rows.objective import TOLERANCE, fusion_gain
+from polyc.scheduler.rows.recurrence import edges_of_pieces, find_sequential_row
+from polyc.scheduler.rows.solver import Budget
+
+MAX_TOGETHER = 64
+"""Most statements in one loop: what isl and the proofs do with a loop grows with the square of their number."""
+
+
+class Merger:
+    """Schedules groups of statements over one model with one way of finding rows."""
+
+    def __init__(
+        self,
+        model: Model,
+        make_finder: Callable[[Model], RowFinder],
+        pieces: tuple[Piece, ...],
+        budget: Budget,
+        most_together: int = MAX_TOGETHER,
+    ) -> None:
+        self.model = model
+        self.make_finder = make_finder
+        self.finder = make_finder(model)
+        self.pieces = pieces
+        self.budget = budget
+        self.most_together = most_together
+        self.successors: dict[str, set[str]] = {name: set() for name in model.statements}
+        self.related: dict[str, set[str]] = {name: set() for name in model.statements}
+        self.linked: dict[str, set[str]] = {name: set() for name in model.statements}
+        for edge in model.edges:
+            self.successors[edge.source].add(edge.sink)
+            self.related[edge.source].add(edge.sink)
+            self.related[edge.sink].add(edge.source)
+        for link in model.links:
+            self.linked[link.first].add(link.second)
+            self.linked[link.second].add(link.first)
+
+    def schedule(self, names: Sequence[str], used: Used, members: tuple[Member, ...] = ()) -> Node:
+        """The tree below a band with `members` so far.  Raises `NoRow`."""
+        if all(not self._has_rows_left(name, used) for name in names):
+            return _close(members, [Leaf(name) for name in self._order_leaves(names)])
+        components = self._components(names)
+        singles = [self._single(tuple(part), used) for part in components]
+        if len(singles) == 1:
+            return self._descend(singles[0], used, members)
+        whole = self._try_whole(names, singles, used)
+        if whole is not None:
+            return self._descend(whole, used, members)
+        groups = self._merge_pairs(self._merge_greedily(singles, used), used)
+        if len(groups) == 1:
+            return self._descend(groups[0], used, members)
+        return _close(members, [self.schedule(group.names, used) for group in groups])
+
+    def _order_leaves(self, names: Sequence[str]) -> list[str]:
+        """Statements without rows left run at the same time but for their order in the text: a cycle has none."""
+        components = self._components(names)
+        for part in components:
+            if len(part) > 1 or part[0] in self.successors[part[0]]:
+                raise NoRow(tuple(part))
+        return [name for part in components for name in part]
+
+    def _has_rows_left(self, name: str, used: Used) -> bool:
+        return len(used[name]) < self.model.statements[name].n_dims
+
+    def _components(self, names: Sequence[str]) -> list[list[str]]:
+        ordered = sorted(names, key=self._position)
+        inside = set(names)
+        edges = [(a, b) for a in ordered for b in sorted(self.successors[a] & inside)]
+        return find_components(ordered, edges)
+
+    def _position(self, name: str) -> int:
+        return self.model.statements[name].position
+
+    def _single(self, names: tuple[str, ...], used: Used) -> Group:
+        left = [self._has_rows_left(name, used) for name in names]
+        if not any(left):
+            return Group(names, None)
+        group = self.finder.find_whole(names, used, 2) if all(left) else None
+        return group or Group(names, None, is_recurrence=True)
+
+    def _descend(self, group: Group, used: Used, members: tuple[Member, ...]) -> Node:
+        """Put the group's row into the current band (rows without dependences across them permute) and go on below."""
+        if group.is_recurrence:
+            return self._extend_recurrence(group.names, used, members)
+        if group.choice is None:
+            return self.schedule(group.names, used, members)
+        row, statements = group.choice.row, self.model.statements
+        rows = {n: _unit_row(row[n], statements[n].n_dims) for n in group.names}
+        kind: Kind = "P" if group.choice.tier == 1 else "R"
+        inner = {**used, **{name: used[name] | {row[name]} for name in group.names}}
+        return self.schedule(group.names, inner, (*members, Member(kind, rows)))
+
+    def _extend_recurrence(self, names: tuple[str, ...], used: Used, members: tuple[Member, ...]) -> Node:
+        """Sequential rows for one component: a permutable band down to the last dimension if there is one, else its first row
+        and, in a new band without the dependences that row carries, whatever is then possible."""
+        statements = self.model.statements
+        band = [with_cone(p) for p in self.pieces if p.source in names and p.sink in names]
+        dims = {name: statements[name].n_dims for name in names}
+        earlier = {name: [_unit_row(d, dims[name]) for d in sorted(used[name])] for name in names}
+        remaining: list[Piece] = band
+        pending: list[list[Piece]] = []
+        found: list[Member] = []
+        inner: dict[str, frozenset[int]] = dict(used)
+        while all(len(inner[name]) < dims[name] for name in names):
+            rows = find_sequential_row(dims, band, remaining, earlier, self.budget)
+            if rows is None:
+                break
+            found.append(Member(self._kind(rows, band), rows, self._kind(rows, remaining)))
+            for name, row in rows.items():
+                earlier[name].append(row)
+                # The rows so far take the places of these indices, and the others stay independent of them.
+                inner[name] = frozenset(pivot_columns([list(r.coefficients) for r in earlier[name]], dims[name]))
+            pending.append(remaining)
+            remaining = [rest for piece in remaining if (rest := not_carried(rows, piece)) is not None]
+        if not found:
+            raise NoRow(names)
+        if len(names) > 1 and any(len(inner[name]) < dims[name] for name in names):
+            return self._below_first_row(names, used, band, members, found[0])
+        before_last = pending[-1]
+        if len(found) > 1 and found[-1].kind_inside != "P":
+            found[-2:], before_last = self._turn_parallel_inside(found[-2], found[-1], *pending[-2:])
+        if len(names) > 1 and len(found) > 1:
+            order = self._order_apart(names, found[-1].rows, before_last)
+            if order is not None:
+                found[-1] = replace(found[-1], apart=order)
+                return _close((*members, *found), [Leaf(name) for name in order])
+        return _close((*members, *found), [self._with_pieces(names, remaining).schedule(names, inner)])
+
+    def _turn_parallel_inside(
+        self, outer: Member, inner: Member, around: list[Piece], between: list[Piece]
+    ) -> tuple[list[Member], list[Piece]]:
+        """Two members of a band, in the order that makes the inner one parallel if one does, and the dependences inside the
+        outer one; `around` are those inside the loops around both, `between` those that `outer` leaves of them."""
+        rest = [left for piece in around if (left := not_carried(inner.rows, piece)) is not None]
+        kind = self._kind(outer.rows, rest)
+        if kind != "P":
+            return [outer, inner], between
+        turned = replace(inner, inner=self._kind(inner.rows, around))
+        return [turned, replace(outer, inner=kind)], rest
+
+    def _order_apart(self, names: Sequence[str], rows: Mapping[str, Row], pieces: list[Piece]) -> dict[str, Kind] | None:
+        """Statements in the order in which each may run in a loop of its own, where `pieces` are the dependences inside the
+        loops around; None where some need each other, and where no loop becomes parallel by that."""
+        if any(len(self.model.statements[name].fixed) < self.model.statements[name].n_dims for name in names):
+            return None  # initial values of reductions have a place above their loops
+        edges = [(p.source, p.sink) for p in pieces if p.source != p.sink]
+        components = find_components(sorted(names, key=self._position), edges)
+        if any(len(part) > 1 for part in components):
+            return None
+        kinds: dict[str, Kind] = {}
+        for (name,) in components:
+            own = [p for p in pieces if p.source == p.sink == name]
+            kinds[name] = "P" if all(coincides(rows, p) for p in own) else "S"
+        together = all(coincides(rows, p) for p in pieces)
+        return None if together or "P" not in kinds.values() else kinds
+
+    def _below_first_row(
+        self, names: tuple[str, ...], used: Used, band: list[Piece], members: tuple[Member, ...], first: Member
+    ) -> Node:
+        rest = [left for piece in band if (left := not_carried(first.rows, piece)) is not None]
+        inner = {**used}
+        for name, row in first.rows.items():
+            inner[name] = used[name] | {next(d for d, c in enumerate(row.coefficients) if c and d not in used[name])}
+        return _close((*members, first), [self._with_pieces(names, rest).schedule(names, inner)])
+
+    def _with_pieces(self, names: tuple[str, ...], pieces: list[Piece]) -> Merger:
+        """The same statements with what is left of their dependences."""
+        model = replace(self.model, edges=edges_of_pieces(pieces))
+        return Merger(model, self.make_finder, tuple(pieces), self.budget, self.most_together)
+
+    def _kind(self, rows: Mapping[str, Row], band: list[Piece]) -> Kind:
+        """Members of a band may change places, so what counts is all dependences of the band, carried by others or not."""
+        if not all(coincides(rows, piece) for piece in band):
+            return "S"
+        statements = self.model.statements
+        moved = {name: {d for d, c in enumerate(row.coefficients) if c} for name, row in rows.items()}
+        return "P" if all(dims <= statements[name].fixed for name, dims in moved.items()) else "R"
+
+    def _try_whole(self, names: Sequence[str], singles: list[Group], used: Used) -> Group | None:
+        choices = [group.choice for group in singles]
+        if any(choice is None or choice.tier != 1 for choice in choices):
+            return None
+        if len(names) > self.most_together:
+            return None
+        whole = self.finder.find_whole(tuple(sorted(names, key=self._position)), used, 1)
+        if whole is None or whole.choice is None:
+            return None
+        apart = sum(choice.contiguity for choice in choices if choice is not None)
+        return whole if whole.choice.contiguity <= apart + TOLERANCE * whole.choice.largest else None
+
+    def _try_merge(self, a: Group, b: Group, used: Used) -> Group | None:
+        if len(a.names) + len(b.names) > self.most_together:
+            return None
+        if a.is_recurrence or b.is_recurrence:
+            return self._try_merge_recurrence(a, b, used)
+        if a.choice is None or b.choice is None:
+            return None
+        inside = set(b.names)
+        if not any(self.related[name] & inside for name in a.names) and (
+            a.choice.tier != b.choice.tier or not any(self.linked[name] & inside for name in a.names)
+        ):
+            return None
+        joined = self.finder.join(a, b, used, max(a.choice.tier, b.choice.tier))
+        if joined is None or joined.choice is None:
+            return None
+        limit = a.choice.contiguity + b.choice.contiguity + TOLERANCE * joined.choice.largest
+        if joined.choice.contiguity <= limit:
+            return joined
+        return joined if joined.choice.contiguity <= limit + fusion_gain(self.model, joined.names, (a.names, b.names)) else None
+
+    def _try_merge_recurrence(self, a: Group, b: Group, used: Used) -> Group | None:
+        """A scan takes in its elementwise neighbours below a parallel loop: it costs no parallelism then."""
+        names = tuple(sorted((*a.names, *b.names), key=self._position))
+        left: dict[str, int] = {}
+        for name in names:
+            s = self.model.statements[name]
+            free = [d for d in range(s.n_dims) if d not in used[name]]
+            if len(free) != 1 or not used[name] or len(s.fixed) != s.n_dims:
+                return None
+            left[name] = free[0]
+        first, second = set(a.names), set(b.names)
+        crossing = [
+            e for e in self.model.edges if (e.source in first and e.sink in second) or (e.source in second and e.sink in first)
+        ]
+        if not crossing or not all((left[e.source], left[e.sink]) in e.unit_pairs for e in crossing):
+            return None
+        # One that walks forwards and one that walks backwards have no loop in common.
+        pieces = [with_cone(p) for p in self.pieces if p.source in names and p.sink in names]
+        dims = {name: self.model.statements[name].n_dims for name in names}
+        earlier = {name: [_unit_row(d, dims[name]) for d in sorted(used[name])] for name in names}
+        if find_sequential_row(dims, pieces, pieces, earlier, self.budget) is None:
+            return None
+        return Group(names, None, is_recurrence=True)
+
+    def _merge_greedily(self, singles: list[Group], used: Used) -> list[Group]:
+        """Components in topological order, each into the earliest group that follows all it needs and accepts it."""
+        groups: list[Group] = []
+        place: dict[str, int] = {}
+        before: dict[str, set[str]] = {}
+        for source, sinks in self.successors.items():
+            for sink in sinks:
+                before.setdefault(sink, set()).add(source)
+        for single in singles:
+            needed = [place[p] for name in single.names for p in before.get(name, ()) if p in place]
+            near = {place[p] for name in single.names for p in self.related[name] | self.linked[name] if p in place}
+            earliest = max(needed, default=0)
+            position = len(groups)
+            for n in sorted(n for n in near if n >= earliest):
+                joined = self._try_merge(groups[n], single, used)
+                if joined is not None:
+                    groups[n], position = joined, n
+                    break
+            else:
+                groups.append(single)
+            for name in single.names:
+                place[name] = position
+        return groups
+
+    def _merge_pairs(self, groups: list[Group], used: Used) -> list[Group]:
+        """Merge whole groups while some pair accepts and no dependence leads from one to the other through a third."""
+        refused: set[tuple[tuple[str, ...], tuple[str, ...]]] = set()
+        groups = sort_groups(groups, self.successors, self._position)
+        changed = True
+        while changed and len(groups) > 1:
+            changed = False
+            place = {name: n for n, group in enumerate(groups) for name in group.names}
+            following = group_graph(groups, place, self.successors)
+            for i, group in enumerate(groups):
+                near = {place[p] for name in group.names for p in self.related[name] | self.linked[name] if p in place}
+                for j in sorted(n for n in near if n > i):
+                    key = (group.names, groups[j].names)
+                    if key in refused or has_detour(following, i, j):
+                        continue
+                    joined = self._try_merge(group, groups[j], used)
+                    if joined is None:
+                        refused.add(key)
+                        continue
+                    rest = [*(g for n, g in enumerate(groups) if n not in (i, j)), joined]
+                    groups = sort_groups(rest, self.successors, self._position)
+                    changed = True
+                    break
+                if changed:
+                    break
+        return groups
+
+
+def _unit_row(d: int, n_dims: int) -> Row:
+    return Row(tuple(int(e == d) for e in range(n_dims)))
+
+
+def _close(members: tuple[Member, ...], children: list[Node]) -> Node:
+    flat: list[Node] = []
+    for child in children:
+        flat.extend(child.children if isinstance(child, SequenceNode) else (child,))
+    node: Node = flat[0] if len(flat) == 1 else SequenceNode(tuple(flat))
+    return Band(members, node) if members else node

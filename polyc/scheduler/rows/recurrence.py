@@ -1,0 +1,133 @@
+"""Rows for recurrences: a skewed, permutable band by integer linear programming.
+
+Reference: Feautrier's Farkas formulation as in Pluto, one row at a time: every dependence of the band must not go backwards,
+as few as possible should advance (coincidence first), and coefficients and shifts should be small (simplicity second).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+
+from polyc.poly.farkas import ConeRow, Piece, hull_equalities, respects
+from polyc.poly.rows import Row
+from polyc.scheduler.rows.model import Edge, Equation, equations_of_rows, null_space, unit_pairs_of
+from polyc.scheduler.rows.solver import Budget, Problem, solve
+
+COST_ADVANCE, COST_COEFFICIENT, COST_SHIFT = 1000.0, 100.0, 1.0
+
+WIDEST = 8
+"""Elements per step that a row may be skewed by where fewer do not do: what a stencil of that radius needs."""
+
+Rows = dict[str, Row]
+
+
+def find_sequential_row(
+    dims: Mapping[str, int],
+    band: Sequence[Piece],
+    remaining: Sequence[Piece],
+    earlier: Mapping[str, Sequence[Row]],
+    budget: Budget,
+) -> Rows | None:
+    """One row for statements with `dims` dimensions, linearly independent of their `earlier` rows; None where there is none.
+
+    `band`: dependences that must not go backwards.  `remaining`: those of them that no earlier row of the band carries.
+    Coefficients are at most (number of statements + 1): k statements in a time loop need ``k t + i + s``; those of wide
+    stencils are larger."""
+    cap = len(dims) + 1
+    row = _solve(dims, band, remaining, earlier, budget, cap, is_signed=False)
+    # Only a loop that must run backwards needs negative coefficients.
+    row = row or _solve(dims, band, remaining, earlier, budget, cap, is_signed=True)
+    return row or (_solve(dims, band, remaining, earlier, budget, WIDEST, is_signed=False) if cap < WIDEST else None)
+
+
+def _solve(
+    dims: Mapping[str, int],
+    band: Sequence[Piece],
+    remaining: Sequence[Piece],
+    earlier: Mapping[str, Sequence[Row]],
+    budget: Budget,
+    cap: int,
+    is_signed: bool,
+) -> Rows | None:
+    problem = Problem()
+    coefficients: dict[str, list[int]] = {}
+    for name, n in dims.items():
+        costs = [COST_COEFFICIENT + 0.01 * d for d in range(n)]
+        if is_signed:
+            coefficients[name] = [_add_signed(problem, cost, cap) for cost in costs]
+        else:
+            coefficients[name] = [problem.add_variable(cost, 0, cap) for cost in costs]
+    shifts = {name: problem.add_variable(COST_SHIFT, 0, 2 * cap) for name in dims}
+    for piece in band:
+        for row in piece.cone:
+            problem.add_row(0, 0 if row.is_equality else inf, _form(row, piece, coefficients, shifts))
+    for piece in remaining:
+        advances = problem.add_variable(COST_ADVANCE, 0, 1)
+        for row in piece.cone:
+            terms = _form(row, piece, coefficients, shifts)
+            big = sum(abs(f) for _, f in terms) * 2 * cap
+            problem.add_row(-inf, 0, [*terms, (advances, -big)])
+    for name in dims:
+        _require_independence(problem, coefficients[name], earlier[name], cap, is_signed)
+    values = solve(problem, budget)
+    if values is None:
+        return None
+    found = {name: Row(tuple(values[v] for v in coefficients[name]), values[shifts[name]]) for name in dims}
+    return found if all(respects(found, piece) for piece in band) else None
+
+
+def _form(
+    row: ConeRow, piece: Piece, coefficients: Mapping[str, list[int]], shifts: Mapping[str, int]
+) -> list[tuple[int, float]]:
+    """A constraint of the cone on the difference of two rows, phi_sink - phi_source."""
+    source, sink = coefficients[piece.source], coefficients[piece.sink]
+    terms: list[tuple[int, float]] = [(shifts[piece.sink], row.factors[0]), (shifts[piece.source], -row.factors[0])]
+    terms += [(v, -f) for v, f in zip(source, row.factors[1 : 1 + len(source)], strict=True)]
+    terms += [(v, f) for v, f in zip(sink, row.factors[1 + len(source) :], strict=True)]
+    merged: dict[int, float] = {}
+    for variable, factor in terms:
+        merged[variable] = merged.get(variable, 0.0) + factor
+    return [(v, f) for v, f in merged.items() if f]
+
+
+def _add_signed(problem: Problem, cost: float, cap: int) -> int:
+    """A variable in -cap .. cap whose absolute value costs; forwards where both ways are as good."""
+    variable, size = problem.add_variable(-0.001, -cap, cap), problem.add_variable(cost, 0, cap)
+    problem.add_row(0, inf, [(size, 1), (variable, -1)])
+    problem.add_row(0, inf, [(size, 1), (variable, 1)])
+    return variable
+
+
+def _require_independence(problem: Problem, variables: list[int], earlier: Sequence[Row], cap: int, is_signed: bool) -> None:
+    """The row must leave the span of earlier rows: some vector orthogonal to them must see it."""
+    orthogonal = null_space([list(r.coefficients) for r in earlier], len(variables))
+    if not orthogonal:
+        return
+    if not is_signed and all(x >= 0 for vector in orthogonal for x in vector):
+        sums = [float(sum(column)) for column in zip(*orthogonal, strict=True)]
+        problem.add_row(1, inf, list(zip(variables, sums, strict=True)))
+        return
+    signs: list[tuple[int, float]] = []
+    for vector in orthogonal:
+        big = 1 + cap * sum(map(abs, vector))
+        for sign in (1, -1):
+            chosen = problem.add_variable(0, 0, 1)
+            terms = [(v, float(sign * x)) for v, x in zip(variables, vector, strict=True)]
+            problem.add_row(1 - big, inf, [*terms, (chosen, -float(big))])
+            signs.append((chosen, 1.0))
+    problem.add_row(1, inf, signs)
+
+
+def edges_of_pieces(pieces: Sequence[Piece]) -> tuple[Edge, ...]:
+    """One edge per pair of statements for what is left of the dependences between them."""
+    pairs: dict[tuple[str, str], list[Equation]] = {}
+    n_dims: dict[tuple[str, str], tuple[int, int]] = {}
+    for piece in pieces:
+        key, (n, m) = (piece.source, piece.sink), piece.n_dims
+        rows = hull_equalities(piece.relation)
+        width = len(rows[0]) if rows else n + m
+        found = pairs.setdefault(key, [])
+        found += [e for e in equations_of_rows(rows, n, m, width) if e not in found]
+        n_dims[key] = (n, m)
+    return tuple(Edge(a, b, tuple(e), unit_pairs_of(e, *n_dims[a, b])) for (a, b), e in pairs.items())
