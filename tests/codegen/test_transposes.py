@@ -184,15 +184,18 @@ def test_rows_that_threads_share_are_moved_in_blocks(level, rng):
         np.testing.assert_array_equal(y, x.T)
 
 
-@pytest.mark.parametrize("model", ["x86-64-v2", "x86-64-v3", "host"])
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize(
-    ("element", "dtype"), [("float", "f4"), ("double", "f8"), ("uint8", "u1"), ("int16", "i2"), ("float16", "f2")]
+    ("model", "element", "dtype"),
+    [
+        *(("host", *t) for t in (("float", "f4"), ("double", "f8"), ("uint8", "u1"), ("int16", "i2"), ("float16", "f2"))),
+        *((model, *t) for model in ("x86-64-v2", "x86-64-v3") for t in (("float", "f4"), ("uint8", "u1"))),
+    ],
 )
 def test_planes_become_pixels_and_back(model: str, dynamic: bool, element: str, dtype: str):
     rng = np.random.default_rng(0)
     for planes in (2, 3, 4):
-        for count in (1, 16, 17, 1031):
+        for count in (1, 17, 1031):
             x = rng.integers(0, 100, (planes, count)).astype(dtype)
             source = f"def pixels({element}(C, N) X) -> (Y) {{ Y(n, c) = X(c, n) + X(c, n) where c in 0:{planes} }}"
             np.testing.assert_array_equal(polyc.compile(source, target=model, dynamic=dynamic)(x), (x + x).T)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 
+from polyc.frontends.onnx.windows import Windows
 from tests.onnx.nodes import assert_close, run_node, run_onnxruntime, run_reference
 
 RNG = np.random.default_rng(7)
@@ -47,6 +49,7 @@ def direct_conv(
         ((1, 2, 4, 5, 3), (3, 2, 2, 3, 2), {"pads": [0, 1, 1, 1, 0, 0], "strides": [1, 2, 1]}),
         ((0, 3, 5, 5), (2, 3, 3, 3), {"pads": [1, 1, 1, 1]}),
         ((1, 3, 5, 5), (2, 3, 1, 1), {"strides": [2, 2]}),
+        ((2, 3, 1, 2), (4, 3, 3, 5), {"pads": [1, 3, 1, 2]}),  # elements that stay in the padding
     ],
 )
 @pytest.mark.parametrize("has_bias", [False, True])
@@ -60,6 +63,19 @@ def test_convolution(image: tuple[int, ...], filters: tuple[int, ...], attribute
     (y,) = run_node("Conv", {"x": x, "w": w, "b": bias if has_bias else None}, constants=("w",), **attributes)
     assert y.dtype == np.float32
     np.testing.assert_allclose(y, exact, rtol=1e-4, atol=1e-4)
+
+
+def test_elements_of_windows_that_stay_in_the_padding_are_left_out() -> None:
+    for n, k, s, d, p, q in product(range(1, 5), range(1, 6), (1, 2, 3), (1, 2), range(5), range(5)):
+        outputs = (n + p + q - (k - 1) * d - 1) // s + 1
+        if outputs < 1:
+            continue
+        kept, (first,) = Windows((n,), (k,), (s,), (d,), (p,), (q,), (outputs,)).inside()
+        reached = {t for t in range(k) for o in range(outputs) if 0 <= o * s + t * d - p < n}
+        assert reached <= set(range(first, first + kept.kernel[0]))
+        assert kept.before[0] == p - first * d
+        if reached and s == d == 1:
+            assert reached == set(range(first, first + kept.kernel[0]))
 
 
 @pytest.mark.parametrize("auto_pad", ["SAME_UPPER", "SAME_LOWER", "VALID"])

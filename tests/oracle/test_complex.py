@@ -49,7 +49,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 17, 40])
+@pytest.mark.parametrize("n", [1, 5, 40])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_kernels_do_what_the_interpreter_does(name: str, n: int) -> None:
     text = f"""def f(complex64(N, N) A, complex64(N, N) B, complex64(N) x, float(N, N) R, float(N) r, complex64 s) -> (O, P) {{

@@ -56,8 +56,10 @@ def special_values(dtype: DType) -> list[float | int | bool]:
     )
 
 
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("dtype", [name for name, t in DTYPES.items() if not t.is_complex])
+@pytest.mark.parametrize(
+    ("dtype", "level"),  # 16-bit floats are numbers of float32 to all but their conversions
+    [(n, level) for n, t in DTYPES.items() if not t.is_complex for level in (list(LEVELS)[:2] if t.is_storage else LEVELS)],
+)
 @pytest.mark.filterwarnings("ignore")
 def test_operators_at_special_values(dtype, level):
     program = make_program(DTYPES[dtype])

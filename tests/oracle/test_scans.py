@@ -49,7 +49,7 @@ def run(text: str, *inputs: Array, **options: Any) -> tuple[Array, Array, str]:
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("target", ["host", "x86-64-v3", "x86-64-v2"])
 def test_every_residue_of_the_lanes(name: str, target: str) -> None:
-    for n in (1, 2, 3, 5, 8, 9, 16, 17, 18, 30, 33, 50, 100):
+    for n in (1, 2, 3, 8, 9, 17, 30, 100):
         for form in (FORWARD, BACKWARD):
             step = STEPS[name] if form is FORWARD else STEPS[name].replace("i-1", "i+1")
             got, expected, loops = run(form.format(t="float", step=step), draw(n).astype(np.float32), target=target)

@@ -109,7 +109,7 @@ def test_no_keys_give_the_starting_value() -> None:
 def test_assigning_is_refused() -> None:
     with pytest.raises(PolycError, match="semantic-scatter"):
         polyc.compile("def f(int32(N) k, float(N) v) -> (H) { H(k(i)) = v(i) }")
-    with pytest.raises(PolycError, match="declare H with its sizes"):
+    with pytest.raises(PolycError, match="declare H among the results with its sizes"):
         polyc.compile("def f(int32(N) k, float(N) v) -> (H) { H(k(i)) +=! v(i) }").lower()
 
 

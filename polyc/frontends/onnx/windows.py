@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from polyc.frontends.onnx.builder import Builder, Value
 from polyc.frontends.onnx.terms import Operand, Term
@@ -35,6 +35,20 @@ class Windows:
                 self.input, self.kernel, self.strides, self.dilations, self.before, self.output, strict=True
             )
         )
+
+    def inside(self) -> tuple[Windows, tuple[int, ...]]:
+        """The windows without elements that no output reads inside the input, and how many each left out in front."""
+        first, kernel = [], []
+        numbers = zip(self.input, self.kernel, self.strides, self.dilations, self.before, self.output, strict=True)
+        for n, k, s, d, p, o in numbers:
+            begin = -(((o - 1) * s - p) // d) if (o - 1) * s < p else 0
+            end = min(k, (n - 1 + p) // d + 1) if (k - 1) * d >= n + p else k
+            if n == 0 or o == 0 or begin >= end:
+                begin, end = 0, k
+            first.append(begin)
+            kernel.append(end - begin)
+        before = tuple(p - f * d for p, f, d in zip(self.before, first, self.dilations, strict=True))
+        return replace(self, kernel=tuple(kernel), before=before), tuple(first)
 
     def positions(self, outputs: Sequence[Term], offsets: Sequence[Operand]) -> list[Term]:
         """Subscripts in the input of the element `offsets` of the windows of `outputs`."""

@@ -50,7 +50,12 @@ def check_filters(b: Builder, x: Value, w: Value, group: int, kernel_shape: Sequ
 
 def convolve(b: Builder, x: Value, w: Value, bias: Value | None, windows: Windows, group: int = 1) -> Value:
     """``y[n, m, o] = bias[m] + Σ x[n, c, window k of o] * w[m, c, k]``, for each group of channels."""
-    return convolve_terms(b, x, w, lambda *i: w[i], bias, windows, group)
+    windows, first = windows.inside() if windows.reaches_outside else (windows, (0,) * windows.rank)
+
+    def filters(m: Term, c: Term, *k: Term) -> Term:
+        return w[(m, c, *(at + f if f else at for at, f in zip(k, first, strict=True)))]
+
+    return convolve_terms(b, x, w, filters, bias, windows, group)
 
 
 def convolve_terms(
