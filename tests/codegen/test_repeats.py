@@ -36,10 +36,11 @@ def repeated(dtype: DType, run: int, begin: Expr, shift: int, value: Expr | None
     return LoopNest("f", ("N", "M", "B", *strides_of(x, y)), (x, y), (loop,))
 
 
-@pytest.mark.parametrize("begin", ["known", "unknown"])
-@pytest.mark.parametrize("shift", [0, 1, 3])
-@pytest.mark.parametrize("run", [2, 3, 4, 7, 9])
-@pytest.mark.parametrize("name", ["f32", "f64", "i8", "bool", "u16"])
+@pytest.mark.parametrize(("begin", "shift"), [("known", 0), ("known", 1), ("unknown", 0), ("unknown", 3)])
+@pytest.mark.parametrize(
+    ("name", "run"),
+    [*(("f32", run) for run in (2, 3, 4, 7, 9)), *((name, run) for name in ("f64", "i8", "bool", "u16") for run in (3, 4))],
+)
 def test_runs_stay_between_the_fences(level, rng, name, run, shift, begin):
     dtype, fence = DTYPES[name], Fenced()
     code = compiled(repeated(dtype, run, c(0) if begin == "known" else n("B"), shift), level)

@@ -73,8 +73,8 @@ def test_every_remainder_of_both_extents(level, dtype):
             assert not y[k].any()
 
 
-@pytest.mark.parametrize("k", [2, 7, 9, 15, 17, 24, 31, 33])
-@pytest.mark.parametrize("m", [1, 2, 3, 5, 7, 9, 15, 18, 31])
+@pytest.mark.parametrize("k", [2, 9, 15, 17, 24, 33])
+@pytest.mark.parametrize("m", [1, 3, 5, 9, 18, 31])
 def test_every_remainder_of_constant_extents(level, m, k):
     lanes = target(level).lanes(4)
     x = np.arange(m * k, dtype="f4").reshape(m, k)

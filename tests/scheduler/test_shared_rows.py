@@ -56,6 +56,17 @@ def test_results_stay(name: str) -> None:
     check_nest(lowered, sizes)
 
 
+def test_both_sums_of_a_block_come_before_the_next_block() -> None:
+    nest = lower(BOTH, {"M": 1900, "N": 2100}).nest
+
+    def written(node: object) -> set[str]:
+        inside = [*getattr(node, "body", ()), *getattr(node, "orelse", ())]
+        return {getattr(node, "buffer", "")}.union(*map(written, inside))
+
+    (both,) = [node for node in nest.body if "q.block" in written(node)]
+    assert "s.block" in written(both)
+
+
 def test_rows_without_elements_have_their_initial_values() -> None:
     program = read(PROGRAMS["initial values"])
     lowered = driver.lower(program, target=SMALL, typical={"M": 197, "N": 13})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -331,12 +332,13 @@ def _find_links(scop: Scop) -> tuple[Link, ...]:
 
 
 _Shape = tuple[tuple[tuple[tuple[int, bool], ...], int], ...]
-"""Coefficients, largest first, with whether what they move is summed over, and the constant of each subscript."""
+"""Coefficients, largest first, with whether what they move is summed over where another one is equal, and the constant of each
+subscript."""
 
 
 def _walked_dimensions(access: Access, s: ScopStatement) -> tuple[tuple[int, ...], _Shape] | None:
     """The dimensions in the subscripts, in order, and how they move them; None unless each is there once, going forward (by any
-    step), and none can be taken for another one: those that are summed over are never taken for others."""
+    step), and none can be taken for another one: of two with one coefficient, one is summed over."""
     summed = {d for d, i in enumerate(s.indices) if i in s.reduction_indices}
     dims: list[int] = []
     shape: list[tuple[tuple[tuple[int, bool], ...], int]] = []
@@ -344,7 +346,8 @@ def _walked_dimensions(access: Access, s: ScopStatement) -> tuple[tuple[int, ...
         form = linear_form(sub, s.indices)
         if form is None or form.sizes or min(form.coefficients, default=0) < 0:
             return None
-        moving = sorted((-c, d in summed, d) for d, c in enumerate(form.coefficients) if c)
+        counts = Counter(form.coefficients)
+        moving = sorted((-c, counts[c] > 1 and d in summed, d) for d, c in enumerate(form.coefficients) if c)
         kinds = tuple((-c, is_summed) for c, is_summed, _ in moving)
         if len(set(kinds)) < len(kinds):
             return None

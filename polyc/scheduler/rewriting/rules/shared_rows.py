@@ -24,7 +24,7 @@ from polyc.poly.ranges import Ranges, StatementRanges, estimate_extent
 from polyc.scheduler.rewriting.rules.blocks import Cut, Edit, all_reads, is_simple, make_cut, redirect, start_edit
 from polyc.target import Target
 
-MINIMUM_ROWS, MAXIMUM_ROWS = 16, 256
+MINIMUM_ROWS, MAXIMUM_ROWS = 8, 256
 """Rows of a block: each block writes and reads a row of sums, and with more rows that is no less of the whole."""
 
 
