@@ -50,12 +50,11 @@ def check_filters(b: Builder, x: Value, w: Value, group: int, kernel_shape: Sequ
 
 def convolve(b: Builder, x: Value, w: Value, bias: Value | None, windows: Windows, group: int = 1) -> Value:
     """``y[n, m, o] = bias[m] + Σ x[n, c, window k of o] * w[m, c, k]``, for each group of channels."""
-    windows, first = windows.inside() if windows.reaches_outside else (windows, (0,) * windows.rank)
-
-    def filters(m: Term, c: Term, *k: Term) -> Term:
-        return w[(m, c, *(at + f if f else at for at, f in zip(k, first, strict=True)))]
-
-    return convolve_terms(b, x, w, filters, bias, windows, group)
+    inside, first = windows.inside() if windows.reaches_outside else (windows, ())
+    if inside.kernel != windows.kernel:  # a tensor of its own: of constant filters it is made once
+        whole = w
+        w = b.map((*w.shape[:2], *inside.kernel), w.dtype, lambda m, c, *k: whole[(m, c, *map(operator.add, k, first))])
+    return convolve_terms(b, x, w, lambda *i: w[i], bias, inside, group)
 
 
 def convolve_terms(
