@@ -186,6 +186,26 @@ def start_edit(program: Program, ranges: Ranges) -> Edit:
     return Edit(program, ranges, [], list(program.tensors), dict(ranges.statements), dict(ranges.tensors))
 
 
+Change = tuple[Sequence[Statement], str]
+"""What stands in the place of a statement, and a remark about it."""
+
+
+def change_statements(
+    rule: str, change: Callable[[Statement, Edit], Change | None], program: Program, ranges: Ranges
+) -> tuple[Program, Ranges, list[Remark]]:
+    """`program` with what `change` makes of its statements, one at a time; None keeps a statement."""
+    remarks: list[Remark] = []
+    edit = start_edit(program, ranges)
+    for s in program.statements:
+        made = change(s, edit)
+        if made is None:
+            edit.statements.append(s)
+        else:
+            edit.statements += made[0]
+            remarks.append(Remark("passed", rule, made[1], s.name, s.span))
+    return (*edit.finish(), remarks) if remarks else (program, ranges, remarks)
+
+
 def all_reads(s: Statement) -> list[Read]:
     """Reads of the value, the left side and the initial value."""
     own = [*s.subscripts, s.value] + ([] if s.reduction is None else [s.reduction.init])

@@ -21,7 +21,7 @@ from polyc.ir.types import I8, I32, U8, DType
 from polyc.poly.domains import box_domain, is_box
 from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
 from polyc.scheduler.accesses import UNKNOWN_EXTENT
-from polyc.scheduler.rewriting.rules.blocks import Edit, is_simple, start_edit
+from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, is_simple
 
 BYTES = 4
 """Bytes of a word."""
@@ -71,17 +71,15 @@ class _Product:
 
 def pack_byte_words(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
     """Sums of products of bytes by instructions that add four products."""
-    remarks: list[Remark] = []
-    edit = start_edit(program, ranges)
-    for s in program.statements:
+
+    def change(s: Statement, edit: Edit) -> Change | None:
         product = _find_product(s, program, ranges)
         if product is None:
-            edit.statements.append(s)
-            continue
-        edit.statements += _split(s, product, edit)
-        message = f"bytes of {product.unsigned.read.tensor} and {product.signed.read.tensor} are multiplied four at a time"
-        remarks.append(Remark("passed", "byte-words", message, s.name, s.span))
-    return (*edit.finish(), remarks) if remarks else (program, ranges, remarks)
+            return None
+        operands = f"{product.unsigned.read.tensor} and {product.signed.read.tensor}"
+        return _split(s, product, edit), f"bytes of {operands} are multiplied four at a time"
+
+    return change_statements("byte-words", change, program, ranges)
 
 
 def _find_product(s: Statement, program: Program, ranges: Ranges) -> _Product | None:

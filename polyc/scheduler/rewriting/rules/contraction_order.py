@@ -22,7 +22,7 @@ from polyc.ir.types import DType
 from polyc.poly.domains import is_box, project_domain
 from polyc.poly.ranges import Ranges, StatementRanges, estimate_extent
 from polyc.scheduler.accesses import UNKNOWN_EXTENT
-from polyc.scheduler.rewriting.rules.blocks import Edit, is_simple, start_edit
+from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, is_simple
 
 DISTRIBUTIVE = {"add": "mul", "max": "add", "min": "add", "or": "and"}
 """The product that distributes over a sum."""
@@ -52,19 +52,17 @@ class _Step:
 
 def order_contractions(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
     """Sums of products in the order of fewest terms, where that is far fewer than as written."""
-    remarks: list[Remark] = []
-    edit = start_edit(program, ranges)
     types = {t.name: t.dtype for t in program.tensors}
-    for s in program.statements:
+
+    def change(s: Statement, edit: Edit) -> Change | None:
         found = _find_steps(s, program, ranges, types)
         if found is None:
-            edit.statements.append(s)
-            continue
+            return None
         operands, fixed, steps = found
-        edit.statements += _split(s, operands, fixed, steps, edit, type_of(s.value, types).computed)
-        message = f"the product of {len(operands)} operands in {s.target} is summed in {len(steps)} steps"
-        remarks.append(Remark("passed", "contraction-order", message, s.name, s.span))
-    return (*edit.finish(), remarks) if remarks else (program, ranges, remarks)
+        made = _split(s, operands, fixed, steps, edit, type_of(s.value, types).computed)
+        return made, f"the product of {len(operands)} operands in {s.target} is summed in {len(steps)} steps"
+
+    return change_statements("contraction-order", change, program, ranges)
 
 
 def _find_steps(

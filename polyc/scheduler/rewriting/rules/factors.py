@@ -18,7 +18,7 @@ from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.poly.domains import is_box, project_domain
 from polyc.poly.ranges import Ranges, StatementRanges
 from polyc.scheduler.accesses import trip_count
-from polyc.scheduler.rewriting.rules.blocks import Edit, is_simple, start_edit
+from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, is_simple
 
 MINIMUM_TERMS = 8
 """Terms of a sum from which a pass over its results costs little beside it."""
@@ -35,18 +35,16 @@ class _Product:
 
 def factor_sums(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
     """Sums of products of two operands, with what does not depend on the sum behind it."""
-    remarks: list[Remark] = []
-    edit = start_edit(program, ranges)
-    for s in program.statements:
+
+    def change(s: Statement, edit: Edit) -> Change | None:
         product = _find_product(s, program, ranges)
         if product is None:
-            edit.statements.append(s)
-            continue
-        edit.statements += _split(s, product, edit)
+            return None
         n = len(product.kept) + len(product.divisors)
         message = f"{n} factor{'s' if n > 1 else ''} of {s.target} applied to the sum instead of to its terms"
-        remarks.append(Remark("passed", "factor-sums", message, s.name, s.span))
-    return (*edit.finish(), remarks) if remarks else (program, ranges, remarks)
+        return _split(s, product, edit), message
+
+    return change_statements("factor-sums", change, program, ranges)
 
 
 def _find_product(s: Statement, program: Program, ranges: Ranges) -> _Product | None:

@@ -23,7 +23,7 @@ from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.simplify import linear_form, simplify
 from polyc.poly.domains import box_domain, is_box
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
-from polyc.scheduler.rewriting.rules.blocks import Edit, start_edit
+from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements
 
 MINIMUM_TERMS = 8
 """Products of one position in the window that are summed in registers, from which on this pays."""
@@ -112,20 +112,19 @@ class _Window:
 
 def gather_windows(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
     """Contractions into overlapping windows, with the windows on their right side."""
-    remarks: list[Remark] = []
-    edit = start_edit(program, ranges)
-    for s in program.statements:
+
+    def change(s: Statement, edit: Edit) -> Change | None:
         windows = _find_windows(s, program, ranges)
         if not windows:
-            edit.statements.append(s)
-            continue
+            return None
         choices = list(product(*(w.choices for w in windows.values())))
+        made: list[Statement] = []
         for n, chosen in enumerate(choices):
             part = f"{n}" if len(choices) > 1 else ""
-            edit.statements += _gather(s, dict(zip(windows, chosen, strict=True)), part, edit)
-        message = f"every element of {s.target} sums up its windows, instead of windows being added to it"
-        remarks.append(Remark("passed", "gather-windows", message, s.name, s.span))
-    return (*edit.finish(), remarks) if remarks else (program, ranges, remarks)
+            made += _gather(s, dict(zip(windows, chosen, strict=True)), part, edit)
+        return made, f"every element of {s.target} sums up its windows, instead of windows being added to it"
+
+    return change_statements("gather-windows", change, program, ranges)
 
 
 def _find_windows(s: Statement, program: Program, ranges: Ranges) -> dict[int, _Window]:

@@ -17,7 +17,7 @@ from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, walk
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.poly.ranges import Ranges, StatementRanges, estimate_extent
-from polyc.scheduler.rewriting.rules.blocks import Edit, is_simple, start_edit
+from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, is_simple
 
 MINIMUM_TERMS = 16
 """Terms of each sum from which writing and reading its results once more costs little beside it."""
@@ -31,17 +31,12 @@ MOST_PRODUCTS = 4
 
 def separate_products(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
     """A statement for each product of a sum of several that are contractions."""
-    remarks: list[Remark] = []
-    edit = start_edit(program, ranges)
-    for s in program.statements:
+
+    def change(s: Statement, edit: Edit) -> Change | None:
         terms = _find_terms(s, program, ranges)
-        if terms is None:
-            edit.statements.append(s)
-            continue
-        edit.statements += _separate(s, terms, edit)
-        message = f"{len(terms)} products are summed one after the other"
-        remarks.append(Remark("passed", "separate-products", message, s.name, s.span))
-    return (*edit.finish(), remarks) if remarks else (program, ranges, remarks)
+        return None if terms is None else (_separate(s, terms, edit), f"{len(terms)} products are summed one after the other")
+
+    return change_statements("separate-products", change, program, ranges)
 
 
 def _find_terms(s: Statement, program: Program, ranges: Ranges) -> list[Expr] | None:
