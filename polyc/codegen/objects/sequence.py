@@ -64,9 +64,7 @@ ABSOLUTE, IN_ARENA, OF_CALL = range(3)
 STEP_BIT = 16
 """The status of a call is that of the kernel that failed, with the number of its step from this bit on."""
 
-PROGRAM_IR = f"""
-define i32 @{PROGRAM}(ptr %data, ptr %table, ptr %workspace, ptr %error, i32 %threads) {{
-entry:
+_READ_HEADER = f"""\
   %n = load i64, ptr %table
 {read_word("limit64", "table", 1)}
 {read_word("address_bytes", "table", 2)}
@@ -74,7 +72,16 @@ entry:
   %limit = trunc i64 %limit64 to i32
   %is_fewer = icmp slt i32 %limit, %threads
   %most = select i1 %is_fewer, i32 %limit, i32 %threads
-  %arena = getelementptr i8, ptr %workspace, i64 %address_bytes
+"""
+_CHOOSE_TEAM = """\
+  %starts_threads = icmp ne i64 %is_parallel, 0
+  %team = select i1 %starts_threads, i32 %most, i32 1
+"""
+
+PROGRAM_IR = f"""
+define i32 @{PROGRAM}(ptr %data, ptr %table, ptr %workspace, ptr %error, i32 %threads) {{
+entry:
+{_READ_HEADER}  %arena = getelementptr i8, ptr %workspace, i64 %address_bytes
   %own = getelementptr i8, ptr %arena, i64 %arena_bytes
   %arena_address = ptrtoint ptr %arena to i64
   %first = getelementptr i64, ptr %table, i64 {HEADER}
@@ -118,9 +125,7 @@ written:
   %place1 = getelementptr i64, ptr %place, i64 {OPERAND}
   br label %operand_loop
 call:
-  %starts_threads = icmp ne i64 %is_parallel, 0
-  %team = select i1 %starts_threads, i32 %most, i32 1
-  %status = call i32 %entry_point(ptr %workspace, ptr %values, ptr %own, ptr %error, i32 %team)
+{_CHOOSE_TEAM}  %status = call i32 %entry_point(ptr %workspace, ptr %values, ptr %own, ptr %error, i32 %team)
   %is_failed = icmp ne i32 %status, 0
   br i1 %is_failed, label %failed, label %passed
 passed:
@@ -137,14 +142,7 @@ done:
 ; Bytes for the addresses of one step, the arena, and what the step that needs most works in.
 define i64 @{PROGRAM}_workspace(ptr %table, i32 %threads) {{
 entry:
-  %n = load i64, ptr %table
-{read_word("limit64", "table", 1)}
-{read_word("address_bytes", "table", 2)}
-{read_word("arena_bytes", "table", 3)}
-  %limit = trunc i64 %limit64 to i32
-  %is_fewer = icmp slt i32 %limit, %threads
-  %most = select i1 %is_fewer, i32 %limit, i32 %threads
-  %own = add i64 %address_bytes, %arena_bytes
+{_READ_HEADER}  %own = add i64 %address_bytes, %arena_bytes
   %first = getelementptr i64, ptr %table, i64 {HEADER}
   br label %steps
 steps:
@@ -158,9 +156,7 @@ body:
 {read_word("values", "step", 2, "ptr")}
 {read_word("is_parallel", "step", 3)}
 {read_word("n_operands", "step", 4)}
-  %starts_threads = icmp ne i64 %is_parallel, 0
-  %team = select i1 %starts_threads, i32 %most, i32 1
-  %bytes = call i64 %count(ptr %values, i32 %team)
+{_CHOOSE_TEAM}  %bytes = call i64 %count(ptr %values, i32 %team)
   %is_larger = icmp sgt i64 %bytes, %largest
   %larger = select i1 %is_larger, i64 %bytes, i64 %largest
   %operand_words = mul i64 %n_operands, {OPERAND}
