@@ -16,7 +16,7 @@ from polyc.poly.scop import Scop
 from polyc.poly.storage import Folding
 from polyc.poly.tree import Plan
 from polyc.scheduler.constants import Prepared, hoist_constants
-from polyc.scheduler.contractions.contraction import Choice
+from polyc.scheduler.contractions.choice import Choice
 from polyc.scheduler.contractions.packing import pack_operands
 from polyc.scheduler.distribute import distribute_bands
 from polyc.scheduler.initial import place_initial_values

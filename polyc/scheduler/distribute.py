@@ -13,7 +13,8 @@ from math import prod
 from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import access_motions, index_trips, statement_work
-from polyc.scheduler.contractions.contraction import choose, find_contraction
+from polyc.scheduler.contractions.choice import choose
+from polyc.scheduler.contractions.contraction import find_contraction
 from polyc.scheduler.misfits import groups_across, narrows_tiles
 from polyc.scheduler.parallel import MINIMUM_ITERATIONS, MINIMUM_WORK
 from polyc.scheduler.rewriting.split import ENOUGH_TASKS, TILE_TASK

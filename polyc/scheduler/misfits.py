@@ -12,7 +12,8 @@ from math import prod
 from polyc.poly.rows import Leaf, Member, Node, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import access_motions, statement_work
-from polyc.scheduler.contractions.contraction import Choice, Contraction, choose, estimate_cycles, find_contraction
+from polyc.scheduler.contractions.choice import Choice, choose, estimate_cycles
+from polyc.scheduler.contractions.contraction import Contraction, find_contraction
 from polyc.scheduler.traffic import pass_cycles, write_cycles
 from polyc.target import Target
 

@@ -17,7 +17,8 @@ from polyc.ir.expr import Call, Index, Size, int_const, walk
 from polyc.ir.versions import SizeTest, Tree
 from polyc.poly.ranges import assume_sizes, estimate_extent
 from polyc.poly.scop import Scop, ScopStatement
-from polyc.scheduler.contractions.contraction import Choice, Contraction, choose, estimate_cycles, find_contraction
+from polyc.scheduler.contractions.choice import Choice, choose, estimate_cycles
+from polyc.scheduler.contractions.contraction import Contraction, find_contraction
 from polyc.target import Target
 
 MAX_CLASSES = 3

@@ -6,7 +6,7 @@ from math import ceil, prod
 
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import access_motions, index_trips, trip_count
-from polyc.scheduler.contractions.contraction import Choice
+from polyc.scheduler.contractions.choice import Choice
 from polyc.scheduler.contractions.register_use import register_use
 from polyc.target import Target
 

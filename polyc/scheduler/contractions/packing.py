@@ -23,7 +23,8 @@ from polyc.poly.ranges import StatementRanges
 from polyc.poly.rows import Band, Leaf, Member, Node, Row, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement, extract_scop
 from polyc.scheduler.accesses import index_trips, statement_work
-from polyc.scheduler.contractions.contraction import Choice, choose, describe, find_contraction
+from polyc.scheduler.contractions.choice import Choice, choose, describe
+from polyc.scheduler.contractions.contraction import find_contraction
 from polyc.scheduler.contractions.operands import Form, Operand, form_expr, form_interval, form_name, over_forms
 from polyc.scheduler.parallel import MINIMUM_ITERATIONS
 from polyc.scheduler.tiling import RegisterTile

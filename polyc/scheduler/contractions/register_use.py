@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from polyc.scheduler.contractions.contraction import Choice
+from polyc.scheduler.contractions.choice import Choice
 
 
 @dataclass(frozen=True, slots=True)

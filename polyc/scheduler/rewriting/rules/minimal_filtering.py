@@ -45,7 +45,8 @@ from polyc.ir.types import DType
 from polyc.poly.domains import box_domain, is_box
 from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
 from polyc.poly.scop import extract_scop
-from polyc.scheduler.contractions.contraction import choose, estimate_cycles, find_contraction
+from polyc.scheduler.contractions.choice import choose, estimate_cycles
+from polyc.scheduler.contractions.contraction import find_contraction
 from polyc.scheduler.rewriting.rules.blocks import Edit, all_reads, is_simple, plain_place, start_edit
 from polyc.scheduler.rewriting.rules.toom_cook import Transforms, make_transforms
 from polyc.target import Target
