@@ -40,6 +40,15 @@ def test_narrower_ends_and_strides() -> None:
     np.testing.assert_array_equal(polyc.compile(HELD.format("float", 2, 3))(x[::2], s), x[::2][place])
 
 
+def test_the_least_shift_is_not_taken_for_a_long_one() -> None:
+    least = np.iinfo(np.int64).min
+    s = np.array([least, least + 1, least + 5, -8, 0, 8, -least - 40], np.int64)
+    held = polyc.compile(HELD.format("float", 0, 1).replace("int32", "int64"))
+    for n in (1, 7, 33):
+        place = [[min(max(i + int(k), 0), n - 1) for i in range(n)] for k in s]
+        np.testing.assert_array_equal(held(row(n, "float"), s), row(n, "float")[place])
+
+
 def test_no_gathers() -> None:
     x, s = row(100, "float"), shifts(100)
     for text in (HELD.format("float", 0, 1), GUARDED.format("float")):

@@ -394,8 +394,10 @@ def _load_held(
         fn.splat(vectors.load_scalar(fn, dtype, element_pointer(state, ctx, buffer, end), somewhere, epoch), ctx.lanes)
         for end in held.ends
     )
-    before = _uniform_value(state, ctx, add_linear(scale_linear(held.place, -1), {(): held.lower}))
-    within = _uniform_value(state, ctx, add_linear(scale_linear(held.place, -1), {(): held.upper + 1}))
+    # A place may be the least integer; from one that lies all lanes below, distances do not overflow.
+    place = fn.intrinsic("smax", _uniform_value(state, ctx, held.place), int_val(held.lower - ctx.lanes))
+    before = fn.binary("sub", int_val(held.lower), place)
+    within = fn.binary("sub", int_val(held.upper + 1), place)
     is_low = vectors.first_lanes(fn, state.target, before, ctx.lanes)
     is_high = vectors.last_lanes(fn, state.target, within, ctx.lanes)
     mask = as_mask(state, ctx, guard)
