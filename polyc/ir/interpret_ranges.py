@@ -54,7 +54,7 @@ def solve_ranges(program: Program, sizes: Mapping[str, int]) -> ConcreteRanges:
     Raises RangeError where a range cannot be found, is negative, or does not cover a declared shape.
     """
     worlds = [_World(sizes := complete_sizes(program, sizes))]
-    if any(_says_more(s) for s in program.statements):
+    if any(execution_conditions(s) for s in program.statements):
         worlds += [_World(complete_sizes(program, other)) for other in _other_sizes(program, sizes)]
     for tensor in program.tensors:
         for world in worlds if tensor.shape is not None else []:
@@ -102,11 +102,6 @@ def _other_sizes(program: Program, sizes: Mapping[str, int]) -> list[dict[str, i
     return [larger, {n: 40 + 11 * (len(names) - k) for k, n in enumerate(names)}]
 
 
-def _says_more(s: Statement) -> bool:
-    """Whether a condition over several indices restricts its iteration space."""
-    return any(len(_indices_of(condition)) > 1 for condition in execution_conditions(s))
-
-
 def _solve_in_world(program: Program, s: Statement, world: _World, partial: set[str], kept: frozenset[int]) -> None:
     tensors, target = world.tensors, s.target
     box = world.statements[s.name] = _solve_statement(s, world.sizes, tensors, partial, kept)
@@ -119,12 +114,12 @@ def _solve_in_world(program: Program, s: Statement, world: _World, partial: set[
 
 
 def _find_kept(s: Statement, worlds: list[_World], partial: set[str]) -> frozenset[int]:
-    """Positions of the inequalities of reads that follow from conditions at any sizes: a sum of one to three says the same over
-    several indices, but for a number that does not depend on sizes."""
+    """Positions of the inequalities of reads that follow from conditions at any sizes: a sum of one to three of them or of given
+    bounds says the same over several indices, but for a number that does not depend on sizes."""
     found: list[dict[int, dict[tuple[int, ...], int]]] = []
     for world in worlds:
         wanted = [q.form for q in _collect_inequalities(s, world.sizes, world.tensors, partial)]
-        forms = [f for c in execution_conditions(s) for f in _condition_forms(c, world.sizes)]
+        forms = [f for c, _ in _clause_conditions(s) for f in _condition_forms(c, world.sizes)]
         held = dict(list(enumerate(f for f in forms if _is_linear(f)))[:_MAX_CONDITIONS])
         margins: dict[int, dict[tuple[int, ...], int]] = {}
         sums = {some: reduce(_add, (held[k] for k in some)) for n in (1, 2, 3) for some in itertools.combinations(held, n)}
@@ -279,17 +274,18 @@ def _is_literal(expr: Expr) -> bool:
 
 def execution_conditions(s: Statement) -> list[Expr]:
     """What restricts the iteration space inside the box of the ranges: conditions, and bounds that depend on other indices."""
-    found: list[Expr] = []
+    return [condition for condition, is_given in _clause_conditions(s) if not is_given]
+
+
+def _clause_conditions(s: Statement) -> Iterator[tuple[Expr, bool]]:
+    """What the clauses say, in their order, and whether it is a bound without other indices."""
     for clause in s.where:
         match clause:
             case Condition():
-                found.append(clause.condition)
+                yield clause.condition, False
             case RangeClause():
-                if _indices_of(clause.lower):
-                    found.append(Call("le", (clause.lower, Index(clause.index))))
-                if _indices_of(clause.upper):
-                    found.append(Call("lt", (Index(clause.index), clause.upper)))
-    return found
+                yield Call("le", (clause.lower, Index(clause.index))), not _indices_of(clause.lower)
+                yield Call("lt", (Index(clause.index), clause.upper)), not _indices_of(clause.upper)
 
 
 def _initial_interval(
@@ -433,9 +429,8 @@ def _condition_forms(condition: Expr, sizes: Mapping[str, int]) -> list[Form]:
             if isinstance(low, Call) and low.op == "max":
                 return [f for part in low.args for f in _condition_forms(Call(plain, (part, high)), sizes)]
             return [_add(_add(_form(high, sizes), _form(low, sizes), -1), {1: 0 if plain == "le" else -1})]
-        case Call("eq", (a, b)):
-            difference = _add(_form(a, sizes), _form(b, sizes), -1)
-            return [difference, _add({1: 0}, difference, -1)]
+        case Call("eq", args):
+            return [form for op in ("ge", "le") for form in _condition_forms(Call(op, args), sizes)]
     return []
 
 

@@ -164,8 +164,10 @@ def _condition_forms(s: Statement, sizes: Sizes) -> list[Linear]:
     forms: list[Linear] = []
 
     def add(greater: Expr, less: Expr, offset: int) -> None:
-        with suppress(NotAffine):
-            forms.append(shift_form(linear_form(Call("sub", (greater, less)), sizes), sizes.constant(offset)))
+        for high in operands_of(greater, "min"):
+            for low in operands_of(less, "max"):
+                with suppress(NotAffine):
+                    forms.append(shift_form(linear_form(Call("sub", (high, low)), sizes), sizes.constant(offset)))
 
     def visit(condition: Expr) -> None:
         match condition:
@@ -184,10 +186,8 @@ def _condition_forms(s: Statement, sizes: Sizes) -> list[Linear]:
         if isinstance(clause, Condition):
             visit(clause.condition)
         elif isinstance(clause, RangeClause):
-            for operand in operands_of(clause.lower, "max"):
-                add(Index(clause.index), operand, 0)
-            for operand in operands_of(clause.upper, "min"):
-                add(operand, Index(clause.index), -1)
+            add(Index(clause.index), clause.lower, 0)
+            add(clause.upper, Index(clause.index), -1)
     return forms
 
 
