@@ -25,6 +25,10 @@ PROGRAMS = {
     + "(g, z, d) { z(i) +=! A(i,j) * x(j)  d(i) = z(i) - r(i)  g(j) +=! A(i,j) * d(i) * exp(0.0 - d(i) * d(i)) }",
     "initial values": HEAD + "(q, s) { q(i) = r(i)  q(i) += A(i,j) * x(j)  s(j) = b(j)  s(j) += q(i) * A(i,j) }",
     "extrema": HEAD + "(q, s) { q(i) max=! A(i,j)  s(j) min=! A(i,j) + q(i) }",
+    "sums of other rows": HEAD + "(s) { q(i) +=! A(i,j) * x(j)  p(i) +=! A(i,j) * q(j)  s(j) +=! p(i) * A(i,j) }",
+    "sums of one row": HEAD + "(s) { q(i) +=! A(i,j) * x(j)  p(i) +=! A(i,j) * q(0)  s(j) +=! p(i) * A(i,j) }",
+    "sums begin with others": HEAD
+    + "(s) { q(i) +=! A(i,j) * x(j)  p(i) = q(i)  p(i) += A(i,j) * b(j)  s(j) +=! p(i) * A(i,j) }",
     "three dimensions": "def f(float(M,4,3) A) -> (q, s) { q(i) +=! A(i,j,c)  s(j,c) +=! A(i,j,c) * q(i) }",
 }
 

@@ -274,15 +274,15 @@ def _reads_at(s: Statement, tensor: str, dimension: int, inside: Mapping[str, st
     return all(r.subscripts[dimension] == Index(inside[s.name]) for r in mine)
 
 
-def redirect(expr: Expr, chain: Mapping[str, int], cut: Cut) -> Expr:
-    """Reads of tensors in `chain`, in the blocks of `cut`."""
+def redirect(expr: Expr, chain: Mapping[str, int], index: str, cut: Cut) -> Expr:
+    """Reads of tensors in `chain` at the point of `index`, in the blocks of `cut`; those of other points stay."""
 
     def rule(node: Expr) -> Expr | None:
-        if not isinstance(node, Read) or node.tensor not in chain:
+        if not isinstance(node, Read) or node.tensor not in chain or node.subscripts[chain[node.tensor]] != Index(index):
             return None
-        index = node.subscripts[chain[node.tensor]]
-        assert isinstance(index, Index)
-        return Read(f"{node.tensor}.block", cut.element(node.subscripts, index.name), node.span)
+        if sum(n == Index(index) for e in node.subscripts for n in walk(e)) > 1:
+            return None
+        return Read(f"{node.tensor}.block", cut.element(node.subscripts, index), node.span)
 
     return rewrite(expr, rule)
 

@@ -178,13 +178,14 @@ def _rewrite(found: _Pass, size: int, program: Program, ranges: Ranges) -> tuple
     chain = {s.target: 0 for s in program.statements if s.name in found.rows}
     parts: list[Statement] = []
     wholes: list[Statement] = []
+    made: list[tuple[Statement, Statement, str, Cut]] = []
     for s in program.statements:
         index = found.rows.get(s.name) or found.columns.get(s.name)
         if index is None:
             wholes.append(s)
             continue
         cut = make_cut(index, size, ranges.statements[s.name].indices[index], 0)
-        part = edit.cut(s, index, cut, f"{s.target}.block", redirect(s.value, chain, cut))
+        part = edit.cut(s, index, cut, f"{s.target}.block", redirect(s.value, chain, index, cut))
         if s.name in found.columns:
             parts.append(part)
             wholes.append(edit.combine(s, part, cut, Read(part.target, part.subscripts)))
@@ -193,9 +194,10 @@ def _rewrite(found: _Pass, size: int, program: Program, ranges: Ranges) -> tuple
             part = replace(part, reduction=replace(s.reduction, init=substitute(s.reduction.init, {index: cut.point})))
             edit.own[part.name] = replace(edit.own[part.name], region=_region(s, part, index, cut, edit))
         parts.append(part)
-        inside = found.rows.keys() | found.columns.keys()
-        users = [u.name for u in program.statements if any(r.tensor == s.target for r in all_reads(u))]
-        if program.tensor(s.target).role != "temporary" or not set(users) <= inside:
+        made.append((s, part, index, cut))
+    read = {r.tensor for s in (*parts, *wholes) for r in all_reads(s)}
+    for s, part, index, cut in made:
+        if program.tensor(s.target).role != "temporary" or s.target in read:
             wholes.append(_put_back(s, part, index, cut, edit))
     edit.statements += [*parts, *wholes]
     return edit.finish()

@@ -191,7 +191,7 @@ def _build(
     wholes: list[Statement] = []
 
     def blocked(s: Statement, index: str, value: Expr) -> Statement:
-        return edit.cut(s, index, cut, f"{s.target}.block", redirect(value, chain, cut))
+        return edit.cut(s, index, cut, f"{s.target}.block", redirect(value, chain, index, cut))
 
     def finite(maximum: Expr) -> Expr:
         return Select(Call("eq", (maximum, Const(float("-inf"), dtype))), Const(0.0, dtype), maximum)
