@@ -10,7 +10,6 @@ import numpy as np
 
 from polyc.config import Options, default_options
 from polyc.diagnostics import ArgumentError, Diagnostic, Remark, UnsupportedError
-from polyc.frontends.onnx.control import node_graphs
 from polyc.frontends.onnx.graph import Graph, Node, Port
 from polyc.frontends.onnx.model import read_model
 from polyc.frontends.onnx.passes import simplify
@@ -255,7 +254,7 @@ def _without_function(graph: Graph) -> list[Node]:
         is_known = is_driven(node) or find_implementation(node.domain, node.op, node.version) is not None
         if not is_known and not may_expand(node):
             found.append(node)
-        for inner in node_graphs(node):
+        for inner in node.subgraphs:
             found += _without_function(inner)
     return found
 

@@ -274,6 +274,27 @@ def test_what_subgraphs_read_keeps_its_name(rng):
         check(model, {"x": normal(rng, 3, 3), "p": np.array(flag)})
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        [helper.make_node("Identity", ["x"], ["a"])],
+        [helper.make_node("Exp", ["x"], ["e"]), helper.make_node("Exp", ["x"], ["a"])],
+    ],
+    ids=["no_op", "common"],
+)
+def test_what_a_loop_starts_from_and_reads_inside_keeps_its_name(rng, first):
+    value = lambda n, t, *shape: helper.make_tensor_value_info(n, t, shape)  # noqa: E731
+    nodes = [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Add", ["s", "a"], ["t"])]
+    inputs = [value("k", TensorProto.INT64), value("c", TensorProto.BOOL), value("s", TensorProto.FLOAT, 2)]
+    body = helper.make_graph(nodes, "body", inputs, [value("d", TensorProto.BOOL), value("t", TensorProto.FLOAT, 2)])
+    nodes = [*first, helper.make_node("Loop", ["n", "", "a"], ["y"], body=body)]
+    outputs = dict.fromkeys(["y", *(n.output[0] for n in first[:-1])], 1)
+    session = polyc.onnx.load(build(nodes, {"x": 1, "n": 0}, outputs, types={"n": TensorProto.INT64}))
+    x = normal(rng, 2)
+    expected = x if len(first) == 1 else np.exp(x)
+    np.testing.assert_allclose(session.run(["y"], {"x": x, "n": np.array(3)})[0], 4 * expected, rtol=1e-6)
+
+
 @pytest.mark.parametrize("run", PASSES, ids=lambda f: f.__name__)
 def test_each_pass_alone_keeps_the_result(rng, run):
     bn, values = normalisation(rng, 6)
@@ -592,6 +613,13 @@ def test_integers_that_others_come_of_are_numbers_between(rng, constants):
     x = rng.integers(16, 19, (2, 6)).astype(np.uint8)
     left = check(moved_integers(nodes, {"v": np.uint8(17), **constants}), {"x": x, "x2": x})
     assert left["QuantizeLinear"] == 1
+
+
+def test_a_result_that_onnxruntimes_quantize_gives_is_the_integers(rng):
+    model = moved_integers([helper.make_node("QuantizeLinear", ["a", "s", "p"], ["q"], domain="com.microsoft")])
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    x = rng.integers(0, 256, (2, 6)).astype(np.uint8)
+    np.testing.assert_array_equal(polyc.onnx.load(model).run(None, {"x": x, "x2": x})[0], x)
 
 
 def test_integers_that_a_branch_reads_keep_their_name(rng):

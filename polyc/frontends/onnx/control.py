@@ -58,13 +58,7 @@ def expand_control(node: Node, known: Known, shape: Shape) -> tuple[Node, ...] |
 
 def count_nodes(graph: Graph) -> int:
     """Nodes of `graph` and of the graphs inside it."""
-    return sum(1 + sum(count_nodes(g) for g in node_graphs(n)) for n in graph.nodes)
-
-
-def node_graphs(node: Node) -> list[Graph]:
-    """The graphs among the attributes of `node`."""
-    values = (v for a in node.attributes.values() for v in (a if isinstance(a, tuple) else (a,)))
-    return [v for v in values if isinstance(v, Graph)]
+    return sum(1 + sum(count_nodes(g) for g in n.subgraphs) for n in graph.nodes)
 
 
 def rename_node(node: Node, names: Mapping[str, str]) -> Node:

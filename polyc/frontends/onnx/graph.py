@@ -60,17 +60,20 @@ class Node:
         """Values that it reads, those that its subgraphs take from outside included."""
         if not self._found:
             names = [n for n in self.inputs if n]
-            for value in self.attributes.values():
-                for graph in value if isinstance(value, tuple) else (value,):
-                    if isinstance(graph, Graph):
-                        names += graph.captures
+            for graph in self.subgraphs:
+                names += graph.captures
             self._found.append(tuple(names))
         return self._found[0]
 
     @property
-    def has_subgraphs(self) -> bool:
+    def subgraphs(self) -> list[Graph]:
+        """The graphs among its attributes."""
         values = (v for a in self.attributes.values() for v in (a if isinstance(a, tuple) else (a,)))
-        return any(isinstance(v, Graph) for v in values)
+        return [v for v in values if isinstance(v, Graph)]
+
+    @property
+    def has_subgraphs(self) -> bool:
+        return bool(self.subgraphs)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

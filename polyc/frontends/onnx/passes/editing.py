@@ -138,4 +138,12 @@ def change_node(
 
 def captured_names(graph: Graph) -> frozenset[str]:
     """Values that subgraphs read: they keep their names."""
-    return frozenset(n for node in graph.nodes if node.has_subgraphs for n in node.used_names if n not in node.inputs)
+    return frozenset(n for node in graph.nodes for inner in node.subgraphs for n in inner.captures)
+
+
+def hand_on(like: Node, source: str, result: str) -> Node:
+    """A node that gives `source` as `result`, in the place of `like`."""
+    from onnx import helper
+
+    proto = helper.make_node("Identity", [source], [result])
+    return Node("Identity", "", like.version, (source,), (result,), {}, result, proto, like.path)

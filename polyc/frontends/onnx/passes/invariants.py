@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from polyc.frontends.onnx.control import node_graphs, rename_node
+from polyc.frontends.onnx.control import rename_node
 from polyc.frontends.onnx.graph import Graph, Node
-from polyc.frontends.onnx.passes.editing import change_node, is_standard
+from polyc.frontends.onnx.passes.editing import change_node, hand_on, is_standard
 
 
 def hoist_invariants(graph: Graph) -> Graph:
@@ -64,14 +64,7 @@ def _hoist(node: Node) -> list[Node]:
         outputs=[n for k, n in enumerate(outputs) if k not in constant],
     )
     loop = _with_graph(loop, "body", changed)
-    return [loop, *(_hand_on(node, outside, outputs[k]) for k, outside in constant.items() if outputs[k])]
-
-
-def _hand_on(node: Node, source: str, result: str) -> Node:
-    from onnx import helper
-
-    proto = helper.make_node("Identity", [source], [result])
-    return Node("Identity", "", node.version, (source,), (result,), {}, result, proto, node.path)
+    return [loop, *(hand_on(node, outside, outputs[k]) for k, outside in constant.items() if outputs[k])]
 
 
 def _change_bodies(node: Node) -> Node:
@@ -107,6 +100,6 @@ def _defined_names(graph: Graph) -> set[str]:
     """Names that mean something else in `graph`, or in a graph inside it, than around it."""
     names = {p.name for p in graph.inputs} | graph.constants.keys() | {o for n in graph.nodes for o in n.outputs}
     for node in graph.nodes:
-        for inner in node_graphs(node):
+        for inner in node.subgraphs:
             names |= _defined_names(inner)
     return names

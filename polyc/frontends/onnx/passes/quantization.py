@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from polyc.frontends.onnx.graph import Graph, Node
-from polyc.frontends.onnx.passes.editing import Editing, change_node, is_standard, rename_inputs
+from polyc.frontends.onnx.passes.editing import Editing, captured_names, change_node, hand_on, is_standard, rename_inputs
 
 MOVES = ("Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 """Operators that give elements of their first input as they are."""
@@ -44,8 +44,7 @@ def cancel_quantization(graph: Graph) -> Graph:
     """
     if not any(_is_quantize(n) for n in graph.nodes):
         return graph
-    captured = frozenset(n for node in graph.nodes if node.has_subgraphs for n in node.used_names)
-    rewriting = _Rewriting(Editing(graph), captured)
+    rewriting = _Rewriting(Editing(graph), captured_names(graph))
     for node in graph.nodes:
         rewriting.add(rename_inputs(node, rewriting.editing))
     return replace(graph, nodes=tuple(rewriting.nodes))
@@ -76,7 +75,7 @@ class _Rewriting:
             if number is not None and number.parameters == self._parameters(node) and out not in self.captured:
                 found = self._integers(node.inputs[0])
                 if self.editing.is_output(out):
-                    self.nodes.append(change_node(node, op="Identity", inputs=(found,), attributes={}))
+                    self.nodes.append(hand_on(node, found, out))
                 else:
                     self.editing.rename(out, found)
                 return
