@@ -114,8 +114,8 @@ def _solve_in_world(program: Program, s: Statement, world: _World, partial: set[
 
 
 def _find_kept(s: Statement, worlds: list[_World], partial: set[str]) -> frozenset[int]:
-    """Positions of the inequalities of reads that follow from conditions at any sizes: a sum of one to three of them or of given
-    bounds says the same over several indices, but for a number that does not depend on sizes."""
+    """Positions of the inequalities of reads that follow from clauses at any sizes: a sum of one to three conditions or bounds
+    says the same over several indices, but for a number that does not depend on sizes."""
     found: list[dict[int, dict[tuple[int, ...], int]]] = []
     for world in worlds:
         wanted = [q.form for q in _collect_inequalities(s, world.sizes, world.tensors, partial)]

@@ -46,8 +46,8 @@ def test_before_and_after() -> None:
     assert statements(new) == [
         "S0_block(i.block, i.in, j): q.block[i.block, i.in] += A[i.block * 32 + i.in, j] * x[j] init 0.0",
         "S1_block(i.block, j, i.in): s.block[i.block, j] += r[i.block * 32 + i.in] * A[i.block * 32 + i.in, j] init 0.0",
-        "S0(i.block, i.in): q[i.block * 32 + i.in] = q.block[i.block, i.in]",
         "S1(j, i.block): s[j] += s.block[i.block, j] init 0.0",
+        "S0(i.block, i.in): q[i.block * 32 + i.in] = q.block[i.block, i.in]",
     ]
     assert "by blocks of 32 rows" in remark.message
 
