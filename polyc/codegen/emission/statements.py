@@ -7,7 +7,7 @@ vectors and one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import gcd
 from typing import assert_never
@@ -119,19 +119,25 @@ done:
 
 
 def _emit_prefetch(state: State, ctx: Context, node: Prefetch) -> None:
-    """A line each until the piece is covered, and the line of its last byte: rows do not start where lines do."""
-    if ctx.lane is not None and any(ctx.lane in index_names(s) for s in node.subscripts):
-        return
-    fn, buffer = state.fn, state.by_name[node.buffer]
-    ctx = replace(ctx, predicates=())
+    """A line each until the piece is covered, and the line of its last byte: rows do not start where lines do.
+
+    Of the pieces of lanes that lie side by side the first one of each line is asked for."""
+    fn, buffer, lane = state.fn, state.by_name[node.buffer], ctx.lane
+    place = byte_offset(ctx, buffer, node.subscripts)
+    pieces: Iterable[int] = sorted({*range(0, node.size, state.target.cache_line), node.size - 1})
+    if lane is not None and any(lane in index_names(s) for s in node.subscripts):
+        split = split_lane(place, lane)
+        motion = None if split is None else constant_of(split[1])
+        if split is None or not motion or motion * ctx.copy * ctx.lanes % state.target.cache_line:
+            return
+        place, pieces = split[0], range(0, motion * ctx.lanes, state.target.cache_line)
+    ctx = replace(ctx, predicates=(), lane=None, lanes=1)
     state.memo = [{}]
-    pointer = element_pointer(state, ctx, buffer, byte_offset(ctx, buffer, node.subscripts))
+    pointer = element_pointer(state, ctx, buffer, place)
     state.memo = [{}]
     callee = fn.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32 immarg", "i32 immarg", "i32 immarg"])
-    line = state.target.cache_line
-    for offset in sorted({*range(0, node.size, line), node.size - 1}):
-        place = vectors.offset_pointer(fn, pointer, offset)
-        fn.effect(f"call void {callee}({place}, i32 0, i32 3, i32 1)")
+    for offset in pieces:
+        fn.effect(f"call void {callee}({vectors.offset_pointer(fn, pointer, offset)}, i32 0, i32 3, i32 1)")
 
 
 def _emit_if(state: State, ctx: Context, node: If) -> None:
