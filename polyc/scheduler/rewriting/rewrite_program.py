@@ -34,10 +34,12 @@ def rewrite_program(
     options: Options,
     target: Target,
     constants: frozenset[str] = frozenset(),
+    filters: bool = False,
 ) -> tuple[Program, Ranges, Groups, list[Remark]]:
     """`program` and `ranges` rewritten, what indices were merged into, and remarks.
 
-    `strides`: of arguments, then results.  `constants`: tensors that never change."""
+    `strides`: of arguments, then results.  `constants`: tensors that never change.  `filters`: whether sums
+    over windows of symbolic size are filtered minimally."""
     program = _drop_exists(program)
     program, ranges, remarks = lower_monoids(program, ranges, options.reassociate)
     program, ranges, found = drop_invariant_dimensions(program, ranges)
@@ -59,7 +61,7 @@ def rewrite_program(
     program, ranges = drop_unit_indices(program, ranges)
     program, ranges, groups, found = merge_indices(program, ranges, known)
     remarks += found
-    program, ranges, found = rewrite_algebra(program, ranges, options, target, constants)
+    program, ranges, found = rewrite_algebra(program, ranges, options, target, constants, filters)
     remarks += found
     if options.inline and found:
         program, ranges, found = inline_producers(program, ranges)
