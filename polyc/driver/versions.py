@@ -24,7 +24,9 @@ def add_versions(lowered: Lowered, lower_version: Callable[[Version], Lowered]) 
             continue
         made = other.signature, other.nest.parameters, other.preparations, other.panels
         if made != (lowered.signature, lowered.nest.parameters, lowered.preparations, lowered.panels):
-            lowered.remarks += (Remark("missed", "sizes", f"no version for {_list_sizes(version.typical)}: it takes other constants"),)
+            lowered.remarks += (
+                Remark("missed", "sizes", f"no version for {_list_sizes(version.typical)}: it takes other constants"),
+            )
         elif other.nest != lowered.nest:
             others.append(other)
             numbers[n] = len(others)

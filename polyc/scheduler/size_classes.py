@@ -110,9 +110,7 @@ def find_size_classes(forms: Sequence[Scop], target: Target, constants: Collecti
     candidates = list(distinct.values())
     if len(candidates) == 1:
         return None
-    costs = {
-        n: [log(max(1.0, models[made[n][0]].cycles(found, choices[n]))) for found in at[made[n][0]]] for n in candidates
-    }
+    costs = {n: [log(max(1.0, models[made[n][0]].cycles(found, choices[n]))) for found in at[made[n][0]]] for n in candidates}
     of_first = [n for n in candidates if made[n][1] == 0]
     preferred = min(of_first, key=lambda n: costs[n][0]) if work[0] >= REAL_WORK else None
     taken = _select(candidates, costs, weights, preferred)

@@ -192,9 +192,7 @@ def filter_minimally(
         names = " and ".join(w.left for w in found.windows)
         if found.is_symbolic:
             program, ranges = new, new_ranges
-            remarks.append(
-                Remark("passed", "minimal-filtering", f"filter along {names} in tiles of {RESULTS}", s.name, s.span)
-            )
+            remarks.append(Remark("passed", "minimal-filtering", f"filter along {names} in tiles of {RESULTS}", s.name, s.span))
             continue
         before = _estimate(program, ranges, s.name, target, constants)
         is_bound = {r.tensor for r in reads(found.taps)} <= set(constants)
@@ -306,21 +304,67 @@ def _transform_filter(f: _Filter, t: Transforms, edit: Edit) -> list[Statement]:
 
 
 def _transform_data(f: _Filter, t: Transforms, edit: Edit) -> list[Statement]:
-    """``V[…, e…, …, t…] = sum of BT[e,j]… * data`` at every combination of points."""
+    """``V[…, e…, …, t…] = sum of BT[e,j]… * data`` at every combination of points.
+
+    In two dimensions one after the other, ``R[e, …, t, x] = sum of BT[e,j] * data[…, 2*t+j, x]`` and
+    ``V[d, e, …, t, u] = sum of BT[e,j] * R[d, …, t, 2*u+j]``: neighbouring tiles share what they have in common, and only the
+    first meets borders."""
 
     @cache
     def element(at: tuple[int, ...]) -> Expr:
         return simplify(_data_at(f, at))
 
-    def value(points: Sequence[int]) -> Expr:
-        return _sum([t.data[e] for e in points], element, f.dtype)
+    if len(f.windows) == 1:
 
-    return _at_points(_data_tensor(f.s), f"{f.s.name}_tiles", f.data_outer, f.data_inner, value, f, t, edit)
+        def value(points: Sequence[int]) -> Expr:
+            return _sum([t.data[e] for e in points], element, f.dtype)
+
+        return _at_points(_data_tensor(f.s), f"{f.s.name}_tiles", f.data_outer, f.data_inner, value, f, t, edit)
+    first, second = f.windows
+    rows, along = f"{f.s.target}.rows", f"{second.left}.element"
+    points = Interval(int_const(0), int_const(t.n_points))
+    n_elements = simplify_int(Call("add", (Call("mul", (int_const(RESULTS), second.n_tiles)), int_const(TAPS - 1))))
+    intervals = f.intervals(edit.ranges) | {along: Interval(int_const(0), n_elements), first.point: points}
+    inner = [*f.data_outer, *(along if i == second.tile else i for i in f.data_inner)]
+    edit.tensors.append(Tensor(rows, f.dtype, 1 + len(inner), None, "temporary", rows, f.s.span))
+    edit.intervals[rows] = (points, *(intervals[i] for i in inner))
+    edit.tensors.append(
+        Tensor(
+            _data_tensor(f.s),
+            f.dtype,
+            2 + len(f.data_outer) + len(f.data_inner),
+            None,
+            "temporary",
+            _data_tensor(f.s),
+            f.s.span,
+        )
+    )
+    edit.intervals[_data_tensor(f.s)] = (points, points, *(intervals[i] for i in (*f.data_outer, *f.data_inner)))
+    at_element = second.data_place(0) | {second.left: simplify_int(Call("add", (Index(along), second.lower)))}
+    made = []
+    for e in range(t.n_points):
+        value = _sum([t.data[e]], lambda at: simplify(_data_at_place(f, first.data_place(at[0]) | at_element)), f.dtype)
+        subscripts: tuple[Expr, ...] = (int_const(e), *map(Index, inner))
+        made.append(_assign(f"{f.s.name}_rows_{e}", rows, subscripts, inner, value, intervals, f, edit))
+    left = [first.point, *f.data_outer, *f.data_inner]
+    for e in range(t.n_points):
+
+        def row(at: tuple[int, ...]) -> Expr:
+            place = _add(Call("mul", (int_const(RESULTS), Index(second.tile))), at[0])
+            return Read(rows, tuple(place if i == along else Index(i) for i in (first.point, *inner)))
+
+        value = _sum([t.data[e]], row, f.dtype)
+        subscripts = (Index(first.point), int_const(e), *map(Index, left[1:]))
+        made.append(_assign(f"{f.s.name}_tiles_{e}", _data_tensor(f.s), subscripts, left, value, intervals, f, edit))
+    return made
 
 
 def _data_at(f: _Filter, at: Sequence[int]) -> Expr:
     """Element `at` of a tile; behind the last result there may be none, and 0 takes its place."""
-    place = {i: e for w, n in zip(f.windows, at, strict=True) for i, e in w.data_place(n).items()}
+    return _data_at_place(f, {i: e for w, n in zip(f.windows, at, strict=True) for i, e in w.data_place(n).items()})
+
+
+def _data_at_place(f: _Filter, place: Mapping[str, Expr]) -> Expr:
     value = substitute(f.data, place)
     if all(w.is_full for w in f.windows) or any(isinstance(node, Pad) for node in walk(value)):
         return value
