@@ -78,6 +78,40 @@ def choose(
     `constants` are tensors whose copies are made once, outside of the call; `in_place`: reads that cannot be copied; `within`:
     pieces that loops shared with other statements are cut into, which the tile has to divide."""
     best: Choice | None = None
+    first = 0
+    tried = list(_combinations(c, target, in_place, within))
+    # Those that can be best come first, and the rest need no estimate; of equal ones the first of all is taken.
+    for least, n in sorted((_least_cycles(c, x, target), n) for n, x in enumerate(tried)):
+        if best is not None and least > best.total:
+            break
+        x = tried[n]
+        other = c.views[1 - c.views.index(x.view)]
+        found = _estimate(
+            c, target, x.view, other, x.vector, x.rows, x.vectors, x.packs_vector, x.packs_rows, constants, x.shared
+        )
+        if best is None or (found.total, n) < (best.total, first):
+            best, first = found, n
+    if best is None or not (best.packs_vector or any(i != best.vector for i in best.tile)):
+        return None  # nothing is shared
+    return best if best.total < min(_cycles_along_reduction(c, target), _cycles_along_batch(c, target)) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Combination:
+    """A vector operand and index, a register tile, and what is copied; arguments of `_estimate`."""
+
+    view: View
+    vector: str
+    rows: dict[str, int]
+    vectors: int
+    packs_vector: bool
+    packs_rows: bool
+    shared: bool
+
+
+def _combinations(
+    c: Contraction, target: Target, in_place: Collection[Read], within: Mapping[str, int]
+) -> Iterator[_Combination]:
     for n, view in enumerate(c.views):
         other = c.views[1 - n]
         rows = [i for i in c.left if other.moves(i) and not view.moves(i) and i in c.separate_left]
@@ -97,16 +131,25 @@ def choose(
                     continue
                 for tile, vectors in _tiles(c, vector, [i for i in rows if i != vector], shared, target):
                     sizes = {vector: vectors * c.lanes, **tile} if within else {}
-                    if any(within.get(i, size) % size for i, size in sizes.items()):
-                        continue
-                    found = _estimate(
-                        c, target, view, other, vector, tile, vectors, packs_vector, packs_rows, constants, shared
-                    )
-                    if best is None or found.total < best.total:
-                        best = found
-    if best is None or not (best.packs_vector or any(i != best.vector for i in best.tile)):
-        return None  # nothing is shared
-    return best if best.total < min(_cycles_along_reduction(c, target), _cycles_along_batch(c, target)) else None
+                    if not any(within.get(i, size) % size for i, size in sizes.items()):
+                        yield _Combination(view, vector, tile, vectors, packs_vector, packs_rows, shared)
+
+
+def _least_cycles(c: Contraction, x: _Combination, target: Target) -> float:
+    """What `_estimate` says at least: the arithmetic of all tiles."""
+    lanes = _lanes(c, x.vector)
+    n_tiles = ceil(c.trips[x.vector] / (x.vectors * lanes))
+    passes = prod(ceil(c.trips[i] / x.rows.get(i, 1)) for i in c.left if i != x.vector)
+    step = max(prod(x.rows.values()) * x.vectors / target.fma_per_cycle, float(target.fma_latency))
+    return n_tiles * passes * (costs.TILE_START + c.depth * step)
+
+
+def _lanes(c: Contraction, vector: str) -> int:
+    """Of a vector along an index: accesses of few lanes stay within a line where wide ones with a mask straddle two."""
+    lanes = c.lanes
+    while lanes >= 2 * c.trips[vector]:
+        lanes //= 2
+    return lanes
 
 
 def _tiles(c: Contraction, vector: str, rows: list[str], shared: bool, target: Target) -> Iterator[tuple[dict[str, int], int]]:
@@ -151,9 +194,7 @@ def _estimate(
     where they are given."""
     trips = c.trips
     if lanes is None:
-        lanes = c.lanes
-        while lanes >= 2 * trips[vector]:
-            lanes //= 2  # accesses of few lanes stay within a line where wide ones with a mask straddle two
+        lanes = _lanes(c, vector)
     n_rows = prod(rows.values())
     n_tiles = ceil(trips[vector] / (vectors * lanes))
     passes = prod(ceil(trips[i] / rows.get(i, 1)) for i in c.left if i != vector)  # row tiles that read a panel
