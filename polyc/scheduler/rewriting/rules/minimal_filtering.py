@@ -144,8 +144,9 @@ class _Filter:
 
     @property
     def taps_indices(self) -> list[str]:
-        """What moves the taps beside the windows."""
-        return [i for i in self.s.indices if self.moves(self.taps, i) and all(i != w.tap for w in self.windows)]
+        """What moves the taps beside the windows, left indices last: vectors of the products read them in place."""
+        moved = [i for i in self.s.indices if self.moves(self.taps, i) and all(i != w.tap for w in self.windows)]
+        return sorted(moved, key=lambda i: i in self.s.left_indices)
 
     @property
     def data_outer(self) -> list[str]:
