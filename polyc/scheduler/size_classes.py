@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from math import ceil, log, prod
 
 from polyc.ir.expr import Call, Index, Size, int_const, walk
-from polyc.ir.versions import SizeTest, Tree
+from polyc.ir.versions import SizeTest, Tree, leaves, renumber
 from polyc.poly.ranges import assume_sizes, estimate_extent
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import NEAR, access_motions
@@ -53,6 +53,9 @@ FIRST_SHARE = 0.1
 
 WORTHWHILE = 0.08
 """Part of the time, on the average of all samples, that one more version must save: the cost model is no more precise."""
+
+MISTAKEN = 0.05
+"""Part of the calls that tests lead to the worst of the versions: one that is far behind for other sizes is a risk."""
 
 WORTH_A_TEST = 0.015
 """Part of the time, on the average of all samples, that one more test must save."""
@@ -92,7 +95,10 @@ def find_size_classes(forms: Sequence[Scop], target: Target, constants: Collecti
     models = [_Model(form, target, constants, _contractions(form, target), len(forms) > 1) for form in forms]
     windows = _window_sizes(statements)
     # Where several contractions may be fused, sizes that differ decide more than the model sees.
-    representatives = [first, *_representatives(first, windows, len(statements) == 1)]
+    representatives = [first]
+    for sizes in _representatives(first, windows, len(statements) == 1):
+        if sizes not in representatives:
+            representatives.append(sizes)
     samples = [*representatives, *_draw_sizes(first, windows)]
     at = [[model.at(sizes) for sizes in samples] for model in models]
     work = [sum(prod(c.trips.values()) for c in found.contractions if c is not None) for found in at[0]]
@@ -115,7 +121,9 @@ def find_size_classes(forms: Sequence[Scop], target: Target, constants: Collecti
     preferred = min(of_first, key=lambda n: costs[n][0]) if work[0] >= REAL_WORK else None
     taken = _select(candidates, costs, weights, preferred)
     tree = _grow([costs[n] for n in taken], weights, samples, list(range(len(samples))), MAX_DEPTH)
-    return SizeClasses(tuple(Version(samples[made[n][1]], made[n][0]) for n in taken), tree)
+    used = sorted(set(leaves(tree)))
+    versions = tuple(Version(samples[made[taken[n]][1]], made[taken[n]][0]) for n in used)
+    return SizeClasses(versions, renumber(tree, {n: k for k, n in enumerate(used)}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,22 +240,18 @@ def _select(
     """The candidate that is best alone (`first`, if given), and then each time the one that saves most, as long as that
     is worth a version; of nearly equal ones the first."""
 
-    def total(logs: Sequence[float]) -> float:
-        return sum(w * c for w, c in zip(weights, logs, strict=True))
+    def total(versions: Sequence[int]) -> float:
+        own = zip(weights, *(costs[n] for n in versions), strict=True)
+        return sum(w * ((1 - MISTAKEN) * min(logs) + MISTAKEN * max(logs)) for w, *logs in own)
 
     taken: list[int] = []
-    best: list[float] | None = None
     while len(taken) < MAX_CLASSES:
-        together = {n: costs[n] if best is None else [min(p) for p in zip(best, costs[n], strict=True)] for n in candidates}
-        totals = {n: total(together[n]) for n in candidates}
+        totals = {n: total([*taken, n]) for n in candidates}
         least = min(totals.values())
-        if best is not None and total(best) - least < WORTHWHILE:
+        if taken and total(taken) - least < WORTHWHILE:
             break
         chosen = next(n for n in candidates if totals[n] <= least + PREFERENCE)
-        if best is None and first is not None:
-            chosen = first
-        taken.append(chosen)
-        best = list(together[chosen])
+        taken.append(first if first is not None and not taken else chosen)
     return taken
 
 

@@ -136,12 +136,18 @@ def _combinations(
 
 
 def _least_cycles(c: Contraction, x: _Combination, target: Target) -> float:
-    """What `_estimate` says at least: the arithmetic of all tiles."""
-    lanes = _lanes(c, x.vector)
-    n_tiles = ceil(c.trips[x.vector] / (x.vectors * lanes))
+    """What `_estimate` says at least: arithmetic and stores of all tiles, with everything in the first-level cache."""
+    n_rows = prod(x.rows.values())
+    n_tiles = ceil(c.trips[x.vector] / (x.vectors * _lanes(c, x.vector)))
     passes = prod(ceil(c.trips[i] / x.rows.get(i, 1)) for i in c.left if i != x.vector)
-    step = max(prod(x.rows.values()) * x.vectors / target.fma_per_cycle, float(target.fma_latency))
-    return n_tiles * passes * (costs.TILE_START + c.depth * step)
+    step = costs.step_cycles(n_rows, x.vectors, n_rows if x.shared else 1, x.vectors, target, False)
+    store = _store_cycles(c, x.vector, x.rows, x.vectors, _lanes(c, x.vector))
+    return n_tiles * passes * (costs.TILE_START + c.depth * step + store)
+
+
+def _store_cycles(c: Contraction, vector: str, rows: Mapping[str, int], vectors: int, lanes: int) -> float:
+    row_stride = min((abs(c.result.get(i, 0)) for i in rows), default=0)
+    return costs.store_cycles(prod(rows.values()), vectors, lanes, abs(c.result.get(vector, 0)), row_stride, c.itemsize)
 
 
 def _lanes(c: Contraction, vector: str) -> int:
@@ -237,8 +243,7 @@ def _estimate(
     if other.operand.is_padded and not packs_rows:
         near = max((2 / max(2, ceil(trips[i] / rows.get(i, 1))) for i in other.indices if i in c.left), default=0.0)
         tested += costs.BORDER_SLOWDOWN * near
-    row_stride = min((abs(c.result.get(i, 0)) for i in rows), default=0)
-    store = costs.store_cycles(n_rows, vectors, lanes, abs(c.result.get(vector, 0)), row_stride, c.itemsize)
+    store = _store_cycles(c, vector, rows, vectors, lanes)
     reached = {vector: min(trips[vector], vectors * lanes), **rows}
     written = write_cycles(
         prod(trips[i] for i in c.left) * c.itemsize, _run(list(reached), c.result, reached) * c.itemsize, target

@@ -342,21 +342,24 @@ def _transform_data(f: _Filter, t: Transforms, edit: Edit) -> list[Statement]:
     )
     edit.intervals[_data_tensor(f.s)] = (points, points, *(intervals[i] for i in (*f.data_outer, *f.data_inner)))
     at_element = second.data_place(0) | {second.left: simplify_int(Call("add", (Index(along), second.lower)))}
+
+    def combine(at: tuple[int, ...]) -> Expr:
+        return simplify(_data_at_place(f, first.data_place(at[0]) | at_element))
+
+    def row(at: tuple[int, ...]) -> Expr:
+        place = _add(Call("mul", (int_const(RESULTS), Index(second.tile))), at[0])
+        return Read(rows, tuple(place if i == along else Index(i) for i in (first.point, *inner)))
+
     made = []
     for e in range(t.n_points):
-        value = _sum([t.data[e]], lambda at: simplify(_data_at_place(f, first.data_place(at[0]) | at_element)), f.dtype)
         subscripts: tuple[Expr, ...] = (int_const(e), *map(Index, inner))
-        made.append(_assign(f"{f.s.name}_rows_{e}", rows, subscripts, inner, value, intervals, f, edit))
+        total = _sum([t.data[e]], combine, f.dtype)
+        made.append(_assign(f"{f.s.name}_rows_{e}", rows, subscripts, inner, total, intervals, f, edit))
     left = [first.point, *f.data_outer, *f.data_inner]
     for e in range(t.n_points):
-
-        def row(at: tuple[int, ...]) -> Expr:
-            place = _add(Call("mul", (int_const(RESULTS), Index(second.tile))), at[0])
-            return Read(rows, tuple(place if i == along else Index(i) for i in (first.point, *inner)))
-
-        value = _sum([t.data[e]], row, f.dtype)
         subscripts = (Index(first.point), int_const(e), *map(Index, left[1:]))
-        made.append(_assign(f"{f.s.name}_tiles_{e}", _data_tensor(f.s), subscripts, left, value, intervals, f, edit))
+        total = _sum([t.data[e]], row, f.dtype)
+        made.append(_assign(f"{f.s.name}_tiles_{e}", _data_tensor(f.s), subscripts, left, total, intervals, f, edit))
     return made
 
 
