@@ -155,7 +155,11 @@ class _Filter:
 
     @property
     def data_inner(self) -> list[str]:
-        return [*(i for i in self.channels if self.moves(self.data, i)), *(w.tile for w in self.windows)]
+        """Channels that move the data, and the tiles, in the order of the data's subscripts."""
+        tiles = {w.left: w.tile for w in self.windows}
+        inner = [i for i in self.channels if self.moves(self.data, i)] + list(tiles)
+        place = {i: d for d, e in enumerate(reads(self.data)[0].subscripts) for i in index_coefficients(e) or {}}
+        return [tiles.get(i, i) for i in sorted(inner, key=lambda i: place[i])]
 
     @property
     def product_inner(self) -> list[str]:
@@ -307,15 +311,14 @@ def _transform_filter(f: _Filter, t: Transforms, edit: Edit) -> list[Statement]:
 def _transform_data(f: _Filter, t: Transforms, edit: Edit) -> list[Statement]:
     """``V[…, e…, …, t…] = sum of BT[e,j]… * data`` at every combination of points.
 
-    In two dimensions one after the other, ``R[e, …, t, x] = sum of BT[e,j] * data[…, 2*t+j, x]`` and
-    ``V[d, e, …, t, u] = sum of BT[e,j] * R[d, …, t, 2*u+j]``: neighbouring tiles share what they have in common, and only the
-    first meets borders."""
+    In two dimensions of unknown size one after the other, ``R[e, …, t, x] = sum of BT[e,j] * data[…, 2*t+j, x]`` and
+    ``V[d, e, …, t, u] = sum of BT[e,j] * R[d, …, t, 2*u+j]``: only the first meets borders, which are masks at run time."""
 
     @cache
     def element(at: tuple[int, ...]) -> Expr:
         return simplify(_data_at(f, at))
 
-    if len(f.windows) == 1:
+    if len(f.windows) == 1 or all(isinstance(w.results, Const) for w in f.windows):
 
         def value(points: Sequence[int]) -> Expr:
             return _sum([t.data[e] for e in points], element, f.dtype)
