@@ -141,7 +141,7 @@ def _keep_apart(
 
 def suppress_boxes(boxes: np.ndarray, taken: np.ndarray, overlap: np.float32) -> np.ndarray:
     """`Suppress`, one place of all rows after the other."""
-    is_alive = ~np.any(_overlap(boxes[:, :, :, None], taken[:, :, None, :], overlap), axis=2)
+    is_alive: np.ndarray = np.logical_not(np.any(_overlap(boxes[:, :, :, None], taken[:, :, None, :], overlap), axis=2))
     for place in range(boxes.shape[2] - 1):
         rest = is_alive[:, place + 1 :]
         rest &= ~(is_alive[:, place, None] & _overlap(boxes[:, :, place, None], boxes[:, :, place + 1 :], overlap))
