@@ -22,10 +22,10 @@ def find_forward_reads(body: Sequence[ast.stmt], parameters: frozenset[str]) -> 
         for name in sorted(names):
             if first[name] < position:
                 continue
-            if target in _reachable(name, needs) and not (name == target and _reads_in_place(node, left)):
+            if target in _reachable(name, needs):
+                if name == target and _reads_in_place(node, left):
+                    refused.add(name)
                 allowed[name] = len(_subscripts(statements[first[name]][2]))
-            else:
-                refused.add(name)
     return {name: rank for name, rank in allowed.items() if name not in refused}
 
 
