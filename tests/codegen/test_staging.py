@@ -25,7 +25,7 @@ def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every result is long, every array leaves the second-level cache, and nothing that was compiled otherwise is used."""
     monkeypatch.setattr(target, "PART_OF_L3", 1 << 62)
     monkeypatch.setattr("polyc.codegen.nests.staging.is_large", lambda *_: True)
-    monkeypatch.setattr("polyc.codegen.nests.blocks_ahead.is_large", lambda *_: True)
+    monkeypatch.setattr("polyc.codegen.nests.prefetch.is_large", lambda *_: True)
     monkeypatch.setenv("POLYC_CACHE", "0")
 
 
