@@ -14,6 +14,7 @@ from typing import Any
 
 from polyc.diagnostics import Diagnostic, PolycError
 from polyc.frontends.calls import Argument, Caller, CallFault, CallResult, Incomplete, inline_program
+from polyc.frontends.python.element_functions import returns_elements
 from polyc.frontends.python.expressions import read_expression
 from polyc.frontends.python.functions import KNOWN
 from polyc.frontends.python.scope import Scope, Version
@@ -38,6 +39,12 @@ _ITSELF = object()
 
 def find_callee(value: ast.expr, scope: Scope) -> object | None:
     """The operator that an expression calls; None where it is an expression over elements."""
+    found = find_function(value, scope)
+    return None if isinstance(found, types.FunctionType) and returns_elements(found) else found
+
+
+def find_function(value: ast.expr, scope: Scope) -> object | None:
+    """The operator or Python function that an expression calls; None where it is none of the program around."""
     if not isinstance(value, ast.Call):
         return None
     match value.func:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import math
+import types
 
 from polyc.diagnostics import Span, suggest_name
 from polyc.frontends.python.functions import KNOWN, REDUCERS, apply_function, invert, take_part
+from polyc.frontends.python.names import Index as IndexObject
 from polyc.frontends.python.names import UserMonoid
 from polyc.frontends.python.operators import binary, keep, logical, negate, select
 from polyc.frontends.python.scope import Scope, Version
@@ -86,7 +88,7 @@ def _read_node(node: ast.expr, scope: Scope, depth: int) -> Value:
             return select(condition, then, other, span)
         case ast.Call():
             return _read_call(node, scope, depth)
-        case ast.Attribute(ast.Name(module), ("real" | "imag") as part) if module in scope.tensors:
+        case ast.Attribute(ast.Name(module), ("real" | "imag") as part) if module in (*scope.tensors, *scope.values):
             return take_part(part, _read_name(ast.copy_location(ast.Name(module), node), scope), span)
         case ast.Attribute(ast.Name(module), name):
             return _read_attribute(module, name, node, scope)
@@ -137,6 +139,8 @@ def _read_comparison(node: ast.Compare, scope: Scope, depth: int) -> Value:
 
 def _read_name(node: ast.Name, scope: Scope) -> Value:
     name, span = node.id, scope.text.span(node)
+    if name in scope.values:
+        return scope.values[name]
     if name in scope.tensors:
         version = scope.tensors[name]
         if version.rank:
@@ -148,6 +152,9 @@ def _read_name(node: ast.Name, scope: Scope) -> Value:
         raise _undefined(name, scope)
     if name in scope.sizes:
         return Value(Size(name, span), I64, weak=True)
+    if scope.element_function is not None and name not in scope.constants:
+        help = f"{scope.element_function} sees its parameters, names assigned in it, and numbers of the module around"
+        raise Fault("semantic-undefined", f"{name} has no value in {scope.element_function}", help)
     if scope.is_index(name):
         index = scope.index_name(node)
         return POISON if index is None else Value(Index(index, span), I64)
@@ -180,6 +187,9 @@ def read_element(version: Version, subscripts: tuple[Expr, ...], name: str, node
 
 def _read_subscript(node: ast.Subscript, scope: Scope, depth: int) -> Value:
     match node.value:
+        case ast.Name(name) if name in scope.values:
+            help = f"call {scope.element_function} on elements, {scope.element_function}(X[i, j]), or decorate it with @polyc.op"
+            raise Fault("semantic-element-function", f"{name} is one element here, and has no subscripts", help)
         case ast.Name(name):
             return _read_tensor(name, node, scope, depth)
         case ast.Attribute(ast.Name(name), "shape"):
@@ -274,6 +284,28 @@ def call_name(node: ast.expr) -> tuple[str | None, str] | None:
     return None
 
 
+def find_outer_names(nodes: list[ast.expr], scope: Scope) -> frozenset[str]:
+    """Names in expressions, those inside of reductions left out: what a reduction among them does not run over."""
+    found: set[str] = set()
+    waiting: list[ast.AST] = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Name):
+            meaning = scope.text.lookup(node.id)
+            found.add(meaning.name if isinstance(meaning, IndexObject) else node.id)
+        elif not is_reduction(node):
+            waiting += ast.iter_child_nodes(node)
+    return frozenset(found)
+
+
+def is_reduction(node: ast.AST) -> bool:
+    """Whether a node is a call such as ``max(e)``, of one operand."""
+    if not isinstance(node, ast.Call) or len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
+        return False
+    found = call_name(node.func)
+    return found is not None and found[1] in REDUCERS
+
+
 def _read_call(node: ast.Call, scope: Scope, depth: int) -> Value:
     found = call_name(node.func)
     if found is None:
@@ -281,6 +313,8 @@ def _read_call(node: ast.Call, scope: Scope, depth: int) -> Value:
         help = "convert with a function: polyc.f64(x)" if is_cast else _ALLOWED
         raise Fault("semantic-function", "only functions with a name can be called", help)
     module, name = found
+    if name not in KNOWN and (function := _find_function(node, scope)) is not None:
+        return _read_function(node, function, scope, depth)
     if isinstance(scope.text.lookup(name), UserMonoid):
         raise Fault("semantic-monoid", f"{name} reduces, and stands alone on the right side", f"assign it: s[i] = {name}(...)")
     if module in scope.tensors or module in scope.assigned_names:
@@ -306,21 +340,47 @@ def _read_call(node: ast.Call, scope: Scope, depth: int) -> Value:
                 return make_literal(float(text), scope.text.span(node))
             except ValueError:
                 raise Fault("type-literal", f"{text!r} is no number", "write float('inf') or float('nan')") from None
-    if name not in KNOWN and module is None and callable(scope.text.lookup(name)):
-        message = f"{name} is a function of the program around, and cannot be called on elements"
-        help = f"call it on whole tensors, as a statement of its own: T = {name}(X); or write out what it does, on elements"
-        raise Fault("unsupported-call", message, help)
     if name not in KNOWN and any(isinstance(a, ast.Name) and a.id in scope.tensors for a in node.args):
         apply_function(
             module, name, (), scope.text.span(node)
         )  # tensors as they stand were meant for an operator: tell its name
+    if is_reduction(node):
+        if scope.outer_names is None:
+            message = f"{name} of one operand is a reduction, which cannot stand here"
+            raise Fault("unsupported-nested-reduction", message, f"assign it to a name of its own first: t[i] = {name}(...)")
+        from polyc.frontends.python.nested import read_reduction
+
+        return read_reduction(node, name, scope, depth)
     args = tuple(read_expression(a, scope, depth) for a in node.args)
     if name == "pad":
         return _apply_pad(args, node, scope)
-    if name in REDUCERS and len(args) == 1:
-        message = f"{name} of one operand is a reduction, and must be the whole right side"
-        raise Fault("unsupported-nested-reduction", message, f"assign it to a name of its own first: t[i] = {name}(...)")
     return apply_function(module, name, args, scope.text.span(node))
+
+
+def _find_function(node: ast.Call, scope: Scope) -> object | None:
+    """The function of the program around that a call is of."""
+    from polyc.frontends.python.calls import find_function
+
+    found = find_function(node, scope)
+    if found is None and isinstance(node.func, ast.Name) and not isinstance(scope.text.lookup(node.func.id), UserMonoid):
+        found = scope.text.lookup(node.func.id)
+    return found if callable(found) else None
+
+
+def _read_function(node: ast.Call, function: object, scope: Scope, depth: int) -> Value:
+    """A call inside of an expression: of a function of numbers, which is read in place."""
+    from polyc.frontends.python.element_functions import read_element_function
+
+    name = ast.unparse(node.func)
+    if not isinstance(function, types.FunctionType):
+        message = f"{name} computes whole tensors, and cannot be called on elements"
+        help = f"call it as a statement of its own: T = {name}(X); or write out what it does, on elements"
+        raise Fault("unsupported-call", message, help)
+    values = read_element_function(node, function, scope, depth)
+    if len(values) != 1:
+        message = f"{name} returns {len(values)} values, and one is needed here"
+        raise Fault("semantic-element-function", message, f"assign them: a[i], b[i] = {name}(...)")
+    return values[0]
 
 
 def _pad_mode(node: ast.Call) -> str | None:
