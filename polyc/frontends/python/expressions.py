@@ -6,15 +6,30 @@ import ast
 import math
 import types
 
+import numpy as np
+
 from polyc.diagnostics import Span, suggest_name
-from polyc.frontends.python.functions import KNOWN, REDUCERS, apply_function, invert, take_part
+from polyc.frontends.python.functions import INSTEAD, KNOWN, REDUCERS, apply_function, invert, take_part
 from polyc.frontends.python.names import Index as IndexObject
 from polyc.frontends.python.names import UserMonoid
 from polyc.frontends.python.operators import binary, keep, logical, negate, select
 from polyc.frontends.python.scope import Scope, Version
 from polyc.frontends.python.source import make_nesting_error
 from polyc.frontends.python.values import POISON, Fault, Value, check_size, common_type, convert, make_literal, require_integer
-from polyc.ir.expr import PAD_MODES, Const, Expr, Index, Pad, Read, Size, identity_of
+from polyc.ir.expr import (
+    PAD_MODES,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Pad,
+    Read,
+    Size,
+    identity_of,
+    rewrite,
+    walk,
+)
 from polyc.ir.types import I64
 
 MAX_DEPTH = 120
@@ -71,10 +86,10 @@ def _read_node(node: ast.expr, scope: Scope, depth: int) -> Value:
         case ast.BinOp(left, ast.LShift() | ast.RShift() as op, right):
             return _read_shift(op, read_expression(left, scope, depth), read_expression(right, scope, depth), span)
         case ast.BinOp(left, op, right):
-            a, b = read_expression(left, scope, depth), read_expression(right, scope, depth)
             if type(op) not in _ARITHMETIC:
                 help = "write the sum: T[i, j] += A[i, k] * B[k, j]"
                 raise Fault("semantic-expression", "this operator is not available on elements", help)
+            a, b = read_expression(left, scope, depth), read_expression(right, scope, depth)
             return binary(_ARITHMETIC[type(op)], a, b, span)
         case ast.UnaryOp(op, operand):
             return _read_unary(op, read_expression(operand, scope, depth), span)
@@ -94,6 +109,9 @@ def _read_node(node: ast.expr, scope: Scope, depth: int) -> Value:
             return _read_attribute(module, name, node, scope)
         case ast.Attribute(inner, ("real" | "imag") as part):
             return take_part(part, read_expression(inner, scope, depth), span)
+        case ast.GeneratorExp() | ast.ListComp() | ast.SetComp() | ast.DictComp():
+            help = "indices stand for loops: s = sum(X[i]) runs over all i, and with polyc.where(0 <= i < 3): gives their range"
+            raise Fault("semantic-expression", "comprehensions have no meaning here", help)
         case _:
             raise Fault("semantic-expression", "this Python expression has no meaning here", _ALLOWED)
 
@@ -180,6 +198,8 @@ def read_element(version: Version, subscripts: tuple[Expr, ...], name: str, node
     if len(subscripts) != version.rank:
         wanted = count_dimensions(version.rank or 0)
         message = f"{name} has {wanted}, but is read with {len(subscripts)} subscript{'' if len(subscripts) == 1 else 's'}"
+        if version.is_parameter and not version.rank:
+            raise Fault("semantic-rank", message, f"its annotation says a scalar: declare its dimensions, as in {name}: 'f32[N]'")
         raise Fault("semantic-rank", message, f"give one subscript for each dimension of {name}")
     read = Read(version.name, subscripts, scope.text.span(node))
     return Value(read, version.dtype, version.is_weak, 1 + len(subscripts))
@@ -202,6 +222,9 @@ def _read_subscript(node: ast.Subscript, scope: Scope, depth: int) -> Value:
             raise Fault("semantic-expression", f"{name}[...] is an element, and has no subscripts", help)
         case ast.Attribute(ast.Name(name), "T") if name in scope.tensors:
             raise Fault("semantic-expression", "tensors have no .T", f"turn the subscripts round: {name}[j, i]")
+    called = call_name(node.value.func) if isinstance(node.value, ast.Call) else None
+    if called is not None and called[1] not in KNOWN:
+        apply_function(*called, (), scope.text.span(node))  # whatever it is of whole arrays: tell its name
     raise Fault("semantic-expression", "only a tensor has subscripts", "assign the value to a name of its own first")
 
 
@@ -214,6 +237,8 @@ def _read_tensor(name: str, node: ast.Subscript, scope: Scope, depth: int) -> Va
         if name in scope.sizes or name in scope.constants:
             raise Fault("semantic-undefined", f"{name} is a number, not a tensor", "read it without subscripts")
         hint = suggest_name(name, scope.tensors) or f"make {name} a parameter, or assign it above"
+        if isinstance(scope.text.lookup(name), np.ndarray):
+            hint = f"arrays come in as parameters: make {name} one, and fix it with bind({name}={name}) if it never changes"
         raise Fault("semantic-undefined", f"there is no tensor {name}", hint)
     return POISON if subscripts is None else read_element(version, subscripts, name, node, scope)
 
@@ -231,10 +256,33 @@ def read_subscripts(node: ast.expr, scope: Scope, depth: int = 0) -> tuple[Expr,
         if value is POISON:
             continue
         try:
-            result.append(require_integer(value, "a subscript"))
+            result.append(inline_numbers(require_integer(value, "a subscript"), scope))
         except Fault as fault:
             scope.report(fault.code, fault.message, part, fault.help)
     return tuple(result) if len(result) == len(parts) else None
+
+
+def inline_numbers(expr: Expr, scope: Scope) -> Expr:
+    """An integer expression with what `k = 3` or `half = N // 2` says in place of `k` and `half`."""
+
+    def rule(node: Expr) -> Expr | None:
+        if not isinstance(node, Read) or node.subscripts:
+            return None
+        writers = next((v.writers for v in scope.tensors.values() if v.name == node.tensor), [])
+        if len(writers) != 1 or writers[0].reduction is not None or writers[0].where:
+            return None
+        value = writers[0].value
+        return value if all(isinstance(n, Const | Size | Call | Cast) for n in walk(value)) else None
+
+    return rewrite(expr, rule)
+
+
+def known_number(value: Value, scope: Scope) -> int | float | bool | None:
+    """The number that a value is known to be when the function is read, else None."""
+    if value.constant is not None or value is POISON or not value.weak:
+        return value.constant
+    expr = inline_numbers(value.expr, scope)
+    return expr.value if isinstance(expr, Const) else None
 
 
 def _read_extent(name: str, node: ast.Subscript, scope: Scope) -> Value:
@@ -317,10 +365,11 @@ def _read_call(node: ast.Call, scope: Scope, depth: int) -> Value:
         return _read_function(node, function, scope, depth)
     if isinstance(scope.text.lookup(name), UserMonoid):
         raise Fault("semantic-monoid", f"{name} reduces, and stands alone on the right side", f"assign it: s[i] = {name}(...)")
-    if module in scope.tensors or module in scope.assigned_names:
-        raise Fault(
-            "semantic-function", f"tensors have no method {name}", f"write {name}({module}[...]) as a function of elements"
-        )
+    if module in scope.tensors or module in scope.assigned_names or module in scope.values:
+        raise Fault("semantic-function", f"tensors have no method {name}", _instead_of_method(name, module, scope))
+    if module is None and name in scope.tensors:
+        subscripts = ", ".join("ijklmnpq"[: scope.tensors[name].rank or 1])
+        raise Fault("semantic-function", f"{name} is a tensor, and is not called", f"subscripts stand in brackets: {name}[{subscripts}]")
     if name == "pad" and (mode := _pad_mode(node)) is not None:
         return _apply_pad_mode(read_expression(node.args[0], scope, depth), mode, node, scope)
     if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
@@ -355,6 +404,20 @@ def _read_call(node: ast.Call, scope: Scope, depth: int) -> Value:
     if name == "pad":
         return _apply_pad(args, node, scope)
     return apply_function(module, name, args, scope.text.span(node))
+
+
+def _instead_of_method(name: str, tensor: str | None, scope: Scope) -> str:
+    version = scope.tensors.get(tensor or "")
+    element = f"{tensor}[{', '.join('ijklmnpq'[: version.rank])}]" if version is not None and version.rank else f"{tensor}[i]"
+    if name in REDUCERS:
+        return f"write the reduction of its elements: s = {name}({element})"
+    if name in INSTEAD:
+        return INSTEAD[name]
+    if name == "astype":
+        return f"convert elements with a function: polyc.f64({element})"
+    if name == "copy":
+        return f"copy its elements: Y{element[len(tensor or '') :]} = {element}"
+    return f"write {name}({element}) as a function of elements" if name in KNOWN else "the language reference lists what there is"
 
 
 def _find_function(node: ast.Call, scope: Scope) -> object | None:

@@ -247,6 +247,12 @@ def _read_statement(node: ast.stmt, clauses: Clauses, scope: Scope, statements: 
             help = "indices stand for loops; steps that depend on each other are a recurrence: h[t] = f(h[t - 1])"
             place = Span(scope.text.source, scope.text.span(node).start, scope.text.span(node).start + len("while"))
             scope.report("semantic-statement", "'while' has no meaning here", place, help)
+        case ast.Break() | ast.Continue():
+            help = "put the statements that are meant into an if over numbers: if k != 1: ..."
+            scope.report("semantic-statement", "break and continue have no meaning here", node, help)
+        case ast.AnnAssign():
+            help = "the type is that of the right side: cast it, as in T[i] = polyc.f32(e)"
+            scope.report("semantic-statement", "assignments have no annotation", node, help)
         case ast.Return():
             scope.report("semantic-statement", "return cannot stand inside a block", node, "move it to the end of the function")
         case _:

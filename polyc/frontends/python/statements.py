@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 
-from polyc.diagnostics import Span
-from polyc.frontends.python.expressions import call_name, count_dimensions, find_outer_names, read_expression
+from polyc.diagnostics import Span, suggest_name
+from polyc.frontends.python.expressions import call_name, count_dimensions, find_outer_names, inline_numbers, read_expression
 from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.operators import binary, negate, require_bool
 from polyc.frontends.python.scope import Clauses, Scope, Version
@@ -190,7 +190,7 @@ def _read_left_subscript(part: ast.expr, scope: Scope) -> Expr | None:
     if value is POISON:
         return None
     try:
-        return require_integer(value, "a subscript")
+        return inline_numbers(require_integer(value, "a subscript"), scope)
     except Fault as fault:
         scope.report(fault.code, fault.message, part, fault.help)
         return None
@@ -327,6 +327,11 @@ def _report_reduction_missing(
         written = scope.text.source.text[target.span.start : target.span.end]
         help = f"to sum over {name} write {written} += ..., or {written} = max(...) for another reduction"
         message = f"the index {name} is not on the left side, and = does not say how to reduce over it"
+        if not any(name in index_names(s) for r in reads(value.expr) for s in r.subscripts):
+            message = f"{name} is taken for an index: it is no parameter, assigned name or size"
+            known = [*scope.tensors, *scope.sizes, *scope.constants]
+            number = "write np.pi" if name.lower() == "pi" else f"a number is a keyword-only parameter: (..., *, {name}=0.5)"
+            help = suggest_name(name, known) or number
         scope.report("semantic-missing-reduction", message, place or target.span, help)
 
 
