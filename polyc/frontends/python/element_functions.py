@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import types
 from collections.abc import Sequence
 from functools import lru_cache
@@ -19,6 +20,8 @@ from polyc.frontends.python.values import POISON, Fault, Value, make_literal
 
 MAX_DEPTH = 64
 """Functions that call each other."""
+MAX_STATEMENTS = 4096
+"""Statements of one call, those behind a branch counted for each way to them."""
 
 _CODE = "semantic-element-function"
 _ALLOWED = "it may assign names, choose by if, and return expressions of its parameters"
@@ -40,35 +43,44 @@ def returns_elements(function: types.FunctionType) -> bool:
 
 def read_element_function(node: ast.Call, function: types.FunctionType, scope: Scope, depth: int) -> list[Value]:
     """What the function returns for the arguments of a call, one value for each component; POISON where there were errors."""
-    text = load_function(function)
+    try:
+        text = load_function(function)
+    except PolycError as error:
+        problem = error.diagnostics[0]
+        raise Fault(problem.code, problem.message, problem.help or "write a def in a file") from None
     name = text.definition.name
     chain = [*scope.callers, scope.text]
     if any(other.function is text.function for other in chain if other.function is not None):
         raise Fault("semantic-recursion", f"{name} calls itself", "functions are read in place, so that none can call itself")
     if len(chain) >= MAX_DEPTH:
         raise Fault("budget-calls", f"calls are nested more than {MAX_DEPTH} deep", "call the inner functions from one")
-    values = _sort_arguments(node, text.definition, scope, depth)
-    inner = Scope(text, values=values, errors=scope.errors, constants=_numbers_around(text), callers=(*scope.callers, scope.text))
+    values = _sort_arguments(node, text.definition, function, scope, depth)
+    inner = Scope(
+        text, values=values, errors=scope.errors, constants=_numbers_around(text), callers=(*scope.callers, scope.text)
+    )
     inner.element_function = name
     inner.assigned_names = frozenset(
         n.id for n in ast.walk(text.definition) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
     )
     n_errors = len(scope.errors)
-    results = None
-    try:
-        results = _run(text.definition.body, inner, depth)
-        if results is None:
-            inner.report(_CODE, f"{name} does not return a value in every case", text.definition, "end it with return")
-    except Fault as fault:
-        inner.report(fault.code, fault.message, text.definition, fault.help)
-    return results if results is not None and len(scope.errors) == n_errors else [POISON]
+    results = _run(text.definition.body, inner, depth)
+    if results is None:
+        raise Fault(_CODE, f"{name} does not return a value in every case", "end it with return")
+    return results if len(scope.errors) == n_errors else [POISON]
 
 
-def _sort_arguments(node: ast.Call, definition: ast.FunctionDef, scope: Scope, depth: int) -> Values:
+def _sort_arguments(
+    node: ast.Call, definition: ast.FunctionDef, function: types.FunctionType, scope: Scope, depth: int
+) -> Values:
     spec, name = definition.args, definition.name
     positional = [a.arg for a in (*spec.posonlyargs, *spec.args)]
     others = [a.arg for a in spec.kwonlyargs]
-    if spec.vararg or spec.kwarg or any(isinstance(a, ast.Starred) for a in node.args) or any(k.arg is None for k in node.keywords):
+    if (
+        spec.vararg
+        or spec.kwarg
+        or any(isinstance(a, ast.Starred) for a in node.args)
+        or any(k.arg is None for k in node.keywords)
+    ):
         raise Fault(_CODE, f"arguments of {name} cannot be told one by one", "give each argument and parameter a name")
     if len(node.args) > len(positional):
         message = f"{name} takes {len(positional)} argument{'s' * (len(positional) != 1)}, not {len(node.args)}"
@@ -80,15 +92,14 @@ def _sort_arguments(node: ast.Call, definition: ast.FunctionDef, scope: Scope, d
             problem = "is given twice" if keyword.arg in given else f"is no parameter of {name}"
             raise Fault(_CODE, f"{keyword.arg} {problem}", f"its parameters are: {', '.join([*positional, *others])}")
         given[keyword.arg] = keyword.value
-    defaults: dict[str, ast.expr | None] = dict(zip(reversed(positional), reversed(spec.defaults), strict=False))
-    defaults |= dict(zip(others, spec.kw_defaults, strict=True))
+    live = inspect.signature(function).parameters
     values: Values = {}
     for parameter in (*positional, *others):
-        argument, default = given.get(parameter), defaults.get(parameter)
+        argument, default = given.get(parameter), live[parameter].default
         if argument is not None:
             values[parameter] = read_expression(argument, scope, depth)
-        elif isinstance(default, ast.Constant) and isinstance(default.value, bool | int | float | complex):
-            values[parameter] = make_literal(default.value)
+        elif isinstance(default, bool | int | float | complex):
+            values[parameter] = make_literal(default)
         else:
             raise Fault(_CODE, f"{name} needs a value for {parameter}", "give all arguments; defaults are numbers")
     return values
@@ -103,6 +114,10 @@ def _numbers_around(text: Any) -> dict[str, Any]:
 def _run(body: Sequence[ast.stmt], scope: Scope, depth: int) -> list[Value] | None:
     """What statements return, None where they end without; names that they assign are in `scope.values`."""
     for n, statement in enumerate(body):
+        scope.rounds += 1
+        if scope.rounds > MAX_STATEMENTS:
+            message = f"{scope.element_function} has too many branches: they unfold to more than {MAX_STATEMENTS} statements"
+            raise Fault("budget-unroll", message, "write the conditions as a if c else b")
         match statement:
             case ast.Expr(ast.Constant(str())) | ast.Pass():
                 pass
@@ -116,9 +131,9 @@ def _run(body: Sequence[ast.stmt], scope: Scope, depth: int) -> list[Value] | No
             case ast.If():
                 return _choose(statement, body[n + 1 :], scope, depth)
             case _:
-                message = f"this statement has no meaning in {scope.element_function}, which is called on elements"
-                scope.report(_CODE, message, statement, _ALLOWED)
-                return [POISON]
+                line = scope.text.source.text[scope.text.span(statement).start :].split("\n", 1)[0]
+                message = f"{scope.element_function} cannot be read as a function of elements: it says '{line.strip()[:60]}'"
+                raise Fault(_CODE, message, _ALLOWED)
     return None
 
 
@@ -161,11 +176,13 @@ def _choose(node: ast.If, rest: Sequence[ast.stmt], scope: Scope, depth: int) ->
     if condition.constant is not None:
         return _run([*(node.body if condition.constant else node.orelse), *rest], scope, depth)
     before = dict(scope.values)
-    then = _run(node.body, scope, depth)
-    after_then, scope.values = scope.values, dict(before)
-    other = _run(node.orelse, scope, depth)
     span = scope.text.span(node)
-    if then is None and other is None:
+    returns = any(isinstance(n, ast.Return) for n in ast.walk(node))
+    behind = rest if returns else ()  # what follows belongs to each branch that does not return
+    then = _run([*node.body, *behind], scope, depth)
+    after_then, scope.values = scope.values, dict(before)
+    other = _run([*node.orelse, *behind], scope, depth)
+    if not returns:
         for name in {**after_then, **scope.values}:
             a, b = after_then.get(name), scope.values.get(name)
             if a is b:
@@ -174,17 +191,14 @@ def _choose(node: ast.If, rest: Sequence[ast.stmt], scope: Scope, depth: int) ->
             if a is not None and b is not None:  # a name with a value in one branch only has none behind it
                 scope.values[name] = POISON if a is POISON or b is POISON else select(condition, a, b, span)
         return _run(rest, scope, depth)
-    if other is None:
-        other = _run(rest, scope, depth)
-    elif then is None:
-        scope.values = after_then
-        then = _run(rest, scope, depth)
     if then is None or other is None:
         return None
     if any(v is POISON for v in (*then, *other)):
         return [POISON]
     if len(then) != len(other):
-        scope.report(_CODE, f"{scope.element_function} returns {len(then)} values or {len(other)}", node, "return as many always")
+        scope.report(
+            _CODE, f"{scope.element_function} returns {len(then)} values or {len(other)}", node, "return as many always"
+        )
         return [POISON]
     return [select(condition, a, b, span) for a, b in zip(then, other, strict=True)]
 

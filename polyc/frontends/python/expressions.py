@@ -199,7 +199,9 @@ def read_element(version: Version, subscripts: tuple[Expr, ...], name: str, node
         wanted = count_dimensions(version.rank or 0)
         message = f"{name} has {wanted}, but is read with {len(subscripts)} subscript{'' if len(subscripts) == 1 else 's'}"
         if version.is_parameter and not version.rank:
-            raise Fault("semantic-rank", message, f"its annotation says a scalar: declare its dimensions, as in {name}: 'f32[N]'")
+            raise Fault(
+                "semantic-rank", message, f"its annotation says a scalar: declare its dimensions, as in {name}: 'f32[N]'"
+            )
         raise Fault("semantic-rank", message, f"give one subscript for each dimension of {name}")
     read = Read(version.name, subscripts, scope.text.span(node))
     return Value(read, version.dtype, version.is_weak, 1 + len(subscripts))
@@ -208,7 +210,9 @@ def read_element(version: Version, subscripts: tuple[Expr, ...], name: str, node
 def _read_subscript(node: ast.Subscript, scope: Scope, depth: int) -> Value:
     match node.value:
         case ast.Name(name) if name in scope.values:
-            help = f"call {scope.element_function} on elements, {scope.element_function}(X[i, j]), or decorate it with @polyc.op"
+            help = (
+                f"call {scope.element_function} on elements, {scope.element_function}(X[i, j]), or decorate it with @polyc.op"
+            )
             raise Fault("semantic-element-function", f"{name} is one element here, and has no subscripts", help)
         case ast.Name(name):
             return _read_tensor(name, node, scope, depth)
@@ -361,7 +365,7 @@ def _read_call(node: ast.Call, scope: Scope, depth: int) -> Value:
         help = "convert with a function: polyc.f64(x)" if is_cast else _ALLOWED
         raise Fault("semantic-function", "only functions with a name can be called", help)
     module, name = found
-    if name not in KNOWN and (function := _find_function(node, scope)) is not None:
+    if (function := _find_function(name, node, scope)) is not None:
         return _read_function(node, function, scope, depth)
     if isinstance(scope.text.lookup(name), UserMonoid):
         raise Fault("semantic-monoid", f"{name} reduces, and stands alone on the right side", f"assign it: s[i] = {name}(...)")
@@ -369,7 +373,9 @@ def _read_call(node: ast.Call, scope: Scope, depth: int) -> Value:
         raise Fault("semantic-function", f"tensors have no method {name}", _instead_of_method(name, module, scope))
     if module is None and name in scope.tensors:
         subscripts = ", ".join("ijklmnpq"[: scope.tensors[name].rank or 1])
-        raise Fault("semantic-function", f"{name} is a tensor, and is not called", f"subscripts stand in brackets: {name}[{subscripts}]")
+        raise Fault(
+            "semantic-function", f"{name} is a tensor, and is not called", f"subscripts stand in brackets: {name}[{subscripts}]"
+        )
     if name == "pad" and (mode := _pad_mode(node)) is not None:
         return _apply_pad_mode(read_expression(node.args[0], scope, depth), mode, node, scope)
     if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
@@ -417,16 +423,22 @@ def _instead_of_method(name: str, tensor: str | None, scope: Scope) -> str:
         return f"convert elements with a function: polyc.f64({element})"
     if name == "copy":
         return f"copy its elements: Y{element[len(tensor or '') :]} = {element}"
-    return f"write {name}({element}) as a function of elements" if name in KNOWN else "the language reference lists what there is"
+    return (
+        f"write {name}({element}) as a function of elements" if name in KNOWN else "the language reference lists what there is"
+    )
 
 
-def _find_function(node: ast.Call, scope: Scope) -> object | None:
+def _find_function(name: str, node: ast.Call, scope: Scope) -> object | None:
     """The function of the program around that a call is of."""
     from polyc.frontends.python.calls import find_function
 
     found = find_function(node, scope)
+    if found is None and name in KNOWN:
+        return None
     if found is None and isinstance(node.func, ast.Name) and not isinstance(scope.text.lookup(node.func.id), UserMonoid):
         found = scope.text.lookup(node.func.id)
+        if isinstance(found, types.FunctionType):  # of a library: known by its name, or not at all
+            return None
     return found if callable(found) else None
 
 

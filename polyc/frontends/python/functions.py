@@ -319,12 +319,17 @@ INSTEAD = {
     **dict.fromkeys(("convolve", "correlate"), "write the sum: Y[i] += X[i + k] * W[k]"),
     "diff": "write X[i + 1] - X[i]",
     **dict.fromkeys(("tril", "triu"), "select by the indices: X[i, j] if j <= i else 0"),
-    **dict.fromkeys(("eye", "identity"), "select by the indices: 1.0 if i == j else 0.0, in with polyc.where(0 <= i < N, 0 <= j < N)"),
+    **dict.fromkeys(
+        ("eye", "identity"), "select by the indices: 1.0 if i == j else 0.0, in with polyc.where(0 <= i < N, 0 <= j < N)"
+    ),
     **dict.fromkeys(("diag", "diagonal"), "read one index twice: D[i] = X[i, i]"),
     "trace": "read one index twice: t += X[i, i]",
     **dict.fromkeys(("take", "take_along_axis", "gather"), "read by a subscript that is data: Y[i] = X[index[i]]"),
     **dict.fromkeys(("repeat", "tile"), "write the subscript: X[i // 2], or X[i % N]"),
-    **dict.fromkeys(("fft", "rfft", "ifft", "irfft", "solve", "inv", "svd", "eig", "eigh", "qr", "det"), "compute it outside of the operator"),
+    **dict.fromkeys(
+        ("fft", "rfft", "ifft", "irfft", "solve", "inv", "svd", "eig", "eigh", "qr", "det"),
+        "compute it outside of the operator",
+    ),
     "logsumexp": "write it out: M[i] = max(X[i, j]), S[i] += exp(X[i, j] - M[i]), Y[i] = M[i] + log(S[i])",
     **dict.fromkeys(("silu", "swish"), "write x * sigmoid(x)"),
     "softplus": "write log1p(exp(-abs(x))) + max(x, 0)",
@@ -336,7 +341,9 @@ INSTEAD = {
     "relu": "write max(x, 0)",
     "gelu": "write 0.5 * x * (1 + erf(x * 0.7071067811865476))",
     **dict.fromkeys(("mean", "average"), "sum into a tensor, then divide: S[i] += X[i, j], M[i] = S[i] / X.shape[1]"),
-    **dict.fromkeys(("var", "std"), "sum the squares of what is left of the mean: V[i] += (X[i, j] - M[i]) ** 2, then V[i] / X.shape[1]"),
+    **dict.fromkeys(
+        ("var", "std"), "sum the squares of what is left of the mean: V[i] += (X[i, j] - M[i]) ** 2, then V[i] / X.shape[1]"
+    ),
     **dict.fromkeys(("dot", "matmul", "inner", "outer", "einsum", "tensordot"), "write the sum: T[i, j] += A[i, k] * B[k, j]"),
     **dict.fromkeys(SELECTIONS, "it stands alone on the right side: p[i] = argmax(X[i, j]), or v[i], p[i] = argmax(X[i, j])"),
     **dict.fromkeys(("sort", "argsort", "median", "unique"), "compute it outside of the operator"),

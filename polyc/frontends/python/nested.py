@@ -1,4 +1,4 @@
-"""``exp(x[i, j] - max(x[i, k]))``: a reduction inside an expression is a statement of its own, above the one that it stands in."""
+"""``exp(x[i, j] - max(x[i, k]))``: a reduction inside an expression is a statement above the one that it stands in."""
 
 from __future__ import annotations
 
