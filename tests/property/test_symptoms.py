@@ -116,3 +116,13 @@ def test_a_recurrence_that_a_rewriting_ties_up_is_scheduled_as_written(monkeypat
         expected = np.cumsum(np.roll(expected, 1, axis=1), axis=0) + 0.5
     assert np.array_equal(operator(x, steps)[3], expected)
     assert any(r.pass_name == "rewrite" for r in operator.lower(x, steps).remarks)
+
+
+def test_a_reader_of_a_recurrence_may_stand_between_its_statements() -> None:
+    text = """def f(float(N) a) -> (E) {
+      D(0) = a(0)
+      D(i) = F(i - 1) + a(i) where i in 1:N
+      E(i) = F(i) + D(i)
+      F(i) = D(i) * 2.0
+    }"""
+    assert np.array_equal(polyc.compile(text)(np.array([1, 2, 3], np.float32)), [3, 12, 33])
