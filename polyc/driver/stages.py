@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from polyc.config import Options
-from polyc.diagnostics import Remark
+from polyc.diagnostics import RangeError, Remark, UnsupportedError
 from polyc.driver.ladder import climb_down
 from polyc.driver.loading import select_target
 from polyc.driver.lowered import Lowered
@@ -42,8 +42,10 @@ def run_stages(
     constants: frozenset[str],
     version: Version,
     is_chosen: bool = False,
+    as_written: bool = False,
 ) -> Lowered:
-    """`version`: what estimates take symbolic sizes for; `is_chosen`: whether it is among those that were compared."""
+    """`version`: what estimates take symbolic sizes for; `is_chosen`: whether it is among those that were compared;
+    `as_written`: without rewritings that only speed asks for."""
     verify_program(program)
     target = target or select_target(options)
     sized = define_sizes(specialize_sizes(program, {name: int_const(value) for name, value in sizes.items()}))
@@ -61,12 +63,13 @@ def run_stages(
     else:
         main_strides = None
     given_constants = constants | set(made)
-    form = _make_form(main, main_ranges, main_strides, options, target, given_constants, version.form)
+    form = _make_form(main, main_ranges, main_strides, options, target, given_constants, version.form, as_written)
     signature = make_signature(sized, given.types, ranges, form.scop, strides)
     classes = None
     if version.typical and not is_chosen and options.tile and options.vectorize:
         forms = [form]
-        if options.minimal_filtering and options.reassociate and has_symbolic_filter(form.scop.program, form.scop.ranges):
+        may_filter = options.minimal_filtering and options.reassociate and not as_written
+        if may_filter and has_symbolic_filter(form.scop.program, form.scop.ranges):
             forms.append(_make_form(main, main_ranges, main_strides, options, target, given_constants, 1))
         classes = find_size_classes([f.scop for f in forms], target, form.constants)
         if classes is not None and classes.versions[0].typical != version.typical:
@@ -78,7 +81,20 @@ def run_stages(
         if classes is not None:
             form = forms[classes.versions[0].form]
     remarks = [*_tell_prepared(prepared), *form.remarks]
-    lowered = climb_down(program, signature, form.scop, ranges, target, options, remarks, aliases, form.groups, form.constants)
+    try:
+        lowered = climb_down(
+            program, signature, form.scop, ranges, target, options, remarks, aliases, form.groups, form.constants
+        )
+    except (RangeError, UnsupportedError) as error:
+        (reason, *_) = error.diagnostics
+        if as_written or reason.code not in ("range-circular", "unsupported-recurrence"):
+            raise
+        # A rewriting may have joined what a recurrence needs apart; if not, the error speaks of what the user wrote.
+        lowered = run_stages(
+            program, sizes, given_strides, aliases, options, target, constants, version, is_chosen, as_written=True
+        )
+        lowered.remarks += (Remark("missed", "rewrite", "scheduled as written: rewritten, no order of loops was found"),)
+        return lowered
     if not form.constants:
         lowered.nest = replace(lowered.nest, folds=find_folds(sized, ranges, lowered.signature, lowered.nest))
     lowered.prepared = (*form.prepared, *lowered.prepared)
@@ -109,9 +125,12 @@ def _make_form(
     target: Target,
     constants: frozenset[str],
     number: int,
+    as_written: bool = False,
 ) -> _Form:
-    """The program as it is written, or (`number` 1) with filters of symbolic size that need fewer products."""
-    program, ranges, groups, remarks = rewrite_program(main, ranges, strides, options, target, constants, filters=number == 1)
+    """The program in its usual form, or (`number` 1) with filters of symbolic size that need fewer products."""
+    program, ranges, groups, remarks = rewrite_program(
+        main, ranges, strides, options, target, constants, number == 1, as_written
+    )
     # What a rewriting makes of constants alone leaves the program, too.
     program, ranges, prepared = split_constants(program, ranges, constants)
     scop = extract_scop(program, ranges)
