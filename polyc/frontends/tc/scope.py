@@ -114,7 +114,6 @@ _INSTEAD = {
     "int": "did you mean int32?",
     "ln": "did you mean log?",
     "square": "write x * x",
-    "sqr": "write x * x",
     **dict.fromkeys(("sign", "sgn"), "write it out: x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : 0.0"),
     **dict.fromkeys(("select", "cond", "ifelse", "iff"), "a selection is written c ? a : b"),
     **dict.fromkeys(("clamp", "clip"), "write it out: min(max(x, lower), upper)"),
