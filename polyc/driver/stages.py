@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from polyc.config import Options
-from polyc.diagnostics import Remark
+from polyc.diagnostics import RangeError, Remark, UnsupportedError
 from polyc.driver.ladder import climb_down
 from polyc.driver.loading import select_target
 from polyc.driver.lowered import Lowered
@@ -40,7 +40,9 @@ def run_stages(
     constants: frozenset[str],
     typical: Mapping[str, int],
     is_version: bool = False,
+    as_written: bool = False,
 ) -> Lowered:
+    """`as_written`: without rewritings that only speed asks for."""
     verify_program(program)
     target = target or select_target(options)
     sized = define_sizes(specialize_sizes(program, {name: int_const(value) for name, value in sizes.items()}))
@@ -58,7 +60,9 @@ def run_stages(
     else:
         main_strides = None
     known = constants | set(made)
-    rewritten, new_ranges, groups, remarks = rewrite_program(main, main_ranges, main_strides, options, target, known)
+    rewritten, new_ranges, groups, remarks = rewrite_program(
+        main, main_ranges, main_strides, options, target, known, as_written
+    )
     # What a rewriting makes of constants alone leaves the program, too.
     rewritten, new_ranges, again = split_constants(rewritten, new_ranges, known)
     known |= {p.statement.target for p in again}
@@ -80,7 +84,18 @@ def run_stages(
             )
             lowered.size_classes = classes
             return lowered
-    lowered = climb_down(program, signature, scop, ranges, target, options, remarks, aliases, groups, known)
+    try:
+        lowered = climb_down(program, signature, scop, ranges, target, options, remarks, aliases, groups, known)
+    except (RangeError, UnsupportedError) as error:
+        (reason, *_) = error.diagnostics
+        if as_written or reason.code not in ("range-circular", "unsupported-recurrence"):
+            raise
+        # A rewriting may have joined what a recurrence needs apart; if not, the error speaks of what the user wrote.
+        lowered = run_stages(
+            program, sizes, given_strides, aliases, options, target, constants, typical, is_version, as_written=True
+        )
+        lowered.remarks += (Remark("missed", "rewrite", "scheduled as written: rewritten, no order of loops was found"),)
+        return lowered
     if not known:
         lowered.nest = replace(lowered.nest, folds=find_folds(sized, ranges, lowered.signature, lowered.nest))
     lowered.prepared = (*again, *lowered.prepared)

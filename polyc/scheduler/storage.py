@@ -155,7 +155,12 @@ def _common_scope(plan: Plan, version: str, scop: Scop) -> _Scope:
 def _modulus(dimension: int, version: str, scope: _Scope, scop: Scop) -> int | None:
     """The period of element coordinate `dimension` inside one iteration of the scope's loops; None: the whole extent."""
     best: int | None = None
+    rank = len(scop.tensors[version].shape)
     for loop in scope.loops:
+        if loop.kind == "S" and not any(
+            all(_runs_over(loop, name, d, version, scop) for name in loop.rows) for d in range(rank)
+        ):
+            break  # its iterations pass values on: inside of it all elements of one are alive until the next has read them
         # Lanes of a vector loop are alive together, and so are the points of a tile.
         if loop.part == "point" or (loop.mark is not None and loop.mark.kind == "vector"):
             continue

@@ -317,3 +317,11 @@ def test_conditions_that_keep_a_read_inside(
         indices = found.statements[program.statements[-1].name].indices
         values = {i: evaluate(indices[i].lower, sizes) for i in expected}
         assert {i: (v, v + evaluate(indices[i].extent, sizes)) for i, v in values.items()} == expected
+
+
+def test_an_error_in_one_part_of_a_recurrence_is_the_only_one() -> None:
+    """Without the steps of that part, a read of the last step seemed to lie outside."""
+    text = "def f(float(N) x) -> (y) { A(0, i) = x(i)  A(t, i) = A(t - 1, i) where t in 1:5, i in 3:2  y(i) = A(4, i) }"
+    with pytest.raises(RangeError) as caught:
+        infer_ranges(read_program(text))
+    assert [d.code for d in caught.value.diagnostics] == ["range-negative"]

@@ -34,12 +34,16 @@ def rewrite_program(
     options: Options,
     target: Target,
     constants: frozenset[str] = frozenset(),
+    as_written: bool = False,
 ) -> tuple[Program, Ranges, Groups, list[Remark]]:
     """`program` and `ranges` rewritten, what indices were merged into, and remarks.
 
-    `strides`: of arguments, then results.  `constants`: tensors that never change."""
+    `strides`: of arguments, then results.  `constants`: tensors that never change.  `as_written`: rewrite only what must
+    be."""
     program = _drop_exists(program)
     program, ranges, remarks = lower_monoids(program, ranges, options.reassociate)
+    if as_written:
+        return program, ranges, {}, remarks
     program, ranges, found = drop_invariant_dimensions(program, ranges)
     remarks += found
     program, ranges, found = merge_parts(program, ranges)

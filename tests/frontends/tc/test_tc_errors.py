@@ -167,6 +167,19 @@ def test_definition_errors(text: str, code: str, words: str, marked: str) -> Non
     assert isinstance(error, UnsupportedError if code.startswith("unsupported") else SemanticError)
 
 
+@pytest.mark.parametrize(
+    ("text", "noun"), [("(float(N) A) -> (float(2*N) O)", "result"), ("(float(2*N) A) -> (O)", "parameter")]
+)
+def test_sizes_are_no_expressions(text: str, noun: str) -> None:
+    error = check(f"def f{text} {{ O(i) = A(i) }}", "syntax-unexpected", "expected ')' or ','", "*")
+    assert f"of a {noun} are names or numbers" in str(error)
+
+
+def test_a_position_of_the_wrong_type_is_the_only_error() -> None:
+    text = "def f(float(M, N) A) -> (v, int8(M) p) { (v(i), p(i)) argmax=! A(i, j) }"
+    assert [d.code for d in check(text, "type-narrowing", "holds positions", None).diagnostics] == ["type-narrowing"]
+
+
 def test_all_errors_of_a_text_come_at_once() -> None:
     text = "def f(float(N) A) -> (O) {\n O(i) = A(i, j) + B(i)\n}\ndef g(float(N) A) -> (P) {\n P(i) = A(j)\n P(i) = !A(i)\n}"
     with pytest.raises(SemanticError) as caught:
