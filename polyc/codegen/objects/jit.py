@@ -77,7 +77,7 @@ def _run_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine, is_unrollin
     What the latter does beyond the former takes as long again, for many stores in one loop ten times as long, and finds little:
     functions are those that the nest wants, with the arguments that they use; vectors, interleaving and unrolling are decided.
     It also keeps what a loop stores in registers for the next iteration, which recurrences gain by."""
-    tuning = llvm.create_pipeline_tuning_options(speed_level=3 if is_whole else 2)
+    tuning = llvm.create_pipeline_tuning_options(speed_level=3)
     tuning.loop_vectorization = False
     tuning.loop_interleaving = False
     tuning.slp_vectorization = False
@@ -90,15 +90,15 @@ def _run_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine, is_unrollin
     inlining.add_always_inliner_pass()
     inlining.add_global_dead_code_eliminate_pass()
     inlining.run(module, builder)
-    passes = llvm.create_new_function_pass_manager()
-    passes.add_sroa_pass()
-    passes.add_instruction_combine_pass()
+    folding = llvm.create_new_function_pass_manager()  # finds masks of which all lanes are active
+    folding.add_instruction_combine_pass()
+    folding.add_simplify_cfg_pass()
     unrolling = llvm.create_new_function_pass_manager()
     unrolling.add_loop_unroll_pass()
     unrolling.add_sroa_pass()
     unrolling.add_instruction_combine_pass()
     unrolling.add_simplify_cfg_pass()
-    managers = [passes, builder.getFunctionPassManager(), *([unrolling] if is_unrolling else [])]
+    managers = [folding, builder.getFunctionPassManager(), *([unrolling] if is_unrolling else [])]
     for function in module.functions:
         if not function.is_declaration:
             for manager in managers:
