@@ -116,7 +116,7 @@ def locked_session() -> Iterator[Any]:
 
 
 def compile_object(ir_text: str, target: Target) -> bytes:
-    """Object code at O3 for `target`.  Raises InternalError (``internal-llvm``) on malformed IR."""
+    """Optimised object code for `target`.  Raises InternalError (``internal-llvm``) on malformed IR."""
     with _LOCK:
         module, machine = _optimize(ir_text, target)
         return bytes(machine.emit_object(module))
