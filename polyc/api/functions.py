@@ -12,11 +12,11 @@ from typing import Any, overload
 
 from polyc import driver, recall
 from polyc.api.amortise import EinsumCalls
-from polyc.api.crash import name_crashes
 from polyc.api.dynamic import Dynamic, check_dynamic
 from polyc.api.operator import Operator
 from polyc.api.sources import EinsumSource, FixedSource, issue_warnings, make_function_source
 from polyc.config import Options, default_options, default_options_key
+from polyc.crash import name_crashes
 from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic, PolycError, SemanticError, suggest_name
 from polyc.ir.program import Program
 from polyc.ir.types import DType
