@@ -125,6 +125,8 @@ class Plan:
     arena: Arena
     keepalive: list[Any]
     blocks: Blocks = field(default_factory=Blocks)
+    is_indirect: bool = False
+    """Whether compiled code cannot make whole runs of it (`onnx.direct`)."""
     _idle: list[_Frame] = field(default_factory=list)
     """What runs that are over have used."""
     _makers: dict[str, tuple[np.dtype, Callable[[], np.ndarray]]] = field(default_factory=dict)
