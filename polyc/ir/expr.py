@@ -55,8 +55,8 @@ class Read:
     span: Span | None = _span()
 
 
-PadMode = Literal["value", "clamp", "wrap", "reflect"]
-PAD_MODES: tuple[PadMode, ...] = ("clamp", "wrap", "reflect")
+PadMode = Literal["value", "clamp", "wrap", "reflect", "symmetric"]
+PAD_MODES: tuple[PadMode, ...] = ("clamp", "wrap", "reflect", "symmetric")
 """Modes that need no value; the tensor must not be empty."""
 
 
@@ -64,7 +64,8 @@ PAD_MODES: tuple[PadMode, ...] = ("clamp", "wrap", "reflect")
 class Pad:
     """`read` where all its subscripts are inside the tensor, else `value`, or by `mode` the element that takes its place.
 
-    clamp: the nearest element.  wrap: the tensor repeated.  reflect: mirrored at its first and last element."""
+    clamp: the nearest element.  wrap: the tensor repeated.  reflect: mirrored at its first and last element.
+    symmetric: mirrored at its edges, so that these elements stand twice."""
 
     read: Read
     value: Expr

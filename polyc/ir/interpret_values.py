@@ -183,6 +183,9 @@ def _place_inside(position: Array, extent: int, mode: str) -> Array:
         return np.clip(position, 0, extent - 1)
     if mode == "wrap":
         return position % extent
+    if mode == "symmetric":
+        folded = position % (2 * extent)
+        return np.minimum(folded, 2 * extent - 1 - folded)
     period = max(2 * (extent - 1), 1)
     folded = position % period
     return np.where(folded < extent, folded, period - folded)

@@ -403,6 +403,10 @@ def place_inside(subscript: Expr, extent: Expr, mode: PadMode) -> Expr:
         return Call("min", (Call("max", (subscript, int_const(0))), last))
     if mode == "wrap":
         return Call("mod", (subscript, extent))
+    if mode == "symmetric":
+        period = simplify(Call("mul", (int_const(2), extent)))
+        folded = Call("mod", (subscript, period))
+        return Call("min", (folded, Call("sub", (Call("sub", (period, int_const(1))), folded))))
     period = simplify(Call("mul", (int_const(2), last)))
     folded = Call("mod", (subscript, period))  # by 0 where there is one element, which gives 0
     return Call("min", (folded, Call("sub", (period, folded))))

@@ -3,6 +3,8 @@
 Before: ``for j in 0:n { S[j] = x[j] + (j > 0 ? S[j - 1] : 0) }``.  After: ``S[0] = x[0] + 0; S.last[1] = S[0];
 for j in 1:n { S.last[0] = x[j] + S.last[1]; S[j] = S.last[0]; S.last[1] = S.last[0] }`` with ``S.last`` in registers: the way
 from one iteration to the next is its arithmetic, without a store, a load and a branch.  Values are those of before.
+
+A few whole vectors side by side (``for t { vector j at most 32 { S[t, j] = a[j] * S[t - 1, j] + x[t, j] } }``) stay in as many.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ FARTHEST = 4
 MOST_CUTS, MOST_CASES = 8, 2
 """Places where a loop is cut, and conditions that stay the same in it for which it is written twice."""
 
+MOST_VECTORS = 4
+"""Vectors side by side that registers are kept for: more of them hide the latency of memory from each other."""
+
 MOST_NODES = 160
 """Nodes of the expressions of a loop that is worth being written several times."""
 
@@ -37,13 +42,15 @@ class _Carried:
     buffer: Buffer
     register: Buffer
     distances: dict[Read, int] = field(hash=False)
+    lane: tuple[Expr, ...] = ()
+    """The variable of vectors side by side."""
 
     @property
     def farthest(self) -> int:
         return max(self.distances.values())
 
     def last(self, distance: int) -> tuple[Expr, ...]:
-        return (int_const(distance),)
+        return (int_const(distance), *self.lane)
 
 
 def carry_elements(body: tuple[Node, ...], buffers: tuple[Buffer, ...]) -> tuple[tuple[Node, ...], tuple[Buffer, ...]]:
@@ -68,30 +75,35 @@ class _Rewriter:
                 return (replace(node, body=self.visit(node.body, then), orelse=self.visit(node.orelse, other)),)
             case Loop() if node.kind in ("serial", "scan") and self._is_recurrence(node):
                 return self._split_cases(node, ranges, MOST_CASES)
+            case Loop() if node.kind == "serial" and (row := _only_vectors(node)) is not None:
+                flat = replace(node, body=row.body)
+                if self._is_recurrence(flat, row) and not any(_mentions(test, row.var) for test in _tests(flat)):
+                    return self._split_cases(flat, ranges, MOST_CASES, row)
+                return (node,)
             case Loop() if node.kind in ("serial", "parallel"):
                 return (replace(node, body=self.visit(node.body, _enter(ranges, node))),)
         return (node,)
 
-    def _is_recurrence(self, loop: Loop) -> bool:
+    def _is_recurrence(self, loop: Loop, row: Loop | None = None) -> bool:
         """Whether it holds stores (and checks) only, of not too much, and something is read that an earlier iteration wrote."""
         if loop.step != 1 or loop.registers or loop.initial or not all(isinstance(n, Store | Guard) for n in loop.body):
             return False
         size = sum(1 for s in _stores(loop) for e in (s.value, *s.subscripts) for _ in walk(e))
-        return size <= MOST_NODES and bool(self._find_carried(loop))
+        return size <= MOST_NODES and bool(self._find_carried(loop, row))
 
     # -- borders -------------------------------------------------------------------------------------------------
-    def _split_cases(self, loop: Loop, ranges: dict[str, Interval], left: int) -> tuple[Node, ...]:
-        """The loop once for each outcome of conditions that stay the same in it."""
+    def _split_cases(self, loop: Loop, ranges: dict[str, Interval], left: int, row: Loop | None = None) -> tuple[Node, ...]:
+        """The loop once for each outcome of conditions that stay the same in it; `row`: the vectors that hold its body."""
         for atom in dict.fromkeys(_tests(loop)) if left else ():
             if _mentions(atom, loop.var):
                 continue
-            then = self._split_cases(_decide(loop, atom, True), _assume(ranges, atom, True), left - 1)
-            other = self._split_cases(_decide(loop, atom, False), _assume(ranges, atom, False), left - 1)
+            then = self._split_cases(_decide(loop, atom, True), _assume(ranges, atom, True), left - 1, row)
+            other = self._split_cases(_decide(loop, atom, False), _assume(ranges, atom, False), left - 1, row)
             return (If(atom, then, other),)
-        return tuple(new for part in _split_borders(loop) for new in self._carry(part, ranges))
+        return tuple(new for part in _split_borders(loop) for new in self._carry(part, ranges, row))
 
     # -- registers -----------------------------------------------------------------------------------------------
-    def _find_carried(self, loop: Loop) -> list[_Carried]:
+    def _find_carried(self, loop: Loop, row: Loop | None = None) -> list[_Carried]:
         stores = list(_stores(loop))
         found: list[_Carried] = []
         for place, store in enumerate(stores):
@@ -105,17 +117,19 @@ class _Rewriter:
                 if distance is not None:
                     distances[read] = distance
             if distances:
-                rows = (int_const(max(distances.values()) + 1),)
+                shape = [max(distances.values()) + 1, *(() if row is None else (row.max_trip or 1,))]
+                item = buffer.dtype.itemsize
+                strides = [item] if row is None else [item * shape[1], item]
                 name = f"{store.buffer}.last{len(self.registers) + len(found)}"
-                register = Buffer(name, buffer.dtype, rows, (int_const(buffer.dtype.itemsize),), "register")
-                found.append(_Carried(place, buffer, register, distances))
+                register = Buffer(name, buffer.dtype, tuple(map(int_const, shape)), tuple(map(int_const, strides)), "register")
+                found.append(_Carried(place, buffer, register, distances, () if row is None else (Index(row.var),)))
         return found
 
-    def _carry(self, loop: Loop, ranges: dict[str, Interval]) -> tuple[Node, ...]:
-        carried = self._find_carried(loop)
+    def _carry(self, loop: Loop, ranges: dict[str, Interval], row: Loop | None = None) -> tuple[Node, ...]:
+        carried = self._find_carried(loop, row)
         trip = _constant_trip(loop)
         if not carried or (trip is not None and trip <= 2 * FARTHEST) or _is_scan(loop, carried, self.buffers):
-            return (loop,)
+            return (_inside(loop, row),)
         self.registers += [c.register for c in carried]
         self.buffers |= {c.register.name: c.register for c in carried}
         n = max(c.farthest for c in carried)
@@ -128,14 +142,17 @@ class _Rewriter:
                 at = simplify(Call("sub", (start, int_const(d))))
                 place = tuple(simplify(substitute(e, {loop.var: at})) for e in store.subscripts)
                 before.append(Store(c.register.name, c.last(d), Read(store.buffer, place), store.statement))
-        rest = self._carried_loop(replace(loop, kind="serial", lanes=1, lower=start), carried, _enter(ranges, loop))
-        main: tuple[Node, ...] = (*before, rest)
+        rest = self._carried_loop(
+            replace(loop, kind="serial", lanes=1, lower=start), carried, _enter(ranges, loop), row is None
+        )
+        start_values = before if row is None else [replace(row, body=tuple(before))]
+        main: tuple[Node, ...] = (*start_values, _inside(rest, row))
         condition = simplify(Call("lt", (start, loop.upper)))
         if not isinstance(condition, Const):
             main = (If(condition, main),)
-        return (first, *main)
+        return (_inside(first, row), *main)
 
-    def _carried_loop(self, loop: Loop, carried: list[_Carried], ranges: dict[str, Interval]) -> Loop:
+    def _carried_loop(self, loop: Loop, carried: list[_Carried], ranges: dict[str, Interval], reads_early: bool) -> Loop:
         body: list[Node] = []
         stores = list(_stores(loop))
         by_store = {stores[c.place]: c for c in carried}
@@ -145,14 +162,16 @@ class _Rewriter:
                 continue
             known = {r: Read(c.register.name, c.last(d)) for c in carried for r, d in c.distances.items()}
             value = _replace_known(store.value, known)
-            early, value = self._read_early(value, ranges, store)
-            body += early
+            if reads_early:
+                early, value = self._read_early(value, ranges, store)
+                body += early
             if store not in by_store:
                 body.append(replace(store, value=value))
                 continue
             register = by_store[store].register.name
-            body.append(Store(register, (int_const(0),), value, store.statement))
-            body.append(replace(store, value=Read(register, (int_const(0),))))
+            newest = by_store[store].last(0)
+            body.append(Store(register, newest, value, store.statement))
+            body.append(replace(store, value=Read(register, newest)))
         for c in carried:
             for d in range(c.farthest, 0, -1):
                 body.append(Store(c.register.name, c.last(d), Read(c.register.name, c.last(d - 1))))
@@ -176,6 +195,20 @@ class _Rewriter:
                 known[read] = Read(name, (int_const(0),))
                 nodes.append(Store(name, (int_const(0),), read, store.statement))
         return nodes, rewrite(value, lambda e: known.get(e) if isinstance(e, Read) else None)
+
+
+def _only_vectors(loop: Loop) -> Loop | None:
+    """The loop over a few whole vectors that is all of the body, if there is one."""
+    if len(loop.body) != 1 or not isinstance(row := loop.body[0], Loop):
+        return None
+    trip = row.max_trip if row.kind == "vector" and not row.registers and not row.initial else None
+    is_whole = trip is not None and trip % row.lanes == 0 and trip <= MOST_VECTORS * row.lanes
+    bounds = (row.lower, row.upper) == (int_const(0), int_const(trip or 0))
+    return row if is_whole and bounds and row.body and all(isinstance(n, Store) for n in row.body) else None
+
+
+def _inside(loop: Loop, row: Loop | None) -> Loop:
+    return loop if row is None else replace(loop, body=(replace(row, body=loop.body),))
 
 
 def _replace_known(value: Expr, known: Mapping[Read, Read]) -> Expr:

@@ -208,7 +208,7 @@ def _build_pad(scope: Scope, syntax: Apply) -> Typed | None:
     mode = next((m for m in PAD_MODES if isinstance(second, Name) and second.name == m and not _is_known(scope, m)), None)
     value = build_value(scope, second) if mode is None else Typed(Const(0, I32), I32)
     if not isinstance(first, Apply) or first.name not in scope.tensors or first.name in scope.lets:
-        help = "write pad(A(i - 1), 0): a read, and the value outside of the tensor, or clamp, wrap or reflect"
+        help = "write pad(A(i - 1), 0): a read, and the value outside of the tensor, or clamp, wrap, reflect or symmetric"
         message = "the first argument of pad is not a tensor read"
         scope.reporter.error("semantic-pad", message, first.span, help)
         return None
