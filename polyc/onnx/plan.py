@@ -54,6 +54,8 @@ class Step:
     """An offset in the arena, the name of a value from outside or of a result, a constant."""
     code: Any = None
     """What was compiled: a `Lowered`, or what was kept of one."""
+    number: Number = whole
+    """What the traced numbers of `cluster` are here."""
     open_slots: list[tuple[int, str]] = field(init=False)
     arena_slots: list[tuple[int, int]] = field(init=False)
 
@@ -326,7 +328,7 @@ class Assembly:
                 else:
                     operands.append(tables[n] if n in tables else offsets.get(base, base))
             operands += [*ready.prepared, *(offsets.get(n, n) for n in cluster.outputs)]
-            steps.append(Step(cluster, call, tuple(operands), code))
+            steps.append(Step(cluster, call, tuple(operands), code, number))
         return Plan(
             steps,
             {n: _numbered(v, number) for n, v in self.read.items()},
