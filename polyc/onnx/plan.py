@@ -23,6 +23,7 @@ from polyc.config import Options
 from polyc.diagnostics import BoundsError, Diagnostic, PolycError
 from polyc.frontends.onnx.builder import Value
 from polyc.frontends.onnx.clusters import Cluster, base_name, build_cluster
+from polyc.frontends.onnx.flatten import flatten_dimensions
 from polyc.frontends.onnx.lowering import Lowered
 from polyc.frontends.onnx.partition import partition
 from polyc.ir.expr import evaluate, reads
@@ -369,7 +370,8 @@ def make_clusters(lowered: Lowered, wanted: Sequence[str]) -> list[Cluster]:
         if i in group_of:
             needed |= {n for n in read[i] if n in maker and group_of.get(maker[n]) != group_of[i]}
     known = {n for n, a in lowered.constants.items() if not has_traced(a)}
-    return [build_cluster([kept[k] for k in g], lowered.values, needed, known) for g in groups]
+    clusters = [build_cluster([kept[k] for k in g], lowered.values, needed, known) for g in groups]
+    return [replace(c, program=flatten_dimensions(c.program, c.constants)) for c in clusters]
 
 
 def _alive(producers: Sequence[Sequence[int]], ends: Sequence[int]) -> list[int]:
