@@ -135,3 +135,9 @@ def test_bound_and_named_inputs_are_measured_too():
 def test_results_that_are_accumulated_into_are_measured():
     op = polyc.compile("def f(float(N) x) -> (s) { s(i) += x(i) }")
     assert op.measure(np.ones(8, np.float32), out=np.zeros(8, np.float32)).operations > 0
+
+
+def test_explain_is_that_of_the_stages():
+    twice = polyc.compile("def twice(float(N) a) -> (b) { b(i) = 2 * a(i) }")
+    a = np.ones(8, np.float32)
+    assert twice.explain(a) == twice.lower(a).explain() and "vectors" in twice.explain(a)
