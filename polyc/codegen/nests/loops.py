@@ -404,7 +404,8 @@ def _make_buffers(
         if name in groups:
             shape = tuple(product_of([shape[d] for d in g]) for g in groups[name])
             strides = tuple(strides[g[-1]] for g in groups[name])
-        buffers.append(Buffer(name, array.dtype, shape, strides, "argument", position, shared.get(name, ())))
+        dtype = scop.tensors[name].dtype if name in scop.tensors else array.dtype
+        buffers.append(Buffer(name, dtype, shape, strides, "argument", position, shared.get(name, ())))
     present = {b.name for b in buffers}
     for version, folding in storage.items():
         if folding.buffer in present or folding.space == "argument":

@@ -24,6 +24,7 @@ from polyc.scheduler.rewriting.single_values import assign_single_values
 from polyc.scheduler.rewriting.split import split_reductions
 from polyc.scheduler.rewriting.stored_operands import store_operands
 from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
+from polyc.scheduler.rewriting.whole_pairs import move_pairs
 from polyc.target import Target
 
 
@@ -58,10 +59,14 @@ def rewrite_program(
     arguments = (*program.parameters, *(r.version for r in program.returns))
     known = {} if strides is None else dict(zip(arguments, strides, strict=True))
     known |= {r.initial: known.get(r.version) for r in program.returns if r.initial is not None}
+    program, ranges, whole, found = move_pairs(program, ranges, known)
+    remarks += found
+    known |= {name: own[:-1] for name in whole if (own := known[name]) is not None}
     program, ranges, found = rewrite_indices(program, ranges, options)
     remarks += found
     program, ranges = drop_unit_indices(program, ranges)
     program, ranges, groups, found = merge_indices(program, ranges, known)
+    groups = whole | groups
     remarks += found
     program, ranges, found = rewrite_algebra(program, ranges, options, target, constants)
     remarks += found
