@@ -16,7 +16,7 @@ SUMMARIES = {
     "conv": (
         CONV,
         {"B": 1, "C": 64, "H": 58, "W": 58, "F": 64, "KH": 3, "KW": 3},
-        "parallel y.tile(28); tile x.tile 14 x f 32, vectors of 16; packed T.taps; folded T.tiles, T.products",
+        "parallel y.tile(28); tile x.tile 14 x f 32, vectors of 16; folded T.tiles, T.products",
     ),
     "gelu": (GELU, {"M": 512, "N": 3072}, "parallel m(512); vectors of 16 along n; inlined 1"),
     "one point": ("def f(float x, float y) -> (s) { s = x * y }", {}, "no loops"),
