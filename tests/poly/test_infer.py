@@ -325,3 +325,10 @@ def test_an_error_in_one_part_of_a_recurrence_is_the_only_one() -> None:
     with pytest.raises(RangeError) as caught:
         infer_ranges(read_program(text))
     assert [d.code for d in caught.value.diagnostics] == ["range-negative"]
+
+
+def test_the_other_parts_of_a_recurrence_have_errors_of_their_own() -> None:
+    program = read_program("def f(float(N) x) -> (y) { y(0) = x(N - 1)  y(i) = y(i - 1) where i in 1:N }")
+    with pytest.raises(RangeError) as caught:
+        infer_ranges(specialize_sizes(program, {"N": int_const(0)}))
+    assert [d.code for d in caught.value.diagnostics] == ["range-out-of-bounds", "range-negative"]
