@@ -7,7 +7,7 @@ data are proved by interval arithmetic or guarded in the generated code.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import islpy
@@ -66,18 +66,14 @@ def make_box(affine: Affine, indices: Mapping[str, Bounds], conditions: Sequence
 
 
 def prove_bounds(
-    program: Program,
-    solutions: Sequence[StatementSolution],
-    tensors: Mapping[str, tuple[Bounds, ...]],
-    sizes: Sizes,
-    unknown: Collection[str] = (),
+    program: Program, solutions: Sequence[StatementSolution], tensors: Mapping[str, tuple[Bounds, ...]], sizes: Sizes
 ) -> BoundsReport:
-    """Prove, check or refuse every read of the solved statements; `sizes.context` is narrowed by what is checked.
-
-    `unknown`: tensors of which an error keeps a part from being known, so that reads of them say nothing."""
+    """Prove, check or refuse every read of the solved statements; `sizes.context` is narrowed by what is checked."""
     report = BoundsReport()
     for solution in solutions:
-        _prove_statement(program, solution, tensors, sizes, report, unknown)
+        if solution.statement.target not in tensors:
+            continue  # its extents are wrong, which is told elsewhere
+        _prove_statement(program, solution, tensors, sizes, report)
     return report
 
 
@@ -87,14 +83,13 @@ def _prove_statement(
     tensors: Mapping[str, tuple[Bounds, ...]],
     sizes: Sizes,
     report: BoundsReport,
-    unknown: Collection[str],
 ) -> None:
     s = solution.statement
     frames: dict[str, _Frame] = {}
     guarded: dict[tuple[Read, int], list[Expr | None]] = {}
     seen: dict[tuple[Read, int, str], list[set[tuple[Expr, bool]]]] = {}
     for site in solution.sites:
-        if site.place == "exists" or site.read.tensor not in tensors or site.read.tensor in unknown:
+        if site.place == "exists" or site.read.tensor not in tensors:
             continue
         if site.is_padded:
             if site.mode != "value":

@@ -97,7 +97,7 @@ def _infer(program: Program, generic: Callable[[], Program] | None) -> Ranges:
     known = {name: bounds for name, bounds in state.tensors.items() if name not in unknown}
     uncovered, conditions = check_coverage(program, solutions, known, state.sizes)
     state.checks += conditions
-    report = prove_bounds(program, solutions, state.tensors, state.sizes, unknown)
+    report = prove_bounds(program, solutions, known, state.sizes)
     errors = sorted([*state.errors, *uncovered, *(d for d in report.diagnostics if d.severity == "error")], key=_position)
     if errors:
         only_unsupported = all(d.code.startswith("unsupported-") for d in errors)
