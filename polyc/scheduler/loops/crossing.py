@@ -89,9 +89,10 @@ def _choose_statement_block(
     crossed = [m for m in read if m.motion(along) == "strided" and m.motion(across) == "unit"]
     if len(crossed) != 1 or write.motion(along) != "unit" or write.motion(across) != "strided":
         return None
-    itemsize = view.scop.tensors[s.target].dtype.itemsize
+    dtype = view.scop.tensors[s.target].dtype
+    target = replace(view.target, l3=1 << 62) if dtype.unit else view.target  # not streamed
     is_alone = all(m is crossed[0] or m.motion(along) != "unit" for m in read)
-    found = choose_block(crossed[0], write, index_trips(s), itemsize, view.target, is_alone)
+    found = choose_block(crossed[0], write, index_trips(s), dtype.itemsize, target, is_alone)
     indices = {view.index(m, name): id(m.rows) for m in members if m.kind == "P"}
     if found is None or any(i not in indices for i, size in found[0].items() if size > 1):
         return None
