@@ -403,7 +403,8 @@ def _ahead(loop: ConcurrentLoop, theta: Theta, pairs: islpy.Map, a: str, b: str)
     for level in range(loop.level, along):
         ta, tb = theta[a].levels[level], theta[b].levels[level]
         found = found.union(pairs.intersect(ta.lex_lt_map(tb)))
-        pairs = pairs.intersect(ta.apply_range(tb.reverse()))
+        if level < along - 1:
+            pairs = pairs.intersect(ta.apply_range(tb.reverse()))
     return found
 
 
