@@ -268,7 +268,8 @@ def _common_prefix(uses: list[Use], theta: Theta) -> list[islpy.Map]:
         whole: islpy.Map | None = None
         for use in uses:
             time = use.to_element.reverse().apply_range(theta[use.instances].levels[level])
-            whole = time if whole is None else whole.union(time)
+            if whole is None or not time.is_subset(whole):  # most uses agree: what follows is many times faster on one piece
+                whole = time if whole is None else whole.union(time).coalesce()
         if whole is None or not whole.is_single_valued():
             break
         prefix.append(whole)

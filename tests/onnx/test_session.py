@@ -114,9 +114,13 @@ def test_wrong_outputs_and_options_are_errors():
         with pytest.raises(PolycError) as caught:
             session.run(names, {"x": X})
         assert caught.value.code == code
+    for out in ([X], [], X):
+        with pytest.raises(PolycError) as caught:
+            session.run(None, {"x": X}, out=out)
+        assert caught.value.code == "argument-type-onnx-outputs"
     with pytest.raises(PolycError) as caught:
-        session.run(None, {"x": X}, out=[X])
-    assert caught.value.code == "argument-type-onnx-outputs"
+        session.run_with_iobinding(None)
+    assert caught.value.code == "argument-type-onnx-feed"
     wrong = ({"threads": n} for n in (0, -1, 1.5, True))
     for options in (*wrong, {"dynamic": "maybe"}, {"dynamic": None}, {"options": 3}, {"progress": 3}):
         with pytest.raises(PolycError) as caught:

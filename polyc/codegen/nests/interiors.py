@@ -126,6 +126,8 @@ def _split_loop(loop: Loop, tests: _Tests) -> tuple[Node, ...]:
     loop = replace(loop, max_trip=None)
     inside = replace(loop, body=tuple(_assume(node, {*tests.fixed, *tests.moving}) for node in loop.body))
     border = replace(loop, body=tuple(_assume(node, {*tests.fixed}) for node in loop.body))
+    if not tests.moving:
+        return (If(_all_of(tests.fixed), (border,), (loop,)),)
     begin = simplify(Call("min", (tests.lower, loop.upper)))
     end = simplify(Call("max", (tests.upper, begin)))
     parts: list[Node] = []
@@ -136,16 +138,20 @@ def _split_loop(loop: Loop, tests: _Tests) -> tuple[Node, ...]:
             parts.append(replace(part, lower=lower, upper=upper, kind="serial" if few else "vector"))
     if not tests.fixed:
         return tuple(parts)
-    condition = tests.fixed[0]
-    for atom in tests.fixed[1:]:
-        condition = Call("and", (condition, atom))
     outside: tuple[Node, ...] = (loop,)
     if tests.moving and isinstance(begin, Const) and isinstance(end, Const):
         whole = tuple(_take_stand_ins(node, tests, loop.var, int(begin.value), int(end.value)) for node in loop.body)
         if whole != loop.body:
             pieces = ((loop.lower, begin, loop.body), (begin, end, whole), (end, loop.upper, loop.body))
             outside = tuple(_piece(loop, *piece) for piece in pieces if piece[0] != piece[1])
-    return (If(condition, tuple(parts), outside),)
+    return (If(_all_of(tests.fixed), tuple(parts), outside),)
+
+
+def _all_of(atoms: tuple[Expr, ...]) -> Expr:
+    condition = atoms[0]
+    for atom in atoms[1:]:
+        condition = Call("and", (condition, atom))
+    return condition
 
 
 def _piece(loop: Loop, lower: Expr, upper: Expr, body: tuple[Node, ...]) -> Loop:

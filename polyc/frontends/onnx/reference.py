@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from polyc.diagnostics import Diagnostic, PolycError, UnsupportedError
+from polyc.diagnostics import Diagnostic, PolycError, UnsupportedError, suggest_name
 from polyc.frontends.onnx.evaluators import EVALUATORS, Suppress, choose_boxes, suppress_boxes
 from polyc.frontends.onnx.graph import Graph, Node, node_span
 from polyc.frontends.onnx.model import array_from_constant
@@ -121,6 +121,10 @@ def as_array(value: Any) -> Any:
 
 
 def _unsupported(node: Node, why: str) -> PolycError:
-    message = f"{node.label} is not known to polyc, nor to onnx: {why}"
+    message = f"{node.label} is not known to polyc, nor to onnx: {why.split('. Did you recompile')[0]}"
+    names = {s.name for s in onnx.defs.get_all_schemas() if s.domain == node.domain}
+    close = suggest_name(node.op, sorted(names))
+    if close is not None:
+        return UnsupportedError(Diagnostic("unsupported-onnx-operator", message, node_span(node), close))
     help = "onnx is asked for what polyc does not compile; a newer version of it may know the operator"
     return UnsupportedError(Diagnostic("unsupported-onnx-operator", message, node_span(node), help))

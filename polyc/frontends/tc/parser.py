@@ -10,6 +10,7 @@ from typing import Any
 
 from polyc.diagnostics import Diagnostic, Source, Span, SyntaxErrorInSource, suggest_name
 from polyc.frontends.tc.build import build_syntax
+from polyc.frontends.tc.mistakes import guess_habit
 from polyc.frontends.tc.syntax import (
     AnyStatement,
     ConditionSyntax,
@@ -142,7 +143,7 @@ def _describe_unexpected(error: Any, source: Source) -> Diagnostic:
         assert token is not None
         found, span = f"'{token[:40]}'", Span(source, token.start_pos, token.end_pos)
     expected = _describe_terminals(names) if names else "something else"
-    help = _guess_mistake(source.text, span, kind, names) or _help(kind, token, names)
+    help = guess_habit(source.text, span, names) or _guess_mistake(source.text, span, kind, names) or _help(kind, token, names)
     return Diagnostic("syntax-unexpected", f"expected {expected} but found {found} here", span, help)
 
 
