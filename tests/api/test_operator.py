@@ -397,12 +397,6 @@ def test_compiling_goes_on_after_a_fork_that_found_the_lock_taken(monkeypatch):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_explain_is_that_of_the_stages():
-    twice = polyc.compile("def twice(float(N) a) -> (b) { b(i) = 2 * a(i) }")
-    a = np.ones(8, np.float32)
-    assert twice.explain(a) == twice.lower(a).explain() and "vectors" in twice.explain(a)
-
-
 @pytest.mark.parametrize(
     "call, code, help",
     [
