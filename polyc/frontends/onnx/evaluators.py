@@ -4,6 +4,7 @@ onnx's own implementations compare box by box, sort all where a few are wanted, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ def choose_boxes(node: Node, inputs: Arrays, suppress: Suppress) -> list[np.ndar
     if boxes.shape[:2] != (n_batch, n_boxes):
         raise ValueError(f"there are {list(boxes.shape[:2])} boxes and scores for {[n_batch, n_boxes]}")
     n_most = int(_first(most) or 0)
-    order = _order_candidates(scores.reshape(-1, n_boxes), _first(least))
+    order = _order_candidates(scores.reshape(n_batch * n_labels, n_boxes), _first(least))
     if n_most <= 0 or not len(order):
         return [np.empty((0, 3), np.int64)]
     is_centre = bool(node.attributes.get("center_point_box", 0))
@@ -178,7 +179,7 @@ def choose_greatest(node: Node, inputs: Arrays) -> list[np.ndarray]:
     if not 0 <= n_kept <= n:
         raise ValueError(f"{n_kept} of {n} elements")
     is_largest = bool(node.attributes.get("largest", 1))
-    flat = rows.reshape(-1, n)
+    flat = rows.reshape(math.prod(rows.shape[:-1]), n)
     if data.dtype.itemsize <= 4 and 0 < len(flat) * n <= 1 << 16:
         places = _rank_rows(flat, n_kept, is_largest)
     else:
