@@ -325,3 +325,13 @@ def test_an_error_in_one_part_of_a_recurrence_is_the_only_one() -> None:
     with pytest.raises(RangeError) as caught:
         infer_ranges(read_program(text))
     assert [d.code for d in caught.value.diagnostics] == ["range-negative"]
+
+
+def test_a_part_without_steps_leaves_other_proofs_out() -> None:
+    text = """def f(float(N) A, float(M) B) -> (T) {
+      T(0) = pad(A(2), wrap)
+      T(i) = T(i - 1) + B((i + 1) % M) where i in 1:N }"""
+    program = define_sizes(specialize_sizes(read_program(text), {"N": int_const(0), "M": int_const(3)}))
+    with pytest.raises(RangeError) as caught:
+        infer_ranges(program)
+    assert [d.code for d in caught.value.diagnostics] == ["range-negative"]
