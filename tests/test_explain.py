@@ -19,6 +19,12 @@ SUMMARIES = {
         "parallel y.tile(28); tile x.tile 14 x f 32, vectors of 16; folded T.tiles, T.products",
     ),
     "gelu": (GELU, {"M": 512, "N": 3072}, "parallel m(512); vectors of 16 along n; inlined 1"),
+    "scan": (
+        "def f(float(M, N) x) -> (S) { S(m, 0) = x(m, 0)  S(m, i) = S(m, i - 1) + x(m, i) where i in 1:N }",
+        {"M": 64, "N": 4096},
+        "parallel m(64); scan in vectors of 16 along i",
+    ),
+    "no vectors": ("def f(int32(N) k) -> (int32(256) H) { H(k(i)) +=! 1 }", {"N": 999}, "loops without vectors, on one thread"),
     "one point": ("def f(float x, float y) -> (s) { s = x * y }", {}, "no loops"),
 }
 

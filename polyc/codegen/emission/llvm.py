@@ -268,9 +268,10 @@ def _has_recurrence(node: Node) -> bool:
     """Whether some innermost loop reads what it stores, at other places."""
     inside = (*node.body, *node.orelse) if isinstance(node, If) else node.body if isinstance(node, Loop) else ()
     if isinstance(node, Loop) and not any(isinstance(n, Loop | If) for n in inside):
-        stored = {n.buffer: n.subscripts for n in inside if isinstance(n, Store)}
+        stored = {(n.buffer, n.subscripts) for n in inside if isinstance(n, Store)}
+        buffers = {buffer for buffer, _ in stored}
         found = (r for n in inside for e in node_expressions(n) for r in reads(e))
-        return any(r.subscripts != stored.get(r.tensor, r.subscripts) for r in found)
+        return any(r.tensor in buffers and (r.tensor, r.subscripts) not in stored for r in found)
     return any(map(_has_recurrence, inside))
 
 
