@@ -157,7 +157,7 @@ class Runner:
             if plan.steps or plan.results:
                 given = {n: as_contiguous(env[n]) for n in plan.inputs}
                 results = plan.run(given, request.watch, request.n_threads, request.out)
-                if is_plain:
+                if is_plain and not plan.is_indirect:
                     self._learn_direct(segment, env, request.n_threads)
                 env |= results
             position = segment.stop

@@ -52,7 +52,8 @@ FIRST_SHARE = 0.1
 """Weight of the first call's sizes among all samples."""
 
 WORTHWHILE = 0.08
-"""Part of the time, on the average of all samples, that one more version must save: the cost model is no more precise."""
+"""Part of the time, on the average of all samples, that a second version must save, as the cost model is no more precise; a
+third one must save twice as much."""
 
 MISTAKEN = 0.05
 """Part of the calls that tests lead to the worst of the versions: one that is far behind for other sizes is a risk."""
@@ -248,7 +249,7 @@ def _select(
     while len(taken) < MAX_CLASSES:
         totals = {n: total([*taken, n]) for n in candidates}
         least = min(totals.values())
-        if taken and total(taken) - least < WORTHWHILE:
+        if taken and total(taken) - least < WORTHWHILE * len(taken):
             break
         chosen = next(n for n in candidates if totals[n] <= least + PREFERENCE)
         taken.append(first if first is not None and not taken else chosen)

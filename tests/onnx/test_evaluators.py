@@ -70,6 +70,14 @@ def test_boxes_of_a_crowd_are_compared_in_parts() -> None:
     np.testing.assert_array_equal(found, numbers)
 
 
+@pytest.mark.parametrize(("n_batch", "n_labels", "n"), [(1, 2, 0), (0, 2, 3), (1, 0, 3)])
+def test_no_boxes_are_chosen_of_none(n_batch, n_labels, n) -> None:
+    node = read_node(helper.make_node("NonMaxSuppression", ["b", "s", "m"], ["z"]), {"": 11}, onnx.ModelProto())
+    given = np.zeros((n_batch, n, 4), np.float32), np.zeros((n_batch, n_labels, n), np.float32), np.array([3])
+    (found,) = choose_boxes(node, given, suppress_boxes)
+    assert found.shape == (0, 3) and found.dtype == np.int64
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8, np.uint64])
 @pytest.mark.parametrize("n_kept", [0, 1, 7, 39, 40])
 def test_ranks_are_those_of_a_stable_sort(dtype, n_kept) -> None:

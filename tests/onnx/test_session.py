@@ -348,6 +348,16 @@ def test_profile_names_kernels_and_their_nodes(tmp_path):
             session.profile({"x": X}, n_runs=n)
 
 
+def test_a_profile_of_other_shapes_counts_theirs():
+    node = helper.make_node("Add", ["x", "x"], ["y"])
+    ports = [helper.make_tensor_value_info("x", 1, ["n", 3])], [helper.make_tensor_value_info("y", 1, ["n", 3])]
+    model = helper.make_model(helper.make_graph([node], "g", *ports), opset_imports=[helper.make_opsetid("", 17)])
+    session = polyc.onnx.load(model, dynamic=True)
+    for n in (2, 3, 4, 5):
+        (entry,) = session.profile({"x": np.ones((n, 3), np.float32)}, n_runs=1).entries
+        assert (entry.operations, entry.n_bytes) == (3 * n, 24 * n)
+
+
 def test_a_profile_counts_operations_and_bytes():
     """A product of 8x16 by 16x4: 8·4·16 multiplications and as many additions, and three matrices of float32."""
     weight = helper.make_tensor("w", FLOAT, [16, 4], np.ones(64))

@@ -16,7 +16,7 @@ from dataclasses import replace
 from polyc.codegen.nests.copies import copy_nest, depends, motion_of, rebuild
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import Buffer, If, Loop, Node, Store
+from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Store
 from polyc.ir.simplify import simplify
 
 ROW_BYTES = 64
@@ -84,9 +84,33 @@ def _block_copy(
     if store.buffer in streamed:
         block = min(block, vector.lanes)
     body = _strip_mine(along, vector, store, block)
-    for loop in reversed([loop for loop in loops if loop is not along and loop is not vector]):
+    others = [loop for loop in loops if loop is not along and loop is not vector]
+    if others and along.kind == "serial" and _goes_on(others[-1], along, vector, store, buffers):
+        *others, inner = others
+        body = tuple(_put_inside(node, inner, along) for node in body)
+    for loop in reversed(others):
         body = (replace(loop, body=body),)
     return body
+
+
+def _goes_on(loop: Loop, along: Loop, vector: Loop, store: Store, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether `loop` goes on with a line of the result of which `vector` writes a part."""
+    target = buffers[store.buffer]
+    written = 0 if vector.max_trip is None else vector.max_trip * target.dtype.itemsize
+    bounds = (along.lower, along.upper, vector.lower, vector.upper)
+    if loop.kind != "serial" or not 0 < written < LINE or any(depends(e, loop.var) for e in bounds):
+        return False
+    return motion_of(Read(store.buffer, store.subscripts), target, loop.var) == written
+
+
+def _put_inside(node: Node, loop: Loop, along: Loop) -> Node:
+    """`loop` around the blocks of a strip: inside of the loop over strips of `along`."""
+    if isinstance(node, Loop) and node.var == f"{along.var}_0":
+        return replace(node, body=(replace(loop, body=node.body),))
+    if isinstance(node, If):
+        body, orelse = (tuple(_put_inside(n, loop, along) for n in arm) for arm in (node.body, node.orelse))
+        return replace(node, body=body, orelse=orelse)
+    return replace(loop, body=(node,))
 
 
 def _narrow(vector: Loop) -> Loop:

@@ -4,6 +4,7 @@ onnx's own implementations compare box by box, sort all where a few are wanted, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ def choose_boxes(node: Node, inputs: Arrays, suppress: Suppress) -> list[np.ndar
     if boxes.shape[:2] != (n_batch, n_boxes):
         raise ValueError(f"there are {list(boxes.shape[:2])} boxes and scores for {[n_batch, n_boxes]}")
     n_most = int(_first(most) or 0)
-    order = _order_candidates(scores.reshape(-1, n_boxes), _first(least))
+    order = _order_candidates(scores.reshape(n_batch * n_labels, n_boxes), _first(least))
     if n_most <= 0 or not len(order):
         return [np.empty((0, 3), np.int64)]
     is_centre = bool(node.attributes.get("center_point_box", 0))
@@ -108,34 +109,40 @@ def _keep_apart(
     rows = row_of[starts]
     boxes = boxes.reshape(-1, 4)
     box_of = row_of // n_labels * n_boxes + order % n_boxes
-    taken = np.zeros((4, len(rows), 0), np.float32)
+    taken = np.zeros((4, len(rows), 1), np.float32)  # a box without area overlaps none
     counts = np.zeros(len(rows), np.int64)
     found: list[np.ndarray] = []
     size = FEWEST_COMPARED
     active = np.arange(len(rows))
     while len(active):
-        width = min(size, int((ends - starts)[active].max()))
-        positions = starts[active][:, None] + np.arange(width)
-        is_there = positions < ends[active][:, None]
-        positions = np.minimum(positions, len(order) - 1)
+        first, last = starts[active, None], ends[active, None]
+        width = min(size, int((last - first).max()))
+        positions = first + np.arange(width)
+        is_there = positions < last
+        np.minimum(positions, len(order) - 1, out=positions)
         edges = _corners(boxes[box_of[positions]], is_centre)
         edges *= is_there  # what is not there has no area
-        is_kept = suppress(edges, taken[:, active], overlap).astype(bool) & is_there
-        numbers = np.cumsum(is_kept, 1) + counts[active][:, None]
-        is_kept &= numbers <= most
+        is_kept = suppress(edges, taken[:, active], overlap).astype(bool)
+        is_kept &= is_there
+        before = counts[active]
+        numbers = before + is_kept.sum(1)
+        if numbers.max() > most:
+            is_kept &= is_kept.cumsum(1) + before[:, None] <= most
+            np.minimum(numbers, most, out=numbers)
         found.append(positions[is_kept])
         starts[active] += width
-        counts[active] += is_kept.sum(1)
-        is_open = (starts[active] < ends[active]) & (counts[active] < most)
+        counts[active] = numbers
+        is_open = (last[:, 0] > first[:, 0] + width) & (numbers < most)
         if is_open.any():
-            grown = np.zeros((4, len(rows), int(counts.max())), np.float32)
-            grown[:, :, : taken.shape[2]] = taken
             line, column = np.nonzero(is_kept)
-            grown[:, active[line], numbers[line, column] - 1] = edges[:, line, column]
+            grown = np.zeros((4, len(rows), int(counts.max())), np.float32)
+            grown[:, :, : taken.shape[2]] = taken[:, :, : grown.shape[2]]
+            place = (is_kept.cumsum(1) + before[:, None])[line, column] - 1
+            grown[:, active[line], place] = edges[:, line, column]
             taken = grown
         active = active[is_open]
         size = min(2 * size, MOST_COMPARED)
-    kept = np.sort(np.concatenate(found))
+    kept = found[0] if len(found) == 1 else np.sort(np.concatenate(found))
     return row_of[kept], order[kept] % n_boxes
 
 
@@ -172,7 +179,7 @@ def choose_greatest(node: Node, inputs: Arrays) -> list[np.ndarray]:
     if not 0 <= n_kept <= n:
         raise ValueError(f"{n_kept} of {n} elements")
     is_largest = bool(node.attributes.get("largest", 1))
-    flat = rows.reshape(-1, n)
+    flat = rows.reshape(math.prod(rows.shape[:-1]), n)
     if data.dtype.itemsize <= 4 and 0 < len(flat) * n <= 1 << 16:
         places = _rank_rows(flat, n_kept, is_largest)
     else:

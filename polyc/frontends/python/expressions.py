@@ -15,7 +15,17 @@ from polyc.frontends.python.names import UserMonoid
 from polyc.frontends.python.operators import binary, keep, logical, negate, select
 from polyc.frontends.python.scope import Scope, Version
 from polyc.frontends.python.source import make_nesting_error
-from polyc.frontends.python.values import POISON, Fault, Value, check_size, common_type, convert, make_literal, require_integer
+from polyc.frontends.python.values import (
+    POISON,
+    Fault,
+    Value,
+    check_size,
+    common_type,
+    convert,
+    make_literal,
+    require_integer,
+    unify,
+)
 from polyc.ir.expr import (
     PAD_MODES,
     Call,
@@ -123,11 +133,29 @@ def _read_shift(op: ast.LShift | ast.RShift, value: Value, count: Value, span: S
     help = "multiply or divide by a power of two"
     if not value.dtype.is_integer:
         raise Fault("semantic-expression", f"only integers are shifted, and this is {value.dtype}", help)
+    if count.constant is None:
+        return _shift_by_values(op, value, count, span)
     bits = 63 if value.weak else value.dtype.bits - int(value.dtype.is_signed)
     if type(count.constant) is not int or not 0 <= count.constant < bits:
-        message = f"shifts are by a number from 0 to {bits - 1} that is known when the function is read"
+        message = f"{value.dtype} is shifted by numbers from 0 to {bits - 1}"
         raise Fault("semantic-expression", message, help)
     return binary("mul" if isinstance(op, ast.LShift) else "floordiv", value, make_literal(1 << count.constant, span), span)
+
+
+def _shift_by_values(op: ast.LShift | ast.RShift, value: Value, count: Value, span: Span) -> Value:
+    """Shifts by numbers that differ from element to element; by as many as there are bits and more they give 0, or -1."""
+    if not count.dtype.is_integer:
+        raise Fault("semantic-expression", f"shifts are by integers, and this is {count.dtype}", "cast it with i32(...)")
+    x, k = unify((value, count))
+    power = binary("pow", make_literal(2, span), k, span)  # 0 beyond the bits, by which a quotient is 0, too
+    if isinstance(op, ast.LShift):
+        return binary("mul", x, power, span)
+    quotient = binary("floordiv", x, power, span)
+    if not x.dtype.is_signed:
+        return quotient
+    is_far = binary("ge", k, make_literal(x.dtype.bits - 1), span)
+    sign = select(binary("lt", x, make_literal(0), span), make_literal(-1), make_literal(0), span)
+    return select(is_far, sign, quotient, span)
 
 
 def _read_unary(op: ast.unaryop, value: Value, span: object) -> Value:

@@ -174,3 +174,22 @@ def test_reductions_in_recurrences_and_blocks():
     for row in a[1:]:
         expected.append(np.tanh(row + u @ expected[-1]))
     np.testing.assert_allclose(run(f, a, u), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i1", "i4", "u8", "i8"])
+def test_shifts_by_values(dtype):
+    info = np.iinfo(dtype)
+    values = np.array([info.min, info.max, 0, 1, 77], dtype)
+    counts = np.arange(info.bits + 3).astype(dtype)
+    left, right = run("def f(X, K):\n    A[i, j] = X[i] << K[j]\n    B[i, j] = X[i] >> K[j]\n    return A, B\n", values, counts)
+    np.testing.assert_array_equal(left, values[:, None] << counts, strict=True)
+    np.testing.assert_array_equal(right, values[:, None] >> counts, strict=True)
+
+
+def test_bits_are_unpacked():
+    body = """
+    with polyc.where(0 <= q < 8):
+        R[n, q] = (X[n] >> (7 - q)) & 1
+    """
+    octets = np.array([0, 1, 0x5A, 255], np.uint8)
+    np.testing.assert_array_equal(run_body(body, octets), np.unpackbits(octets).reshape(4, 8))
