@@ -152,22 +152,65 @@ def build_halide(side: str, workload: Workload, arrays: Arrays, out: Results | N
     """The pipeline under the schedule that this autoscheduler finds for these sizes; found and compiled once."""
     import halide
 
-    name = AUTOSCHEDULERS[side]
-    plugin = f"libautoschedule_{name.lower()}.so"
-    # Inside the wheel the libraries lie beside the package, where the loader does not look.
-    halide.load_plugin(str(Path(halide.__file__).parent / "lib64" / plugin))
     buffers = {n: halide.Buffer(a) for n, a in arrays.items()}
     function, shape = workload.peers[side](halide, None, **buffers)
-    function.set_estimates([(0, n) for n in reversed(shape)])
-    pipeline, target = halide.Pipeline(function), halide.get_jit_target_from_environment()
-    pipeline.apply_autoscheduler(target, halide.AutoschedulerParams(name, {"parallelism": str(threads)}))
-    pipeline.compile_jit(target)
+    run = schedule_in_halide(halide, side, function, [(0, n) for n in shape], threads)
 
     def into(array: np.ndarray, keep: Arrays = arrays) -> np.ndarray:  # a buffer refers to NumPy's memory
-        pipeline.realize(halide.Buffer(array), target)
+        run(halide.Buffer(array))
         return array
 
     if out is None:
         return lambda: into(np.empty(shape, workload.dtype))
     (place,) = as_tuple(out)
     return lambda: into(place)
+
+
+def schedule_in_halide(
+    halide: Any, side: str, function: Any, region: list[tuple[int, int]], threads: int
+) -> Callable[[Any], None]:
+    """What computes `function` into a buffer, by the schedule that is found for `region` (starts and extents, outermost
+    first)."""
+    name = AUTOSCHEDULERS[side]
+    plugin = f"libautoschedule_{name.lower()}.so"
+    # Inside the wheel the libraries lie beside the package, where the loader does not look.
+    halide.load_plugin(str(Path(halide.__file__).parent / "lib64" / plugin))
+    function.set_estimates(region[::-1])
+    pipeline, target = halide.Pipeline(function), halide.get_jit_target_from_environment()
+    pipeline.apply_autoscheduler(target, halide.AutoschedulerParams(name, {"parallelism": str(threads)}))
+    pipeline.compile_jit(target)
+    return lambda buffer: pipeline.realize(buffer, target)
+
+
+def build_sweeps(side: str, workload: Workload, arrays: Arrays, out: Results | None, threads: int) -> Once:
+    """Two sweeps for each of ``steps``, from one grid into the inside of another and back."""
+    import halide
+
+    sweep, start = workload.peers[side], arrays["X"]
+    variables = [halide.Var(f"x{d}") for d in range(start.ndim)]
+    grid = halide.ImageParam(halide.Float(64), start.ndim)
+    grid.set_estimates([(0, n) for n in reversed(start.shape)])
+
+    def at(*distances: int) -> Any:
+        places = [v + d if d else v for v, d in zip(variables, distances, strict=True)]
+        return grid[tuple(reversed(places))]
+
+    function = halide.Func("sweep")
+    function[tuple(reversed(variables))] = sweep(halide, at)
+    run = schedule_in_halide(halide, side, function, [(1, n - 2) for n in start.shape], threads)
+    (place,) = as_tuple(out) if out is not None else (None,)
+    scratch = np.empty_like(start)
+
+    def once() -> np.ndarray:
+        result = np.empty_like(start) if place is None else place
+        result[...] = start
+        scratch[...] = start
+        wholes = [halide.Buffer(a) for a in (result, scratch)]
+        insides = [b.cropped([(1, n - 2) for n in reversed(start.shape)]) for b in wholes]
+        for _ in arrays["steps"]:
+            for source, target in ((0, 1), (1, 0)):
+                grid.set(wholes[source])
+                run(insides[target])
+        return result
+
+    return once

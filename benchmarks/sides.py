@@ -86,7 +86,8 @@ def build(side: str, workload: Workload, arrays: Arrays, out: Results | None, th
         case "onnxruntime":
             return repeat(engines.build_onnxruntime(workload, arrays, out, threads))
         case _ if side in engines.AUTOSCHEDULERS:
-            return repeat(engines.build_halide(side, workload, arrays, out, threads))
+            build = engines.build_sweeps if "steps" in arrays else engines.build_halide
+            return repeat(build(side, workload, arrays, out, threads))
         case _ if side in native.SIDES:
             return _bind(workload.peers[side], native, out, arrays)
         case _:

@@ -26,6 +26,7 @@ from typing import IO, Any
 from polyc import driver, recall
 from polyc.cache import Entry, SourcePlaces, decode, encode
 from polyc.config import Options, debugging
+from polyc.crash import name_crashes
 from polyc.ir.program import Program
 
 logger = logging.getLogger("polyc")
@@ -88,14 +89,15 @@ def compile_all(
     for i in missing:
         if results[i] is None:
             job = jobs[i]
-            results[i] = recall.compile_program(
-                job.program,
-                sizes=job.sizes,
-                strides=job.strides,
-                options=job.options,
-                constants=job.constants,
-                typical=job.typical,
-            )
+            with name_crashes(f"compiling {job.program.name}"):
+                results[i] = recall.compile_program(
+                    job.program,
+                    sizes=job.sizes,
+                    strides=job.strides,
+                    options=job.options,
+                    constants=job.constants,
+                    typical=job.typical,
+                )
             done += 1
             if progress is not None:
                 progress(done, len(jobs))

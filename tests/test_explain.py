@@ -16,9 +16,15 @@ SUMMARIES = {
     "conv": (
         CONV,
         {"B": 1, "C": 64, "H": 58, "W": 58, "F": 64, "KH": 3, "KW": 3},
-        "parallel y.tile(28); tile x.tile 14 x f 32, vectors of 16; packed T.taps; folded T.tiles, T.products",
+        "parallel y.tile(28); tile x.tile 14 x f 32, vectors of 16; folded T.tiles, T.products",
     ),
     "gelu": (GELU, {"M": 512, "N": 3072}, "parallel m(512); vectors of 16 along n; inlined 1"),
+    "scan": (
+        "def f(float(M, N) x) -> (S) { S(m, 0) = x(m, 0)  S(m, i) = S(m, i - 1) + x(m, i) where i in 1:N }",
+        {"M": 64, "N": 4096},
+        "parallel m(64); scan in vectors of 16 along i",
+    ),
+    "no vectors": ("def f(int32(N) k) -> (int32(256) H) { H(k(i)) +=! 1 }", {"N": 999}, "loops without vectors, on one thread"),
     "one point": ("def f(float x, float y) -> (s) { s = x * y }", {}, "no loops"),
 }
 
@@ -135,3 +141,9 @@ def test_bound_and_named_inputs_are_measured_too():
 def test_results_that_are_accumulated_into_are_measured():
     op = polyc.compile("def f(float(N) x) -> (s) { s(i) += x(i) }")
     assert op.measure(np.ones(8, np.float32), out=np.zeros(8, np.float32)).operations > 0
+
+
+def test_explain_is_that_of_the_stages():
+    twice = polyc.compile("def twice(float(N) a) -> (b) { b(i) = 2 * a(i) }")
+    a = np.ones(8, np.float32)
+    assert twice.explain(a) == twice.lower(a).explain() and "vectors" in twice.explain(a)

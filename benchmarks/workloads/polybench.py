@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.engines import AUTOSCHEDULERS
 from benchmarks.polybench import KERNELS, Kernel, native
+from benchmarks.polybench.halide_sweeps import SWEEPS
 from benchmarks.workload import Peer, Workload, nbytes
 
 MEASURED = ("MEDIUM", "LARGE")
@@ -75,7 +77,8 @@ def make_workload(kernel: Kernel, dataset: str) -> Workload:
         nbytes(*parameters, itemsize=kernel.itemsize),
         nbytes(*results, itemsize=kernel.itemsize),
         {"numpy": run_numpy(kernel), "numba": run_numba(kernel, dataset)}
-        | {side: run_native(side, kernel, dataset) for side in native.SIDES if native.is_written(side, kernel)},
+        | {side: run_native(side, kernel, dataset) for side in native.SIDES if native.is_written(side, kernel)}
+        | (dict.fromkeys(AUTOSCHEDULERS, SWEEPS[kernel.name]) if kernel.name in SWEEPS else {}),
         tolerance=1e-11,
         dtype="float64",
     )

@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 
 from polyc import driver, recall
-from polyc.api.crash import name_crashes
 from polyc.api.operator import Operator
 from polyc.config import Options, compiles_every_einsum
+from polyc.crash import name_crashes
 from polyc.diagnostics import Remark
 from polyc.ir.types import DTYPES, DType, from_numpy
 from polyc.runtime.arguments import convert_inputs, find_aliases

@@ -17,10 +17,10 @@ import numpy as np
 
 from polyc import driver
 from polyc.api.amortise import COMPILE_TIME, NUMPY_OVERHEAD
-from polyc.api.crash import name_crashes
 from polyc.api.operator import Operator
 from polyc.api.sources import FixedSource
 from polyc.config import Options, compiles_every_einsum, default_options
+from polyc.crash import name_crashes
 from polyc.diagnostics import suggest_name
 from polyc.ir.types import from_numpy
 from polyc.runtime.arrays import argument_error, convert_input

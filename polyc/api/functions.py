@@ -12,11 +12,11 @@ from typing import Any, overload
 
 from polyc import driver, recall
 from polyc.api.amortise import EinsumCalls
-from polyc.api.crash import name_crashes
 from polyc.api.dynamic import Dynamic, check_dynamic
 from polyc.api.operator import Operator
 from polyc.api.sources import EinsumSource, FixedSource, issue_warnings, make_function_source
 from polyc.config import Options, default_options, default_options_key
+from polyc.crash import name_crashes
 from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic, PolycError, SemanticError, suggest_name
 from polyc.ir.program import Program
 from polyc.ir.types import DType
@@ -32,9 +32,29 @@ def make_options(changes: Mapping[str, Any]) -> Options:
         options = default_options().replace(**changes)
     except TypeError as problem:
         unknown = sorted(set(changes) - {f.name for f in fields(Options)})
-        help = suggest_name(unknown[0], [f.name for f in fields(Options)]) if unknown else None
-        raise argument_error("argument-type-option", str(problem), None, help or "see help(polyc.Options)") from problem
+        help = "see help(polyc.Options)"
+        if unknown:
+            known = [*(f.name for f in fields(Options)), "sizes", "dynamic", "entry"]
+            help = _OTHER_OPTIONS.get(unknown[0]) or suggest_name(unknown[0], known) or help
+        raise argument_error("argument-type-option", str(problem), None, help) from problem
     return check_options(options)
+
+
+_OTHER_OPTIONS = {
+    **dict.fromkeys(
+        ("threads", "num_threads", "n_threads", "nthreads"), "threads are a setting of the process: polyc.set_num_threads(n)"
+    ),
+    **dict.fromkeys(
+        ("fastmath", "fast_math"), "sums may be reordered unless reassociate=False, and nothing else is relaxed: leave it out"
+    ),
+    **dict.fromkeys(("unroll", "fuse", "schedule", "opt_level", "tile_sizes"), "polyc decides that itself: leave it out"),
+    **dict.fromkeys(("device", "backend"), "code is made for the processor; target= restricts its instruction set"),
+    **dict.fromkeys(("verbose", "debug"), "what was decided is told by op.explain(...), and in the log polyc"),
+    "dynamic": "polyc.einsum shares one kernel between shapes that vary; an operator for any sizes is a .tc text or a function",
+    "cache": "the environment switches the disk cache off: POLYC_CACHE=0",
+    "out": "arrays for results are given at the call: op(x, out=y)",
+}
+"""What options of other compilers are called here."""
 
 
 def check_options(options: Options) -> Options:
@@ -297,10 +317,14 @@ def _einsum_general(
     return result[()] if out is None and result.ndim == 0 else result
 
 
-def indices(names: str) -> tuple[Any, ...]:
-    """Index objects that linters accept as names: ``i, j = polyc.indices("i j")``."""
+def indices(*names: str) -> tuple[Any, ...]:
+    """Index objects that linters accept as names: ``i, j = polyc.indices("i j")``, or each name in a text of its own."""
+    if not all(isinstance(n, str) for n in names):
+        wrong = next(n for n in names if not isinstance(n, str))
+        message = f"the name of an index is a text, not {wrong!r}"
+        raise argument_error("argument-type-source", message, None, 'write i, j = polyc.indices("i j")')
     try:
-        found: tuple[Any, ...] = driver.indices(names)
+        found: tuple[Any, ...] = driver.indices(" ".join(names))
         return found
     except ValueError as problem:
         if isinstance(problem, PolycError):

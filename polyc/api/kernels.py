@@ -12,11 +12,11 @@ import numpy as np
 
 from polyc import driver, recall
 from polyc.api.bind import Preparations
-from polyc.api.crash import name_crashes
 from polyc.api.dynamic import DynamicSizes, typical_sizes
 from polyc.api.layouts import Layout
 from polyc.api.result_shapes import ResultShapes
 from polyc.config import Options
+from polyc.crash import name_crashes
 from polyc.diagnostics import PolycError
 from polyc.ir.program import Program
 from polyc.runtime.arguments import Alias

@@ -213,6 +213,10 @@ class Operator:
         """The stages of the compilation for arguments as in `specialize`: ``.as_text("loops")``, ``.explain()``."""
         return self._kernels.lower(driver.lower, self._describe(arrays, named))
 
+    def explain(self, /, *arrays: Any, **named: Any) -> str:
+        """What was decided for arguments as in `specialize`, and which number decided: ``print(op.explain(x, w))``."""
+        return self.lower(*arrays, **named).explain()
+
     def compiled(self, /, *arrays: Any, **named: Any) -> Compilable:
         """As `lower`, from the disk cache where it is there: ``.object_code()``, ``.c_header()``; texts are made anew."""
         return self._kernels.lower(recall.compile_program, self._describe(arrays, named))

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from polyc import driver, recall
-from polyc.api.crash import name_crashes
 from polyc.api.dynamic import add_defined, known_strides
 from polyc.api.layouts import Layout, array_layout, contiguous_layout
+from polyc.crash import name_crashes
 from polyc.ir.expr import Expr, evaluate
 from polyc.ir.program import Program
 from polyc.ir.signature import Strides

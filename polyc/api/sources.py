@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from polyc import driver
-from polyc.api.crash import name_crashes
+from polyc.crash import name_crashes
 from polyc.diagnostics import Diagnostic, PolycError, PolycWarning, SemanticError
 from polyc.ir.expr import Expr
 from polyc.ir.program import Program

@@ -12,7 +12,7 @@ from typing import Any, TextIO, TypeVar
 
 import click
 
-from polyc.api.crash import describe_crash
+from polyc.crash import describe_crash
 from polyc.diagnostics import MOST_SHOWN, ArgumentError, Diagnostic, PolycError, PolycWarning
 from polyc.target import MODELS
 

@@ -89,7 +89,10 @@ def compile_command(
 
 
 def write_file(path: Path, content: bytes) -> None:
+    """In one step: where the disk is full, the file that was there stays."""
+    from polyc.codegen.objects.aot import write_object
+
     try:
-        path.write_bytes(content)
+        write_object(content, path)
     except OSError as error:
         raise file_error(path, error) from error

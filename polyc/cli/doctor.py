@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import click
 
-from polyc.api.crash import describe_crash
 from polyc.cli.common import guard_errors
 from polyc.config import ENVIRONMENT
+from polyc.crash import describe_crash
 from polyc.diagnostics import PolycError
 
 PACKAGES = ("numpy", "islpy", "llvmlite", "highspy", "lark", "opt_einsum", "threadpoolctl", "click", "rich", "platformdirs")

@@ -39,18 +39,19 @@ def lower(
     """
     from polyc.driver.stages import run_stages
     from polyc.driver.versions import add_versions
+    from polyc.scheduler.size_classes import Version
 
     with compiling():
         options = options or default_options()
         fixed, guesses = dict(sizes or {}), dict(typical or {})
-        lowered = run_stages(program, fixed, strides, aliases, options, target, frozenset(constants), guesses)
-        if lowered.size_classes is None or len(lowered.size_classes.typical) == 1:
+        lowered = run_stages(program, fixed, strides, aliases, options, target, frozenset(constants), Version(guesses))
+        if lowered.size_classes is None or len(lowered.size_classes.versions) == 1:
             return lowered
 
-        def version(sizes: Mapping[str, int]) -> Lowered:
-            return run_stages(program, fixed, strides, aliases, options, target, frozenset(constants), sizes, is_version=True)
+        def lower_version(version: Version) -> Lowered:
+            return run_stages(program, fixed, strides, aliases, options, target, frozenset(constants), version, is_chosen=True)
 
-        return add_versions(lowered, version)
+        return add_versions(lowered, lower_version)
 
 
 def __getattr__(name: str) -> Any:

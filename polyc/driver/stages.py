@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from polyc.config import Options
-from polyc.diagnostics import Remark
+from polyc.diagnostics import RangeError, Remark, UnsupportedError
 from polyc.driver.ladder import climb_down
 from polyc.driver.loading import select_target
 from polyc.driver.lowered import Lowered
@@ -19,14 +19,16 @@ from polyc.ir.simplify import define_sizes
 from polyc.ir.storage_types import widen_arithmetic
 from polyc.ir.verify import verify_program
 from polyc.poly.infer import infer_ranges
-from polyc.poly.ranges import assume_sizes
-from polyc.poly.scop import extract_scop
-from polyc.scheduler.constants import split_constants
+from polyc.poly.ranges import Ranges, assume_sizes
+from polyc.poly.scop import Scop, extract_scop
+from polyc.scheduler.constants import Prepared, split_constants
 from polyc.scheduler.preparation import collect_preparations
 from polyc.scheduler.rewriting.dead_instances import drop_dead_instances
 from polyc.scheduler.rewriting.fold_sizes import find_folds
+from polyc.scheduler.rewriting.merge_indices import Groups
 from polyc.scheduler.rewriting.rewrite_program import rewrite_program
-from polyc.scheduler.size_classes import find_size_classes
+from polyc.scheduler.rewriting.rules.minimal_filtering import has_symbolic_filter
+from polyc.scheduler.size_classes import Version, find_size_classes
 from polyc.target import Target
 
 
@@ -38,9 +40,12 @@ def run_stages(
     options: Options,
     target: Target | None,
     constants: frozenset[str],
-    typical: Mapping[str, int],
-    is_version: bool = False,
+    version: Version,
+    is_chosen: bool = False,
+    as_written: bool = False,
 ) -> Lowered:
+    """`version`: what estimates take symbolic sizes for; `is_chosen`: whether it is among those that were compared;
+    `as_written`: without rewritings that only speed asks for."""
     verify_program(program)
     target = target or select_target(options)
     sized = define_sizes(specialize_sizes(program, {name: int_const(value) for name, value in sizes.items()}))
@@ -49,7 +54,7 @@ def run_stages(
     if strides is not None:
         strides = memory_strides(given, strides)
     generic = (lambda: widen_arithmetic(split_complex(define_sizes(program)))) if sizes else None
-    ranges = assume_sizes(infer_ranges(sized, generic), sized.defined_sizes, typical)
+    ranges = assume_sizes(infer_ranges(sized, generic), sized.defined_sizes, version.typical)
     main, main_ranges, prepared = split_constants(sized, ranges, constants)
     made = main.parameters[len(sized.parameters) :]
     if strides is not None:  # what is prepared is laid out later
@@ -57,35 +62,85 @@ def run_stages(
         main_strides: Strides | None = (*strides[:n], *(None for _ in made), *strides[n:])
     else:
         main_strides = None
-    known = constants | set(made)
-    rewritten, new_ranges, groups, remarks = rewrite_program(main, main_ranges, main_strides, options, target, known)
-    # What a rewriting makes of constants alone leaves the program, too.
-    rewritten, new_ranges, again = split_constants(rewritten, new_ranges, known)
-    known |= {p.statement.target for p in again}
-    taken = {p.statement.target: p.statement.name for p in (*prepared, *again)}
-    remarks += [Remark("passed", "bind", f"{tensor} is computed once", name) for tensor, name in taken.items()]
-    scop = extract_scop(rewritten, new_ranges)
-    live, live_ranges, found = drop_dead_instances(scop)
-    if found:
-        scop = extract_scop(live, live_ranges, scop)
-        remarks += found
-    signature = make_signature(sized, given.types, ranges, scop, strides)
+    given_constants = constants | set(made)
+    form = _make_form(main, main_ranges, main_strides, options, target, given_constants, version.form, as_written)
+    signature = make_signature(sized, given.types, ranges, form.scop, strides)
     classes = None
-    if typical and not is_version and options.tile and options.vectorize:
-        classes = find_size_classes(scop, target, known)
-        if classes is not None and classes.typical[0] != typical:
+    if version.typical and not is_chosen and options.tile and options.vectorize:
+        forms = [form]
+        may_filter = options.minimal_filtering and options.reassociate and not as_written
+        if may_filter and has_symbolic_filter(form.scop.program, form.scop.ranges):
+            forms.append(_make_form(main, main_ranges, main_strides, options, target, given_constants, 1))
+        classes = find_size_classes([f.scop for f in forms], target, form.constants)
+        if classes is not None and classes.versions[0].typical != version.typical:
             # Another one is best for most sizes.
-            lowered = run_stages(
-                program, sizes, given_strides, aliases, options, target, constants, classes.typical[0], is_version=True
-            )
+            best = classes.versions[0]
+            lowered = run_stages(program, sizes, given_strides, aliases, options, target, constants, best, is_chosen=True)
             lowered.size_classes = classes
             return lowered
-    lowered = climb_down(program, signature, scop, ranges, target, options, remarks, aliases, groups, known)
-    if not known:
+        if classes is not None:
+            form = forms[classes.versions[0].form]
+    remarks = [*_tell_prepared(prepared), *form.remarks]
+    try:
+        lowered = climb_down(
+            program, signature, form.scop, ranges, target, options, remarks, aliases, form.groups, form.constants
+        )
+    except (RangeError, UnsupportedError) as error:
+        (reason, *_) = error.diagnostics
+        if as_written or reason.code not in ("range-circular", "unsupported-recurrence"):
+            raise
+        # A rewriting may have joined what a recurrence needs apart; if not, the error speaks of what the user wrote.
+        lowered = run_stages(
+            program, sizes, given_strides, aliases, options, target, constants, version, is_chosen, as_written=True
+        )
+        lowered.remarks += (Remark("missed", "rewrite", "scheduled as written: rewritten, no order of loops was found"),)
+        return lowered
+    if not form.constants:
         lowered.nest = replace(lowered.nest, folds=find_folds(sized, ranges, lowered.signature, lowered.nest))
-    lowered.prepared = (*again, *lowered.prepared)
+    lowered.prepared = (*form.prepared, *lowered.prepared)
     if constants:
         lowered.preparations = collect_preparations(lowered.signature, sized, prepared, lowered.scop.program, lowered.prepared)
     lowered.fixed_sizes = sizes
     lowered.size_classes = classes
     return lowered
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A program rewritten, before it is scheduled."""
+
+    scop: Scop
+    groups: Groups
+    remarks: list[Remark]
+    constants: frozenset[str]
+    prepared: tuple[Prepared, ...]
+    """What rewritings made of constants alone."""
+
+
+def _make_form(
+    main: Program,
+    ranges: Ranges,
+    strides: Strides | None,
+    options: Options,
+    target: Target,
+    constants: frozenset[str],
+    number: int,
+    as_written: bool = False,
+) -> _Form:
+    """The program in its usual form, or (`number` 1) with filters of symbolic size that need fewer products."""
+    program, ranges, groups, remarks = rewrite_program(
+        main, ranges, strides, options, target, constants, number == 1, as_written
+    )
+    # What a rewriting makes of constants alone leaves the program, too.
+    program, ranges, prepared = split_constants(program, ranges, constants)
+    scop = extract_scop(program, ranges)
+    live, live_ranges, found = drop_dead_instances(scop)
+    if found:
+        scop = extract_scop(live, live_ranges, scop)
+    constants |= {p.statement.target for p in prepared}
+    return _Form(scop, groups, [*remarks, *_tell_prepared(prepared), *found], constants, prepared)
+
+
+def _tell_prepared(prepared: Sequence[Prepared]) -> list[Remark]:
+    taken = {p.statement.target: p.statement.name for p in prepared}
+    return [Remark("passed", "bind", f"{tensor} is computed once", name) for tensor, name in taken.items()]

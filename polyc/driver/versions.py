@@ -7,23 +7,26 @@ from collections.abc import Callable, Mapping
 from polyc.diagnostics import PolycError, Remark
 from polyc.driver.lowered import Lowered
 from polyc.ir.versions import format_choice, leaves, renumber
+from polyc.scheduler.size_classes import Version
 
 
-def add_versions(lowered: Lowered, version: Callable[[Mapping[str, int]], Lowered]) -> Lowered:
+def add_versions(lowered: Lowered, lower_version: Callable[[Version], Lowered]) -> Lowered:
     """`lowered` with versions for sizes of other magnitudes, as far as they are called in the same way."""
     numbers, others = {0: 0}, []
-    for n, sizes in enumerate(lowered.size_classes.typical[1:], 1):
+    for n, version in enumerate(lowered.size_classes.versions[1:], 1):
         numbers[n] = 0
         try:
-            other = version(sizes)
+            other = lower_version(version)
         except PolycError as error:
             lowered.remarks += (
-                Remark("missed", "sizes", f"no version for {_list_sizes(sizes)}: {error.diagnostics[0].message}"),
+                Remark("missed", "sizes", f"no version for {_list_sizes(version.typical)}: {error.diagnostics[0].message}"),
             )
             continue
         made = other.signature, other.nest.parameters, other.preparations, other.panels
         if made != (lowered.signature, lowered.nest.parameters, lowered.preparations, lowered.panels):
-            lowered.remarks += (Remark("missed", "sizes", f"no version for {_list_sizes(sizes)}: it takes other constants"),)
+            lowered.remarks += (
+                Remark("missed", "sizes", f"no version for {_list_sizes(version.typical)}: it takes other constants"),
+            )
         elif other.nest != lowered.nest:
             others.append(other)
             numbers[n] = len(others)

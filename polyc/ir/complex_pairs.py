@@ -15,7 +15,7 @@ A sum of products is *one* real sum, twice as deep and twice as wide, which the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -92,8 +92,7 @@ class _Splitter:
         self.paired = {
             t.name
             for t in program.tensors
-            if t.dtype.is_complex
-            and (t.role in ("input", "accumulated") or (len(writers[t.name]) == 1 and self._writes_pairs(writers[t.name][0])))
+            if t.dtype.is_complex and (t.role in ("input", "accumulated") or self._are_pairs(writers[t.name]))
         }
 
     def split(self) -> Program:
@@ -112,8 +111,14 @@ class _Splitter:
         t = self.program.tensor(name)
         return t.dtype.is_complex and t.role == "output" and name not in self.paired
 
+    def _are_pairs(self, writers: Sequence[Statement]) -> bool:
+        """Whether all statements of a version can write both parts where they belong; several of them if nothing is summed."""
+        if len(writers) != 1 and any(s.reduction is not None for s in writers):
+            return False
+        return bool(writers) and all(self._writes_pairs(s) for s in writers)
+
     def _writes_pairs(self, s: Statement) -> bool:
-        """Whether the statement, the only one of its version, can write both parts of each element where they belong."""
+        """Whether the statement can write both parts of each element where they belong."""
         if any(isinstance(n, Read) and n.tensor == s.target for n in walk(s.value)):
             return False
         if s.reduction is not None:

@@ -9,7 +9,7 @@ a loop variable, `Size` an integer parameter of the entry point, `Read` a read o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
 from polyc.diagnostics import Span
@@ -55,8 +55,8 @@ class Read:
     span: Span | None = _span()
 
 
-PadMode = Literal["value", "clamp", "wrap", "reflect"]
-PAD_MODES: tuple[PadMode, ...] = ("clamp", "wrap", "reflect")
+PadMode = Literal["value", "clamp", "wrap", "reflect", "symmetric"]
+PAD_MODES: tuple[PadMode, ...] = ("clamp", "wrap", "reflect", "symmetric")
 """Modes that need no value; the tensor must not be empty."""
 
 
@@ -64,7 +64,8 @@ PAD_MODES: tuple[PadMode, ...] = ("clamp", "wrap", "reflect")
 class Pad:
     """`read` where all its subscripts are inside the tensor, else `value`, or by `mode` the element that takes its place.
 
-    clamp: the nearest element.  wrap: the tensor repeated.  reflect: mirrored at its first and last element."""
+    clamp: the nearest element.  wrap: the tensor repeated.  reflect: mirrored at its first and last element.
+    symmetric: mirrored at its edges, so that these elements stand twice."""
 
     read: Read
     value: Expr
@@ -165,14 +166,14 @@ def int_const(value: int) -> Const:
 def children(expr: Expr) -> tuple[Expr, ...]:
     """Direct operands, subscripts included."""
     match expr:
-        case Const() | Index() | Size():
-            return ()
-        case Read():
-            return expr.subscripts
-        case Pad():
-            return (expr.read, expr.value)
         case Call():
             return expr.args
+        case Read():
+            return expr.subscripts
+        case Const() | Index() | Size():
+            return ()
+        case Pad():
+            return (expr.read, expr.value)
         case Select():
             return (expr.condition, expr.then, expr.other)
         case Cast():
@@ -187,17 +188,17 @@ def with_children(expr: Expr, new: tuple[Expr, ...]) -> Expr:
         case Const() | Index() | Size():
             return expr
         case Read():
-            return replace(expr, subscripts=new)
+            return Read(expr.tensor, new, expr.span)
         case Pad():
             read, value = new
             assert isinstance(read, Read)
-            return replace(expr, read=read, value=value)
+            return Pad(read, value, expr.span, expr.mode)
         case Call():
-            return replace(expr, args=new)
+            return Call(expr.op, new, expr.span)
         case Select():
-            return replace(expr, condition=new[0], then=new[1], other=new[2])
+            return Select(new[0], new[1], new[2], expr.span)
         case Cast():
-            return replace(expr, value=new[0])
+            return Cast(new[0], expr.dtype, expr.span)
         case _:
             assert_never(expr)
 
@@ -211,16 +212,21 @@ def walk(expr: Expr) -> Iterator[Expr]:
     while stack:
         node = stack.pop()
         yield node
-        if not isinstance(node, _LEAVES):
-            stack.extend(reversed(children(node)))
+        if isinstance(node, Call):
+            stack.extend(node.args[::-1])
+        elif not isinstance(node, _LEAVES):
+            stack.extend(children(node)[::-1])
 
 
 def rewrite(expr: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
     """Bottom-up: each node over rewritten children, replaced by `rule(node)` unless that is None."""
-    old = children(expr)
-    new = tuple(rewrite(child, rule) for child in old)
-    if any(a is not b for a, b in zip(old, new, strict=True)):
-        expr = with_children(expr, new)
+    if not isinstance(expr, _LEAVES):
+        old = children(expr)
+        new = [rewrite(child, rule) for child in old]
+        for before, after in zip(old, new, strict=True):
+            if before is not after:
+                expr = with_children(expr, tuple(new))
+                break
     result = rule(expr)
     return expr if result is None else result
 

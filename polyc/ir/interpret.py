@@ -15,18 +15,11 @@ from typing import Any
 import numpy as np
 
 from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic, RangeError
+from polyc.ir.components import Component, order_components
 from polyc.ir.expr import Expr, Index, Read, Size, evaluate, rewrite, walk
 from polyc.ir.halves import narrow, round_to, widen
-from polyc.ir.interpret_ranges import (
-    Box,
-    Component,
-    ConcreteRanges,
-    Interval,
-    complete_sizes,
-    execution_conditions,
-    order_components,
-    solve_ranges,
-)
+from polyc.ir.interpret_forms import Box, Interval
+from polyc.ir.interpret_ranges import ConcreteRanges, complete_sizes, execution_conditions, solve_ranges
 from polyc.ir.interpret_values import (
     Array,
     Scope,

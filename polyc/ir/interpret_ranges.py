@@ -21,23 +21,25 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from math import prod
-
-import numpy as np
 
 from polyc.diagnostics import Diagnostic, RangeError
+from polyc.ir.components import order_statements
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, evaluate, walk
+from polyc.ir.interpret_forms import (
+    Box,
+    Form,
+    Interval,
+    add_forms,
+    form_of,
+    indices_of,
+    indices_of_form,
+    interval_of,
+    is_linear_form,
+    minimum_of,
+    solve_nonnegative,
+)
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement
 from polyc.ir.types import BOOL
-
-Interval = tuple[int, int]
-"""Half open: ``lower <= x < upper``."""
-Box = dict[str, Interval]
-Form = dict[Expr | int, int]
-"""A sum of coefficient * term; terms are `Index` nodes or expressions that are not affine; the key 1 holds the constant."""
-
-
-_MAX_POINTS = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def solve_ranges(program: Program, sizes: Mapping[str, int]) -> ConcreteRanges:
             world.tensors[tensor.name] = tuple((0, e) for e in extents)
     unfinished = Counter(s.target for s in program.statements)
     is_merged = {target for target, count in unfinished.items() if count > 1}
-    for statement in _order_statements(program):
+    for statement in order_statements(program):
         unfinished[statement.target] -= 1
         partial = {t for t, count in unfinished.items() if count} | {statement.target}
         kept = _find_kept(statement, worlds, partial) if len(worlds) > 1 else frozenset()
@@ -120,14 +122,14 @@ def _find_kept(s: Statement, worlds: list[_World], partial: set[str]) -> frozens
     for world in worlds:
         wanted = [q.form for q in _collect_inequalities(s, world.sizes, world.tensors, partial)]
         forms = [f for c, _ in _clause_conditions(s) for f in _condition_forms(c, world.sizes)]
-        held = dict(list(enumerate(f for f in forms if _is_linear(f)))[:_MAX_CONDITIONS])
+        held = dict(list(enumerate(f for f in forms if is_linear_form(f)))[:_MAX_CONDITIONS])
         margins: dict[int, dict[tuple[int, ...], int]] = {}
-        sums = {some: reduce(_add, (held[k] for k in some)) for n in (1, 2, 3) for some in itertools.combinations(held, n)}
+        sums = {some: reduce(add_forms, (held[k] for k in some)) for n in (1, 2, 3) for some in itertools.combinations(held, n)}
         for position, form in enumerate(wanted):
-            if not _is_linear(form) or len(_indices(form)) < 2:
+            if not is_linear_form(form) or len(indices_of_form(form)) < 2:
                 continue
             for some, total in sums.items():
-                rest = _add(form, total, -1)
+                rest = add_forms(form, total, -1)
                 if rest.keys() <= {1} and rest.get(1, 0) >= 0:
                     margins.setdefault(position, {})[some] = rest.get(1, 0)
         found.append(margins)
@@ -139,81 +141,12 @@ _MAX_CONDITIONS = 8
 """Conditions of a statement, in its order, whose sums may keep a read inside."""
 
 
-def _is_linear(form: Form) -> bool:
-    return all(isinstance(term, int | Index) for term in form)
-
-
 def complete_sizes(program: Program, sizes: Mapping[str, int]) -> dict[str, int]:
     """`sizes` with the values of the defined symbols added."""
     values = dict(sizes)
     for name, expr in program.defined_sizes:
         values[name] = evaluate(expr, values)
     return values
-
-
-@dataclass(frozen=True, slots=True)
-class Component:
-    """Tensor versions that need each other, with the statements that write them; one version where there is no recurrence."""
-
-    versions: tuple[str, ...]
-    statements: tuple[Statement, ...]
-    is_recurrence: bool
-
-
-def order_components(program: Program) -> list[Component]:
-    """Components in topological order of their reads, source order breaking ties."""
-    writers: dict[str, list[Statement]] = {}
-    for s in program.statements:
-        writers.setdefault(s.target, []).append(s)
-    needs = {v: {r.tensor for s in group for r in _all_reads(s)} & writers.keys() for v, group in writers.items()}
-    reach = {v: _reachable(v, needs) for v in writers}
-    remaining, done = list(writers), set[str]()
-    ordered: list[Component] = []
-    while remaining:
-        first = next(v for v in remaining if all(u in done or v in reach[u] for u in reach[v]))
-        versions = tuple(v for v in remaining if v == first or (v in reach[first] and first in reach[v]))
-        statements = tuple(s for s in program.statements if s.target in versions)
-        ordered.append(Component(versions, statements, first in reach[first]))
-        done |= set(versions)
-        remaining = [v for v in remaining if v not in done]
-    return ordered
-
-
-def _reachable(start: str, needs: Mapping[str, set[str]]) -> set[str]:
-    found: set[str] = set()
-    stack = [start]
-    while stack:
-        fresh = needs[stack.pop()] - found
-        found |= fresh
-        stack.extend(fresh)
-    return found
-
-
-def _order_statements(program: Program) -> list[Statement]:
-    """Statements after those whose tensors they read; source order breaks ties, and cycles where they begin."""
-    writers: dict[str, set[str]] = {}
-    for s in program.statements:
-        writers.setdefault(s.target, set()).add(s.name)
-    waiting = {s.name: {w for r in _all_reads(s) for w in writers.get(r.tensor, ())} - {s.name} for s in program.statements}
-    remaining, done = list(program.statements), set[str]()
-    ordered: list[Statement] = []
-    while remaining:
-        s = next((s for s in remaining if waiting[s.name] <= done), remaining[0])
-        ordered.append(s)
-        done.add(s.name)
-        remaining.remove(s)
-    return ordered
-
-
-def _all_reads(statement: Statement) -> Iterator[Read]:
-    roots = [statement.value, *statement.subscripts]
-    if statement.reduction is not None:
-        roots.append(statement.reduction.init)
-    for clause in statement.where:
-        if not isinstance(clause, RangeClause):
-            roots.append(clause.value if isinstance(clause, Exists) else clause.condition)
-    for root in roots:
-        yield from (node for node in walk(root) if isinstance(node, Read))
 
 
 def _constraining_reads(expr: Expr, is_guarded: bool) -> Iterator[tuple[Read, bool, bool]]:
@@ -255,10 +188,10 @@ def _is_affine_condition(expr: Expr) -> bool:
                 return False
         case Call("mul", (a, b)):
             for x, y in ((a, b), (b, a)):
-                if _indices_of(x) and any(isinstance(node, Index | Size) for node in walk(y)):
+                if indices_of(x) and any(isinstance(node, Index | Size) for node in walk(y)):
                     return False
         case Call("floordiv" | "mod", (a, b)):
-            if any(isinstance(node, Index) for node in walk(b)) or (_indices_of(a) and not _is_literal(b)):
+            if any(isinstance(node, Index) for node in walk(b)) or (indices_of(a) and not _is_literal(b)):
                 return False
         case Call() if expr.op not in _AFFINE:
             return False
@@ -284,8 +217,8 @@ def _clause_conditions(s: Statement) -> Iterator[tuple[Expr, bool]]:
             case Condition():
                 yield clause.condition, False
             case RangeClause():
-                yield Call("le", (clause.lower, Index(clause.index))), not _indices_of(clause.lower)
-                yield Call("lt", (Index(clause.index), clause.upper)), not _indices_of(clause.upper)
+                yield Call("le", (clause.lower, Index(clause.index))), not indices_of(clause.lower)
+                yield Call("lt", (Index(clause.index), clause.upper)), not indices_of(clause.upper)
 
 
 def _initial_interval(
@@ -312,7 +245,7 @@ def _written_interval(expr: Expr, sizes: Mapping[str, int], box: Box, known: Int
             help += "and add with += (in a function: with polyc.where(0 <= k < K))"
             raise RangeError(Diagnostic("range-unsolved", message, expr.span, help))
         return known
-    return _interval_of(_form(expr, sizes), box)
+    return interval_of(form_of(expr, sizes), box)
 
 
 def _check_declared(
@@ -399,9 +332,9 @@ def _bound_by_conditions(
         for form in forms:
             own = Index(index)
             others = {t: c for t, c in form.items() if t != own}
-            if own not in form or _indices(others) & {index} or not _indices(others) <= box.keys():
+            if own not in form or indices_of_form(others) & {index} or not indices_of_form(others) <= box.keys():
                 continue
-            least = _minimum(_add({1: 0}, others, -1), box)  # minus the largest value of the others
+            least = minimum_of(add_forms({1: 0}, others, -1), box)  # minus the largest value of the others
             if least is None:
                 continue
             c = form[own]
@@ -428,7 +361,7 @@ def _condition_forms(condition: Expr, sizes: Mapping[str, int]) -> list[Form]:
                 return [f for part in high.args for f in _condition_forms(Call(plain, (low, part)), sizes)]
             if isinstance(low, Call) and low.op == "max":
                 return [f for part in low.args for f in _condition_forms(Call(plain, (part, high)), sizes)]
-            return [_add(_add(_form(high, sizes), _form(low, sizes), -1), {1: 0 if plain == "le" else -1})]
+            return [add_forms(add_forms(form_of(high, sizes), form_of(low, sizes), -1), {1: 0 if plain == "le" else -1})]
         case Call("eq", args):
             return [form for op in ("ge", "le") for form in _condition_forms(Call(op, args), sizes)]
     return []
@@ -440,9 +373,9 @@ def _given_ranges(s: Statement, sizes: Mapping[str, int]) -> tuple[Box, list[_In
     uppers: dict[str, list[int]] = {}
     for clause in s.where:
         if isinstance(clause, RangeClause):
-            if not _indices_of(clause.lower):
+            if not indices_of(clause.lower):
                 lowers.setdefault(clause.index, []).append(evaluate(clause.lower, sizes))
-            if not _indices_of(clause.upper):
+            if not indices_of(clause.upper):
                 uppers.setdefault(clause.index, []).append(evaluate(clause.upper, sizes))
     box = {i: (max(lowers[i]), min(uppers[i])) for i in lowers if i in uppers}
     rest = [_Inequality({Index(i): 1, 1: -max(v)}, frozenset({i})) for i, v in lowers.items() if i not in box]
@@ -464,9 +397,9 @@ def _collect_inequalities(
                 is_own = read.tensor in partial
                 if any(isinstance(node, Read) for node in walk(sub)) or ((is_padded or is_own) and not isinstance(sub, Index)):
                     continue
-                form = _form(sub, sizes)
-                for inequality in (_add(form, {1: -lower}), _add({1: upper - 1}, form, -1)):
-                    result.append(_Inequality(inequality, _indices(inequality), 2 if is_own else int(is_guarded)))
+                form = form_of(sub, sizes)
+                for inequality in (add_forms(form, {1: -lower}), add_forms({1: upper - 1}, form, -1)):
+                    result.append(_Inequality(inequality, indices_of_form(inequality), 2 if is_own else int(is_guarded)))
     return result
 
 
@@ -476,168 +409,7 @@ def _bound_index(index: str, inequalities: list[_Inequality], unsolved: list[str
     for q in inequalities:
         if index not in q.indices or len(q.indices.intersection(unsolved)) != 1:
             continue
-        low, up = _solve_nonnegative(q.form, index, box) or (None, None)
+        low, up = solve_nonnegative(q.form, index, box) or (None, None)
         lower = low if lower is None else lower if low is None else max(lower, low)
         upper = up if upper is None else upper if up is None else min(upper, up)
     return lower, upper
-
-
-# --- Forms -----------------------------------------------------------------------------------------------------------
-
-
-def _add(a: Form, b: Form, factor: int = 1) -> Form:
-    result = dict(a)
-    for term, coefficient in b.items():
-        result[term] = result.get(term, 0) + factor * coefficient
-    return {term: c for term, c in result.items() if c or term == 1}
-
-
-def _form(expr: Expr, sizes: Mapping[str, int]) -> Form:
-    match expr:
-        case Const():
-            return {1: int(expr.value)}
-        case Size():
-            return {1: sizes[expr.name]}
-        case Index():
-            return {expr: 1, 1: 0}
-        case Cast() if expr.dtype.is_integer:  # subscripts are far from the ends of any integer type that holds them
-            return _form(expr.value, sizes)
-        case Call("add", (a, b)):
-            return _add(_form(a, sizes), _form(b, sizes))
-        case Call("sub", (a, b)):
-            return _add(_form(a, sizes), _form(b, sizes), -1)
-        case Call("neg", (a,)):
-            return _add({1: 0}, _form(a, sizes), -1)
-        case Call("mul", (a, b)):
-            x, y = _form(a, sizes), _form(b, sizes)
-            if len(x) == 1 and 1 in x:
-                return _add({1: 0}, y, x[1])
-            if len(y) == 1 and 1 in y:
-                return _add({1: 0}, x, y[1])
-    if not any(isinstance(node, Index | Read) for node in walk(expr)):
-        return {1: evaluate(expr, sizes)}
-    return {_fold(expr, sizes): 1, 1: 0}
-
-
-def _fold(expr: Expr, sizes: Mapping[str, int]) -> Expr:
-    """`expr` with operands that hold no index as constants, so that terms can be evaluated without sizes."""
-    if isinstance(expr, Call):
-        return Call(expr.op, tuple(_fold(a, sizes) for a in expr.args))
-    if any(isinstance(node, Index | Read) for node in walk(expr)):
-        return expr
-    return Const(evaluate(expr, sizes))
-
-
-def _indices(form: Form) -> frozenset[str]:
-    names = (_indices_of(term) for term in form if not isinstance(term, int))
-    return frozenset().union(*names)
-
-
-def _indices_of(expr: Expr) -> frozenset[str]:
-    return frozenset(node.name for node in walk(expr) if isinstance(node, Index))
-
-
-def _interval_of(form: Form, box: Box) -> Interval:
-    """Smallest and one beyond the largest value over the box; the bounds as they stand for a plain index."""
-    lower, minus_upper = _minimum(form, box), _minimum(_add({1: 0}, form, -1), box)
-    if lower is None or minus_upper is None:
-        message = "this left subscript has no range that can be found"
-        raise RangeError(Diagnostic("range-unsolved", message, None, "write an index name, or an affine expression"))
-    return lower, 1 - minus_upper
-
-
-def _minimum(form: Form, box: Box) -> int | None:
-    """The least value over the box.  An index with an empty range counts with its bounds as they stand, so that extents
-    stay the same formula at every size."""
-    total = form.get(1, 0)
-    seen: set[str] = set()
-    joint: Form = {}
-    for term, coefficient in form.items():
-        if isinstance(term, int):
-            continue
-        if isinstance(term, Index):
-            lower, upper = box[term.name]
-            total += coefficient * (lower if coefficient > 0 else upper - 1)
-        else:
-            joint[term] = coefficient
-        if seen & _indices_of(term):
-            joint = {t: c for t, c in form.items() if not isinstance(t, int)}
-            total = form.get(1, 0)
-            break
-        seen |= _indices_of(term)
-    if not joint:
-        return total
-    names = sorted(_indices(joint))
-    if prod(max(box[n][1] - box[n][0], 1) for n in names) > _MAX_POINTS:
-        return None
-    axes = np.ix_(*(np.arange(box[n][0], max(box[n][1], box[n][0] + 1), dtype=np.int64) for n in names))
-    values = dict(zip(names, axes, strict=True))
-    sums = sum((c * _evaluate_many(t, values) for t, c in joint.items() if not isinstance(t, int)), np.int64(0))
-    return total + int(np.min(sums))
-
-
-def _evaluate_many(expr: Expr, values: Mapping[str, np.ndarray]) -> np.ndarray:
-    names = sorted(_indices_of(expr))
-    points = np.broadcast_arrays(*(values[n] for n in names))
-    flat = [p.ravel().tolist() for p in points]
-    results = [evaluate(expr, dict(zip(names, point, strict=True))) for point in zip(*flat, strict=True)]
-    return np.array(results, np.int64).reshape(points[0].shape)
-
-
-# --- Inequalities in one unknown -------------------------------------------------------------------------------------
-
-Bounds = tuple[int | None, int | None]
-
-
-def _solve_nonnegative(form: Form, index: str, box: Box) -> Bounds | None:
-    """The interval of `index` where ``form >= 0`` for all values of the other indices; None: not an interval we can find."""
-    holding = [t for t in form if not isinstance(t, int) and index in _indices_of(t)]
-    if not holding:
-        return None, None  # says nothing about the index: a precondition
-    if len(holding) > 1:
-        return None
-    term = holding[0]
-    rest = {t: c for t, c in form.items() if t != term}
-    if _indices_of(term) & _indices(rest):
-        return None
-    least = _minimum(rest, box)
-    if least is None:
-        return None
-    coefficient = form[term]
-    if isinstance(term, Index):
-        if coefficient > 0:
-            return -(least // coefficient), None
-        return None, least // -coefficient + 1
-    if coefficient > 0:
-        return _peel(term, -(least // coefficient), 1, index, box)
-    return _peel(term, least // -coefficient, -1, index, box)
-
-
-def _peel(term: Expr, bound: int, sign: int, index: str, box: Box) -> Bounds | None:
-    """Solve ``term >= bound`` (sign 1) or ``term <= bound`` (sign -1)."""
-    match term:
-        case Call("floordiv", (a, Const(divisor))) if divisor > 0:
-            limit = bound * int(divisor) + (0 if sign > 0 else int(divisor) - 1)
-            return _solve_nonnegative(_toward(a, limit, sign), index, box)
-        case Call("max" | "min" as op, (a, b)):
-            parts = [_toward(x, bound, sign) for x in (a, b)]
-            if (op == "min") == (sign > 0):  # both must hold
-                return _intersect(_solve_nonnegative(parts[0], index, box), _solve_nonnegative(parts[1], index, box))
-            for part, other in itertools.permutations(parts):  # one of them must hold
-                if index not in _indices(part) and (least := _minimum(part, box)) is not None:
-                    return (None, None) if least >= 0 else _solve_nonnegative(other, index, box)
-            return None
-    return None
-
-
-def _toward(expr: Expr, bound: int, sign: int) -> Form:
-    """The form that is >= 0 where ``expr >= bound`` (sign 1) or ``expr <= bound`` (sign -1)."""
-    return _add({1: -sign * bound}, _form(expr, {}), sign)
-
-
-def _intersect(a: Bounds | None, b: Bounds | None) -> Bounds | None:
-    if a is None or b is None:
-        return a or b  # what is known still bounds the index; the rest is checked during evaluation
-    lowers = [x for x in (a[0], b[0]) if x is not None]
-    uppers = [x for x in (a[1], b[1]) if x is not None]
-    return max(lowers, default=None), min(uppers, default=None)

@@ -11,10 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from polyc.diagnostics import Diagnostic, RangeError, UnsupportedError
+from polyc.ir.components import Component
 from polyc.ir.expr import Expr
 from polyc.ir.halves import round_to
 from polyc.ir.interpret import accumulator_type, check_overlap, check_written, find_region, neutral, shape_of
-from polyc.ir.interpret_ranges import Box, Component, ConcreteRanges, execution_conditions
+from polyc.ir.interpret_forms import Box
+from polyc.ir.interpret_ranges import ConcreteRanges, execution_conditions
 from polyc.ir.interpret_values import (
     Array,
     Scope,

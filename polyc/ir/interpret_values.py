@@ -12,7 +12,7 @@ import numpy as np
 from polyc.diagnostics import BoundsError, Diagnostic, RangeError
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, type_of, walk
 from polyc.ir.halves import narrow, round_to, widen
-from polyc.ir.interpret_ranges import Box, Interval
+from polyc.ir.interpret_forms import Box, Interval
 from polyc.ir.numeric import APPLY
 from polyc.ir.program import Statement
 from polyc.ir.types import C64, F32, DType
@@ -183,6 +183,9 @@ def _place_inside(position: Array, extent: int, mode: str) -> Array:
         return np.clip(position, 0, extent - 1)
     if mode == "wrap":
         return position % extent
+    if mode == "symmetric":
+        folded = position % (2 * extent)
+        return np.minimum(folded, 2 * extent - 1 - folded)
     period = max(2 * (extent - 1), 1)
     folded = position % period
     return np.where(folded < extent, folded, period - folded)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain, count
 from typing import Literal
 
 from polyc.diagnostics import Diagnostic, Source, Span
@@ -236,6 +237,11 @@ class Program:
         for s in self.statements:
             table.setdefault(s.target, []).append(s)
         return table
+
+    def free_name(self, wanted: str) -> str:
+        """`wanted`, with a number behind it where a statement or a tensor has that name."""
+        taken = {s.name for s in self.statements} | {t.name for t in self.tensors}
+        return next(n for n in chain([wanted], (f"{wanted}{k}" for k in count(2))) if n not in taken)
 
 
 def specialize_sizes(program: Program, sizes: Mapping[str, Expr]) -> Program:

@@ -23,10 +23,11 @@ from math import prod, sqrt
 
 import numpy as np
 
+from polyc.ir.components import order_components
 from polyc.ir.expr import OPERATORS, Call, Cast, Expr, Read, type_of, walk
 from polyc.ir.halves import is_bfloat16, narrow, widen
 from polyc.ir.interpret import bind_sizes, interpret
-from polyc.ir.interpret_ranges import ConcreteRanges, order_components, solve_ranges
+from polyc.ir.interpret_ranges import ConcreteRanges, solve_ranges
 from polyc.ir.program import Program, Statement
 from polyc.ir.types import BF16, F16, F32, DType, from_numpy
 

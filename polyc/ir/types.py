@@ -22,6 +22,8 @@ class DType:
     name: str
     kind: Literal["f", "c", "i", "u", "b"]
     bits: int
+    unit: int = 0
+    """Bytes of whose multiples elements begin, where these are fewer than an element has; 0: an element's own."""
 
     @property
     def numpy(self) -> np.dtype:
@@ -49,6 +51,11 @@ class DType:
     def itemsize(self) -> int:
         """Size in bytes."""
         return self.bits // 8
+
+    @property
+    def alignment(self) -> int:
+        """Bytes of whose multiples elements begin."""
+        return self.unit or self.itemsize
 
     @property
     def is_float(self) -> bool:
@@ -81,6 +88,9 @@ C64, C128 = DType("c64", "c", 64), DType("c128", "c", 128)
 I8, I16, I32, I64 = (DType(f"i{b}", "i", b) for b in (8, 16, 32, 64))
 U8, U16, U32, U64 = (DType(f"u{b}", "u", b) for b in (8, 16, 32, 64))
 BOOL = DType("bool", "b", 8)
+
+PAIR = DType("u64", "u", 64, F32.itemsize)
+"""The bits of a complex number of two f32, where these are only moved."""
 
 DTYPES: dict[str, DType] = {t.name: t for t in (F16, BF16, F32, F64, C64, C128, I8, I16, I32, I64, U8, U16, U32, U64, BOOL)}
 

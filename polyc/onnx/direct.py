@@ -143,6 +143,7 @@ class DirectRuns:
             self._calls[plan] = _make_call(plan, self.names, self.results, self.limit, arrays)
         call = self._calls[plan]
         if call is None:
+            plan.is_indirect = True
             return
         if self._sources is None:
             self._sources = call.sources

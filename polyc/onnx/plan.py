@@ -23,6 +23,7 @@ from polyc.config import Options
 from polyc.diagnostics import BoundsError, Diagnostic, PolycError
 from polyc.frontends.onnx.builder import Value
 from polyc.frontends.onnx.clusters import Cluster, base_name, build_cluster
+from polyc.frontends.onnx.flatten import flatten_dimensions
 from polyc.frontends.onnx.lowering import Lowered
 from polyc.frontends.onnx.partition import partition
 from polyc.ir.expr import evaluate, reads
@@ -54,6 +55,8 @@ class Step:
     """An offset in the arena, the name of a value from outside or of a result, a constant."""
     code: Any = None
     """What was compiled: a `Lowered`, or what was kept of one."""
+    number: Number = whole
+    """What the traced numbers of `cluster` are here."""
     open_slots: list[tuple[int, str]] = field(init=False)
     arena_slots: list[tuple[int, int]] = field(init=False)
 
@@ -125,6 +128,8 @@ class Plan:
     arena: Arena
     keepalive: list[Any]
     blocks: Blocks = field(default_factory=Blocks)
+    is_indirect: bool = False
+    """Whether compiled code cannot make whole runs of it (`onnx.direct`)."""
     _idle: list[_Frame] = field(default_factory=list)
     """What runs that are over have used."""
     _makers: dict[str, tuple[np.dtype, Callable[[], np.ndarray]]] = field(default_factory=dict)
@@ -324,7 +329,7 @@ class Assembly:
                 else:
                     operands.append(tables[n] if n in tables else offsets.get(base, base))
             operands += [*ready.prepared, *(offsets.get(n, n) for n in cluster.outputs)]
-            steps.append(Step(cluster, call, tuple(operands), code))
+            steps.append(Step(cluster, call, tuple(operands), code, number))
         return Plan(
             steps,
             {n: _numbered(v, number) for n, v in self.read.items()},
@@ -365,7 +370,8 @@ def make_clusters(lowered: Lowered, wanted: Sequence[str]) -> list[Cluster]:
         if i in group_of:
             needed |= {n for n in read[i] if n in maker and group_of.get(maker[n]) != group_of[i]}
     known = {n for n, a in lowered.constants.items() if not has_traced(a)}
-    return [build_cluster([kept[k] for k in g], lowered.values, needed, known) for g in groups]
+    clusters = [build_cluster([kept[k] for k in g], lowered.values, needed, known) for g in groups]
+    return [replace(c, program=flatten_dimensions(c.program, c.constants)) for c in clusters]
 
 
 def _alive(producers: Sequence[Sequence[int]], ends: Sequence[int]) -> list[int]:

@@ -131,7 +131,8 @@ class Watch:
         entry = self.entries.get(id(step))
         if entry is None:
             cluster = step.cluster
-            entry = Entry(cluster.program.name, cluster.labels, count_operations(cluster), count_bytes(cluster))
+            counts = step.number(count_operations(cluster)), step.number(count_bytes(cluster))
+            entry = Entry(cluster.program.name, cluster.labels, *counts)
             self.entries[id(step)] = entry
             self._keepalive.append(step)
         return _Timer(entry, self.run)

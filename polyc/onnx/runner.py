@@ -31,11 +31,12 @@ from polyc.diagnostics import (
 from polyc.frontends.onnx.builder import Value
 from polyc.frontends.onnx.graph import Graph, Node, Port, node_span
 from polyc.frontends.onnx.lowering import Lowered, lower_graph, value_of
-from polyc.frontends.onnx.reference import prepare_node, run_node
+from polyc.frontends.onnx.reference import Evaluation, prepare_node
 from polyc.frontends.onnx.refusals import declared_values, find_refused
 from polyc.frontends.onnx.sizes import estimate_elements
 from polyc.jobs import Progress
 from polyc.onnx.blocks import Blocks
+from polyc.onnx.boxes import Suppression
 from polyc.onnx.direct import DirectPlace
 from polyc.onnx.growing import Growth, take_out_growing
 from polyc.onnx.iterate import is_driven, run_control
@@ -74,8 +75,12 @@ class Setting:
     progress: Progress | None = None
     shapes: Shapes = field(default_factory=Shapes)
     blocks: Blocks = field(default_factory=Blocks)
+    suppression: Suppression = field(init=False)
     fallbacks: dict[str, str] = field(default_factory=dict)
     """Nodes that the reference implementation computes, and why."""
+
+    def __post_init__(self) -> None:
+        self.suppression = Suppression(self.options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +124,7 @@ class Runner:
         self._pinned: dict[int, set[str]] = {}
         self._counts: dict[Any, int] = {}
         self._unpinned: set[int] = set()
-        self._evaluators: dict[int, Any] = {}
+        self._evaluators: dict[int, Evaluation] = {}
         self._live: dict[int, tuple[str, ...]] = {}
         self._runners: dict[int, Runner] = {}
         self._growing: dict[int, tuple[Graph, Mapping[int, Growth]]] = {}
@@ -152,7 +157,7 @@ class Runner:
             if plan.steps or plan.results:
                 given = {n: as_contiguous(env[n]) for n in plan.inputs}
                 results = plan.run(given, request.watch, request.n_threads, request.out)
-                if is_plain:
+                if is_plain and not plan.is_indirect:
                     self._learn_direct(segment, env, request.n_threads)
                 env |= results
             position = segment.stop
@@ -432,17 +437,18 @@ class Runner:
         if is_driven(node):
             found = run_control(node, values, lambda body, given: self._run_body(body, given, request), self._split)
         else:
-            elements = estimate_elements(node, [values.get(n) for n in node.inputs])
-            if elements is not None:
-                memory.check_memory(f"the result of {node.label}", elements)
             evaluator = self._evaluators.get(position)
             if evaluator is None:
-                evaluator = self._evaluators[position] = prepare_node(node, self.graph)
+                evaluator = self._evaluators[position] = prepare_node(node, self.graph, self.setting.suppression)
+            if not evaluator.is_bounded:
+                elements = estimate_elements(node, [values.get(n) for n in node.inputs])
+                if elements is not None:
+                    memory.check_memory(f"the result of {node.label}", elements)
             if request.watch_node is None:
-                found = run_node(evaluator, node, values)
+                found = evaluator.run(values)
             else:
                 with request.watch_node(node):
-                    found = run_node(evaluator, node, values)
+                    found = evaluator.run(values)
         for name, value in zip(node.outputs, found, strict=False):
             if name:
                 env[name] = value

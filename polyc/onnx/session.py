@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from polyc.config import Options, default_options
-from polyc.diagnostics import ArgumentError, Diagnostic, Remark, UnsupportedError
+from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic, Remark, UnsupportedError
 from polyc.frontends.onnx.graph import Graph, Node, Port
 from polyc.frontends.onnx.model import read_model
 from polyc.frontends.onnx.passes import simplify
@@ -131,6 +131,8 @@ class Session:
         `out`: arrays by the names of outputs, of their types and shapes, that results are written to (and returned);
         `run_options` is there for onnxruntime's habit and ignored.  Raises ArgumentError or ArgumentTypeError where inputs are
         missing, unknown, or of another type or shape than the model says, and whatever goes wrong in a node."""
+        if out is not None and not isinstance(out, Mapping):
+            check_out(self.original.outputs, out, feed)  # which says what it should be
         if not out and (output_names is None or output_names == self._names):
             results = self.runner.run_whole(feed, self._threads)
             if results is not None:
@@ -152,6 +154,10 @@ class Session:
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: object = None) -> None:
         """Run on what is bound; raises as `run`."""
+        if not isinstance(iobinding, IOBinding):
+            message = f"memory is bound by what io_binding() gives, not {type(iobinding).__name__}"
+            help = "write binding = session.io_binding(), and bind inputs and outputs to it"
+            raise ArgumentTypeError(Diagnostic("argument-type-onnx-feed", message, None, help))
         iobinding.run()
 
     def profile(self, feed: Mapping[str, Any] | None = None, n_runs: int = 10) -> Profile:

@@ -63,7 +63,7 @@ class Template:
 
     def __init__(self, varying: Varying, trace: Trace, assembly: Assembly, stop: int, node: Any, blocks: Blocks) -> None:
         self.stop, self.node = stop, node
-        self._varying, self._assembly, self._blocks = varying, assembly, blocks
+        self._varying, self._trace, self._assembly, self._blocks = varying, trace, assembly, blocks
         numbers: dict[int, Traced] = {}
 
         def collect(n: Any) -> int:
@@ -80,14 +80,22 @@ class Template:
     def plan(self, extents: Extents) -> Plan | None:
         """The plan for these extents of the inputs; None where another may be right."""
         sizes = self._varying.sizes(extents)
-        numbers = None if sizes is None else self._compute(sizes)
+        if sizes is None:
+            return None
+        numbers = self._compute(sizes)
         if numbers is None:
             return None
         index = self._index
 
         def number(n: Any) -> int:
             k = index.get(id(n))
-            return int(n) if k is None else numbers[k]
+            if k is not None:
+                return numbers[k]
+            if not is_traced(n):
+                return int(n)
+            found = self._trace.function([n])(sizes)  # for a profile, say
+            assert found is not None
+            return found[0]
 
         return self._assembly.plan(self._blocks, number)
 

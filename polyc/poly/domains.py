@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import islpy
 
-from polyc.ir.expr import Call, Expr, Index
+from polyc.ir.expr import Call, Const, Expr, Index
+from polyc.ir.types import BOOL
 from polyc.poly import isl
 from polyc.poly.ranges import Interval
 from polyc.poly.reads import ReadSite
@@ -162,7 +163,8 @@ def condition_inside(domain: islpy.Set, within: islpy.Set, indices: Sequence[str
         simple = simple.set_dim_name(islpy.dim_type.set, d, index)
     simple = simple.reset_tuple_id().move_dims(islpy.dim_type.param, n_sizes, islpy.dim_type.set, 0, n).params()
     build = islpy.AstBuild.from_context(islpy.Set.universe(simple.get_space()))
-    return isl.expr_of_ast(build.expr_from_set(simple), set(indices))
+    condition = isl.expr_of_ast(build.expr_from_set(simple), set(indices))
+    return Const(bool(condition.value), BOOL) if isinstance(condition, Const) else condition  # isl writes 1 and 0
 
 
 def subtract_domain(domain: islpy.Set, other: islpy.Set) -> islpy.Set:

@@ -93,9 +93,11 @@ def _infer(program: Program, generic: Callable[[], Program] | None) -> Ranges:
     state = _solve(program, generic)
     parameters = state.sizes.parameters
     solutions = list(state.solutions.values())
-    uncovered, conditions = check_coverage(program, solutions, state.tensors, state.sizes)
+    unknown = {name for name in state.unknown if program.tensor(name).shape is None}
+    known = {name: bounds for name, bounds in state.tensors.items() if name not in unknown}
+    uncovered, conditions = check_coverage(program, solutions, known, state.sizes)
     state.checks += conditions
-    report = prove_bounds(program, solutions, state.tensors, state.sizes)
+    report = prove_bounds(program, solutions, known, state.sizes)
     errors = sorted([*state.errors, *uncovered, *(d for d in report.diagnostics if d.severity == "error")], key=_position)
     if errors:
         only_unsupported = all(d.code.startswith("unsupported-") for d in errors)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import islpy
@@ -22,6 +22,7 @@ from polyc.ir.expr import (
     int_const,
     rewrite,
     substitute,
+    walk,
     with_children,
 )
 from polyc.ir.linear import index_coefficients
@@ -31,6 +32,9 @@ from polyc.ir.types import DType
 from polyc.poly import isl
 from polyc.poly.isl import Affine, NotAffine
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, estimate_extent
+
+MAX_PIECES = 8
+"""Convex parts of a domain up to which conditions inside of a value part it further."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -334,9 +338,15 @@ def _expand_pads(expr: Expr, tensors: dict[str, ScopTensor], affine: Affine, dom
 
     With another mode the value is a read of the element that takes the place, so that the interior has plain subscripts."""
 
-    def rule(node: Expr) -> Expr | None:
-        if not isinstance(node, Pad):
-            return None
+    def expand(node: Expr, domain: islpy.Set) -> Expr:
+        if isinstance(node, Select):
+            arms = _arms(node, affine, domain)
+            condition = expand(node.condition, domain)
+            return replace(node, condition=condition, then=expand(node.then, arms[0]), other=expand(node.other, arms[1]))
+        node = with_children(node, tuple(expand(e, domain) for e in children(node)))
+        return write_out(node, domain) if isinstance(node, Pad) else node
+
+    def write_out(node: Pad, domain: islpy.Set) -> Expr:
         condition: Expr | None = None
         shape = tensors[node.read.tensor].shape
         leaves: set[int] = set()  # dimensions in which the subscript may lie outside
@@ -358,7 +368,22 @@ def _expand_pads(expr: Expr, tensors: dict[str, ScopTensor], affine: Affine, dom
         inside = tuple(place_inside(e, shape[d], node.mode) if d in placed else e for d, e in enumerate(node.read.subscripts))
         return Select(condition, node.read, Read(node.read.tensor, inside, node.read.span), node.span)
 
-    return rewrite(expr, rule)
+    return expand(expr, domain) if _has_pads(expr) else expr
+
+
+def _arms(node: Select, affine: Affine, domain: islpy.Set) -> tuple[islpy.Set, islpy.Set]:
+    """Where each arm with padded reads is taken, as far as indices and sizes say so."""
+    if not (_has_pads(node.then) or _has_pads(node.other)) or domain.n_basic_set() > MAX_PIECES:
+        return domain, domain
+    try:
+        holds = affine.condition(node.condition)
+    except NotAffine:
+        return domain, domain
+    return domain.intersect(holds), domain.subtract(holds)
+
+
+def _has_pads(expr: Expr) -> bool:
+    return any(isinstance(n, Pad) for n in walk(expr))
 
 
 def _shift_region(region: islpy.Set, affine: Affine, elements: tuple[str, ...], lower: tuple[Expr, ...]) -> islpy.Set:
@@ -378,6 +403,10 @@ def place_inside(subscript: Expr, extent: Expr, mode: PadMode) -> Expr:
         return Call("min", (Call("max", (subscript, int_const(0))), last))
     if mode == "wrap":
         return Call("mod", (subscript, extent))
+    if mode == "symmetric":
+        period = simplify(Call("mul", (int_const(2), extent)))
+        folded = Call("mod", (subscript, period))
+        return Call("min", (folded, Call("sub", (Call("sub", (period, int_const(1))), folded))))
     period = simplify(Call("mul", (int_const(2), last)))
     folded = Call("mod", (subscript, period))  # by 0 where there is one element, which gives 0
     return Call("min", (folded, Call("sub", (period, folded))))

@@ -60,6 +60,10 @@ class ConcurrentLoop:
     """Of a pipeline: how many levels from `level` on say which column it is; the level behind them says how far along."""
 
 
+Prefixes = dict[str, list[islpy.Map]]
+"""By version, the outer levels that `_common_prefix` finds."""
+
+
 def prove_storage(
     scop: Scop,
     dependences: Dependences,
@@ -69,19 +73,20 @@ def prove_storage(
     with_vectors: bool = True,
     buffer: str | None = None,
     theta: Theta | None = None,
+    prefixes: Prefixes | None = None,
 ) -> Violation | None:
     """None if every value is still in its cell when it is read, else one reason why not.
 
     Concurrent loops are the marks ``parallel …``, ``pipeline cN COLUMNS`` and ``vector cN LANES INTERLEAVE`` of the tree:
     the first member of the band below.  Versions without a folding have a buffer of their own.  Exact; what isl cannot
     decide within its quota counts as not proved.  `buffer`: the only one to look at.  `theta`: `schedule_maps` of the tree,
-    where it is known.
+    where it is known.  `prefixes`: where proofs of one tree keep for each other what does not depend on the storage.
     """
     del dependences  # what is written and read says it all: the proof shares nothing with what it checks
     try:
         with operation_quota(proof_quota(scop), "the proof of the storage"):
             uses = collect_uses(scop, storage, buffer)
-            return _check_storage(scop, schedule, uses, with_vectors, inputs_survive=True, theta=theta)
+            return _check_storage(scop, schedule, uses, with_vectors, inputs_survive=True, theta=theta, prefixes=prefixes)
     except CompileBudgetError as error:
         return Violation(error.diagnostics[0].message)
 
@@ -110,7 +115,9 @@ def _check_storage(
     with_vectors: bool,
     inputs_survive: bool,
     theta: Theta | None = None,
+    prefixes: Prefixes | None = None,
 ) -> Violation | None:
+    prefixes = {} if prefixes is None else prefixes
     by_buffer: dict[str, list[Use]] = {}
     for use in uses:
         by_buffer.setdefault(use.buffer, []).append(use)
@@ -122,7 +129,7 @@ def _check_storage(
         if len({use.space for use in group}) != 1:
             return Violation(f"versions of different kinds of memory share the buffer {buffer}")
         if _may_overwrite(group):
-            violation = _check_lifetimes(scop, theta, group, inputs_survive)
+            violation = _check_lifetimes(scop, theta, group, inputs_survive, prefixes)
             if violation is not None:
                 return violation
         for loop in loops:
@@ -180,18 +187,16 @@ def _may_overwrite(group: list[Use]) -> bool:
     return not group[0].cells.is_injective()
 
 
-def _check_lifetimes(scop: Scop, theta: Theta, group: list[Use], inputs_survive: bool) -> Violation | None:
+def _check_lifetimes(scop: Scop, theta: Theta, group: list[Use], inputs_survive: bool, prefixes: Prefixes) -> Violation | None:
     tensors = scop.tensors.values()
     to_the_end = {r.version for r in scop.program.returns} | {t.name for t in tensors if t.role == "output"}
     if inputs_survive:
         to_the_end |= {t.name for t in tensors if t.role == "input"}
     at_entry = {t.name for t in tensors if t.role in ("input", "accumulated")}
     versions = list(dict.fromkeys(use.version for use in group))
-    prefixes = {
-        version: _common_prefix([use for use in group if use.version == version], theta)
-        for version in versions
-        if version not in at_entry | to_the_end
-    }
+    for version in versions:
+        if version not in at_entry | to_the_end | prefixes.keys():
+            prefixes[version] = _common_prefix([use for use in group if use.version == version], theta)
     for w in (use for use in group if use.is_write):
         for version in versions:
             of_version = [use for use in group if use.version == version]
@@ -263,7 +268,8 @@ def _common_prefix(uses: list[Use], theta: Theta) -> list[islpy.Map]:
         whole: islpy.Map | None = None
         for use in uses:
             time = use.to_element.reverse().apply_range(theta[use.instances].levels[level])
-            whole = time if whole is None else whole.union(time)
+            if whole is None or not time.is_subset(whole):  # most uses agree: what follows is many times faster on one piece
+                whole = time if whole is None else whole.union(time).coalesce()
         if whole is None or not whole.is_single_valued():
             break
         prefix.append(whole)
@@ -398,7 +404,8 @@ def _ahead(loop: ConcurrentLoop, theta: Theta, pairs: islpy.Map, a: str, b: str)
     for level in range(loop.level, along):
         ta, tb = theta[a].levels[level], theta[b].levels[level]
         found = found.union(pairs.intersect(ta.lex_lt_map(tb)))
-        pairs = pairs.intersect(ta.apply_range(tb.reverse()))
+        if level < along - 1:
+            pairs = pairs.intersect(ta.apply_range(tb.reverse()))
     return found
 
 

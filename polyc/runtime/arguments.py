@@ -7,11 +7,12 @@ message uses the names and sizes of the user.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
+from polyc.config import Options
 from polyc.diagnostics import Diagnostic, PolycError, RangeError, suggest_name
 from polyc.ir.expr import evaluate
 from polyc.ir.signature import ArraySpec, Signature
@@ -81,6 +82,9 @@ def sort_arguments(
 
 def unknown_name(operator_name: str, name: str, known: Sequence[str]) -> PolycError:
     message = f"{operator_name} has no input, size or constant named {name}"
+    if name in (*(f.name for f in fields(Options)), "dynamic", "sizes"):
+        help = f"{name} is an option: give it to polyc.compile, or to @polyc.op(...)"
+        return argument_error("argument-name", message, None, help)
     return argument_error("argument-name", message, None, with_suggestion(name, known, "its names are"))
 
 

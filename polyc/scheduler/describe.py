@@ -142,6 +142,11 @@ def summarize_plan(plan: Plan, scop: Scop) -> list[str]:
         lanes += f" along {loop_index(vector, s)}"
     if tile or lanes:
         parts.append(", ".join(filter(None, (tile, lanes))))
+    scan = next((x for x in loops if x.mark is not None and x.mark.kind == "scan"), None)
+    if scan is not None and scan.mark is not None:
+        parts.append(f"scan in vectors of {scan.mark.lanes} along {loop_index(scan, s)}")
+    if not parts and loops:
+        parts.append("loops without vectors, on one thread")
     return parts
 
 

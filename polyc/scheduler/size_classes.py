@@ -2,8 +2,9 @@
 
 What is best for one size may be twice as slow for another: a register tile for ten rows, vectors along the width of an image
 that is seven wide, a copy that few rows pay for.  The cost model of contractions ranks the choices without compiling: sizes are
-drawn over magnitudes, always the same ones; each is given the best choice of its own; and of the sizes as representatives those
-few are taken that leave least to be gained.  Tests of sizes, grown like a decision tree, lead a call to its version.
+drawn over magnitudes, always the same ones; each is given the best choice of its own, in each form that rewritings can give
+the program; and of the sizes as representatives those few are taken that leave least to be gained.  Tests of sizes, grown like
+a decision tree, lead a call to its version.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import log, prod
+from math import ceil, log, prod
 
 from polyc.ir.expr import Call, Index, Size, int_const, walk
-from polyc.ir.versions import SizeTest, Tree
+from polyc.ir.versions import SizeTest, Tree, leaves, renumber
 from polyc.poly.ranges import assume_sizes, estimate_extent
 from polyc.poly.scop import Scop, ScopStatement
+from polyc.scheduler.accesses import NEAR, access_motions
 from polyc.scheduler.contractions.choice import Choice, choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import Contraction, find_contraction
 from polyc.target import Target
@@ -50,7 +52,11 @@ FIRST_SHARE = 0.1
 """Weight of the first call's sizes among all samples."""
 
 WORTHWHILE = 0.08
-"""Part of the time, on the average of all samples, that one more version must save: the cost model is no more precise."""
+"""Part of the time, on the average of all samples, that a second version must save, as the cost model is no more precise; a
+third one must save twice as much."""
+
+MISTAKEN = 0.05
+"""Part of the calls that tests lead to the worst of the versions: one that is far behind for other sizes is a risk."""
 
 WORTH_A_TEST = 0.015
 """Part of the time, on the average of all samples, that one more test must save."""
@@ -58,54 +64,93 @@ WORTH_A_TEST = 0.015
 MAX_DEPTH, MIN_LEAF = 4, 3
 """Tests on the way to a version, and samples on each side of one."""
 
+READ_CYCLES, FAR_READ_CYCLES, VECTOR_BYTES = 1.8, 12.0, 64
+"""Of a statement that is no contraction, for each read of a vector of so many bytes: along memory, and lane by lane."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """`typical`: what estimates take symbolic sizes for; `form`: the number of the program's form."""
+
+    typical: dict[str, int]
+    form: int = 0
+
 
 @dataclass(frozen=True, slots=True)
 class SizeClasses:
-    """`typical`: for each version what estimates take symbolic sizes for; `tree` chooses."""
+    """`tree` chooses among the versions."""
 
-    typical: tuple[dict[str, int], ...]
+    versions: tuple[Version, ...]
     tree: Tree
 
 
-def find_size_classes(scop: Scop, target: Target, constants: Collection[str] = ()) -> SizeClasses | None:
+def find_size_classes(forms: Sequence[Scop], target: Target, constants: Collection[str] = ()) -> SizeClasses | None:
     """The versions that a kernel of this program is worth; None where nothing is to choose.
 
-    `scop` is the program before scheduling, with typical values for its symbolic sizes."""
+    `forms` are the program before scheduling, as written and as it may be rewritten, with typical values for symbolic sizes."""
+    scop = forms[0]
     first = {n: v for n, v in scop.ranges.typical.items() if n in scop.program.sizes}
     statements = _contractions(scop, target)
     if not first or not statements:
         return None
-    model = _Model(scop, target, constants, statements)
+    models = [_Model(form, target, constants, _contractions(form, target), len(forms) > 1) for form in forms]
     windows = _window_sizes(statements)
     # Where several contractions may be fused, sizes that differ decide more than the model sees.
-    representatives = [first, *_representatives(first, windows, len(statements) == 1)]
+    representatives = [first]
+    for sizes in _representatives(first, windows, len(statements) == 1):
+        if sizes not in representatives:
+            representatives.append(sizes)
     samples = [*representatives, *_draw_sizes(first, windows)]
-    at = [model.contractions(sizes) for sizes in samples]
-    work = [sum(prod(c.trips.values()) for c in found if c is not None) for found in at]
+    at = [[model.at(sizes) for sizes in samples] for model in models]
+    work = [sum(prod(c.trips.values()) for c in found.contractions if c is not None) for found in at[0]]
     weights = [min(1.0, w / ENOUGH_WORK) ** 0.5 for w in work]
     weights[0] = FIRST_SHARE * sum(weights[1:])
     total = sum(weights)
     weights = [w / total for w in weights]
-    choices = {n: model.choose(at[n]) for n in range(len(representatives))}
+    # Candidates are numbered by representatives, those of each form in turn.
+    made = [(form, n) for n in range(len(representatives)) for form in range(len(forms))]
+    choices = [models[form].choose(at[form][n]) for form, n in made]
     distinct: dict[str, int] = {}
-    for n, own in choices.items():
-        distinct.setdefault(repr([c and (c.tile, c.lanes, c.packs_vector, c.packs_rows, c.block) for c in own]), n)
+    for n, own in enumerate(choices):
+        told = [c and (c.tile, c.lanes, c.packs_vector, c.packs_rows, c.block) for c in own]
+        distinct.setdefault(repr((made[n][0], told)), n)
     candidates = list(distinct.values())
     if len(candidates) == 1:
         return None
-    costs = {n: [log(max(1.0, model.cycles(found, choices[n]))) for found in at] for n in candidates}
-    taken = _select(candidates, costs, weights, work[0] >= REAL_WORK)
+    costs = {n: [log(max(1.0, models[made[n][0]].cycles(found, choices[n]))) for found in at[made[n][0]]] for n in candidates}
+    of_first = [n for n in candidates if made[n][1] == 0]
+    preferred = min(of_first, key=lambda n: costs[n][0]) if work[0] >= REAL_WORK else None
+    taken = _select(candidates, costs, weights, preferred)
     tree = _grow([costs[n] for n in taken], weights, samples, list(range(len(samples))), MAX_DEPTH)
-    return SizeClasses(tuple(samples[n] for n in taken), tree)
+    used = sorted(set(leaves(tree)))
+    versions = tuple(Version(samples[made[taken[n]][1]], made[taken[n]][0]) for n in used)
+    return SizeClasses(versions, renumber(tree, {n: k for k, n in enumerate(used)}))
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """At some sizes: the contractions among a model's statements, and the cycles of what is none."""
+
+    contractions: list[Contraction | None]
+    other_cycles: float
 
 
 class _Model:
-    """The contractions of a program at any sizes, and what they cost."""
+    """The contractions of a program at any sizes, and what they cost; `whole`: with all other statements."""
 
-    def __init__(self, scop: Scop, target: Target, constants: Collection[str], statements: Sequence[ScopStatement]) -> None:
+    def __init__(
+        self,
+        scop: Scop,
+        target: Target,
+        constants: Collection[str],
+        statements: Sequence[ScopStatement],
+        whole: bool,
+    ) -> None:
         self.scop, self.target, self.constants, self.statements = scop, target, constants, statements
+        taken = {s.name for s in statements}
+        self.others = [(s, _weigh_reads(s, target, scop)) for s in scop.statements if s.name not in taken] if whole else []
 
-    def contractions(self, sizes: Mapping[str, int]) -> list[Contraction | None]:
+    def at(self, sizes: Mapping[str, int]) -> _Found:
         ranges = assume_sizes(self.scop.ranges, self.scop.program.defined_sizes, sizes)
         scop = replace(self.scop, ranges=ranges)
         found = []
@@ -113,14 +158,32 @@ class _Model:
             estimates = {i: estimate_extent(s.extents[i], ranges.typical) for i in s.trips}
             trips = {i: max(1, n) for i, n in estimates.items() if n is not None}
             found.append(find_contraction(replace(s, trips=trips), scop, self.target))
-        return found
+        cycles = 0.0
+        for s, (along, per_vector, lanes) in self.others:
+            n = {i: estimate_extent(e, ranges.typical) or 0 for i, e in s.extents.items()}
+            cycles += per_vector * prod(ceil(v / lanes) if i == along else v for i, v in n.items())
+        return _Found(found, cycles)
 
-    def choose(self, found: Sequence[Contraction | None]) -> list[Choice | None]:
-        return [None if c is None else choose(c, self.target, self.constants) for c in found]
+    def choose(self, found: _Found) -> list[Choice | None]:
+        return [None if c is None else choose(c, self.target, self.constants) for c in found.contractions]
 
-    def cycles(self, found: Sequence[Contraction | None], choices: Sequence[Choice | None]) -> float:
-        pairs = zip(found, choices, strict=True)
-        return sum(estimate_cycles(c, choice, self.target, self.constants) for c, choice in pairs if c is not None)
+    def cycles(self, found: _Found, choices: Sequence[Choice | None]) -> float:
+        pairs = zip(found.contractions, choices, strict=True)
+        own = sum(estimate_cycles(c, choice, self.target, self.constants) for c, choice in pairs if c is not None)
+        return own + found.other_cycles
+
+
+def _weigh_reads(s: ScopStatement, target: Target, scop: Scop) -> tuple[str | None, float, int]:
+    """Of a statement that is no contraction: the index along memory of what it writes, cycles per vector, and its lanes."""
+    write, *read = access_motions(s)
+    last = (write.coefficients[-1] if write.coefficients else None) or {}
+    along = next((i for i, step in last.items() if abs(step) <= NEAR), None)
+    if along is None:
+        return None, READ_CYCLES * len(read), 1
+    size = scop.tensors[s.target].dtype.itemsize
+    lanes = max(1, target.lanes(size))
+    cycles = sum(FAR_READ_CYCLES if m.motion(along) == "strided" else READ_CYCLES for m in read)
+    return along, cycles * lanes * size / VECTOR_BYTES, lanes
 
 
 def _contractions(scop: Scop, target: Target) -> list[ScopStatement]:
@@ -173,25 +236,23 @@ def _draw_sizes(first: Mapping[str, int], windows: Collection[str]) -> Iterator[
 
 
 def _select(
-    candidates: Sequence[int], costs: Mapping[int, Sequence[float]], weights: Sequence[float], with_first: bool
+    candidates: Sequence[int], costs: Mapping[int, Sequence[float]], weights: Sequence[float], first: int | None
 ) -> list[int]:
-    """The candidate that is best alone (`with_first`: the first), and then each time the one that saves most, as long as that
+    """The candidate that is best alone (`first`, if given), and then each time the one that saves most, as long as that
     is worth a version; of nearly equal ones the first."""
 
-    def total(logs: Sequence[float]) -> float:
-        return sum(w * c for w, c in zip(weights, logs, strict=True))
+    def total(versions: Sequence[int]) -> float:
+        own = zip(weights, *(costs[n] for n in versions), strict=True)
+        return sum(w * ((1 - MISTAKEN) * min(logs) + MISTAKEN * max(logs)) for w, *logs in own)
 
     taken: list[int] = []
-    best: list[float] | None = None
     while len(taken) < MAX_CLASSES:
-        together = {n: costs[n] if best is None else [min(p) for p in zip(best, costs[n], strict=True)] for n in candidates}
-        totals = {n: total(together[n]) for n in candidates}
+        totals = {n: total([*taken, n]) for n in candidates}
         least = min(totals.values())
-        if best is not None and total(best) - least < WORTHWHILE:
+        if taken and total(taken) - least < WORTHWHILE * len(taken):
             break
-        chosen = next(n for n in candidates if totals[n] <= least + PREFERENCE or (with_first and best is None))
-        taken.append(chosen)
-        best = list(together[chosen])
+        chosen = next(n for n in candidates if totals[n] <= least + PREFERENCE)
+        taken.append(first if first is not None and not taken else chosen)
     return taken
 
 

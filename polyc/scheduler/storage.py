@@ -19,6 +19,7 @@ from polyc.poly.isl import Schedule
 from polyc.poly.legality import prove_storage
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.storage import Folding
+from polyc.poly.storage_proof import Prefixes
 from polyc.poly.tree import Plan, PlanLoop, PlanSequence, plan_statements
 
 
@@ -62,6 +63,7 @@ def fold_steps(
     `storage` is proved: each trial changes one buffer, so that is the only one to be looked at again."""
     remarks: list[Remark] = []
     theta: Theta | None = None
+    prefixes: Prefixes = {}
     for name, dimension in _step_dimensions(plan, scop):
         known = storage[name]
         extent = scop.tensors[name].shape[dimension]
@@ -73,7 +75,8 @@ def fold_steps(
             moduli = tuple(steps if d == dimension else m for d, m in enumerate(known.moduli))
             trial = {**storage, name: replace(known, moduli=moduli)}
             theta = theta or schedule_maps(schedule)
-            if prove_storage(scop, dependences, schedule, trial, buffer=known.buffer, theta=theta) is None:
+            only = known.buffer
+            if prove_storage(scop, dependences, schedule, trial, buffer=only, theta=theta, prefixes=prefixes) is None:
                 storage = trial
                 base = scop.tensors[name].base
                 remarks.append(Remark("passed", "storage", f"{base} keeps {steps} steps of dimension {dimension}", None))
@@ -155,7 +158,12 @@ def _common_scope(plan: Plan, version: str, scop: Scop) -> _Scope:
 def _modulus(dimension: int, version: str, scope: _Scope, scop: Scop) -> int | None:
     """The period of element coordinate `dimension` inside one iteration of the scope's loops; None: the whole extent."""
     best: int | None = None
+    rank = len(scop.tensors[version].shape)
     for loop in scope.loops:
+        if loop.kind == "S" and not any(
+            all(_runs_over(loop, name, d, version, scop) for name in loop.rows) for d in range(rank)
+        ):
+            break  # its iterations pass values on: inside of it all elements of one are alive until the next has read them
         # Lanes of a vector loop are alive together, and so are the points of a tile.
         if loop.part == "point" or (loop.mark is not None and loop.mark.kind == "vector"):
             continue

@@ -395,3 +395,24 @@ def test_compiling_goes_on_after_a_fork_that_found_the_lock_taken(monkeypatch):
     release.set()
     thread.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize(
+    "call, code, help",
+    [
+        (lambda op, a: op(a, verify=True), "argument-name", "verify is an option"),
+        (lambda op, a: op(a, dynamic=True), "argument-name", "dynamic is an option"),
+        (lambda op, a: polyc.compile("", threads=2), "argument-type-option", "polyc.set_num_threads(n)"),
+        (lambda op, a: polyc.compile("", size={}), "argument-type-option", "did you mean sizes?"),
+        (lambda op, a: polyc.einsum_operator("ij", dynamic=True), "argument-type-option", "a .tc text or a function"),
+        (lambda op, a: polyc.indices(3), "argument-type-source", 'polyc.indices("i j")'),
+    ],
+)
+def test_options_in_other_places_are_told(call, code, help):
+    with pytest.raises(polyc.PolycError) as caught:
+        call(polyc.compile("def twice(float(N) a) -> (b) { b(i) = 2 * a(i) }"), np.ones(8, np.float32))
+    assert caught.value.code == code and help in str(caught.value)
+
+
+def test_indices_by_one_text_or_several():
+    assert polyc.indices("i", "j") == polyc.indices("i j") == polyc.indices("i, j")

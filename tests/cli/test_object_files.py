@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import errno
+import os
 import shutil
 import subprocess
 
@@ -11,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from polyc.cli import main
+from polyc.codegen.objects import aot
 
 SOFTMAX = """
 def softmax(float(N, D) X) -> (O) {
@@ -59,3 +62,22 @@ def test_object_and_header_work_from_c(tmp_path, sizes):
         pointers = (ctypes.c_void_p(a.ctypes.data) for a in (x, o))
         assert call(*pointers, ctypes.c_int64(5), ctypes.c_int64(37), n_threads) == 0
         np.testing.assert_allclose(o, expected, rtol=1e-5)
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
+    def fail(descriptor: int, mode: str) -> None:
+        os.close(descriptor)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    (tmp_path / "softmax.tc").write_text(SOFTMAX)
+    (tmp_path / "softmax.o").write_bytes(b"before")
+    monkeypatch.setattr(aot.os, "fdopen", fail)
+    done = CliRunner().invoke(main, ["compile", str(tmp_path / "softmax.tc"), "--size", "N=3,D=4"])
+    assert done.exit_code == 1 and "No space left on device" in done.output
+    assert (tmp_path / "softmax.o").read_bytes() == b"before"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["softmax.o", "softmax.tc"]
+
+
+def test_a_device_is_written_to_and_not_replaced():
+    aot.write_object(b"code", os.devnull)
+    assert not os.path.isfile(os.devnull)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import polyc
 from polyc.ir.loops import If, Loop, Node
 from tests.scheduler.support import check, lower, read
 
@@ -39,6 +41,19 @@ def test_the_interior_has_no_tests(border: str) -> None:
     text = lower(SOBEL.format(border), {"H": 40, "W": 200}).as_text("loops")
     (line,) = [x for x in text.splitlines() if "?" not in x and "// S0" in x]
     assert "X[c0 - 1, c1 - 1]" in line and "V[c0 + 1, c1 + 2]" in line
+
+
+def test_few_iterations_at_borders_of_unknown_size_run_one_by_one() -> None:
+    op = polyc.compile(SOBEL.format("0.0"), dynamic=True)
+    nest = op.lower(*[("f32", (40, 200))] * 3).nest
+    kinds = [loop.kind for loop in loops(nest.body)]
+    assert (kinds[0], kinds.count("serial")) == ("serial", 2)
+    rng = np.random.default_rng(0)
+    for h, w in ((9, 40), (1, 1), (2, 2), (3, 3), (4, 18), (0, 5), (5, 0)):
+        x, u, v = (rng.standard_normal((h, w)).astype(np.float32) for _ in range(3))
+        px, pu, pv = (np.pad(a, 2) for a in (x, u, v))
+        wanted = px[1 : h + 1, 1 : w + 1] + 2 * pu[2 : h + 2, 1 : w + 1] - pv[3 : h + 3, 4 : w + 4]
+        np.testing.assert_allclose(op(x, u, v), wanted, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("border", BORDERS)

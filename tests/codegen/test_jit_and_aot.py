@@ -83,6 +83,31 @@ def test_a_processor_that_llvm_does_not_know_is_an_error():
         assembly(emit_llvm(scale_nest(), target), target)
 
 
+def test_a_parallel_body_takes_only_what_it_uses():
+    """Not the second of the arrays, nor its strides: layers of a long chain would take those of all layers."""
+    nest = scale_nest()
+    unused = argument("Z", F32, (n("N"),), 2)
+    nest = replace(nest, parameters=("N", *strides_of(*nest.buffers, unused)), buffers=(*nest.buffers, unused))
+    lines = emit_llvm(nest, BASELINE).splitlines()
+    headers = [line for line in lines if line.startswith('define internal void @"scale.body1"')]
+    assert len(headers) == 1
+    assert headers[0].count("ptr") == 2
+    assert headers[0].count("i64") == 2  # the bounds: strides are known in this version
+
+
+@pytest.mark.parametrize("is_carried", [False, True])
+def test_modules_with_recurrences_are_marked(is_carried):
+    read = rd("Y", op("sub", i("i"), c(1))) if is_carried else rd("Y", i("i"))
+    x, y = argument("X", F32, (n("N"),), 0), argument("Y", F32, (n("N"),), 1)
+    loop = Loop("i", c(1), n("N"), 1, "serial", (Store("Y", (i("i"),), op("add", read, rd("X", i("i")))),))
+    nest = LoopNest("sums", ("N", *strides_of(x, y)), (x, y), (loop,))
+    assert ("!polyc.recurrences" in emit_llvm(nest, BASELINE)) == is_carried
+    entry = load_object(compile_object(emit_llvm(nest, HOST), HOST), "sums")
+    a, b = np.arange(9, dtype=np.float32), np.ones(9, np.float32)
+    assert call(ENTRY(entry.entry_address), a, b) == 0
+    assert b.tolist() == (1 + np.cumsum(a) if is_carried else 1 + a).tolist()
+
+
 def test_a_host_is_restricted_by_models_of_its_own_kind_only():
     assert restrict(X86_64_V4, "aarch64") is AARCH64
     assert restrict(AARCH64, "x86-64-v2") is X86_64_V2

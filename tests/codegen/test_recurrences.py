@@ -87,10 +87,64 @@ def test_the_loop_inside_reads_registers() -> None:
     assert "y.last0[1] * y.last0[1]" in inner and "y[c0 - 1]" not in inner and "?" not in loops
 
 
-def test_columns_of_a_batch_run_in_vectors() -> None:
-    text = "def f(float(B, N, M) x) -> (y) { y(b, 0, m) = x(b, 0, m) y(b, i, m) = y(b, i-1, m) + x(b, i, m) where i in 1:N }"
+COLUMNS = {
+    "first order": "i == 0 ? x(b, 0, m) : a(m) * y(b, i-1, m) + x(b, i, m)",
+    "second order": "i < 2 ? x(b, i, m) : y(b, i-1, m) - 0.5 * y(b, i-2, m) + x(b, i, m)",
+    "by column": "i == 0 ? x(b, 0, m) : m < 3 ? y(b, i-1, m) : 0.5 * y(b, i-1, m) + x(b, i, m)",
+    "by data": "i == 0 ? x(b, 0, m) : x(b, i, m) > 0.0 ? x(b, i, m) : 0.5 * y(b, i-1, m)",
+    "from both sides": "i == 0 ? x(b, 0, m) : i == N-1 || m == 0 ? 0.0 : y(b, i-1, m) + y(b, i-1, m-1)",
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_of_a_batch_run_in_vectors(name: str) -> None:
+    text = f"def f(float(B, N, M) x, float(M) a) -> (y) {{ y(b, i, m) = {COLUMNS[name]} where b in 0:B, i in 0:N, m in 0:M }}"
     operator = polyc.compile(text)
-    x = np.random.default_rng(4).uniform(-1, 1, (3, 40, 64)).astype(np.float32)
-    (expected,) = interpret(operator.program, {"x": x}).values()
-    np.testing.assert_array_equal(operator(x), expected)
-    assert operator.lower(x).as_text("loops").count("vector(") == 2
+    rng = np.random.default_rng(4)
+    for shape in ((3, 40, 64), (1, 12, 32), (2, 10, 20)):
+        x, a = (rng.uniform(-1, 1, s).astype(np.float32) for s in (shape, shape[2]))
+        (expected,) = interpret(operator.program, {"x": x, "a": a}).values()
+        np.testing.assert_allclose(operator(x, a), expected, rtol=1e-6, atol=1e-6)
+
+
+STATES = {
+    "three of one step": """
+      y(t) = t == 0 ? a(0) : y(t-1) + 0.1 * (p(t-1) - y(t-1)) where t in 0:N
+      p(t) = t == 0 ? a(1) : p(t-1) + 0.1 * (y(t-1) * (2.0 - q(t-1)) - p(t-1)) where t in 0:N
+      q(t) = t == 0 ? a(2) : q(t-1) + 0.1 * (y(t-1) * p(t-1) - q(t-1)) where t in 0:N""",
+    "two steps back": """
+      y(t) = p(t) * 0.5 + (t < 2 ? 0.0 : q(t-2) - y(t-1)) where t in 0:N
+      p(t) = a(t) + (t < 3 ? 0.0 : 0.5 * p(t-3) - 0.25 * p(t-1)) where t in 0:N
+      q(t) = t == 0 ? a(0) : 0.5 * q(t-1) + p(t) where t in 0:N""",
+    "borders at both ends": """
+      y(t) = t == N-1 ? 0.0 : p(t) + (t == 0 ? 0.0 : 0.5 * y(t-1)) where t in 0:N
+      p(t) = t == 0 ? a(0) : t >= N-2 ? p(t-1) : 0.5 * p(t-1) + a(t) / (1.0 + q(t-1) * q(t-1)) where t in 0:N
+      q(t) = a(t) + (t == 0 ? 0.0 : 0.5 * p(t-1) * p(t-1)) where t in 0:N""",
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_states_of_which_a_few_steps_are_kept(name: str) -> None:
+    text = f"def f(double(N) a) -> (y) {{ {STATES[name]} }}"
+    for decimal in ("0.25", "0.5", "0.1", "1.0", "2.0", "0.0"):
+        text = text.replace(f" {decimal}", f" double({decimal})")
+    for options in ({}, {"dynamic": True}, {"target": "x86-64-v2"}):
+        operator = polyc.compile(text, **options)
+        for size in (3, 4, 5, 9, 40):
+            a = np.random.default_rng(5).uniform(-1, 1, size)
+            (expected,) = interpret(operator.program, {"a": a}).values()
+            np.testing.assert_allclose(operator(a), expected, rtol=1e-11, atol=1e-12)
+
+
+def test_states_stay_in_registers() -> None:
+    loops = polyc.compile(f"def f(float(N) a) -> (y) {{ {STATES['three of one step']} }}").lower(N=300).as_text("loops")
+    assert "?" not in loops and all(f" = {name}.last" in loops for name in "ypq")
+
+
+def test_a_few_columns_go_from_step_to_step_in_registers() -> None:
+    loops = polyc.compile(
+        "def f(float(N, M) x) -> (y) { y(0, m) = x(0, m) y(i, m) = y(i-1, m) + x(i, m) where i in 1:N }", target="x86-64-v3"
+    )
+    inner = loops.lower(N=40, M=16).as_text("loops")
+    inner = inner[inner.rindex("for (c") :]
+    assert "y.last0[1, " in inner and "- 1, " not in inner

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from polyc.codegen.nests.transposes import block_transposes
 from polyc.codegen.objects.jit import assembly
 from polyc.ir.expr import Cast, Const, Select
 from polyc.ir.loops import Buffer, Loop, LoopNest, Store
-from polyc.ir.types import F32, F64, I32
+from polyc.ir.types import DTYPES, F32, F64, I32
 
 from .support import LEVELS, argument, c, check_with_interpreter, compiled, i, n, op, random_array, rd, strides_of, target
 from .test_shuffles import Fenced
@@ -57,6 +58,27 @@ def test_transposes_of_unknown_sizes(level, rng, dtype):
             x, y = fence.place(values, at_end), np.zeros((k, m), dtype.numpy)
             code.run({"X": x, "Y": y}, {"M": m, "K": k})
             np.testing.assert_array_equal(y, values.T)
+
+
+@pytest.mark.parametrize("name", ["u8", "f16", "bool"])
+def test_small_elements_are_turned_in_registers(level, rng, name):
+    dtype = DTYPES[name]
+    lanes = target(level).lanes(dtype.itemsize)
+    for m, k, short in ((33, 17, False), (16, 48, True), (5, 64, True)):
+        values = random_array(rng, dtype, (m, k))
+        code = compiled(blocked(transposing(rd("X", i("i"), i("j")), dtype, lanes, m, k, short)), level)
+        y = np.zeros((k, m), dtype.numpy)
+        code.run({"X": Fenced().place(values, True), "Y": y}, {"M": m, "K": k})
+        np.testing.assert_array_equal(y, values.T)
+        assert code.text.count("insertelement") < m
+
+
+def test_short_rows_complete_a_line_before_the_next_strip():
+    x = np.arange(8 * 6 * 40, dtype="f4").reshape(8, 6, 40)
+    op = polyc.compile("def f(float(A,B,C) X) -> (Y) { Y(c,b,a) = X(a,b,c) }", target="x86-64-v4")
+    text = op.lower(x).as_text("loops")
+    assert re.search(r"for \(c\d+_0 = 0;.*\n +for \(c\d+ = 0; c\d+ < 6;.*\n +vector\(lanes 8, at most 8\)", text)
+    np.testing.assert_array_equal(op(x), x.transpose(2, 1, 0))
 
 
 @pytest.mark.parametrize("dtype", [F32, F64])

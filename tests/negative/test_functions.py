@@ -18,7 +18,7 @@ BODIES = {
     "misspelt_tensor": ("Y[i] += Xx[i, j]", "semantic-undefined", "did you mean X?"),
     "misspelt_function": ("Y[i] = np.epx(b[i])", "semantic-function", "did you mean exp?"),
     "function_of_whole_arrays": ("Y[i, j] = np.softmax(X[i, j])", "unsupported-call", "write it out"),
-    "operator_of_whole_arrays": ("Y = X @ b", "semantic-rank", "X[i, j]", "+= A[i, k] * B[k, j]"),
+    "operator_of_whole_arrays": ("Y = X @ b", "semantic-expression", "+= A[i, k] * B[k, j]"),
     "whole_array": ("Y = np.exp(X)", "semantic-rank", "read one element of it: X[i, j]"),
     "too_few_subscripts": ("Y[i] = X[i]", "semantic-rank", "2 dimensions, but is read with 1 subscript"),
     "chained_subscripts": ("Y[i, j] = X[i][j]", "semantic-expression", "in one pair of brackets: X[i, j]"),

@@ -68,18 +68,18 @@ PY_SEEDS = (
     return O, M
 """,
     """def layer(X: "f32[M, K]", W: "f64[N, K]", b: "f32[N]", I: "i32[M]", *, scale=2):
-    H[m, n] = b[n] / scale
-    H[m, n] += X[m, k] * f32(W[n, k])
     with polyc.where(0 <= m < M):
+        H[m, n] = b[n] / scale
+        H[m, n] += X[m, k] * f32(W[n, k])
         Y[m, n] = maximum(H[I[m], n], 0) if n > 1 else -1
     return H, Y
 """,
     """def stencil(A: "i32[H, W]", t: "bool[H]", u: "u8[H]"):
-    with polyc.where(0 <= y < H, 0 <= j < 3):
+    with polyc.where(0 <= y < H, 0 <= j < 3, 0 <= x < 4):
         O[y, x] += pad(A[y + j - 1, 2 * x], 1) * u[y]
     P[y] = A[y, 0] // 3 % 5 if t[y] and u[y] != 2 else y ** 2
-    c = 0.5
-    Q = min(abs(A[y, x]) * c)
+    c, d = 0.5, 2
+    Q = min(abs(A[y, x]) * c) + max(A[y // d, x])
     return O, P, Q
 """,
 )
@@ -136,7 +136,7 @@ def draw(rng: random.Random, language: Language) -> str:
 def fuzz(language: Language, seed: int) -> Counter[str]:
     outcomes: Counter[str] = Counter()
     rng = random.Random(seed)
-    for _ in range(int(120 * EXAMPLES)):
+    for _ in range(int(90 * EXAMPLES)):
         text = draw(rng, language)
         try:
             outcomes[run_mutant(language.make(text), rng)] += 1

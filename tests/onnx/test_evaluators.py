@@ -9,7 +9,9 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 import polyc.onnx
-from polyc.frontends.onnx.evaluators import rank_greatest, rank_least
+from polyc.frontends.onnx.evaluators import choose_boxes, rank_greatest, rank_least, suppress_boxes
+from polyc.frontends.onnx.model import read_node
+from polyc.onnx.boxes import Suppression
 
 
 @pytest.mark.parametrize("is_centre", [0, 1])
@@ -34,6 +36,48 @@ def test_chooses_the_boxes_that_onnx_does(is_centre, n, most, overlap, least) ->
     np.testing.assert_array_equal(found, np.reshape(ReferenceEvaluator(model).run(None, feed)[0], (-1, 3)))
 
 
+def test_the_kernel_keeps_the_boxes_that_numpy_does() -> None:
+    rng = np.random.default_rng(0)
+    kernel = Suppression(polyc.Options())
+    for rows, n, n_taken in ((2, 70, 0), (3, 33, 9)):
+        corners = rng.random((2, rows, n + n_taken))
+        boxes = np.concatenate([corners, corners + 0.1 * rng.random((2, rows, n + n_taken))]).astype(np.float32)
+        boxes[:, 0, 3] = boxes[2:, 0, 3].repeat(2)  # without area
+        given = np.ascontiguousarray(boxes[..., :n]), np.ascontiguousarray(boxes[..., n:]), np.float32(0.2)
+        kept = kernel(*given).astype(bool)
+        np.testing.assert_array_equal(kept, suppress_boxes(*given))
+        assert not kept.all()
+
+
+def test_boxes_of_a_crowd_are_compared_in_parts() -> None:
+    rng = np.random.default_rng(1)
+    corners = rng.random((1, 700, 2))
+    feed = [np.concatenate([corners, corners + 0.2], 2).astype(np.float32), rng.random((1, 2, 700)).astype(np.float32)]
+    node = helper.make_node("NonMaxSuppression", ["b", "s", "m", "o"], ["z"])
+    boxes, numbers = feed[0][0].astype(np.float64), []
+    for label in range(2):
+        taken: list[int] = []
+        for k in np.argsort(-feed[1][0, label]):
+            sides = np.maximum(0.2 - np.abs(boxes[taken, :2] - boxes[k, :2]), 0)
+            shared = sides.prod(1)
+            if len(taken) < 200 and not (shared / (0.08 - shared) > 0.6).any():
+                taken.append(int(k))
+        numbers += [[0, label, k] for k in taken]
+    (found,) = choose_boxes(
+        read_node(node, {"": 11}, onnx.ModelProto()), [*feed, np.array([200]), np.array([0.6], np.float32)], suppress_boxes
+    )
+    assert len(found) > 128
+    np.testing.assert_array_equal(found, numbers)
+
+
+@pytest.mark.parametrize(("n_batch", "n_labels", "n"), [(1, 2, 0), (0, 2, 3), (1, 0, 3)])
+def test_no_boxes_are_chosen_of_none(n_batch, n_labels, n) -> None:
+    node = read_node(helper.make_node("NonMaxSuppression", ["b", "s", "m"], ["z"]), {"": 11}, onnx.ModelProto())
+    given = np.zeros((n_batch, n, 4), np.float32), np.zeros((n_batch, n_labels, n), np.float32), np.array([3])
+    (found,) = choose_boxes(node, given, suppress_boxes)
+    assert found.shape == (0, 3) and found.dtype == np.int64
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8, np.uint64])
 @pytest.mark.parametrize("n_kept", [0, 1, 7, 39, 40])
 def test_ranks_are_those_of_a_stable_sort(dtype, n_kept) -> None:
@@ -49,13 +93,14 @@ def test_ranks_are_those_of_a_stable_sort(dtype, n_kept) -> None:
         assert not np.isnan(row[rank_least(row, min(n_kept, 38))]).any()
 
 
-@pytest.mark.parametrize(("axis", "largest"), [(-1, 1), (0, 0), (1, 1)])
-def test_the_greatest_of_more_elements_than_are_ranked_by_kernels(axis, largest) -> None:
-    x = np.moveaxis(np.random.default_rng(1).permutation(4400).reshape(2, 1100, 2), 1, axis)
+@pytest.mark.parametrize(("axis", "largest", "dtype"), [(-1, 1, np.int64), (0, 0, np.int64), (1, 1, np.int32)])
+def test_the_greatest_of_more_elements_than_are_ranked_by_kernels(axis, largest, dtype) -> None:
+    x = np.moveaxis(np.random.default_rng(1).permutation(4400).reshape(2, 1100, 2).astype(dtype), 1, axis)
     node = helper.make_node("TopK", ["x", "k"], ["v", "i"], axis=axis, largest=largest)
-    ports = [helper.make_tensor_value_info(n, onnx.TensorProto.INT64, None) for n in "xkvi"]
+    own, long = helper.np_dtype_to_tensor_dtype(x.dtype), onnx.TensorProto.INT64
+    ports = [helper.make_tensor_value_info(n, kind, None) for n, kind in zip("xkvi", (own, long, own, long), strict=True)]
     model = helper.make_model(helper.make_graph([node], "g", ports[:2], ports[2:]), opset_imports=[helper.make_opsetid("", 17)])
-    values, places = polyc.onnx.load(model).run(None, {"x": x, "k": np.asarray([3])})
+    values, places = polyc.onnx.load(model).run(None, {"x": x, "k": np.asarray([700])})
     ranked = np.sort(x, axis) if not largest else -np.sort(-x, axis)
-    np.testing.assert_array_equal(values, np.take(ranked, range(3), axis))
+    np.testing.assert_array_equal(values, np.take(ranked, range(700), axis))
     np.testing.assert_array_equal(np.take_along_axis(x, places, axis), values)

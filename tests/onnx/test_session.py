@@ -114,9 +114,13 @@ def test_wrong_outputs_and_options_are_errors():
         with pytest.raises(PolycError) as caught:
             session.run(names, {"x": X})
         assert caught.value.code == code
+    for out in ([X], [], X):
+        with pytest.raises(PolycError) as caught:
+            session.run(None, {"x": X}, out=out)
+        assert caught.value.code == "argument-type-onnx-outputs"
     with pytest.raises(PolycError) as caught:
-        session.run(None, {"x": X}, out=[X])
-    assert caught.value.code == "argument-type-onnx-outputs"
+        session.run_with_iobinding(None)
+    assert caught.value.code == "argument-type-onnx-feed"
     wrong = ({"threads": n} for n in (0, -1, 1.5, True))
     for options in (*wrong, {"dynamic": "maybe"}, {"dynamic": None}, {"options": 3}, {"progress": 3}):
         with pytest.raises(PolycError) as caught:
@@ -342,6 +346,16 @@ def test_profile_names_kernels_and_their_nodes(tmp_path):
     for n in (0, -1, 1.5, True):
         with pytest.raises(PolycError):
             session.profile({"x": X}, n_runs=n)
+
+
+def test_a_profile_of_other_shapes_counts_theirs():
+    node = helper.make_node("Add", ["x", "x"], ["y"])
+    ports = [helper.make_tensor_value_info("x", 1, ["n", 3])], [helper.make_tensor_value_info("y", 1, ["n", 3])]
+    model = helper.make_model(helper.make_graph([node], "g", *ports), opset_imports=[helper.make_opsetid("", 17)])
+    session = polyc.onnx.load(model, dynamic=True)
+    for n in (2, 3, 4, 5):
+        (entry,) = session.profile({"x": np.ones((n, 3), np.float32)}, n_runs=1).entries
+        assert (entry.operations, entry.n_bytes) == (3 * n, 24 * n)
 
 
 def test_a_profile_counts_operations_and_bytes():

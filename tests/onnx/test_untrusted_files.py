@@ -256,6 +256,12 @@ def test_attributes_without_a_type_or_given_twice():
     assert code_of(check_model, make_model([node])) == "semantic-onnx-attribute"
 
 
+@pytest.mark.parametrize("equation", ["ij-", "i1->i", "i..j", "ij->ji->", "é"])
+def test_equations_on_which_onnx_hangs_are_refused(equation):
+    node = helper.make_node("Einsum", ["x"], ["y"], equation=equation)
+    assert code_of(check_model, make_model([node])) == "semantic-onnx-attribute"
+
+
 def test_all_problems_are_reported_together():
     with pytest.raises(PolycError) as caught:
         check_model(make_model([relu("a", "b"), helper.make_node("Add", ["x"], ["c"]), relu("z", "y")]))

@@ -1,4 +1,4 @@
-"""Padding by other elements: clamp, wrap and reflect against NumPy's own padding."""
+"""Padding by other elements: clamp, wrap, reflect and symmetric against NumPy's own padding."""
 
 # ruff: noqa: F821, UP037
 from __future__ import annotations
@@ -14,7 +14,7 @@ from polyc.ir.interpret import interpret
 from polyc.ir.text import format_program, parse_program
 
 Array = np.ndarray[Any, Any]
-NUMPY = {"clamp": "edge", "wrap": "wrap", "reflect": "reflect"}
+NUMPY = {"clamp": "edge", "wrap": "wrap", "reflect": "reflect", "symmetric": "symmetric"}
 
 
 def draw(*shape: int) -> Array:

@@ -226,3 +226,36 @@ def test_padded_stencils_in_three_dimensions_over_time_compile():
         around = sum(np.roll(p, s, a) for a in range(3) for s in (1, -1))
         expected.append(0.5 * expected[-1] + 0.1 * around[1:-1, 1:-1, 1:-1])
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+OBSERVED = """def f(float(N) a) -> (x, p) {{
+  {0}
+  w(t) = p(t-1) * 2.0 where t in 1:N
+  {1}
+  p(t) = t == 0 ? a(0) : w(t) + a(t) where t in 0:N
+}}"""
+
+
+@pytest.mark.parametrize("places", [("x(t) = p(t) + 1.0 where t in 0:N", ""), ("", "x(t) = p(t) + 1.0 where t in 0:N")])
+def test_what_a_recurrence_reads_further_up_others_read_there_too(places: tuple[str, str]) -> None:
+    a = draw(5)
+    x, p = polyc.compile(OBSERVED.format(*places))(a)
+    expected = [a[0]]
+    for value in a[1:]:
+        expected.append(2 * expected[-1] + value)
+    np.testing.assert_allclose(p, expected, rtol=1e-6)
+    np.testing.assert_allclose(x, p + 1, rtol=1e-6)
+
+
+def test_a_decorated_recurrence_is_observed_above_its_start() -> None:
+    @polyc.op
+    def f(a: "f32[N]"):
+        with polyc.where(0 <= t < N):
+            x[t] = p[t] + 1
+        with polyc.where(1 <= t < N):
+            w[t] = p[t - 1] * 2
+        with polyc.where(0 <= t < N):
+            p[t] = a[0] if t == 0 else w[t] + a[t]
+        return x
+
+    np.testing.assert_array_equal(f(np.ones(4, np.float32)), [2, 4, 8, 16])

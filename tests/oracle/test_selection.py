@@ -234,3 +234,11 @@ def test_errors_in_python(statement: str) -> None:
 def test_a_selection_inside_an_expression_is_told_where_it_may_stand() -> None:
     with pytest.raises(PolycError, match="stands alone on the right side"):
         polyc.op("def f(x: 'f32[N]'):\n    p = 1 + argmax(x[i])\n    return p").program  # noqa: B018
+
+
+def test_the_greatest_half_is_a_half():
+    operator = polyc.compile("def f(float16(M, N) X) -> (v, p) { (v(i), p(i)) argmax=! X(i, j) }")
+    x = np.array([[1, 3, 2], [-5, -4, -np.inf]], np.float16)
+    value, place = operator(x)
+    assert value.dtype == np.float16
+    assert np.array_equal(value, x.max(axis=1)) and np.array_equal(place, x.argmax(axis=1))

@@ -317,3 +317,21 @@ def test_conditions_that_keep_a_read_inside(
         indices = found.statements[program.statements[-1].name].indices
         values = {i: evaluate(indices[i].lower, sizes) for i in expected}
         assert {i: (v, v + evaluate(indices[i].extent, sizes)) for i, v in values.items()} == expected
+
+
+def test_an_error_in_one_part_of_a_recurrence_is_the_only_one() -> None:
+    """Without the steps of that part, a read of the last step seemed to lie outside."""
+    text = "def f(float(N) x) -> (y) { A(0, i) = x(i)  A(t, i) = A(t - 1, i) where t in 1:5, i in 3:2  y(i) = A(4, i) }"
+    with pytest.raises(RangeError) as caught:
+        infer_ranges(read_program(text))
+    assert [d.code for d in caught.value.diagnostics] == ["range-negative"]
+
+
+def test_a_part_without_steps_leaves_other_proofs_out() -> None:
+    text = """def f(float(N) A, float(M) B) -> (T) {
+      T(0) = pad(A(2), wrap)
+      T(i) = T(i - 1) + B((i + 1) % M) where i in 1:N }"""
+    program = define_sizes(specialize_sizes(read_program(text), {"N": int_const(0), "M": int_const(3)}))
+    with pytest.raises(RangeError) as caught:
+        infer_ranges(program)
+    assert [d.code for d in caught.value.diagnostics] == ["range-negative"]

@@ -26,7 +26,7 @@ monoid rotated(float a, float b, float x, float y) -> (p = 1.0, q = 0.0) { p = a
 monoid largest(float a, float b) -> (c = -inf) { c = a > b ? a : b }
 """
 
-PADDINGS = ("clamp", "wrap", "reflect", "0.0", "0.5")
+PADDINGS = ("clamp", "wrap", "reflect", "symmetric", "0.0", "0.5")
 COMPARISONS = ("{a} <= {b}", "{a} < {b}", "{a} + {b} < N", "{a} != {b}", "{a} == {b}", "{a} + {b} >= N / 2", "{a} % 2 == 0")
 
 

@@ -20,6 +20,7 @@ from polyc.runtime.threads import set_num_threads
 from polyc.scheduler import parallel
 from polyc.scheduler.rewriting import split
 from polyc.scheduler.rewriting.overlap import overlap
+from polyc.scheduler.rows import steps
 from polyc.target import PINNED, Target, restrict
 from tests.property.strategies import Case
 
@@ -53,6 +54,7 @@ def small_thresholds() -> Iterator[None]:
         (parallel, "MINIMUM_WORK", 1),
         (parallel, "MINIMUM_ITERATIONS", 2),
         (parallel, "CHUNK", 8),
+        (steps, "MANY_STATES", 8),
         (split, "MINIMUM_POINTS", 2),
         (split, "CHUNK_POINTS", 4),
         (split, "MINIMUM_DEPTH", 8),

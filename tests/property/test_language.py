@@ -48,7 +48,7 @@ def make_statements(source: random.Random) -> str:
     left = source.choice(["2 * i", "i + 1", "N - i", "i / 2"])
     below = source.choice(["j < i", "j < i, i + j < N + 3"])
     part, half = source.choice(["2 * j", "N - 1 - j", "j"]), source.choice(["N / 2", "(N + 1) / 2"])
-    padding, window = source.choice(["clamp", "wrap", "reflect", "1.0"]), condition(source, ["i", "k"])
+    padding, window = source.choice(["clamp", "wrap", "reflect", "symmetric", "1.0"]), condition(source, ["i", "k"])
     forms = [
         f"O(i) {op} A(i, j) * x(j) where {two}",
         f"O(i, j) {op} A(i, k) * B(k, j) where {condition(source, ['i', 'j', 'k'])}, {window}",

@@ -5,6 +5,7 @@ import pytest
 
 import polyc
 from polyc.ir.text import parse_program
+from polyc.scheduler.rewriting.rules import borders
 from polyc.target import X86_64_V3
 from tests.property.strategies import Case
 from tests.property.test_loops import check_loops
@@ -82,3 +83,46 @@ def test_padded_neighbours_in_a_recurrence_of_any_number_of_steps() -> None:
         for _ in range(steps):
             want = np.roll(want, 1) + np.roll(want, -1)
         assert np.array_equal(operator(x, np.zeros(steps, np.int32)), want)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_padded_neighbours_of_a_step_that_a_condition_allows(dynamic: bool) -> None:
+    """The step before was taken for any step, as the first of all has none."""
+    text = """def life(int32(N, M) g, float(T) steps) -> (A) {
+      c(t, i, j) +=! t > 0 ? pad(A(t - 1, i + a - 1, j + b - 1), wrap) : 0
+        where t in 0:T, i in 0:N, j in 0:M, a in 0:3, b in 0:3
+      A(t, i, j) = t == 0 ? g(i, j) : (c(t, i, j) == 3 || (c(t, i, j) == 4 && A(t - 1, i, j) == 1) ? 1 : 0)
+        where t in 0:T, i in 0:N, j in 0:M
+    }"""
+    glider = np.zeros((5, 6), np.int32)
+    glider[[0, 1, 2, 2, 2], [1, 2, 0, 1, 2]] = 1
+    lives = polyc.compile(text, dynamic=dynamic)(glider, np.zeros(5, np.float32))
+    assert np.array_equal(lives[4], np.roll(glider, (1, 1), (0, 1)))
+
+
+def test_a_recurrence_that_a_rewriting_ties_up_is_scheduled_as_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The copy with borders has elements, which nothing needs, of the step before the first: of the last one, wrapped."""
+    monkeypatch.setattr(borders, "MINIMUM_USES", 1)
+    text = """def f(double(N, M) X, float(T) steps) -> (V) {
+      U(0, i, j) = X(i, j)
+      V(0, i, j) = X(i, j)
+      U(t, i, j) = pad(V(t - 1, i, j - 1), wrap) + (i >= 1 ? U(t, i - 1, j) : 0.5) where t in 1:T, i in 0:N, j in 0:M
+      V(t, i, j) = U(t, i, j) where t in 1:T, i in 0:N, j in 0:M
+    }"""
+    operator = polyc.compile(text)
+    x, steps = np.arange(6.0).reshape(2, 3), np.zeros(4, np.float32)
+    expected = x
+    for _ in range(3):
+        expected = np.cumsum(np.roll(expected, 1, axis=1), axis=0) + 0.5
+    assert np.array_equal(operator(x, steps)[3], expected)
+    assert any(r.pass_name == "rewrite" for r in operator.lower(x, steps).remarks)
+
+
+def test_a_reader_of_a_recurrence_may_stand_between_its_statements() -> None:
+    text = """def f(float(N) a) -> (E) {
+      D(0) = a(0)
+      D(i) = F(i - 1) + a(i) where i in 1:N
+      E(i) = F(i) + D(i)
+      F(i) = D(i) * 2.0
+    }"""
+    assert np.array_equal(polyc.compile(text)(np.array([1, 2, 3], np.float32)), [3, 12, 33])

@@ -524,7 +524,7 @@ def windows(d: Draft) -> None:
     if x is None:
         return
     t = d.name()
-    mode, other = (d.pick(["clamp", "wrap", "reflect", d.literal(x.kind)]) for _ in range(2))
+    mode, other = (d.pick(["clamp", "wrap", "reflect", "symmetric", d.literal(x.kind)]) for _ in range(2))
     step, shift = d.pick(["", "2 * "]), d.pick(["- 1", "- 2", "+ 1", "- 5"])
     op = d.pick(["+=!", "max=!", "min=!"])
     e, f = x.shape

@@ -28,8 +28,8 @@ WITH_SUMS = """def f(float(B, N, N) L, float(B, N) r) -> (x, s, y) {
   y(b) +=! x(b, i) }"""
 
 STAY = {
-    "few problems": (SOLVE, {"B": 60, "N": 9}),
-    "long problems": (SOLVE, {"B": 1000, "N": 65}),
+    "few problems": (SOLVE, {"B": 15, "N": 9}),
+    "long problems": (SOLVE, {"B": 1000, "N": 81}),
     "shared weights": (
         "def f(float(N,N) L, float(B,N) r) -> (x) { s(b,i) +=! L(i,j) * x(b,j) where j < i, b in 0:B  x(b,i) = r(b,i)-s(b,i) }",
         {"B": 1000, "N": 9},

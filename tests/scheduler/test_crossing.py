@@ -15,12 +15,14 @@ from tests.scheduler.support import check, lower
 FIVE = {"A": 16, "B": 24, "C": 16, "D": 40, "E": 48}
 
 
-def block(left: str, sizes: dict[str, int], l3: int = 1 << 40, l2: int = 1 << 20) -> tuple[dict[str, int], list[str]]:
+def block(
+    left: str, sizes: dict[str, int], l3: int = 1 << 40, l2: int = 1 << 20, masks: bool = True
+) -> tuple[dict[str, int], list[str]]:
     names = [n.lower() for n in sizes]
     text = f"def f(float({', '.join(sizes)}) X) -> (Y) {{ Y({', '.join(left)}) = X({', '.join(names)}) }}"
     (s,) = lower(text, sizes).scop.statements
     write, read = access_motions(s)
-    found = choose_block(read, write, index_trips(s), 4, replace(X86_64_V4, l2=l2, l3=l3))
+    found = choose_block(read, write, index_trips(s), 4, replace(X86_64_V4, l2=l2, l3=l3, has_masks=masks))
     assert found is not None
     return found
 
@@ -52,8 +54,14 @@ def test_streamed_results_are_written_in_the_order_of_memory():
 
 
 def test_short_rows_that_are_streamed_make_long_runs_in_the_order_of_reading():
-    sizes, order = block("caebd", FIVE, l3=1)
+    sizes, order = block("caebd", FIVE, l3=1, masks=False)
     assert (sizes, order) == ({"e": 48, "d": 40, "b": 24}, ["a", "b", "c", "d", "e"])
+
+
+def test_short_rows_that_follow_each_other_are_whole_lines_together():
+    assert block("caebd", FIVE, l3=1) == ({"e": 48, "d": 40, "b": 4}, ["a", "c", "e", "b", "d"])
+    sizes, _ = block("caebd", {**FIVE, "B": 5}, l3=1)
+    assert sizes["b"] == 5  # too short to go on with
 
 
 def test_blocks_stay_wide_where_something_else_is_read_along_the_rows():

@@ -37,6 +37,13 @@ def same(text: str, arrays: dict[str, np.ndarray]) -> Program:
 X = np.arange(12, dtype=np.float32) - 5
 
 
+def test_what_is_checked_at_run_time_is_stored():
+    text = "def f(float(N) A, float(M) B) -> (Y) { T(i) = 2.0 * A(i)  Y(i) = B(i) > 0.0 ? T(i + 3) : B(i) where i in 0:M }"
+    _, _, messages = inline(text)
+    assert any("checks at run time" in m for m in messages)
+    check(text, {"N": 9, "M": 5})
+
+
 def test_before_and_after():
     new = same("def f(float(N) X) -> (Y) { T(i) = X(i) * 2.0  Y(i) = T(i) + 1.0 }", {"X": X})
     assert statements(new) == ["S1(i): Y[i] = X[i] * 2.0 + 1.0"]

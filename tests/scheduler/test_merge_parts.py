@@ -137,3 +137,16 @@ def test_rows_that_move_with_indices_already_taken(shape: tuple[int, int]) -> No
     assert run(text, draw(*shape), draw(4))
     remarks = polyc.compile(text).lower(draw(*shape), draw(4)).remarks
     assert [r.message for r in remarks if r.pass_name == "schedule"] == ["ilp: proved by value and by storage"]
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_a_part_beside_an_interior_without_points(size: int) -> None:
+    """What holds everywhere came as the number 1, which LLVM does not negate."""
+    operator = polyc.compile("""def f(int32(N) a, int32(M) c) -> (y) {
+      D(i, 0) = a(0) + i where i in 0:N+1
+      D(0, j) = j where j in 1:M+1
+      D(i, j) = D(i - 1, j) + c(j - 1) where i in 1:N+1, j in 1:M+1
+      y = D(N, M)
+    }""")
+    arrays = [np.full(4, 3, np.int32), np.full(size, 5, np.int32)]
+    assert operator(*arrays) == [7, 21][size]

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 import polyc
+from polyc.ir.expr import evaluate
+from polyc.ir.versions import SizeTest, leaves
 from polyc.poly.ranges import assume_sizes
 from polyc.poly.rows import Band, Leaf, Node, Sequence, statements_of
 from polyc.scheduler.rewriting.rules import minimal_filtering
-from polyc.scheduler.rewriting.rules.minimal_filtering import filter_minimally
+from polyc.scheduler.rewriting.rules.minimal_filtering import filter_minimally, has_symbolic_filter
 from polyc.scheduler.rewriting.rules.toom_cook import make_transforms
 from polyc.target import X86_64_V4
 from tests.oracle.programs import agree, draw
@@ -112,16 +114,16 @@ def test_before_and_after(always: None):
     program, ranges = infer(read(PROGRAMS["one dimension"]), C=5, H=8, K=7)
     new, _, remarks = filter_minimally(program, ranges, X86_64_V4)
     assert statements(new) == [
-        "S0_taps_0(k, c): O.taps[0, k, c] = F[k, c, 0]",
-        "S0_taps_1(k, c): O.taps[1, k, c] = 0.5 * (F[k, c, 0] + F[k, c, 1] + F[k, c, 2])",
-        "S0_taps_2(k, c): O.taps[2, k, c] = 0.5 * (F[k, c, 0] + F[k, c, 2] - F[k, c, 1])",
-        "S0_taps_3(k, c): O.taps[3, k, c] = F[k, c, 2]",
+        "S0_taps_0(c, k): O.taps[0, c, k] = F[k, c, 0]",
+        "S0_taps_1(c, k): O.taps[1, c, k] = 0.5 * (F[k, c, 0] + F[k, c, 1] + F[k, c, 2])",
+        "S0_taps_2(c, k): O.taps[2, c, k] = 0.5 * (F[k, c, 0] + F[k, c, 2] - F[k, c, 1])",
+        "S0_taps_3(c, k): O.taps[3, c, k] = F[k, c, 2]",
         "S0_tiles_0(c, h.tile): O.tiles[0, c, h.tile] = D[c, 2 * h.tile] - D[c, 2 * h.tile + 2]",
         "S0_tiles_1(c, h.tile): O.tiles[1, c, h.tile] = D[c, 2 * h.tile + 1] + D[c, 2 * h.tile + 2]",
         "S0_tiles_2(c, h.tile): O.tiles[2, c, h.tile] = D[c, 2 * h.tile + 2] - D[c, 2 * h.tile + 1]",
         "S0_tiles_3(c, h.tile): O.tiles[3, c, h.tile] = D[c, 2 * h.tile + 3] - D[c, 2 * h.tile + 1]",
         "S0_products(r.point, k, h.tile, c): O.products[r.point, k, h.tile] += "
-        "O.tiles[r.point, c, h.tile] * O.taps[r.point, k, c] init 0.0",
+        "O.tiles[r.point, c, h.tile] * O.taps[r.point, c, k] init 0.0",
         "S0_0(k, h.tile): O[k, 2 * h.tile] = O.products[0, k, h.tile] + O.products[1, k, h.tile] + O.products[2, k, h.tile]",
         "S0_1(k, h.tile): O[k, 2 * h.tile + 1] = "
         "O.products[1, k, h.tile] + O.products[3, k, h.tile] - O.products[2, k, h.tile]",
@@ -158,27 +160,63 @@ def test_what_stays(always: None, name: str):
     assert filter_minimally(program, ranges, X86_64_V4) == (program, ranges, [])
 
 
+def test_two_dimensions_of_unknown_size_one_after_the_other(always: None):
+    program, ranges = infer(read(INSIDE), C=5, K=7)
+    ranges = assume_sizes(ranges, program.defined_sizes, {"H": 8, "W": 6})
+    new = statements(filter_minimally(program, ranges, X86_64_V4, symbolic=True)[0])
+    new = [text for text in new if "_tiles" in text or "_rows" in text]
+    assert new[:2] == [
+        "S0_rows_0(c, h.tile, w.element): O.rows[0, c, h.tile, w.element] = "
+        "pad(D[c, 2 * h.tile, w.element], 0.0) - pad(D[c, 2 * h.tile + 2, w.element], 0.0)",
+        "S0_rows_1(c, h.tile, w.element): O.rows[1, c, h.tile, w.element] = "
+        "pad(D[c, 2 * h.tile + 1, w.element], 0.0) + pad(D[c, 2 * h.tile + 2, w.element], 0.0)",
+    ]
+    assert new[4] == (
+        "S0_tiles_0(r.point, c, h.tile, w.tile): O.tiles[r.point, 0, c, h.tile, w.tile] = "
+        "O.rows[r.point, c, h.tile, 2 * w.tile] - O.rows[r.point, c, h.tile, 2 * w.tile + 2]"
+    )
+    assert len(new) == 8
+
+
 def test_sizes_of_which_nothing_is_known_stay(always: None):
     program, ranges = infer(read(PADDED), C=3, K=4)
-    assert filter_minimally(program, ranges, X86_64_V4)[2] == []
+    assert filter_minimally(program, ranges, X86_64_V4, symbolic=True)[2] == []
 
 
-def test_one_kernel_for_images_of_every_size(always: None, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("POLYC_CACHE", "0")
-    op = polyc.compile(PROGRAMS["one dimension"], dynamic=("H",))
-    for h in (40, 37, 3, 4):
-        agree(op, draw(op, {"C": 3, "K": 5, "H": h}), {"C": 3, "K": 5, "H": h})
-    assert _passed(op.lower(*draw(op, {"C": 3, "K": 5, "H": 40}))) == 1
-
-
-@pytest.mark.parametrize(
-    ("known", "h", "kinds"), [("CK", 40, ["passed"]), ("CKH", 40, ["passed"]), ("CK", 20, []), ("CHW", 40, []), ("KHW", 40, [])]
-)
-def test_symbolic_images_are_filtered_by_known_filters_where_they_are_long(always: None, known: str, h: int, kinds: list[str]):
-    sizes = {"C": 3, "K": 4, "H": h, "W": h}
+@pytest.mark.parametrize("known", ["", "CK", "HW", "CKH", "CHW"])
+def test_sums_of_symbolic_size_are_filtered_where_that_is_asked_for(always: None, known: str):
+    sizes = {"C": 3, "K": 4, "H": 1, "W": 5}
     program, ranges = infer(read(PADDED), **{n: sizes[n] for n in known})
     ranges = assume_sizes(ranges, program.defined_sizes, sizes)
-    assert [r.kind for r in filter_minimally(program, ranges, X86_64_V4)[2]] == kinds
+    assert has_symbolic_filter(program, ranges)
+    assert filter_minimally(program, ranges, X86_64_V4)[2] == []
+    assert [r.kind for r in filter_minimally(program, ranges, X86_64_V4, symbolic=True)[2]] == ["passed"]
+
+
+def test_one_kernel_filters_minimally_where_that_pays():
+    lowered = polyc.compile(PROGRAMS["one dimension"], dynamic=True).lower(("f32", (256, 300)), ("f32", (256, 256, 3)))
+    filtered = {any(s.name.endswith("_products") for s in v.scop.statements) for v in (lowered, *lowered.others)}
+    assert filtered == {True, False}
+    kernel, rng, seen = lowered.compile(), np.random.default_rng(0), set()
+    for c, k, h in (
+        (256, 256, 300),
+        (100, 90, 401),
+        (256, 256, 5),
+        (200, 65, 30),
+        (3, 5, 7),
+        (130, 17, 3),
+        (7, 300, 20),
+        (0, 9, 8),
+        (9, 0, 7),
+    ):
+        d, f = (rng.standard_normal(shape).astype(np.float32) for shape in ((c, h), (k, c, 3)))
+        wanted = sum(f[:, :, r] @ d[:, r : r + h - 2] for r in range(3))
+        np.testing.assert_allclose(kernel(d, f), wanted, rtol=1e-3, atol=1e-3)
+        tree = lowered.choice
+        while isinstance(tree, SizeTest):
+            tree = tree.then if evaluate(tree.condition, {"C": c, "K": k, "H": h}) else tree.other
+        seen.add(tree)
+    assert seen == set(leaves(lowered.choice))
 
 
 def test_results_that_are_applied_are_not_stored(always: None):

@@ -71,10 +71,10 @@ def f(float(N,D) X, float(D) w) -> (Z, C) {
   Z(n) +=! -(exp(2.0 * (X(n,d) - M(n))) * w(d))
   C(n) += exp(X(n,d) - M(n)) / w(d)
 }""",
-    "a bias behind the maximum": """
-def f(float(N,D) X, float(D) b) -> (Z) {
+    "a bias of each row behind the maximum": """
+def f(float(N,D) X, float(N) b) -> (Z) {
   M(n) max=! X(n,d)
-  Z(n) +=! exp(X(n,d) - M(n) + b(d))
+  Z(n) +=! exp(X(n,d) - M(n) + b(n))
 }""",
     "one row": """
 def f(float(D) X) -> (Y) {
@@ -85,6 +85,20 @@ def f(float(D) X) -> (Y) {
 }
 
 OTHERS = {
+    "a bias of each value behind the maximum": """
+def f(float(N,D) X, float(D) b) -> (Z) {
+  M(n) max=! X(n,d)
+  Z(n) +=! exp(X(n,d) - M(n) + b(d))
+}""",
+    "exponentials that stay, of scores that are computed first": """
+def f(float(S,D) Q, float(T,D) K, float(S,T) B) -> (O) {
+  P(s,t) +=! Q(s,d) * K(t,d)
+  R(s,t) = B(s,t) > 0.0 ? P(s,t) : -1e4
+  M(s) max=! R(s,t)
+  E(s,t) = exp(R(s,t) - M(s))
+  Z(s) +=! E(s,t)
+  O(s,t) = E(s,t) / Z(s)
+}""",
     "columns": SOFTMAX.replace("float(N,D)", "float(D,N)").replace("X(n,d)", "X(d,n)"),
     "another maximum": PROGRAMS["log of the sum"].replace("M(n) max=! X(n,d)", "M(n) max=! X(n,d) * 2.0"),
     "another scale": PROGRAMS["log of the sum"].replace("X(n,d) - M(n)", "X(n,d) - 2.0 * M(n)"),
@@ -135,6 +149,14 @@ def test_every_form_in_blocks_of_four(name: str):
 def test_what_looks_alike_stays(name: str):
     program, ranges = infer(read(OTHERS[name]))
     assert block_exponentials(program, ranges, X86_64_V4) == (program, ranges, [])
+
+
+def test_small_scores_with_a_large_bias_do_not_overflow():
+    """Under the maximum of its own block, e ** (x - m + b) is infinite where b makes up for x."""
+    x, b = np.zeros((1, 12), np.float32), np.zeros(12, np.float32)
+    x[:, :4], b[:4] = -100, 95
+    got = polyc.compile(OTHERS["a bias of each value behind the maximum"])(x, b)
+    np.testing.assert_allclose(got, 8 + 4 * np.exp(-5.0), rtol=1e-6)
 
 
 def test_scores_of_a_row_are_never_stored(monkeypatch: pytest.MonkeyPatch):

@@ -67,7 +67,17 @@ def test_all_versions_compute_the_same():
         op = polyc.compile(source, dynamic=True)
         op(*(draw(*shape) for shape in first))
         tree, seen = op.lower(*[("f32", s) for s in first]).choice, set()
-        for sizes in ((1, 1, 1), (3, 20, 5), (16, 16, 16), (33, 7, 200), (200, 40, 31), (130, 33, 130), (0, 5, 7), (9, 0, 300)):
+        for sizes in (
+            (1, 1, 1),
+            (3, 20, 5),
+            (16, 16, 16),
+            (33, 7, 200),
+            (200, 40, 31),
+            (130, 33, 130),
+            (0, 5, 7),
+            (9, 0, 300),
+            (20, 130, 5),
+        ):
             arrays = operands(*sizes)
             seen.add(take(tree, op_sizes(source, arrays)))
             np.testing.assert_allclose(op(*arrays), wanted(source, arrays), rtol=1e-3, atol=1e-3)

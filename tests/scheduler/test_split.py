@@ -13,6 +13,7 @@ from polyc.ir.program import Program
 from polyc.ir.types import F32
 from polyc.poly.ranges import Ranges
 from polyc.scheduler.rewriting import split
+from polyc.scheduler.rewriting.rules import windows
 from polyc.scheduler.rewriting.split import CHUNK_POINTS, MINIMUM_POINTS, split_reductions
 from tests.property.pipeline import small_thresholds
 from tests.scheduler.support import check, infer, read, statements
@@ -108,6 +109,14 @@ def test_every_kind_in_chunks_of_four(name):
         for n in (0, 1, 3, 4, 5, 9, 16) if name not in LATER else (4, 9):
             lowered = check(PROGRAMS[name], {"N": n})
         assert any(s.name == "S0_part" for s in lowered.scop.statements)
+
+
+def test_a_sum_along_windows_is_split_again(monkeypatch: pytest.MonkeyPatch):
+    """Both rewritings called their first part the same."""
+    monkeypatch.setattr(windows, "GAIN", 0.01)
+    with small_thresholds():
+        lowered = check("def f(float(R,M) X) -> (y) { y(j) +=! X(r,j+s) where j in 0:2, s in 0:9 }", {"R": 3, "M": 10})
+    assert {"separate-windows", "split"} <= {r.pass_name for r in lowered.remarks}
 
 
 def test_chunks_do_not_depend_on_the_other_extents_beyond_their_product(monkeypatch: pytest.MonkeyPatch):

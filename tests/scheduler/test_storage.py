@@ -78,6 +78,16 @@ def test_vectors_and_blocks_keep_their_lanes_apart():
         check(blocked, sizes)
 
 
+def test_state_that_steps_pass_on_is_kept_for_all_batches_and_units():
+    # Folded to one batch's row inside a step, the next step would find the last row only.
+    cell = """def lstm(float(T,4,B,H) G, float(4,H,H) U) -> (Y) {
+      R(t,g,b,h) +=! Y(t-1,b,k) * U(g,h,k) where t in 1:T, b in 0:B
+      P(t,g,b,h) = G(t,g,b,h) + (t == 0 ? 0.0 : R(t,g,b,h)) where t in 0:T
+      C(t,b,h) = P(t,0,b,h) * P(t,2,b,h) + (t == 0 ? 0.0 : C(t-1,b,h) * P(t,1,b,h)) where t in 0:T
+      Y(t,b,h) = C(t,b,h) * P(t,3,b,h) where t in 0:T }"""
+    assert storage(cell, {"T": 3, "B": 5, "H": 16})["C"].moduli[1:] == (None, None)
+
+
 @pytest.mark.parametrize("sizes", [{"N": 0, "D": 5}, {"N": 5, "D": 0}, {"N": 1, "D": 1}])
 def test_empty_ranges(sizes):
     check(SOFTMAX, sizes)

@@ -61,8 +61,7 @@ def _block_reads(state: State, loop: Loop) -> Iterator[Read]:
         assert isinstance(node, Store | Update)
         for read in sorted(certain_reads(node.value), key=repr):
             buffer = state.by_name[read.tensor]
-            fits = buffer.space != "register" and buffer.dtype.itemsize >= 4
-            if fits and read.tensor not in written and not any(reads(s) for s in read.subscripts):
+            if buffer.space != "register" and read.tensor not in written and not any(reads(s) for s in read.subscripts):
                 yield read
 
 
@@ -177,7 +176,7 @@ def store_results(state: State, results: list[Result]) -> None:
 
 def _make_column(state: State, result: Result) -> _Column | None:
     ctx, buffer = result.context, result.buffer
-    if ctx.lane is None or buffer.space == "register" or buffer.dtype.itemsize < 4 or ctx.lanes & (ctx.lanes - 1):
+    if ctx.lane is None or buffer.space == "register" or ctx.lanes & (ctx.lanes - 1):
         return None
     split = split_lane(byte_offset(ctx, buffer, result.subscripts), ctx.lane)
     if split is None:

@@ -17,12 +17,15 @@ from polyc.codegen.emission.openmp import argument_text
 from polyc.codegen.emission.statements import emit_body
 from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Function, Module, Val, float_val, int_val
-from polyc.ir.expr import Call, Const, Expr, Size, int_const, simplify_int
-from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node
+from polyc.ir.expr import Call, Const, Expr, Size, int_const, reads, simplify_int
+from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node, Store, node_expressions
 from polyc.ir.versions import Tree
 from polyc.target import BASELINE, Target
 
 _WORKSPACE_ALIGN = 64
+
+RECURRENCES = "!polyc.recurrences = !{}"
+"""Line of a module with loops that read what earlier iterations stored: LLVM is to look for values to keep in registers."""
 
 
 def emit_llvm(nest: LoopNest, target: Target, others: Sequence[LoopNest] = (), choice: Tree = 0) -> str:
@@ -44,6 +47,8 @@ def emit_llvm(nest: LoopNest, target: Target, others: Sequence[LoopNest] = (), c
         f'nounwind "prefer-vector-width"="{target.vector_bits}" "min-legal-vector-width"="{target.vector_bits}" '
         '"no-trapping-math"="true"'
     )
+    if any(_has_recurrence(node) for version in (nest, *others) for node in version.body):
+        module.metadata.append(RECURRENCES)
     return module.as_text(target.triple, attributes)
 
 
@@ -257,6 +262,17 @@ def _buffer_bytes(state: State, buffer: Buffer) -> Val:
         total = Call("add", (total, Call("mul", (Call("sub", (extent, int_const(1))), stride))))
     size = eval_expr(state, Context(), Call("max", (simplify_int(total), int_const(0))))
     return state.fn.binary("and", size, int_val(-_WORKSPACE_ALIGN))
+
+
+def _has_recurrence(node: Node) -> bool:
+    """Whether some innermost loop reads what it stores, at other places."""
+    inside = (*node.body, *node.orelse) if isinstance(node, If) else node.body if isinstance(node, Loop) else ()
+    if isinstance(node, Loop) and not any(isinstance(n, Loop | If) for n in inside):
+        stored = {(n.buffer, n.subscripts) for n in inside if isinstance(n, Store)}
+        buffers = {buffer for buffer, _ in stored}
+        found = (r for n in inside for e in node_expressions(n) for r in reads(e))
+        return any(r.tensor in buffers and (r.tensor, r.subscripts) not in stored for r in found)
+    return any(map(_has_recurrence, inside))
 
 
 def has_guards(body: tuple[Node, ...]) -> bool:

@@ -40,7 +40,7 @@ def emit_parallel(state: State, ctx: Context, loop: Loop, emit_body: EmitBody) -
         number = state.functions["parallel"] = state.functions.get("parallel", 0) + 1
         body = f'@"{state.nest.name}.body{number}"'
         fork = f'@"{state.nest.name}.fork{number}"'
-        _emit_body_function(state, ctx, body, captured, emit_body, loop.stream)
+        captured = _emit_body_function(state, ctx, body, captured, emit_body, loop.stream)
         _emit_fork_function(state, fork, body, captured, loop)
         _emit_call(state, ctx, loop, lower, upper, body, fork, captured)
 
@@ -54,7 +54,7 @@ def emit_stream(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, 
     captured = _captured(state, ctx)
     number = state.functions["parallel"] = state.functions.get("parallel", 0) + 1
     body = f'@"{state.nest.name}.body{number}"'
-    _emit_body_function(state, ctx, body, captured, emit_body)
+    captured = _emit_body_function(state, ctx, body, captured, emit_body)
     operands = [argument_text(state, key, value) for key, value in captured.items()]
 
     def run_tile(i: Val) -> None:
@@ -81,14 +81,13 @@ def _emit_body_function(
     captured: dict[str, Val],
     emit_body: EmitBody,
     stream: str | None = None,
-) -> None:
-    """A function of what is captured, a lower and an upper bound, and of a pipeline the places of its columns."""
+) -> dict[str, Val]:
+    """A function of what is captured, a lower and an upper bound, and of a pipeline the places of its columns.
+
+    Gives the part of `captured` that it takes: what it uses."""
     arguments = {key: Val(f"%a{n}", value.type) for n, (key, value) in enumerate(captured.items())}
     lower, upper = Val("%lower", "i64"), Val("%upper", "i64")
-    texts = [argument_text(state, key, value, stream is None) for key, value in arguments.items()]
-    places = [] if stream is None else ["ptr %places"]
-    header = f"define internal void {name}({', '.join([*texts, str(lower), str(upper), *places])}) noinline"
-    fn = Function(state.module, header)
+    fn = Function(state.module, "")
     inner = replace(
         state,
         fn=fn,
@@ -106,6 +105,14 @@ def _emit_body_function(
     emit_body(inner, Context(env=env), lower, upper)
     finish_streams(fn)
     fn.current.terminator = "ret void"
+    used = fn.operands()
+    if any(b.space == "thread" and b.name in arguments and arguments[b.name].ref in used for b in state.nest.buffers):
+        used.add(arguments["hidden per_thread"].ref)  # by which the fork finds each thread's own
+    taken = {key: value for key, value in captured.items() if arguments[key].ref in used}
+    texts = [argument_text(state, key, arguments[key], stream is None) for key in taken]
+    places = [] if stream is None else ["ptr %places"]
+    fn.header = f"define internal void {name}({', '.join([*texts, str(lower), str(upper), *places])}) noinline"
+    return taken
 
 
 def _emit_fork_function(state: State, name: str, body: str, captured: dict[str, Val], loop: Loop) -> None:
@@ -125,9 +132,9 @@ def _emit_fork_function(state: State, name: str, body: str, captured: dict[str, 
     trips = fn.binary("sub", upper, lower)
     if step != 1:
         trips = fn.binary("sdiv", fn.binary("add", trips, int_val(step - 1)), int_val(step))
-    own = fn.binary("mul", thread, values["hidden per_thread"])
     for key, value in values.items():
         if key in state.by_name and state.by_name[key].space == "thread":
+            own = fn.binary("mul", thread, values["hidden per_thread"])
             values[key] = fn.pure(f"getelementptr i8, {value}, {own}", "ptr")
     operands = [argument_text(state, key, value) for key, value in values.items()]
     if loop.stream is not None:

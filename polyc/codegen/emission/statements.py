@@ -29,13 +29,12 @@ from polyc.codegen.emission.linear import constant_of, index_names, split_lane
 from polyc.codegen.emission.openmp import emit_parallel, emit_stream
 from polyc.codegen.emission.pipelines import is_pipeline
 from polyc.codegen.emission.scans import emit_scan, find_scan
-from polyc.codegen.emission.windows import has_window
-from polyc.codegen.writer import shuffles, vectors
+from polyc.codegen.emission.unrolling import count_unrolled, reads_between_lanes, tests_border
+from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Function, Val, int_val
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, int_const, operands_of, reads, simplify_int, walk
+from polyc.ir.expr import Call, Const, Expr, Index, int_const, operands_of, reads, simplify_int
 from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update, node_expressions
 from polyc.ir.simplify import simplify
-from polyc.target import Target
 
 
 def emit_body(state: State, ctx: Context, body: tuple[Node, ...]) -> None:
@@ -228,9 +227,9 @@ def _with_frame(state: State, ctx: Context, loop: Loop, run: Callable[[], None])
 
 def _emit_serial(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, unroll: int = 1) -> None:
     state.invalidate_all()
-    unroll = _count_unrolled(loop, state.target) if state.held else unroll
+    unroll = count_unrolled(loop, state.target) if state.held else unroll
     is_whole = unroll > 1 and lower.is_const and upper.is_const and unroll == int(upper.ref) - int(lower.ref)
-    if is_whole and (_has_test_of(loop) or _has_window(state, ctx, loop)):
+    if is_whole and (tests_border(loop) or reads_between_lanes(state, ctx, loop)):
         # The copies are written here instead of by LLVM: a mask that is known to be full is no mask, and what one copy loads
         # between its lanes is what the next one looks for.
         values = range(int(lower.ref), int(upper.ref))
@@ -242,94 +241,6 @@ def _emit_serial(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val,
     ctx = ctx.multiple(loop.var, gcd(int(lower.ref), loop.step) if lower.is_const else 1)
     state.fn.counted_loop(lower, upper, loop.step, lambda i: emit_body(state, ctx.inside(loop, i), loop.body), unroll)
     state.invalidate_all()
-
-
-def _has_window(state: State, ctx: Context, loop: Loop) -> bool:
-    """Whether copies of the loop read what lies between the lanes of each other."""
-
-    def stride(read: Read, name: str) -> int | None:
-        buffer = state.by_name[read.tensor]
-        env = {n: Val("%", "i64") for s in read.subscripts for n in index_names(s)}
-        linear = byte_offset(Context(env), buffer, read.subscripts)
-        bytes = linear.get((Index(name),), 0)
-        is_known = all(atom == Index(name) or name not in index_names(atom) for atoms in linear for atom in atoms)
-        return bytes // buffer.dtype.itemsize if is_known and bytes % buffer.dtype.itemsize == 0 else None
-
-    return has_window(loop, stride, shuffles.MAX_STRIDE)
-
-
-MAX_UNROLLED = 80
-"""Updates of accumulators in a loop that is unrolled completely, its loops inside included."""
-
-
-def _count_unrolled(loop: Loop, target: Target) -> int:
-    """Iterations of a loop over accumulators to put into one: all of a short loop, two of a long one.
-
-    A tile that fills the registers is never unrolled: loads that move up between the iterations would spill it (windows of
-    3 over 28 accumulators ran at 60 % of their speed).  So would half of the registers where products take one as well, or
-    where each row is one vector: there LLVM lets every multiply-add overwrite a broadcast."""
-    updates = _count_updates(loop.body)
-    trip = None
-    if isinstance(loop.upper, Const) and isinstance(loop.lower, Const):
-        trip = int(loop.upper.value) - int(loop.lower.value)
-    held = _count_updates(loop.body, with_serial=False)
-    room = target.n_registers // 2 - (not target.has_fma or _count_vectors(loop.body) == 1)
-    if updates is None or held is None or held > room:
-        return 1
-    if trip is not None and 1 < trip * updates <= MAX_UNROLLED and loop.step == 1:
-        return trip
-    is_innermost = all(n.is_expanded for n in loop.body if isinstance(n, Loop))
-    return 2 if is_innermost and (trip is None or trip >= 16) else 1
-
-
-def _has_test_of(loop: Loop) -> bool:
-    """Whether a selection inside depends on the variable of the loop (the border of a padded read)."""
-
-    def is_test(expr: Expr) -> bool:
-        tested = expr.condition if isinstance(expr, Select) else expr.read if isinstance(expr, Pad) else None
-        return tested is not None and loop.var in index_names(tested)
-
-    def visit(body: tuple[Node, ...]) -> bool:
-        return any(
-            any(is_test(e) for root in node_expressions(node) for e in walk(root))
-            or (isinstance(node, Loop) and visit(node.body))
-            for node in body
-        )
-
-    return visit(loop.body)
-
-
-def _count_vectors(body: tuple[Node, ...]) -> int:
-    """The most vectors in one vector loop of `body`."""
-    found = 0
-    for node in body:
-        if isinstance(node, Loop):
-            own = -(-node.max_trip // node.lanes) if node.kind == "vector" and node.max_trip is not None else 0
-            found = max(found, own, _count_vectors(node.body))
-    return found
-
-
-def _count_updates(body: tuple[Node, ...], with_serial: bool = True) -> int | None:
-    """Updates that one run of `body` makes; None where that is not known, or where it does something else as well.
-
-    Without serial loops each of them counts once: that is how many accumulators there are."""
-    total = 0
-    for node in body:
-        if isinstance(node, Update):
-            total += 1
-        elif isinstance(node, Loop):
-            inner = _count_updates(node.body, with_serial)
-            trip = node.max_trip if node.is_expanded else None
-            if trip is None and not with_serial:
-                trip = 1
-            elif trip is None and isinstance(node.upper, Const) and isinstance(node.lower, Const):
-                trip = int(node.upper.value) - int(node.lower.value)
-            if inner is None or trip is None:
-                return None
-            total += inner * -(-trip // node.lanes)
-        else:
-            return None
-    return total
 
 
 def _emit_expanded(state: State, ctx: Context, loop: Loop) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from polyc.codegen.nests.copies import motion_of
-from polyc.codegen.nests.prefetch import is_large, step_ahead, written_buffers
+from polyc.codegen.nests.prefetch import large_arrays, step_ahead
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store
 from polyc.ir.simplify import simplify
@@ -36,8 +36,7 @@ took 2.0 ms, and 2.7 with prefetches)."""
 
 def prefetch_blocks(nest: LoopNest, target: Target) -> LoopNest:
     """Ask early for the next block of what a transposing copy reads, where it lies beyond the second-level cache."""
-    written = written_buffers(nest)
-    kept = {b.name: b for b in nest.buffers if b.space == "argument" and b.name not in written and is_large(b, target)}
+    kept = large_arrays(nest, target)
     body = tuple(_visit(node, (), kept, target) for node in nest.body) if kept else nest.body
     return nest if body == nest.body else replace(nest, body=body)
 

@@ -41,7 +41,7 @@ from polyc.target import Target
 ROW = "row"
 """The variable of loops over the rows of a block."""
 
-EXPANDED = 8
+EXPANDED = 16
 """Vectors of a row that are expanded."""
 
 

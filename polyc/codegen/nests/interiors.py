@@ -126,26 +126,79 @@ def _split_loop(loop: Loop, tests: _Tests) -> tuple[Node, ...]:
     loop = replace(loop, max_trip=None)
     inside = replace(loop, body=tuple(_assume(node, {*tests.fixed, *tests.moving}) for node in loop.body))
     border = replace(loop, body=tuple(_assume(node, {*tests.fixed}) for node in loop.body))
+    if not tests.moving:
+        return (If(_all_of(tests.fixed), (border,), (loop,)),)
     begin = simplify(Call("min", (tests.lower, loop.upper)))
     end = simplify(Call("max", (tests.upper, begin)))
     parts: list[Node] = []
     for lower, upper, part in ((loop.lower, begin, border), (begin, end, inside), (end, loop.upper, border)):
         trip = simplify(Call("sub", (upper, lower)))
         if not (isinstance(trip, Const) and int(trip.value) <= 0):
-            few = isinstance(trip, Const) and int(trip.value) <= loop.lanes // 2
+            most = _most(trip) if part is inside else _most_at_border(loop, tests, lower == loop.lower)
+            few = most is not None and most <= loop.lanes // 2
             parts.append(replace(part, lower=lower, upper=upper, kind="serial" if few else "vector"))
     if not tests.fixed:
         return tuple(parts)
-    condition = tests.fixed[0]
-    for atom in tests.fixed[1:]:
-        condition = Call("and", (condition, atom))
     outside: tuple[Node, ...] = (loop,)
     if tests.moving and isinstance(begin, Const) and isinstance(end, Const):
         whole = tuple(_take_stand_ins(node, tests, loop.var, int(begin.value), int(end.value)) for node in loop.body)
         if whole != loop.body:
             pieces = ((loop.lower, begin, loop.body), (begin, end, whole), (end, loop.upper, loop.body))
             outside = tuple(_piece(loop, *piece) for piece in pieces if piece[0] != piece[1])
-    return (If(condition, tuple(parts), outside),)
+    return (If(_all_of(tests.fixed), tuple(parts), outside),)
+
+
+def _most_at_border(loop: Loop, tests: _Tests, is_first: bool) -> int | None:
+    """Iterations in front of the interior, or behind it, at most; None where nothing is known."""
+    if is_first:
+        gaps = [Call("sub", (e, loop.lower)) for e in operands_of(tests.lower, "max")]
+    else:
+        gaps = [Call("sub", (loop.upper, e)) for e in operands_of(tests.upper, "min")]
+    found = [_most(simplify(gap)) for gap in gaps]
+    return None if None in found else max(0, *(n for n in found if n is not None))
+
+
+def _most(expr: Expr) -> int | None:
+    """A constant that an integer expression over sizes, which are not negative, does not exceed."""
+    match expr:
+        case Const(value):
+            return int(value)
+        case Call("neg", (value,)):
+            least = _least(value)
+            return None if least is None else -least
+        case Call("add", (a, b)):
+            sides = _most(a), _most(b)
+        case Call("sub", (a, b)):
+            sides = _most(a), _most(Call("neg", (b,)))
+        case Call("mul", (Const(n), e)) if n == -1:
+            return _most(Call("neg", (e,)))
+        case Call("mod", (_, Const(n))) if n > 0:
+            return int(n) - 1
+        case _:
+            return None
+    return None if sides[0] is None or sides[1] is None else sides[0] + sides[1]
+
+
+def _least(expr: Expr) -> int | None:
+    """A constant that such an expression does not fall below."""
+    match expr:
+        case Const(value):
+            return int(value)
+        case Size():
+            return 0
+        case Call("mod", (_, Const(n))) if n > 0:
+            return 0
+        case Call("add", (a, b)):
+            sides = _least(a), _least(b)
+            return None if sides[0] is None or sides[1] is None else sides[0] + sides[1]
+    return None
+
+
+def _all_of(atoms: tuple[Expr, ...]) -> Expr:
+    condition = atoms[0]
+    for atom in atoms[1:]:
+        condition = Call("and", (condition, atom))
+    return condition
 
 
 def _piece(loop: Loop, lower: Expr, upper: Expr, body: tuple[Node, ...]) -> Loop:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
-from polyc.codegen.nests.prefetch import MAX_LINES, is_large, row_bytes, written_buffers
+from polyc.codegen.nests.prefetch import MAX_LINES, large_arrays, row_bytes
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update
@@ -42,8 +42,7 @@ MAX_TERMS = 64
 
 def prefetch_windows(nest: LoopNest, target: Target) -> LoopNest:
     """Ask early for what short sums read, under masks or in steps, of arrays beyond the second-level cache."""
-    written = written_buffers(nest)
-    kept = {b.name: b for b in nest.buffers if b.space == "argument" and b.name not in written and is_large(b, target)}
+    kept = large_arrays(nest, target)
     body = tuple(_visit(node, (), kept, target) for node in nest.body) if kept else nest.body
     return nest if body == nest.body else replace(nest, body=body)
 

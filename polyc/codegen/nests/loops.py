@@ -14,6 +14,7 @@ from polyc.codegen.nests.conditions import take_out_conditions
 from polyc.codegen.nests.copies import split_last_tiles
 from polyc.codegen.nests.epilogues import keep_epilogues
 from polyc.codegen.nests.interiors import split_interiors
+from polyc.codegen.nests.pixels import turn_pixels
 from polyc.codegen.nests.recurrences import carry_elements
 from polyc.codegen.nests.scalars import hold_accumulators
 from polyc.codegen.nests.sections import run_sections
@@ -38,6 +39,8 @@ from polyc.target import Target
 MAX_EXPANSION = 9
 """Vectors into which a short vector loop is expanded instead of becoming a loop."""
 
+MAX_EXPANDED_STORES = 24
+"""Statements, each for a vector, that stand in such a loop when it is expanded: many of them gain nothing by it."""
 
 LINE, SAME_SETS = 64, 2048
 """Bytes of a cache line, and the distance of rows that meet in a few sets of the first-level cache."""
@@ -101,10 +104,25 @@ def build_loop_nest(
     nodes, buffers, staged = stage_copies(nodes, buffers, target)
     nodes, buffers, carried = carry_lines(nodes, buffers, target)
     offsets = tuple(dict.fromkeys((*offsets, *staged, *carried)))
+    nodes, buffers = turn_pixels(nodes, buffers)
     nodes = split_partial_tiles(block_transposes(nodes, buffers, streamed), held, aliased, target.has_masks)
     nodes, buffers = carry_elements(nodes, buffers)
     nodes = run_sections(nodes, buffers, target.cores)
     return LoopNest(signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards), offsets)
+
+
+def _count_stores(body: tuple[Node, ...]) -> int:
+    """Stores in a body, each once; an update counts for none, as accumulators want their loops expanded."""
+    n = 0
+    for node in body:
+        match node:
+            case Store():
+                n += 1
+            case Loop():
+                n += _count_stores(node.body)
+            case If():
+                n += _count_stores(node.body + node.orelse)
+    return n
 
 
 class _Translator:
@@ -171,6 +189,8 @@ class _Translator:
                 if step != 1:
                     return loop
                 short = trip is not None and trip <= MAX_EXPANSION * mark.lanes
+                if trip is not None and short and trip > mark.lanes:
+                    short = -(-trip // mark.lanes) * _count_stores(loop.body) <= MAX_EXPANDED_STORES
                 return replace(
                     loop,
                     kind="vector",
@@ -404,7 +424,8 @@ def _make_buffers(
         if name in groups:
             shape = tuple(product_of([shape[d] for d in g]) for g in groups[name])
             strides = tuple(strides[g[-1]] for g in groups[name])
-        buffers.append(Buffer(name, array.dtype, shape, strides, "argument", position, shared.get(name, ())))
+        dtype = scop.tensors[name].dtype if name in scop.tensors else array.dtype
+        buffers.append(Buffer(name, dtype, shape, strides, "argument", position, shared.get(name, ())))
     present = {b.name for b in buffers}
     for version, folding in storage.items():
         if folding.buffer in present or folding.space == "argument":

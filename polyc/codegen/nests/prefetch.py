@@ -36,10 +36,20 @@ MAX_LINES = 8
 
 def prefetch_rows(nest: LoopNest, target: Target) -> LoopNest:
     """Ask early for rows of arrays larger than the L2 cache (or of unknown size) whose number is read from an input."""
-    written = written_buffers(nest)
-    kept = {b.name: b for b in nest.buffers if b.space == "argument" and b.name not in written}
+    kept = read_arrays(nest)
     body = tuple(_visit(node, (), kept, target) for node in nest.body)
     return nest if body == nest.body else replace(nest, body=body)
+
+
+def read_arrays(nest: LoopNest) -> dict[str, Buffer]:
+    """Arguments that the nest does not write, by their names."""
+    written = written_buffers(nest)
+    return {b.name: b for b in nest.buffers if b.space == "argument" and b.name not in written}
+
+
+def large_arrays(nest: LoopNest, target: Target) -> dict[str, Buffer]:
+    """Those of them beyond the second-level cache, or of unknown size."""
+    return {name: b for name, b in read_arrays(nest).items() if is_large(b, target)}
 
 
 def written_buffers(nest: LoopNest) -> set[str]:

@@ -3,6 +3,10 @@
 Before: ``for j in 0:n { S[j] = x[j] + (j > 0 ? S[j - 1] : 0) }``.  After: ``S[0] = x[0] + 0; S.last[1] = S[0];
 for j in 1:n { S.last[0] = x[j] + S.last[1]; S[j] = S.last[0]; S.last[1] = S.last[0] }`` with ``S.last`` in registers: the way
 from one iteration to the next is its arithmetic, without a store, a load and a branch.  Values are those of before.
+
+Temporaries of which a window is kept (``S[j % 2]``, or one cell) are read from registers just so; branches at borders are cut
+as conditions are.  A few whole vectors side by side (``for t { vector j at most 32 { S[t, j] = a[j] * S[t - 1, j] } }``) stay
+in as many.
 """
 
 from __future__ import annotations
@@ -22,7 +26,10 @@ FARTHEST = 4
 MOST_CUTS, MOST_CASES = 8, 2
 """Places where a loop is cut, and conditions that stay the same in it for which it is written twice."""
 
-MOST_NODES = 160
+MOST_VECTORS = 4
+"""Vectors side by side that registers are kept for: more of them hide the latency of memory from each other."""
+
+MOST_NODES = 320
 """Nodes of the expressions of a loop that is worth being written several times."""
 
 _COMPARISONS = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
@@ -31,19 +38,24 @@ Interval = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Carried:
-    """`buffer` is written by the store number `place` of a body, and read up to `farthest` iterations later."""
+    """`buffer` is written by the store number `place` of a body, and read up to `farthest` iterations later.
+
+    `is_cell`: all iterations write one cell, which holds the value of this iteration from that store on."""
 
     place: int
     buffer: Buffer
     register: Buffer
     distances: dict[Read, int] = field(hash=False)
+    lane: tuple[Expr, ...] = ()
+    """The variable of vectors side by side."""
+    is_cell: bool = False
 
     @property
     def farthest(self) -> int:
         return max(self.distances.values())
 
     def last(self, distance: int) -> tuple[Expr, ...]:
-        return (int_const(distance),)
+        return (int_const(distance), *self.lane)
 
 
 def carry_elements(body: tuple[Node, ...], buffers: tuple[Buffer, ...]) -> tuple[tuple[Node, ...], tuple[Buffer, ...]]:
@@ -68,54 +80,90 @@ class _Rewriter:
                 return (replace(node, body=self.visit(node.body, then), orelse=self.visit(node.orelse, other)),)
             case Loop() if node.kind in ("serial", "scan") and self._is_recurrence(node):
                 return self._split_cases(node, ranges, MOST_CASES)
+            case Loop() if node.kind == "serial" and (row := _only_vectors(node)) is not None:
+                flat = replace(node, body=row.body)
+                if self._is_recurrence(flat, row) and not any(_mentions(test, row.var) for test in _tests(flat)):
+                    return self._split_cases(flat, ranges, MOST_CASES, row)
+                return (node,)
             case Loop() if node.kind in ("serial", "parallel"):
                 return (replace(node, body=self.visit(node.body, _enter(ranges, node))),)
         return (node,)
 
-    def _is_recurrence(self, loop: Loop) -> bool:
+    def _is_recurrence(self, loop: Loop, row: Loop | None = None) -> bool:
         """Whether it holds stores (and checks) only, of not too much, and something is read that an earlier iteration wrote."""
-        if loop.step != 1 or loop.registers or loop.initial or not all(isinstance(n, Store | Guard) for n in loop.body):
+        if loop.step != 1 or loop.registers or loop.initial or not _is_straight(loop.body):
             return False
         size = sum(1 for s in _stores(loop) for e in (s.value, *s.subscripts) for _ in walk(e))
-        return size <= MOST_NODES and bool(self._find_carried(loop))
+        return size <= MOST_NODES and bool(self._find_carried(loop, row))
 
     # -- borders -------------------------------------------------------------------------------------------------
-    def _split_cases(self, loop: Loop, ranges: dict[str, Interval], left: int) -> tuple[Node, ...]:
-        """The loop once for each outcome of conditions that stay the same in it."""
+    def _split_cases(self, loop: Loop, ranges: dict[str, Interval], left: int, row: Loop | None = None) -> tuple[Node, ...]:
+        """The loop once for each outcome of conditions that stay the same in it; `row`: the vectors that hold its body."""
         for atom in dict.fromkeys(_tests(loop)) if left else ():
             if _mentions(atom, loop.var):
                 continue
-            then = self._split_cases(_decide(loop, atom, True), _assume(ranges, atom, True), left - 1)
-            other = self._split_cases(_decide(loop, atom, False), _assume(ranges, atom, False), left - 1)
+            then = self._split_cases(_decide(loop, atom, True), _assume(ranges, atom, True), left - 1, row)
+            other = self._split_cases(_decide(loop, atom, False), _assume(ranges, atom, False), left - 1, row)
             return (If(atom, then, other),)
-        return tuple(new for part in _split_borders(loop) for new in self._carry(part, ranges))
+        return tuple(new for part in _split_borders(loop) for new in self._carry(part, ranges, row))
 
     # -- registers -----------------------------------------------------------------------------------------------
-    def _find_carried(self, loop: Loop) -> list[_Carried]:
+    def _find_carried(self, loop: Loop, row: Loop | None = None) -> list[_Carried]:
         stores = list(_stores(loop))
         found: list[_Carried] = []
         for place, store in enumerate(stores):
             buffer = self.buffers[store.buffer]
             others = [s.buffer for n, s in enumerate(stores) if n != place]
-            if store.buffer in others or any(o in buffer.may_alias for o in others) or not _moves(store, loop.var):
+            if (
+                store.buffer in others
+                or any(o in buffer.may_alias for o in others)
+                or not self._is_followed(stores, place, loop.var)
+            ):
                 continue
             distances: dict[Read, int] = {}
             for read in dict.fromkeys(r for s in stores for r in reads(s.value) if r.tensor == store.buffer):
                 distance = _find_distance(store, read, loop.var)
                 if distance is not None:
                     distances[read] = distance
+            is_cell = not any(_mentions(e, loop.var) for e in store.subscripts)
+            if is_cell and not any(r in distances for s in stores[: place + 1] for r in reads(s.value)):
+                continue
             if distances:
-                rows = (int_const(max(distances.values()) + 1),)
+                shape = [max(distances.values()) + 1, *(() if row is None else (row.max_trip or 1,))]
+                item = buffer.dtype.itemsize
+                strides = [item] if row is None else [item * shape[1], item]
                 name = f"{store.buffer}.last{len(self.registers) + len(found)}"
-                register = Buffer(name, buffer.dtype, rows, (int_const(buffer.dtype.itemsize),), "register")
-                found.append(_Carried(place, buffer, register, distances))
+                register = Buffer(name, buffer.dtype, tuple(map(int_const, shape)), tuple(map(int_const, strides)), "register")
+                lane = () if row is None else (Index(row.var),)
+                found.append(_Carried(place, buffer, register, distances, lane, is_cell))
         return found
 
-    def _carry(self, loop: Loop, ranges: dict[str, Interval]) -> tuple[Node, ...]:
-        carried = self._find_carried(loop)
+    def _is_followed(self, stores: list[Store], place: int, var: str) -> bool:
+        """Whether it is known which iteration wrote what a read of the store's buffer finds."""
+        store = stores[place]
+        if _moves(store, var):
+            return True
+        if self.buffers[store.buffer].space not in ("shared", "thread"):
+            return False
+        if not any(_mentions(e, var) for e in store.subscripts):  # one cell, for all that reads the buffer here
+            return all(r.subscripts == store.subscripts for s in stores for r in reads(s.value) if r.tensor == store.buffer)
+        steps = _window(store, var)
+        if steps is None:
+            return False
+        for n, s in enumerate(stores):
+            for r in reads(s.value):
+                distance = _find_distance(store, r, var) if r.tensor == store.buffer else 1
+                if distance is None and (n <= place or r.subscripts != store.subscripts):
+                    return False  # not the element of an iteration near
+                if distance is not None and (distance > steps or (distance == steps and n > place)):
+                    return False
+        return True
+
+    def _carry(self, loop: Loop, ranges: dict[str, Interval], row: Loop | None = None) -> tuple[Node, ...]:
+        carried = self._find_carried(loop, row) if not any(isinstance(n, If) for n in loop.body) else []
         trip = _constant_trip(loop)
         if not carried or (trip is not None and trip <= 2 * FARTHEST) or _is_scan(loop, carried, self.buffers):
-            return (loop,)
+            return (_inside(loop, row),)
         self.registers += [c.register for c in carried]
         self.buffers |= {c.register.name: c.register for c in carried}
         n = max(c.farthest for c in carried)
@@ -128,31 +176,42 @@ class _Rewriter:
                 at = simplify(Call("sub", (start, int_const(d))))
                 place = tuple(simplify(substitute(e, {loop.var: at})) for e in store.subscripts)
                 before.append(Store(c.register.name, c.last(d), Read(store.buffer, place), store.statement))
-        rest = self._carried_loop(replace(loop, kind="serial", lanes=1, lower=start), carried, _enter(ranges, loop))
-        main: tuple[Node, ...] = (*before, rest)
+        rest = self._carried_loop(
+            replace(loop, kind="serial", lanes=1, lower=start), carried, _enter(ranges, loop), row is None
+        )
+        start_values = before if row is None else [replace(row, body=tuple(before))]
+        main: tuple[Node, ...] = (*start_values, _inside(rest, row))
         condition = simplify(Call("lt", (start, loop.upper)))
         if not isinstance(condition, Const):
             main = (If(condition, main),)
-        return (first, *main)
+        return (_inside(first, row), *main)
 
-    def _carried_loop(self, loop: Loop, carried: list[_Carried], ranges: dict[str, Interval]) -> Loop:
+    def _carried_loop(self, loop: Loop, carried: list[_Carried], ranges: dict[str, Interval], reads_early: bool) -> Loop:
         body: list[Node] = []
         stores = list(_stores(loop))
         by_store = {stores[c.place]: c for c in carried}
+        done: set[str] = set()
         for store in loop.body:
             if not isinstance(store, Store):
                 body.append(store)
                 continue
-            known = {r: Read(c.register.name, c.last(d)) for c in carried for r, d in c.distances.items()}
+            known = {
+                r: Read(c.register.name, c.last(0 if c.is_cell and c.buffer.name in done else d))
+                for c in carried
+                for r, d in c.distances.items()
+            }
             value = _replace_known(store.value, known)
-            early, value = self._read_early(value, ranges, store)
-            body += early
+            if reads_early:
+                early, value = self._read_early(value, ranges, store)
+                body += early
             if store not in by_store:
                 body.append(replace(store, value=value))
                 continue
             register = by_store[store].register.name
-            body.append(Store(register, (int_const(0),), value, store.statement))
-            body.append(replace(store, value=Read(register, (int_const(0),))))
+            newest = by_store[store].last(0)
+            done.add(store.buffer)
+            body.append(Store(register, newest, value, store.statement))
+            body.append(replace(store, value=Read(register, newest)))
         for c in carried:
             for d in range(c.farthest, 0, -1):
                 body.append(Store(c.register.name, c.last(d), Read(c.register.name, c.last(d - 1))))
@@ -178,12 +237,42 @@ class _Rewriter:
         return nodes, rewrite(value, lambda e: known.get(e) if isinstance(e, Read) else None)
 
 
+def _only_vectors(loop: Loop) -> Loop | None:
+    """The loop over a few whole vectors that is all of the body, if there is one."""
+    if len(loop.body) != 1 or not isinstance(row := loop.body[0], Loop):
+        return None
+    trip = row.max_trip if row.kind == "vector" and not row.registers and not row.initial else None
+    is_whole = trip is not None and trip % row.lanes == 0 and trip <= MOST_VECTORS * row.lanes
+    bounds = (row.lower, row.upper) == (int_const(0), int_const(trip or 0))
+    return row if is_whole and bounds and row.body and all(isinstance(n, Store) for n in row.body) else None
+
+
+def _inside(loop: Loop, row: Loop | None) -> Loop:
+    return loop if row is None else replace(loop, body=(replace(row, body=loop.body),))
+
+
 def _replace_known(value: Expr, known: Mapping[Read, Read]) -> Expr:
     return rewrite(value, lambda e: known.get(e) if isinstance(e, Read) else None)
 
 
+def _is_straight(body: tuple[Node, ...]) -> bool:
+    """Whether there are stores and checks only, some of them in branches that indices decide."""
+    return all(
+        isinstance(n, Store | Guard)
+        or (isinstance(n, If) and not reads(n.condition) and _is_straight(n.body) and _is_straight(n.orelse))
+        for n in body
+    )
+
+
 def _stores(loop: Loop) -> Iterator[Store]:
-    return (node for node in loop.body if isinstance(node, Store))
+    return (node for node in _walk(loop.body) if isinstance(node, Store))
+
+
+def _walk(body: tuple[Node, ...]) -> Iterator[Node]:
+    for node in body:
+        yield node
+        if isinstance(node, If):
+            yield from _walk((*node.body, *node.orelse))
 
 
 def _moves(store: Store, var: str) -> bool:
@@ -200,8 +289,26 @@ def _find_distance(store: Store, read: Read, var: str) -> int | None:
     for distance in range(1, FARTHEST + 1):
         before = Call("sub", (Index(var), int_const(distance)))
         pairs = zip(store.subscripts, read.subscripts, strict=True)
-        if all(simplify(Call("sub", (substitute(a, {var: before}), b))) == int_const(0) for a, b in pairs):
+        if all(_is_zero(substitute(a, {var: before}), b) for a, b in pairs):
             return distance
+    return None
+
+
+def _is_zero(a: Expr, b: Expr) -> bool:
+    """Whether two subscripts are equal, those in a window before they are folded."""
+    match a, b:
+        case Call("mod", (x, Const(m))), Call("mod", (y, Const(n))) if m == n:
+            return _is_zero(x, y)
+    return simplify(Call("sub", (a, b))) == int_const(0)
+
+
+def _window(store: Store, var: str) -> int | None:
+    """The number of cells that a store writes in turn, ``S[(j + 1) % 3]``, if it moves along one dimension by one."""
+    moving = [e for e in store.subscripts if _mentions(e, var)]
+    match moving:
+        case [Call("mod", (place, Const(cells)))] if int(cells) > 0:
+            step = simplify(Call("sub", (substitute(place, {var: Call("add", (Index(var), int_const(1)))}), place)))
+            return int(cells) if step == int_const(1) else None
     return None
 
 
@@ -222,8 +329,9 @@ def _is_scan(loop: Loop, carried: list[_Carried], buffers: dict[str, Buffer]) ->
 
 def _tests(loop: Loop) -> Iterator[Call]:
     """Comparisons of indices in selections, and in the conditions of checks."""
-    for node in loop.body:
-        if isinstance(node, Guard) and node.condition is not None:
+    for node in _walk(loop.body):
+        if isinstance(node, If) or (isinstance(node, Guard) and node.condition is not None):
+            assert node.condition is not None
             yield from _atoms(node.condition)
         for e in walk(node.value) if isinstance(node, Store) else ():
             if isinstance(e, Select):
@@ -257,12 +365,25 @@ def _rewrite_tests(loop: Loop, decide: Callable[[Call], bool | None]) -> Loop:
             return None
         return _choose(replace(e, condition=rewrite(e.condition, rule)))
 
+    return replace(loop, body=_rewrite_body(loop.body, rule, select))
+
+
+def _rewrite_body(
+    nodes: tuple[Node, ...], rule: Callable[[Expr], Expr | None], select: Callable[[Expr], Expr | None]
+) -> tuple[Node, ...]:
     body: list[Node] = []
-    for node in loop.body:
+    for node in nodes:
         if isinstance(node, Store):
             value = rewrite(node.value, select)
             if value != Read(node.buffer, node.subscripts):  # else it is there already
                 body.append(replace(node, value=value))
+        elif isinstance(node, If):
+            condition = _fold(rewrite(node.condition, rule))
+            then, other = (_rewrite_body(part, rule, select) for part in (node.body, node.orelse))
+            if isinstance(condition, Const):
+                body += then if condition.value else other
+            else:
+                body.append(If(condition, then, other))
         elif isinstance(node, Guard) and node.condition is not None:
             condition = _fold(rewrite(node.condition, rule))
             if not isinstance(condition, Const):
@@ -271,7 +392,7 @@ def _rewrite_tests(loop: Loop, decide: Callable[[Call], bool | None]) -> Loop:
                 body.append(replace(node, condition=None))
         else:
             body.append(node)
-    return replace(loop, body=tuple(body))
+    return tuple(body)
 
 
 def _choose(e: Select) -> Expr:

@@ -39,10 +39,10 @@ ENOUGH = 16384
 PART_OF_L2 = 4
 """A quarter of the second-level cache holds what is put together."""
 
-IN_FLIGHT = 4
+IN_FLIGHT = 1
 """Vectors at once that are written down."""
 
-PART = 256
+PART = 64
 """Bytes that are written down between two requests for as many."""
 
 MOST_REQUESTS = 4

@@ -167,7 +167,7 @@ def _find_long(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Targ
     found: dict[str, _Long] = {}
     for b in arguments.values():
         size, rest = simplify(_bytes(b)), simplify(total)
-        if b.may_alias or target.streaming_sizes is None:
+        if b.may_alias or b.dtype.unit or target.streaming_sizes is None:  # its elements may lie across lines
             continue
         if isinstance(size, Const) and isinstance(rest, Const):
             if target.is_streamed(int(size.value), int(rest.value)):

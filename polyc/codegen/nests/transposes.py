@@ -16,11 +16,13 @@ from dataclasses import replace
 from polyc.codegen.nests.copies import copy_nest, depends, motion_of, rebuild
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import Buffer, If, Loop, Node, Store
+from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Store
 from polyc.ir.simplify import simplify
 
 ROW_BYTES = 64
 """Bytes of a row in one block: a cache line, which is then used up while it is near."""
+MAX_COLUMNS = 16
+"""Elements of a row in one block: of bytes, as many as registers hold columns of."""
 MAX_COPIES = 64
 """Vector copies of one block that are expanded.  Expanded, every row has loads of its own, which prefetchers can follow."""
 MAX_INTERLEAVED = 4
@@ -69,6 +71,7 @@ def _block_copy(
     if (short := _find_interleaved(loops, vector, store, buffers)) is not None:
         return (_interleave(loops, vector, short, store),)
     loops = _turn(loops, vector, store, buffers)
+    loops = [_narrow(loop) if loop.kind == "vector" else loop for loop in loops]
     vector = next(loop for loop in loops if loop.kind == "vector")
     along, itemsize = _loop_along(loops, vector, store, buffers)
     if along is None:
@@ -77,13 +80,45 @@ def _block_copy(
     bounds = [e for loop in loops[first + 1 :] for e in (loop.lower, loop.upper)]
     if last + 1 < len(loops) or any(depends(e, loop.var) for e in bounds for loop in (along, vector)):
         return None
-    block = ROW_BYTES // itemsize
+    block = min(MAX_COLUMNS, ROW_BYTES // itemsize)
     if store.buffer in streamed:
         block = min(block, vector.lanes)
     body = _strip_mine(along, vector, store, block)
-    for loop in reversed([loop for loop in loops if loop is not along and loop is not vector]):
+    others = [loop for loop in loops if loop is not along and loop is not vector]
+    if others and along.kind == "serial" and _goes_on(others[-1], along, vector, store, buffers):
+        *others, inner = others
+        body = tuple(_put_inside(node, inner, along) for node in body)
+    for loop in reversed(others):
         body = (replace(loop, body=body),)
     return body
+
+
+def _goes_on(loop: Loop, along: Loop, vector: Loop, store: Store, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether `loop` goes on with a line of the result of which `vector` writes a part."""
+    target = buffers[store.buffer]
+    written = 0 if vector.max_trip is None else vector.max_trip * target.dtype.itemsize
+    bounds = (along.lower, along.upper, vector.lower, vector.upper)
+    if loop.kind != "serial" or not 0 < written < LINE or any(depends(e, loop.var) for e in bounds):
+        return False
+    return motion_of(Read(store.buffer, store.subscripts), target, loop.var) == written
+
+
+def _put_inside(node: Node, loop: Loop, along: Loop) -> Node:
+    """`loop` around the blocks of a strip: inside of the loop over strips of `along`."""
+    if isinstance(node, Loop) and node.var == f"{along.var}_0":
+        return replace(node, body=(replace(loop, body=node.body),))
+    if isinstance(node, If):
+        body, orelse = (tuple(_put_inside(n, loop, along) for n in arm) for arm in (node.body, node.orelse))
+        return replace(node, body=body, orelse=orelse)
+    return replace(loop, body=(node,))
+
+
+def _narrow(vector: Loop) -> Loop:
+    """A vector loop with no more lanes than the power of two from its iterations on, where these are less than a vector."""
+    trip = vector.max_trip
+    if trip is None or vector.upper != int_const(trip) or not 0 < trip <= vector.lanes // 2:
+        return vector
+    return replace(vector, lanes=max(MIN_LANES, 1 << (trip - 1).bit_length()))
 
 
 def _find_interleaved(loops: list[Loop], vector: Loop, store: Store, buffers: Mapping[str, Buffer]) -> Loop | None:
@@ -166,7 +201,7 @@ def _lies_across(read: Read, buffer: Buffer, outer: str, inner: str) -> bool:
         else:
             unknown |= inner in coefficients
     size = buffer.dtype.itemsize
-    return size >= 4 and along == size and (unknown or abs(across) > size)
+    return along == size and (unknown or abs(across) > size)
 
 
 def _strip_mine(along: Loop, vector: Loop, store: Store, block: int) -> tuple[Node, ...]:

@@ -15,7 +15,10 @@ from polyc.ir.types import DType
 
 def write_object(obj: bytes, path: str | os.PathLike[str]) -> None:
     """Write `obj` to `path` in one step: a reader sees the old file or the whole new one.  Raises OSError."""
-    target = Path(path)
+    target = Path(path).resolve()
+    if target.exists() and not target.is_file():  # a device or a pipe takes what is written, and stays
+        target.write_bytes(obj)
+        return
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

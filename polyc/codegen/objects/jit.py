@@ -67,15 +67,42 @@ def _optimize(ir_text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.Target
     except RuntimeError as error:
         help = "please report it with the text of the stage before, `--emit loops`"
         raise InternalError(Diagnostic("internal-llvm", f"LLVM refuses the generated code: {error}", help=help)) from error
-    options = llvm.create_pipeline_tuning_options(speed_level=3)
-    # Ours have decided about vectors, interleaving and unrolling.
-    options.loop_vectorization = False
-    options.loop_interleaving = False
-    options.slp_vectorization = False
-    options.loop_unrolling = False
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
+    _run_passes(module, machine, is_unrolling="llvm.loop.unroll.count" in ir_text, is_whole="!polyc.recurrences" in ir_text)
     return module, machine
+
+
+def _run_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine, is_unrolling: bool, is_whole: bool) -> None:
+    """LLVM's simplification of functions, and the unrolling that loops ask for; or (`is_whole`) its pipeline for modules.
+
+    What the latter does beyond the former takes as long again, for many stores in one loop ten times as long, and finds little:
+    functions are those that the nest wants, with the arguments that they use; vectors, interleaving and unrolling are decided.
+    It also keeps what a loop stores in registers for the next iteration, which recurrences gain by."""
+    tuning = llvm.create_pipeline_tuning_options(speed_level=3)
+    tuning.loop_vectorization = False
+    tuning.loop_interleaving = False
+    tuning.slp_vectorization = False
+    tuning.loop_unrolling = False
+    builder = llvm.create_pass_builder(machine, tuning)
+    if is_whole:
+        builder.getModulePassManager().run(module, builder)
+        return
+    inlining = llvm.create_new_module_pass_manager()
+    inlining.add_always_inliner_pass()
+    inlining.add_global_dead_code_eliminate_pass()
+    inlining.run(module, builder)
+    folding = llvm.create_new_function_pass_manager()  # finds masks of which all lanes are active
+    folding.add_instruction_combine_pass()
+    folding.add_simplify_cfg_pass()
+    unrolling = llvm.create_new_function_pass_manager()
+    unrolling.add_loop_unroll_pass()
+    unrolling.add_sroa_pass()
+    unrolling.add_instruction_combine_pass()
+    unrolling.add_simplify_cfg_pass()
+    managers = [folding, builder.getFunctionPassManager(), *([unrolling] if is_unrolling else [])]
+    for function in module.functions:
+        if not function.is_declaration:
+            for manager in managers:
+                manager.run(function, builder)
 
 
 @contextlib.contextmanager
@@ -89,7 +116,7 @@ def locked_session() -> Iterator[Any]:
 
 
 def compile_object(ir_text: str, target: Target) -> bytes:
-    """Object code at O3 for `target`.  Raises InternalError (``internal-llvm``) on malformed IR."""
+    """Optimised object code for `target`.  Raises InternalError (``internal-llvm``) on malformed IR."""
     with _LOCK:
         module, machine = _optimize(ir_text, target)
         return bytes(machine.emit_object(module))

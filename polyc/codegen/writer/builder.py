@@ -7,6 +7,7 @@ is being written).  Pure instructions are numbered: the same text inside the sam
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -89,6 +90,8 @@ class Block:
     terminator: str = ""
 
 
+_NAME = re.compile(r"%[\w.]+")
+
 SPARE_BYTES = 1024
 """More than the widest vector."""
 
@@ -107,26 +110,32 @@ class Module:
         return f"@{name}"
 
     def unroll_hint(self, count: int) -> str:
-        """Metadata of a loop that is to be unrolled `count` times: one node for each loop."""
-        name, hint = f"!{len(self.metadata)}", f"!{len(self.metadata) + 1}"
-        self.metadata.append(f"{name} = distinct !{{{name}, {hint}}}")
-        self.metadata.append(f'{hint} = !{{!"llvm.loop.unroll.count", i32 {count}}}')
-        return name
+        """Metadata of a loop that is to be unrolled `count` times, of 1 that it is to stay as it is: one node for each loop."""
+        what = f'"llvm.loop.unroll.count", i32 {count}' if count > 1 else '"llvm.loop.unroll.disable"'
+        hint = self._shared_node(f"!{{!{what}}}")
+        self.metadata.append(f"!{len(self.metadata)} = distinct !{{!{len(self.metadata)}, {hint}}}")
+        return f"!{len(self.metadata) - 1}"
 
     def streaming_hint(self) -> str:
         """Metadata of stores that are to pass the caches by."""
-        text = "!{i32 1}"
-        for line in self.metadata:
-            name, _, value = line.partition(" = ")
-            if value == text:
-                return name
+        return self._shared_node("!{i32 1}")
+
+    def _shared_node(self, text: str) -> str:
+        """The name of the node of metadata that is written so."""
+        for number, line in enumerate(self.metadata):
+            if line.partition(" = ")[2] == text:
+                return f"!{number}"
         self.metadata.append(f"!{len(self.metadata)} = {text}")
         return f"!{len(self.metadata) - 1}"
 
     def as_text(self, triple: str, attributes: str) -> str:
         parts = [f'target triple = "{triple}"', ""]
         parts += self.extra.values()
+        # Where LLVM is to unroll any loop, it would choose for those of which nothing is said.
+        is_unrolling = any(count > 1 for f in self.functions for _, count in f.loops)
         for function in self.functions:
+            if is_unrolling:
+                function.finish_loops()
             parts += ["", *function.as_lines()]
         parts += ["", *self.declarations.values(), "", f"attributes #0 = {{ {attributes} }}", "", *self.metadata, ""]
         return "\n".join(parts)
@@ -144,6 +153,8 @@ class Function:
         self.counter = 0
         self.is_streaming = False
         """Whether there are stores that pass the caches by: they are to be visible to others where it ends."""
+        self.loops: list[tuple[Block, int]] = []
+        """The last block of each loop, and how often LLVM is to unroll it."""
         self.prefixes: dict[str, Val] = {}
         """Of masks whose first lanes are active, how many those are."""
         self.scopes: list[dict[str, Val]] = [{}]
@@ -160,6 +171,17 @@ class Function:
             lines += [f"  {text}" for text in block.lines]
             lines.append(f"  {block.terminator}")
         return [*lines, "}"]
+
+    def operands(self) -> set[str]:
+        """Names that instructions have for operands, those of labels and functions among them."""
+        texts = (text for block in self.blocks for text in (*block.lines, block.terminator))
+        return {name for text in texts for name in _NAME.findall(text)}
+
+    def finish_loops(self) -> None:
+        """Say in every loop how often LLVM is to unroll it."""
+        for block, count in self.loops:
+            block.terminator += f", !llvm.loop {self.module.unroll_hint(count)}"
+        self.loops.clear()
 
     # -- instructions
 
@@ -214,7 +236,11 @@ class Function:
         return [self.splat(v, lanes) for v in values]
 
     def extract(self, value: Val, lane: int) -> Val:
-        return value if value.lanes == 1 else self.pure(f"extractelement {value}, i64 {lane}", value.type)
+        if value.lanes == 1:
+            return value
+        if (count := self.prefixes.get(value.ref)) is not None:
+            return self.compare("icmp ugt", count, int_val(lane))
+        return self.pure(f"extractelement {value}, i64 {lane}", value.type)
 
     def insert(self, vector: Val, value: Val, lane: int) -> Val:
         return self.pure(f"insertelement {vector}, {value}, i64 {lane}", vector.type, vector.lanes)
@@ -366,8 +392,7 @@ class Function:
             following = self.effect_value(f"add nsw {variable}, {step}", "i64")
             again = self.effect_value(f"icmp slt {following}, {upper.ref}", "i1")
             self.branch_if(again, header, after)
-            if unroll > 1:
-                self.current.terminator += f", !llvm.loop {self.module.unroll_hint(unroll)}"
+            self.loops.append((self.current, unroll))
         header.lines.insert(
             0, f"{variable.ref} = phi i64 [ {lower.ref}, %{before.label} ], [ {following.ref}, %{self.current.label} ]"
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Function, Val, int_val, memory_type, vector_const, zero_val
-from polyc.ir.types import DType
+from polyc.ir.types import U8, DType
 from polyc.target import Target
 
 MAX_STRIDE = 4
@@ -229,6 +229,8 @@ def load_columns(
     Every row is read by contiguous loads of no more than its `n_columns` elements."""
     active = _constant_mask(mask, len(rows))
     width = min(len(rows), target.lanes(dtype.itemsize))
+    if dtype.kind == "b":  # moved as they lie in memory
+        return [vectors.from_memory(fn, c, dtype) for c in load_columns(fn, target, U8, rows, n_columns, mask, epoch)]
     columns: list[Val] = []
     for start in range(0, n_columns, width):
         n = min(width, n_columns - start)
@@ -299,6 +301,7 @@ def store_rows(
     Lanes whose bit in `mask` is off, and columns whose condition does not hold (on targets with masks), are left alone."""
     active = _constant_mask(mask, len(rows))
     width = min(len(rows), target.lanes(dtype.itemsize))
+    columns = [vectors.to_memory(fn, c) for c in columns]
     for first in range(0, len(columns), width):
         part, tests = columns[first : first + width], conditions[first : first + width]
         kept = _column_mask(fn, target, tests, width)

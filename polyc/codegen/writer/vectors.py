@@ -48,7 +48,7 @@ def load_scalar(fn: Function, dtype: DType, pointer: Val, condition: Val | None,
     type = memory_type(dtype)
     if condition is not None:
         pointer = pointer_or_zeros(fn, condition, pointer)
-    text = f"load {type}, {pointer}, align {dtype.itemsize}"
+    text = f"load {type}, {pointer}, align {dtype.alignment}"
     value = from_memory(fn, fn.pure(text, type, key=text + epoch), dtype)
     if condition is not None and other is not None and other != zero_val(value.type):
         value = fn.select(condition, value, other)
@@ -63,19 +63,19 @@ def load_contiguous(
     first = None if mask is None else constant_prefix(mask)
     if first is not None and first & (first - 1) == 0 and 1 < first < lanes:
         # A masked load waits for the cache lines of its inactive lanes, too.
-        text = f"load <{first} x {type}>, {pointer}, align {dtype.itemsize}"
+        text = f"load <{first} x {type}>, {pointer}, align {dtype.alignment}"
         part = from_memory(fn, fn.pure(text, type, first, key=text + epoch), dtype)
         through = zero_val(part.type, lanes) if other is None else fn.splat(other, lanes)
         padded = fn.shuffle(part, None, [lane if lane < first else -1 for lane in range(lanes)])
         return fn.shuffle(padded, through, [lane if lane < first else lanes + lane for lane in range(lanes)])
     if mask is None:
-        text = f"load <{lanes} x {type}>, {pointer}, align {dtype.itemsize}"
+        text = f"load <{lanes} x {type}>, {pointer}, align {dtype.alignment}"
     else:
         full = f"<{lanes} x {type}>"
         name = f"llvm.masked.load.v{lanes}{_suffix(type)}.p0"
         callee = fn.module.declare(name, full, ["ptr", f"<{lanes} x i1>", full])
         through = fn.splat(to_memory(fn, other), lanes) if other is not None else zero_val(type, lanes)
-        text = f"call {full} {callee}(ptr align {dtype.itemsize} {pointer.ref}, {mask}, {through})"
+        text = f"call {full} {callee}(ptr align {dtype.alignment} {pointer.ref}, {mask}, {through})"
     return from_memory(fn, fn.pure(text, type, lanes, key=text + epoch), dtype)
 
 
@@ -100,7 +100,7 @@ def load_lanes(
         )
         active = mask if mask is not None else int_val(1, "i1", lanes)
         through = fn.splat(other, lanes) if other is not None else zero_val(type, lanes)
-        text = f"call {full} {callee}(<{lanes} x ptr> align {dtype.itemsize} {pointers.ref}, {active}, {through})"
+        text = f"call {full} {callee}(<{lanes} x ptr> align {dtype.alignment} {pointers.ref}, {active}, {through})"
         return from_memory(fn, fn.pure(text, type, lanes, key=text + epoch), dtype)
     result = Val("poison", llvm_type(dtype), lanes)
     for lane in range(lanes):
@@ -122,17 +122,17 @@ def load_steps(fn: Function, dtype: DType, pointer: Val, lanes: int, step: int, 
 
 def store_scalar(fn: Function, dtype: DType, pointer: Val, value: Val, condition: Val | None = None) -> None:
     with fn.when(condition):
-        fn.effect(f"store {to_memory(fn, value)}, {pointer}, align {dtype.itemsize}")
+        fn.effect(f"store {to_memory(fn, value)}, {pointer}, align {dtype.alignment}")
 
 
 def store_contiguous(fn: Function, dtype: DType, pointer: Val, value: Val, mask: Val | None) -> None:
     value = to_memory(fn, value)
     if mask is None:
-        fn.effect(f"store {value}, {pointer}, align {dtype.itemsize}")
+        fn.effect(f"store {value}, {pointer}, align {dtype.alignment}")
         return
     name = f"llvm.masked.store.v{value.lanes}{_suffix(value.type)}.p0"
     callee = fn.module.declare(name, "void", [value.full_type, "ptr", f"<{value.lanes} x i1>"])
-    fn.effect(f"call void {callee}({value}, ptr align {dtype.itemsize} {pointer.ref}, {mask})")
+    fn.effect(f"call void {callee}({value}, ptr align {dtype.alignment} {pointer.ref}, {mask})")
 
 
 def store_streamed(fn: Function, dtype: DType, pointer: Val, value: Val) -> None:
@@ -158,11 +158,11 @@ def store_lanes(fn: Function, target: Target, dtype: DType, pointers: Val, value
         name = f"llvm.masked.scatter.v{lanes}{_suffix(value.type)}.v{lanes}p0"
         callee = fn.module.declare(name, "void", [value.full_type, f"<{lanes} x ptr>", f"<{lanes} x i1>"])
         active = mask if mask is not None else int_val(1, "i1", lanes)
-        fn.effect(f"call void {callee}({value}, <{lanes} x ptr> align {dtype.itemsize} {pointers.ref}, {active})")
+        fn.effect(f"call void {callee}({value}, <{lanes} x ptr> align {dtype.alignment} {pointers.ref}, {active})")
         return
     for lane in range(lanes):
         with fn.when(None if mask is None else fn.extract(mask, lane)):
-            fn.effect(f"store {fn.extract(value, lane)}, {fn.extract(pointers, lane)}, align {dtype.itemsize}")
+            fn.effect(f"store {fn.extract(value, lane)}, {fn.extract(pointers, lane)}, align {dtype.alignment}")
 
 
 def lane_numbers(lanes: int, type: str = "i64") -> Val:

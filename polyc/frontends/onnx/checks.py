@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -291,6 +292,17 @@ class _Checker:
                 is_of, should = (AttributeProto.AttributeType.Name(t) for t in (attribute.type, declared_type))
                 message = f"the attribute {name} of {node.op_type} is of type {is_of}, the operator's is {should}"
                 self.report("semantic-onnx-attribute", message, node, _EXPORT)
+            elif node.op_type == "Einsum" and not attribute.ref_attr_name and not is_equation(attribute.s):
+                message = f"the equation of Einsum is {show(attribute.s.decode(errors='replace'))!r}"
+                self.report("semantic-onnx-attribute", message, node, "terms are letters and one ..., as in ij,jk->ik")
+
+
+def is_equation(text: bytes) -> bool:
+    """Whether a text can be the equation of an Einsum; onnx's shape inference does not come back from others."""
+    return (
+        re.fullmatch(rb"(TERM)(,(TERM))*(->(TERM))?".replace(b"TERM", rb"[A-Za-z]*(\.\.\.)?[A-Za-z]*"), b"".join(text.split()))
+        is not None
+    )
 
 
 def _check_nesting(model: ModelProto) -> None:

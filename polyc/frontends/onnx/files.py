@@ -36,6 +36,13 @@ def load_proto(source: Any) -> tuple[onnx.ModelProto, Folder | None]:
     if isinstance(source, (bytes, bytearray, memoryview)):
         return parse_model(bytes(source), "the bytes given"), None
     message = f"a model is a path, bytes or a ModelProto, not {type(source).__name__}"
+    if hasattr(source, "read"):
+        raise ArgumentTypeError(
+            Diagnostic("argument-type-onnx-model", message, None, "give its name, or what its read() gives")
+        )
+    if isinstance(source, onnx.GraphProto):
+        help = "make a model of it: onnx.helper.make_model(graph)"
+        raise ArgumentTypeError(Diagnostic("argument-type-onnx-model", message, None, help))
     raise ArgumentTypeError(
         Diagnostic("argument-type-onnx-model", message, None, 'give the file: polyc.onnx.load("model.onnx")')
     )

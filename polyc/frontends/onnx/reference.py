@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
 
-from polyc.diagnostics import Diagnostic, PolycError, UnsupportedError
+from polyc.diagnostics import Diagnostic, PolycError, UnsupportedError, suggest_name
+from polyc.frontends.onnx.evaluators import EVALUATORS, Suppress, choose_boxes, suppress_boxes
 from polyc.frontends.onnx.graph import Graph, Node, node_span
 from polyc.frontends.onnx.model import array_from_constant
 from polyc.frontends.onnx.type_constraints import check_types
-
-if TYPE_CHECKING:
-    from onnx.reference import ReferenceEvaluator
 
 _RANDOM = frozenset("RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli".split())
 
@@ -25,43 +24,73 @@ def is_deterministic(node: Node) -> bool:
     return not (node.op in _RANDOM or has_drawn or node.has_subgraphs)
 
 
-def prepare_node(node: Node, graph: Graph) -> ReferenceEvaluator:
-    """An evaluator of this node alone; raises UnsupportedError where onnx has none either."""
-    from onnx.reference import ReferenceEvaluator  # hundreds of modules, which many models do without
+class Evaluation:
+    """Computes one node: with NumPy (`evaluators`), or by onnx's evaluator of this node alone."""
 
-    from polyc.frontends.onnx.evaluators import EVALUATORS
+    def __init__(self, node: Node, function: Callable[[Sequence[Any]], Sequence[Any]], *, is_bounded: bool = False) -> None:
+        self.node = node
+        self.is_bounded = is_bounded
+        """Whether results are no larger than the inputs, but for a factor."""
+        self._function = function
+        self._checked: set[tuple[Any, ...]] = set()
+        """Element types that the operator takes."""
+
+    def run(self, values: Mapping[str, Any]) -> list[Any]:
+        """The outputs, in order, the missing ones None; `values` has the inputs by name.
+
+        Raises SemanticError for element types that the operator does not take, UnsupportedError for what it cannot do."""
+        node = self.node
+        inputs = [values[n] if n else None for n in node.inputs]
+        types = tuple([v.dtype if isinstance(v, np.ndarray) else type(v) for v in inputs])
+        if types not in self._checked:
+            check_types(node, inputs)
+            self._checked.add(types)
+        try:
+            with np.errstate(all="ignore"):
+                found = self._function(inputs)
+        except PolycError:
+            raise
+        except Exception as error:
+            given = ", ".join(_describe(values[n]) for n in node.inputs if n)
+            problem = _find_cause(error)
+            message = f"{node.label} cannot be computed for {given or 'no inputs'}: {type(problem).__name__}: {problem}"
+            help = "check the shapes, types and attributes of the node"
+            raise UnsupportedError(Diagnostic("unsupported-onnx-evaluation", message, node_span(node), help)) from error
+        return [as_array(v) if o else None for o, v in zip(node.outputs, found, strict=False)]
+
+
+def prepare_node(node: Node, graph: Graph, suppress: Suppress = suppress_boxes) -> Evaluation:
+    """What computes this node alone, `suppress` the boxes that overlap; raises UnsupportedError where onnx has nothing for it
+    either."""
+    is_own = node.domain in ("", "ai.onnx")
+    own: Any = EVALUATORS.get(node.op) if is_own else None
+    if is_own and node.op == "NonMaxSuppression":
+        own = functools.partial(choose_boxes, suppress=suppress)
+    if own is not None:
+        return Evaluation(node, functools.partial(own, node), is_bounded=True)
+    from onnx.reference import ReferenceEvaluator  # hundreds of modules, which many models do without
 
     proto = onnx.GraphProto()
     proto.name = "node"
     proto.node.append(node.proto)
     names = list(dict.fromkeys(node.used_names))
+    outputs = [n for n in node.outputs if n]
     proto.input.extend(onnx.ValueInfoProto(name=n) for n in names)
-    proto.output.extend(onnx.ValueInfoProto(name=n) for n in node.outputs if n)
+    proto.output.extend(onnx.ValueInfoProto(name=n) for n in outputs)
     model = onnx.ModelProto()
     model.CopyFrom(graph.model)
     model.graph.CopyFrom(proto)
     try:
-        return ReferenceEvaluator(model, new_ops=EVALUATORS)
+        evaluator = ReferenceEvaluator(model)
     except Exception as error:
         raise _unsupported(node, str(error)) from error
 
+    def evaluate(inputs: Sequence[Any]) -> list[Any]:
+        feed = {n: v for n, v in zip(node.inputs, inputs, strict=True) if n}
+        found = dict(zip(outputs, evaluator.run(None, feed), strict=True))
+        return [found[o] if o else None for o in node.outputs]
 
-def run_node(evaluator: ReferenceEvaluator, node: Node, values: Mapping[str, Any]) -> list[Any]:
-    """The outputs of `node`, in order, the missing ones None; `values` has its inputs by name."""
-    feed = {n: values[n] for n in node.used_names}
-    check_types(node, [values[n] if n else None for n in node.inputs])
-    try:
-        with np.errstate(all="ignore"):
-            found = dict(zip((o for o in node.outputs if o), evaluator.run(None, feed), strict=True))
-    except PolycError:
-        raise
-    except Exception as error:
-        given = ", ".join(_describe(values[n]) for n in node.inputs if n)
-        problem = _find_cause(error)
-        message = f"{node.label} cannot be computed for {given or 'no inputs'}: {type(problem).__name__}: {problem}"
-        help = "check the shapes, types and attributes of the node"
-        raise UnsupportedError(Diagnostic("unsupported-onnx-evaluation", message, node_span(node), help)) from error
-    return [as_array(found[o]) if o else None for o in node.outputs]
+    return Evaluation(node, evaluate)
 
 
 def _describe(value: Any) -> str:
@@ -83,7 +112,7 @@ def fold_node(node: Node, graph: Graph, inputs: Sequence[np.ndarray | None]) -> 
         if constant is not None:
             return [constant]
     values = {n: v for n, v in zip(node.inputs, inputs, strict=True) if n}
-    return run_node(prepare_node(node, graph), node, values)
+    return prepare_node(node, graph).run(values)
 
 
 def as_array(value: Any) -> Any:
@@ -92,6 +121,10 @@ def as_array(value: Any) -> Any:
 
 
 def _unsupported(node: Node, why: str) -> PolycError:
-    message = f"{node.label} is not known to polyc, nor to onnx: {why}"
+    message = f"{node.label} is not known to polyc, nor to onnx: {why.split('. Did you recompile')[0]}"
+    names = {s.name for s in onnx.defs.get_all_schemas() if s.domain == node.domain}
+    close = suggest_name(node.op, sorted(names))
+    if close is not None:
+        return UnsupportedError(Diagnostic("unsupported-onnx-operator", message, node_span(node), close))
     help = "onnx is asked for what polyc does not compile; a newer version of it may know the operator"
     return UnsupportedError(Diagnostic("unsupported-onnx-operator", message, node_span(node), help))

@@ -10,6 +10,7 @@ import onnx
 import onnx.shape_inference
 from onnx import numpy_helper
 
+from polyc.frontends.onnx.checks import is_equation
 from polyc.frontends.onnx.element_types import NUMBERS
 from polyc.frontends.onnx.graph import Node
 from polyc.ir.types import DType
@@ -41,6 +42,8 @@ def _infer(
 ) -> Mapping[str, onnx.TypeProto]:
     """Types of outputs by onnx's inference; none where it has no schema, or the node contradicts it: whoever computes the node
     says so."""
+    if node.op == "Einsum" and not all(is_equation(a.s) for a in node.proto.attribute if a.name == "equation"):
+        return {}
     try:
         schema = onnx.defs.get_schema(node.op, node.version, node.domain)
         imports = [onnx.helper.make_opsetid(node.domain, node.version)]

@@ -14,6 +14,7 @@ from typing import Any
 
 from polyc.diagnostics import Diagnostic, PolycError
 from polyc.frontends.calls import Argument, Caller, CallFault, CallResult, Incomplete, inline_program
+from polyc.frontends.python.element_functions import returns_elements
 from polyc.frontends.python.expressions import read_expression
 from polyc.frontends.python.functions import KNOWN
 from polyc.frontends.python.scope import Scope, Version
@@ -38,21 +39,37 @@ _ITSELF = object()
 
 def find_callee(value: ast.expr, scope: Scope) -> object | None:
     """The operator that an expression calls; None where it is an expression over elements."""
+    found = find_function(value, scope)
+    return None if isinstance(found, types.FunctionType) and returns_elements(found) else found
+
+
+def find_function(value: ast.expr, scope: Scope) -> object | None:
+    """The operator or Python function that an expression calls; None where it is none of the program around."""
     if not isinstance(value, ast.Call):
         return None
     match value.func:
         case ast.Name(name) if name == scope.text.definition.name:
             found = scope.text.lookup(name) or scope.text.function or _ITSELF
-        case ast.Name(name) if name not in KNOWN:
+        case ast.Name(name):
             found = scope.text.lookup(name)
+            if name in KNOWN and not is_own_function(found):
+                return None
         case ast.Attribute(ast.Name(module), name) if isinstance(scope.text.lookup(module), types.ModuleType):
             found = getattr(scope.text.lookup(module), name, None)
         case _:
             return None
     if found is _ITSELF:
         return found
-    is_function = isinstance(found, types.FunctionType) and not found.__module__.startswith(("polyc.", "numpy"))
-    return found if is_function or (hasattr(found, "formals") and hasattr(found, "input_names")) else None
+    return found if is_own_function(found) or (hasattr(found, "formals") and hasattr(found, "input_names")) else None
+
+
+_LIBRARIES = frozenset("polyc numpy scipy math cmath builtins torch jax tensorflow cupy numba".split())
+"""Modules whose functions are known by their names."""
+
+
+def is_own_function(found: object) -> bool:
+    """Whether a name stands for a Python function of the user's, which counts more than one that polyc knows by that name."""
+    return isinstance(found, types.FunctionType) and found.__module__.split(".")[0] not in _LIBRARIES
 
 
 def find_targets(node: ast.Assign) -> list[ast.Name] | None:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Sequence
 
 from polyc.diagnostics import Span
-from polyc.frontends.python.expressions import call_name, read_expression
+from polyc.frontends.python.expressions import call_name, known_number, read_expression
 from polyc.frontends.python.scope import Scope
 from polyc.frontends.python.signature import Number
 from polyc.frontends.python.values import POISON, Fault
@@ -48,13 +48,14 @@ def choose_branch(node: ast.If, scope: Scope) -> Sequence[ast.stmt]:
     value = read_expression(node.test, scope)
     if value is POISON:
         return ()
-    if value.constant is None:
+    known = known_number(value, scope)
+    if known is None:
         word = scope.text.span(node)
         message = "this condition is not known when the function is read"
         help = "on elements write 'a if c else b', on indices 'with polyc.where(...)'; 'if' takes numbers and constants"
         scope.report("semantic-static-condition", message, Span(word.source, word.start, word.start + len("if")), help)
         return ()
-    return node.body if value.constant else node.orelse
+    return node.body if known else node.orelse
 
 
 def _loop_values(node: ast.For, scope: Scope) -> list[dict[str, Number]]:
@@ -102,8 +103,8 @@ def _item(node: ast.expr, scope: Scope) -> Number | tuple[Number, ...]:
 
 
 def _number(node: ast.expr, scope: Scope) -> Number:
-    value = read_expression(node, scope)
-    if value.constant is None:
+    number = known_number(read_expression(node, scope), scope)
+    if number is None:
         message = "this loop is over something that is not known when the function is read"
         raise Fault("semantic-static-loop", message, _EXAMPLE + "; over elements of tensors, indices stand for loops")
-    return value.constant
+    return number

@@ -4,15 +4,42 @@ from __future__ import annotations
 
 import ast
 import math
+import types
+
+import numpy as np
 
 from polyc.diagnostics import Span, suggest_name
-from polyc.frontends.python.functions import KNOWN, REDUCERS, apply_function, invert, take_part
+from polyc.frontends.python.functions import INSTEAD, KNOWN, REDUCERS, apply_function, invert, take_part
+from polyc.frontends.python.names import Index as IndexObject
 from polyc.frontends.python.names import UserMonoid
 from polyc.frontends.python.operators import binary, keep, logical, negate, select
 from polyc.frontends.python.scope import Scope, Version
 from polyc.frontends.python.source import make_nesting_error
-from polyc.frontends.python.values import POISON, Fault, Value, check_size, common_type, convert, make_literal, require_integer
-from polyc.ir.expr import PAD_MODES, Const, Expr, Index, Pad, Read, Size, identity_of
+from polyc.frontends.python.values import (
+    POISON,
+    Fault,
+    Value,
+    check_size,
+    common_type,
+    convert,
+    make_literal,
+    require_integer,
+    unify,
+)
+from polyc.ir.expr import (
+    PAD_MODES,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Pad,
+    Read,
+    Size,
+    identity_of,
+    rewrite,
+    walk,
+)
 from polyc.ir.types import I64
 
 MAX_DEPTH = 120
@@ -69,10 +96,10 @@ def _read_node(node: ast.expr, scope: Scope, depth: int) -> Value:
         case ast.BinOp(left, ast.LShift() | ast.RShift() as op, right):
             return _read_shift(op, read_expression(left, scope, depth), read_expression(right, scope, depth), span)
         case ast.BinOp(left, op, right):
-            a, b = read_expression(left, scope, depth), read_expression(right, scope, depth)
             if type(op) not in _ARITHMETIC:
                 help = "write the sum: T[i, j] += A[i, k] * B[k, j]"
                 raise Fault("semantic-expression", "this operator is not available on elements", help)
+            a, b = read_expression(left, scope, depth), read_expression(right, scope, depth)
             return binary(_ARITHMETIC[type(op)], a, b, span)
         case ast.UnaryOp(op, operand):
             return _read_unary(op, read_expression(operand, scope, depth), span)
@@ -86,12 +113,15 @@ def _read_node(node: ast.expr, scope: Scope, depth: int) -> Value:
             return select(condition, then, other, span)
         case ast.Call():
             return _read_call(node, scope, depth)
-        case ast.Attribute(ast.Name(module), ("real" | "imag") as part) if module in scope.tensors:
+        case ast.Attribute(ast.Name(module), ("real" | "imag") as part) if module in (*scope.tensors, *scope.values):
             return take_part(part, _read_name(ast.copy_location(ast.Name(module), node), scope), span)
         case ast.Attribute(ast.Name(module), name):
             return _read_attribute(module, name, node, scope)
         case ast.Attribute(inner, ("real" | "imag") as part):
             return take_part(part, read_expression(inner, scope, depth), span)
+        case ast.GeneratorExp() | ast.ListComp() | ast.SetComp() | ast.DictComp():
+            help = "indices stand for loops: s = sum(X[i]) runs over all i, and with polyc.where(0 <= i < 3): gives their range"
+            raise Fault("semantic-expression", "comprehensions have no meaning here", help)
         case _:
             raise Fault("semantic-expression", "this Python expression has no meaning here", _ALLOWED)
 
@@ -103,11 +133,29 @@ def _read_shift(op: ast.LShift | ast.RShift, value: Value, count: Value, span: S
     help = "multiply or divide by a power of two"
     if not value.dtype.is_integer:
         raise Fault("semantic-expression", f"only integers are shifted, and this is {value.dtype}", help)
+    if count.constant is None:
+        return _shift_by_values(op, value, count, span)
     bits = 63 if value.weak else value.dtype.bits - int(value.dtype.is_signed)
     if type(count.constant) is not int or not 0 <= count.constant < bits:
-        message = f"shifts are by a number from 0 to {bits - 1} that is known when the function is read"
+        message = f"{value.dtype} is shifted by numbers from 0 to {bits - 1}"
         raise Fault("semantic-expression", message, help)
     return binary("mul" if isinstance(op, ast.LShift) else "floordiv", value, make_literal(1 << count.constant, span), span)
+
+
+def _shift_by_values(op: ast.LShift | ast.RShift, value: Value, count: Value, span: Span) -> Value:
+    """Shifts by numbers that differ from element to element; by as many as there are bits and more they give 0, or -1."""
+    if not count.dtype.is_integer:
+        raise Fault("semantic-expression", f"shifts are by integers, and this is {count.dtype}", "cast it with i32(...)")
+    x, k = unify((value, count))
+    power = binary("pow", make_literal(2, span), k, span)  # 0 beyond the bits, by which a quotient is 0, too
+    if isinstance(op, ast.LShift):
+        return binary("mul", x, power, span)
+    quotient = binary("floordiv", x, power, span)
+    if not x.dtype.is_signed:
+        return quotient
+    is_far = binary("ge", k, make_literal(x.dtype.bits - 1), span)
+    sign = select(binary("lt", x, make_literal(0), span), make_literal(-1), make_literal(0), span)
+    return select(is_far, sign, quotient, span)
 
 
 def _read_unary(op: ast.unaryop, value: Value, span: object) -> Value:
@@ -137,6 +185,8 @@ def _read_comparison(node: ast.Compare, scope: Scope, depth: int) -> Value:
 
 def _read_name(node: ast.Name, scope: Scope) -> Value:
     name, span = node.id, scope.text.span(node)
+    if name in scope.values:
+        return scope.values[name]
     if name in scope.tensors:
         version = scope.tensors[name]
         if version.rank:
@@ -148,6 +198,9 @@ def _read_name(node: ast.Name, scope: Scope) -> Value:
         raise _undefined(name, scope)
     if name in scope.sizes:
         return Value(Size(name, span), I64, weak=True)
+    if scope.element_function is not None and name not in scope.constants:
+        help = f"{scope.element_function} sees its parameters, names assigned in it, and numbers of the module around"
+        raise Fault("semantic-undefined", f"{name} has no value in {scope.element_function}", help)
     if scope.is_index(name):
         index = scope.index_name(node)
         return POISON if index is None else Value(Index(index, span), I64)
@@ -173,6 +226,10 @@ def read_element(version: Version, subscripts: tuple[Expr, ...], name: str, node
     if len(subscripts) != version.rank:
         wanted = count_dimensions(version.rank or 0)
         message = f"{name} has {wanted}, but is read with {len(subscripts)} subscript{'' if len(subscripts) == 1 else 's'}"
+        if version.is_parameter and not version.rank:
+            raise Fault(
+                "semantic-rank", message, f"its annotation says a scalar: declare its dimensions, as in {name}: 'f32[N]'"
+            )
         raise Fault("semantic-rank", message, f"give one subscript for each dimension of {name}")
     read = Read(version.name, subscripts, scope.text.span(node))
     return Value(read, version.dtype, version.is_weak, 1 + len(subscripts))
@@ -180,6 +237,11 @@ def read_element(version: Version, subscripts: tuple[Expr, ...], name: str, node
 
 def _read_subscript(node: ast.Subscript, scope: Scope, depth: int) -> Value:
     match node.value:
+        case ast.Name(name) if name in scope.values:
+            help = (
+                f"call {scope.element_function} on elements, {scope.element_function}(X[i, j]), or decorate it with @polyc.op"
+            )
+            raise Fault("semantic-element-function", f"{name} is one element here, and has no subscripts", help)
         case ast.Name(name):
             return _read_tensor(name, node, scope, depth)
         case ast.Attribute(ast.Name(name), "shape"):
@@ -192,6 +254,9 @@ def _read_subscript(node: ast.Subscript, scope: Scope, depth: int) -> Value:
             raise Fault("semantic-expression", f"{name}[...] is an element, and has no subscripts", help)
         case ast.Attribute(ast.Name(name), "T") if name in scope.tensors:
             raise Fault("semantic-expression", "tensors have no .T", f"turn the subscripts round: {name}[j, i]")
+    called = call_name(node.value.func) if isinstance(node.value, ast.Call) else None
+    if called is not None and called[1] not in KNOWN:
+        apply_function(*called, (), scope.text.span(node))  # whatever it is of whole arrays: tell its name
     raise Fault("semantic-expression", "only a tensor has subscripts", "assign the value to a name of its own first")
 
 
@@ -204,6 +269,8 @@ def _read_tensor(name: str, node: ast.Subscript, scope: Scope, depth: int) -> Va
         if name in scope.sizes or name in scope.constants:
             raise Fault("semantic-undefined", f"{name} is a number, not a tensor", "read it without subscripts")
         hint = suggest_name(name, scope.tensors) or f"make {name} a parameter, or assign it above"
+        if isinstance(scope.text.lookup(name), np.ndarray):
+            hint = f"arrays come in as parameters: make {name} one, and fix it with bind({name}={name}) if it never changes"
         raise Fault("semantic-undefined", f"there is no tensor {name}", hint)
     return POISON if subscripts is None else read_element(version, subscripts, name, node, scope)
 
@@ -221,10 +288,33 @@ def read_subscripts(node: ast.expr, scope: Scope, depth: int = 0) -> tuple[Expr,
         if value is POISON:
             continue
         try:
-            result.append(require_integer(value, "a subscript"))
+            result.append(inline_numbers(require_integer(value, "a subscript"), scope))
         except Fault as fault:
             scope.report(fault.code, fault.message, part, fault.help)
     return tuple(result) if len(result) == len(parts) else None
+
+
+def inline_numbers(expr: Expr, scope: Scope) -> Expr:
+    """An integer expression with what `k = 3` or `half = N // 2` says in place of `k` and `half`."""
+
+    def rule(node: Expr) -> Expr | None:
+        if not isinstance(node, Read) or node.subscripts:
+            return None
+        writers = next((v.writers for v in scope.tensors.values() if v.name == node.tensor), [])
+        if len(writers) != 1 or writers[0].reduction is not None or writers[0].where:
+            return None
+        value = writers[0].value
+        return value if all(isinstance(n, Const | Size | Call | Cast) for n in walk(value)) else None
+
+    return rewrite(expr, rule)
+
+
+def known_number(value: Value, scope: Scope) -> int | float | bool | None:
+    """The number that a value is known to be when the function is read, else None."""
+    if value.constant is not None or value is POISON or not value.weak:
+        return value.constant
+    expr = inline_numbers(value.expr, scope)
+    return expr.value if isinstance(expr, Const) else None
 
 
 def _read_extent(name: str, node: ast.Subscript, scope: Scope) -> Value:
@@ -274,6 +364,28 @@ def call_name(node: ast.expr) -> tuple[str | None, str] | None:
     return None
 
 
+def find_outer_names(nodes: list[ast.expr], scope: Scope) -> frozenset[str]:
+    """Names in expressions, those inside of reductions left out: what a reduction among them does not run over."""
+    found: set[str] = set()
+    waiting: list[ast.AST] = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Name):
+            meaning = scope.text.lookup(node.id)
+            found.add(meaning.name if isinstance(meaning, IndexObject) else node.id)
+        elif not is_reduction(node):
+            waiting += ast.iter_child_nodes(node)
+    return frozenset(found)
+
+
+def is_reduction(node: ast.AST) -> bool:
+    """Whether a node is a call such as ``max(e)``, of one operand."""
+    if not isinstance(node, ast.Call) or len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
+        return False
+    found = call_name(node.func)
+    return found is not None and found[1] in REDUCERS
+
+
 def _read_call(node: ast.Call, scope: Scope, depth: int) -> Value:
     found = call_name(node.func)
     if found is None:
@@ -281,11 +393,16 @@ def _read_call(node: ast.Call, scope: Scope, depth: int) -> Value:
         help = "convert with a function: polyc.f64(x)" if is_cast else _ALLOWED
         raise Fault("semantic-function", "only functions with a name can be called", help)
     module, name = found
+    if (function := _find_function(name, node, scope)) is not None:
+        return _read_function(node, function, scope, depth)
     if isinstance(scope.text.lookup(name), UserMonoid):
         raise Fault("semantic-monoid", f"{name} reduces, and stands alone on the right side", f"assign it: s[i] = {name}(...)")
-    if module in scope.tensors or module in scope.assigned_names:
+    if module in scope.tensors or module in scope.assigned_names or module in scope.values:
+        raise Fault("semantic-function", f"tensors have no method {name}", _instead_of_method(name, module, scope))
+    if module is None and name in scope.tensors:
+        subscripts = ", ".join("ijklmnpq"[: scope.tensors[name].rank or 1])
         raise Fault(
-            "semantic-function", f"tensors have no method {name}", f"write {name}({module}[...]) as a function of elements"
+            "semantic-function", f"{name} is a tensor, and is not called", f"subscripts stand in brackets: {name}[{subscripts}]"
         )
     if name == "pad" and (mode := _pad_mode(node)) is not None:
         return _apply_pad_mode(read_expression(node.args[0], scope, depth), mode, node, scope)
@@ -306,21 +423,67 @@ def _read_call(node: ast.Call, scope: Scope, depth: int) -> Value:
                 return make_literal(float(text), scope.text.span(node))
             except ValueError:
                 raise Fault("type-literal", f"{text!r} is no number", "write float('inf') or float('nan')") from None
-    if name not in KNOWN and module is None and callable(scope.text.lookup(name)):
-        message = f"{name} is a function of the program around, and cannot be called on elements"
-        help = f"call it on whole tensors, as a statement of its own: T = {name}(X); or write out what it does, on elements"
-        raise Fault("unsupported-call", message, help)
     if name not in KNOWN and any(isinstance(a, ast.Name) and a.id in scope.tensors for a in node.args):
         apply_function(
             module, name, (), scope.text.span(node)
         )  # tensors as they stand were meant for an operator: tell its name
+    if is_reduction(node):
+        if scope.outer_names is None:
+            message = f"{name} of one operand is a reduction, which cannot stand here"
+            raise Fault("unsupported-nested-reduction", message, f"assign it to a name of its own first: t[i] = {name}(...)")
+        from polyc.frontends.python.nested import read_reduction
+
+        return read_reduction(node, name, scope, depth)
     args = tuple(read_expression(a, scope, depth) for a in node.args)
     if name == "pad":
         return _apply_pad(args, node, scope)
-    if name in REDUCERS and len(args) == 1:
-        message = f"{name} of one operand is a reduction, and must be the whole right side"
-        raise Fault("unsupported-nested-reduction", message, f"assign it to a name of its own first: t[i] = {name}(...)")
     return apply_function(module, name, args, scope.text.span(node))
+
+
+def _instead_of_method(name: str, tensor: str | None, scope: Scope) -> str:
+    version = scope.tensors.get(tensor or "")
+    element = f"{tensor}[{', '.join('ijklmnpq'[: version.rank])}]" if version is not None and version.rank else f"{tensor}[i]"
+    if name in REDUCERS:
+        return f"write the reduction of its elements: s = {name}({element})"
+    if name in INSTEAD:
+        return INSTEAD[name]
+    if name == "astype":
+        return f"convert elements with a function: polyc.f64({element})"
+    if name == "copy":
+        return f"copy its elements: Y{element[len(tensor or '') :]} = {element}"
+    return (
+        f"write {name}({element}) as a function of elements" if name in KNOWN else "the language reference lists what there is"
+    )
+
+
+def _find_function(name: str, node: ast.Call, scope: Scope) -> object | None:
+    """The function of the program around that a call is of."""
+    from polyc.frontends.python.calls import find_function
+
+    found = find_function(node, scope)
+    if found is None and name in KNOWN:
+        return None
+    if found is None and isinstance(node.func, ast.Name) and not isinstance(scope.text.lookup(node.func.id), UserMonoid):
+        found = scope.text.lookup(node.func.id)
+        if isinstance(found, types.FunctionType):  # of a library: known by its name, or not at all
+            return None
+    return found if callable(found) else None
+
+
+def _read_function(node: ast.Call, function: object, scope: Scope, depth: int) -> Value:
+    """A call inside of an expression: of a function of numbers, which is read in place."""
+    from polyc.frontends.python.element_functions import read_element_function
+
+    name = ast.unparse(node.func)
+    if not isinstance(function, types.FunctionType):
+        message = f"{name} computes whole tensors, and cannot be called on elements"
+        help = f"call it as a statement of its own: T = {name}(X); or write out what it does, on elements"
+        raise Fault("unsupported-call", message, help)
+    values = read_element_function(node, function, scope, depth)
+    if len(values) != 1:
+        message = f"{name} returns {len(values)} values, and one is needed here"
+        raise Fault("semantic-element-function", message, f"assign them: a[i], b[i] = {name}(...)")
+    return values[0]
 
 
 def _pad_mode(node: ast.Call) -> str | None:

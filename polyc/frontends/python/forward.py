@@ -1,4 +1,4 @@
-"""Tensors that are read above their first assignment: allowed where a recurrence needs it, an error anywhere else."""
+"""Tensors that are read above their first assignment: allowed where a recurrence needs it (then anywhere), else an error."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def find_forward_reads(body: Sequence[ast.stmt], parameters: frozenset[str]) -> 
         for name in sorted(names):
             if first[name] < position:
                 continue
-            if target in _reachable(name, needs) and not (name == target and _reads_in_place(node, left)):
-                allowed[name] = len(_subscripts(statements[first[name]][2]))
-            else:
+            if name == target and _reads_in_place(node, left):
                 refused.add(name)
+            elif target in _reachable(name, needs):
+                allowed[name] = len(_subscripts(statements[first[name]][2]))
     return {name: rank for name, rank in allowed.items() if name not in refused}
 
 

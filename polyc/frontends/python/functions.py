@@ -301,18 +301,49 @@ def _apply_special(name: str, args: tuple[Value, ...], span: Span | None) -> Val
             return select(condition, then, other, span)
         case "sum" | "prod" | "any" | "all":
             _expect(name, args, 1)
-    if name in _INSTEAD:
-        raise Fault("unsupported-call", f"{name} is not a function of elements that polyc has", _INSTEAD[name])
+    if name in INSTEAD:
+        raise Fault("unsupported-call", f"{name} is not a function of elements that polyc has", INSTEAD[name])
     hint = suggest_name(name, KNOWN) or "the language reference lists the functions"
     raise Fault("semantic-function", f"unknown function {name!r}", hint)
 
 
-_INSTEAD = {
+INSTEAD = {
+    **dict.fromkeys(
+        ("rand", "randn", "random", "normal", "uniform", "randint", "default_rng", "standard_normal"),
+        "random numbers come from outside: make an array of them a parameter",
+    ),
+    "heaviside": "write 1.0 if x > 0 else 0.5 if x == 0 else 0.0",
+    "nan_to_num": "write 0 if x != x else x",
+    **dict.fromkeys(("isclose", "allclose"), "write abs(x - y) <= tolerance"),
+    **dict.fromkeys(("bincount", "histogram"), "add to what data chooses: H[key[i]] += 1, for an H that is assigned above"),
+    **dict.fromkeys(("convolve", "correlate"), "write the sum: Y[i] += X[i + k] * W[k]"),
+    "diff": "write X[i + 1] - X[i]",
+    **dict.fromkeys(("tril", "triu"), "select by the indices: X[i, j] if j <= i else 0"),
+    **dict.fromkeys(
+        ("eye", "identity"), "select by the indices: 1.0 if i == j else 0.0, in with polyc.where(0 <= i < N, 0 <= j < N)"
+    ),
+    **dict.fromkeys(("diag", "diagonal"), "read one index twice: D[i] = X[i, i]"),
+    "trace": "read one index twice: t += X[i, i]",
+    **dict.fromkeys(("take", "take_along_axis", "gather"), "read by a subscript that is data: Y[i] = X[index[i]]"),
+    **dict.fromkeys(("repeat", "tile"), "write the subscript: X[i // 2], or X[i % N]"),
+    **dict.fromkeys(
+        ("fft", "rfft", "ifft", "irfft", "solve", "inv", "svd", "eig", "eigh", "qr", "det"),
+        "compute it outside of the operator",
+    ),
+    "logsumexp": "write it out: M[i] = max(X[i, j]), S[i] += exp(X[i, j] - M[i]), Y[i] = M[i] + log(S[i])",
+    **dict.fromkeys(("silu", "swish"), "write x * sigmoid(x)"),
+    "softplus": "write log1p(exp(-abs(x))) + max(x, 0)",
+    "leaky_relu": "write x if x >= 0 else 0.01 * x",
+    "elu": "write x if x > 0 else exp(x) - 1",
+    "relu6": "write min(max(x, 0), 6)",
+    "lerp": "write a + t * (b - a)",
     "softmax": "write it out: M[i] = max(X[i, j]), E[i, j] = exp(X[i, j] - M[i]), S[i] += E[i, j], Y[i, j] = E[i, j] / S[i]",
     "relu": "write max(x, 0)",
     "gelu": "write 0.5 * x * (1 + erf(x * 0.7071067811865476))",
     **dict.fromkeys(("mean", "average"), "sum into a tensor, then divide: S[i] += X[i, j], M[i] = S[i] / X.shape[1]"),
-    **dict.fromkeys(("var", "std"), "write it with sums of the elements and of their squares"),
+    **dict.fromkeys(
+        ("var", "std"), "sum the squares of what is left of the mean: V[i] += (X[i, j] - M[i]) ** 2, then V[i] / X.shape[1]"
+    ),
     **dict.fromkeys(("dot", "matmul", "inner", "outer", "einsum", "tensordot"), "write the sum: T[i, j] += A[i, k] * B[k, j]"),
     **dict.fromkeys(SELECTIONS, "it stands alone on the right side: p[i] = argmax(X[i, j]), or v[i], p[i] = argmax(X[i, j])"),
     **dict.fromkeys(("sort", "argsort", "median", "unique"), "compute it outside of the operator"),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 
-from polyc.frontends.python.expressions import call_name, read_expression
+from polyc.frontends.python.expressions import call_name, inline_numbers, read_expression
 from polyc.frontends.python.scope import Clause, Clauses, Scope
-from polyc.frontends.python.values import POISON, Fault, require_integer
+from polyc.frontends.python.values import POISON, Fault, Value, require_integer
 from polyc.ir.expr import Call, Expr, Index, Pad, Read, int_const, simplify_int, walk
 from polyc.ir.program import Condition
 
@@ -109,19 +109,17 @@ def _read_comparison(a: ast.expr, op: ast.cmpop, b: ast.expr, node: ast.expr, fo
     """A bound of one index over sizes, or else a condition that relates indices."""
     if type(op) not in _CALLS:
         raise Fault("unsupported-range", "a range needs <, <=, >, >=, == or !=", _EXAMPLE)
-    sides: list[Expr] = []
+    values: list[Value] = []
     for side in (a, b):
         value = read_expression(side, scope)
         if value is POISON:
             return
-        sides.append(require_integer(value, "the bound of a range"))
+        values.append(replace(value, expr=inline_numbers(value.expr, scope)))
+    if any(isinstance(n, Read | Pad) for value in values for n in walk(value.expr)):
+        help = "select in the value instead, as in Y[i] = X[i] if X[i] > 0 else 0; bounds are made of sizes and numbers"
+        raise Fault("semantic-read-in-bound", "which points are computed cannot depend on the elements of a tensor", help)
+    sides = [require_integer(value, "the bound of a range") for value in values]
     kinds = {type(n) for side in sides for n in walk(side)}
-    if Read in kinds or Pad in kinds:
-        raise Fault(
-            "semantic-read-in-bound",
-            "a range cannot depend on the elements of a tensor",
-            "bound it by a size, and select inside",
-        )
     if Index not in kinds:
         name = next((x.id for x in (a, b) if isinstance(x, ast.Name)), None)
         message = "this condition of where speaks of no index" if name is None else f"{name} is no index"

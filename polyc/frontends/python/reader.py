@@ -30,7 +30,7 @@ from polyc.frontends.python.scope import Clauses, Scope, Version
 from polyc.frontends.python.selection import find_selection, read_selection
 from polyc.frontends.python.signature import PythonSignature, read_parameters
 from polyc.frontends.python.source import FunctionText, load_function, make_nesting_error
-from polyc.frontends.python.statements import Retyped, read_assignment, target_name
+from polyc.frontends.python.statements import Retyped, read_assignment, read_assignments, target_name
 from polyc.frontends.python.values import Fault
 from polyc.frontends.typos import find_lonely_indices
 from polyc.ir.expr import Index, walk
@@ -222,11 +222,14 @@ def _read_statement(node: ast.stmt, clauses: Clauses, scope: Scope, statements: 
             if selection is not None:
                 read_selection(node, selection, clauses, scope, statements)
                 return
-            statement = read_assignment(node, targets[0], clauses, scope)
-            statements += [statement] if statement is not None else []
+            if isinstance(targets[0], ast.Tuple):
+                made = read_assignments(node, targets[0].elts, clauses, scope)
+            else:
+                made = read_assignment(node, targets[0], clauses, scope)
+            statements += [*_take_pending(scope), *made]
         case ast.AugAssign(target):
-            statement = read_assignment(node, target, clauses, scope)
-            statements += [statement] if statement is not None else []
+            made = read_assignment(node, target, clauses, scope)
+            statements += [*_take_pending(scope), *made]
         case ast.With(items, body):
             inner = read_where(items, clauses, scope)
             n_statements = len(statements)
@@ -244,10 +247,22 @@ def _read_statement(node: ast.stmt, clauses: Clauses, scope: Scope, statements: 
             help = "indices stand for loops; steps that depend on each other are a recurrence: h[t] = f(h[t - 1])"
             place = Span(scope.text.source, scope.text.span(node).start, scope.text.span(node).start + len("while"))
             scope.report("semantic-statement", "'while' has no meaning here", place, help)
+        case ast.Break() | ast.Continue():
+            help = "put the statements that are meant into an if over numbers: if k != 1: ..."
+            scope.report("semantic-statement", "break and continue have no meaning here", node, help)
+        case ast.AnnAssign():
+            help = "the type is that of the right side: cast it, as in T[i] = polyc.f32(e)"
+            scope.report("semantic-statement", "assignments have no annotation", node, help)
         case ast.Return():
             scope.report("semantic-statement", "return cannot stand inside a block", node, "move it to the end of the function")
         case _:
             scope.report("semantic-statement", "this Python statement has no meaning here", node, _STATEMENTS)
+
+
+def _take_pending(scope: Scope) -> list[Statement]:
+    """Statements that the one at hand needs above it."""
+    pending, scope.pending = scope.pending, []
+    return pending
 
 
 def _read_call(

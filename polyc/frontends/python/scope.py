@@ -14,6 +14,7 @@ from polyc.frontends.calls import CallResult, Interval
 from polyc.frontends.python.names import Index as IndexObject
 from polyc.frontends.python.signature import Number
 from polyc.frontends.python.source import FunctionText
+from polyc.frontends.python.values import Value
 from polyc.ir.expr import Expr
 from polyc.ir.program import Condition, Program, RangeClause, Statement, Tensor
 from polyc.ir.types import I64, DType
@@ -68,6 +69,18 @@ class Scope:
     """All names that the body assigns anywhere: reading one above its assignment is an error, not an index."""
     target: str | None = None
     """The name that the statement at hand assigns."""
+    outer_names: frozenset[str] | None = None
+    """Names that stand outside of reductions in the statement at hand; None where none may stand inside of an expression."""
+    clauses: Clauses = field(default_factory=Clauses)
+    """Those of the statement at hand."""
+    pending: list[Statement] = field(default_factory=list)
+    """Statements that belong above the one at hand."""
+    n_reductions: int = 0
+    """Reductions inside of expressions so far."""
+    values: dict[str, Value] = field(default_factory=dict)
+    """Names that stand for values: parameters of a function that is called on elements, and what it assigns."""
+    element_function: str | None = None
+    """The name of that function."""
     versions: list[Tensor] = field(default_factory=list)
     n_versions: dict[str, int] = field(default_factory=dict)
     forward: dict[str, int] = field(default_factory=dict)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 
-from polyc.diagnostics import Span
-from polyc.frontends.python.expressions import call_name, count_dimensions, read_expression
+from polyc.diagnostics import Span, suggest_name
+from polyc.frontends.python.expressions import call_name, count_dimensions, find_outer_names, inline_numbers, read_expression
 from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.operators import binary, negate, require_bool
 from polyc.frontends.python.scope import Clauses, Scope, Version
@@ -50,8 +50,8 @@ class Retyped(Exception):
         self.version, self.hint = version, (dtype, is_weak)
 
 
-def read_assignment(node: ast.Assign | ast.AugAssign, left: ast.expr, clauses: Clauses, scope: Scope) -> Statement | None:
-    """The statement of ``T[i] = e`` or ``T[i] += e``; None after reports.  Adds the new version of T to the scope."""
+def read_assignment(node: ast.Assign | ast.AugAssign, left: ast.expr, clauses: Clauses, scope: Scope) -> list[Statement]:
+    """The statement of ``T[i] = e`` or ``T[i] += e``; none after reports.  Adds the new version of T to the scope."""
     target = read_target(left, scope)
     op = _MONOIDS.get(type(node.op)) if isinstance(node, ast.AugAssign) else None
     if isinstance(node, ast.AugAssign) and op is None:
@@ -62,9 +62,10 @@ def read_assignment(node: ast.Assign | ast.AugAssign, left: ast.expr, clauses: C
     if isinstance(node, ast.Assign) and (reducer := _find_reducer(node.value)) is not None:
         assert isinstance(node.value, ast.Call)
         op, value_node = REDUCERS[reducer], node.value.args[0]
-    scope.target = target_name(left)
+    scope.target, scope.clauses = target_name(left), clauses
+    scope.outer_names = find_outer_names([left, value_node], scope)
     value = read_expression(value_node, scope)
-    scope.target = None
+    scope.target, scope.outer_names = None, None
     if _measure_depth(value.expr) > _MAX_DEPTH:
         nesting = make_nesting_error(scope.text.span(value_node))
         scope.report(nesting.code, nesting.message, value_node, nesting.help or "")
@@ -72,12 +73,48 @@ def read_assignment(node: ast.Assign | ast.AugAssign, left: ast.expr, clauses: C
     statement = None
     if target is not None and value is not POISON and not (isinstance(node, ast.AugAssign) and op is None):
         try:
-            statement = _make_statement(node, target, op, reducer, value, clauses, scope)
+            statement = make_statement(node, target, op, reducer, value, clauses, scope)
         except Fault as fault:
             scope.report(fault.code, fault.message, node, fault.help)
     if statement is None and (name := target_name(left)) is not None and not _is_taken(name, scope):
         scope.tensors[name] = Version(name, None, None)
-    return statement
+    return [statement] if statement is not None else []
+
+
+def read_assignments(node: ast.Assign, lefts: list[ast.expr], clauses: Clauses, scope: Scope) -> list[Statement]:
+    """The statements of ``a[i], b[i] = e, f``, or of a function of elements that returns several: first all values, then the
+    assignments, as Python does it."""
+    from polyc.frontends.python.element_functions import read_elements
+
+    scope.clauses = clauses
+    scope.target = next((name for left in lefts if (name := target_name(left)) is not None), None)
+    scope.outer_names = find_outer_names([*lefts, node.value], scope)
+    n_errors = len(scope.errors)
+    values = read_elements(node.value, scope)
+    scope.target, scope.outer_names = None, None
+    statements: list[Statement] = []
+    if len(values) != len(lefts) and len(scope.errors) == n_errors:
+        message = f"{len(lefts)} elements are assigned, and {len(values)} value{'s are' if len(values) != 1 else ' is'} given"
+        scope.report("semantic-left-side", message, node, "write as many on both sides, as in a[i], b[i] = x[i], y[i]")
+    targets = [read_target(left, scope) for left in lefts]
+    names = [t.name for t in targets if t is not None]
+    if len(set(names)) < len(names):
+        scope.report("semantic-left-side", "a tensor is assigned twice in one statement", node, "write two statements")
+    for left, target, value in zip(lefts, targets, values, strict=len(scope.errors) == n_errors):
+        statement = None
+        if target is not None and value is not POISON and len(scope.errors) == n_errors:
+            try:
+                statement = make_statement(node, target, None, None, value, clauses, scope)
+            except Fault as fault:
+                scope.report(fault.code, fault.message, node, fault.help)
+        statements += [statement] if statement is not None else []
+        if statement is None and (name := target_name(left)) is not None and not _is_taken(name, scope):
+            scope.tensors[name] = Version(name, None, None)
+    if len(scope.errors) > n_errors:
+        for left in lefts:
+            if (name := target_name(left)) is not None and not _is_taken(name, scope) and name not in scope.tensors:
+                scope.tensors[name] = Version(name, None, None)
+    return statements
 
 
 def _measure_depth(expr: Expr) -> int:
@@ -153,13 +190,13 @@ def _read_left_subscript(part: ast.expr, scope: Scope) -> Expr | None:
     if value is POISON:
         return None
     try:
-        return require_integer(value, "a subscript")
+        return inline_numbers(require_integer(value, "a subscript"), scope)
     except Fault as fault:
         scope.report(fault.code, fault.message, part, fault.help)
         return None
 
 
-def _make_statement(
+def make_statement(
     node: ast.Assign | ast.AugAssign,
     target: Target,
     op: str | None,
@@ -290,6 +327,11 @@ def _report_reduction_missing(
         written = scope.text.source.text[target.span.start : target.span.end]
         help = f"to sum over {name} write {written} += ..., or {written} = max(...) for another reduction"
         message = f"the index {name} is not on the left side, and = does not say how to reduce over it"
+        if not any(name in index_names(s) for r in reads(value.expr) for s in r.subscripts):
+            message = f"{name} is taken for an index: it is no parameter, assigned name or size"
+            known = [*scope.tensors, *scope.sizes, *scope.constants]
+            number = "write np.pi" if name.lower() == "pi" else f"a number is a keyword-only parameter: (..., *, {name}=0.5)"
+            help = suggest_name(name, known) or number
         scope.report("semantic-missing-reduction", message, place or target.span, help)
 
 

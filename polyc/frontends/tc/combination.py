@@ -196,6 +196,8 @@ def check_combination(
         define_unknown(d, s, "+=!", s.values[0])
         return
     _add_statements(d, s, monoid, parts)
+    if d.reporter.n_errors > errors_before:
+        define_unknown(d, s, "+=!", s.values[0])
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Tensors that are read before the text assigns them: allowed where a recurrence needs it, an error anywhere else.
 
 ``S(i) +=! L(i, k) * x(k) where k < i`` may stand above the statement that makes ``x`` from ``S``: order has no meaning but
-through values.  A statement that only stands too far up is still told so.
+through values.  Others may then read such a tensor there, too.  A statement that only stands too far up is still told so.
 """
 
 from __future__ import annotations
@@ -43,12 +43,11 @@ def find_forward_reads(syntax: SyntaxDef) -> dict[str, int]:
         for name in sorted(names):
             if first[name] < position:
                 continue
-            if s.op.endswith("=") and s.op not in ("=",) and not s.op.endswith("!") and name == s.target:
+            adds_to_itself = s.op != "=" and s.op.endswith("=") and name == s.target
+            if adds_to_itself or _reads_itself_in_place(s, name):
                 refused.add(name)
-            elif s.target in _reachable(name, needs) and not _reads_itself_in_place(s, name):
+            elif s.target in _reachable(name, needs):
                 allowed[name] = len(own[first[name]].subscripts)
-            else:
-                refused.add(name)
     return {name: rank for name, rank in allowed.items() if name not in refused}
 
 

@@ -74,6 +74,7 @@ _CHARACTER_HELP = {
     "&": "the logical operator is &&",
     "|": "the logical operator is ||",
     "^": "powers are written pow(a, b)",
+    "~": "there are no operators on bits; decorated functions have ~ & | ^ << >>",
     ".": "a fraction needs digits: 0.5 or .5; an extent is written T.1 without spaces",
     "'": "there are no strings in this language",
     '"': "there are no strings in this language",

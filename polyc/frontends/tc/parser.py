@@ -10,6 +10,7 @@ from typing import Any
 
 from polyc.diagnostics import Diagnostic, Source, Span, SyntaxErrorInSource, suggest_name
 from polyc.frontends.tc.build import build_syntax
+from polyc.frontends.tc.mistakes import guess_habit
 from polyc.frontends.tc.syntax import (
     AnyStatement,
     ConditionSyntax,
@@ -142,7 +143,7 @@ def _describe_unexpected(error: Any, source: Source) -> Diagnostic:
         assert token is not None
         found, span = f"'{token[:40]}'", Span(source, token.start_pos, token.end_pos)
     expected = _describe_terminals(names) if names else "something else"
-    help = _guess_mistake(source.text, span, kind, names) or _help(kind, token, names)
+    help = guess_habit(source.text, span, names) or _guess_mistake(source.text, span, kind, names) or _help(kind, token, names)
     return Diagnostic("syntax-unexpected", f"expected {expected} but found {found} here", span, help)
 
 
@@ -207,7 +208,9 @@ def _guess_mistake(text: str, span: Span, kind: str, names: set[str]) -> str | N
         return "statements stand in braces: def f(float(N) A) -> (B) { B(i) = A(i) }"
     if kind == "COLON" and names <= {"RPAR", "_COMMA"}:
         return "the type stands before the name: float(M, N) A"
-    if names <= {"RPAR", "_COMMA"} and kind in ("PLUS", "MINUS", "STAR", "SLASH") and word is not None:
+    if names <= {"RPAR", "_COMMA"} and kind in ("PLUS", "MINUS", "STAR", "SLASH") and re.search(r"\w$", before):
+        if "->" in before[before.rfind("def ") + 1 :]:
+            return "sizes of a result are names or numbers; without a type it has those that its statements give it: -> (y)"
         return "dimensions of a parameter are names or numbers; give the sum a name of its own, such as float(N1) A"
     if kind == "NAME" and text.startswith("=!", span.end) and "OP_ASSIGN" in names:
         return f"no reduction {found} is defined; write monoid {found}(float a, float b) -> (c = 0.0) {{ c = a + b }} above"

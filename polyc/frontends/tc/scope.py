@@ -111,6 +111,18 @@ _INSTEAD = {
     "minimum": "did you mean min?",
     "sigmoid": "write it out: 1 / (1 + exp(-x))",
     "relu": "write it out: fmax(x, 0)",
+    "int": "did you mean int32?",
+    "ln": "did you mean log?",
+    "square": "write x * x",
+    **dict.fromkeys(("sign", "sgn"), "write it out: x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : 0.0"),
+    **dict.fromkeys(("select", "cond", "ifelse", "iff"), "a selection is written c ? a : b"),
+    **dict.fromkeys(("clamp", "clip"), "write it out: min(max(x, lower), upper)"),
+    **dict.fromkeys(("silu", "swish"), "write it out: x / (1 + exp(-x))"),
+    "gelu": "write it out: 0.5 * x * (1 + erf(x * 0.70710678))",
+    "softplus": "write it out: log1p(exp(-fabs(x))) + fmax(x, 0)",
+    "isnan": "write x != x",
+    **dict.fromkeys(("cumsum", "scan"), "write the recurrence: S(0) = A(0), then S(i) = S(i-1) + A(i) where i in 1:N"),
+    **dict.fromkeys(("transpose", "reshape", "flip", "roll"), "write the subscripts: A(j, i), A(N-1-i), A((i + 1) % N)"),
     "softmax": "write it out: the maximum, the exponentials, their sum, the quotients",
 }
 

@@ -40,14 +40,17 @@ def check_selection(d: Definition, s: SyntaxSelection, check_target: CheckTarget
         define_unknown(d, s, s.op, s.value)
         return
     _add_statements(d, s, parts, n_values)
+    if d.reporter.n_errors > errors_before:
+        define_unknown(d, s, s.op, s.value)
 
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What the text of a selection says; `value` is of type `dtype`."""
+    """What the text of a selection says; `value` is of type `dtype`, in which values are compared, and was of `written`."""
 
     value: Expr
     dtype: DType
+    written: DType
     left: tuple[Index, ...]
     others: tuple[str, ...]
     where: tuple[Where, ...]
@@ -80,7 +83,7 @@ def _build_parts(d: Definition, s: SyntaxSelection) -> _Parts | None:
         d.reporter.error("type-complex", f"complex numbers have no order, so there is no {s.op}", s.value.span, help)
         return None
     dtype = compared_type(value.dtype)
-    return _Parts(convert_expr(value.expr, value.dtype, dtype), dtype, plain, others, tuple(where))
+    return _Parts(convert_expr(value.expr, value.dtype, dtype), dtype, value.dtype, plain, others, tuple(where))
 
 
 def _add_statements(d: Definition, s: SyntaxSelection, parts: _Parts, n_values: int) -> None:
@@ -104,9 +107,9 @@ def _add_statements(d: Definition, s: SyntaxSelection, parts: _Parts, n_values: 
     kept: DType | None = None
     for target in values:
         annotation = d.returns.get(target.name)
-        kept = parts.dtype if annotation is None or annotation.dtype is None else annotation.dtype
-        if is_narrower(kept, parts.dtype):
-            report_narrowing(make_scope(d), parts.dtype, kept, s.value.span)
+        kept = parts.written if annotation is None or annotation.dtype is None else annotation.dtype
+        if is_narrower(kept, parts.written):
+            report_narrowing(make_scope(d), parts.written, kept, s.value.span)
             return
     best = f"{next_version(d, positions[0].name)}.best"
     if values and kept == parts.dtype:

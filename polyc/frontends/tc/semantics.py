@@ -32,7 +32,7 @@ from polyc.frontends.tc.syntax import (
     SyntaxStatement,
     TypeSyntax,
 )
-from polyc.frontends.tc.types import TYPE_NAMES, convert_expr, is_narrower, spell_type
+from polyc.frontends.tc.types import TYPE_NAMES, convert_expr, count_dimensions, is_narrower, spell_type
 from polyc.frontends.tc.values import build_value, check_arithmetic, report_narrowing
 from polyc.frontends.tc.where import (
     build_where,
@@ -258,8 +258,8 @@ def _joins_version(d: Definition, s: SyntaxStatement, draft: Statement) -> bool:
     if not writers or not (draft.writes_part or recurs) or (len(writers) == 1 and is_same_part(writers[0], draft)):
         return False
     if previous.rank != len(draft.subscripts):
-        message = f"expected {previous.rank} dimensions but found {len(draft.subscripts)} dimensions"
-        help = f"{s.target} has {previous.rank} dimensions above, and this assigns a part of it"
+        message = f"expected {count_dimensions(previous.rank)} but found {count_dimensions(len(draft.subscripts))}"
+        help = f"{s.target} has {count_dimensions(previous.rank)} above, and this assigns a part of it"
         d.reporter.error("semantic-rank", message, s.target_span, help)
         return False
     if previous.version in d.intervals:
@@ -314,7 +314,13 @@ def _choose_type(
     if dtype is None or value is None:
         return dtype if annotation is not None else None
     if is_narrower(dtype, value.dtype):
-        report_narrowing(scope, value.dtype, dtype, s.value.span)
+        starts_small = annotation is None and previous is not None and joins and not dtype.is_float and value.dtype.is_float
+        help = (
+            f"{s.target} is {spell_type(dtype)} above: if that is a literal, write it with a fraction (0.0)"
+            if starts_small
+            else None
+        )
+        report_narrowing(scope, value.dtype, dtype, s.value.span, help)
     if op in ("add", "mul") and not check_arithmetic(scope, dtype, s.value.span):
         return None
     if op in ("max", "min") and dtype.is_complex:
@@ -344,8 +350,8 @@ def _continue_reduction(d: Definition, s: SyntaxStatement, op: str, draft: State
     if previous.rank < 0:
         return None
     if previous.rank != len(s.subscripts):
-        message = f"expected {previous.rank} dimensions but found {len(s.subscripts)} dimensions"
-        help = f"{name} has {previous.rank} dimensions above; {s.op} continues from those values"
+        message = f"expected {count_dimensions(previous.rank)} but found {count_dimensions(len(s.subscripts))}"
+        help = f"{name} has {count_dimensions(previous.rank)} above; {s.op} continues from those values"
         d.reporter.error("semantic-rank", message, s.target_span, help)
         return None
     if dtype is None or previous.dtype is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from polyc.diagnostics import Span
 from polyc.frontends.tc import values
-from polyc.frontends.tc.builtins import ARITHMETIC
+from polyc.frontends.tc.builtins import ARITHMETIC, COMPARISONS, LOGICAL
 from polyc.frontends.tc.scope import Let, Scope
 from polyc.frontends.tc.syntax import (
     Apply,
@@ -22,7 +22,7 @@ from polyc.frontends.tc.syntax import (
     Unary,
     syntax_children,
 )
-from polyc.frontends.tc.types import TYPE_NAMES, convert_expr, fits_type, spell_type
+from polyc.frontends.tc.types import TYPE_NAMES, convert_expr, count_dimensions, fits_type, spell_type
 from polyc.ir.expr import Call, Const, Expr, Select
 from polyc.ir.types import I32, I64
 
@@ -113,7 +113,7 @@ def build_extent(scope: Scope, syntax: Extent) -> Expr | None:
     if entry.rank < 0:
         return None
     if syntax.dimension >= entry.rank:
-        message = f"{syntax.tensor} has no dimension {syntax.dimension}: it has {entry.rank} dimensions"
+        message = f"{syntax.tensor} has no dimension {syntax.dimension}: it has {count_dimensions(entry.rank)}"
         reporter.error("semantic-extent", message, syntax.span, "dimensions are counted from 0")
         return None
     if entry.shape is None:
@@ -160,6 +160,11 @@ def build_bound(scope: Scope, syntax: SyntaxExpr) -> Expr | None:
         help = "the size of a loop must be known from the sizes alone: pass it as a size, or mask with ?:"
         message = "tensor accesses cannot be used in this context"
         scope.reporter.error("semantic-read-in-bound", message, access.span, help)
+        return None
+    if isinstance(syntax, Binary) and syntax.op in (*COMPARISONS, *LOGICAL):
+        message = "a bound of a range is a number, and this is a condition"
+        help = "clauses are separated by commas: where i in 0:N, i > 1"
+        scope.reporter.error("type-not-integral", message, syntax.span, help)
         return None
     return build_subscript(scope, syntax)
 

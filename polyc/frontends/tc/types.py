@@ -73,6 +73,11 @@ def promote_types(a: DType, b: DType) -> DType:
     return _SIGNED[max(a.bits, b.bits)]
 
 
+def count_dimensions(rank: int) -> str:
+    """``1 dimension``."""
+    return f"{rank} dimension{'s' * (rank != 1)}"
+
+
 def is_narrower(target: DType, value: DType) -> bool:
     """Whether storing `value` into `target` may lose what promotion would keep.  Integers go into every float."""
     if target.is_float and not value.is_float and not value.is_complex:

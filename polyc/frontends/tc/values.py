@@ -20,6 +20,7 @@ from polyc.frontends.tc.syntax import Apply, Binary, Convert, Extent, Name, Numb
 from polyc.frontends.tc.types import (
     TYPE_NAMES,
     convert_expr,
+    count_dimensions,
     fits_type,
     is_narrower,
     promote_types,
@@ -142,7 +143,7 @@ def _build_name(scope: Scope, syntax: Name) -> Typed | None:
     if name not in scope.left and name in scope.tensors:
         entry = scope.tensors[name]
         if entry.rank > 0:
-            message = f"expected a scalar but found a tensor expression: {name} has {entry.rank} dimensions"
+            message = f"expected a scalar but found a tensor expression: {name} has {count_dimensions(entry.rank)}"
             scope.reporter.error("semantic-scalar-expected", message, span, f"give a subscript for each, as in {name}(i)")
             return None
         return None if entry.dtype is None or entry.rank else Typed(Read(entry.version, (), span), entry.dtype)
@@ -194,7 +195,7 @@ def _build_read(scope: Scope, syntax: Apply) -> Read | None:
         _report_tensor_expected(scope, syntax, "scalar")
         return None
     if entry.rank != found:
-        message = f"expected {entry.rank} dimensions but found {found} dimensions: {syntax.name} has {entry.rank}"
+        message = f"expected {count_dimensions(entry.rank)} but found {count_dimensions(found)}: {syntax.name} has {entry.rank}"
         scope.reporter.error("semantic-rank", message, syntax.span, "give one subscript for each dimension")
         return None
     present = tuple(s for s in subscript_list if s is not None)
@@ -208,7 +209,7 @@ def _build_pad(scope: Scope, syntax: Apply) -> Typed | None:
     mode = next((m for m in PAD_MODES if isinstance(second, Name) and second.name == m and not _is_known(scope, m)), None)
     value = build_value(scope, second) if mode is None else Typed(Const(0, I32), I32)
     if not isinstance(first, Apply) or first.name not in scope.tensors or first.name in scope.lets:
-        help = "write pad(A(i - 1), 0): a read, and the value outside of the tensor, or clamp, wrap or reflect"
+        help = "write pad(A(i - 1), 0): a read, and the value outside of the tensor, or clamp, wrap, reflect or symmetric"
         message = "the first argument of pad is not a tensor read"
         scope.reporter.error("semantic-pad", message, first.span, help)
         return None
@@ -239,9 +240,9 @@ def _is_known(scope: Scope, name: str) -> bool:
     return name in scope.left or name in scope.lets or name in scope.tensors or name in scope.sizes
 
 
-def report_narrowing(scope: Scope, found: DType, target: DType, span: Span) -> None:
+def report_narrowing(scope: Scope, found: DType, target: DType, span: Span, help: str | None = None) -> None:
     message = f"attempting to assign type {spell_type(found)} to narrower type {spell_type(target)} without an explicit cast"
-    scope.reporter.error("type-narrowing", message, span, f"convert explicitly: {spell_type(target)}(…)")
+    scope.reporter.error("type-narrowing", message, span, help or f"convert explicitly: {spell_type(target)}(…)")
 
 
 def _check_real(scope: Scope, name: str, dtype: DType, span: Span) -> bool:
@@ -279,6 +280,8 @@ def _check_arity(scope: Scope, syntax: Apply, arity: int) -> bool:
     message = f"{syntax.name}: expected {arity} argument{'s' * (arity != 1)} but found {found}"
     if syntax.name in ("min", "max") and found == 1:
         help = f"to reduce over indices write the assignment {syntax.name}=!"
+    elif syntax.name in ("min", "max", "fmin", "fmax") and found > 2:
+        help = f"nest them: {syntax.name}({syntax.name}(a, b), c)"
     else:
         help = f"{syntax.name} takes {arity}"
     scope.reporter.error("semantic-arity", message, syntax.span, help)
@@ -349,11 +352,23 @@ def check_arithmetic(scope: Scope, dtype: DType, span: Span) -> bool:
     return False
 
 
+def _is_closed(left: Binary, whole: Binary) -> bool:
+    """Whether the left side of an operator stands in parentheses."""
+    between = whole.span.source.text[left.op_span.end : whole.op_span.start]
+    return between.count(")") > between.count("(")
+
+
 def _build_binary(scope: Scope, syntax: Binary) -> Typed | None:
     op, left, right, span = syntax.op, syntax.left, syntax.right, syntax.span
     if op in LOGICAL:
         a, b = build_condition(scope, left), build_condition(scope, right)
         return None if a is None or b is None else Typed(Call(LOGICAL[op], (a, b), span), BOOL)
+    if op in COMPARISONS and isinstance(left, Binary) and left.op in COMPARISONS and not _is_closed(left, syntax):
+        text = span.source.text
+        first, middle = text[span.start : left.op_span.end], text[left.op_span.end : syntax.op_span.start].strip()
+        help = f"write {first} {middle} && {middle} {text[syntax.op_span.start : span.end]}"
+        scope.reporter.error("type-comparison-chain", "comparisons do not follow each other", span, help)
+        return None
     if op in COMPARISONS and all(subscripts.is_index_expression(scope, side) for side in (left, right)):
         x, y = subscripts.build_subscript(scope, left), subscripts.build_subscript(scope, right)
         return None if x is None or y is None else Typed(Call(COMPARISONS[op], (x, y), span), BOOL)

@@ -78,6 +78,40 @@ def choose(
     `constants` are tensors whose copies are made once, outside of the call; `in_place`: reads that cannot be copied; `within`:
     pieces that loops shared with other statements are cut into, which the tile has to divide."""
     best: Choice | None = None
+    first = 0
+    tried = list(_combinations(c, target, in_place, within))
+    # Those that can be best come first, and the rest need no estimate; of equal ones the first of all is taken.
+    for least, n in sorted((_least_cycles(c, x, target), n) for n, x in enumerate(tried)):
+        if best is not None and least > best.total:
+            break
+        x = tried[n]
+        other = c.views[1 - c.views.index(x.view)]
+        found = _estimate(
+            c, target, x.view, other, x.vector, x.rows, x.vectors, x.packs_vector, x.packs_rows, constants, x.shared
+        )
+        if best is None or (found.total, n) < (best.total, first):
+            best, first = found, n
+    if best is None or not (best.packs_vector or any(i != best.vector for i in best.tile)):
+        return None  # nothing is shared
+    return best if best.total < min(_cycles_along_reduction(c, target), _cycles_along_batch(c, target)) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Combination:
+    """A vector operand and index, a register tile, and what is copied; arguments of `_estimate`."""
+
+    view: View
+    vector: str
+    rows: dict[str, int]
+    vectors: int
+    packs_vector: bool
+    packs_rows: bool
+    shared: bool
+
+
+def _combinations(
+    c: Contraction, target: Target, in_place: Collection[Read], within: Mapping[str, int]
+) -> Iterator[_Combination]:
     for n, view in enumerate(c.views):
         other = c.views[1 - n]
         rows = [i for i in c.left if other.moves(i) and not view.moves(i) and i in c.separate_left]
@@ -97,16 +131,31 @@ def choose(
                     continue
                 for tile, vectors in _tiles(c, vector, [i for i in rows if i != vector], shared, target):
                     sizes = {vector: vectors * c.lanes, **tile} if within else {}
-                    if any(within.get(i, size) % size for i, size in sizes.items()):
-                        continue
-                    found = _estimate(
-                        c, target, view, other, vector, tile, vectors, packs_vector, packs_rows, constants, shared
-                    )
-                    if best is None or found.total < best.total:
-                        best = found
-    if best is None or not (best.packs_vector or any(i != best.vector for i in best.tile)):
-        return None  # nothing is shared
-    return best if best.total < min(_cycles_along_reduction(c, target), _cycles_along_batch(c, target)) else None
+                    if not any(within.get(i, size) % size for i, size in sizes.items()):
+                        yield _Combination(view, vector, tile, vectors, packs_vector, packs_rows, shared)
+
+
+def _least_cycles(c: Contraction, x: _Combination, target: Target) -> float:
+    """What `_estimate` says at least: arithmetic and stores of all tiles, with everything in the first-level cache."""
+    n_rows = prod(x.rows.values())
+    n_tiles = ceil(c.trips[x.vector] / (x.vectors * _lanes(c, x.vector)))
+    passes = prod(ceil(c.trips[i] / x.rows.get(i, 1)) for i in c.left if i != x.vector)
+    step = costs.step_cycles(n_rows, x.vectors, n_rows if x.shared else 1, x.vectors, target, False)
+    store = _store_cycles(c, x.vector, x.rows, x.vectors, _lanes(c, x.vector))
+    return n_tiles * passes * (costs.TILE_START + c.depth * step + store)
+
+
+def _store_cycles(c: Contraction, vector: str, rows: Mapping[str, int], vectors: int, lanes: int) -> float:
+    row_stride = min((abs(c.result.get(i, 0)) for i in rows), default=0)
+    return costs.store_cycles(prod(rows.values()), vectors, lanes, abs(c.result.get(vector, 0)), row_stride, c.itemsize)
+
+
+def _lanes(c: Contraction, vector: str) -> int:
+    """Of a vector along an index: accesses of few lanes stay within a line where wide ones with a mask straddle two."""
+    lanes = c.lanes
+    while lanes >= 2 * c.trips[vector]:
+        lanes //= 2
+    return lanes
 
 
 def _tiles(c: Contraction, vector: str, rows: list[str], shared: bool, target: Target) -> Iterator[tuple[dict[str, int], int]]:
@@ -151,9 +200,7 @@ def _estimate(
     where they are given."""
     trips = c.trips
     if lanes is None:
-        lanes = c.lanes
-        while lanes >= 2 * trips[vector]:
-            lanes //= 2  # accesses of few lanes stay within a line where wide ones with a mask straddle two
+        lanes = _lanes(c, vector)
     n_rows = prod(rows.values())
     n_tiles = ceil(trips[vector] / (vectors * lanes))
     passes = prod(ceil(trips[i] / rows.get(i, 1)) for i in c.left if i != vector)  # row tiles that read a panel
@@ -196,8 +243,7 @@ def _estimate(
     if other.operand.is_padded and not packs_rows:
         near = max((2 / max(2, ceil(trips[i] / rows.get(i, 1))) for i in other.indices if i in c.left), default=0.0)
         tested += costs.BORDER_SLOWDOWN * near
-    row_stride = min((abs(c.result.get(i, 0)) for i in rows), default=0)
-    store = costs.store_cycles(n_rows, vectors, lanes, abs(c.result.get(vector, 0)), row_stride, c.itemsize)
+    store = _store_cycles(c, vector, rows, vectors, lanes)
     reached = {vector: min(trips[vector], vectors * lanes), **rows}
     written = write_cycles(
         prod(trips[i] for i in c.left) * c.itemsize, _run(list(reached), c.result, reached) * c.itemsize, target

@@ -9,7 +9,7 @@ are computed once per element, and overlapping windows are stored once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import gcd
 
 from polyc.ir.expr import Call, Expr, Index, Pad, Read, children, int_const, reads, rewrite, simplify_int, substitute, walk
@@ -27,14 +27,12 @@ class Operand:
     expr: Expr
     read: Read
     forms: tuple[Form, ...]
+    indices: frozenset[str] = field(init=False, compare=False)
+    is_padded: bool = field(init=False, compare=False)
 
-    @property
-    def indices(self) -> frozenset[str]:
-        return frozenset(i for form in self.forms for i, _ in form)
-
-    @property
-    def is_padded(self) -> bool:
-        return any(isinstance(node, Pad) for node in walk(self.expr))
+    def __post_init__(self) -> None:  # asked for every tile that is tried
+        object.__setattr__(self, "indices", frozenset(i for form in self.forms for i, _ in form))
+        object.__setattr__(self, "is_padded", any(isinstance(node, Pad) for node in walk(self.expr)))
 
     def is_plain(self, index: str) -> bool:
         """Whether `index` moves the operand along a dimension of its own."""

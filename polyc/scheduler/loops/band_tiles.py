@@ -7,6 +7,7 @@ from polyc.poly.scop import ScopStatement
 from polyc.scheduler.accesses import access_motions, index_trips, statement_work
 from polyc.scheduler.loops.member_view import MemberView
 from polyc.scheduler.loops.nest import Point
+from polyc.scheduler.parallel import MINIMUM_WORK
 from polyc.scheduler.tiling import STREAM_VECTORS, RegisterTile
 
 COLUMNS = 256
@@ -69,10 +70,12 @@ class BandTiles:
         """Before: ``P:j { S:i … }`` where j runs along rows of memory.  After: ``P:j by tile { S:i { vector j … } }``."""
         if not self.view.options.vectorize or not _walks_in_order(band.child):
             return None
-        found = (self._columns_along(member, statements) for member in band.members)
+        found = (self._columns_along(member, band, statements) for member in band.members)
         return next((tile for tile in found if tile is not None), None)
 
-    def _columns_along(self, member: Member, statements: list[ScopStatement]) -> tuple[ScopStatement, RegisterTile] | None:
+    def _columns_along(
+        self, member: Member, band: Band, statements: list[ScopStatement]
+    ) -> tuple[ScopStatement, RegisterTile] | None:
         """The tile of `member` for loops that run in order inside of it, if neighbours of all accesses lie along it."""
         indices = [(s, self.view.index(member, s.name)) for s in statements]
         if member.kind != "P" or any(i is None for _, i in indices):
@@ -83,7 +86,8 @@ class BandTiles:
         trips = min(index_trips(s)[i] for s, i in indices if i is not None)
         lanes = self.view.lanes(statements)
         size = COLUMNS
-        while size > 2 * lanes and trips < COLUMN_TILES * size:
+        tiles = self._tiles_for_threads(member, band, statements)
+        while tiles > 1 and size > 2 * lanes and trips < tiles * size:
             size //= 2
         s, index = indices[-1]
         if index is None or lanes <= 1 or min(trips, size) <= 1:
@@ -92,6 +96,17 @@ class BandTiles:
             # A few columns are one tile: each by itself would pass over as many cache lines as all of them.
             self.columns[id(member)] = size = trips
         return s, RegisterTile(index, lanes, {index: size})
+
+    def _tiles_for_threads(self, member: Member, band: Band, statements: list[ScopStatement]) -> int:
+        """Tiles that threads can share: fewer where other members of the band are parallel, or where there is little to do."""
+        work = sum(statement_work(s) for s in statements)
+        s, iterations = statements[0], 1
+        for other in band.members:
+            index = (
+                self.view.index(other, s.name) if other is not member and other.kind == "P" and s.name in other.rows else None
+            )
+            iterations *= index_trips(s)[index] if index is not None else 1
+        return min(-(-COLUMN_TILES // max(iterations, 1)), work // (2 * MINIMUM_WORK))
 
     def _group_tile(self, band: Band, statements: list[ScopStatement], reductions: list[ScopStatement]) -> RegisterTile:
         lanes = self.view.lanes(statements)

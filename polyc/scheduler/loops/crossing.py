@@ -32,6 +32,10 @@ SHORT_ROW, STAGED_WRITE = 1024, 4096
 """Rows that are no whole number of lines, up to which length they are put together to runs of that many bytes, and streamed
 from there (`codegen/nests/staging.py`)."""
 
+JOINED_WRITE = 512
+"""Neighbouring bytes of a result in a block whose rows are put together to long ones that blocks go on with
+(`codegen/nests/carries.py`): so few that the block stays in the first-level cache."""
+
 SHORTEST = 32
 """Iterations below which a block is not cut for more threads to have one."""
 
@@ -85,9 +89,10 @@ def _choose_statement_block(
     crossed = [m for m in read if m.motion(along) == "strided" and m.motion(across) == "unit"]
     if len(crossed) != 1 or write.motion(along) != "unit" or write.motion(across) != "strided":
         return None
-    itemsize = view.scop.tensors[s.target].dtype.itemsize
+    dtype = view.scop.tensors[s.target].dtype
+    target = replace(view.target, l3=1 << 62) if dtype.unit else view.target  # not streamed
     is_alone = all(m is crossed[0] or m.motion(along) != "unit" for m in read)
-    found = choose_block(crossed[0], write, index_trips(s), itemsize, view.target, is_alone)
+    found = choose_block(crossed[0], write, index_trips(s), dtype.itemsize, target, is_alone)
     indices = {view.index(m, name): id(m.rows) for m in members if m.kind == "P"}
     if found is None or any(i not in indices for i, size in found[0].items() if size > 1):
         return None
@@ -113,9 +118,12 @@ def choose_block(
     size = math.prod(trips[i] for i in orders[1]) * itemsize
     row = trips[orders[1][0]] * itemsize
     lengths = (RUN_BYTES, RUN_BYTES)
-    is_staged = False
+    is_staged = is_joined = False
+    joined = _join_rows(orders[1], orders[0][0], trips, itemsize, target.cache_line)
     if target.is_streamed(size, size) and row % target.cache_line == 0:
         lengths = (STREAMED_READ, STREAMED_WRITE) if row > SHORT_RUN else (SHORT_RUN, SHORT_RUN)
+    elif target.is_streamed(size, size) and row <= SHORT_ROW and joined and target.has_masks and is_alone:
+        lengths, is_joined = (STREAMED_READ, joined), True
     elif target.is_streamed(size, size) and row <= SHORT_ROW:
         lengths, is_staged = (SHORT_RUN, STAGED_WRITE), True
     elif target.is_streamed(size, size) and target.has_masks and is_alone:
@@ -132,8 +140,26 @@ def choose_block(
         else:
             block = grown
     outside = orders[0 if is_staged else 1][::-1]
+    if is_joined:  # blocks that go on with the same rows one after the other, then as they are read
+        run = orders[1][: orders[1].index(orders[0][0])]
+        outside = [i for i in orders[0][::-1] if i not in run] + run[::-1]
     _leave_tasks(block, outside, trips)
     return block, outside
+
+
+def _join_rows(order: list[str], across: str, trips: Mapping[str, int], itemsize: int, line: int) -> int:
+    """Bytes of a run of whole lines, `JOINED_WRITE` or more, that is made of short rows which follow each other in front of
+    the index `across`; 0 where there is none, or the next blocks would not go on with it."""
+    run = itemsize
+    for index in order:
+        if index == across:
+            break
+        if run * trips[index] >= 2 * JOINED_WRITE:
+            count = line // math.gcd(run, line)
+            count *= -(-JOINED_WRITE // (run * count))
+            return run * count if 2 * count <= trips[index] else 0
+        run *= trips[index]
+    return 0
 
 
 def _leave_tasks(block: dict[str, int], outside: list[str], trips: Mapping[str, int]) -> None:

@@ -34,6 +34,9 @@ HALF_RATE = ("truediv", "sqrt", "rsqrt")
 MAX_COLUMN_VECTORS = 8
 """Short vectors of one step that are better than longer ones with a mask."""
 
+MANY_STATEMENTS = 4
+"""Statements of one loop that keep a core busy without a second vector of each."""
+
 MAX_UNROLLED_ROWS = 8
 """Rows of initial values that are unrolled."""
 
@@ -253,7 +256,8 @@ class NestPlanner:
         """Vectors in flight: several accumulators hide the latency of a reduction along the vector."""
         reducing = [s for s in statements if self.view.index(member, s.name) in s.reduction_indices]
         if not reducing:
-            return 2 if sum(operation_weight(s.value) for s in statements) <= 12 else 1
+            is_short = len(statements) < MANY_STATEMENTS and sum(operation_weight(s.value) for s in statements) <= 12
+            return 2 if is_short else 1
         unrolled = len(statements) if points else 1
         for p in points:
             unrolled *= p.size

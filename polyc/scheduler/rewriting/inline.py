@@ -112,6 +112,8 @@ def _reason_against(
             if has_borders and consumer.reduction is not None and repeats > 1:
                 return f"{consumer.name} would find elements beyond borders {repeats:.0f} times"
             uses += max(1.0, repeats)
+        if any(g.read.tensor == producer.target for g in own[consumer.name].guards):
+            return f"{consumer.name} checks at run time where it reads it"
     if is_copy or (uses <= 1 and weight > 0) or uses == 1:
         return None
     if weight * (uses - 1) > MAX_REPEATED_WEIGHT:

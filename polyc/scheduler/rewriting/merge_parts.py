@@ -110,7 +110,10 @@ def _choose(main: Statement, regions: Mapping[str, Set], values: Mapping[str, Ex
             chain.append((condition, value))
     result = main.value
     for condition, value in reversed(chain):
-        result = Select(condition, value, result)
+        if isinstance(condition, Const):  # one of the parts has no points, at these sizes
+            result = value if condition.value else result
+        else:
+            result = Select(condition, value, result)
     return result
 
 

@@ -104,7 +104,7 @@ def _split(
     assert s.reduction is not None
     own, target = ranges.statements[s.name], program.tensor(s.target)
     chunk, inner = f"{cut.index}.chunk", f"{cut.index}.in"
-    name = f"{s.target}.part.{s.name}"
+    name = program.free_name(f"{s.target}.part.{s.name}")
     tensor = Tensor(name, target.dtype, len(s.subscripts) + 2, None, "temporary", f"{target.base}.part", s.span)
     inside: Expr = Call("add", (Call("mul", (Index(chunk), int_const(cut.size))), Index(inner)))
     point = simplify_int(Call("add", (inside, own.indices[cut.index].lower)))
@@ -116,7 +116,7 @@ def _split(
     others = [i for i in s.indices if i != cut.index]
     indices = (chunk, inner, *others)
     start = Reduction(s.reduction.op, identity_of(s.reduction.op, target.dtype))
-    part = Statement(f"{s.name}_part", name, subscripts, indices, move(s.value), start, (), s.span)
+    part = Statement(program.free_name(f"{s.name}_part"), name, subscripts, indices, move(s.value), start, (), s.span)
     values = [point if i == cut.index else Index(i) for i in s.indices]
     bounds = [Call("ge", (Index(inner), int_const(0))), Call("lt", (Index(inner), int_const(cut.size)))]
     chunks = Interval(int_const(0), int_const(cut.parts))

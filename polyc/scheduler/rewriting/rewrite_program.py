@@ -24,6 +24,7 @@ from polyc.scheduler.rewriting.single_values import assign_single_values
 from polyc.scheduler.rewriting.split import split_reductions
 from polyc.scheduler.rewriting.stored_operands import store_operands
 from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
+from polyc.scheduler.rewriting.whole_pairs import move_pairs
 from polyc.target import Target
 
 
@@ -34,12 +35,17 @@ def rewrite_program(
     options: Options,
     target: Target,
     constants: frozenset[str] = frozenset(),
+    filters: bool = False,
+    as_written: bool = False,
 ) -> tuple[Program, Ranges, Groups, list[Remark]]:
     """`program` and `ranges` rewritten, what indices were merged into, and remarks.
 
-    `strides`: of arguments, then results.  `constants`: tensors that never change."""
+    `strides`: of arguments, then results.  `constants`: tensors that never change.  `filters`: whether sums over windows of
+    symbolic size are filtered minimally.  `as_written`: rewrite only what must be."""
     program = _drop_exists(program)
     program, ranges, remarks = lower_monoids(program, ranges, options.reassociate)
+    if as_written:
+        return program, ranges, {}, remarks
     program, ranges, found = drop_invariant_dimensions(program, ranges)
     remarks += found
     program, ranges, found = merge_parts(program, ranges)
@@ -54,12 +60,16 @@ def rewrite_program(
     arguments = (*program.parameters, *(r.version for r in program.returns))
     known = {} if strides is None else dict(zip(arguments, strides, strict=True))
     known |= {r.initial: known.get(r.version) for r in program.returns if r.initial is not None}
+    program, ranges, whole, found = move_pairs(program, ranges, known)
+    remarks += found
+    known |= {name: own[:-1] for name in whole if (own := known[name]) is not None}
     program, ranges, found = rewrite_indices(program, ranges, options)
     remarks += found
     program, ranges = drop_unit_indices(program, ranges)
     program, ranges, groups, found = merge_indices(program, ranges, known)
+    groups = whole | groups
     remarks += found
-    program, ranges, found = rewrite_algebra(program, ranges, options, target, constants)
+    program, ranges, found = rewrite_algebra(program, ranges, options, target, constants, filters)
     remarks += found
     if options.inline and found:
         program, ranges, found = inline_producers(program, ranges)

@@ -158,7 +158,8 @@ def _split(
     n_chunks = simplify_int(Call("floordiv", (Call("add", (interval.extent, int_const(size - 1))), int_const(size))))
     target = program.tensor(s.target)
     left = s.left_indices
-    tensor = Tensor(f"{s.target}.part.{s.name}", target.dtype, len(left) + 1, None, "temporary", f"{target.base}.part", s.span)
+    name = program.free_name(f"{s.target}.part.{s.name}")
+    tensor = Tensor(name, target.dtype, len(left) + 1, None, "temporary", f"{target.base}.part", s.span)
     inside = {inner: Interval(int_const(0), int_const(size))} if size > 1 or len(s.reduction_indices) == 1 else {}
     point: Expr = Call("mul", (Index(chunk), int_const(size)))
     for i in inside:
@@ -167,7 +168,7 @@ def _split(
     others = tuple(i for i in s.reduction_indices if i != index)
     element = (chunk, *left) if cut.outside else (*left, chunk)
     partial = Statement(
-        f"{s.name}_part",
+        program.free_name(f"{s.name}_part"),
         tensor.name,
         tuple(map(Index, element)),
         (*element, *inside, *others),

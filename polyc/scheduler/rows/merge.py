@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from polyc.poly.farkas import Piece, coincides, not_carried, with_cone
+from polyc.poly.farkas import Piece, coincides, not_carried, respects, with_cone
 from polyc.poly.rows import Band, Kind, Leaf, Member, Node, Row
 from polyc.poly.rows import Sequence as SequenceNode
 from polyc.scheduler.rows.components import find_components
@@ -20,6 +20,7 @@ from polyc.scheduler.rows.model import Model, pivot_columns
 from polyc.scheduler.rows.objective import TOLERANCE, fusion_gain
 from polyc.scheduler.rows.recurrence import edges_of_pieces, find_sequential_row
 from polyc.scheduler.rows.solver import Budget
+from polyc.scheduler.rows.steps import find_steps
 
 MAX_TOGETHER = 64
 """Most statements in one loop: what isl and the proofs do with a loop grows with the square of their number."""
@@ -52,12 +53,13 @@ class Merger:
         for link in model.links:
             self.linked[link.first].add(link.second)
             self.linked[link.second].add(link.first)
+        self.steps = find_steps(model, self.successors) if most_together > 1 else []
 
     def schedule(self, names: Sequence[str], used: Used, members: tuple[Member, ...] = ()) -> Node:
         """The tree below a band with `members` so far.  Raises `NoRow`."""
         if all(not self._has_rows_left(name, used) for name in names):
             return _close(members, [Leaf(name) for name in self._order_leaves(names)])
-        components = self._components(names)
+        components = self._join_steps(names, used)
         singles = [self._single(tuple(part), used) for part in components]
         if len(singles) == 1:
             return self._descend(singles[0], used, members)
@@ -80,11 +82,30 @@ class Merger:
     def _has_rows_left(self, name: str, used: Used) -> bool:
         return len(used[name]) < self.model.statements[name].n_dims
 
-    def _components(self, names: Sequence[str]) -> list[list[str]]:
+    def _components(self, names: Sequence[str], extra: Sequence[tuple[str, str]] = ()) -> list[list[str]]:
         ordered = sorted(names, key=self._position)
         inside = set(names)
         edges = [(a, b) for a in ordered for b in sorted(self.successors[a] & inside)]
-        return find_components(ordered, edges)
+        return find_components(ordered, [*edges, *extra])
+
+    def _join_steps(self, names: Sequence[str], used: Used) -> list[list[str]]:
+        """The components, a recurrence in one with what reads its steps if they can run in one loop over steps."""
+        extra: list[tuple[str, str]] = []
+        for steps in self.steps:
+            inside = [name for name in steps.dimensions if name in names and steps.dimensions[name] not in used[name]]
+            if len(inside) < len(steps.dimensions) or self._find_row_of_steps(inside) is None:
+                continue
+            if any(used.values()) or self.finder.find_whole(inside, used, 1) is not None:  # a loop around them is parallel
+                extra += [(name, steps.writer) for name in inside if name != steps.writer]
+        return self._components(names, extra)
+
+    def _find_row_of_steps(self, names: Sequence[str]) -> dict[str, Row] | None:
+        steps = next((s for s in self.steps if s.dimensions.keys() == set(names)), None)
+        if steps is None:
+            return None
+        rows = {name: _unit_row(d, self.model.statements[name].n_dims) for name, d in steps.dimensions.items()}
+        pieces = [p for p in self.pieces if p.source in rows and p.sink in rows]
+        return rows if all(respects(rows, piece) for piece in pieces) else None
 
     def _position(self, name: str) -> int:
         return self.model.statements[name].position
@@ -93,7 +114,8 @@ class Merger:
         left = [self._has_rows_left(name, used) for name in names]
         if not any(left):
             return Group(names, None)
-        group = self.finder.find_whole(names, used, 2) if all(left) else None
+        tier = 1 if self._find_row_of_steps(names) is not None else 2
+        group = self.finder.find_whole(names, used, tier) if all(left) else None
         return group or Group(names, None, is_recurrence=True)
 
     def _descend(self, group: Group, used: Used, members: tuple[Member, ...]) -> Node:
@@ -113,6 +135,10 @@ class Merger:
         and, in a new band without the dependences that row carries, whatever is then possible."""
         statements = self.model.statements
         band = [with_cone(p) for p in self.pieces if p.source in names and p.sink in names]
+        steps = self._find_row_of_steps(names)
+        if steps is not None:
+            kind = self._kind(steps, band)
+            return self._below_first_row(names, used, band, members, Member(kind, steps, kind))
         dims = {name: statements[name].n_dims for name in names}
         earlier = {name: [_unit_row(d, dims[name]) for d in sorted(used[name])] for name in names}
         remaining: list[Piece] = band

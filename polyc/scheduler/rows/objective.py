@@ -92,19 +92,19 @@ def fusion_gain(model: Model, together: Collection[str], apart: tuple[Collection
     for tensor in new:
         (*readers,) = model.readers[tensor]
         accesses = [a for a in model.statements[readers[0]].accesses if a.tensor == tensor and not a.is_write]
-        if len(readers) != 1 or len(accesses) != 1 or not _follows_closely(model, tensor, readers[0]):
+        if len(readers) != 1 or len(accesses) != 1 or not follows_closely(model, tensor, readers[0]):
             continue  # a window over it, not element by element: iterations of the shared row pass whole columns on
-        if _reads_once(accesses[0], model.statements[readers[0]].n_dims):
+        if reads_once(accesses[0], model.statements[readers[0]].n_dims):
             gain += 2 * accesses[0].footprint
     return gain
 
 
-def _follows_closely(model: Model, tensor: str, reader: str) -> bool:
+def follows_closely(model: Model, tensor: str, reader: str) -> bool:
     """Whether every dimension of the reader coincides with one of the writer."""
     edges = [e for e in model.edges if e.sink == reader and e.source in model.writers[tensor]]
     n_dims = model.statements[reader].n_dims
     return bool(edges) and all({b for _, b in e.unit_pairs} == set(range(n_dims)) for e in edges)
 
 
-def _reads_once(access: AccessShape, n_dims: int) -> bool:
+def reads_once(access: AccessShape, n_dims: int) -> bool:
     return all(len(m) == 1 for m in access.moves) and len({d for m in access.moves for d in m}) == n_dims == len(access.moves)

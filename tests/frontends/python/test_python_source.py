@@ -9,7 +9,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from polyc.diagnostics import SemanticError, UnsupportedError
+from polyc.diagnostics import SemanticError
 from polyc.frontends.python import Index, indices, read_function, read_signature
 from polyc.ir.expr import Call, Const, Size, int_const
 from polyc.ir.types import BOOL, F32, I64
@@ -239,7 +239,7 @@ def test_functions_of_the_program_around_cannot_be_called():
         Y[i] = run(X[i])
         return Y
 
-    with pytest.raises(UnsupportedError, match="run is a function of the program around"):
+    with pytest.raises(SemanticError, match="arguments of run cannot be told one by one"):
         read_function(f)
 
 

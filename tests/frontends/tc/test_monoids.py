@@ -110,7 +110,7 @@ def test_a_name_before_not_is_no_reduction():
         (PRODUCT + "def f(float(N) A) -> (p, q) { (p(i), q) product=! (A(i), A(i)) }", "semantic-monoid", "same plain"),
         (PRODUCT + "def f(double(N) A) -> (p, q) { (p, q) product=! (A(i), A(i)) }", "type-narrowing", "double"),
         (PRODUCT + PRODUCT + "def f(float(N) A) -> (y) { y(i) = A(i) }", "semantic-already-defined", "product"),
-        ("def f(float(N) A) -> (y) { y prod=! A(i) }", "syntax-unexpected", "monoid prod("),
+        ("def f(float(N) A) -> (y) { y join=! A(i) }", "syntax-unexpected", "monoid join("),
         (
             "monoid m(int32 a, int32 b) -> (c = 0.5) { c = a + b } def f(int32(N) A) -> (y) { y m=! A(i) }",
             "type-monoid",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import polyc
 from polyc.diagnostics import (
     CompileBudgetError,
     PolycError,
@@ -60,9 +61,9 @@ STATEMENTS = [
     ("O(i) = a(i) where N in 0:3", "semantic-undefined", "undefined variable N used here", "N"),
     ("O(i) = A(i, j)", "semantic-missing-reduction", "includes reduction variable j but does not specify", "j"),
     ("O(i) = A(j, k)", "semantic-missing-reduction", "includes reduction variables j, k", "j"),
-    ("O(i) = A(i)", "semantic-rank", "expected 2 dimensions but found 1 dimensions", "A(i)"),
+    ("O(i) = A(i)", "semantic-rank", "expected 2 dimensions but found 1 dimension", "A(i)"),
     ("O(i) = A()", "semantic-rank", "expected 2 dimensions but found 0 dimensions", "A()"),
-    ("O(i) = a(i) O += a(i)", "semantic-rank", "expected 1 dimensions but found 0 dimensions", "O"),
+    ("O(i) = a(i) O += a(i)", "semantic-rank", "expected 1 dimension but found 0 dimensions", "O"),
     ("O(i) = s(i)", "semantic-tensor-expected", "expected a tensor but found a scalar", "s(i)"),
     ("O(i) = i(0)", "semantic-tensor-expected", "expected a tensor but found a scalar", "i(0)"),
     ("O(i) = N(0) where i in 0:3", "semantic-tensor-expected", "expected a tensor but found a scalar", "N(0)"),
@@ -100,7 +101,7 @@ STATEMENTS = [
     ("O(i) = norm3d(a(i), a(i), a(i))", "unsupported-builtin", "norm3d is not available", "norm3d(a(i), a(i), a(i))"),
     ("O(I(i)) = a(i)", "semantic-scatter", "depends on data", "I(i)"),
     ("O(a(i)) +=! a(i)", "type-not-integral", "expected integral type but found float32", "a(i)"),
-    ("O(0) = s O(1, i) = a(i)", "semantic-rank", "expected 1 dimensions but found 2", "O"),
+    ("O(0) = s O(1, i) = a(i)", "semantic-rank", "expected 1 dimension but found 2", "O"),
     ("O(i) +=! A(i, j) where j in j:N", "semantic-own-bound", "the range of j depends on j itself", "j"),
     ("O(i) +=! A(i, j) where j <= q", "semantic-undefined", "undefined variable q", "q"),
     ("O(i) +=! A(i, j) where j <= I(i)", "semantic-read-in-bound", "cannot be used in this context", "I(i)"),
@@ -165,6 +166,19 @@ def test_statement_errors(body: str, code: str, words: str, marked: str) -> None
 def test_definition_errors(text: str, code: str, words: str, marked: str) -> None:
     error = check(text, code, words, marked)
     assert isinstance(error, UnsupportedError if code.startswith("unsupported") else SemanticError)
+
+
+@pytest.mark.parametrize(
+    ("text", "noun"), [("(float(N) A) -> (float(2*N) O)", "result"), ("(float(2*N) A) -> (O)", "parameter")]
+)
+def test_sizes_are_no_expressions(text: str, noun: str) -> None:
+    error = check(f"def f{text} {{ O(i) = A(i) }}", "syntax-unexpected", "expected ')' or ','", "*")
+    assert f"of a {noun} are names or numbers" in str(error)
+
+
+def test_a_position_of_the_wrong_type_is_the_only_error() -> None:
+    text = "def f(float(M, N) A) -> (v, int8(M) p) { (v(i), p(i)) argmax=! A(i, j) }"
+    assert [d.code for d in check(text, "type-narrowing", "holds positions", None).diagnostics] == ["type-narrowing"]
 
 
 def test_all_errors_of_a_text_come_at_once() -> None:
@@ -262,3 +276,43 @@ def test_every_code_is_tested_and_has_its_paragraph() -> None:
     headings = {line[3:].strip() for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("## ")}
     tested = {entry[1] for entry in (*SYNTAX, *STATEMENTS, *DEFINITIONS)}
     assert tested | {"syntax-nesting", "budget-expression", "semantic-accumulate"} <= headings
+
+
+HABITS = [
+    ("O(i) := a(i)", "an assignment is written ="),
+    ("s =+ a(i)", "sums are written +="),
+    ("s + =! a(i)", "without a space"),
+    ("s !+= a(i)", "the ! stands behind"),
+    ("s -=! a(i)", "add the opposite"),
+    ("s mean=! a(i)", "divided by its number"),
+    ("O(i) = a(i) << 1", "there are no shifts"),
+    ("O(i) = a(i) <> 1.0", "unequal is written !="),
+    ("O(i) = 2,5 * a(i)", "with a point"),
+    ("O(i) = a(i) mod 2.0", "the remainder is written %"),
+    ("O(i) = (float) a(i)", "a cast is a function"),
+    ("O(i) = where(a(i) > 0, a(i), 0)", "c ? a : b"),
+    ("O(i) = a(i), i in 0:3", "ranges stand behind where"),
+    ("O(i) = a(i) where i in 0:8:2", "a range has no step"),
+    ("O(i) = a(i) where i in (0, 3)", "lower:upper"),
+    ("O(i) = a(i) where i = 0:3", "written with in"),
+    ("O(i) = a(i) where (i in 0:3)", "without parentheses"),
+    ("O(i) = a(i) where i in 0:3 and i > 1", "separated by commas"),
+    ("O(i) = a(i) where i in 0:3 && i > 1", "separated by commas"),
+    ("float O(i) = a(i)", "the type of its right side"),
+    ("O(i) = max(a(i), 0.0, 1.0)", "max(max(a, b), c)"),
+    ("O(0) = 0  O(i) = O(i - 1) + a(i) where i in 1:4", "write it with a fraction"),
+    ("O(i) = a(i) > 0.0 < 1.0 ? 1.0 : 0.0", "write a(i) > 0.0 && 0.0 < 1.0"),
+    ("O(i) = a(i) where 0 <= i < 3", "write 0 <= i && i < 3"),
+]
+
+
+@pytest.mark.parametrize("body, help", HABITS)
+def test_habits_of_other_languages_are_told(body, help):
+    with pytest.raises(PolycError) as caught:
+        polyc.compile(f"def f(float(N) a) -> (O, s) {{ {body} }}")
+    assert help in str(caught.value)
+
+
+def test_comparisons_in_parentheses_are_values():
+    f = polyc.compile("def f(float(N) a) -> (O) { O(i) = (a(i) > 0.0) == (1.0 > 0.5) ? 1.0 : 0.0 }")
+    assert f([1.0, -1.0]).tolist() == [1, 0]

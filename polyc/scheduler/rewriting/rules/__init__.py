@@ -44,9 +44,16 @@ def rewrite_indices(program: Program, ranges: Ranges, options: Options) -> tuple
 
 
 def rewrite_algebra(
-    program: Program, ranges: Ranges, options: Options, target: Target, constants: Collection[str] = ()
+    program: Program,
+    ranges: Ranges,
+    options: Options,
+    target: Target,
+    constants: Collection[str] = (),
+    filters: bool = False,
 ) -> tuple[Program, Ranges, list[Remark]]:
-    """Every rule about sums that `options` allow, none with ``reassociate=False``; `constants` are inputs that never change."""
+    """Every rule about sums that `options` allow, none with ``reassociate=False``; `constants` are inputs that never change.
+
+    `filters`: whether sums over windows of symbolic size are filtered minimally."""
     if not options.reassociate:
         return program, ranges, []
     tiles = options.tile and options.vectorize
@@ -56,7 +63,7 @@ def rewrite_algebra(
         (options.factor_sums, factor_sums),
         (tiles, lambda p, r: share_rows(p, r, target)),
         (options.separate_products and tiles, separate_products),
-        (options.minimal_filtering and tiles, lambda p, r: filter_minimally(p, r, target, constants)),
+        (options.minimal_filtering and tiles, lambda p, r: filter_minimally(p, r, target, constants, filters)),
         (options.block_recurrences and tiles, block_recurrences),
     ]
     return _apply(rules, program, ranges)

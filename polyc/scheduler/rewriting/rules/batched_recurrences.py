@@ -11,6 +11,7 @@ instead: elements of F' with neighbouring t are neighbours in memory, and the te
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Expr, Index, Pad, Read, int_const, reads, rewrite, substitute, walk
@@ -22,11 +23,12 @@ from polyc.scheduler.rewriting.rules.blocks import Cut, Edit, all_reads, make_cu
 from polyc.scheduler.rows.components import find_components
 from polyc.target import Target
 
-MOST_STEPS, MOST_ROWS = 64, 32
-"""Elements of a problem along its only dimension, or along each of several, beyond which its own vectors are long enough."""
+MOST_ROWS = 80
+"""Elements of a problem along each of its dimensions beyond which its own vectors are long enough.
+The problems of one vector share the second-level cache, too."""
 
-FEWEST_VECTORS = 8
-"""Vectors of problems from which lanes are filled."""
+FEWEST_VECTORS = 1
+"""Vectors of problems from which lanes are filled: one is 3 to 19 times faster than its problems one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class _Batch:
     indices: dict[str, str]
     """By statement, the index of the problem."""
     lanes: int
+    room: int
+    """Elements of one problem's tensor of which those of a whole vector of problems stay in the cache."""
 
     @property
     def targets(self) -> set[str]:
@@ -76,7 +80,8 @@ def _find_batch(members: tuple[Statement, ...], program: Program, ranges: Ranges
         return None  # of one row each: nothing is summed
     if not all(_is_apart(s, targets, ranges) for s in members) or not all(_moves_with_batch(s) for s in sums):
         return None
-    if any(not _is_small(t, ranges) for t in targets):
+    room = target.l2 // (2 * target.vector_bits // 8)
+    if any(not _is_small(t, ranges, room) for t in targets):
         return None
     indices = {s.name: e.name for s in members if isinstance(e := s.subscripts[0], Index)}
     interval = ranges.statements[members[0].name].indices[indices[members[0].name]]
@@ -86,7 +91,9 @@ def _find_batch(members: tuple[Statement, ...], program: Program, ranges: Ranges
     problems = estimate_extent(interval.extent, ranges.typical)
     used = {i for s in members for i in s.indices}
     is_free = not any(f"{i}.block" in used or f"{i}.in" in used for i in indices.values())
-    return _Batch(members, indices, lanes) if lanes > 1 and is_free and (problems or 0) >= FEWEST_VECTORS * lanes else None
+    return (
+        _Batch(members, indices, lanes, room) if lanes > 1 and is_free and (problems or 0) >= FEWEST_VECTORS * lanes else None
+    )
 
 
 def _is_apart(s: Statement, targets: set[str], ranges: Ranges) -> bool:
@@ -106,10 +113,10 @@ def _moves_with_batch(s: Statement) -> bool:
     return all(any(s.subscripts[0] in walk(e) for e in r.subscripts) for r in moving)
 
 
-def _is_small(tensor: str, ranges: Ranges) -> bool:
+def _is_small(tensor: str, ranges: Ranges, room: int) -> bool:
+    """Whether one problem of the tensor is small, of at most `room` elements."""
     extents = [estimate_extent(i.extent, ranges.typical) for i in ranges.tensors[tensor][1:]]
-    most = MOST_STEPS if len(extents) == 1 else MOST_ROWS
-    return all(n is not None and n <= most for n in extents)
+    return all(n is not None and n <= MOST_ROWS for n in extents) and prod(n or 0 for n in extents) <= room
 
 
 def _rewrite(batch: _Batch, program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
@@ -144,7 +151,9 @@ def _find_copied(batch: _Batch, program: Program, ranges: Ranges) -> set[str]:
                 continue
             is_own = bool(read.subscripts) and read.subscripts[0] == s.subscripts[0]
             is_own = is_own and all(s.subscripts[0] not in walk(e) for e in read.subscripts[1:])
-            (found if is_own and len(read.subscripts) > 1 and _is_small(read.tensor, ranges) else others).add(read.tensor)
+            (found if is_own and len(read.subscripts) > 1 and _is_small(read.tensor, ranges, batch.room) else others).add(
+                read.tensor
+            )
     problems = ranges.tensors[batch.members[0].target][0]
     return {t for t in found - others if ranges.tensors[t][0] == problems}
 

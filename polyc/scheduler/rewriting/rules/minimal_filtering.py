@@ -9,7 +9,8 @@
 Every result takes 2 products instead of 3 for each channel, in two dimensions 4 instead of 9.  The matrices are those of
 `toom_cook`, written out as sums, a statement for each point.  What alone reads the results, element by element, is computed
 with them.  It is a window wherever a left index and an index of the sum meet as ``p + r`` in one operand and r alone moves the
-other; whether it pays is decided by estimated cycles of both forms.
+other; whether it pays is decided by estimated cycles of both forms: here where all extents are known, else by the sizes of a
+call among versions of a kernel (`size_classes`).
 """
 
 from __future__ import annotations
@@ -59,10 +60,6 @@ RESULTS = len(POINTS) + 2 - TAPS
 
 MINIMUM_PRODUCTS = 1 << 23
 """Products of the sum as written from which the time is worth the longer compilation."""
-
-MINIMUM_ESTIMATE = 32
-"""Results along a window of symbolic extent from which it is taken: the tiles of a short row fill no vectors, however long it
-turns out to be, and versions of a kernel for small sizes would take twice as long to compile."""
 
 DATA_CYCLES, RESULT_CYCLES = 0.5, 0.3
 """Of transforming the data and the results, for each element of the parts that are multiplied (vectors of 16)."""
@@ -137,6 +134,8 @@ class _Filter:
     """Of the type of the data."""
     trips: Mapping[str, int]
     """Values of each index: estimates where sizes are symbolic."""
+    is_symbolic: bool
+    """Whether some extents are not known."""
 
     @property
     def element(self) -> list[str]:
@@ -145,8 +144,9 @@ class _Filter:
 
     @property
     def taps_indices(self) -> list[str]:
-        """What moves the taps beside the windows."""
-        return [i for i in self.s.indices if self.moves(self.taps, i) and all(i != w.tap for w in self.windows)]
+        """What moves the taps beside the windows, left indices last: vectors of the products read them in place."""
+        moved = [i for i in self.s.indices if self.moves(self.taps, i) and all(i != w.tap for w in self.windows)]
+        return sorted(moved, key=lambda i: i in self.s.left_indices)
 
     @property
     def data_outer(self) -> list[str]:
@@ -155,7 +155,11 @@ class _Filter:
 
     @property
     def data_inner(self) -> list[str]:
-        return [*(i for i in self.channels if self.moves(self.data, i)), *(w.tile for w in self.windows)]
+        """Channels that move the data, and the tiles, in the order of the data's subscripts."""
+        tiles = {w.left: w.tile for w in self.windows}
+        inner = [i for i in self.channels if self.moves(self.data, i)] + list(tiles)
+        place = {i: d for d, e in enumerate(reads(self.data)[0].subscripts) for i in index_coefficients(e) or {}}
+        return [tiles.get(i, i) for i in sorted(inner, key=lambda i: place[i])]
 
     @property
     def product_inner(self) -> list[str]:
@@ -178,22 +182,27 @@ class _Filter:
 
 
 def filter_minimally(
-    program: Program, ranges: Ranges, target: Target, constants: Collection[str] = ()
+    program: Program, ranges: Ranges, target: Target, constants: Collection[str] = (), symbolic: bool = False
 ) -> tuple[Program, Ranges, list[Remark]]:
     """Sums over windows of three taps by fewer products, where that is estimated to be faster.
 
-    `constants` are tensors that never change: filters of them are transformed once."""
+    `constants` are tensors that never change: filters of them are transformed once.  `symbolic`: whether sums over extents that
+    are not known are rewritten as well, whatever is estimated."""
     remarks: list[Remark] = []
     for s in program.statements:
         found = _find_filter(s, program, ranges) if s in program.statements else None
-        if found is None:
+        if found is None or (found.is_symbolic and not symbolic):
             continue
         new, new_ranges = _rewrite(found, program, ranges)
+        names = " and ".join(w.left for w in found.windows)
+        if found.is_symbolic:
+            program, ranges = new, new_ranges
+            remarks.append(Remark("passed", "minimal-filtering", f"filter along {names} in tiles of {RESULTS}", s.name, s.span))
+            continue
         before = _estimate(program, ranges, s.name, target, constants)
         is_bound = {r.tensor for r in reads(found.taps)} <= set(constants)
         after = _estimate(new, new_ranges, _product_name(s), target, {_filter_tensor(s)} if is_bound else ())
         after += _transform_cycles(found, target, is_bound)
-        names = " and ".join(w.left for w in found.windows)
         message = f"filter along {names} in tiles of {RESULTS}: about {after:.2g} cycles, as written {before:.2g}"
         if before == float("inf") or after > MARGIN * before:  # what is no contraction has no estimate
             remarks.append(Remark("missed", "minimal-filtering", message, s.name, s.span))
@@ -201,6 +210,12 @@ def filter_minimally(
         program, ranges = new, new_ranges
         remarks.append(Remark("passed", "minimal-filtering", message, s.name, s.span))
     return program, ranges, remarks
+
+
+def has_symbolic_filter(program: Program, ranges: Ranges) -> bool:
+    """Whether there is a sum that `filter_minimally` rewrites for ``symbolic=True`` alone."""
+    found = (_find_filter(s, program, ranges) for s in program.statements)
+    return any(f is not None and f.is_symbolic for f in found)
 
 
 # -- what is a filter
@@ -214,25 +229,20 @@ def _find_filter(s: Statement, program: Program, ranges: Ranges) -> _Filter | No
         return None
     estimates = {i: estimate_extent(interval.extent, ranges.typical) for i, interval in own.indices.items()}
     trips = {i: n for i, n in estimates.items() if n is not None}
-    if len(trips) != len(estimates) or prod(trips.values()) < MINIMUM_PRODUCTS:
+    is_symbolic = any(not isinstance(interval.extent, Const) for interval in own.indices.values())
+    if len(trips) != len(estimates) or (not is_symbolic and prod(trips.values()) < MINIMUM_PRODUCTS):
         return None
     match s.value:
         case Call(op="mul", args=(a, b)):
             for data, taps in ((a, b), (b, a)):
                 windows = tuple(_find_windows(s, data, taps, trips, own))[:2]
-                if not windows or not _has_known_filter(taps, own):
+                if not windows:
                     continue
                 zero = identity_of("add", program.tensor(reads(data)[0].tensor).dtype)
-                found = _Filter(s, data, taps, windows, dtype, zero, trips)
+                found = _Filter(s, data, taps, windows, dtype, zero, trips, is_symbolic)
                 if found.channels:
                     return found
     return None
-
-
-def _has_known_filter(taps: Expr, own: StatementRanges) -> bool:
-    """Whether the filter has the same size at every call: few channels gain nothing, images of any size much."""
-    moved = {node.name for node in walk(taps) if isinstance(node, Index)}
-    return all(isinstance(own.indices[i].extent, Const) for i in moved if i in own.indices)
 
 
 def _find_windows(s: Statement, data: Expr, taps: Expr, trips: Mapping[str, int], own: StatementRanges) -> list[_Window]:
@@ -246,9 +256,13 @@ def _find_windows(s: Statement, data: Expr, taps: Expr, trips: Mapping[str, int]
         return []
     forms = [index_coefficients(e) or {} for e in read.subscripts]
     moved_by_taps = {node.name for node in walk(taps) if isinstance(node, Index)}
+
+    def is_long(index: str) -> bool:
+        return trips[index] >= RESULTS or not isinstance(own.indices[index].extent, Const)
+
     found = []
     for form in forms:
-        left = [i for i, c in form.items() if i in s.left_indices and c == 1 and i not in moved_by_taps and trips[i] >= RESULTS]
+        left = [i for i, c in form.items() if i in s.left_indices and c == 1 and i not in moved_by_taps and is_long(i)]
         tap = [
             i for i, c in form.items() if i in s.reduction_indices and abs(c) == 1 and own.indices[i].extent == int_const(TAPS)
         ]
@@ -256,8 +270,7 @@ def _find_windows(s: Statement, data: Expr, taps: Expr, trips: Mapping[str, int]
             continue
         outer, first_tap = own.indices[left[0]], own.indices[tap[0]].lower
         window = _Window(left[0], tap[0], form[tap[0]], outer.extent, outer.lower, first_tap)
-        is_long = isinstance(outer.extent, Const) or trips[left[0]] >= MINIMUM_ESTIMATE
-        if sum(1 for f in forms for i in f if i in form) == 2 and is_long and (window.is_full or is_filled):
+        if sum(1 for f in forms for i in f if i in form) == 2 and (window.is_full or is_filled):
             found.append(window)
     return found
 
@@ -296,21 +309,69 @@ def _transform_filter(f: _Filter, t: Transforms, edit: Edit) -> list[Statement]:
 
 
 def _transform_data(f: _Filter, t: Transforms, edit: Edit) -> list[Statement]:
-    """``V[…, e…, …, t…] = sum of BT[e,j]… * data`` at every combination of points."""
+    """``V[…, e…, …, t…] = sum of BT[e,j]… * data`` at every combination of points.
+
+    In two dimensions of unknown size one after the other, ``R[e, …, t, x] = sum of BT[e,j] * data[…, 2*t+j, x]`` and
+    ``V[d, e, …, t, u] = sum of BT[e,j] * R[d, …, t, 2*u+j]``: only the first meets borders, which are masks at run time."""
 
     @cache
     def element(at: tuple[int, ...]) -> Expr:
         return simplify(_data_at(f, at))
 
-    def value(points: Sequence[int]) -> Expr:
-        return _sum([t.data[e] for e in points], element, f.dtype)
+    if len(f.windows) == 1 or all(isinstance(w.results, Const) for w in f.windows):
 
-    return _at_points(_data_tensor(f.s), f"{f.s.name}_tiles", f.data_outer, f.data_inner, value, f, t, edit)
+        def value(points: Sequence[int]) -> Expr:
+            return _sum([t.data[e] for e in points], element, f.dtype)
+
+        return _at_points(_data_tensor(f.s), f"{f.s.name}_tiles", f.data_outer, f.data_inner, value, f, t, edit)
+    first, second = f.windows
+    rows, along = f"{f.s.target}.rows", f"{second.left}.element"
+    points = Interval(int_const(0), int_const(t.n_points))
+    n_elements = simplify_int(Call("add", (Call("mul", (int_const(RESULTS), second.n_tiles)), int_const(TAPS - 1))))
+    intervals = f.intervals(edit.ranges) | {along: Interval(int_const(0), n_elements), first.point: points}
+    inner = [*f.data_outer, *(along if i == second.tile else i for i in f.data_inner)]
+    edit.tensors.append(Tensor(rows, f.dtype, 1 + len(inner), None, "temporary", rows, f.s.span))
+    edit.intervals[rows] = (points, *(intervals[i] for i in inner))
+    edit.tensors.append(
+        Tensor(
+            _data_tensor(f.s),
+            f.dtype,
+            2 + len(f.data_outer) + len(f.data_inner),
+            None,
+            "temporary",
+            _data_tensor(f.s),
+            f.s.span,
+        )
+    )
+    edit.intervals[_data_tensor(f.s)] = (points, points, *(intervals[i] for i in (*f.data_outer, *f.data_inner)))
+    at_element = second.data_place(0) | {second.left: simplify_int(Call("add", (Index(along), second.lower)))}
+
+    def combine(at: tuple[int, ...]) -> Expr:
+        return simplify(_data_at_place(f, first.data_place(at[0]) | at_element))
+
+    def row(at: tuple[int, ...]) -> Expr:
+        place = _add(Call("mul", (int_const(RESULTS), Index(second.tile))), at[0])
+        return Read(rows, tuple(place if i == along else Index(i) for i in (first.point, *inner)))
+
+    made = []
+    for e in range(t.n_points):
+        subscripts: tuple[Expr, ...] = (int_const(e), *map(Index, inner))
+        total = _sum([t.data[e]], combine, f.dtype)
+        made.append(_assign(f"{f.s.name}_rows_{e}", rows, subscripts, inner, total, intervals, f, edit))
+    left = [first.point, *f.data_outer, *f.data_inner]
+    for e in range(t.n_points):
+        subscripts = (Index(first.point), int_const(e), *map(Index, left[1:]))
+        total = _sum([t.data[e]], row, f.dtype)
+        made.append(_assign(f"{f.s.name}_tiles_{e}", _data_tensor(f.s), subscripts, left, total, intervals, f, edit))
+    return made
 
 
 def _data_at(f: _Filter, at: Sequence[int]) -> Expr:
     """Element `at` of a tile; behind the last result there may be none, and 0 takes its place."""
-    place = {i: e for w, n in zip(f.windows, at, strict=True) for i, e in w.data_place(n).items()}
+    return _data_at_place(f, {i: e for w, n in zip(f.windows, at, strict=True) for i, e in w.data_place(n).items()})
+
+
+def _data_at_place(f: _Filter, place: Mapping[str, Expr]) -> Expr:
     value = substitute(f.data, place)
     if all(w.is_full for w in f.windows) or any(isinstance(node, Pad) for node in walk(value)):
         return value

@@ -15,11 +15,12 @@ nothing but -inf the weights are exp(-inf + inf): NaN, as the formula says.  NaN
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, identity_of, reads, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, identity_of, int_const, reads, rewrite, substitute, walk
 from polyc.ir.program import Program, Statement
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.scheduler.accesses import trip_count
@@ -110,7 +111,8 @@ def _rewrite(leader: Statement, program: Program, ranges: Ranges, target: Target
                 followers.append((s, e, read))
     if not followers:
         return None
-    members = {leader.name: k, **{e.statement.name: e.index for _, e, _ in followers}}
+    sums = {s.name for s, _, _ in followers}
+    members = {leader.name: k, **{e.statement.name: e.index for _, e, _ in followers if not _stays(e.statement, sums, program)}}
     members |= {s.name: s.reduction_indices[0] for s, _, _ in followers}
     chain = find_chain(leader, k, members, program, ranges)
     if chain is None or not _is_long(leader, k, bool(chain), program, ranges, target):
@@ -119,6 +121,12 @@ def _rewrite(leader: Statement, program: Program, ranges: Ranges, target: Target
     interval = ranges.statements[leader.name].indices[k]
     position = 0 if chain else len(leader.left_indices)
     return (*_build(leader, k, followers, chain, make_cut(k, size, interval, position), program, ranges), size)
+
+
+def _stays(s: Statement, sums: Collection[str], program: Program) -> bool:
+    """Whether anything but `sums` needs the exponentials that `s` stores, and so all of what they are made of."""
+    users = [u for u in program.statements if u.name not in sums and any(r.tensor == s.target for r in all_reads(u))]
+    return bool(users) or program.tensor(s.target).role != "temporary"
 
 
 def _find_exponential(s: Statement, leader: Statement, k: str, program: Program, ranges: Ranges) -> _Exponential | None:
@@ -141,12 +149,18 @@ def _find_exponential(s: Statement, leader: Statement, k: str, program: Program,
         whole = {**place, k: index}
         score = substitute(leader.value, {i: Index(n) for i, n in whole.items()})
         form = linear_in(argument, score, uses[0])
-        if form is None or form[0] != -form[1] or form[0] <= 0:
+        if form is None or form[0] != -form[1] or form[0] <= 0 or _adds_along(argument, (score, uses[0]), index):
             continue
         same = ranges.statements[s.name].indices[index] == ranges.statements[leader.name].indices[k]
         if same and covers(s, leader, whole, ranges):
             return _Exponential(s, nodes[0], index, uses[0], form[0])
     return None
+
+
+def _adds_along(argument: Expr, known: tuple[Expr, ...], index: str) -> bool:
+    """Whether what is added to `known` moves with the index: it may be too large for a block of small values."""
+    rest = rewrite(argument, lambda node: int_const(0) if node in known else None)
+    return any(node == Index(index) for node in walk(rest))
 
 
 def _is_follower(s: Statement, index: str, factor: Expr, leader: Statement, ranges: Ranges) -> bool:
@@ -237,10 +251,7 @@ def _build(
         else:
             if s.name in exponentials:
                 blocks.append(blocked(s, exponentials[s.name].index, local(exponentials[s.name])))
-                users = [
-                    u for u in program.statements if u.name not in sums and any(r.tensor == s.target for r in all_reads(u))
-                ]
-                if not users and program.tensor(s.target).role == "temporary":
+                if not _stays(s, sums, program):
                     continue
             wholes.append(s)
     edit.statements += [*blocks, *wholes]

@@ -1,0 +1,207 @@
+"""``y[i] = leaky(x[i])``: a plain Python function of numbers is read in place where it is called on elements."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import types
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from polyc.diagnostics import PolycError
+from polyc.frontends.python.expressions import read_expression
+from polyc.frontends.python.operators import select
+from polyc.frontends.python.scope import Scope
+from polyc.frontends.python.source import load_function
+from polyc.frontends.python.values import POISON, Fault, Value, make_literal
+
+MAX_DEPTH = 64
+"""Functions that call each other."""
+MAX_STATEMENTS = 4096
+"""Statements of one call, those behind a branch counted for each way to them."""
+
+_CODE = "semantic-element-function"
+_ALLOWED = "it may assign names, choose by if, and return expressions of its parameters"
+
+Values = dict[str, Value]
+
+
+@lru_cache(maxsize=256)
+def returns_elements(function: types.FunctionType) -> bool:
+    """Whether a function can only be one of numbers: it returns an expression, where an operator returns names of tensors."""
+    try:
+        definition = load_function(function).definition
+    except PolycError:
+        return False
+    returned = [n.value for n in ast.walk(definition) if isinstance(n, ast.Return)]
+    parts = [p for value in returned for p in (value.elts if isinstance(value, ast.Tuple) else [value])]
+    return any(p is not None and not isinstance(p, ast.Name | ast.Call) for p in parts)
+
+
+def read_element_function(node: ast.Call, function: types.FunctionType, scope: Scope, depth: int) -> list[Value]:
+    """What the function returns for the arguments of a call, one value for each component; POISON where there were errors."""
+    try:
+        text = load_function(function)
+    except PolycError as error:
+        problem = error.diagnostics[0]
+        raise Fault(problem.code, problem.message, problem.help or "write a def in a file") from None
+    name = text.definition.name
+    chain = [*scope.callers, scope.text]
+    if any(other.function is text.function for other in chain if other.function is not None):
+        raise Fault("semantic-recursion", f"{name} calls itself", "functions are read in place, so that none can call itself")
+    if len(chain) >= MAX_DEPTH:
+        raise Fault("budget-calls", f"calls are nested more than {MAX_DEPTH} deep", "call the inner functions from one")
+    values = _sort_arguments(node, text.definition, function, scope, depth)
+    inner = Scope(
+        text, values=values, errors=scope.errors, constants=_numbers_around(text), callers=(*scope.callers, scope.text)
+    )
+    inner.element_function = name
+    inner.assigned_names = frozenset(
+        n.id for n in ast.walk(text.definition) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    )
+    n_errors = len(scope.errors)
+    results = _run(text.definition.body, inner, depth)
+    if results is None:
+        raise Fault(_CODE, f"{name} does not return a value in every case", "end it with return")
+    return results if len(scope.errors) == n_errors else [POISON]
+
+
+def _sort_arguments(
+    node: ast.Call, definition: ast.FunctionDef, function: types.FunctionType, scope: Scope, depth: int
+) -> Values:
+    spec, name = definition.args, definition.name
+    positional = [a.arg for a in (*spec.posonlyargs, *spec.args)]
+    others = [a.arg for a in spec.kwonlyargs]
+    if (
+        spec.vararg
+        or spec.kwarg
+        or any(isinstance(a, ast.Starred) for a in node.args)
+        or any(k.arg is None for k in node.keywords)
+    ):
+        raise Fault(_CODE, f"arguments of {name} cannot be told one by one", "give each argument and parameter a name")
+    if len(node.args) > len(positional):
+        message = f"{name} takes {len(positional)} argument{'s' * (len(positional) != 1)}, not {len(node.args)}"
+        raise Fault(_CODE, message, f"its parameters are: {', '.join([*positional, *others])}")
+    given = dict(zip(positional, node.args, strict=False))
+    for keyword in node.keywords:
+        assert keyword.arg is not None
+        if keyword.arg not in (*positional, *others) or keyword.arg in given:
+            problem = "is given twice" if keyword.arg in given else f"is no parameter of {name}"
+            raise Fault(_CODE, f"{keyword.arg} {problem}", f"its parameters are: {', '.join([*positional, *others])}")
+        given[keyword.arg] = keyword.value
+    live = inspect.signature(function).parameters
+    values: Values = {}
+    for parameter in (*positional, *others):
+        argument, default = given.get(parameter), live[parameter].default
+        if argument is not None:
+            values[parameter] = read_expression(argument, scope, depth)
+        elif isinstance(default, bool | int | float | complex):
+            values[parameter] = make_literal(default)
+        else:
+            raise Fault(_CODE, f"{name} needs a value for {parameter}", "give all arguments; defaults are numbers")
+    return values
+
+
+def _numbers_around(text: Any) -> dict[str, Any]:
+    names = {n.id for n in ast.walk(text.definition) if isinstance(n, ast.Name)}
+    found = {n: text.lookup(n) for n in names}
+    return {n: v.item() if isinstance(v, np.generic) else v for n, v in found.items() if isinstance(v, (int, float, np.number))}
+
+
+def _run(body: Sequence[ast.stmt], scope: Scope, depth: int) -> list[Value] | None:
+    """What statements return, None where they end without; names that they assign are in `scope.values`."""
+    for n, statement in enumerate(body):
+        scope.rounds += 1
+        if scope.rounds > MAX_STATEMENTS:
+            message = f"{scope.element_function} has too many branches: they unfold to more than {MAX_STATEMENTS} statements"
+            raise Fault("budget-unroll", message, "write the conditions as a if c else b")
+        match statement:
+            case ast.Expr(ast.Constant(str())) | ast.Pass():
+                pass
+            case ast.Assign([target], value):
+                _assign(target, value, scope, depth)
+            case ast.AugAssign(ast.Name(name) as target, op, value):
+                left = ast.copy_location(ast.Name(name, ast.Load()), target)
+                scope.values[name] = read_expression(ast.copy_location(ast.BinOp(left, op, value), statement), scope, depth)
+            case ast.Return(value) if value is not None:
+                return [read_expression(p, scope, depth) for p in _parts(value)]
+            case ast.If():
+                return _choose(statement, body[n + 1 :], scope, depth)
+            case _:
+                line = scope.text.source.text[scope.text.span(statement).start :].split("\n", 1)[0]
+                message = f"{scope.element_function} cannot be read as a function of elements: it says '{line.strip()[:60]}'"
+                raise Fault(_CODE, message, _ALLOWED)
+    return None
+
+
+def _assign(target: ast.expr, value: ast.expr, scope: Scope, depth: int) -> None:
+    targets = target.elts if isinstance(target, ast.Tuple) else [target]
+    parts = _parts(value)
+    if len(targets) > 1 and len(parts) == 1:
+        values = read_elements(value, scope, depth)
+    else:
+        values = [read_expression(p, scope, depth) for p in parts]
+    names = [t.id for t in targets if isinstance(t, ast.Name)]
+    if len(names) != len(targets) or len(values) != len(targets):
+        if not any(v is POISON for v in values):
+            scope.report(_CODE, "only names can be assigned here, each one value", target, _ALLOWED)
+        values = [POISON] * len(names)
+    scope.values.update(zip(names, values, strict=False))
+
+
+def read_elements(value: ast.expr, scope: Scope, depth: int = 0) -> list[Value]:
+    """Values of a right side that stands for several: a tuple, or a call of a function that returns one."""
+    from polyc.frontends.python.calls import find_function
+
+    if isinstance(value, ast.Tuple):
+        return [read_expression(p, scope, depth) for p in value.elts]
+    function = find_function(value, scope)
+    if isinstance(value, ast.Call) and isinstance(function, types.FunctionType):
+        try:
+            return read_element_function(value, function, scope, depth)
+        except Fault as fault:
+            scope.report(fault.code, fault.message, value, fault.help)
+            return [POISON]
+    return [read_expression(value, scope, depth)]
+
+
+def _choose(node: ast.If, rest: Sequence[ast.stmt], scope: Scope, depth: int) -> list[Value] | None:
+    """``if`` on elements: both branches are read, and a selection made of what differs."""
+    condition = read_expression(node.test, scope, depth)
+    if condition is POISON:
+        return [POISON]
+    if condition.constant is not None:
+        return _run([*(node.body if condition.constant else node.orelse), *rest], scope, depth)
+    before = dict(scope.values)
+    span = scope.text.span(node)
+    returns = any(isinstance(n, ast.Return) for n in ast.walk(node))
+    behind = rest if returns else ()  # what follows belongs to each branch that does not return
+    then = _run([*node.body, *behind], scope, depth)
+    after_then, scope.values = scope.values, dict(before)
+    other = _run([*node.orelse, *behind], scope, depth)
+    if not returns:
+        for name in {**after_then, **scope.values}:
+            a, b = after_then.get(name), scope.values.get(name)
+            if a is b:
+                continue
+            scope.values.pop(name, None)
+            if a is not None and b is not None:  # a name with a value in one branch only has none behind it
+                scope.values[name] = POISON if a is POISON or b is POISON else select(condition, a, b, span)
+        return _run(rest, scope, depth)
+    if then is None or other is None:
+        return None
+    if any(v is POISON for v in (*then, *other)):
+        return [POISON]
+    if len(then) != len(other):
+        scope.report(
+            _CODE, f"{scope.element_function} returns {len(then)} values or {len(other)}", node, "return as many always"
+        )
+        return [POISON]
+    return [select(condition, a, b, span) for a, b in zip(then, other, strict=True)]
+
+
+def _parts(value: ast.expr) -> list[ast.expr]:
+    return value.elts if isinstance(value, ast.Tuple) else [value]
