@@ -10,8 +10,8 @@ from polyc.codegen.nests.blocks_ahead import prefetch_blocks
 from polyc.codegen.nests.lookahead import prefetch_windows
 from polyc.codegen.nests.loops import build_loop_nest
 from polyc.codegen.nests.prefetch import prefetch_rows
-from polyc.codegen.nests.size import check_code_size
 from polyc.codegen.nests.rows_ahead import prefetch_next_rows
+from polyc.codegen.nests.size import check_code_size
 from polyc.codegen.nests.streams import stream_results
 from polyc.config import Options, debugging
 from polyc.diagnostics import CompileBudgetError, Diagnostic, InternalError, RangeError, Remark, UnsupportedError

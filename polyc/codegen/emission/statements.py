@@ -120,7 +120,10 @@ done:
 def _emit_prefetch(state: State, ctx: Context, node: Prefetch) -> None:
     """A line each until the piece is covered, and the line of its last byte: rows do not start where lines do.
 
-    Of the pieces of lanes that lie side by side the first one of each line is asked for."""
+    Of the pieces of lanes that lie side by side the first one of each line is asked for, and none for iterations one by one
+    behind them."""
+    if ctx.is_remainder:
+        return
     fn, buffer, lane = state.fn, state.by_name[node.buffer], ctx.lane
     place = byte_offset(ctx, buffer, node.subscripts)
     pieces: Iterable[int] = sorted({*range(0, node.size, state.target.cache_line), node.size - 1})
@@ -365,12 +368,14 @@ def _is_repeatable(state: State, loop: Loop) -> bool:
 
 
 def _only_stores(body: tuple[Node, ...]) -> list[Store] | None:
-    """The stores of a body that holds nothing else, loops of stores aside."""
+    """The stores of a body that does nothing else, those in its loops included."""
     found: list[Store] = []
     for node in body:
         match node:
             case Store():
                 found.append(node)
+            case Prefetch():
+                pass
             case Loop() if not node.registers and not node.initial and (inner := _only_stores(node.body)) is not None:
                 found += inner
             case _:

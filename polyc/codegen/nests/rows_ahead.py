@@ -6,8 +6,8 @@ After: ``for n { vector d: M max= X[n, d] ; vector d { prefetch X[n + 1, d]; E[d
 The first pass over a row waits for memory, while those after it find the row in the cache and leave memory idle: the time is
 the sum of both.  A processor's own prefetcher follows one pass to its end, not into the row of the next iteration.  Each vector
 asks for as much as it reads: a row asked for at once keeps requests waiting for each other (mean and variance of rows of 4 KiB
-in the third-level cache, AMD Zen 5, in C: 0.25 ms; 0.22 with a request for each line, 0.24 with all of them at once).
-Prefetching an address never faults.
+in the third-level cache, AMD Zen 5, in C: 0.25 ms; 0.22 with a request for each line, 0.24 with all of them at once).  The last
+pass that writes no array is taken: what a pass writes keeps memory busy.  Prefetching an address never faults.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from polyc.codegen.nests.copies import motion_of
-from polyc.codegen.nests.prefetch import is_large, step_ahead, written_buffers
-from polyc.ir.expr import Call, Const, Index, Read, reads, substitute, walk
+from polyc.codegen.nests.prefetch import large_arrays, step_ahead
+from polyc.ir.expr import Call, Const, Expr, Index, Read, reads, substitute, walk
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.ir.simplify import simplify
 from polyc.target import Target
@@ -54,10 +54,8 @@ class _Pass:
 
 def prefetch_next_rows(nest: LoopNest, target: Target) -> LoopNest:
     """Ask early for rows that are read in several passes, of arrays beyond the second-level cache."""
-    written = written_buffers(nest)
-    arguments = {b.name: b for b in nest.buffers if b.space == "argument"}
-    large = {name: b for name, b in arguments.items() if name not in written and is_large(b, target)}
-    arrays = _Arrays(large, frozenset(arguments), target)
+    large = large_arrays(nest, target)
+    arrays = _Arrays(large, frozenset(b.name for b in nest.buffers if b.space == "argument"), target)
     body = tuple(_visit(node, (), arrays) for node in nest.body) if large else nest.body
     return nest if body == nest.body else replace(nest, body=body)
 
@@ -105,11 +103,11 @@ def _passes(child: int, node: Node, inner: tuple[Loop, ...], arrays: _Arrays) ->
 
 
 def _last_pass(loop: Loop, passes: list[_Pass], arrays: _Arrays) -> _Pass | None:
-    """The last of several passes over one row, which goes on with `loop`, that writes no array; None where there are no several."""
+    """The last of several passes over one row, which goes on with `loop`, that writes no array; None where there is none."""
     row = _row_of(passes[0])
-    if any(_row_of(p) != row for p in passes) or not _has(passes[0].read, loop.var):
+    if any(_row_of(p) != row for p in passes) or not _moves(passes[0].read.subscripts, loop):
         return None
-    idle = [p for p in passes if not any(isinstance(n, Store) and n.buffer in arrays.arguments for n in p.vector.body)]
+    idle = [p for p in passes if not any(_writes(n, p.vector, arrays) for n in p.vector.body)]
     if not idle or idle[-1].child == passes[0].child:
         return None
     last = idle[-1]
@@ -129,8 +127,13 @@ def _row_of(found: _Pass) -> Read:
     return replace(found.read, subscripts=tuple(substitute(s, names) for s in found.read.subscripts))
 
 
-def _has(read: Read, variable: str) -> bool:
-    return any(n == Index(variable) for s in read.subscripts for n in walk(s))
+def _writes(node: Node, vector: Loop, arrays: _Arrays) -> bool:
+    """Whether `node` writes a row of an array."""
+    return isinstance(node, Store | Update) and node.buffer in arrays.arguments and _moves(node.subscripts, vector)
+
+
+def _moves(subscripts: tuple[Expr, ...], loop: Loop) -> bool:
+    return any(n == Index(loop.var) for s in subscripts for n in walk(s))
 
 
 def _insert(node: Node, asked: dict[int, Prefetch]) -> Node:

@@ -1,0 +1,75 @@
+"""Rows that are read in several passes: the last pass asks for the next row."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import polyc
+
+MOMENTS = """def f(float(N, D) X) -> (M, V) {
+  M(n) +=! X(n, d)
+  V(n) +=! (X(n, d) - M(n)) * (X(n, d) - M(n))
+}"""
+SOFTMAX = """def f(float(N, D) X) -> (Y) {
+  M(n) max=! X(n, d)  E(n, d) = exp(X(n, d) - M(n))  S(n) +=! E(n, d)  Y(n, d) = E(n, d) / S(n)
+}"""
+IMAGES = MOMENTS.replace("N, D", "N, H, W").replace("(n, d)", "(n, h, w)")
+SUMS = "def f(float(N, D) X) -> (S) { S(n) +=! X(n, d) }"
+COPIES = "def f(float(N, D) X) -> (A, B) { A(n, d) = X(n, d)  S(n) max=! A(n, d)  B(n, d) = X(n, d) - S(n) }"
+
+
+def array(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
+
+
+def lowered(source: str, *shape: int, target: str = "x86-64-v4"):
+    return polyc.compile(source, target=target, single_pass_moments=False).lower(array(*shape))
+
+
+def prefetches(source: str, *shape: int) -> list[str]:
+    return re.findall(r"prefetch .*;", lowered(source, *shape).as_text("loops"))
+
+
+def test_the_last_pass_asks_for_the_next_row() -> None:
+    assert prefetches(MOMENTS, 4096, 300) == ["prefetch X[c0 + 1, c1], 4 bytes;"]
+    (line,) = prefetches(SOFTMAX, 4096, 300)
+    _, behind = lowered(SOFTMAX, 4096, 300).as_text("loops").split(line)
+    assert "exp" in behind.splitlines()[1]
+    assert len(prefetches(IMAGES, 64, 56, 96)) == 1
+
+
+def test_each_line_is_asked_for_once() -> None:
+    text = lowered(MOMENTS, 4096, 512, target="x86-64-v3").as_text("s")
+    loops = re.split(r"^\.LBB", text, flags=re.M)
+    (loop,) = [part for part in loops if "prefetcht0" in part]
+    assert loop.count("prefetcht0") * 64 == loop.count("vfmadd231ps") * 32
+
+
+@pytest.mark.parametrize(
+    "source, shape",
+    [(SUMS, (4096, 300)), (MOMENTS, (64, 300)), (MOMENTS, (40000, 50)), (MOMENTS, (8, 300000)), (COPIES, (4096, 300))],
+    ids=["one pass", "small array", "short rows", "long rows", "passes that write"],
+)
+def test_what_asks_for_nothing(source: str, shape: tuple[int, int]) -> None:
+    assert not prefetches(source, *shape)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "host"])
+@pytest.mark.parametrize("width", [129, 256, 301])
+def test_rows_are_right_to_the_last_one(width: int, target: str) -> None:
+    x = array(2600, width)
+    for given in (x, x[:, ::-1], x[::3], x[:0], np.asfortranarray(x)):
+        m, v = polyc.compile(MOMENTS, target=target, single_pass_moments=False)(given)
+        np.testing.assert_array_equal(m, given.sum(1))
+        np.testing.assert_allclose(v, ((given - m[:, None]).astype(float) ** 2).sum(1), rtol=1e-5)
+
+
+def test_rows_of_any_length() -> None:
+    operator = polyc.compile(SOFTMAX, dynamic=True)
+    for shape in ((700, 900), (3, 5), (1, 1), (0, 4)):
+        x = array(*shape)
+        e = np.exp(x.astype(float) - x.max(1, keepdims=True, initial=-99))
+        np.testing.assert_allclose(operator(x), e / e.sum(1, keepdims=True), rtol=1e-5)
