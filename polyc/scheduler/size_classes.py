@@ -120,7 +120,7 @@ def find_size_classes(forms: Sequence[Scop], target: Target, constants: Collecti
     costs = {n: [log(max(1.0, models[made[n][0]].cycles(found, choices[n]))) for found in at[made[n][0]]] for n in candidates}
     of_first = [n for n in candidates if made[n][1] == 0]
     preferred = min(of_first, key=lambda n: costs[n][0]) if work[0] >= REAL_WORK else None
-    taken = _select(candidates, costs, weights, preferred)
+    taken = _select(candidates, costs, weights, preferred, [form for form, _ in made])
     tree = _grow([costs[n] for n in taken], weights, samples, list(range(len(samples))), MAX_DEPTH)
     used = sorted(set(leaves(tree)))
     versions = tuple(Version(samples[made[taken[n]][1]], made[taken[n]][0]) for n in used)
@@ -236,10 +236,14 @@ def _draw_sizes(first: Mapping[str, int], windows: Collection[str]) -> Iterator[
 
 
 def _select(
-    candidates: Sequence[int], costs: Mapping[int, Sequence[float]], weights: Sequence[float], first: int | None
+    candidates: Sequence[int],
+    costs: Mapping[int, Sequence[float]],
+    weights: Sequence[float],
+    first: int | None,
+    forms: Sequence[int],
 ) -> list[int]:
     """The candidate that is best alone (`first`, if given), and then each time the one that saves most, as long as that
-    is worth a version; of nearly equal ones the first."""
+    is worth a version; of nearly equal ones the first of a form that none has: forms lie further apart than tiles do."""
 
     def total(versions: Sequence[int]) -> float:
         own = zip(weights, *(costs[n] for n in versions), strict=True)
@@ -251,7 +255,8 @@ def _select(
         least = min(totals.values())
         if taken and total(taken) - least < WORTHWHILE * len(taken):
             break
-        chosen = next(n for n in candidates if totals[n] <= least + PREFERENCE)
+        near = [n for n in candidates if totals[n] <= least + PREFERENCE]
+        chosen = min(near, key=lambda n: (forms[n] in {forms[t] for t in taken}, candidates.index(n)))
         taken.append(first if first is not None and not taken else chosen)
     return taken
 

@@ -158,3 +158,9 @@ def test_stores_of_missing_rows_never_go_beyond_the_array():
     stored = re.findall(r"call void @llvm\.masked\.store\.\S+\(<\d+ x float> [^,]+, ptr align 4 (%v\d+),", text)
     assert chosen and sum(pointer in chosen for pointer in stored) >= len(stored) // 3
     assert chosen <= set(stored)
+
+
+def test_a_program_with_two_forms_has_a_version_of_each() -> None:
+    source = "def f(float(N,C,H,W) I, float(K,C,3,3) F) -> (O) { O(n,k,h,w) +=! I(n,c,h+r,w+s) * F(k,c,r,s) }"
+    found = lowered(source, (1, 64, 258, 258), (64, 64, 3, 3), target="x86-64-v4").size_classes
+    assert {v.form for v in found.versions} == {0, 1}
