@@ -2,8 +2,8 @@
 
 The programs are data outside this repository; where they are absent the tests skip and say so.  By default each program runs
 at its own sizes through a specialised kernel, with each size symbol in turn at 1, 7 and 33 through one kernel with symbolic
-sizes, and at the first of its timed sizes.  ``POLYC_CONFORMANCE=full`` specialises for every variant instead, and takes all timed
-sizes.
+sizes, and at the first of its timed sizes.  ``POLYC_CONFORMANCE=full`` specialises for every variant instead, and takes all of
+those sizes.
 """
 
 from __future__ import annotations
