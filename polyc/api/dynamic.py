@@ -24,6 +24,7 @@ from typing import Any, Literal
 
 from polyc.diagnostics import PolycError, Remark
 from polyc.ir.expr import Expr
+from polyc.ir.factors import program_factors
 from polyc.runtime.arguments import unknown_name
 from polyc.runtime.arrays import argument_error
 from polyc.runtime.sizes import size_names
@@ -40,6 +41,9 @@ ROUNDED_FROM = 128
 """Sizes from which estimates take another one of the same magnitude."""
 MAX_EVENTS = 1000
 """Compilations that an operator remembers as remarks; older ones are forgotten."""
+
+FACTOR_ERRORS = frozenset({"range-unsolved", "range-not-affine", "range-written-twice", "unsupported-condition"})
+"""What a size that multiplies an index ends in where it is symbolic."""
 
 _log = logging.getLogger("polyc")
 
@@ -88,23 +92,19 @@ class DynamicSizes:
         if self.dynamic is False:
             return frozenset()
         varying = frozenset(n for n in program.sizes if n in sizes) - self._fixed
-        if self.dynamic is True:
-            return varying
-        if isinstance(self.dynamic, tuple):
-            return varying & frozenset(self.dynamic)
         history = self._histories.get(id(program))
-        return frozenset() if history is None else varying & history.symbolic
+        if self.dynamic == "auto":
+            return frozenset() if history is None else varying & history.symbolic
+        if history is not None:
+            varying -= history.refused
+        return varying if self.dynamic is True else varying & frozenset(self.dynamic)
 
     def choose(self, program: Any, sizes: Mapping[str, int]) -> tuple[frozenset[str], str]:
         """Which of `sizes` the next kernel takes at the call, and the reason for it.  They count as seen.  The caller holds
         the compile lock."""
         if self.dynamic != "auto":
             return self.symbolic(program, sizes), f"dynamic={self.dynamic!r}"
-        history = self._histories.get(id(program))
-        if history is None:
-            if len(self._histories) >= MAX_PROGRAMS:
-                self._histories.clear()
-            history = self._histories[id(program)] = _History(program)
+        history = self._history(program)
         # A kernel that is asked for with some sizes open says nothing about how sizes change.
         is_complete = all(n in sizes for n in program.sizes)
         varying = {n: sizes[n] for n in program.sizes if n not in self._fixed} if is_complete else {}
@@ -115,15 +115,24 @@ class DynamicSizes:
         return symbolic, "new sizes" if is_new or not is_complete else "another layout or aliasing"
 
     def refuse(self, program: Any, names: frozenset[str], error: PolycError) -> bool:
-        """Whether `names` get kernels of their own after all, since `error` came of compiling for any values of them: only
-        under ``"auto"``."""
-        history = self._histories.get(id(program))
-        if self.dynamic != "auto" or history is None:
+        """Whether some of `names` get kernels for each of their values after all, since `error` came of compiling for any of
+        them: those that multiply indices, whatever was asked for, else all of them under ``"auto"``."""
+        factors = names & program_factors(program) if error.code in FACTOR_ERRORS else frozenset()
+        if self.dynamic != "auto" and not factors:
             return False
+        history, names = self._history(program), factors or names
         history.refused |= names
         history.symbolic -= names
         self.note("missed", f"no kernel for any {', '.join(sorted(names))}: {error.diagnostics[0].message}")
         return True
+
+    def _history(self, program: Any) -> _History:
+        history = self._histories.get(id(program))
+        if history is None:
+            if len(self._histories) >= MAX_PROGRAMS:
+                self._histories.clear()
+            history = self._histories[id(program)] = _History(program)
+        return history
 
     def count_kernel(self, operator: str, sizes: Mapping[str, int], symbolic: frozenset[str], reason: str) -> None:
         """Note that a kernel was compiled."""

@@ -95,7 +95,13 @@ class Kernels:
 
     def lower(self, lower: Callable[..., Made], wanted: Wanted) -> Made:
         """What `lower` (`driver.lower`, or the same through the disk cache) makes for `wanted` as things stand."""
-        return self._lower(lower, wanted, self._dynamic.symbolic(wanted.program, wanted.sizes))
+        symbolic = self._dynamic.symbolic(wanted.program, wanted.sizes)
+        try:
+            return self._lower(lower, wanted, symbolic)
+        except PolycError as error:
+            if not symbolic or not self._dynamic.refuse(wanted.program, symbolic, error):
+                raise
+            return self.lower(lower, wanted)
 
     def _lower(self, lower: Callable[..., Made], wanted: Wanted, symbolic: frozenset[str]) -> Made:
         with driver.compiling(), name_crashes(f"compiling {self._name}"):

@@ -11,6 +11,7 @@ from polyc import driver, recall
 from polyc.api.dynamic import add_defined, known_strides
 from polyc.api.layouts import Layout, array_layout, contiguous_layout
 from polyc.crash import name_crashes
+from polyc.diagnostics import PolycError
 from polyc.ir.expr import Expr, evaluate
 from polyc.ir.program import Program
 from polyc.ir.signature import Strides
@@ -24,14 +25,22 @@ class _Extents:
     """Extents of a program's arguments and results over its sizes, and sizes that are computed from others."""
 
     program: Program  # kept, so that its identity stays a sound key
-    extents: Mapping[str, tuple[Expr, ...]]
+    extents: Mapping[str, tuple[Expr, ...]] | None
+    """None where they follow from numbers only (a size multiplies an index)."""
     defined: Sequence[tuple[str, Expr]]
 
-    def at(self, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    def at(self, extents: Mapping[str, tuple[Expr, ...]], sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
         values = dict(sizes)
         for name, expr in self.defined:
             values[name] = evaluate(expr, values)
-        return {name: tuple(evaluate(e, values) for e in extents) for name, extents in self.extents.items()}
+        return {name: tuple(evaluate(e, values) for e in exprs) for name, exprs in extents.items()}
+
+
+def _infer_extents(program: Program) -> _Extents:
+    try:
+        return _Extents(program, *recall.infer_extents(program))
+    except PolycError:  # whoever compiles the program says why
+        return _Extents(program, None, ())
 
 
 class ResultShapes:
@@ -45,8 +54,8 @@ class ResultShapes:
     def at(self, program: Program, sizes: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
         """The shape of every result."""
         known = self._extents.get(id(program))
-        if known is not None:  # sizes vary: no inference for each of them
-            return known.at(sizes)
+        if known is not None and known.extents is not None:  # sizes vary: no inference for each of them
+            return known.at(known.extents, sizes)
         key = (id(program), tuple(sizes.items()))
         found_before = self._shapes.get(key)
         if found_before is not None:
@@ -90,10 +99,11 @@ class ResultShapes:
         strides = tuple(a.known_strides for a in (*inputs, *results))
         if not symbolic:
             return strides
-        found = self._extents.get(id(program))
-        if found is None:
-            extents, defined = recall.infer_extents(program)
-            found = self._extents[id(program)] = _Extents(program, extents, defined)
+        if id(program) not in self._extents:
+            self._extents[id(program)] = _infer_extents(program)
+        found = self._extents[id(program)]
+        if found.extents is None:
+            return tuple(None if s is None else (*(None,) * (len(s) - 1), *s[-1:]) for s in strides)
         names = (*(program.tensor(n).base for n in program.parameters), *(r.name for r in program.returns))
         open_sizes = add_defined(symbolic, found.defined)
         return tuple(known_strides(s, found.extents[n], open_sizes) for s, n in zip(strides, names, strict=True))

@@ -14,6 +14,7 @@ import islpy
 
 from polyc.diagnostics import Diagnostic, Span
 from polyc.ir.expr import Index
+from polyc.ir.factors import number_help, statement_factors, with_definitions
 from polyc.ir.program import Program
 from polyc.ir.signature import HostCheck
 from polyc.poly import isl
@@ -71,8 +72,10 @@ def _check_version(version: str, group: list[StatementSolution], bounds: tuple[B
         try:
             write = write_relation(solution.affine, domain, solution, space)
         except NotAffine:
-            message = f"which elements of {base} this statement writes depends on data"
+            factors = sorted(with_definitions(report.program, statement_factors(s)))
+            message = f"which elements of {base} this statement writes depends on {'sizes' if factors else 'data'}"
             help = "reduce with +=! (or another operator) in a tensor that no other statement writes"
+            help = number_help(factors) if factors else help
             report.errors.append(Diagnostic("range-written-twice", message, s.span, help))
             return
         region = write.range().intersect_params(report.sizes.context)

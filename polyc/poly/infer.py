@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from polyc.diagnostics import Diagnostic, RangeError, UnsupportedError
 from polyc.ir.expr import Call, Const, Expr, Index, Size, evaluate, int_const, walk
+from polyc.ir.factors import find_factors, number_help, with_definitions
 from polyc.ir.magnitude import check_magnitudes
 from polyc.ir.program import Program, Statement, Tensor
 from polyc.ir.signature import HostCheck
@@ -195,13 +196,15 @@ def _infer_statement(state: _State, s: Statement) -> None:
     except BadRange as bad:
         message = f"the range of {bad.clause.index} is no affine function of sizes and indices"
         help = "bounds are sums and differences of them, times or divided by numbers; choose by other conditions in the value"
+        help = _number_help(program, bad.clause.lower, bad.clause.upper) or help
         state.errors.append(Diagnostic("range-not-affine", message, bad.clause.span, help))
         state.unknown.add(s.target)
         return
     state.kept[s.name] = solution.kept
     for clause in solution.non_affine:
         message = "this condition on the iteration space is not affine in indices and sizes"
-        state.errors.append(Diagnostic("unsupported-condition", message, clause.span, "select with ?: in the value instead"))
+        help = _number_help(program, clause.condition) or "select with ?: in the value instead"
+        state.errors.append(Diagnostic("unsupported-condition", message, clause.span, help))
     unsolved = [i for i in s.indices if i not in solution.indices]
     if unsolved:
         if not any(site.read.tensor in state.unknown for site in solution.sites):
@@ -225,6 +228,7 @@ def _infer_statement(state: _State, s: Statement) -> None:
             )
             is_result = any(r.version == s.target for r in program.returns)
             help = f"declare {base} among the results with its sizes, or {begin}" if is_result else begin
+            help = _number_help(program, sub) or help
             state.errors.append(Diagnostic("range-unsolved", message, sub.span or s.span, help))
             state.unknown.add(s.target)
             return
@@ -244,6 +248,12 @@ def _infer_statement(state: _State, s: Statement) -> None:
             both = Bounds([sizes.constant(0)], [sizes.constant(1)])  # where the parts of complex numbers lie side by side
             extra = program.tensor(tensor).rank - program.tensor(s.target).rank
             state.tensors[tensor] = (*state.tensors[s.target], *(both,) * extra)
+
+
+def _number_help(program: Program, *exprs: Expr) -> str | None:
+    """The way out where a symbolic size multiplies an index in `exprs`; None where none does."""
+    factors = sorted(with_definitions(program, frozenset().union(*map(find_factors, exprs))))
+    return number_help(factors) if factors else None
 
 
 def _initial_bounds(state: _State, s: Statement) -> tuple[Bounds, ...] | None:

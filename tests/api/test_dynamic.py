@@ -252,3 +252,44 @@ def test_one_size_symbolic_in_a_decorated_function_with_strided_arrays():
         for own in (q, np.ascontiguousarray(q[:, ::-1])[:, ::-1], np.asfortranarray(q)):
             np.testing.assert_allclose(scores(own, k), np.einsum("bsd,btd->bst", q, k), rtol=1e-4, atol=1e-4)
     assert all("S any" in c and "T=9" in c for c in compilations(scores))
+
+
+FACTORS = {
+    "a left side": ("C(K * i + k) = B(i, k)", lambda b: b.ravel()),
+    "a part that is added to": ("C(k) = 0.0 where k in 0:N*K  C(K * i + k) += B(i, k)", lambda b: b.ravel()),
+    "a quotient": (
+        "C(j) = 0.0 where j in 0:N*K  C((K * i + k) / K) += B(i, k)",
+        lambda b: np.pad(b.sum(1), (0, b.size - len(b))),
+    ),
+    "a range": (
+        "C(i) +=! B(i, k) where i in 0:N, k in 0:K, K * i + k < N",
+        lambda b: folded(b, lambda i, k, n, m: m * i + k < n),
+    ),
+    "a bound": ("C(i) +=! x(j) * B(i, 0) where i in 0:N, j in i*K:N*K", lambda b: np.arange(b.size, 0, -b.shape[1]) * b[:, 0]),
+}
+
+
+def folded(b: np.ndarray, test) -> np.ndarray:
+    n, m = b.shape
+    return np.where(np.fromfunction(lambda i, k: test(i, k, n, m), b.shape), b, 0).sum(1)
+
+
+@pytest.mark.parametrize("dynamic", [True, ("K",), ("N", "K"), "auto"])
+@pytest.mark.parametrize("name", FACTORS)
+def test_a_size_that_multiplies_an_index_stays_a_number(name, dynamic):
+    body, wanted = FACTORS[name]
+    operator = polyc.compile(f"def f(float(N, K) B, float(L) x) -> (C) {{ {body} }}", dynamic=dynamic)
+    for n, k in ((3, 4), (5, 4), (2, 7), (9, 2), (4, 4), (7, 4), (1, 1)):
+        b = draw(n, k)
+        np.testing.assert_allclose(operator(b, np.ones(n * k, np.float32)), wanted(b), rtol=1e-5, atol=1e-5)
+    if dynamic != "auto":
+        assert any(r.kind == "missed" and r.message.startswith("no kernel for any K: ") for r in operator.remarks)
+    if dynamic is True:  # N stays open: one kernel for each K
+        assert len(compilations(operator)) == 4
+        assert operator.lower(draw(8, 4), np.ones(32, np.float32)).fixed_sizes == {"K": 4}
+
+
+def test_a_size_that_multiplies_an_index_is_named_where_no_number_is_known():
+    operator = polyc.compile("def f(float(N, K) B) -> (C) { C(K * i + k) = B(i, k) }", dynamic=True)
+    with pytest.raises(polyc.PolycError, match=r"K multiplies an index: compile for numbers, with sizes=\{'K': 64\}"):
+        operator.lower()
