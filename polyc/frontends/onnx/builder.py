@@ -281,6 +281,7 @@ class Builder:
 
     def integers(self, x: Value) -> tuple[int, ...]:
         """The contents of an input that is a list of integers."""
+        self.require_integer(x)
         return tuple(whole(n) for n in self.value(x).reshape(-1))
 
     def integer(self, x: Value) -> int:
@@ -293,13 +294,22 @@ class Builder:
         """Raise UnsupportedError (``unsupported-onnx-evaluation``) for a result larger than all memory."""
         size = prod(shape) * dtype.itemsize
         if size > available_memory():
-            message = f"{self.node.label} cannot be computed: a result of shape {tuple(shape)} takes {size / 2**30:.1f} GiB"
             help = "check the scales and sizes that it is given; this process may have less memory"
-            raise UnsupportedError(Diagnostic("unsupported-onnx-evaluation", message, node_span(self.node), help))
+            self.contradict(f"a result of shape {tuple(shape)} takes {size / 2**30:.1f} GiB", help)
+
+    def contradict(self, reason: str, help: str = "check the shapes, types and attributes of the node") -> NoReturn:
+        """Say that nothing computes this node (``unsupported-onnx-evaluation``), whatever the reference makes of it."""
+        message = f"{self.node.label} cannot be computed: {reason}"
+        raise UnsupportedError(Diagnostic("unsupported-onnx-evaluation", message, node_span(self.node), help))
 
     def refuse(self, reason: str) -> NoReturn:
         """Say that this node is not covered: it is computed by the reference implementation then."""
         raise Unsupported(reason)
+
+    def check_vector(self, x: Value | None, extent: int, what: str) -> None:
+        """Contradict the node where `x` is given and is no vector of `extent` elements."""
+        if x is not None and x.shape != (extent,):
+            self.contradict(f"{what} of shape {x.shape} for {extent} channels")
 
     def require_float(self, *values: Value) -> None:
         """Refuse what is not floating point."""
@@ -307,10 +317,18 @@ class Builder:
             if not v.dtype.is_float:
                 self.refuse(f"element type {v.dtype.label}")
 
+    def require_integer(self, x: Value) -> None:
+        """Contradict the node where `x`, which are positions or extents, may hold other numbers than whole ones."""
+        if not x.dtype.is_integer:
+            self.contradict(f"{x.name} of type {x.dtype.label} where integers are expected")
+
     def axis(self, axis: int, rank: int) -> int:
-        """`axis` counted from 0; refuses one outside of the rank."""
+        """`axis` counted from 0; one outside of the rank contradicts the node."""
         if not -rank <= axis < rank:
-            self.refuse(f"axis {axis} of a tensor of rank {rank}")
+            reason = f"axis {axis} of a tensor of rank {rank}"
+            if rank == 0:  # operators differ in what they make of a scalar
+                self.refuse(reason)
+            self.contradict(reason)
         return axis + rank if axis < 0 else axis
 
     def axes(self, axes: Sequence[int] | None, rank: int) -> tuple[int, ...]:

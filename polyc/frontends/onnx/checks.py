@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 
 import onnx
 import onnx.defs
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto
 
 from polyc.diagnostics import Diagnostic, SemanticError, Source, Span, UnsupportedError, suggest_name
+from polyc.frontends.onnx.schemas import EXPORT, find_contradictions, find_schema, show
 from polyc.frontends.onnx.tensors import describe_tensor_problem, element_count
 
 MOST_NESTING = 16
@@ -24,8 +23,6 @@ MOST_NODES = 250_000
 MOST_REPORTED = 20
 """Problems that one error lists."""
 
-_EXPORT = "export the model again"
-_SHOWN = 80
 _PRINTED = 1 << 14
 """Bytes of a node that is printed whole."""
 _FIELDS = {
@@ -57,12 +54,12 @@ def check_model(model: ModelProto) -> None:
     _check_nesting(model)
     if any(isinstance(name, bytes) for name in _all_names(model)):  # what protobuf gives for a text that is not UTF-8
         message = "the model has names that are no text (UTF-8)"
-        raise SemanticError(Diagnostic("semantic-onnx-model", message, None, _EXPORT))
+        raise SemanticError(Diagnostic("semantic-onnx-model", message, None, EXPORT))
     opsets = read_opsets(model)
     checker = _Checker(opsets)
     functions = {function_key(f): f for f in model.functions}
     if len(functions) != len(model.functions):
-        checker.report("semantic-onnx-name", "the model defines a function twice", None, _EXPORT)
+        checker.report("semantic-onnx-name", "the model defines a function twice", None, EXPORT)
     for f in model.functions:
         own = opsets | {_domain(o.domain): o.version for o in f.opset_import}
         _Checker(own, checker.problems).check_function(f)
@@ -80,13 +77,13 @@ def read_opsets(model: ModelProto) -> dict[str, int]:
         domain = _domain(o.domain)
         if opsets.setdefault(domain, o.version) != o.version:
             message = f"the model imports versions {opsets[domain]} and {o.version} of the operator set {domain or 'ai.onnx'}"
-            raise SemanticError(Diagnostic("semantic-onnx-model", message, None, _EXPORT))
+            raise SemanticError(Diagnostic("semantic-onnx-model", message, None, EXPORT))
         if o.version < 1:
             message = f"the model imports version {o.version} of the operator set {domain or 'ai.onnx'}"
-            raise SemanticError(Diagnostic("semantic-onnx-model", message, None, _EXPORT))
+            raise SemanticError(Diagnostic("semantic-onnx-model", message, None, EXPORT))
     if not opsets:
         message = "the model says of no operator set which version it uses"
-        raise SemanticError(Diagnostic("semantic-onnx-model", message, None, _EXPORT))
+        raise SemanticError(Diagnostic("semantic-onnx-model", message, None, EXPORT))
     newest = onnx.defs.onnx_opset_version()
     if opsets.get("", 1) > newest:
         message = f"the model uses operator set {opsets['']}, the installed onnx {onnx.__version__} knows those up to {newest}"
@@ -124,12 +121,6 @@ def node_text(node: NodeProto) -> Span:
     return Span(Source(text, f"<node {show(name)}>"), 0, len(text))
 
 
-def show(name: str) -> str:
-    """A name as it may stand in a message: one line, and not too long."""
-    text = "".join(c if c.isprintable() else "?" for c in name[: _SHOWN + 1])
-    return text if len(name) <= _SHOWN else f"{text[:_SHOWN]}…"
-
-
 class _Checker:
     """Goes over one graph and those inside it, and collects `problems`."""
 
@@ -148,7 +139,7 @@ class _Checker:
         for name, count in Counter(inputs).items():
             if count > 1 or not name:
                 what = f"two inputs of the graph are named {show(name)}" if name else "an input of the graph has no name"
-                self.report("semantic-onnx-name", what, None, _EXPORT)
+                self.report("semantic-onnx-name", what, None, EXPORT)
         for p in (*graph.input, *graph.output):
             self.check_port(p, is_typed=not outer and p.name in known)
         tensors = [*graph.initializer]
@@ -159,7 +150,7 @@ class _Checker:
         for name, count in Counter(t.name for t in tensors).items():
             if count > 1 or not name:
                 what = f"two initializers are named {show(name)}" if name else "an initializer has no name"
-                self.report("semantic-onnx-name", what, None, _EXPORT)
+                self.report("semantic-onnx-name", what, None, EXPORT)
         for t in tensors:
             self.check_tensor(t, None)
         known.update(t.name for t in tensors)
@@ -167,33 +158,33 @@ class _Checker:
         results = Counter(p.name for p in graph.output)
         for name, count in results.items():
             if count > 1:
-                self.report("semantic-onnx-name", f"the graph returns {show(name)} twice", None, _EXPORT)
+                self.report("semantic-onnx-name", f"the graph returns {show(name)} twice", None, EXPORT)
             if name not in known and not any(name in names for names in outer):
-                self.report("semantic-onnx-name", f"the graph returns {show(name)}, which nothing computes", None, _EXPORT)
+                self.report("semantic-onnx-name", f"the graph returns {show(name)}, which nothing computes", None, EXPORT)
 
     def check_function(self, f: onnx.FunctionProto) -> None:
         """The body of a function of the model."""
         known = set(f.input)
         if len(known) != len(f.input):
-            self.report("semantic-onnx-name", f"two inputs of the function {show(f.name)} have one name", None, _EXPORT)
+            self.report("semantic-onnx-name", f"two inputs of the function {show(f.name)} have one name", None, EXPORT)
         self.check_nodes(f.node, known, (), in_function=True)
         for name in f.output:
             if name not in known:
                 message = f"the function {show(f.name)} returns {show(name)}, which nothing computes"
-                self.report("semantic-onnx-name", message, None, _EXPORT)
+                self.report("semantic-onnx-name", message, None, EXPORT)
 
     def check_port(self, port: onnx.ValueInfoProto, is_typed: bool) -> None:
         kind = port.type.WhichOneof("value")
         if kind is None:
             if is_typed:
-                self.report("semantic-onnx-type", f"the input {show(port.name)} has no type", None, _EXPORT)
+                self.report("semantic-onnx-type", f"the input {show(port.name)} has no type", None, EXPORT)
             return
         if kind != "tensor_type":
             return
         tensor = port.type.tensor_type
         if tensor.elem_type not in onnx.TensorProto.DataType.values() or (is_typed and not tensor.elem_type):
             message = f"{show(port.name)} has the element type {tensor.elem_type}, which is none of ONNX's"
-            self.report("semantic-onnx-type", message, None, _EXPORT)
+            self.report("semantic-onnx-type", message, None, EXPORT)
         try:
             element_count([d.dim_value for d in tensor.shape.dim if d.dim_value > 0], show(port.name))
         except SemanticError as error:
@@ -202,7 +193,7 @@ class _Checker:
     def check_tensor(self, tensor: onnx.TensorProto, node: NodeProto | None) -> None:
         problem = describe_tensor_problem(tensor)
         if problem is not None:
-            self.report(problem.code, problem.message, node, problem.help or _EXPORT)
+            self.report(problem.code, problem.message, node, problem.help or EXPORT)
 
     def check_nodes(
         self, nodes: Sequence[NodeProto], known: set[str], outer: tuple[set[str], ...], in_function: bool = False
@@ -216,7 +207,7 @@ class _Checker:
             for name in node.output:
                 if name in known:
                     message = f"{show(name)} is computed by two nodes, or is an input as well"
-                    self.report("semantic-onnx-name", message, node, _EXPORT)
+                    self.report("semantic-onnx-name", message, node, EXPORT)
                 elif name:
                     known.add(name)
         scopes = (*outer, known)
@@ -225,84 +216,44 @@ class _Checker:
                 if name and not any(name in names for names in scopes):
                     near = suggest_name(name, sorted(known)[:2000])
                     message = f"{show(node.op_type)} reads {show(name)}, which nothing computes"
-                    self.report("semantic-onnx-name", message, node, near or _EXPORT)
+                    self.report("semantic-onnx-name", message, node, near or EXPORT)
             self.check_node(node, in_function)
             for graph in subgraphs(node):
                 self.check_graph(graph, scopes)
         if not self.problems and sort_nodes(nodes) is None:
             circle = " → ".join(show(n) for n in _find_circle(nodes))
-            self.report("semantic-onnx-cycle", f"nodes depend on each other in a circle: {circle}", None, _EXPORT)
+            self.report("semantic-onnx-cycle", f"nodes depend on each other in a circle: {circle}", None, EXPORT)
 
     def check_node(self, node: NodeProto, in_function: bool) -> None:
         """Attributes, and the numbers of inputs and outputs where the operator is one of ONNX's."""
         if not node.op_type:
-            self.report("semantic-onnx-node", "a node names no operator", node, _EXPORT)
+            self.report("semantic-onnx-node", "a node names no operator", node, EXPORT)
             return
         names: set[str] = set()
         for a in node.attribute:
             if a.name in names or not a.name:
                 what = f"has the attribute {show(a.name)} twice" if a.name else "has an attribute without a name"
-                self.report("semantic-onnx-attribute", f"{show(node.op_type)} {what}", node, _EXPORT)
+                self.report("semantic-onnx-attribute", f"{show(node.op_type)} {what}", node, EXPORT)
             names.add(a.name)
             if a.ref_attr_name:
                 if not in_function:
                     message = f"{show(node.op_type)} takes {show(a.name)} from a function's attribute, but stands in none"
-                    self.report("semantic-onnx-attribute", message, node, _EXPORT)
+                    self.report("semantic-onnx-attribute", message, node, EXPORT)
                 continue
             filled = [f for kind, f in _FIELDS.items() if kind != a.type and (getattr(a, f) if _is_list(f) else a.HasField(f))]
             if a.type not in _FIELDS or filled:
                 message = f"the attribute {show(a.name)} of {show(node.op_type)} has no type, or not that of its value"
-                self.report("semantic-onnx-attribute", message, node, _EXPORT)
+                self.report("semantic-onnx-attribute", message, node, EXPORT)
                 continue
             for tensor in (*((a.t,) if a.type == AttributeProto.TENSOR else ()), *a.tensors):
                 self.check_tensor(tensor, node)
         domain = _domain(node.domain)
-        schema = _find_schema(node.op_type, self.opsets.get(domain, 0), domain)
+        schema = find_schema(node.op_type, self.opsets.get(domain, 0), domain)
         if schema is not None:
-            self.check_schema(node, schema)
+            for code, message, help in find_contradictions(node, schema):
+                self.report(code, message, node, help)
         elif not domain and "" not in self.opsets:
-            self.report("semantic-onnx-model", "the model imports no version of the operator set ai.onnx", node, _EXPORT)
-
-    def check_schema(self, node: NodeProto, schema: onnx.defs.OpSchema) -> None:
-        inputs = list(node.input)
-        while inputs and not inputs[-1]:
-            inputs.pop()
-        outputs = list(node.output)
-        for what, names, least, most in (
-            ("inputs", inputs, schema.min_input, schema.max_input),
-            ("outputs", outputs, schema.min_output, schema.max_output),
-        ):
-            if not least <= len(names) <= most:
-                wanted = f"{least}" if least == most else f"{least} or more" if most > 1 << 20 else f"{least} to {most}"
-                message = f"{node.op_type} has {len(names)} {what}, operator set {schema.since_version} says {wanted}"
-                self.report("semantic-onnx-node", message, node, _EXPORT)
-        for name, formal in zip(inputs, schema.inputs, strict=False):
-            if not name and formal.option == onnx.defs.OpSchema.FormalParameterOption.Single:
-                self.report("semantic-onnx-node", f"the input {formal.name} of {node.op_type} is missing", node, _EXPORT)
-        given = {a.name: a for a in node.attribute}
-        for name, declared in schema.attributes.items():
-            attribute = given.get(name)
-            if attribute is None:
-                if declared.required:
-                    message = f"{node.op_type} needs the attribute {name}"
-                    self.report("semantic-onnx-attribute", message, node, _EXPORT)
-                continue
-            declared_type: int = declared.type.value  # type: ignore[attr-defined]
-            if attribute.type and attribute.type != declared_type and not attribute.ref_attr_name:
-                is_of, should = (AttributeProto.AttributeType.Name(t) for t in (attribute.type, declared_type))
-                message = f"the attribute {name} of {node.op_type} is of type {is_of}, the operator's is {should}"
-                self.report("semantic-onnx-attribute", message, node, _EXPORT)
-            elif node.op_type == "Einsum" and not attribute.ref_attr_name and not is_equation(attribute.s):
-                message = f"the equation of Einsum is {show(attribute.s.decode(errors='replace'))!r}"
-                self.report("semantic-onnx-attribute", message, node, "terms are letters and one ..., as in ij,jk->ik")
-
-
-def is_equation(text: bytes) -> bool:
-    """Whether a text can be the equation of an Einsum; onnx's shape inference does not come back from others."""
-    return (
-        re.fullmatch(rb"(TERM)(,(TERM))*(->(TERM))?".replace(b"TERM", rb"[A-Za-z]*(\.\.\.)?[A-Za-z]*"), b"".join(text.split()))
-        is not None
-    )
+            self.report("semantic-onnx-model", "the model imports no version of the operator set ai.onnx", node, EXPORT)
 
 
 def _check_nesting(model: ModelProto) -> None:
@@ -383,14 +334,6 @@ def _is_list(field: str) -> bool:
 
 def _domain(domain: str) -> str:
     return "" if domain == "ai.onnx" else domain
-
-
-@cache
-def _find_schema(op: str, version: int, domain: str) -> onnx.defs.OpSchema | None:
-    try:
-        return onnx.defs.get_schema(op, version, domain)
-    except (onnx.defs.SchemaError, TypeError):
-        return None
 
 
 # --- Order -----------------------------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ class Node:
     @property
     def label(self) -> str:
         """What a user knows it by: its operator, and its name or first output."""
-        from polyc.frontends.onnx.checks import show
+        from polyc.frontends.onnx.schemas import show
 
         kind = f"{self.domain}.{self.op}" if self.domain else self.op
         return show(f"{kind} {self.name or next((o for o in self.outputs if o), '')}".rstrip())

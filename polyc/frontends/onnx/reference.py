@@ -13,8 +13,11 @@ from polyc.diagnostics import Diagnostic, PolycError, UnsupportedError, suggest_
 from polyc.frontends.onnx.evaluators import EVALUATORS, Suppress, choose_boxes, suppress_boxes
 from polyc.frontends.onnx.graph import Graph, Node, node_span
 from polyc.frontends.onnx.model import array_from_constant
+from polyc.frontends.onnx.sizes import find_misfit
 from polyc.frontends.onnx.type_constraints import check_types
 
+MOST_LAYOUTS = 256
+"""Combinations of types and shapes that are remembered for a node."""
 _RANDOM = frozenset("RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli".split())
 
 
@@ -33,7 +36,7 @@ class Evaluation:
         """Whether results are no larger than the inputs, but for a factor."""
         self._function = function
         self._checked: set[tuple[Any, ...]] = set()
-        """Element types that the operator takes."""
+        """Element types and shapes that the operator takes."""
 
     def run(self, values: Mapping[str, Any]) -> list[Any]:
         """The outputs, in order, the missing ones None; `values` has the inputs by name.
@@ -41,22 +44,30 @@ class Evaluation:
         Raises SemanticError for element types that the operator does not take, UnsupportedError for what it cannot do."""
         node = self.node
         inputs = [values[n] if n else None for n in node.inputs]
-        types = tuple([v.dtype if isinstance(v, np.ndarray) else type(v) for v in inputs])
-        if types not in self._checked:
+        layout = tuple([(v.dtype, v.shape) if isinstance(v, np.ndarray) else type(v) for v in inputs])
+        if layout not in self._checked:
             check_types(node, inputs)
-            self._checked.add(types)
+            misfit = find_misfit(node, inputs)
+            if misfit is not None:
+                raise self._refuse(values, misfit)
+            if len(self._checked) == MOST_LAYOUTS:
+                self._checked.clear()
+            self._checked.add(layout)
         try:
             with np.errstate(all="ignore"):
                 found = self._function(inputs)
         except PolycError:
             raise
         except Exception as error:
-            given = ", ".join(_describe(values[n]) for n in node.inputs if n)
             problem = _find_cause(error)
-            message = f"{node.label} cannot be computed for {given or 'no inputs'}: {type(problem).__name__}: {problem}"
-            help = "check the shapes, types and attributes of the node"
-            raise UnsupportedError(Diagnostic("unsupported-onnx-evaluation", message, node_span(node), help)) from error
+            raise self._refuse(values, f"{type(problem).__name__}: {problem}") from error
         return [as_array(v) if o else None for o, v in zip(node.outputs, found, strict=False)]
+
+    def _refuse(self, values: Mapping[str, Any], why: str) -> UnsupportedError:
+        given = ", ".join(_describe(values[n]) for n in self.node.inputs if n)
+        message = f"{self.node.label} cannot be computed for {given or 'no inputs'}: {why}"
+        help = "check the shapes, types and attributes of the node"
+        return UnsupportedError(Diagnostic("unsupported-onnx-evaluation", message, node_span(self.node), help))
 
 
 def prepare_node(node: Node, graph: Graph, suppress: Suppress = suppress_boxes) -> Evaluation:

@@ -81,7 +81,7 @@ def place_windows(
     if auto_pad == "VALID":
         pads = None
     elif auto_pad not in ("NOTSET", ""):
-        b.refuse(f"auto_pad is {auto_pad}")
+        b.contradict(f"auto_pad is {auto_pad}")
     ends = per_dimension(b, "pads", pads, 2 * rank, 0)
     before, after = ends[:rank], ends[rank:]
     output = []

@@ -33,6 +33,7 @@ def conv(
 ) -> Value:
     b.require_float(x)
     kernel = check_filters(b, x, w, group, kernel_shape)
+    b.check_vector(bias, w.shape[0], "a bias")
     windows = place_windows(b, x.shape[2:], kernel, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad)
     return convolve(b, x, w, bias, windows, group)
 
@@ -122,6 +123,7 @@ def conv_transpose(
         b.refuse(f"an image of shape {x.shape}, filters of shape {w.shape} and {group} groups do not fit")
     if kernel_shape is not None and tuple(kernel_shape) != w.shape[2:]:
         b.refuse(f"kernel_shape {tuple(kernel_shape)} is not that of the filters, {w.shape[2:]}")
+    b.check_vector(bias, w.shape[1] * group, "a bias")
     stride = per_dimension(b, "strides", strides, rank, 1)
     dilation = per_dimension(b, "dilations", dilations, rank, 1)
     extra = tuple(int(v) for v in output_padding) if output_padding else (0,) * rank
@@ -137,6 +139,8 @@ def conv_transpose(
         output = wanted
     elif auto_pad == "VALID":
         before, output = (0,) * rank, tuple(full)
+    elif auto_pad not in ("NOTSET", ""):
+        b.contradict(f"auto_pad is {auto_pad}")
     if any(o < 0 for o in output):
         b.refuse(f"the result would have extents {output}")
     t = _Transposed(b, x, w, bias, group, stride, dilation, before, output)

@@ -213,6 +213,8 @@ def bitwise_not(b: Builder, x: Value) -> Value:
 @operator("BitShift")
 def shift(b: Builder, x: Value, y: Value, *, direction: str) -> Value:
     """Products with powers of two, and quotients rounded down; by a number of places that there are not all bits go."""
+    if direction not in ("LEFT", "RIGHT"):
+        b.contradict(f"direction is {direction}")
     bits, has_sign = x.dtype.bits, not _is_unsigned(x.dtype)
 
     def body(u: Term, v: Term) -> Operand:

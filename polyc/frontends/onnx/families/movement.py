@@ -152,9 +152,9 @@ def permute(b: Builder, x: Value, order: Sequence[int]) -> Value:
 
 @operator("Transpose")
 def transpose(b: Builder, x: Value, *, perm: Sequence[int] | None = None) -> Value:
-    order = list(range(x.rank))[::-1] if perm is None else [b.axis(d, x.rank) for d in perm]
+    order = list(range(x.rank))[::-1] if perm is None else list(perm)
     if sorted(order) != list(range(x.rank)):
-        b.refuse(f"perm {tuple(order)} of a tensor of rank {x.rank}")
+        b.contradict(f"perm {tuple(perm or ())} of a tensor of rank {x.rank}")
     moved = [d for d in order if x.shape[d] != 1]
     if moved == sorted(moved):
         return b.view(x, [x.shape[d] for d in order])
@@ -228,8 +228,8 @@ def _element(x: Value) -> Body:
 
 
 def _split(b: Builder, x: Value, axis: int, sizes: Sequence[int]) -> tuple[Value, ...]:
-    if sum(sizes) != x.shape[axis] or any(n < 0 for n in sizes):
-        b.refuse(f"parts {tuple(sizes)} of {x.shape[axis]} elements")
+    if sum(sizes) != x.shape[axis] or any(n < 0 for n in sizes) or len(sizes) != len(b.node.outputs):
+        b.contradict(f"{len(b.node.outputs)} parts of sizes {tuple(sizes)} of {x.shape[axis]} elements")
     begins = [sum(sizes[:n]) for n in range(len(sizes))]
     return tuple(_part(b, x, axis, begin, n) for begin, n in zip(begins, sizes, strict=True))
 
@@ -256,9 +256,11 @@ def split(
     b: Builder, x: Value, sizes: Value | None = None, *, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Value, ...]:
     axis = b.axis(axis, x.rank)
-    if sizes is not None:
-        return _split(b, x, axis, b.integers(sizes))
-    return _split(b, x, axis, _equal_parts(x.shape[axis], num_outputs or len(b.node.outputs)))
+    if sizes is None:
+        return _split(b, x, axis, _equal_parts(x.shape[axis], len(b.node.outputs)))
+    if num_outputs is not None:
+        b.contradict("it has both the input split and the attribute num_outputs")
+    return _split(b, x, axis, b.integers(sizes))
 
 
 def _slice(
@@ -379,6 +381,7 @@ def triangle(b: Builder, x: Value, k: Value | None = None, *, upper: int = 1) ->
 
 @operator("Gather")
 def gather(b: Builder, x: Value, positions: Value, *, axis: int = 0) -> Value:
+    b.require_integer(positions)
     d = b.axis(axis, x.rank)
     end = d + positions.rank
 
@@ -390,6 +393,7 @@ def gather(b: Builder, x: Value, positions: Value, *, axis: int = 0) -> Value:
 
 @operator("GatherElements")
 def gather_elements(b: Builder, x: Value, positions: Value, *, axis: int = 0) -> Value:
+    b.require_integer(positions)
     d = b.axis(axis, x.rank)
     if positions.rank != x.rank or any(m > n for e, (m, n) in enumerate(zip(positions.shape, x.shape, strict=True)) if e != d):
         b.refuse(f"positions of shape {positions.shape} for a tensor of shape {x.shape}")

@@ -207,7 +207,7 @@ def local_response_normalization(
     """Divided by a power of the sum of squares over `size` neighbouring channels."""
     b.require_float(x)
     if x.rank < 2 or size < 1:
-        b.refuse(f"{size} channels of a tensor of shape {x.shape}")
+        b.contradict(f"{size} channels of a tensor of shape {x.shape}")
     source = x if x.source is None else b.map(x.shape, x.dtype, lambda *i: x[i])
     number, before = x.dtype.computed, (size - 1) // 2
 

@@ -242,6 +242,7 @@ def qlinear_conv(
     strides: Sequence[int] | None = None,
 ) -> Value:
     kernel = check_filters(b, x, w, group, kernel_shape)
+    b.check_vector(bias, w.shape[0], "a bias")
     windows = place_windows(b, x.shape[2:], kernel, strides=strides, dilations=dilations, pads=pads, auto_pad=auto_pad)
     origin, zeros = scalar(b, x_zero, "a zero point of the image"), per_axis(b, w_zero, w.shape, 0)
     sums = _convolve_integers(b, x, w, x_zero, w_zero, origin, zeros, bias, windows, group)

@@ -66,6 +66,17 @@ class Editing:
         position = self.producers.get(name)
         return None if position is None else self.nodes[position]
 
+    def may_have_rank(self, name: str, rank: int) -> bool:
+        """False where an input, a constant or a Transpose is known to have another number of dimensions."""
+        port = next((p for p in self.graph.inputs if p.name == name), None)
+        if port is not None:
+            return port.shape is None or len(port.shape) == rank
+        if name in self.constants:
+            return self.constants[name].ndim == rank
+        maker = self.producer(name)
+        perm = maker.attributes.get("perm") if maker is not None and is_standard(maker, "Transpose") else None
+        return perm is None or len(perm) == rank
+
     def only_use(self, name: str) -> bool:
         """Whether a value is read once, by a node."""
         return self.uses[name] == 1 and name not in self._outputs

@@ -48,7 +48,9 @@ def _hands_on(node: Node, editing: Editing) -> bool:
             return node.version >= 7 and (not is_told or (training is not None and not training.any()))
         case "Transpose":
             perm = node.attributes.get("perm")
-            return perm is not None and tuple(perm) == tuple(range(len(perm)))
+            return (
+                perm is not None and tuple(perm) == tuple(range(len(perm))) and editing.may_have_rank(node.inputs[0], len(perm))
+            )
         case "Pad":
             pads = _pads(node, editing)
             return pads is not None and not pads.any()

@@ -72,10 +72,10 @@ class _Rewriting:
         if is_standard(node, "Transpose") and node.attributes.get("perm") is not None:
             outer = tuple(int(p) for p in node.attributes["perm"])
             inner = self.turned.get(node.inputs[0])
-            if inner is None:
+            if inner is None and self.editing.may_have_rank(node.inputs[0], len(outer)):
                 self.turned[node.outputs[0]] = Turned(node.inputs[0], outer, node)
                 return
-            if len(inner.perm) == len(outer):
+            if inner is not None and len(inner.perm) == len(outer):
                 self.turned[node.outputs[0]] = Turned(inner.source, tuple(inner.perm[p] for p in outer), node)
                 return
         if is_standard(node, *UNARY, *BINARY) and len(node.outputs) == 1 and self._put_off(node):

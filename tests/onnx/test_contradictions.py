@@ -1,0 +1,81 @@
+"""Models whose nodes contradict themselves, and for which onnx's reference implementation computes something all the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import polyc.onnx
+from polyc.diagnostics import PolycError
+
+X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+IMAGE = np.ones((1, 2, 5, 5), np.float32)
+FILTERS = np.ones((3, 2, 3, 3), np.float32)
+
+
+def run(op: str, *arrays: np.ndarray, n_outputs: int = 1, known: bool = True, rank: bool = True, **attributes: Any) -> Any:
+    """Load and run a model of one node, whose inputs behind the first are initializers where `known`."""
+    names = [f"x{k}" for k in range(len(arrays))]
+    results = [f"y{k}" for k in range(n_outputs)]
+    node = helper.make_node(op, names, results, **attributes)
+    n_inputs = 1 if known else len(arrays)
+    ports = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape if rank else None)
+        for name, a in zip(names[:n_inputs], arrays, strict=False)
+    ]
+    outputs = [helper.make_tensor_value_info(o, TensorProto.UNDEFINED, None) for o in results]
+    tensors = [numpy_helper.from_array(a, n) for n, a in zip(names[n_inputs:], arrays[n_inputs:], strict=True)]
+    graph = helper.make_graph([node], "g", ports, outputs, tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return polyc.onnx.load(model).run(None, dict(zip(names[:n_inputs], arrays, strict=False)))
+
+
+def integers(*numbers: int) -> np.ndarray:
+    return np.array(numbers, np.int64)
+
+
+CASES: dict[str, tuple[str, tuple[np.ndarray, ...], dict[str, Any], str]] = {
+    "a perm of another rank": ("Transpose", (X,), {"perm": [0, 1, 2, 3]}, "perm (0, 1, 2, 3) of a tensor of rank 3"),
+    "a perm that turns and is too short": ("Transpose", (X,), {"perm": [1, 0]}, "perm (1, 0) of a tensor of rank 3"),
+    "a perm with a dimension twice": ("Transpose", (X,), {"perm": [0, 0, 1]}, "does not have each dimension once"),
+    "a perm that counts from the end": ("Transpose", (X,), {"perm": [-1, 0, 1]}, "does not have each dimension once"),
+    "fewer outputs than parts": ("Split", (X,), {"num_outputs": 3, "axis": 2, "n_outputs": 2}, "num_outputs is 3"),
+    "more outputs than parts": ("Split", (X,), {"num_outputs": 2, "axis": 2, "n_outputs": 3}, "num_outputs is 2"),
+    "parts that are too long": ("Split", (X, integers(2, 3)), {"axis": 2, "n_outputs": 2}, "(2, 3) of 4 elements"),
+    "more parts than outputs": ("Split", (X, integers(2, 1, 1)), {"axis": 2, "n_outputs": 2}, "2 parts of sizes (2, 1, 1)"),
+    "a part of negative length": ("Split", (X, integers(5, -1)), {"axis": 2, "n_outputs": 2}, "(5, -1) of 4 elements"),
+    "parts told twice": ("Split", (X, integers(2, 2)), {"axis": 2, "num_outputs": 2, "n_outputs": 2}, "both the input split"),
+    "an attribute of another operator": ("Relu", (X,), {"alpha": 0.3}, "Relu has no attribute alpha"),
+    "a misspelt attribute": ("Softmax", (X,), {"axes": 1}, "did you mean axis?"),
+    "a bias of another length": ("Conv", (IMAGE, FILTERS, np.ones(5, np.float32)), {}, "shape (5,) for 3 channels"),
+    "a bias that is a matrix": ("Conv", (IMAGE, FILTERS, np.ones((1, 3), np.float32)), {}, "shape (1, 3) for 3 channels"),
+    "a padding that there is not": ("Conv", (IMAGE, FILTERS), {"auto_pad": "SAME"}, "auto_pad is SAME"),
+    "an extent of minus two": ("Reshape", (X, integers(-2, 12)), {}, "-2"),
+    "extents that are no integers": ("Reshape", (X, np.float32([24])), {}, "where integers are expected"),
+    "positions that are no integers": ("Gather", (X, np.float32([0])), {}, "where integers are expected"),
+    "more starts than ends": ("Slice", (X, integers(0, 0), integers(2)), {}, "starts and ends"),
+    "repeats of another rank": ("Tile", (X, integers(2, 2)), {}, "repeats"),
+    "a matrix of rank 3": ("Gemm", (X, np.ones((4, 2), np.float32)), {}, "rank 2 but has rank 3"),
+    "an axis beyond the last": ("Flatten", (X,), {"axis": 9}, "axis"),
+    "no channels": ("LRN", (IMAGE,), {"size": 0}, "0 channels"),
+    "a direction of shifts": ("BitShift", (integers(4).astype("u8"),) * 2, {"direction": "UP"}, "direction is UP"),
+}
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("case", CASES)
+def test_nodes_that_contradict_themselves_are_refused(case: str, known: bool) -> None:
+    op, arrays, attributes, fragment = CASES[case]
+    with pytest.raises(PolycError) as caught:
+        run(op, *arrays, known=known, **attributes)
+    assert caught.value.code in {"semantic-onnx-node", "semantic-onnx-attribute", "unsupported-onnx-evaluation"}
+    assert fragment in str(caught.value)
+    assert op in str(caught.value)
+
+
+def test_an_identity_of_the_right_rank_is_taken_out() -> None:
+    assert np.array_equal(run("Transpose", X, perm=[0, 1, 2])[0], X)
+    assert np.array_equal(run("Transpose", X, perm=[0, 1, 2], rank=False)[0], X)
