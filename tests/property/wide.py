@@ -24,7 +24,7 @@ COMPLEX = ("complex64", "complex128")
 EXTENTS = ("N", "N", "N", "M", "M", "3", "1")
 
 MONOIDS = {
-    "smaller": ("monoid smaller(double a, double b) -> (c = inf) { c = a < b ? a : b }", ("double",)),
+    "smaller": ("monoid smaller(double a, double b) -> (c = inf) { c = a < b || a != a ? a : b }", ("double",)),
     "peak": ("monoid peak(int32 a, int32 b) -> (c = 1) { c = a * b }", ("int32",)),
     "spread": (
         "monoid spread(float a, float b, float x, float y) -> (low = inf, high = -inf) { low = min(a, x)  high = max(b, y) }",
