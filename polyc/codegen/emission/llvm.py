@@ -279,7 +279,7 @@ def _has_recurrence(node: Node) -> bool:
 def _sums_under_conditions(node: Node, inside_registers: bool = False) -> bool:
     """Whether sums of a tile in registers read under conditions, such as taps of a filter at the border of an image."""
     inside = (*node.body, *node.orelse) if isinstance(node, If) else node.body if isinstance(node, Loop) else ()
-    is_inside = inside_registers or isinstance(node, Loop) and bool(node.registers)
+    is_inside = inside_registers or (isinstance(node, Loop) and bool(node.registers))
     if isinstance(node, Update) and is_inside:
         return any(isinstance(e, Select) for e in walk(node.value))
     return any(_sums_under_conditions(n, is_inside) for n in inside)
