@@ -27,7 +27,7 @@ from polyc.scheduler.rewriting.dead_instances import drop_dead_instances
 from polyc.scheduler.rewriting.fold_sizes import find_folds
 from polyc.scheduler.rewriting.merge_indices import Groups
 from polyc.scheduler.rewriting.rewrite_program import rewrite_program
-from polyc.scheduler.rewriting.rules.minimal_filtering import has_symbolic_filter
+from polyc.scheduler.rewriting.rules import count_forms
 from polyc.scheduler.size_classes import Version, find_size_classes
 from polyc.target import Target
 
@@ -68,14 +68,15 @@ def run_stages(
     classes = None
     if version.typical and not is_chosen and options.tile and options.vectorize:
         forms = [form]
-        may_filter = options.minimal_filtering and options.reassociate and not as_written
-        if may_filter and has_symbolic_filter(form.scop.program, form.scop.ranges):
-            forms.append(_make_form(main, main_ranges, main_strides, options, target, given_constants, 1))
+        n_forms = 1 if as_written else count_forms(form.scop.program, form.scop.ranges, options)
+        forms += [_make_form(main, main_ranges, main_strides, options, target, given_constants, n) for n in range(1, n_forms)]
         classes = find_size_classes([f.scop for f in forms], target, form.constants)
         if classes is not None and classes.versions[0].typical != version.typical:
             # Another one is best for most sizes.
             best = classes.versions[0]
-            lowered = run_stages(program, sizes, given_strides, aliases, options, target, constants, best, is_chosen=True)
+            lowered = run_stages(
+                program, sizes, given_strides, aliases, options, target, constants, best, is_chosen=True, as_written=as_written
+            )
             lowered.size_classes = classes
             return lowered
         if classes is not None:
@@ -127,10 +128,8 @@ def _make_form(
     number: int,
     as_written: bool = False,
 ) -> _Form:
-    """The program in its usual form, or (`number` 1) with filters of symbolic size that need fewer products."""
-    program, ranges, groups, remarks = rewrite_program(
-        main, ranges, strides, options, target, constants, number == 1, as_written
-    )
+    """The program in the form of this number (see `count_forms`)."""
+    program, ranges, groups, remarks = rewrite_program(main, ranges, strides, options, target, constants, number, as_written)
     # What a rewriting makes of constants alone leaves the program, too.
     program, ranges, prepared = split_constants(program, ranges, constants)
     scop = extract_scop(program, ranges)
