@@ -20,7 +20,7 @@ from polyc.scheduler.rewriting.dead_instances import drop_dead_instances
 from polyc.scheduler.rewriting.fold_sizes import foldable_sizes
 from polyc.scheduler.rewriting.merge_indices import Groups
 from polyc.scheduler.rewriting.rewrite_program import rewrite_program
-from polyc.scheduler.rewriting.rules.minimal_filtering import has_symbolic_filter
+from polyc.scheduler.rewriting.rules import count_forms
 from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
 from polyc.scheduler.size_classes import Version, find_windows
 from polyc.target import Target
@@ -76,7 +76,7 @@ def make_form(source: Source, version: Version) -> Form:
         strides = (*strides[:n], *(None for _ in made), *strides[n:])
     constants = source.constants | set(made)
     rewritten, rewritten_ranges, groups, remarks = rewrite_program(
-        main, main_ranges, strides, source.options, source.target, constants, version.form == 1, source.as_written
+        main, main_ranges, strides, source.options, source.target, constants, version.form, source.as_written
     )
     # What a rewriting makes of constants alone leaves the program, too.
     rewritten, rewritten_ranges, prepared = split_constants(rewritten, rewritten_ranges, constants)
@@ -110,11 +110,12 @@ def make_forms(source: Source, version: Version, plain: Form) -> list[Form]:
             program, _ = _assume_known(source, known)
             known = known if set(program.defined_sizes) <= set(source.program.defined_sizes) else {}
     special = [make_form(source, replace(version, known=known))] if known else []
-    may_filter = source.options.minimal_filtering and source.options.reassociate and not source.as_written
-    filtered = [f for f in (plain, *special) if may_filter and has_symbolic_filter(f.scop.program, f.scop.ranges)]
     # Loops over a few taps run as fast where their number is not known: a form for it has to be another program.
     forms += [f for f in special if f.candidate.folds]
-    return forms + [make_form(source, replace(version, form=1, known=f.candidate.known)) for f in filtered]
+    for f in (plain, *special):
+        n_forms = 1 if source.as_written else count_forms(f.scop.program, f.scop.ranges, source.options)
+        forms += [make_form(source, replace(version, form=n, known=f.candidate.known)) for n in range(1, n_forms)]
+    return forms
 
 
 def _assume_known(source: Source, known: Mapping[str, int]) -> tuple[Program, Ranges]:

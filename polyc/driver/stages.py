@@ -59,7 +59,9 @@ def run_stages(
         if classes is not None and classes.versions[0].typical != version.typical:
             # Another one is best for most sizes.
             best = classes.versions[0]
-            lowered = run_stages(program, sizes, given_strides, aliases, options, target, constants, best, is_chosen=True)
+            lowered = run_stages(
+                program, sizes, given_strides, aliases, options, target, constants, best, is_chosen=True, as_written=as_written
+            )
             lowered.size_classes = classes
             return lowered
         if classes is not None:

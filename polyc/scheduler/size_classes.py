@@ -78,7 +78,7 @@ READ_CYCLES, FAR_READ_CYCLES, VECTOR_BYTES = 1.8, 12.0, 64
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """`typical`: what estimates take symbolic sizes for; `form`: whether sums are filtered minimally (1); `known`: sizes that
+    """`typical`: what estimates take symbolic sizes for; `form`: which of those that `count_forms` counts; `known`: sizes that
     all calls of the version have."""
 
     typical: dict[str, int]

@@ -105,6 +105,17 @@ def test_columns_of_a_batch_run_in_vectors(name: str) -> None:
         x, a = (rng.uniform(-1, 1, s).astype(np.float32) for s in (shape, shape[2]))
         (expected,) = interpret(operator.program, {"x": x, "a": a}).values()
         np.testing.assert_allclose(operator(x, a), expected, rtol=1e-6, atol=1e-6)
+        assert "vector(" in operator.lower(x, a).as_text("loops")
+
+
+def test_running_sums_over_a_batch_take_whole_rows() -> None:
+    text = "def f(float(B, N, M) x) -> (y) { y(b, 0, m) = x(b, 0, m) y(b, i, m) = y(b, i-1, m) + x(b, i, m) where i in 1:N }"
+    operator = polyc.compile(text)
+    x = np.random.default_rng(4).uniform(-1, 1, (3, 40, 64)).astype(np.float32)
+    (expected,) = interpret(operator.program, {"x": x}).values()
+    np.testing.assert_array_equal(operator(x), expected)
+    loops = operator.lower(x).as_text("loops")
+    assert loops.count("vector(") == loops.count("< 64; ") >= 2
 
 
 STATES = {
