@@ -47,8 +47,11 @@ def test_blocks_stay_in_the_cache():
         assert math.prod(sizes.values()) * 4 <= max(l2 // 4, 16 * 16 * 4)
 
 
+def test_streamed_results_of_whole_lines_are_made_in_the_order_of_reading():
+    assert block("ba", {"A": 4096, "B": 4096}, l3=1) == ({"b": 256, "a": 32}, ["a", "b"])
+
+
 def test_streamed_results_are_written_in_the_order_of_memory():
-    assert block("ba", {"A": 4096, "B": 4096}, l3=1) == ({"b": 128, "a": 32}, ["b", "a"])
     # Rows that are no whole number of lines carry parts of them from block to block.
     assert block("ba", {"A": 4093, "B": 4096}, l3=1) == ({"b": 128, "a": 32}, ["b", "a"])
 
