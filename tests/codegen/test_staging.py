@@ -78,7 +78,7 @@ def test_the_next_block_is_asked_for_while_this_one_is_written_down(small_cache)
     x = numbers((3, 64, 64), "float32")
     text = polyc.compile(permutation((0, 2, 1)), target="x86-64-v3").lower(x).as_text("loops")
     put, down = text.split("Y.block[0, 64", 1)
-    assert "prefetch X[c1 + 32 >= 64 ? c0 + 1 : c0, c4_run_0 // 32" in down
+    assert "prefetch X[c0 + 2, c4_run_0 // 32, " in down  # 32 KiB ahead
     assert "prefetch" not in put[put.rindex("else") :]
 
 
