@@ -22,7 +22,7 @@ from polyc.scheduler.rewriting.merge_indices import Groups
 from polyc.scheduler.rewriting.rewrite_program import rewrite_program
 from polyc.scheduler.rewriting.rules import count_forms
 from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
-from polyc.scheduler.size_classes import Version, find_windows
+from polyc.scheduler.size_classes import Version, find_windows, is_worth_known_sizes
 from polyc.target import Target
 
 
@@ -110,8 +110,7 @@ def make_forms(source: Source, version: Version, plain: Form) -> list[Form]:
             program, _ = _assume_known(source, known)
             known = known if set(program.defined_sizes) <= set(source.program.defined_sizes) else {}
     special = [make_form(source, replace(version, known=known))] if known else []
-    # Loops over a few taps run as fast where their number is not known: a form for it has to be another program.
-    forms += [f for f in special if f.candidate.folds]
+    forms += [f for f in special if is_worth_known_sizes(f.candidate, source.target)]
     for f in (plain, *special):
         n_forms = 1 if source.as_written else count_forms(f.scop.program, f.scop.ranges, source.options)
         forms += [make_form(source, replace(version, form=n, known=f.candidate.known)) for n in range(1, n_forms)]

@@ -26,6 +26,7 @@ from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import NEAR, access_motions
 from polyc.scheduler.contractions.choice import Choice, choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import Contraction, find_contraction
+from polyc.scheduler.contractions.operand_streams import loads_of_rows
 from polyc.target import Target
 
 MAX_CLASSES = 3
@@ -40,7 +41,7 @@ N_SAMPLES = 64
 SMALLEST, LARGEST, LARGEST_WINDOW = 4, 2048, 7
 """The sizes that are drawn; extents of windows are smaller."""
 
-SMALL, LARGE, WINDOW = 14, 719, 3
+SMALL, LARGE, WINDOW, OTHER_WINDOW = 14, 719, 3, 5
 """Sizes of the representatives, of which each is one or the other."""
 
 PREFERENCE = 0.04
@@ -71,6 +72,9 @@ MAX_DEPTH, MIN_LEAF = 4, 3
 
 LOOP_START = 2.5
 """Cycles until a loop in a register tile runs, where nothing is known of its trips."""
+
+LOADS_PER_CYCLE = 2
+"""Of vectors in the first-level cache."""
 
 READ_CYCLES, FAR_READ_CYCLES, VECTOR_BYTES = 1.8, 12.0, 64
 """Of a statement that is no contraction, for each read of a vector of so many bytes: along memory, and lane by lane."""
@@ -121,6 +125,13 @@ def find_windows(scop: Scop, target: Target) -> dict[str, int]:
     return found if all(1 <= n <= LARGEST_WINDOW for n in found.values()) else {}
 
 
+def is_worth_known_sizes(form: Form, target: Target) -> bool:
+    """Whether a form of known sizes is another program.  A loop over a few taps inside of a loop over channels runs as fast
+    where their number is not known; but sums over taps alone share what they read where all of them are unrolled."""
+    sums = ([s.extents[i] for i in s.reduction_indices] for s in _contractions(form.scop, target))
+    return bool(form.folds) or any(all(isinstance(e, Const) for e in extents) for extents in sums)
+
+
 def find_size_classes(forms: Sequence[Form], target: Target, constants: Collection[str] = ()) -> SizeClasses | None:
     """The versions that a kernel of this program is worth; None where nothing is to choose.
 
@@ -134,6 +145,8 @@ def find_size_classes(forms: Sequence[Form], target: Target, constants: Collecti
     windows = _window_sizes(statements)
     # Where several contractions may be fused, sizes that differ decide more than the model sees.
     representatives = [first]
+    if any(form.known for form in forms):  # what is for any windows should be good at those sizes with others
+        representatives.append(first | {name: WINDOW if first[name] != WINDOW else OTHER_WINDOW for name in windows})
     for sizes in _representatives(first, windows, len(statements) == 1):
         if sizes not in representatives:
             representatives.append(sizes)
@@ -221,14 +234,21 @@ class _Model:
 
 
 def _loop_cycles(c: Contraction, choice: Choice | None) -> float:
-    """Starts of loops inside of a register tile whose trips are not known, those of windows of one element too."""
+    """What loops inside of a register tile cost where their trips are not known: their starts, those of windows of one element
+    too, and reads that only unrolled windows would share."""
     if choice is None:
         return 0.0
-    starts = prod(ceil(c.trips[i] / choice.tile.get(i, 1)) for i in c.left)
-    cycles = 0.0
+    tiles = prod(ceil(c.trips[i] / choice.tile.get(i, 1)) for i in c.left)
+    cycles, starts = 0.0, tiles
     for outer, inner in pairwise(choice.reduction_order):
         starts *= c.trips[outer]
         cycles += 0.0 if isinstance(c.s.extents[inner], Const) else LOOP_START * starts
+    view = next(v for v in c.views if v.operand.read == choice.vector_operand.read)
+    rows = {i: n for i, n in choice.tile.items() if i != choice.vector and view.moves(i)}
+    if rows and not all(isinstance(c.s.extents[i], Const) for i in c.summed):
+        vectors = choice.tile[choice.vector] // choice.lanes
+        alone = prod(rows.values()) - loads_of_rows(c, view, rows, vectors)
+        cycles += tiles * c.depth * alone * vectors / LOADS_PER_CYCLE
     return cycles
 
 
@@ -305,7 +325,7 @@ def _select(
     """The candidate that is best alone, of those for any sizes; or with another one for known sizes (`is_known`), where that is
     worth a version.  Then each time the one that saves most, as long as that is worth a version; of nearly equal ones the first
     of a form that none has: forms lie further apart than tiles do.  `prefers_first`: best means at the first sizes, which are
-    the known ones."""
+    the known ones, or next to these."""
 
     def total(versions: Sequence[int]) -> float:
         own = zip(weights, *(costs[n] for n in versions), strict=True)
@@ -316,14 +336,15 @@ def _select(
         totals = [total(versions) for versions in options]
         return options[next(n for n, t in enumerate(totals) if t <= min(totals) + PREFERENCE)]
 
-    def of_first(among: Sequence[int]) -> Sequence[int]:
-        return [min(among, key=lambda n: costs[n][0])] if prefers_first else among
+    def best_at(sample: int, among: Sequence[int]) -> Sequence[int]:
+        return [min(among, key=lambda n: costs[n][sample])] if prefers_first else among
 
     general, known = [n for n in candidates if not is_known(n)], [n for n in candidates if is_known(n)]
-    taken = first_best([[n] for n in of_first(general)])
+    taken = first_best([[n] for n in best_at(0, general)])
     if known:
-        pair = first_best([[n, special] for special in of_first(known) for n in general])
-        if total(taken) - total(pair) >= WORTHWHILE:
+        usual = dict.fromkeys([*best_at(1, general), *best_at(0, general)])
+        pair = min(([n, special] for special in best_at(0, known) for n in usual), key=total)
+        if min(total(taken), total(pair[:1])) - total(pair) >= WORTHWHILE:
             taken = pair
     while len(taken) < MAX_CLASSES:
         totals = {n: total([*taken, n]) for n in candidates}

@@ -214,3 +214,20 @@ def test_windows_may_change_after_the_first_call(window: int, target: str | None
         np.testing.assert_allclose(op(apart, taps), correlate(apart, taps), rtol=1e-3, atol=1e-3)
         part = draw(n, c, h, w + 3)[..., :w]
         np.testing.assert_allclose(op(part, taps), correlate(part, taps), rtol=1e-3, atol=1e-3)
+
+
+def test_sums_over_taps_alone_have_a_version_that_unrolls_the_first_windows() -> None:
+    source = "def f(float(N,C,H,W) I, float(C,R,S) F) -> (O) { O(n,c,h,w) +=! I(n,c,h+r,w+s) * F(c,r,s) }"
+    found = lowered(source, (1, 64, 58, 58), (64, 3, 3))
+    assert {"R": 3, "S": 3} in [v.known for v in found.size_classes.versions]
+    op = polyc.compile(source, dynamic=True)
+    for n, c, h, w, r, s in ((1, 64, 58, 58, 3, 3), (2, 5, 9, 40, 3, 3), (1, 7, 20, 33, 5, 2), (3, 4, 3, 3, 3, 3), (1, 3, 7, 9, 1, 1)):
+        images, taps = draw(n, c, h, w), draw(c, r, s)
+        windows = np.lib.stride_tricks.sliding_window_view(images, (r, s), axis=(2, 3))
+        np.testing.assert_allclose(op(images, taps), np.einsum("nchwrs,crs->nchw", windows, taps), rtol=1e-3, atol=1e-3)
+
+
+def test_loops_over_a_few_taps_inside_of_channels_are_no_reason_for_a_version() -> None:
+    source = "def f(float(N,C,H,W) I, float(K,C,R,S) F) -> (O) { O(n,k,h,w) +=! I(n,c,2*h+r,2*w+s) * F(k,c,r,s) }"
+    found = lowered(source, (1, 64, 58, 58), (64, 64, 3, 3))
+    assert not any(version.known for version in found.size_classes.versions)
