@@ -29,13 +29,15 @@ Region = Literal["before", "own", "apart"]
 class Tiles:
     """Tiles of intervals whose beginnings are in one block of `size` values counted from `origin`, and whose ends are in one.
 
-    `ends`: of each tensor of the recurrence, the dimension in which its intervals begin and that in which they end.  `block`
-    and `apart` are the indices of a tile: the block of the beginnings, and how many blocks later that of the ends is."""
+    `ends`: of each tensor of the recurrence, the dimension in which its intervals begin and that in which they end.  `apart`
+    and `place` are the indices of a tile: how many blocks its ends are behind its beginnings, and where along that diagonal
+    it is.  The place is ``end + apart``, so that neither later ends nor earlier beginnings are sums of the two: the scheduler
+    then takes the loop over `apart`, below which tiles are independent, even where one of the others would do."""
 
     size: int
     origin: Expr
     ends: Mapping[str, tuple[int, int]]
-    block: str
+    place: str
     apart: str
 
     def number(self, value: Expr) -> Expr:
@@ -44,12 +46,15 @@ class Tiles:
 
     def indices(self, region: Region) -> tuple[str, ...]:
         """The indices of a tile."""
-        return {"before": (), "own": (self.block,), "apart": (self.apart, self.block)}[region]
+        return {"before": (), "own": (self.place,), "apart": (self.apart, self.place)}[region]
 
     def tile(self, region: Region) -> tuple[Expr, Expr]:
         """The block of the beginnings and that of the ends."""
-        begin = Index(self.block)
-        return begin, Call("add", (begin, Index(self.apart))) if region == "apart" else begin
+        place, apart = Index(self.place), Index(self.apart)
+        if region != "apart":
+            return place, place
+        end = Call("sub", (place, apart))
+        return Call("sub", (end, apart)), end
 
     def first(self, block: Expr) -> Expr:
         """The first beginning or end of a block."""
@@ -82,7 +87,7 @@ def find_tiles(members: list[Statement], program: Program, ranges: Ranges) -> Ti
         extent = estimate_extent(interval.extent, ranges.typical)
         if extent is None or extent < FEWEST_BLOCKS * SIZE:
             return None
-        tiles = Tiles(SIZE, interval.lower, ends, "tile.begin", "tile.apart")
+        tiles = Tiles(SIZE, interval.lower, ends, "tile.place", "tile.apart")
         if all(_keeps_inside(s, tiles, ranges) for s in members):
             return tiles
     return None

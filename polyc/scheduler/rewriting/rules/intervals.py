@@ -23,9 +23,9 @@ from polyc.ir.expr import Call, Expr, Index, Read, Select, children, identity_of
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.simplify import simplify
 from polyc.poly import isl
-from polyc.poly.domains import box_domain, map_domain
+from polyc.poly.domains import box_domain, map_domain, touched_elements
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, StatementRanges
-from polyc.poly.reads import index_names
+from polyc.poly.reads import ReadSite, index_names
 from polyc.scheduler.rewriting.rules.blocks import Edit, start_edit
 from polyc.scheduler.rewriting.rules.interval_tiles import Region, Tiles, affine_of, find_tiles
 from polyc.scheduler.rewriting.rules.recurrence_blocks import all_site_reads, condition_set
@@ -42,7 +42,7 @@ def block_intervals(program: Program, ranges: Ranges) -> tuple[Program, Ranges, 
     for names in find_components([s.name for s in program.statements], edges):
         members = [by_name[n] for n in names]
         tiles = find_tiles(members, program, ranges) if len(names) > 1 else None
-        if tiles is None or not _can_rewrite(members, program, ranges):
+        if tiles is None or not _can_rewrite(members, tiles, program, ranges):
             continue
         program, ranges = _Rewriter(members, tiles, program, ranges).run()
         sums = next(s for s in members if s.reduction is not None)
@@ -51,17 +51,34 @@ def block_intervals(program: Program, ranges: Ranges) -> tuple[Program, Ranges, 
     return program, ranges, remarks
 
 
-def _can_rewrite(members: list[Statement], program: Program, ranges: Ranges) -> bool:
-    """Whether nothing but the recurrence takes part in it: its sums are read nowhere else, nothing else writes its results."""
+def _can_rewrite(members: list[Statement], tiles: Tiles, program: Program, ranges: Ranges) -> bool:
+    """Whether the reductions are read by assignments of the recurrence alone, each at its own interval, and what others write
+    of its results are plain elements."""
     inside = {s.name for s in members}
     sums = {s.target for s in members if s.reduction is not None}
-    targets = {s.target for s in members}
-    if any(g.read.tensor in targets for s in members for g in ranges.statements[s.name].guards):
+    if any(g.read.tensor in tiles.ends for s in members for g in ranges.statements[s.name].guards):
+        return False
+    if any(program.tensor(t).role != "temporary" or len(program.writers()[t]) > 1 for t in sums):
         return False
     for s in program.statements:
-        if s.name not in inside and (s.target in targets or any(r.tensor in sums for r in all_site_reads(s))):
+        found = [r for r in all_site_reads(s) if r.tensor in sums]
+        if found and (s.name not in inside or s.reduction is not None):
             return False
-    return all(program.tensor(t).role == "temporary" and len(program.writers()[t]) == 1 for t in sums)
+        if any(
+            [r.subscripts[d] for d in tiles.ends[r.tensor]] != [s.subscripts[d] for d in tiles.ends[s.target]] for r in found
+        ):
+            return False
+    others = [s for s in program.statements if s.target in tiles.ends and s.name not in inside]
+    return all(s.reduction is None and _written(s, ranges) is not None for s in others)
+
+
+def _written(s: Statement, ranges: Ranges) -> isl.Set | None:
+    """The elements that an assignment writes; None where data decides."""
+    domain = ranges.statements[s.name].domain
+    space = isl.set_space(ranges.parameters, s.target, [f"d{d}" for d in range(len(s.subscripts))])
+    site = ReadSite(Read(s.target, s.subscripts), (), "value", False)
+    touched, anywhere = touched_elements(site, domain, s.indices, space)
+    return None if anywhere else touched
 
 
 @dataclass(slots=True)
@@ -82,9 +99,10 @@ class _Rewriter:
         regions: tuple[Region, ...] = ("before", "own", "apart")
         ordered = sorted(self.members, key=lambda s: s.reduction is None)
         new = [n for s in ordered for region in regions for n in self._cut(s, region)]
-        for s in self.members:
-            del self.edit.own[s.name]
         inside = {s.name for s in self.members}
+        new += [n for s in self.program.statements if s.name not in inside for n in self._load(s)]
+        for name in inside:
+            del self.edit.own[name]
         for s in self.program.statements:
             if s.name == self.members[0].name:
                 self.edit.statements += new
@@ -129,7 +147,8 @@ class _Rewriter:
         return (*front, *self.tiles.indices(region), *(f"{names[d]}.in" for d in dims), *back)
 
     def _intervals(self, s: Statement, indices: Sequence[str]) -> dict[str, Interval]:
-        own = self.ranges.statements[s.name].indices
+        own = dict(self.ranges.statements[s.name].indices)
+        own |= zip([e.name for e in s.subscripts if isinstance(e, Index)], self.ranges.tensors[s.target], strict=True)
         table = dict(own)
         blocks: list[tuple[Expr, Expr]] = []
         for name in self._names(s):
@@ -138,9 +157,10 @@ class _Rewriter:
             blocks.append((self.tiles.number(own[name].lower), last))
             table[f"{name}.in"] = Interval(int_const(0), int_const(self.tiles.size))
         (first, last), (_, end) = blocks
-        count = simplify(Call("add", (simplify(Call("sub", (last, first))), int_const(1))))
-        table[self.tiles.block] = Interval(first, count)
-        table[self.tiles.apart] = Interval(int_const(1), simplify(Call("sub", (end, first))))
+        furthest = simplify(Call("sub", (end, first)))
+        latest = Call("add", (end, furthest)) if self.tiles.apart in indices else last
+        table[self.tiles.place] = Interval(first, simplify(Call("add", (Call("sub", (latest, first)), int_const(1)))))
+        table[self.tiles.apart] = Interval(int_const(1), furthest)
         return {i: table[i] for i in indices}
 
     def _cut_reduction(self, s: Statement, reduction: Reduction, region: Region) -> list[Statement]:
@@ -238,14 +258,41 @@ class _Rewriter:
         self.edit.own[name] = self._ranges(s, intervals, domain, value, place)
         if region == "before":
             return [Statement(name, s.target, whole, left, value, None, (), s.span)]
-        target, copy = f"{s.target}.{region}", f"{name}_copy"
-        self.edit.add_tensor(target, self.program.tensor(s.target), tuple(intervals[i] for i in left))
+        target, copy = self._tile_tensor(s, region), f"{name}_copy"
         self.edit.own[copy] = StatementRanges(intervals, domain.set_tuple_name(copy))
         element = tuple(map(Index, left))
         return [
             Statement(name, target, element, left, value, None, (), s.span),
             Statement(copy, s.target, whole, left, Read(target, element), None, (), s.span),
         ]
+
+    def _tile_tensor(self, s: Statement, region: Region) -> str:
+        """The tensor that keeps tiles of a result turned, which is added where it is not there yet."""
+        name = f"{s.target}.{region}"
+        if name not in self.edit.intervals:
+            intervals = self._intervals(s, self._left(s, region, is_turned=True))
+            self.edit.add_tensor(name, self.program.tensor(s.target), tuple(intervals.values()))
+        return name
+
+    def _load(self, other: Statement) -> list[Statement]:
+        """What a statement beside the recurrence writes of its results, in the turned tiles as well."""
+        like = next((s for s in self.members if s.target == other.target), None)
+        elements = None if like is None else _written(other, self.ranges)
+        found: list[Statement] = []
+        if like is None or elements is None:
+            return found
+        regions: tuple[Region, ...] = ("own", "apart")
+        for region in regions:
+            place, bounds = self._place(like, region)
+            left = self._left(like, region, is_turned=True)
+            name = f"{other.name}_{region}"
+            values = [simplify(substitute(e, place)) for e in like.subscripts]
+            domain = map_domain(elements, name, left, values, bounds).coalesce()
+            if not domain.is_empty():
+                self.edit.own[name] = StatementRanges(self._intervals(like, left), domain)
+                target, whole = self._tile_tensor(like, region), Read(other.target, tuple(values))
+                found.append(Statement(name, target, tuple(map(Index, left)), left, whole, None, (), other.span))
+        return found
 
     def _redirect(self, expr: Expr, s: Statement, region: Region, where: isl.Set, indices: Sequence[str]) -> Expr:
         """`expr` of a part of `s`, evaluated at the points `where`, with reads of the tile itself and of reductions' parts."""
@@ -309,7 +356,7 @@ class _Rewriter:
         inner = {d: simplify(Call("sub", (read.subscripts[d], self.tiles.first(b)))) for d, b in zip(ends, tile, strict=True)}
         front = [e for d, e in enumerate(read.subscripts) if d < min(ends)]
         back = [e for d, e in enumerate(read.subscripts) if d > min(ends) and d not in ends]
-        number = (Index(self.tiles.apart), tile[0]) if region == "apart" else (tile[0],)
+        number = tuple(map(Index, self.tiles.indices(region))) if region == "apart" else (tile[0],)
         element = (*front, *map(simplify, number), *(inner[d] for d in sorted(ends, reverse=True)), *back)
         return Read(f"{read.tensor}.{region}", element, read.span)
 
