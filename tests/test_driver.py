@@ -16,10 +16,11 @@ import polyc
 from polyc import driver
 from polyc.codegen.objects import jit
 from polyc.config import Options
-from polyc.diagnostics import ArgumentError, CompileBudgetError, Diagnostic, InternalError
-from polyc.driver import ladder
+from polyc.diagnostics import ArgumentError, CompileBudgetError, Diagnostic, InternalError, UnsupportedError
+from polyc.driver import forms, ladder, stages
 from polyc.poly.instances import Violation
 from polyc.scheduler.rows import fallback, ilp
+from polyc.scheduler.size_classes import SizeClasses, Version
 from polyc.target import X86_64_V3
 from tests.scheduler.support import check_nest, lower, read
 
@@ -198,3 +199,33 @@ def test_a_fork_in_the_middle_of_a_compilation_leaves_no_lock_behind(monkeypatch
     release.set()
     thread.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_what_is_scheduled_as_written_stays_so_for_every_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The choice of a better size class started over with the rewritings that had found no order of loops."""
+    monkeypatch.setenv("POLYC_CACHE", "0")
+    asked: list[bool] = []
+    rewrite, climb = forms.rewrite_program, stages.climb_down
+
+    def record(*arguments: Any) -> Any:
+        asked.append(arguments[-1])
+        return rewrite(*arguments)
+
+    def refuse_what_was_rewritten(*arguments: Any) -> Any:
+        if not asked[-1]:
+            raise UnsupportedError(Diagnostic("unsupported-recurrence", "no order of loops was found"))
+        return climb(*arguments)
+
+    monkeypatch.setattr(forms, "rewrite_program", record)
+
+    def prefer_others(*_: Any) -> SizeClasses | None:
+        return SizeClasses((Version({"M": 9, "N": 9, "K": 9}),), 0) if asked[-1] else None
+
+    monkeypatch.setattr(stages, "climb_down", refuse_what_was_rewritten)
+    monkeypatch.setattr(stages, "find_size_classes", prefer_others)
+    product = "def mm(float(M, K) A, float(K, N) B) -> (C) { C(i, j) +=! A(i, k) * B(k, j) }"
+    a, b = (np.arange(12, dtype=np.float32).reshape(shape) for shape in ((3, 4), (4, 3)))
+    lowered = polyc.compile(product, dynamic=True).lower(a, b)
+    assert any("scheduled as written" in str(remark) for remark in lowered.remarks)
+    assert asked[:1] == [False] and len(asked) > 2 and all(asked[1:])
+    np.testing.assert_array_equal(lowered.compile()(a, b), a @ b)

@@ -45,12 +45,12 @@ _NUDGE = 2.0**-22
 @dataclass(frozen=True, slots=True)
 class Expectation:
     """What a kernel should give: `values` (in f64 where the results are floating point), `plain` (in the element types),
-    the tolerances per result name, and the index of each result's element 0 in the user's coordinates."""
+    the tolerances per result name or element, and the index of each result's element 0 in the user's coordinates."""
 
     values: dict[str, np.ndarray]
     plain: dict[str, np.ndarray]
     rtol: float
-    atol: dict[str, float]
+    atol: dict[str, float | np.ndarray]
     origins: dict[str, tuple[int, ...]]
     types: dict[str, DType]
     """Element types of the results."""
@@ -179,7 +179,7 @@ def _compare_one(
     got: np.ndarray | None,
     expected: np.ndarray,
     rtol: float,
-    atol: float,
+    atol: float | np.ndarray,
     origin: tuple[int, ...] | None,
     integer_slack: int,
     unsure: np.ndarray | None,
@@ -227,7 +227,7 @@ def expect_results(
     ranges = solve_ranges(program, values)
     counts, rounded = _count(program, ranges), _count(program, ranges, of_storage=True)
     rtol = 0.0
-    atol = {}
+    atol: dict[str, float | np.ndarray] = {}
     for result in program.returns:
         expected, sample = wide[result.name], _wide(widen(plain[result.name]))
         if expected.dtype.kind not in "fc":
@@ -243,9 +243,10 @@ def expect_results(
             magnitudes = np.abs(expected[finite & (expected != 0)])  # a clamp at zero says nothing about the sums behind it
             typical = float(np.median(magnitudes)) if magnitudes.size else 0.0
             shift = np.abs(nudged[result.name] - expected)
-            shift = shift[np.isfinite(shift) & (shift != 0)]
-            # Sums round as if each term had been changed a little: how much that moves the result is measured as well.
-            moved = float(np.median(shift)) * bound / _NUDGE if shift.size else 0.0
+            shift = np.where(np.isfinite(shift), shift, 0)
+            # Sums round as if each term had been changed a little: how much that moves the results, and each one, is measured.
+            usual = float(np.median(shift[shift != 0])) if shift.any() else 0.0
+            moved = np.maximum(shift, usual) * bound / _NUDGE
         atol[result.name] = bound * typical + moved + _MEASURED_FACTOR * float(excess[finite].max(initial=0.0))
     makes_integers = any(
         isinstance(node, Cast) and node.dtype.is_integer and type_of(node.value, program.types).is_float

@@ -9,6 +9,8 @@ name says bytes.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from math import gcd
@@ -105,8 +107,19 @@ def collides(footprint: float, stride: int, size: int, target: Target, run: floa
     """Whether runs of lines that start `stride` bytes apart fall into so few sets of a cache that it cannot hold them."""
     if stride < target.cache_line:
         return False
-    ways = max(8, target.l1 // PAGE) if size == target.l1 else 8
+    ways = l1_ways(target) if size == target.l1 else 8
     sets = size // (ways * target.cache_line)
     step = 1 if stride % target.cache_line else gcd(stride // target.cache_line, sets)
     reached = sets // step * min(step, max(1, run // target.cache_line))
     return footprint / target.cache_line > 1.25 * reached * ways
+
+
+def l1_ways(target: Target) -> int:
+    """Lines that a set of the first-level cache holds."""
+    return max(8, target.l1 // PAGE)
+
+
+def lines_in_a_set(addresses: Iterable[int], target: Target) -> int:
+    """The most of the lines at these addresses that fall into one set of the first-level cache."""
+    lines = {a // target.cache_line for a in addresses}
+    return max(Counter(line % (PAGE // target.cache_line) for line in lines).values(), default=0)

@@ -101,7 +101,7 @@ def test_modules_with_recurrences_are_marked(is_carried):
     x, y = argument("X", F32, (n("N"),), 0), argument("Y", F32, (n("N"),), 1)
     loop = Loop("i", c(1), n("N"), 1, "serial", (Store("Y", (i("i"),), op("add", read, rd("X", i("i")))),))
     nest = LoopNest("sums", ("N", *strides_of(x, y)), (x, y), (loop,))
-    assert ("!polyc.recurrences" in emit_llvm(nest, BASELINE)) == is_carried
+    assert ("!polyc.keeping" in emit_llvm(nest, BASELINE)) == is_carried
     entry = load_object(compile_object(emit_llvm(nest, HOST), HOST), "sums")
     a, b = np.arange(9, dtype=np.float32), np.ones(9, np.float32)
     assert call(ENTRY(entry.entry_address), a, b) == 0

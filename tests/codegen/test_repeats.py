@@ -72,5 +72,21 @@ def test_runs_under_a_condition_stay_between_the_fences(level, rng, run):
                 np.testing.assert_array_equal(y, want)
 
 
+@pytest.mark.parametrize("run", [2, 3, 4])
+@pytest.mark.parametrize("chosen", [0, 1])
+def test_a_condition_may_leave_the_first_lane_of_a_run_out(level, rng, run, chosen):
+    """What that lane does not read, the second one may: all of the run was taken for left out."""
+    x, y = argument("X", F32, (n("M"),), 0), argument("Y", F32, (n("N"),), 1)
+    read = rd("X", op("floordiv", i("j"), c(run)))
+    value = Select(op("eq", op("mod", i("j"), c(2)), c(chosen)), read, Const(-1.0, F32))
+    loop = Loop("j", c(0), n("N"), 1, "vector", (Store("Y", (i("j"),), value),), lanes=8, interleave=2)
+    code = compiled(LoopNest("f", ("N", "M", *strides_of(x, y)), (x, y), (loop,)), level)
+    for size in SIZES:
+        values, places = rng.standard_normal((size - 1) // run + 1).astype("f4"), np.arange(size)
+        result = np.zeros(size, "f4")
+        code.run({"X": values, "Y": result}, {"N": size, "M": len(values)})
+        np.testing.assert_array_equal(result, np.where(places % 2 == chosen, values[places // run], -1))
+
+
 def test_a_run_of_two_gathers_nothing(level):
     assert "gather" not in assembly(compiled(repeated(F32, 2, c(0), 0), level).text, target(level))

@@ -2,8 +2,7 @@
 
 The programs are data outside this repository; where they are absent the tests skip and say so.  By default each program runs
 at its own sizes through a specialised kernel, with each size symbol in turn at 1, 7 and 33 through one kernel with symbolic
-sizes, and at the first of its timed sizes.  ``POLYC_CONFORMANCE=full`` specialises for every variant instead, and takes all of
-those sizes.
+sizes, and at its timed sizes.  ``POLYC_CONFORMANCE=full`` specialises for every variant instead.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def timed() -> list[Any]:
     parameters = []
     for parameter in entries("kernels", RUNNABLE):
         (entry,) = parameter.values
-        for number, sizes in enumerate(entry.get("bench_sizes", ())[: None if IS_FULL else 1]):
+        for number, sizes in enumerate(entry.get("bench_sizes", ())):
             parameters.append(pytest.param(entry, sizes, id=f"{entry['id']}-{number}"))
     return parameters or [pytest.param({}, {}, id="absent", marks=parameter.marks)]
 

@@ -102,3 +102,24 @@ def test_a_sum_that_cancels_to_almost_nothing_may_keep_its_rounding_errors() -> 
     for total in sums:
         assert check_results({"S": total}, expected) is None
     assert check_results({"S": np.float32(0.5)}, expected) is not None
+
+
+def test_an_element_that_cancels_far_above_the_others_may_keep_its_rounding_errors() -> None:
+    """The reference may happen to be right to the last bit there; the typical element is a thousand times smaller."""
+    program = parse_program(
+        "program p(P: f32[M, N], Q: f32[M, N]) -> (O) sizes M, N temporary S: f32[?] temporary T: f32[?] output O: f32[?]"
+        " S0(i, k): S[i] *= P[i, k] init 1.0:f32 S1(i, k): T[i] *= Q[i, k] init 1.0:f32 S2(i): O[i] = S[i] - T[i]"
+    )
+    rng = np.random.default_rng(6)
+    p = rng.uniform(0.1, 0.5, (9, 30)).astype(np.float32)
+    q = (p * 0.9).astype(np.float32)
+    p[8] *= np.float32(1.5)
+    q[8] = rng.permutation(p[8])
+    q[8, 0] *= np.float32(1.0001)
+    expected, product = expect_results(program, {"P": p, "Q": q}), q.cumprod(1, dtype=np.float32)[:, -1]
+    for k in range(50):
+        order = np.random.default_rng(k).permutation(30)
+        got = p[:, order].cumprod(1, dtype=np.float32)[:, -1] - product
+        assert check_results({"O": got}, expected) is None, k
+    got[8] *= np.float32(1.2)
+    assert check_results({"O": got}, expected) is not None

@@ -126,3 +126,10 @@ def test_a_reader_of_a_recurrence_may_stand_between_its_statements() -> None:
       F(i) = D(i) * 2.0
     }"""
     assert np.array_equal(polyc.compile(text)(np.array([1, 2, 3], np.float32)), [3, 12, 33])
+
+
+def test_remainders_of_the_extent_of_an_empty_tensor() -> None:
+    text = "def f(float(N) A, float(M) b) -> (T) { T(i) +=! A((r + 2) % N) * b(r) where i in 0:N }"
+    operator, b = polyc.compile(text), np.arange(3, dtype=np.float32)
+    assert operator(np.ones(0, np.float32), b).shape == (0,)
+    assert operator(np.ones(5, np.float32), b).tolist() == [3] * 5

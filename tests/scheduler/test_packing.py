@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -154,6 +155,15 @@ def test_tiles_cover_neighbours_of_a_large_result():
     (choice,) = lower(text, dict.fromkeys("ABCDEFG", 16)).choices.values()
     assert set(choice.tile) == {"e", "f"}
     check(text, {**dict.fromkeys("ABCDEFG", 5), "F": 16}, target=replace(X86_64_V4, l2=1 << 12, l3=1 << 14))
+
+
+@pytest.mark.parametrize(("K", "is_crowded"), [(3072, True), (3072 + 16, False)])
+def test_no_more_rows_are_unrolled_than_a_set_of_the_cache_has_lines(K, is_crowded):
+    """Rows whole pages apart meet in one set: their lines, sixteen elements each, were fetched again for every element."""
+    (choice,) = lower(MATMUL_NT, {"M": 512, "N": 768, "K": K}).choices.values()
+    rows = math.prod(n for i, n in choice.tile.items() if i != choice.vector)
+    assert choice.row_operand.read.tensor in "AB" and not choice.packs_rows
+    assert (rows <= X86_64_V4.l1 // 4096) == is_crowded
 
 
 def test_a_vector_operand_whose_lines_lie_across_panels_is_copied_at_once():

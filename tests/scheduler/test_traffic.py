@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from polyc.scheduler.traffic import Level, find_level, pass_cycles, stream, write_cycles
+from polyc.scheduler.traffic import Level, find_level, lines_in_a_set, pass_cycles, stream, write_cycles
 from polyc.target import X86_64_V4
 
 TARGET = replace(X86_64_V4, l1=32 << 10, l2=1 << 20, l3=32 << 20)
@@ -31,6 +31,12 @@ def test_lines_that_fall_into_few_sets_leave_the_near_caches():
     rows, stride = 128, 64 << 10
     assert find_level(64 * rows, TARGET) is Level.L1
     assert find_level(64 * rows, TARGET, stride, 64) is Level.L3
+
+
+def test_lines_meet_in_a_set_where_they_lie_whole_pages_apart():
+    assert lines_in_a_set(range(0, 14 * 12288, 12288), TARGET) == 14
+    assert lines_in_a_set(range(0, 14 * 3072, 3072), TARGET) == 4
+    assert lines_in_a_set([0, 4, 60, 4096], TARGET) == 2
 
 
 def test_a_machine_that_reports_a_huge_last_level_cache_is_not_believed():

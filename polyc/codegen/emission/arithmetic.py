@@ -23,6 +23,8 @@ def emit_operator(fn: Function, target: Target, op: str, args: list[Val], dtype:
         return _compare(fn, op, args[0], args[1], dtype)
     if op in _BITS:
         return fn.binary(_BITS[op], args[0], args[1])
+    if op in ("shl", "shr"):
+        return _shift(fn, op, args[0], args[1], dtype.kind == "i")
     if op == "not":
         return fn.not_(args[0])
     if dtype.kind == "f":
@@ -233,6 +235,17 @@ def _divide_by_constant(fn: Function, op: str, a: Val, divisor: int, signed: boo
     sign = fn.binary("ashr", a, int_val(int(a.type[1:]) - 1, a.type, a.lanes))
     quotient = fn.binary("xor", fn.binary("sdiv", fn.binary("xor", a, sign), d), sign)
     return quotient if op == "floordiv" else fn.binary("sub", a, fn.binary("mul", quotient, d))
+
+
+def _shift(fn: Function, op: str, value: Val, count: Val, signed: bool) -> Val:
+    """Shifts by any number of places, in forms that vector instructions have."""
+    value, count = fn.unify(value, count)
+    bits = int(value.type[1:])
+    is_near = fn.compare("icmp ult", count, int_val(bits, value.type, value.lanes))
+    if op == "shr" and signed:
+        return fn.binary("ashr", value, fn.select(is_near, count, int_val(bits - 1, value.type, value.lanes)))
+    shifted = fn.binary("shl" if op == "shl" else "lshr", value, count)
+    return fn.select(is_near, shifted, zero_val(value.type, value.lanes))
 
 
 def emit_cast(fn: Function, target: Target, value: Val, source: DType, dtype: DType) -> Val:

@@ -17,15 +17,16 @@ from polyc.codegen.emission.openmp import argument_text
 from polyc.codegen.emission.statements import emit_body
 from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Function, Module, Val, float_val, int_val
-from polyc.ir.expr import Call, Const, Expr, Size, int_const, reads, simplify_int
-from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node, Store, node_expressions
+from polyc.ir.expr import Call, Const, Expr, Select, Size, int_const, reads, simplify_int, walk
+from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node, Store, Update, node_expressions
 from polyc.ir.versions import Tree
 from polyc.target import BASELINE, Target
 
 _WORKSPACE_ALIGN = 64
 
-RECURRENCES = "!polyc.recurrences = !{}"
-"""Line of a module with loops that read what earlier iterations stored: LLVM is to look for values to keep in registers."""
+KEEPING = "!polyc.keeping = !{}"
+"""Line of a module with loops that read what earlier iterations stored, or sums in registers that read under conditions: LLVM
+is to look for values to keep in registers, from one iteration to the next and instead of spilling them."""
 
 
 def emit_llvm(nest: LoopNest, target: Target, others: Sequence[LoopNest] = (), choice: Tree = 0) -> str:
@@ -47,8 +48,8 @@ def emit_llvm(nest: LoopNest, target: Target, others: Sequence[LoopNest] = (), c
         f'nounwind "prefer-vector-width"="{target.vector_bits}" "min-legal-vector-width"="{target.vector_bits}" '
         '"no-trapping-math"="true"'
     )
-    if any(_has_recurrence(node) for version in (nest, *others) for node in version.body):
-        module.metadata.append(RECURRENCES)
+    if any(_has_recurrence(node) or _sums_under_conditions(node) for version in (nest, *others) for node in version.body):
+        module.metadata.append(KEEPING)
     return module.as_text(target.triple, attributes)
 
 
@@ -273,6 +274,15 @@ def _has_recurrence(node: Node) -> bool:
         found = (r for n in inside for e in node_expressions(n) for r in reads(e))
         return any(r.tensor in buffers and (r.tensor, r.subscripts) not in stored for r in found)
     return any(map(_has_recurrence, inside))
+
+
+def _sums_under_conditions(node: Node, inside_registers: bool = False) -> bool:
+    """Whether sums of a tile in registers read under conditions, such as taps of a filter at the border of an image."""
+    inside = (*node.body, *node.orelse) if isinstance(node, If) else node.body if isinstance(node, Loop) else ()
+    is_inside = inside_registers or (isinstance(node, Loop) and bool(node.registers))
+    if isinstance(node, Update) and is_inside:
+        return any(isinstance(e, Select) for e in walk(node.value))
+    return any(_sums_under_conditions(n, is_inside) for n in inside)
 
 
 def has_guards(body: tuple[Node, ...]) -> bool:

@@ -15,7 +15,7 @@ from polyc.codegen.emission.arithmetic import emit_operator
 from polyc.codegen.emission.context import Context, State
 from polyc.codegen.emission.linear import LANE, Linear, as_linear, constant_of, split_lane
 from polyc.codegen.writer import vectors
-from polyc.codegen.writer.builder import Val, int_val, zero_val
+from polyc.codegen.writer.builder import Function, Val, int_val, zero_val
 from polyc.ir.expr import Call, Const, Expr
 from polyc.ir.loops import Buffer
 from polyc.ir.types import I64
@@ -82,9 +82,7 @@ def load_runs(state: State, ctx: Context, buffer: Buffer, first: Val, start: Val
             return None if mask is not None else fn.splat(vectors.load_scalar(fn, dtype, first, None, epoch), lanes)
         if mask is not None:
             count = 1 << (count - 1).bit_length()
-            leaders = [owners.index(e) if e <= owners[-1] else lanes for e in range(count)]
-            nothing = zero_val("i1", lanes)
-            part_mask = fn.shuffle(mask, nothing, leaders)
+            part_mask = _any_of_run(fn, mask, owners, count, length)
         part = vectors.load_contiguous(fn, dtype, first, count, part_mask, epoch)
         return fn.shuffle(part, None, owners)
     count = (lanes - 1) // length + 1
@@ -105,4 +103,18 @@ def load_runs(state: State, ctx: Context, buffer: Buffer, first: Val, start: Val
         if result is not None:
             value = fn.select(fn.compare("icmp eq", inside, int_val(place)), value, result)
         result = value
+    return result
+
+
+def _any_of_run(fn: Function, mask: Val, owners: list[int], count: int, length: int) -> Val:
+    """Which of `count` elements a lane of `mask` reads; `owners` has the element of every lane.
+
+    The lanes of a run may differ: a condition can hold for the second one alone."""
+    lanes, nothing = len(owners), zero_val("i1", len(owners))
+    readers = [[lane for lane in range(lanes) if owners[lane] == e] for e in range(count)]
+    result: Val | None = None
+    for k in range(length):
+        found = fn.shuffle(mask, nothing, [run[k] if k < len(run) else lanes for run in readers])
+        result = found if result is None else fn.binary("or", result, found)
+    assert result is not None
     return result

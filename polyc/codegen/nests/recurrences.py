@@ -11,20 +11,20 @@ in as many.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from polyc.codegen.nests.border_cuts import COMPARISONS, decide_test, index_tests, mentions, split_borders, stores_of
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, rewrite, substitute, walk
 from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store
 from polyc.ir.scans import match_scan, match_second_order
 from polyc.ir.simplify import simplify
-from polyc.ir.types import BOOL
 
 FARTHEST = 4
 """Iterations from a write to a read that registers are kept for."""
 
-MOST_CUTS, MOST_CASES = 8, 2
-"""Places where a loop is cut, and conditions that stay the same in it for which it is written twice."""
+MOST_CASES = 2
+"""Conditions that stay the same in a loop for which it is written twice."""
 
 MOST_VECTORS = 4
 """Vectors side by side that registers are kept for: more of them hide the latency of memory from each other."""
@@ -32,7 +32,6 @@ MOST_VECTORS = 4
 MOST_NODES = 320
 """Nodes of the expressions of a loop that is worth being written several times."""
 
-_COMPARISONS = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
 Interval = tuple[int, int]
 
 
@@ -82,7 +81,7 @@ class _Rewriter:
                 return self._split_cases(node, ranges, MOST_CASES)
             case Loop() if node.kind == "serial" and (row := _only_vectors(node)) is not None:
                 flat = replace(node, body=row.body)
-                if self._is_recurrence(flat, row) and not any(_mentions(test, row.var) for test in _tests(flat)):
+                if self._is_recurrence(flat, row) and not any(mentions(test, row.var) for test in index_tests(flat)):
                     return self._split_cases(flat, ranges, MOST_CASES, row)
                 return (node,)
             case Loop() if node.kind in ("serial", "parallel"):
@@ -93,30 +92,30 @@ class _Rewriter:
         """Whether it holds stores (and checks) only, of not too much, and something is read that an earlier iteration wrote."""
         if loop.step != 1 or loop.registers or loop.initial or not _is_straight(loop.body):
             return False
-        size = sum(1 for s in _stores(loop) for e in (s.value, *s.subscripts) for _ in walk(e))
+        size = sum(1 for s in stores_of(loop) for e in (s.value, *s.subscripts) for _ in walk(e))
         return size <= MOST_NODES and bool(self._find_carried(loop, row))
 
     # -- borders -------------------------------------------------------------------------------------------------
     def _split_cases(self, loop: Loop, ranges: dict[str, Interval], left: int, row: Loop | None = None) -> tuple[Node, ...]:
         """The loop once for each outcome of conditions that stay the same in it; `row`: the vectors that hold its body."""
-        for atom in dict.fromkeys(_tests(loop)) if left else ():
-            if _mentions(atom, loop.var):
+        for atom in dict.fromkeys(index_tests(loop)) if left else ():
+            if mentions(atom, loop.var):
                 continue
-            then = self._split_cases(_decide(loop, atom, True), _assume(ranges, atom, True), left - 1, row)
-            other = self._split_cases(_decide(loop, atom, False), _assume(ranges, atom, False), left - 1, row)
+            then = self._split_cases(decide_test(loop, atom, True), _assume(ranges, atom, True), left - 1, row)
+            other = self._split_cases(decide_test(loop, atom, False), _assume(ranges, atom, False), left - 1, row)
             return (If(atom, then, other),)
-        return tuple(new for part in _split_borders(loop) for new in self._carry(part, ranges, row))
+        return tuple(new for part in split_borders(loop) for new in self._carry(part, ranges, row))
 
     # -- registers -----------------------------------------------------------------------------------------------
     def _find_carried(self, loop: Loop, row: Loop | None = None) -> list[_Carried]:
-        stores = list(_stores(loop))
+        stores = list(stores_of(loop))
         found: list[_Carried] = []
         for place, store in enumerate(stores):
             buffer = self.buffers[store.buffer]
-            others = [s.buffer for n, s in enumerate(stores) if n != place]
+            others = [s for n, s in enumerate(stores) if n != place]
             if (
-                store.buffer in others
-                or any(o in buffer.may_alias for o in others)
+                any(s.buffer == store.buffer and not _are_apart(s, store, loop.var) for s in others)
+                or any(s.buffer in buffer.may_alias for s in others)
                 or not self._is_followed(stores, place, loop.var)
             ):
                 continue
@@ -125,7 +124,7 @@ class _Rewriter:
                 distance = _find_distance(store, read, loop.var)
                 if distance is not None:
                     distances[read] = distance
-            is_cell = not any(_mentions(e, loop.var) for e in store.subscripts)
+            is_cell = not any(mentions(e, loop.var) for e in store.subscripts)
             if is_cell and not any(r in distances for s in stores[: place + 1] for r in reads(s.value)):
                 continue
             if distances:
@@ -145,7 +144,7 @@ class _Rewriter:
             return True
         if self.buffers[store.buffer].space not in ("shared", "thread"):
             return False
-        if not any(_mentions(e, var) for e in store.subscripts):  # one cell, for all that reads the buffer here
+        if not any(mentions(e, var) for e in store.subscripts):  # one cell, for all that reads the buffer here
             return all(r.subscripts == store.subscripts for s in stores for r in reads(s.value) if r.tensor == store.buffer)
         steps = _window(store, var)
         if steps is None:
@@ -171,7 +170,7 @@ class _Rewriter:
         first = replace(loop, kind="serial", lanes=1, upper=simplify(Call("min", (start, loop.upper))))
         before: list[Node] = []
         for c in carried:
-            store = list(_stores(loop))[c.place]
+            store = list(stores_of(loop))[c.place]
             for d in range(1, c.farthest + 1):
                 at = simplify(Call("sub", (start, int_const(d))))
                 place = tuple(simplify(substitute(e, {loop.var: at})) for e in store.subscripts)
@@ -188,7 +187,7 @@ class _Rewriter:
 
     def _carried_loop(self, loop: Loop, carried: list[_Carried], ranges: dict[str, Interval], reads_early: bool) -> Loop:
         body: list[Node] = []
-        stores = list(_stores(loop))
+        stores = list(stores_of(loop))
         by_store = {stores[c.place]: c for c in carried}
         done: set[str] = set()
         for store in loop.body:
@@ -264,22 +263,22 @@ def _is_straight(body: tuple[Node, ...]) -> bool:
     )
 
 
-def _stores(loop: Loop) -> Iterator[Store]:
-    return (node for node in _walk(loop.body) if isinstance(node, Store))
-
-
-def _walk(body: tuple[Node, ...]) -> Iterator[Node]:
-    for node in body:
-        yield node
-        if isinstance(node, If):
-            yield from _walk((*node.body, *node.orelse))
-
-
 def _moves(store: Store, var: str) -> bool:
     """Whether each iteration writes an element of its own: some subscript grows by a constant."""
     for e in store.subscripts:
         step = simplify(Call("sub", (substitute(e, {var: Call("add", (Index(var), int_const(1)))}), e)))
         if isinstance(step, Const) and step.value != 0:
+            return True
+    return False
+
+
+def _are_apart(a: Store, b: Store, var: str) -> bool:
+    """Whether the stores write different elements in all iterations: different columns of a matrix, say."""
+    if not _moves(a, var) or not _moves(b, var):
+        return False
+    for x, y in zip(a.subscripts, b.subscripts, strict=True):
+        apart = simplify(Call("sub", (x, y)))
+        if not mentions(x, var) and not mentions(y, var) and isinstance(apart, Const) and apart.value != 0:
             return True
     return False
 
@@ -304,7 +303,7 @@ def _is_zero(a: Expr, b: Expr) -> bool:
 
 def _window(store: Store, var: str) -> int | None:
     """The number of cells that a store writes in turn, ``S[(j + 1) % 3]``, if it moves along one dimension by one."""
-    moving = [e for e in store.subscripts if _mentions(e, var)]
+    moving = [e for e in store.subscripts if mentions(e, var)]
     match moving:
         case [Call("mod", (place, Const(cells)))] if int(cells) > 0:
             step = simplify(Call("sub", (substitute(place, {var: Call("add", (Index(var), int_const(1)))}), place)))
@@ -316,7 +315,7 @@ def _is_scan(loop: Loop, carried: list[_Carried], buffers: dict[str, Buffer]) ->
     """Whether a loop that may run as a scan has the form of one."""
     if loop.kind != "scan" or len(loop.body) != 1 or len(carried) != 1:
         return False
-    (store,), own = _stores(loop), carried[0]
+    (store,), own = stores_of(loop), carried[0]
     first, second, *others = (next((r for r, d in own.distances.items() if d == n), None) for n in range(1, FARTHEST + 1))
     if first is None or any(r is not None for r in others):
         return False
@@ -324,167 +323,12 @@ def _is_scan(loop: Loop, carried: list[_Carried], buffers: dict[str, Buffer]) ->
     if second is None:
         return match_scan(store.value, first, dtype) is not None
     scan = match_second_order(store.value, first, second, dtype)
-    return scan is not None and not any(f is not None and _mentions(f, loop.var) for f in (scan.factor, scan.second))
-
-
-def _tests(loop: Loop) -> Iterator[Call]:
-    """Comparisons of indices in selections, and in the conditions of checks."""
-    for node in _walk(loop.body):
-        if isinstance(node, If) or (isinstance(node, Guard) and node.condition is not None):
-            assert node.condition is not None
-            yield from _atoms(node.condition)
-        for e in walk(node.value) if isinstance(node, Store) else ():
-            if isinstance(e, Select):
-                yield from _atoms(e.condition)
-
-
-def _atoms(condition: Expr) -> Iterator[Call]:
-    if isinstance(condition, Call):
-        if condition.op in ("and", "or", "not"):
-            for a in condition.args:
-                yield from _atoms(a)
-        elif condition.op in _COMPARISONS and not reads(condition):
-            yield condition
-
-
-def _decide(loop: Loop, atom: Expr, outcome: bool) -> Loop:
-    return _rewrite_tests(loop, lambda a: outcome if a == atom else None)
-
-
-def _rewrite_tests(loop: Loop, decide: Callable[[Call], bool | None]) -> Loop:
-    """The loop with the comparisons replaced that `decide` knows."""
-
-    def rule(e: Expr) -> Expr | None:
-        if not isinstance(e, Call) or e.op not in _COMPARISONS or reads(e):
-            return None
-        known = decide(e)
-        return None if known is None else Const(known, BOOL)
-
-    def select(e: Expr) -> Expr | None:
-        if not isinstance(e, Select):
-            return None
-        return _choose(replace(e, condition=rewrite(e.condition, rule)))
-
-    return replace(loop, body=_rewrite_body(loop.body, rule, select))
-
-
-def _rewrite_body(
-    nodes: tuple[Node, ...], rule: Callable[[Expr], Expr | None], select: Callable[[Expr], Expr | None]
-) -> tuple[Node, ...]:
-    body: list[Node] = []
-    for node in nodes:
-        if isinstance(node, Store):
-            value = rewrite(node.value, select)
-            if value != Read(node.buffer, node.subscripts):  # else it is there already
-                body.append(replace(node, value=value))
-        elif isinstance(node, If):
-            condition = _fold(rewrite(node.condition, rule))
-            then, other = (_rewrite_body(part, rule, select) for part in (node.body, node.orelse))
-            if isinstance(condition, Const):
-                body += then if condition.value else other
-            else:
-                body.append(If(condition, then, other))
-        elif isinstance(node, Guard) and node.condition is not None:
-            condition = _fold(rewrite(node.condition, rule))
-            if not isinstance(condition, Const):
-                body.append(replace(node, condition=condition))
-            elif condition.value:
-                body.append(replace(node, condition=None))
-        else:
-            body.append(node)
-    return tuple(body)
-
-
-def _choose(e: Select) -> Expr:
-    """The selection with its condition folded, or the arm that is taken."""
-    condition = _fold(e.condition)
-    if isinstance(condition, Const):
-        return e.then if condition.value else e.other
-    return replace(e, condition=condition)
-
-
-def _fold(e: Expr) -> Expr:
-    if not isinstance(e, Call) or e.op not in ("and", "or", "not"):
-        return e
-    args = [_fold(a) for a in e.args]
-    if e.op == "not":
-        return Const(not args[0].value, BOOL) if isinstance(args[0], Const) else Call("not", (args[0],))
-    a, b = args
-    for x, y in ((a, b), (b, a)):
-        if isinstance(x, Const):
-            return y if bool(x.value) == (e.op == "and") else x
-    return Call(e.op, (a, b))
-
-
-def _cut_points(atom: Call, var: str) -> list[Expr] | None:
-    """Values of `var` from which on the outcome may be another one; None where that is not known."""
-    difference = Call("sub", atom.args)
-    at_zero = simplify(substitute(difference, {var: int_const(0)}))
-    step = simplify(Call("sub", (substitute(difference, {var: int_const(1)}), at_zero)))
-    if step not in (int_const(1), int_const(-1)):
-        return None
-    again = simplify(Call("sub", (substitute(difference, {var: int_const(2)}), substitute(difference, {var: int_const(1)}))))
-    if again != step:
-        return None
-    # The difference is 0 at `zero`.
-    zero = simplify(Call("neg", (at_zero,))) if step == int_const(1) else at_zero
-    after = simplify(Call("add", (zero, int_const(1))))
-    if atom.op in ("eq", "ne"):
-        return [zero, after]
-    rises = step == int_const(1)
-    return [zero if (atom.op in ("lt", "ge")) == rises else after]
-
-
-def _split_borders(loop: Loop) -> tuple[Loop, ...]:
-    """Pieces of the loop in which every test of its variable has one outcome."""
-    cuts: list[Expr] = []
-    decided: set[Call] = set()
-    for atom in dict.fromkeys(_tests(loop)):
-        found = _cut_points(atom, loop.var) if _mentions(atom, loop.var) else None
-        if found is None:
-            continue
-        distances = [simplify(Call("sub", (point, (cuts or found)[0]))) for point in found]
-        if all(isinstance(d, Const) for d in distances):
-            cuts += [point for point in found if point not in cuts]
-            decided.add(atom)
-    if not cuts or len(cuts) > MOST_CUTS:
-        return (loop,)
-    anchor = cuts[0]
-    cuts.sort(key=lambda point: int(getattr(simplify(Call("sub", (point, anchor))), "value", 0)))
-    parts: list[Loop] = []
-    lower = loop.lower
-    for n in range(len(cuts) + 1):
-        upper = loop.upper
-        if n < len(cuts):
-            upper = simplify(Call("max", (lower, Call("min", (cuts[n], loop.upper)))))
-        inside = cuts[n] if n < len(cuts) else Call("add", (cuts[-1], int_const(1)))
-        sample = simplify(Call("sub", (inside, int_const(1))))
-        if simplify(Call("sub", (upper, lower))) != int_const(0) and not _is_empty(lower, upper):
-
-            def decide(atom: Call, sample: Expr = sample) -> bool | None:
-                if atom not in decided:
-                    return None
-                known = simplify(substitute(atom, {loop.var: sample}))
-                return bool(known.value) if isinstance(known, Const) else None
-
-            part = _rewrite_tests(replace(loop, lower=lower, upper=upper), decide)
-            parts += [part] if part.body else []
-        lower = upper
-    return tuple(parts)
-
-
-def _is_empty(lower: Expr, upper: Expr) -> bool:
-    trip = simplify(Call("sub", (upper, lower)))
-    return isinstance(trip, Const) and int(trip.value) <= 0
+    return scan is not None and not any(f is not None and mentions(f, loop.var) for f in (scan.factor, scan.second))
 
 
 def _constant_trip(loop: Loop) -> int | None:
     trip = simplify(Call("sub", (loop.upper, loop.lower)))
     return int(trip.value) if isinstance(trip, Const) else None
-
-
-def _mentions(expr: Expr, var: str) -> bool:
-    return any(isinstance(node, Index) and node.name == var for node in walk(expr))
 
 
 # -- what is known of indices
@@ -498,7 +342,7 @@ def _enter(ranges: dict[str, Interval], loop: Loop) -> dict[str, Interval]:
 
 def _assume(ranges: dict[str, Interval], condition: Expr, outcome: bool) -> dict[str, Interval]:
     """The ranges where a comparison of an index with a number has this outcome."""
-    if not isinstance(condition, Call) or condition.op not in _COMPARISONS:
+    if not isinstance(condition, Call) or condition.op not in COMPARISONS:
         return ranges
     a, b = condition.args
     if not isinstance(a, Index) or not isinstance(b, Const) or a.name not in ranges:

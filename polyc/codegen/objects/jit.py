@@ -67,7 +67,7 @@ def _optimize(ir_text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.Target
     except RuntimeError as error:
         help = "please report it with the text of the stage before, `--emit loops`"
         raise InternalError(Diagnostic("internal-llvm", f"LLVM refuses the generated code: {error}", help=help)) from error
-    _run_passes(module, machine, is_unrolling="llvm.loop.unroll.count" in ir_text, is_whole="!polyc.recurrences" in ir_text)
+    _run_passes(module, machine, is_unrolling="llvm.loop.unroll.count" in ir_text, is_whole="!polyc.keeping" in ir_text)
     return module, machine
 
 
@@ -76,7 +76,8 @@ def _run_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine, is_unrollin
 
     What the latter does beyond the former takes as long again, for many stores in one loop ten times as long, and finds little:
     functions are those that the nest wants, with the arguments that they use; vectors, interleaving and unrolling are decided.
-    It also keeps what a loop stores in registers for the next iteration, which recurrences gain by."""
+    It also keeps what a loop stores in registers for the next iteration, which recurrences gain by, and finds the masks and
+    addresses that tiles with borders share, which spill without it."""
     tuning = llvm.create_pipeline_tuning_options(speed_level=3)
     tuning.loop_vectorization = False
     tuning.loop_interleaving = False

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from polyc.frontends.onnx import byte_words
 from polyc.frontends.onnx.builder import Builder, Value
-from polyc.frontends.onnx.terms import Operand, Term, call, cast, maximum, minimum
+from polyc.frontends.onnx.terms import Operand, Term, call, cast, maximum, minimum, select
 from polyc.ir.expr import identity_of
-from polyc.ir.types import F32, I32, DType
+from polyc.ir.types import F32, I32, U8, DType
 
 Parameter = Callable[[Sequence[Term]], Term]
 """A scale or zero point, for the element at these subscripts."""
@@ -116,3 +116,14 @@ def squeeze_vectors(b: Builder, y: Value, x_rank: int, y_rank: int) -> Value:
     if x_rank == 1:
         shape.pop(-1 if y_rank == 1 else -2)
     return b.view(y, shape)
+
+
+def quantize_dynamically(b: Builder, x: Value) -> tuple[Value, Value, Value]:
+    """The tensor as uint8, its scale and its zero point."""
+    high = b.reduce("max", (), x.shape, F32, lambda *i: x[i])
+    low = b.reduce("min", (), x.shape, F32, lambda *i: x[i])
+    extent = b.map((), F32, lambda: maximum(high[()], 0.0) - minimum(low[()], 0.0))
+    scale = b.map((), F32, lambda: select(extent[()] == 0, 1.0, extent[()]) / 255.0)
+    zero = b.map((), U8, lambda: cast(call("rint", minimum(maximum(-(minimum(low[()], 0.0) / scale[()]), 0.0), 255.0)), U8))
+    y = b.map(x.shape, U8, lambda *i: quantize(x[i] / scale[()], zero[()], U8))
+    return y, scale, zero

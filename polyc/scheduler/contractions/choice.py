@@ -16,19 +16,21 @@ from types import MappingProxyType
 from polyc.ir.expr import Read
 from polyc.scheduler.contractions import costs
 from polyc.scheduler.contractions.contraction import Contraction, View
+from polyc.scheduler.contractions.operand_streams import (
+    UNROLLED_PRODUCTS,
+    find_block,
+    loads_of_rows,
+    reduction_order,
+    row_stream,
+    run_length,
+)
 from polyc.scheduler.contractions.operands import Operand, form_extent
-from polyc.scheduler.traffic import Stream, collides, pass_cycles, stream, write_cycles
+from polyc.scheduler.traffic import pass_cycles, stream, write_cycles
 from polyc.target import Target
-
-LONG_RUN = 1024
-"""Bytes of consecutive memory from which prefetchers keep up with a stream."""
 
 FEW_ACCUMULATORS = 16
 """Accumulators of a tile that shares broadcasts only, at most, and half of the registers: with few, short windows are unrolled,
 and their loads shared as well."""
-
-UNROLLED_PRODUCTS = 80
-"""Products of a tile and a loop around it that code generation unrolls completely."""
 
 PLAIN_CYCLES = 2.0
 """Cycles of a vector of products where nothing is shared: two loads and often a store for each."""
@@ -204,9 +206,9 @@ def _estimate(
     n_rows = prod(rows.values())
     n_tiles = ceil(trips[vector] / (vectors * lanes))
     passes = prod(ceil(trips[i] / rows.get(i, 1)) for i in c.left if i != vector)  # row tiles that read a panel
-    order = _reduction_order(c, view, other, () if shared else tuple(rows))
+    order = reduction_order(c, view, other, () if shared else tuple(rows))
     straddles = any(i != vector for form in view.operand.forms if any(i == vector for i, _ in form) for i, _ in form)
-    n_loads = float(vectors) if shared else vectors * _loads_of_rows(c, view, rows, vectors)
+    n_loads = float(vectors) if shared else vectors * loads_of_rows(c, view, rows, vectors)
     shuffles = 0.0
     if not packs_vector:
         # Lanes that are some elements apart are picked out of as many vectors.
@@ -218,7 +220,7 @@ def _estimate(
     panel = prod(trips[i] for i in order if view.moves(i)) * width
     block = None
     if packs_vector:
-        block = _block(c, order, view, panel, target)
+        block = find_block(c, order, view, panel, target)
         held = panel if block is None else panel // trips[block[0]] * block[1]
         loads = stream(width if shared else n_rows * width, held, target)
     else:
@@ -230,7 +232,7 @@ def _estimate(
         else:
             loads = stream(width if shared else n_rows * width, panel, target)
     # The row operand: all of it passes by for every panel.
-    broadcasts = _row_stream(c, other, rows if shared else {}, order, packs_rows, target)
+    broadcasts = row_stream(c, other, rows if shared else {}, order, packs_rows, target)
     waits = {"arithmetic": step, "caches": loads.cycles + broadcasts.cycles}
     step = max(waits.values())
     if not packs_vector and loads.rate != float("inf"):
@@ -246,7 +248,7 @@ def _estimate(
     store = _store_cycles(c, vector, rows, vectors, lanes)
     reached = {vector: min(trips[vector], vectors * lanes), **rows}
     written = write_cycles(
-        prod(trips[i] for i in c.left) * c.itemsize, _run(list(reached), c.result, reached) * c.itemsize, target
+        prod(trips[i] for i in c.left) * c.itemsize, run_length(list(reached), c.result, reached) * c.itemsize, target
     )
     steps = n_tiles * passes * c.depth
     spent = {
@@ -288,78 +290,6 @@ def _estimate(
         traffic,
         waits,
     )
-
-
-def _loads_of_rows(c: Contraction, view: View, rows: dict[str, int], vectors: int) -> float:
-    """Rows to load in each step for the rows of a tile that shares broadcasts only: with the loops over windows along the rows
-    unrolled, a row of the operand is loaded once for all products that it is part of."""
-    n_rows = prod(rows.values())
-    for form in view.operand.forms:
-        along, window = [i for i, _ in form if i in rows], [i for i, _ in form if i in c.summed]
-        if len(form) == 2 and along and window and rows[along[0]] == n_rows:
-            steps, by = dict(form)[along[0]], dict(form)[window[0]]
-            n = c.trips[window[0]]
-            if vectors * n_rows * n <= UNROLLED_PRODUCTS:
-                return len({steps * r + by * k for r in range(n_rows) for k in range(n)}) / n
-    return n_rows
-
-
-def _reduction_order(c: Contraction, view: View, other: View, rows: tuple[str, ...]) -> tuple[str, ...]:
-    """Reduction indices, outermost first: the row operand is read along its memory, its smallest stride innermost.
-
-    Where rows share broadcasts only, those that walk over the same elements are innermost: unrolled they share loads."""
-    walked = {i for form in view.operand.forms for i, _ in form if any(j in rows for j, _ in form)}
-    last = [i for i in c.summed if i in walked]
-    own = [i for i in c.summed if other.moves(i) and i not in last]
-    rest = [i for i in c.summed if not other.moves(i) and i not in last]
-    return (*rest, *sorted(own, key=lambda i: -abs(other.strides[i])), *last)
-
-
-def _block(c: Contraction, order: tuple[str, ...], view: View, panel: int, target: Target) -> tuple[str, int] | None:
-    """Which reduction index to cut so that a packed panel stays in the second-level cache, and how often."""
-    if panel <= 0.6 * target.l2:
-        return None
-    plain = [i for i in order if view.operand.is_plain(i)]
-    if not plain:
-        return None
-    index = plain[0]
-    wanted = ceil(panel / (0.5 * target.l2))
-    size = ceil(c.trips[index] / wanted)
-    if size >= 16:
-        size = ceil(size / 16) * 16
-    return (index, size) if 1 <= size < c.trips[index] else None
-
-
-def _row_stream(
-    c: Contraction, other: View, rows: dict[str, int], order: tuple[str, ...], packs: bool, target: Target
-) -> Stream:
-    """What a step of a register tile reads of the row operand: all of it passes by for every panel."""
-    n_rows, size, line = prod(rows.values()), other.itemsize, target.cache_line
-    inner = [i for i in reversed(order) if other.moves(i)]
-    if packs or not inner:
-        return stream(n_rows * size, other.bytes, target)
-    depth = prod(c.trips[i] for i in inner)
-    if abs(other.strides[inner[0]]) == 1:
-        run = _run([*inner, *rows], other.strides, {**c.trips, **rows}) * size
-        is_foreseen = run >= LONG_RUN or run >= other.bytes
-        return stream(n_rows * size, other.bytes, target, 0 if is_foreseen else run)
-    stride = abs(other.strides[inner[0]]) * size
-    neighbours = any(abs(other.strides.get(i, 0)) == 1 for i in rows)
-    # Lines of one row tile serve the next ones where they stay in the cache meanwhile.
-    kept = neighbours and depth * line <= target.l2 // 2 and not collides(depth * line, stride, target.l2, target)
-    used = n_rows * size if kept else (n_rows * size + line if neighbours else n_rows * line)
-    footprint = other.bytes if kept or neighbours else other.elements * line
-    return stream(used, footprint, target, stride)
-
-
-def _run(indices: list[str], strides: dict[str, int], trips: dict[str, int]) -> int:
-    """Consecutive elements that these indices reach together."""
-    run = 1
-    for i in sorted(dict.fromkeys(indices), key=lambda i: abs(strides.get(i, 0))):
-        step = abs(strides.get(i, 0))
-        if 0 < step <= run:
-            run += step * (trips[i] - 1)
-    return run
 
 
 def _copy_cycles(c: Contraction, view: View, last: str, inside: set[str]) -> float:

@@ -35,13 +35,13 @@ def rewrite_program(
     options: Options,
     target: Target,
     constants: frozenset[str] = frozenset(),
-    filters: bool = False,
+    form: int = 0,
     as_written: bool = False,
 ) -> tuple[Program, Ranges, Groups, list[Remark]]:
     """`program` and `ranges` rewritten, what indices were merged into, and remarks.
 
-    `strides`: of arguments, then results.  `constants`: tensors that never change.  `filters`: whether sums over windows of
-    symbolic size are filtered minimally.  `as_written`: rewrite only what must be."""
+    `strides`: of arguments, then results.  `constants`: tensors that never change.  `form`: which of the
+    forms that `count_forms` counts.  `as_written`: rewrite only what must be."""
     program = _drop_exists(program)
     program, ranges, remarks = lower_monoids(program, ranges, options.reassociate)
     if as_written:
@@ -69,7 +69,7 @@ def rewrite_program(
     program, ranges, groups, found = merge_indices(program, ranges, known)
     groups = whole | groups
     remarks += found
-    program, ranges, found = rewrite_algebra(program, ranges, options, target, constants, filters)
+    program, ranges, found = rewrite_algebra(program, ranges, options, target, constants, form)
     remarks += found
     if options.inline and found:
         program, ranges, found = inline_producers(program, ranges)

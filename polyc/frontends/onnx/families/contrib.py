@@ -9,7 +9,7 @@ from polyc.frontends.onnx.builder import Builder, Value
 from polyc.frontends.onnx.families.attention import Heads, Scores, as_heads, attend, join_rows, rotary_embedding
 from polyc.frontends.onnx.families.conv import check_filters, convolve
 from polyc.frontends.onnx.families.norm import square, wider
-from polyc.frontends.onnx.families.rnn import find_activations
+from polyc.frontends.onnx.recurrent_layers import find_activations
 from polyc.frontends.onnx.registry import operator
 from polyc.frontends.onnx.terms import Operand, Term, call, cast, constant, maximum, minimum, select
 from polyc.frontends.onnx.windows import place_windows

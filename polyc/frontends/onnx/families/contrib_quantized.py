@@ -7,8 +7,16 @@ from collections.abc import Callable, Sequence
 from polyc.frontends.onnx.builder import Builder, Value
 from polyc.frontends.onnx.families.contrib import DOMAIN
 from polyc.frontends.onnx.families.pool import average_pool, global_average_pool
-from polyc.frontends.onnx.families.quantize import dequantize_linear, quantize_dynamically, quantize_linear
-from polyc.frontends.onnx.quantities import dequantize, per_axis, product, quantize, scalar, squeeze_vectors
+from polyc.frontends.onnx.families.quantize import dequantize_linear, quantize_linear
+from polyc.frontends.onnx.quantities import (
+    dequantize,
+    per_axis,
+    product,
+    quantize,
+    quantize_dynamically,
+    scalar,
+    squeeze_vectors,
+)
 from polyc.frontends.onnx.registry import operator
 from polyc.frontends.onnx.terms import Operand, Term, call, cast, select
 from polyc.ir.types import F32, DType

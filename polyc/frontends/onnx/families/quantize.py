@@ -17,12 +17,13 @@ from polyc.frontends.onnx.quantities import (
     per_axis,
     product,
     quantize,
+    quantize_dynamically,
     requantize,
     scalar,
     squeeze_vectors,
 )
 from polyc.frontends.onnx.registry import operator
-from polyc.frontends.onnx.terms import Operand, Term, call, cast, constant, maximum, minimum, select
+from polyc.frontends.onnx.terms import Operand, Term, cast, constant
 from polyc.frontends.onnx.windows import Windows, place_windows
 from polyc.ir.types import F32, I32, U8
 
@@ -88,17 +89,6 @@ def dynamic_quantize_linear(b: Builder, x: Value) -> tuple[Value, Value, Value]:
     if x.dtype != F32 or x.size == 0:
         b.refuse(f"element type {x.dtype.label}, {x.size} elements")
     return quantize_dynamically(b, x)
-
-
-def quantize_dynamically(b: Builder, x: Value) -> tuple[Value, Value, Value]:
-    """The tensor as uint8, its scale and its zero point."""
-    high = b.reduce("max", (), x.shape, F32, lambda *i: x[i])
-    low = b.reduce("min", (), x.shape, F32, lambda *i: x[i])
-    extent = b.map((), F32, lambda: maximum(high[()], 0.0) - minimum(low[()], 0.0))
-    scale = b.map((), F32, lambda: select(extent[()] == 0, 1.0, extent[()]) / 255.0)
-    zero = b.map((), U8, lambda: cast(call("rint", minimum(maximum(-(minimum(low[()], 0.0) / scale[()]), 0.0), 255.0)), U8))
-    y = b.map(x.shape, U8, lambda *i: quantize(x[i] / scale[()], zero[()], U8))
-    return y, scale, zero
 
 
 @operator("MatMulInteger", since=10)

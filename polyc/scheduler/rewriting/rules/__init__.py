@@ -18,14 +18,18 @@ from polyc.scheduler.rewriting.rules.diagonals import walk_diagonals
 from polyc.scheduler.rewriting.rules.factors import factor_sums
 from polyc.scheduler.rewriting.rules.gathered_windows import gather_windows
 from polyc.scheduler.rewriting.rules.intervals import block_intervals
-from polyc.scheduler.rewriting.rules.minimal_filtering import filter_minimally
+from polyc.scheduler.rewriting.rules.minimal_filtering import filter_minimally, has_symbolic_filter
 from polyc.scheduler.rewriting.rules.moments import block_moments
 from polyc.scheduler.rewriting.rules.product_sums import separate_products
+from polyc.scheduler.rewriting.rules.reciprocals import multiply_by_reciprocals
 from polyc.scheduler.rewriting.rules.recurrences import block_recurrences
 from polyc.scheduler.rewriting.rules.shared_rows import share_rows
 from polyc.scheduler.rewriting.rules.shifted_exponentials import block_exponentials
 from polyc.scheduler.rewriting.rules.windows import separate_windows
 from polyc.target import Target
+
+FILTERED = 1
+"""The form in which sums over windows of symbolic size are filtered with fewer products; 0 is the usual one."""
 
 Rule = Callable[[Program, Ranges], tuple[Program, Ranges, list[Remark]]]
 
@@ -50,11 +54,11 @@ def rewrite_algebra(
     options: Options,
     target: Target,
     constants: Collection[str] = (),
-    filters: bool = False,
+    form: int = 0,
 ) -> tuple[Program, Ranges, list[Remark]]:
     """Every rule about sums that `options` allow, none with ``reassociate=False``; `constants` are inputs that never change.
 
-    `filters`: whether sums over windows of symbolic size are filtered minimally."""
+    `form`: which of the forms that `count_forms` counts."""
     if not options.reassociate:
         return program, ranges, []
     tiles = options.tile and options.vectorize
@@ -62,13 +66,21 @@ def rewrite_algebra(
         (options.online_softmax, lambda p, r: block_exponentials(p, r, target)),
         (options.single_pass_moments, lambda p, r: block_moments(p, r, target)),
         (options.factor_sums, factor_sums),
+        (True, multiply_by_reciprocals),
         (tiles, lambda p, r: share_rows(p, r, target)),
         (options.separate_products and tiles, separate_products),
-        (options.minimal_filtering and tiles, lambda p, r: filter_minimally(p, r, target, constants, filters)),
+        (options.minimal_filtering and tiles, lambda p, r: filter_minimally(p, r, target, constants, form == FILTERED)),
         (options.block_recurrences and tiles, block_recurrences),
         (options.block_recurrences and tiles, block_intervals),
     ]
     return _apply(rules, program, ranges)
+
+
+def count_forms(program: Program, ranges: Ranges, options: Options) -> int:
+    """In how many forms a program of symbolic sizes is worth having, given its usual one: only the sizes of a call say which
+    is the faster."""
+    may_filter = options.reassociate and options.minimal_filtering and options.tile and options.vectorize
+    return FILTERED + 1 if may_filter and has_symbolic_filter(program, ranges) else 1
 
 
 def _apply(rules: list[tuple[bool, Rule]], program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:

@@ -122,7 +122,7 @@ def _as_pad(node: Expr, s: Statement, program: Program, ranges: Ranges) -> Pad |
         match subscript:
             case Call(op="mod", args=(inner, Const() as count)) if count == interval.extent and interval.lower == int_const(0):
                 ends = _subscript_bounds(inner, own)
-                if ends is None:
+                if ends is None or count == int_const(0):
                     return None
                 # Any multiple of the extent may be taken off: what is left begins near the tensor's beginning.
                 subscripts.append(_moved(inner, -round(ends[0] / int(count.value)) * int(count.value)))
