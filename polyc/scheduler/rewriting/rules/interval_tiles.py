@@ -16,8 +16,8 @@ from polyc.poly.reads import collect_reads, index_names
 from polyc.scheduler.rewriting.rules.recurrence_blocks import condition_set
 
 SIZE = 64
-"""Beginnings or ends of intervals in one block: with half as many, tiles of registers have few terms, with twice as many too much
-is left to the recurrence within a tile."""
+"""Beginnings or ends of intervals in one block: with half as many, tiles of registers have few
+terms, with twice as many too much is left to the recurrence within a tile."""
 FEWEST_BLOCKS = 4
 """Blocks below which most terms are of the tiles at the diagonal."""
 
