@@ -221,7 +221,13 @@ def test_sums_over_taps_alone_have_a_version_that_unrolls_the_first_windows() ->
     found = lowered(source, (1, 64, 58, 58), (64, 3, 3))
     assert {"R": 3, "S": 3} in [v.known for v in found.size_classes.versions]
     op = polyc.compile(source, dynamic=True)
-    for n, c, h, w, r, s in ((1, 64, 58, 58, 3, 3), (2, 5, 9, 40, 3, 3), (1, 7, 20, 33, 5, 2), (3, 4, 3, 3, 3, 3), (1, 3, 7, 9, 1, 1)):
+    for n, c, h, w, r, s in (
+        (1, 64, 58, 58, 3, 3),
+        (2, 5, 9, 40, 3, 3),
+        (1, 7, 20, 33, 5, 2),
+        (3, 4, 3, 3, 3, 3),
+        (1, 3, 7, 9, 1, 1),
+    ):
         images, taps = draw(n, c, h, w), draw(c, r, s)
         windows = np.lib.stride_tricks.sliding_window_view(images, (r, s), axis=(2, 3))
         np.testing.assert_allclose(op(images, taps), np.einsum("nchwrs,crs->nchw", windows, taps), rtol=1e-3, atol=1e-3)

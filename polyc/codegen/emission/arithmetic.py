@@ -58,7 +58,7 @@ def _float_operator(fn: Function, target: Target, op: str, args: list[Val]) -> V
             return emit_extremum(fn, target, op, args[0], args[1])
         case "fmax" | "fmin":
             a, b = fn.unify(*args)
-            return fn.select(fn.compare("fcmp uno", b, b), a, _plain_extremum(fn, target, op[1:], a, b))
+            return fn.select(fn.compare("fcmp uno", b, b), a, emit_plain_extremum(fn, target, op[1:], a, b))
         case "floordiv":
             return _float_divmod(fn, target, args[0], args[1])[0]
         case "mod":
@@ -84,10 +84,10 @@ def emit_extremum(fn: Function, target: Target, op: str, new: Val, old: Val) -> 
     The instruction gives `old` where either is NaN.  So only a NaN in `new` needs care, and the compare does not depend on
     `old`: a reduction's critical path is one blend longer than a plain maximum, no more."""
     new, old = fn.unify(new, old)
-    return fn.select(fn.compare("fcmp uno", new, new), new, _plain_extremum(fn, target, op, new, old))
+    return fn.select(fn.compare("fcmp uno", new, new), new, emit_plain_extremum(fn, target, op, new, old))
 
 
-def _plain_extremum(fn: Function, target: Target, op: str, a: Val, b: Val) -> Val:
+def emit_plain_extremum(fn: Function, target: Target, op: str, a: Val, b: Val) -> Val:
     """``a > b ? a : b`` (or <): `b` where either is NaN.
 
     On x86 as the intrinsic: LLVM would merge the select with the NaN test around it into mask arithmetic, which
