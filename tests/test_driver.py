@@ -17,7 +17,7 @@ from polyc import driver
 from polyc.codegen.objects import jit
 from polyc.config import Options
 from polyc.diagnostics import ArgumentError, CompileBudgetError, Diagnostic, InternalError, UnsupportedError
-from polyc.driver import ladder, stages
+from polyc.driver import forms, ladder, stages
 from polyc.poly.instances import Violation
 from polyc.scheduler.rows import fallback, ilp
 from polyc.scheduler.size_classes import SizeClasses, Version
@@ -205,7 +205,7 @@ def test_what_is_scheduled_as_written_stays_so_for_every_version(monkeypatch: py
     """The choice of a better size class started over with the rewritings that had found no order of loops."""
     monkeypatch.setenv("POLYC_CACHE", "0")
     asked: list[bool] = []
-    rewrite, climb = stages.rewrite_program, stages.climb_down
+    rewrite, climb = forms.rewrite_program, stages.climb_down
 
     def record(*arguments: Any) -> Any:
         asked.append(arguments[-1])
@@ -216,7 +216,7 @@ def test_what_is_scheduled_as_written_stays_so_for_every_version(monkeypatch: py
             raise UnsupportedError(Diagnostic("unsupported-recurrence", "no order of loops was found"))
         return climb(*arguments)
 
-    monkeypatch.setattr(stages, "rewrite_program", record)
+    monkeypatch.setattr(forms, "rewrite_program", record)
 
     def prefer_others(*_: Any) -> SizeClasses | None:
         return SizeClasses((Version({"M": 9, "N": 9, "K": 9}),), 0) if asked[-1] else None

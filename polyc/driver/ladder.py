@@ -11,6 +11,7 @@ from polyc.codegen.nests.lookahead import prefetch_windows
 from polyc.codegen.nests.loops import build_loop_nest
 from polyc.codegen.nests.panels_ahead import prefetch_panels
 from polyc.codegen.nests.prefetch import prefetch_rows
+from polyc.codegen.nests.read_lines import begin_at_lines
 from polyc.codegen.nests.rows_ahead import prefetch_next_rows
 from polyc.codegen.nests.size import check_code_size
 from polyc.codegen.nests.streams import stream_results
@@ -89,6 +90,7 @@ def climb_down(
                 nest = prefetch_windows(prefetch_rows(nest, target), target)
                 nest = prefetch_blocks(stream_results(align_rows(nest, target), target), target)
                 nest = prefetch_panels(prefetch_next_rows(nest, target), target)
+                nest = begin_at_lines(nest)
                 check_code_size(nest)
                 label = name if rung is options else f"{name}, simplified"
                 remarks = [*remarks, Remark("passed", "schedule", f"{label}: proved by value and by storage")]

@@ -123,7 +123,8 @@ def _table() -> dict[str, Operator]:
     table["floordiv"] = Operator(2, "same", "//")
     table["mod"] = Operator(2, "same", "%")
     # max and min propagate NaN (np.maximum); fmax and fmin ignore it (np.fmax).
-    for name in ("max", "min", "fmax", "fmin", "pow", "bitand", "bitor", "bitxor"):
+    # shl and shr by fewer than no places, or by as many as there are bits: 0, and -1 for negative numbers shifted right.
+    for name in ("max", "min", "fmax", "fmin", "pow", "bitand", "bitor", "bitxor", "shl", "shr"):
         table[name] = Operator(2, "same")
     for name in ("neg", "abs"):
         table[name] = Operator(1, "same", "-" if name == "neg" else None)

@@ -84,6 +84,8 @@ class Prefetch:
     buffer: str
     subscripts: tuple[Expr, ...]
     size: int
+    level: Literal[1, 2] = 1
+    """The cache that they come to."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,6 +151,8 @@ APPLY |= {
     "bitand": np.bitwise_and,
     "bitor": np.bitwise_or,
     "bitxor": np.bitwise_xor,
+    "shl": np.left_shift,
+    "shr": np.right_shift,
     "conj": np.conjugate,
     "real": np.real,
     "imag": np.imag,

@@ -210,7 +210,8 @@ def _node(node: Node, depth: int) -> list[str]:
             under = "" if node.condition is None else f" if {format_expr(node.condition)}"
             return [f"{pad}check {node.check}: 0 <= {format_expr(node.value)} < {format_expr(node.bound)}{under};"]
         case Prefetch():
-            return [f"{pad}prefetch {node.buffer}[{', '.join(format_expr(e) for e in node.subscripts)}], {node.size} bytes;"]
+            place = f"{node.buffer}[{', '.join(format_expr(e) for e in node.subscripts)}]"
+            return [f"{pad}prefetch {place}, {node.size} bytes{' to L2' if node.level == 2 else ''};"]
         case If():
             lines = [f"{pad}if ({format_expr(node.condition)}) {{", *_body(node.body, depth)]
             if node.orelse:

@@ -210,7 +210,7 @@ def _check_names(expr: Expr, indices: Set[str], sizes: Set[str], ranks: dict[str
 
 _NOT_BOOL = frozenset("sub neg abs truediv floordiv mod pow".split())
 _ONLY_COMPLEX = frozenset("conj real imag".split())
-_NOT_FLOAT = frozenset("bitand bitor bitxor".split())
+_NOT_FLOAT = frozenset("bitand bitor bitxor shl shr".split())
 
 
 def check_expression(

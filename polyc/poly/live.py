@@ -54,3 +54,23 @@ def _read_elements(tensor: str, scop: Scop, narrowed: dict[str, islpy.Set]) -> i
             elements = relation.range()
             result = elements if result is None else result.union(elements)
     return None if result is None else result.coalesce()
+
+
+def find_dead_starts(scop: Scop) -> dict[str, islpy.Set]:
+    """Elements ``{ init_S[elements] }``, zero-based, of reductions that need an initial value, where others are never read."""
+    found: dict[str, islpy.Set] = {}
+    for s in scop.statements:
+        tensor = scop.tensors[s.target]
+        if s.init_domain is None or tensor.role != "temporary" or not s.writes_exactly:
+            continue
+        read = _read_elements(tensor.name, scop, {})
+        if read is None:
+            continue
+        live = s.init_domain.intersect(read.set_tuple_name(s.init_domain.get_tuple_name())).coalesce()
+        reached = s.write.range().set_tuple_name(s.init_domain.get_tuple_name())
+        here = s.init_domain.intersect_params(live.params())  # sizes at which nothing is read are no reason
+        if not reached.is_subset(live) or live.is_empty() or here.is_subset(live):
+            continue
+        if live.n_basic_set() == 1 and not has_divs(live):
+            found[s.name] = live
+    return found

@@ -33,7 +33,7 @@ MAX_WINDOW = 16
 
 _CHEAP_CALLS = frozenset(
     "add sub mul neg abs max min fmax fmin lt le gt ge eq ne and or not floordiv mod "
-    "bitand bitor bitxor dot4u8s8 floor ceil rint trunc".split()
+    "bitand bitor bitxor shl shr dot4u8s8 floor ceil rint trunc".split()
 )
 
 

@@ -5,22 +5,28 @@ that is seven wide, a copy that few rows pay for.  The cost model of contraction
 drawn over magnitudes, always the same ones; each is given the best choice of its own, in each form that rewritings can give
 the program; and of the sizes as representatives those few are taken that leave least to be gained.  Tests of sizes, grown like
 a decision tree, lead a call to its version.
+
+Extents of windows are few and seldom change, but decide much: sums over three taps may be filtered, those over one are no
+windows at all.  Where they are symbolic, some forms take the first call's for known; the first test of the tree is for these,
+and behind it there is always a version for any others.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import ceil, log, prod
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from math import ceil, inf, isinf, log, prod
 
-from polyc.ir.expr import Call, Index, Size, int_const, walk
+from polyc.ir.expr import Call, Const, Index, Size, int_const, walk
 from polyc.ir.versions import SizeTest, Tree, leaves, renumber
 from polyc.poly.ranges import assume_sizes, estimate_extent
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import NEAR, access_motions
 from polyc.scheduler.contractions.choice import Choice, choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import Contraction, find_contraction
+from polyc.scheduler.contractions.operand_streams import loads_of_rows
 from polyc.target import Target
 
 MAX_CLASSES = 3
@@ -35,7 +41,7 @@ N_SAMPLES = 64
 SMALLEST, LARGEST, LARGEST_WINDOW = 4, 2048, 7
 """The sizes that are drawn; extents of windows are smaller."""
 
-SMALL, LARGE, WINDOW = 14, 719, 3
+SMALL, LARGE, WINDOW, OTHER_WINDOW = 14, 719, 3, 5
 """Sizes of the representatives, of which each is one or the other."""
 
 PREFERENCE = 0.04
@@ -64,16 +70,45 @@ WORTH_A_TEST = 0.015
 MAX_DEPTH, MIN_LEAF = 4, 3
 """Tests on the way to a version, and samples on each side of one."""
 
+LOOP_START = 2.5
+"""Cycles until a loop in a register tile runs, where nothing is known of its trips."""
+
+LOADS_PER_CYCLE = 2
+"""Of vectors in the first-level cache."""
+
 READ_CYCLES, FAR_READ_CYCLES, VECTOR_BYTES = 1.8, 12.0, 64
 """Of a statement that is no contraction, for each read of a vector of so many bytes: along memory, and lane by lane."""
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """`typical`: what estimates take symbolic sizes for; `form`: the number of the program's form."""
+    """`typical`: what estimates take symbolic sizes for; `form`: which of those that `count_forms` counts; `known`: sizes that
+    all calls of the version have."""
 
     typical: dict[str, int]
     form: int = 0
+    known: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A program before scheduling, rewritten as `Version.form` and `Version.known` say; `folds`: pairs of sizes that a call
+    replaces by 1 and their product (`fold_sizes`)."""
+
+    scop: Scop
+    number: int = 0
+    known: Mapping[str, int] = field(default_factory=dict)
+    folds: Sequence[tuple[str, str]] = ()
+
+    def fits(self, sizes: Mapping[str, int]) -> bool:
+        return all(sizes[name] == value for name, value in self.known.items())
+
+    def fold(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """`sizes` as the code meets them."""
+        folded = dict(sizes)
+        for first, second in self.folds:
+            folded[first], folded[second] = 1, folded[first] * folded[second]
+        return folded
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +119,34 @@ class SizeClasses:
     tree: Tree
 
 
-def find_size_classes(forms: Sequence[Scop], target: Target, constants: Collection[str] = ()) -> SizeClasses | None:
+def find_windows(scop: Scop, target: Target) -> dict[str, int]:
+    """The first call's extents of windows, by size symbol, where they are few: other calls may be expected to have the same."""
+    found = {name: scop.ranges.typical.get(name, 0) for name in sorted(_window_sizes(_contractions(scop, target)))}
+    return found if all(1 <= n <= LARGEST_WINDOW for n in found.values()) else {}
+
+
+def is_worth_known_sizes(form: Form, target: Target) -> bool:
+    """Whether a form of known sizes is another program.  A loop over a few taps inside of a loop over channels runs as fast
+    where their number is not known; but sums over taps alone share what they read where all of them are unrolled."""
+    sums = ([s.extents[i] for i in s.reduction_indices] for s in _contractions(form.scop, target))
+    return bool(form.folds) or any(all(isinstance(e, Const) for e in extents) for extents in sums)
+
+
+def find_size_classes(forms: Sequence[Form], target: Target, constants: Collection[str] = ()) -> SizeClasses | None:
     """The versions that a kernel of this program is worth; None where nothing is to choose.
 
-    `forms` are the program before scheduling, as written and as it may be rewritten, with typical values for symbolic sizes."""
-    scop = forms[0]
+    The first of `forms` is the program as written, for any sizes; all have typical values for symbolic sizes."""
+    scop = forms[0].scop
     first = {n: v for n, v in scop.ranges.typical.items() if n in scop.program.sizes}
     statements = _contractions(scop, target)
     if not first or not statements:
         return None
-    models = [_Model(form, target, constants, _contractions(form, target), len(forms) > 1) for form in forms]
+    models = [_Model(form, target, constants, _contractions(form.scop, target), len(forms) > 1) for form in forms]
     windows = _window_sizes(statements)
     # Where several contractions may be fused, sizes that differ decide more than the model sees.
     representatives = [first]
+    if any(form.known for form in forms):  # what is for any windows should be good at those sizes with others
+        representatives.append(first | {name: WINDOW if first[name] != WINDOW else OTHER_WINDOW for name in windows})
     for sizes in _representatives(first, windows, len(statements) == 1):
         if sizes not in representatives:
             representatives.append(sizes)
@@ -117,14 +167,23 @@ def find_size_classes(forms: Sequence[Scop], target: Target, constants: Collecti
     candidates = list(distinct.values())
     if len(candidates) == 1:
         return None
-    costs = {n: [log(max(1.0, models[made[n][0]].cycles(found, choices[n]))) for found in at[made[n][0]]] for n in candidates}
-    of_first = [n for n in candidates if made[n][1] == 0]
-    preferred = min(of_first, key=lambda n: costs[n][0]) if work[0] >= REAL_WORK else None
-    taken = _select(candidates, costs, weights, preferred, [form for form, _ in made])
-    tree = _grow([costs[n] for n in taken], weights, samples, list(range(len(samples))), MAX_DEPTH)
+    costs = {
+        n: [
+            log(max(1.0, models[form].cycles(found, choices[n]))) if forms[form].fits(sizes) else inf
+            for found, sizes in zip(at[form], samples, strict=True)
+        ]
+        for n in candidates
+        for form in (made[n][0],)
+    }
+    numbers = [form for form, _ in made]
+    taken = _select(candidates, costs, weights, numbers, lambda n: bool(forms[numbers[n]].known), work[0] >= REAL_WORK)
+    known = next((forms[made[n][0]].known for n in taken if forms[made[n][0]].known), {})
+    tree = _grow_all([costs[n] for n in taken], weights, samples, known)
     used = sorted(set(leaves(tree)))
-    versions = tuple(Version(samples[made[taken[n]][1]], made[taken[n]][0]) for n in used)
-    return SizeClasses(versions, renumber(tree, {n: k for k, n in enumerate(used)}))
+    versions = []
+    for form, n in (made[taken[k]] for k in used):
+        versions.append(Version(forms[form].fold(samples[n]), forms[form].number, forms[form].known))
+    return SizeClasses(tuple(versions), renumber(tree, {n: k for k, n in enumerate(used)}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,18 +199,19 @@ class _Model:
 
     def __init__(
         self,
-        scop: Scop,
+        form: Form,
         target: Target,
         constants: Collection[str],
         statements: Sequence[ScopStatement],
         whole: bool,
     ) -> None:
+        self.form, scop = form, form.scop
         self.scop, self.target, self.constants, self.statements = scop, target, constants, statements
         taken = {s.name for s in statements}
         self.others = [(s, _weigh_reads(s, target, scop)) for s in scop.statements if s.name not in taken] if whole else []
 
     def at(self, sizes: Mapping[str, int]) -> _Found:
-        ranges = assume_sizes(self.scop.ranges, self.scop.program.defined_sizes, sizes)
+        ranges = assume_sizes(self.scop.ranges, self.scop.program.defined_sizes, self.form.fold(sizes))
         scop = replace(self.scop, ranges=ranges)
         found = []
         for s in self.statements:
@@ -168,9 +228,28 @@ class _Model:
         return [None if c is None else choose(c, self.target, self.constants) for c in found.contractions]
 
     def cycles(self, found: _Found, choices: Sequence[Choice | None]) -> float:
-        pairs = zip(found.contractions, choices, strict=True)
-        own = sum(estimate_cycles(c, choice, self.target, self.constants) for c, choice in pairs if c is not None)
+        pairs = [(c, choice) for c, choice in zip(found.contractions, choices, strict=True) if c is not None]
+        own = sum(estimate_cycles(c, choice, self.target, self.constants) + _loop_cycles(c, choice) for c, choice in pairs)
         return own + found.other_cycles
+
+
+def _loop_cycles(c: Contraction, choice: Choice | None) -> float:
+    """What loops inside of a register tile cost where their trips are not known: their starts, those of windows of one element
+    too, and reads that only unrolled windows would share."""
+    if choice is None:
+        return 0.0
+    tiles = prod(ceil(c.trips[i] / choice.tile.get(i, 1)) for i in c.left)
+    cycles, starts = 0.0, tiles
+    for outer, inner in pairwise(choice.reduction_order):
+        starts *= c.trips[outer]
+        cycles += 0.0 if isinstance(c.s.extents[inner], Const) else LOOP_START * starts
+    view = next(v for v in c.views if v.operand.read == choice.vector_operand.read)
+    rows = {i: n for i, n in choice.tile.items() if i != choice.vector and view.moves(i)}
+    if rows and not all(isinstance(c.s.extents[i], Const) for i in c.summed):
+        vectors = choice.tile[choice.vector] // choice.lanes
+        alone = prod(rows.values()) - loads_of_rows(c, view, rows, vectors)
+        cycles += tiles * c.depth * alone * vectors / LOADS_PER_CYCLE
+    return cycles
 
 
 def _weigh_reads(s: ScopStatement, target: Target, scop: Scop) -> tuple[str | None, float, int]:
@@ -218,7 +297,7 @@ def _representatives(first: Mapping[str, int], windows: Collection[str], mixed: 
 
 def _draw_sizes(first: Mapping[str, int], windows: Collection[str]) -> Iterator[dict[str, int]]:
     """Sizes of all magnitudes, the same at every run; of half of the samples some are those of the first call, as not all of
-    a program's sizes change."""
+    a program's sizes change, extents of windows least of all."""
     draw = random.Random(0)
     magnitudes = log(LARGEST / SMALLEST)
     for n in range(N_SAMPLES):
@@ -226,7 +305,7 @@ def _draw_sizes(first: Mapping[str, int], windows: Collection[str]) -> Iterator[
         sizes = {}
         for name in first:
             position = draw.random() if scale is None else min(1.0, max(0.0, scale + draw.uniform(-0.1, 0.1)))
-            if n % 2 and draw.random() < 0.5:
+            if n % 2 and (draw.random() < 0.5 or name in windows):
                 sizes[name] = first[name]
             elif name in windows:
                 sizes[name] = 1 + int(position * LARGEST_WINDOW)
@@ -239,26 +318,60 @@ def _select(
     candidates: Sequence[int],
     costs: Mapping[int, Sequence[float]],
     weights: Sequence[float],
-    first: int | None,
     forms: Sequence[int],
+    is_known: Callable[[int], bool],
+    prefers_first: bool,
 ) -> list[int]:
-    """The candidate that is best alone (`first`, if given), and then each time the one that saves most, as long as that
-    is worth a version; of nearly equal ones the first of a form that none has: forms lie further apart than tiles do."""
+    """The candidate that is best alone, of those for any sizes; or with another one for known sizes (`is_known`), where that is
+    worth a version.  Then each time the one that saves most, as long as that is worth a version; of nearly equal ones the first
+    of a form that none has: forms lie further apart than tiles do.  `prefers_first`: best means at the first sizes, which are
+    the known ones, or next to these."""
 
     def total(versions: Sequence[int]) -> float:
         own = zip(weights, *(costs[n] for n in versions), strict=True)
-        return sum(w * ((1 - MISTAKEN) * min(logs) + MISTAKEN * max(logs)) for w, *logs in own)
+        fitting = ((w, [x for x in logs if not isinf(x)]) for w, *logs in own)
+        return sum(w * ((1 - MISTAKEN) * min(logs) + MISTAKEN * max(logs)) for w, logs in fitting)
 
-    taken: list[int] = []
+    def first_best(options: Sequence[list[int]]) -> list[int]:
+        totals = [total(versions) for versions in options]
+        return options[next(n for n, t in enumerate(totals) if t <= min(totals) + PREFERENCE)]
+
+    def best_at(sample: int, among: Sequence[int]) -> Sequence[int]:
+        return [min(among, key=lambda n: costs[n][sample])] if prefers_first else among
+
+    general, known = [n for n in candidates if not is_known(n)], [n for n in candidates if is_known(n)]
+    taken = first_best([[n] for n in best_at(0, general)])
+    if known:
+        usual = dict.fromkeys([*best_at(1, general), *best_at(0, general)])
+        pair = min(([n, special] for special in best_at(0, known) for n in usual), key=total)
+        if min(total(taken), total(pair[:1])) - total(pair) >= WORTHWHILE:
+            taken = pair
     while len(taken) < MAX_CLASSES:
         totals = {n: total([*taken, n]) for n in candidates}
         least = min(totals.values())
-        if taken and total(taken) - least < WORTHWHILE * len(taken):
+        if total(taken) - least < WORTHWHILE * len(taken):
             break
         near = [n for n in candidates if totals[n] <= least + PREFERENCE]
-        chosen = min(near, key=lambda n: (forms[n] in {forms[t] for t in taken}, candidates.index(n)))
-        taken.append(first if first is not None and not taken else chosen)
+        taken.append(min(near, key=lambda n: (forms[n] in {forms[t] for t in taken}, candidates.index(n))))
     return taken
+
+
+def _grow_all(
+    costs: Sequence[Sequence[float]],
+    weights: Sequence[float],
+    samples: Sequence[Mapping[str, int]],
+    known: Mapping[str, int],
+) -> Tree:
+    """A tree for all samples; where some versions are for `known` sizes only, nothing but tests for these leads to them."""
+    fitting = [n for n, sizes in enumerate(samples) if all(sizes[name] == value for name, value in known.items())]
+    then = _grow(costs, weights, samples, fitting, MAX_DEPTH)
+    if not known:
+        return then
+    rest = [n for n in range(len(samples)) if n not in fitting]
+    tree = _grow(costs, weights, samples, rest, MAX_DEPTH)
+    for name, value in reversed(list(known.items())):
+        then = SizeTest(Call("eq", (Size(name), int_const(value))), then, tree)
+    return then
 
 
 def _grow(

@@ -42,8 +42,8 @@ def test_each_vector_asks_for_as_many_lines_as_it_reads():
     text = polyc.compile(source_of((1, 0)), target="x86-64-v4").lower(numbers(4096, 4096)).as_text("loops")
     lines = [line.strip() for line in text.splitlines()]
     asking = next(n for n, line in enumerate(lines) if line.startswith("prefetch"))
-    assert lines[asking - 1].startswith("for (c2_0_ahead = 0; c2_0_ahead < 2;")
-    assert lines[asking].endswith(", 512 bytes;")  # twice eight lines
+    assert lines[asking - 1].startswith("for (c2_0_ahead = 0; c2_0_ahead < 1;")
+    assert lines[asking].endswith(", 1024 bytes to L2;")  # sixteen lines
     assert lines[asking + 2].startswith("vector(lanes 16, at most 16)")  # that read a line each
 
 

@@ -17,6 +17,10 @@ CASES = [
     ((3, 1, 4, 0, 2), (8, 2, 16, 2, 20)),
     ((0, 2, 1), (2, 270, 20)),
     ((2, 1, 0), (16, 16, 40)),
+    ((0, 2, 1), (3, 16, 50)),
+    ((0, 2, 1), (3, 64, 64)),
+    ((0, 3, 1, 2), (16, 3, 20, 12)),
+    ((2, 0, 4, 1, 3), (2, 12, 2, 20, 48)),
 ]
 
 
@@ -50,5 +54,19 @@ def test_rows_that_follow_each_other_share_a_line(small_cache):
 
 def test_the_next_block_is_asked_for_while_rows_are_written(small_cache):
     text = polyc.compile(permutation((1, 0)), target="x86-64-v4").lower(numbers((300, 40), "float32")).as_text("loops")
-    written = text[text.index("for (row = ") :]
-    assert written.split("\n")[1].strip().startswith("prefetch X[")
+    written = [line.strip() for line in text[text.index("for (row = ") :].splitlines()]
+    asking = [n for n, line in enumerate(written) if line.startswith("prefetch X[") and ", 64 bytes" in line]
+    assert len(asking) > 8
+    assert all(n + 1 in asking or written[n + 2].startswith("stream Y[") for n in asking)
+
+
+def test_runs_of_short_rows_go_on_with_what_is_left_of_a_line(small_cache):
+    text = polyc.compile(permutation((0, 2, 1)), target="x86-64-v4").lower(numbers((3, 64, 64), "float32")).as_text("loops")
+    assert "thread Y.lines: f32[1, " in text and "Y.block" not in text
+    assert "prefetch X[" in text[text.index("for (row = ") :]
+
+
+def test_rows_along_the_vectors_are_put_together_and_written_a_few_at_a_time(small_cache):
+    x = numbers((8, 12, 4, 40, 48), "float32")
+    text = polyc.compile(permutation((2, 0, 4, 1, 3)), target="x86-64-v4").lower(x).as_text("loops")
+    assert "_rows < 48;" in text and "_rows + 16; row++)" in text

@@ -19,6 +19,7 @@ COMPUTED = sorted(name for name in NAMES if DTYPES[name] not in (F16, BF16))
 
 ARITHMETIC = ("add", "sub", "mul", "floordiv", "mod", "max", "min", "fmax", "fmin")
 BITS = ("bitand", "bitor", "bitxor")
+SHIFTS = ("shl", "shr")
 COMPARE = ("lt", "le", "gt", "ge", "eq", "ne")
 
 
@@ -50,7 +51,7 @@ def nest(value, source: DType, result: DType, kind: str, lanes: int = 16) -> Loo
 def operators_of(dtype: DType):
     if dtype == BOOL:
         return ("add", "mul", "max", "min", *BITS, *COMPARE, "and", "or")
-    return (*ARITHMETIC, *COMPARE, *(("truediv", "fdim", "copysign") if dtype.is_float else BITS))
+    return (*ARITHMETIC, *COMPARE, *(("truediv", "fdim", "copysign") if dtype.is_float else (*BITS, *SHIFTS)))
 
 
 @pytest.mark.parametrize("name", COMPUTED)

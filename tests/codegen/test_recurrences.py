@@ -159,3 +159,48 @@ def test_a_few_columns_go_from_step_to_step_in_registers() -> None:
     inner = loops.lower(N=40, M=16).as_text("loops")
     inner = inner[inner.rindex("for (c") :]
     assert "y.last0[1, " in inner and "- 1, " not in inner
+
+
+ATTRACTOR = """def f(double(T) h, double(3) s) -> (X) {
+  X(0, k) = s(k)
+  X(t, 0) = X(t-1, 0) + h(t) * 10.0 * (X(t-1, 1) - X(t-1, 0)) where t in 1:T
+  X(t, 1) = X(t-1, 1) + h(t) * (X(t-1, 0) * (28.0 - X(t-1, 2)) - X(t-1, 1)) where t in 1:T
+  X(t, 2) = X(t-1, 2) + h(t) * (X(t, 0) * X(t-1, 1) - 2.5 * X(t-1, 2)) where t in 1:T
+}"""
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 9, 10, 100])
+def test_states_in_columns_of_one_matrix_stay_in_registers(steps: int) -> None:
+    h, s = np.full(steps, 0.01), np.array([1.0, 2.0, 3.0])
+    for options in ({}, {"dynamic": True}, {"target": "x86-64-v2"}):
+        operator = polyc.compile(ATTRACTOR, **options)
+        (expected,) = interpret(operator.program, {"h": h, "s": s}).values()
+        np.testing.assert_allclose(operator(h, s), expected, rtol=1e-11)
+    if steps == 100:
+        (loops,) = [part for part in operator.lower(h, s).as_text("loops").split("\n  for ") if "c0 < 99" in part]
+        reads = loops.split("{", 1)[1]
+        assert reads.count("= X[") == 0 and reads.count("- X[") == 0 and "if (" not in reads
+
+
+CROSSING = """def f(double(N) x) -> (y) {
+  y(0, 0) = x(0)
+  y(0, 1) = x(1)
+  y(i, 0) = y(i-1, 1) * 0.5 + x(i) where i in 1:N
+  y(i, 1) = y(i-1, 0) / (2.0 + y(i, 0) * y(i, 0)) where i in 1:N
+}"""
+TURNS = """def f(double(N) x) -> (y) {
+  y(0) = x(0)
+  y(1) = x(1)
+  y(2*i) = y(2*i-1) * 0.5 + x(2*i) where i in 1:N/2
+  y(2*i+1) = y(2*i) / (2.0 + y(2*i-2) * y(2*i-2)) where i in 1:N/2
+}"""
+
+
+@pytest.mark.parametrize("text", [CROSSING, TURNS])
+@pytest.mark.parametrize("size", [2, 4, 10, 50])
+def test_two_stores_to_one_array(text: str, size: int) -> None:
+    x = np.random.default_rng(3).uniform(-1, 1, size)
+    for options in ({}, {"dynamic": True}):
+        operator = polyc.compile(text, **options)
+        (expected,) = interpret(operator.program, {"x": x}).values()
+        np.testing.assert_allclose(operator(x), expected, rtol=1e-12)

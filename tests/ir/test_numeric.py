@@ -25,7 +25,7 @@ def test_results_have_the_documented_type(dtype) -> None:
     operand = np.ones(3, dtype.numpy)
     for op, operator in OPERATORS.items():
         is_logic = op in ("and", "or", "not")
-        is_bits = op.startswith("bit")
+        is_bits = op.startswith(("bit", "sh"))
         if (operator.result == "float" and not dtype.is_float) or (is_bits and dtype.is_float) or is_logic != (dtype == BOOL):
             continue
         if (operator.result == "pair" and not dtype.is_float) or (op == "dot4u8s8" and dtype != I32):

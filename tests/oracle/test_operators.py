@@ -32,7 +32,7 @@ def make_program(dtype: DType) -> Program:
             continue
         if dtype == BOOL and op not in (*LOGICAL, "eq", "ne", "bitand", "bitor", "bitxor", "max", "min"):
             continue
-        if dtype.is_float and op in ("bitand", "bitor", "bitxor"):
+        if dtype.is_float and op in ("bitand", "bitor", "bitxor", "shl", "shr"):
             continue
         if dtype.name != "i32" and op == "dot4u8s8":
             continue

@@ -320,7 +320,7 @@ def _combine(draw: st.DrawFn, a: Expr, b: Expr, dtype: DType) -> Expr:
     if dtype.is_float:
         ops += ["fmax", "fmin", "quotient"]
     else:
-        ops += ["floordiv", "mod", "bitand", "bitor", "bitxor"]
+        ops += ["floordiv", "mod", "bitand", "bitor", "bitxor", "shl", "shr"]
     op = draw(st.sampled_from(ops))
     if op == "quotient":  # a denominator away from zero
         return Call("truediv", (a, Call("add", (Call("abs", (b,)), Const(1.5, dtype)))))

@@ -47,8 +47,11 @@ def test_blocks_stay_in_the_cache():
         assert math.prod(sizes.values()) * 4 <= max(l2 // 4, 16 * 16 * 4)
 
 
+def test_streamed_results_of_whole_lines_are_made_in_the_order_of_reading():
+    assert block("ba", {"A": 4096, "B": 4096}, l3=1) == ({"b": 256, "a": 32}, ["a", "b"])
+
+
 def test_streamed_results_are_written_in_the_order_of_memory():
-    assert block("ba", {"A": 4096, "B": 4096}, l3=1) == ({"b": 128, "a": 32}, ["b", "a"])
     # Rows that are no whole number of lines carry parts of them from block to block.
     assert block("ba", {"A": 4093, "B": 4096}, l3=1) == ({"b": 128, "a": 32}, ["b", "a"])
 
@@ -59,9 +62,9 @@ def test_short_rows_that_are_streamed_make_long_runs_in_the_order_of_reading():
 
 
 def test_short_rows_that_follow_each_other_are_whole_lines_together():
-    assert block("caebd", FIVE, l3=1) == ({"e": 48, "d": 40, "b": 4}, ["a", "c", "e", "b", "d"])
-    sizes, _ = block("caebd", {**FIVE, "B": 5}, l3=1)
-    assert sizes["b"] == 5  # too short to go on with
+    assert block("caebd", FIVE, l3=1) == ({"e": 48, "d": 40, "b": 2}, ["a", "c", "e", "b", "d"])
+    sizes, _ = block("caebd", {**FIVE, "B": 3}, l3=1)
+    assert sizes["b"] == 3  # too short to go on with
 
 
 def test_blocks_stay_wide_where_something_else_is_read_along_the_rows():

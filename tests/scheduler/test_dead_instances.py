@@ -76,3 +76,25 @@ def test_subscripts_are_checked_in_dead_instances_too() -> None:
     index = np.array([0, 1, 2, 9], np.int32)
     with pytest.raises(IndexError):
         operator(draw(4), index)
+
+
+BAND = """def f(double(N, N) A) -> (L) {
+  s(i, j) +=! L(i, k) * L(j, k) where i in 0:N, j in 0:N, k in 0:N, k < j, j <= i, i - k <= 3
+  L(i, j) = i == j ? sqrt(A(i, i) - s(i, i)) : (A(i, j) - s(i, j)) / L(j, j) where i in 0:N, j in 0:N, j <= i, i - j <= 3
+  L(i, j) = 0.0 where i in 0:N, j in 0:N, i - j > 3
+  L(i, j) = 0.0 where i in 0:N, j in 0:N, j > i
+}"""
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 5, 33, 130])
+@pytest.mark.parametrize("options", [{}, {"dynamic": True}, {"target": "x86-64-v2"}])
+def test_sums_beside_a_band_have_no_start(n: int, options: dict[str, Any]) -> None:
+    a = draw(n, n)
+    lowered = run(BAND, a + a.T + 8 * np.eye(n), **options)
+    assert n < 5 or dead(lowered) == ["elements of s that nothing reads have no start"]
+    assert not [r for r in lowered.remarks if r.pass_name == "recurrences" and r.kind == "passed"]
+
+
+def test_sums_that_a_result_reads_keep_their_start_where_no_term_reaches() -> None:
+    text = "def f(double(N, N) A) -> (T) { s(i, j) +=! A(i, k) where j in 0:N, k < j  T(i, j) = s(i, j) + 1.0 }"
+    assert dead(run(text, draw(9, 9))) == []

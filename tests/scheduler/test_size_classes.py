@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import numpy as np
@@ -164,3 +165,75 @@ def test_a_program_with_two_forms_has_a_version_of_each() -> None:
     source = "def f(float(N,C,H,W) I, float(K,C,3,3) F) -> (O) { O(n,k,h,w) +=! I(n,c,h+r,w+s) * F(k,c,r,s) }"
     found = lowered(source, (1, 64, 258, 258), (64, 64, 3, 3), target="x86-64-v4").size_classes
     assert {v.form for v in found.versions} == {0, 1}
+
+
+WINDOWS = "def f(float(N,C,H,W) I, float(K,C,R,S) F) -> (O) { O(n,k,h,w) +=! I(n,c,h+r,w+s) * F(k,c,r,s) }"
+
+
+def correlate(images: np.ndarray, taps: np.ndarray) -> np.ndarray:
+    windows = np.lib.stride_tricks.sliding_window_view(images, taps.shape[2:], axis=(2, 3))
+    return np.einsum("nchwrs,kcrs->nkhw", windows, taps, optimize=True)
+
+
+@pytest.mark.parametrize(("window", "form"), [(1, 0), (3, 1)])
+def test_a_version_for_the_first_windows_is_taken_for_these_alone(window: int, form: int) -> None:
+    first = (1, 64, 56, 56), (64, 64, window, window)
+    found = lowered(WINDOWS, *first).size_classes
+    (known,) = [n for n, v in enumerate(found.versions) if v.known]
+    assert found.versions[known].known == {"R": window, "S": window} and found.versions[known].form == form
+    for r, s, n in itertools.product((1, 2, 3, 5), (1, 2, 3, 5), (3, 14, 60, 700)):
+        taken = found.versions[take(found.tree, {"N": 1, "C": n, "H": n, "W": n, "K": n, "R": r, "S": s})]
+        assert all({"R": r, "S": s}[name] == value for name, value in taken.known.items())
+
+
+def test_windows_of_one_element_leave_images_that_run_as_one_row() -> None:
+    found = lowered(WINDOWS, (1, 64, 56, 56), (64, 64, 1, 1))
+    folded = [version for version in (found, *found.others) if version.nest.folds]
+    assert [(fold.first, fold.second) for fold in folded[0].nest.folds] == [("H", "W")]
+    assert found.nest.folds == ()
+
+
+@pytest.mark.parametrize("target", [None, "x86-64-v3", "x86-64-v2"])
+@pytest.mark.parametrize("window", [1, 3])
+def test_windows_may_change_after_the_first_call(window: int, target: str | None) -> None:
+    op = polyc.compile(WINDOWS, dynamic=True, **({} if target is None else {"target": target}))
+    op(draw(1, 32, 40, 40), draw(32, 32, window, window))
+    for n, c, h, w, k, r, s in (
+        (1, 40, 30, 31, 33, 1, 1),
+        (2, 3, 17, 40, 5, 3, 3),
+        (1, 35, 17, 40, 32, 3, 3),
+        (1, 7, 9, 11, 20, 1, 3),
+        (1, 7, 9, 11, 20, 5, 2),
+        (1, 33, 1, 1, 7, 1, 1),
+        (1, 33, 3, 3, 7, 3, 3),
+        (0, 4, 8, 8, 4, 1, 1),
+    ):
+        images, taps = draw(n, c, h, w), draw(k, c, r, s)
+        np.testing.assert_allclose(op(images, taps), correlate(images, taps), rtol=1e-3, atol=1e-3)
+        apart = draw(n, c, h, 2 * w)[..., ::2]  # rows with gaps in memory
+        np.testing.assert_allclose(op(apart, taps), correlate(apart, taps), rtol=1e-3, atol=1e-3)
+        part = draw(n, c, h, w + 3)[..., :w]
+        np.testing.assert_allclose(op(part, taps), correlate(part, taps), rtol=1e-3, atol=1e-3)
+
+
+def test_sums_over_taps_alone_have_a_version_that_unrolls_the_first_windows() -> None:
+    source = "def f(float(N,C,H,W) I, float(C,R,S) F) -> (O) { O(n,c,h,w) +=! I(n,c,h+r,w+s) * F(c,r,s) }"
+    found = lowered(source, (1, 64, 58, 58), (64, 3, 3))
+    assert {"R": 3, "S": 3} in [v.known for v in found.size_classes.versions]
+    op = polyc.compile(source, dynamic=True)
+    for n, c, h, w, r, s in (
+        (1, 64, 58, 58, 3, 3),
+        (2, 5, 9, 40, 3, 3),
+        (1, 7, 20, 33, 5, 2),
+        (3, 4, 3, 3, 3, 3),
+        (1, 3, 7, 9, 1, 1),
+    ):
+        images, taps = draw(n, c, h, w), draw(c, r, s)
+        windows = np.lib.stride_tricks.sliding_window_view(images, (r, s), axis=(2, 3))
+        np.testing.assert_allclose(op(images, taps), np.einsum("nchwrs,crs->nchw", windows, taps), rtol=1e-3, atol=1e-3)
+
+
+def test_loops_over_a_few_taps_inside_of_channels_are_no_reason_for_a_version() -> None:
+    source = "def f(float(N,C,H,W) I, float(K,C,R,S) F) -> (O) { O(n,k,h,w) +=! I(n,c,2*h+r,2*w+s) * F(k,c,r,s) }"
+    found = lowered(source, (1, 64, 58, 58), (64, 64, 3, 3))
+    assert not any(version.known for version in found.size_classes.versions)

@@ -23,6 +23,8 @@ def emit_operator(fn: Function, target: Target, op: str, args: list[Val], dtype:
         return _compare(fn, op, args[0], args[1], dtype)
     if op in _BITS:
         return fn.binary(_BITS[op], args[0], args[1])
+    if op in ("shl", "shr"):
+        return _shift(fn, op, args[0], args[1], dtype.kind == "i")
     if op == "not":
         return fn.not_(args[0])
     if dtype.kind == "f":
@@ -56,7 +58,7 @@ def _float_operator(fn: Function, target: Target, op: str, args: list[Val]) -> V
             return emit_extremum(fn, target, op, args[0], args[1])
         case "fmax" | "fmin":
             a, b = fn.unify(*args)
-            return fn.select(fn.compare("fcmp uno", b, b), a, _plain_extremum(fn, target, op[1:], a, b))
+            return fn.select(fn.compare("fcmp uno", b, b), a, emit_plain_extremum(fn, target, op[1:], a, b))
         case "floordiv":
             return _float_divmod(fn, target, args[0], args[1])[0]
         case "mod":
@@ -82,10 +84,10 @@ def emit_extremum(fn: Function, target: Target, op: str, new: Val, old: Val) -> 
     The instruction gives `old` where either is NaN.  So only a NaN in `new` needs care, and the compare does not depend on
     `old`: a reduction's critical path is one blend longer than a plain maximum, no more."""
     new, old = fn.unify(new, old)
-    return fn.select(fn.compare("fcmp uno", new, new), new, _plain_extremum(fn, target, op, new, old))
+    return fn.select(fn.compare("fcmp uno", new, new), new, emit_plain_extremum(fn, target, op, new, old))
 
 
-def _plain_extremum(fn: Function, target: Target, op: str, a: Val, b: Val) -> Val:
+def emit_plain_extremum(fn: Function, target: Target, op: str, a: Val, b: Val) -> Val:
     """``a > b ? a : b`` (or <): `b` where either is NaN.
 
     On x86 as the intrinsic: LLVM would merge the select with the NaN test around it into mask arithmetic, which
@@ -233,6 +235,17 @@ def _divide_by_constant(fn: Function, op: str, a: Val, divisor: int, signed: boo
     sign = fn.binary("ashr", a, int_val(int(a.type[1:]) - 1, a.type, a.lanes))
     quotient = fn.binary("xor", fn.binary("sdiv", fn.binary("xor", a, sign), d), sign)
     return quotient if op == "floordiv" else fn.binary("sub", a, fn.binary("mul", quotient, d))
+
+
+def _shift(fn: Function, op: str, value: Val, count: Val, signed: bool) -> Val:
+    """Shifts by any number of places, in forms that vector instructions have."""
+    value, count = fn.unify(value, count)
+    bits = int(value.type[1:])
+    is_near = fn.compare("icmp ult", count, int_val(bits, value.type, value.lanes))
+    if op == "shr" and signed:
+        return fn.binary("ashr", value, fn.select(is_near, count, int_val(bits - 1, value.type, value.lanes)))
+    shifted = fn.binary("shl" if op == "shl" else "lshr", value, count)
+    return fn.select(is_near, shifted, zero_val(value.type, value.lanes))
 
 
 def emit_cast(fn: Function, target: Target, value: Val, source: DType, dtype: DType) -> Val:

@@ -14,6 +14,7 @@ import numpy as np
 
 from polyc.codegen.emission.arithmetic import emit_cast, emit_operator
 from polyc.codegen.emission.context import WORKSPACES, Context, Predicate, State, byte_offset
+from polyc.codegen.emission.extrema import emit_extrema, find_operands
 from polyc.codegen.emission.held import Held, find_held
 from polyc.codegen.emission.linear import (
     LANE,
@@ -63,6 +64,9 @@ def eval_expr(state: State, ctx: Context, expr: Expr) -> Val:
             if op in _ORDER and all(_is_index_bound(a) for a in args):
                 return _eval_order(state, ctx, op, args[0], args[1])
             dtype = type_of(args[0], state.types)
+            if op in ("max", "min") and dtype.is_float and (operands := find_operands(expr)) is not None:
+                values = {a: eval_expr(state, ctx, a) for a in operands}
+                return emit_extrema(state.fn, state.target, expr, values)
             return emit_operator(state.fn, state.target, op, [eval_expr(state, ctx, a) for a in args], dtype)
         case _:
             assert_never(expr)

@@ -8,6 +8,7 @@ In a vector loop the loop variable is its value in lane 0 plus `LANE`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from polyc.codegen.writer.builder import Val
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Size, walk
@@ -56,12 +57,16 @@ def as_linear(expr: Expr, env: Mapping[str, Binding], lane: str | None) -> Linea
 def add_linear(a: Linear, b: Linear) -> Linear:
     result = dict(a)
     for atoms, coefficient in b.items():
-        total = result.get(atoms, 0) + coefficient
-        if total:
-            result[atoms] = total
-        else:
-            result.pop(atoms, None)
+        _add_term(result, atoms, coefficient)
     return result
+
+
+def _add_term(linear: Linear, atoms: tuple[Expr, ...], coefficient: int) -> None:
+    total = linear.get(atoms, 0) + coefficient
+    if total:
+        linear[atoms] = total
+    else:
+        linear.pop(atoms, None)
 
 
 def scale_linear(a: Linear, factor: int) -> Linear:
@@ -69,16 +74,24 @@ def scale_linear(a: Linear, factor: int) -> Linear:
 
 
 def multiply_linear(a: Linear, b: Linear) -> Linear:
+    for factor, other in ((a, b), (b, a)):
+        if len(factor) == 1 and () in factor:
+            return scale_linear(other, factor[()])
+    if len(b) == 1:
+        ((right, d),) = b.items()
+        return {_join_atoms(left, right): c * d for left, c in a.items()}
     result: Linear = {}
     for left, c in a.items():
         for right, d in b.items():
-            atoms = left + right
-            if left and right:
-                atoms = tuple(sorted(atoms, key=_atom_key))
-            result = add_linear(result, {atoms: c * d})
+            _add_term(result, _join_atoms(left, right), c * d)
     return result
 
 
+def _join_atoms(left: tuple[Expr, ...], right: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    return tuple(sorted(left + right, key=_atom_key)) if left and right else left + right
+
+
+@lru_cache(maxsize=1024)
 def _atom_key(atom: Expr) -> str:
     return atom.name if isinstance(atom, Index | Size) else repr(atom)
 
@@ -109,6 +122,8 @@ def _varies(atom: Expr, lane: str) -> bool:
 
 def index_names(expr: Expr) -> set[str]:
     """Loop variables in `expr`, those in subscripts of reads included."""
+    if isinstance(expr, Index | Size):
+        return {expr.name} if isinstance(expr, Index) else set()
     return {node.name for node in walk(expr) if isinstance(node, Index)}
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from polyc.codegen.nests.copies import motion_of
-from polyc.codegen.nests.prefetch import large_arrays, step_ahead
+from polyc.codegen.nests.prefetch import large_arrays, level_of_rows, step_ahead
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store
 from polyc.ir.simplify import simplify
@@ -26,7 +26,10 @@ from polyc.target import Target
 AHEAD_BYTES = 8192
 """How much of what is read is asked for ahead: one block of this size, several of smaller ones."""
 
-MOST_PARTS = 8
+PART_OF_L2 = 4
+"""A quarter of the second-level cache holds a block that comes to it."""
+
+MOST_PARTS = 64
 """Nodes of a loop in which requests are looked for."""
 
 FEW_ROWS = 16
@@ -131,7 +134,11 @@ def _ask_in_vectors(
         return None
     read, buffer = turned[0], kept[turned[0].tensor]
     size = columns * buffer.dtype.itemsize
-    if rows * size > target.l1 or (rows <= FEW_ROWS and motion_of(read, buffer, around[-1].var) == size // around[-1].step):
+    is_dense = motion_of(read, buffer, vector.var) == size
+    level = level_of_rows(rows, is_dense)
+    if rows * size > (target.l1 if level == 1 else target.l2 // PART_OF_L2) or (
+        rows <= FEW_ROWS and motion_of(read, buffer, around[-1].var) == size // around[-1].step
+    ):
         return None
     whole = rows // vector.lanes if vector.max_trip is not None else 0
     n_parts = math.ceil(columns / loop.step) * max(1, whole)
@@ -148,7 +155,8 @@ def _ask_in_vectors(
         part, column = Call("floordiv", (part, int_const(n_pieces))), Call("add", (column, within))
     later = step_ahead(around, max(1, round(AHEAD_BYTES / (rows * size))))
     place = _put(_put(read, {vector.var: Call("add", (vector.lower, part)), loop.var: column}), later)
-    ask = Loop(row, int_const(0), int_const(share), 1, "serial", (Prefetch(read.tensor, place.subscripts, min(size, piece)),))
+    asked = Prefetch(read.tensor, place.subscripts, min(size, piece), level)
+    ask = Loop(row, int_const(0), int_const(share), 1, "serial", (asked,))
     if whole <= 1:
         return (ask, vector)
     end = whole * vector.lanes

@@ -112,10 +112,10 @@ class _Rewriter:
         found: list[_Carried] = []
         for place, store in enumerate(stores):
             buffer = self.buffers[store.buffer]
-            others = [s.buffer for n, s in enumerate(stores) if n != place]
+            others = [s for n, s in enumerate(stores) if n != place]
             if (
-                store.buffer in others
-                or any(o in buffer.may_alias for o in others)
+                any(s.buffer == store.buffer and not _are_apart(s, store, loop.var) for s in others)
+                or any(s.buffer in buffer.may_alias for s in others)
                 or not self._is_followed(stores, place, loop.var)
             ):
                 continue
@@ -268,6 +268,17 @@ def _moves(store: Store, var: str) -> bool:
     for e in store.subscripts:
         step = simplify(Call("sub", (substitute(e, {var: Call("add", (Index(var), int_const(1)))}), e)))
         if isinstance(step, Const) and step.value != 0:
+            return True
+    return False
+
+
+def _are_apart(a: Store, b: Store, var: str) -> bool:
+    """Whether the stores write different elements in all iterations: different columns of a matrix, say."""
+    if not _moves(a, var) or not _moves(b, var):
+        return False
+    for x, y in zip(a.subscripts, b.subscripts, strict=True):
+        apart = simplify(Call("sub", (x, y)))
+        if not mentions(x, var) and not mentions(y, var) and isinstance(apart, Const) and apart.value != 0:
             return True
     return False
 

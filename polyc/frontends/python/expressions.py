@@ -24,7 +24,6 @@ from polyc.frontends.python.values import (
     convert,
     make_literal,
     require_integer,
-    unify,
 )
 from polyc.ir.expr import (
     PAD_MODES,
@@ -146,16 +145,7 @@ def _shift_by_values(op: ast.LShift | ast.RShift, value: Value, count: Value, sp
     """Shifts by numbers that differ from element to element; by as many as there are bits and more they give 0, or -1."""
     if not count.dtype.is_integer:
         raise Fault("semantic-expression", f"shifts are by integers, and this is {count.dtype}", "cast it with i32(...)")
-    x, k = unify((value, count))
-    power = binary("pow", make_literal(2, span), k, span)  # 0 beyond the bits, by which a quotient is 0, too
-    if isinstance(op, ast.LShift):
-        return binary("mul", x, power, span)
-    quotient = binary("floordiv", x, power, span)
-    if not x.dtype.is_signed:
-        return quotient
-    is_far = binary("ge", k, make_literal(x.dtype.bits - 1), span)
-    sign = select(binary("lt", x, make_literal(0), span), make_literal(-1), make_literal(0), span)
-    return select(is_far, sign, quotient, span)
+    return binary("shl" if isinstance(op, ast.LShift) else "shr", value, count, span)
 
 
 def _read_unary(op: ast.unaryop, value: Value, span: object) -> Value:

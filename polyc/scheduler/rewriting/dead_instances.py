@@ -3,6 +3,7 @@
 Before: ``V[k+1, j, i] = 0 where j <= k`` beside a part for j > k, and ``Y[k, i] = i <= k ? … : 0``, of which only the elements
 ``j >= k`` and ``i <= k`` are ever read.  After: the first is gone, the second runs over ``i <= k``.  Every element of a tensor
 has a definition in the source; those that only complete it would keep all steps of a recurrence alive.
+Initial values of sums are given to elements that are read: in a band, not to the whole matrix around it.
 """
 
 from __future__ import annotations
@@ -12,20 +13,27 @@ from dataclasses import replace
 from polyc.diagnostics import Remark
 from polyc.ir.program import Program
 from polyc.poly.domains import shift_domain
-from polyc.poly.live import find_dead_instances
+from polyc.poly.live import find_dead_instances, find_dead_starts
 from polyc.poly.ranges import Ranges
 from polyc.poly.scop import Scop
 
 
 def drop_dead_instances(scop: Scop) -> tuple[Program, Ranges, list[Remark]]:
-    """The program and the ranges of `scop` without the instances of recurrences that no result needs; the same objects
-    where there are none."""
+    """The program and the ranges of `scop` without the instances of recurrences and the initial values that no result needs;
+    the same objects where there are none."""
     remarks: list[Remark] = []
-    narrowed = find_dead_instances(scop)
-    if not narrowed:
+    narrowed, starts = find_dead_instances(scop), find_dead_starts(scop)
+    if not narrowed and not starts:
         return scop.program, scop.ranges, remarks
     own = dict(scop.ranges.statements)
     gone = set()
+    for name, region in starts.items():
+        s = scop.statement(name)
+        lower = dict(zip(s.elements, (i.lower for i in scop.ranges.tensors[s.target]), strict=True))
+        own[name] = replace(own[name], region=shift_domain(region, s.elements, lower))
+        remarks.append(
+            Remark("passed", "dead", f"elements of {scop.tensors[s.target].base} that nothing reads have no start", name)
+        )
     for s in scop.statements:
         if s.name not in narrowed:
             continue

@@ -23,10 +23,7 @@ from polyc.scheduler.accesses import loose_indices
 def find_folds(program: Program, ranges: Ranges, signature: Signature, nest: LoopNest) -> tuple[Fold, ...]:
     """Pairs of sizes that may be 1 and their product instead, with the strides under which they may."""
     found: list[Fold] = []
-    taken: set[str] = set()
-    for first, second in _candidates(program, ranges):
-        if taken & {first, second} or not _is_foldable(program, ranges, first, second):
-            continue
+    for first, second in foldable_sizes(program, ranges):
         is_shared = any(_mentions_size(bound, {first, second}) for bound in _parallel_bounds(nest.body))
         extents = (e for b in nest.buffers if b.space != "argument" for e in b.shape)
         if is_shared and any(_mentions_size(e, {first, second}) for e in extents):
@@ -39,8 +36,16 @@ def find_folds(program: Program, ranges: Ranges, signature: Signature, nest: Loo
                     inner = Size(f"{array.name}.stride{d + 1}") if known is None else int_const(known)
                     strides.append((f"{array.name}.stride{d}", inner))
         found.append(Fold(first, second, tuple(strides), is_shared))
-        taken |= {first, second}
     return tuple(found)
+
+
+def foldable_sizes(program: Program, ranges: Ranges) -> list[tuple[str, str]]:
+    """Pairs of sizes, none in two of them, whose dimensions run together in the whole program."""
+    found: list[tuple[str, str]] = []
+    for pair in _candidates(program, ranges):
+        if not any({*pair} & {*other} for other in found) and _is_foldable(program, ranges, *pair):
+            found.append(pair)
+    return found
 
 
 def _candidates(program: Program, ranges: Ranges) -> list[tuple[str, str]]:

@@ -212,20 +212,8 @@ def bitwise_not(b: Builder, x: Value) -> Value:
 
 @operator("BitShift")
 def shift(b: Builder, x: Value, y: Value, *, direction: str) -> Value:
-    """Products with powers of two, and quotients rounded down; by a number of places that there are not all bits go."""
-    bits, has_sign = x.dtype.bits, not _is_unsigned(x.dtype)
-
-    def body(u: Term, v: Term) -> Operand:
-        factor = call("pow", constant(2, x.dtype), maximum(minimum(v, bits - 1), 0))
-        beyond = (v >= bits) | (v < 0) if has_sign else v >= bits
-        if direction == "LEFT":
-            return select(beyond, 0, u * factor)
-        if not has_sign:
-            return select(beyond, 0, u // factor)
-        # the last power of two is negative: all that is left then is the sign
-        return select(beyond | (v == bits - 1), select(u < 0, constant(-1, x.dtype), 0), u // factor)
-
-    return combine(b, x, y, body)
+    op = "shl" if direction == "LEFT" else "shr"
+    return combine(b, x, y, lambda u, v: call(op, u, v))
 
 
 # --- Truth values ---

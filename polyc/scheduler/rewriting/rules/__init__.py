@@ -20,6 +20,7 @@ from polyc.scheduler.rewriting.rules.gathered_windows import gather_windows
 from polyc.scheduler.rewriting.rules.minimal_filtering import filter_minimally, has_symbolic_filter
 from polyc.scheduler.rewriting.rules.moments import block_moments
 from polyc.scheduler.rewriting.rules.product_sums import separate_products
+from polyc.scheduler.rewriting.rules.reciprocals import multiply_by_reciprocals
 from polyc.scheduler.rewriting.rules.recurrences import block_recurrences
 from polyc.scheduler.rewriting.rules.shared_rows import share_rows
 from polyc.scheduler.rewriting.rules.shifted_exponentials import block_exponentials
@@ -64,6 +65,7 @@ def rewrite_algebra(
         (options.online_softmax, lambda p, r: block_exponentials(p, r, target)),
         (options.single_pass_moments, lambda p, r: block_moments(p, r, target)),
         (options.factor_sums, factor_sums),
+        (True, multiply_by_reciprocals),
         (tiles, lambda p, r: share_rows(p, r, target)),
         (options.separate_products and tiles, separate_products),
         (options.minimal_filtering and tiles, lambda p, r: filter_minimally(p, r, target, constants, form == FILTERED)),

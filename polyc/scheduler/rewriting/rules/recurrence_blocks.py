@@ -89,7 +89,7 @@ def find_cut(members: list[Statement], program: Program, ranges: Ranges) -> Cut 
         if any(i != first for i in intervals):
             continue
         size = _block_size(first.extent, ranges)
-        if size is None:
+        if size is None or all(_is_band(s, size, dims[s.target], ranges) for s in sums):
             return None
         if all(len(s.left_indices) == 1 for s in sums):
             size = LONG_BLOCK
@@ -139,6 +139,15 @@ def _leading_dims(s: Statement, is_reversed: bool, program: Program, ranges: Ran
         for d, e in enumerate(s.subscripts)
         if domain.is_subset(affine.condition(Call(op, (Index(k), e))).align_params(domain.get_space()))
     )
+
+
+def _is_band(s: Statement, size: int, dims: tuple[int, ...], ranges: Ranges) -> bool:
+    """Whether no term of a sum is more than `size` steps behind the element: blocks have next to nothing behind them."""
+    (k,) = s.reduction_indices
+    domain = ranges.statements[s.name].domain
+    affine = _affine(domain, s)
+    steps = [Call("sub", pair) for d in dims for pair in ((s.subscripts[d], Index(k)), (Index(k), s.subscripts[d]))]
+    return all(domain.is_disjoint(affine.condition(Call("gt", (step, int_const(size))))) for step in steps)
 
 
 def _affine(domain: isl.Set, s: Statement) -> isl.Affine:

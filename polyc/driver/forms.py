@@ -1,0 +1,129 @@
+"""The forms in which a program may be scheduled: for any sizes, for windows of known extents, with fewer products."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from polyc.config import Options
+from polyc.diagnostics import Remark
+from polyc.ir.expr import int_const
+from polyc.ir.program import Program, specialize_sizes
+from polyc.ir.signature import Strides
+from polyc.ir.simplify import define_sizes
+from polyc.poly.infer import infer_ranges
+from polyc.poly.ranges import Ranges, assume_sizes
+from polyc.poly.scop import Scop, extract_scop
+from polyc.scheduler import size_classes
+from polyc.scheduler.constants import Prepared, split_constants
+from polyc.scheduler.rewriting.dead_instances import drop_dead_instances
+from polyc.scheduler.rewriting.fold_sizes import foldable_sizes
+from polyc.scheduler.rewriting.merge_indices import Groups
+from polyc.scheduler.rewriting.rewrite_program import rewrite_program
+from polyc.scheduler.rewriting.rules import count_forms
+from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
+from polyc.scheduler.size_classes import Version, find_windows, is_worth_known_sizes
+from polyc.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What forms are made of: a program, and how it is asked for; `as_written`: without rewritings that only speed asks for."""
+
+    program: Program
+    ranges: Ranges
+    strides: Strides | None
+    """Of arguments, then results."""
+    options: Options
+    target: Target
+    constants: frozenset[str]
+    as_written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A program rewritten, before it is scheduled; `program` and `ranges` are those before."""
+
+    program: Program
+    ranges: Ranges
+    candidate: size_classes.Form
+    groups: Groups
+    remarks: list[Remark]
+    constants: frozenset[str]
+    first_prepared: tuple[Prepared, ...]
+    """What the program as written makes of constants alone."""
+    prepared: tuple[Prepared, ...]
+    """What rewritings made of constants alone."""
+
+    @property
+    def scop(self) -> Scop:
+        return self.candidate.scop
+
+    def is_of(self, version: Version) -> bool:
+        return (self.candidate.number, self.candidate.known) == (version.form, version.known)
+
+
+def make_form(source: Source, version: Version) -> Form:
+    """The program in the form of a version."""
+    program, ranges = source.program, source.ranges
+    if version.known:
+        program, ranges = _assume_known(source, version.known)
+    main, main_ranges, first_prepared = split_constants(program, ranges, source.constants)
+    made = main.parameters[len(program.parameters) :]
+    strides = source.strides
+    if strides is not None:  # what is prepared is laid out later
+        n = len(program.parameters)
+        strides = (*strides[:n], *(None for _ in made), *strides[n:])
+    constants = source.constants | set(made)
+    rewritten, rewritten_ranges, groups, remarks = rewrite_program(
+        main, main_ranges, strides, source.options, source.target, constants, version.form, source.as_written
+    )
+    # What a rewriting makes of constants alone leaves the program, too.
+    rewritten, rewritten_ranges, prepared = split_constants(rewritten, rewritten_ranges, constants)
+    scop = extract_scop(rewritten, rewritten_ranges)
+    live, live_ranges, found = drop_dead_instances(scop)
+    if found:
+        scop = extract_scop(live, live_ranges, scop)
+    remarks = [*_tell_prepared(first_prepared), *remarks, *_tell_prepared(prepared), *found]
+    folds = foldable_sizes(program, ranges) if version.known else []
+    candidate = size_classes.Form(scop, version.form, version.known, folds)
+    return Form(
+        program,
+        ranges,
+        candidate,
+        groups,
+        remarks,
+        constants | {p.statement.target for p in prepared},
+        first_prepared,
+        prepared,
+    )
+
+
+def make_forms(source: Source, version: Version, plain: Form) -> list[Form]:
+    """`plain`, the program for any sizes, and all others that sizes like those of `version` may be worth."""
+    forms = [plain]
+    known: Mapping[str, int] = {}
+    if not source.constants and not source.as_written:
+        known = find_windows(plain.scop, source.target)
+        if known:
+            # Symbols that are computed from sizes have to mean the same in all versions.
+            program, _ = _assume_known(source, known)
+            known = known if set(program.defined_sizes) <= set(source.program.defined_sizes) else {}
+    special = [make_form(source, replace(version, known=known))] if known else []
+    forms += [f for f in special if is_worth_known_sizes(f.candidate, source.target)]
+    for f in (plain, *special):
+        n_forms = 1 if source.as_written else count_forms(f.scop.program, f.scop.ranges, source.options)
+        forms += [make_form(source, replace(version, form=n, known=f.candidate.known)) for n in range(1, n_forms)]
+    return forms
+
+
+def _assume_known(source: Source, known: Mapping[str, int]) -> tuple[Program, Ranges]:
+    """The program with numbers for sizes, and its ranges; windows of one element are gone."""
+    program = define_sizes(specialize_sizes(source.program, {name: int_const(value) for name, value in known.items()}))
+    ranges = infer_ranges(program, lambda: source.program)
+    return drop_unit_indices(program, assume_sizes(ranges, program.defined_sizes, source.ranges.typical))
+
+
+def _tell_prepared(prepared: Sequence[Prepared]) -> list[Remark]:
+    taken = {p.statement.target: p.statement.name for p in prepared}
+    return [Remark("passed", "bind", f"{tensor} is computed once", name) for tensor, name in taken.items()]

@@ -1,0 +1,54 @@
+"""Maxima and minima of several values: NaN of any operand gets through, values are those of NumPy, NaN is tested for once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import polyc
+
+from .support import LEVELS
+
+MEDIAN = """def f({t}(N) a, {t}(N) b, {t}(N) c, {t}(N) d) -> (y) {{
+  y(i) = max(min(max(min(a(i), b(i)), min(c(i), d(i))), {half}), min(max(a(i), b(i)), max(c(i), d(i)))) }}"""
+
+
+def median(a, b, c, d):
+    low = np.maximum(np.minimum(a, b), np.minimum(c, d))
+    return np.maximum(np.minimum(low, 0.5), np.minimum(np.maximum(a, b), np.maximum(c, d)))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(("name", "dtype", "half"), [("float", "f4", "0.5"), ("double", "f8", "double(0.5)")])
+@pytest.mark.parametrize("n", [1, 3, 16, 37])
+def test_not_a_number_of_any_operand_gets_through(level: str, name: str, dtype: str, half: str, n: int) -> None:
+    operator = polyc.compile(MEDIAN.format(t=name, half=half), target=level)
+    rng = np.random.default_rng(n)
+    arrays = [rng.standard_normal(n).astype(dtype) for _ in range(4)]
+    for special in (np.nan, np.inf, -np.inf):
+        for x in arrays:
+            changed = [y.copy() if y is x else y for y in arrays]
+            changed[next(k for k, y in enumerate(arrays) if y is x)][rng.integers(n)] = special
+            np.testing.assert_array_equal(operator(*changed), median(*changed).astype(dtype))
+    nothing = [np.full(n, np.nan, dtype)] * 4
+    assert np.isnan(operator(*nothing)).all()
+
+
+def test_three_operands_and_a_clamp() -> None:
+    text = """def f(float(N) a, float(N) b, float(N) c) -> (y, z) {
+      y(i) = max(a(i), min(b(i), c(i)))
+      z(i) = min(max(a(i), 0.0), 6.0) }"""
+    values = np.array([np.nan, -1, 0, 3, 7, np.inf, -np.inf], "f4")
+    a, b, c = (x.ravel().copy() for x in np.meshgrid(values, values, values))
+    y, z = polyc.compile(text)(a, b, c)
+    np.testing.assert_array_equal(y, np.maximum(a, np.minimum(b, c)))
+    np.testing.assert_array_equal(z, np.minimum(np.maximum(a, np.float32(0)), np.float32(6)))
+
+
+def test_one_test_for_many_extrema() -> None:
+    arrays = [np.zeros(64, "f4")] * 4
+    text = polyc.compile(MEDIAN.format(t="float", half="0.5"), target="x86-64-v3").lower(*arrays).as_text("ll")
+    n_maxima = text.count("call <8 x float> @llvm.x86.avx.max.ps.256(")
+    assert (
+        n_maxima and text.count("fcmp uno <8 x float>") == n_maxima // 2
+    )  # of four maxima, four minima, two pairs of operands

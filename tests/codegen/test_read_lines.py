@@ -1,0 +1,70 @@
+"""Strips of transposes begin at the cache lines of rows that meet in few sets of a cache."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import polyc
+from polyc.ir.interpret_loops import interpret_loops
+from tests.codegen.test_staging import LETTERS, TYPES, numbers, permutation, small_cache
+
+__all__ = ["small_cache"]
+
+CASES = [
+    ((1, 0), (80, 3072)),
+    ((1, 0), (96, 1024)),
+    ((1, 0), (112, 2048)),
+    ((1, 0), (272, 512)),  # tiles of strips
+    ((0, 2, 1), (2, 96, 1024)),
+    ((2, 1, 0), (96, 2, 1024)),
+]
+
+
+def place(shape: tuple[int, ...], dtype: str, offset: int) -> tuple[np.ndarray, np.ndarray]:
+    """An array that begins `offset` bytes behind a line, and the memory around it."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    raw = np.full(size + 256, 171, np.uint8)
+    start = -raw.ctypes.data % 64 + 64 + offset
+    return raw[start : start + size].view(dtype).reshape(shape), raw
+
+
+@pytest.mark.parametrize("type", ["float", "double"])
+@pytest.mark.parametrize(("axes", "shape"), CASES)
+def test_operands_and_results_at_any_distance_from_a_line(
+    axes: tuple[int, ...], shape: tuple[int, ...], type: str, small_cache
+):
+    values = numbers(shape, TYPES[type])
+    expected = values.transpose(axes)
+    op = polyc.compile(permutation(axes, type))
+    for behind in range(0, 64, 2 * values.itemsize):
+        x, _ = place(shape, TYPES[type], behind)
+        x[...] = values
+        y, raw = place(expected.shape, TYPES[type], 64 - behind if behind % 16 else 16)
+        op(x, out=y)
+        np.testing.assert_array_equal(y, expected)
+        assert (raw[:64] == 171).all() and (raw[-64:] == 171).all()
+
+
+def test_the_nest_means_the_same(small_cache):
+    shape = (96, 1024)
+    lowered = polyc.compile(permutation((1, 0)), target="x86-64-v4").lower(numbers(shape, "float32"))
+    assert "X.offset" in lowered.as_text("loops")
+    for offset in (0, 4, 16, 60):
+        x, _ = place(shape, "float32", offset)
+        x[...] = numbers(shape, "float32")
+        y, _ = place(shape[::-1], "float32", 16)
+        interpret_loops(lowered.nest, [x, y], dict(zip(LETTERS.upper(), shape, strict=False)))
+        np.testing.assert_array_equal(y, x.T)
+
+
+def test_strips_go_on_over_tiles(small_cache):
+    text = polyc.compile(permutation((1, 0)), target="x86-64-v4").lower(numbers((512, 1024), "float32")).as_text("loops")
+    assert "for (c1 = 0; c1 < X.offset % 64 // 4 + 1024; c1 += 256)" in text
+    assert "min(c2_0_strip - X.offset % 64 // 4, 1008 - c1)" in text
+
+
+def test_rows_that_fill_all_sets_stay_as_they_are(small_cache):
+    for shape in ((96, 1040), (96, 1000)):
+        text = polyc.compile(permutation((1, 0)), target="x86-64-v4").lower(numbers(shape, "float32")).as_text("loops")
+        assert "X.offset" not in text
