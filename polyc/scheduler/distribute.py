@@ -42,7 +42,7 @@ def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_
                 return Band(node.members, child)
             across = groups_across(node.members, child, scop)
             if len(across) > 1:
-                return Sequence(tuple(_band_over(node.members, g) for g in across))
+                return Sequence(tuple(_band_over(node.members, g, scop) for g in across))
             child = _open_parts(node.members, child, scop, target)
             is_row = depth > 0 and len(node.members) == 1 and all(isinstance(part, Leaf) for part in child.children)
             reduces = any(m.kind == "R" for m in node.members)
@@ -51,16 +51,16 @@ def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_
                 if parallel is not None:
                     return distribute_bands(parallel, scop, target, depth)
             if not is_inside and _starves(node.members, child, scop, target):
-                return Sequence(tuple(_band_over(node.members, [part]) for part in child.children))
+                return Sequence(tuple(_band_over(node.members, [part], scop) for part in child.children))
             if reduces and _holds_contraction(child, scop, target):
-                return Sequence(tuple(_band_over(node.members, [part]) for part in child.children))
+                return Sequence(tuple(_band_over(node.members, [part], scop) for part in child.children))
             is_free = not is_inside and depth == 0 and not reduces
             if is_free and narrows_tiles(node.members, child, _bytes_between(child, scop), scop, target):
-                return Sequence(tuple(_band_over(node.members, [part]) for part in child.children))
+                return Sequence(tuple(_band_over(node.members, [part], scop) for part in child.children))
             groups = _groups_of_streams(node.members, child, scop, target)
             if len(groups) == 1:
                 return Band(node.members, child)
-            return Sequence(tuple(_band_over(node.members, g) for g in groups))
+            return Sequence(tuple(_band_over(node.members, g, scop) for g in groups))
 
 
 def _open_parts(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Target) -> Sequence:
@@ -181,10 +181,10 @@ def _free_parallel_parts(members: tuple[Member, ...], child: Sequence, scop: Sco
         runs[-1][1].append(part)
     bands = []
     for reducing, parts in runs:
-        band = _band_over(members, parts)
+        band = _band_over(members, parts, scop)
         if not reducing:  # what was a reduction is parallel here, and goes outside: each of its iterations has data of its own
-            freed = [replace(m, kind="P") for m in band.members if m.kind == "R"]
-            band = Band((*freed, *(m for m in band.members if m.kind != "R")), band.child)
+            freed = tuple(m for m, was in zip(band.members, members, strict=True) if was.kind == "R")
+            band = Band((*freed, *(m for m in band.members if m not in freed)), band.child)
         bands.append(band)
     return Sequence(tuple(bands))
 
@@ -194,10 +194,16 @@ def _reduces(member: Member, s: ScopStatement) -> bool:
     return any(c and s.indices[n] in s.reduction_indices for n, c in enumerate(row.coefficients))
 
 
-def _band_over(members: tuple[Member, ...], parts: list[Node]) -> Band:
+def _band_over(members: tuple[Member, ...], parts: list[Node], scop: Scop) -> Band:
+    """The band around these parts alone: where none of them reduces along a member, it is parallel."""
     child = parts[0] if len(parts) == 1 else Sequence(tuple(parts))
     names = list(statements_of(child))
-    return Band(tuple(replace(m, rows={n: m.rows[n] for n in names}) for m in members), child)
+    own = [replace(m, rows={n: m.rows[n] for n in names}) for m in members]
+    return Band(tuple(replace(m, kind="P") if m.kind == "R" and not _any_reduces(m, names, scop) else m for m in own), child)
+
+
+def _any_reduces(member: Member, names: list[str], scop: Scop) -> bool:
+    return any(_reduces(member, scop.statement(n)) for n in names)
 
 
 def _reread_cycles(members: tuple[Member, ...], s: ScopStatement, scop: Scop, target: Target) -> float:

@@ -36,3 +36,26 @@ def test_an_operand_that_the_second_level_cache_holds_is_no_reason_to_take_a_sum
     """X is the operand that does not move with n: 600 KiB of it stay in a cache of a megabyte."""
     text = "def f(float(M,K) X, float(N,K) A) -> (Y) {\n T(m,n) +=! X(m,k) * A(n,k)  Y(m,n) = fmax(T(m,n), 0.0) }"
     assert any({"S0", "S1"} <= b for b in bands(lower(text, {"M": 200, "K": 768, "N": 1024})))
+
+
+PAIRS = """def f(float(N, 3) p) -> (E, F) {
+  d(i, j) +=! (p(i, k) - p(j, k)) * (p(i, k) - p(j, k))
+  s(i, j) = i == j ? 0.0 : 1.0 / (d(i, j) * d(i, j) * d(i, j))
+  E +=! s(i, j) * (s(i, j) - 1.0)
+  g(i, j) = i == j ? 0.0 : s(i, j) * (2.0 * s(i, j) - 1.0) / d(i, j)
+  F(i, k) +=! g(i, j) * (p(i, k) - p(j, k)) }"""
+
+
+def test_rows_that_were_shared_with_a_sum_over_them_are_parallel_again():
+    """Energy is summed over all pairs, forces over the other particle only: alone, they run in parallel and in registers."""
+    lowered = lower(PAIRS, {"N": 256})
+    (forces,) = [p for p in lowered.rows.children if isinstance(p, Band) and "S4" in statements_of(p)]
+    s = lowered.scop.statement("S4")
+    rows = {s.indices[m.rows["S4"].unit_index()]: m.kind for m in forces.members}
+    assert rows["i"] == "P" and rows.get("j", "R") == "R"
+    assert "registers F from 0.0" in lowered.as_text("loops")
+
+
+def test_separated_sums_over_pairs_are_right():
+    for n in (1, 5, 37):
+        check(PAIRS, {"N": n})
