@@ -34,7 +34,7 @@ class Options:
     minimal_filtering: bool = True
     """Compute convolutions with filters of three taps by fewer products, where that is faster (docs/rewriting.md)."""
     block_recurrences: bool = True
-    """Compute factorisations and triangular solves in blocks of steps (docs/rewriting.md)."""
+    """Compute factorisations, triangular solves and recurrences over intervals in blocks (docs/rewriting.md)."""
     order_contractions: bool = True
     """Sum products of several operands a few operands at a time, where that is far less work (docs/rewriting.md)."""
     separate_windows: bool = True

@@ -56,7 +56,7 @@ def nonnegative_cone(relation: islpy.Map) -> list[ConeRow]:
     dependence in many pieces (one for each side of a border)."""
     rows: list[ConeRow] = []
     n_sizes = relation.dim(islpy.dim_type.param)
-    relation = relation.remove_divs().detect_equalities()
+    relation = relation.remove_divs().detect_equalities().remove_redundancies()
     n_dims = relation.dim(islpy.dim_type.in_) + relation.dim(islpy.dim_type.out)
     is_own = relation.get_tuple_name(islpy.dim_type.in_) == relation.get_tuple_name(islpy.dim_type.out)
     if is_own and (relation.n_basic_map() > MAX_PIECES or n_dims > MAX_DIMENSIONS):

@@ -48,7 +48,7 @@ def test_blocks_stay_in_the_cache():
 
 
 def test_streamed_results_of_whole_lines_are_made_in_the_order_of_reading():
-    assert block("ba", {"A": 4096, "B": 4096}, l3=1) == ({"b": 256, "a": 32}, ["a", "b"])
+    assert block("ba", {"A": 4096, "B": 4096}, l3=1) == ({"b": 256, "a": 64}, ["a", "b"])
 
 
 def test_streamed_results_are_written_in_the_order_of_memory():

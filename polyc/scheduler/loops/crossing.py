@@ -24,9 +24,9 @@ RUN_BYTES = 1024
 STREAMED_READ, STREAMED_WRITE = 512, 128
 """The same where the result passes the caches by: few rows of the operand are open at a time."""
 
-STREAMED_ROW = 1024
-"""Neighbouring bytes of the operand in such a block where rows of the result are whole lines: nothing of them is kept, and
-blocks follow each other along the rows that are read."""
+WHOLE_READ, WHOLE_WRITE = 1024, 256
+"""The same where rows of the result are whole lines: nothing of them is kept, and blocks follow each other along the rows that
+are read (4096×4096 on AMD, Zen 4: 128 bytes of the result at a time 4.5 ms, 256 4.15, a copy 3.15)."""
 
 SHORT_RUN = 256
 """The same where rows of such a result are too short to begin blocks at cache lines: whether it passes them by is known at the
@@ -127,7 +127,7 @@ def choose_block(
     joined = _join_rows(orders[1], orders[0][0], trips, itemsize, target.cache_line)
     if target.is_streamed(size, size) and row % target.cache_line == 0:
         is_read_on = row > SHORT_RUN
-        lengths = (STREAMED_ROW, STREAMED_WRITE) if is_read_on else (SHORT_RUN, SHORT_RUN)
+        lengths = (WHOLE_READ, WHOLE_WRITE) if is_read_on else (SHORT_RUN, SHORT_RUN)
     elif target.is_streamed(size, size) and row <= SHORT_ROW and joined and target.has_masks and is_alone:
         lengths, is_joined = (STREAMED_READ, joined), True
     elif target.is_streamed(size, size) and row <= SHORT_ROW:

@@ -17,6 +17,7 @@ from polyc.scheduler.rewriting.rules.contraction_order import order_contractions
 from polyc.scheduler.rewriting.rules.diagonals import walk_diagonals
 from polyc.scheduler.rewriting.rules.factors import factor_sums
 from polyc.scheduler.rewriting.rules.gathered_windows import gather_windows
+from polyc.scheduler.rewriting.rules.intervals import block_intervals
 from polyc.scheduler.rewriting.rules.minimal_filtering import filter_minimally, has_symbolic_filter
 from polyc.scheduler.rewriting.rules.moments import block_moments
 from polyc.scheduler.rewriting.rules.product_sums import separate_products
@@ -70,6 +71,7 @@ def rewrite_algebra(
         (options.separate_products and tiles, separate_products),
         (options.minimal_filtering and tiles, lambda p, r: filter_minimally(p, r, target, constants, form == FILTERED)),
         (options.block_recurrences and tiles, block_recurrences),
+        (options.block_recurrences and tiles, block_intervals),
     ]
     return _apply(rules, program, ranges)
 

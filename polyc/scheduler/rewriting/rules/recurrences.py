@@ -276,7 +276,9 @@ class _Rewriter:
         domain = self._domain(s, name, left, place, bounds)
         if domain.is_empty():
             return []
-        value = _prune(substitute(s.value, place), domain, isl.Affine(domain.get_space(), {i: n for n, i in enumerate(left)}))
+        value = prune_selections(
+            substitute(s.value, place), domain, isl.Affine(domain.get_space(), {i: n for n, i in enumerate(left)})
+        )
         value = self._redirect(value, s, part, {})
         intervals = self._intervals(s, left)
         whole = tuple(substitute(e, place) for e in s.subscripts)
@@ -368,15 +370,17 @@ def _factors(value: Expr) -> tuple[list[Expr], list[Expr], bool]:
     return [value], [], False
 
 
-def _prune(value: Expr, domain: isl.Set, affine: isl.Affine) -> Expr:
+def prune_selections(value: Expr, domain: isl.Set, affine: isl.Affine) -> Expr:
     """`value` without the arms of selections that are never taken in `domain`."""
     if isinstance(value, Select):
         holds = condition_set(affine, value.condition)
         if holds is not None:
             inside, outside = domain.intersect(holds), domain.subtract(holds)
             if outside.is_empty():
-                return _prune(value.then, domain, affine)
+                return prune_selections(value.then, domain, affine)
             if inside.is_empty():
-                return _prune(value.other, domain, affine)
-            return replace(value, then=_prune(value.then, inside, affine), other=_prune(value.other, outside, affine))
-    return with_children(value, tuple(_prune(c, domain, affine) for c in children(value)))
+                return prune_selections(value.other, domain, affine)
+            return replace(
+                value, then=prune_selections(value.then, inside, affine), other=prune_selections(value.other, outside, affine)
+            )
+    return with_children(value, tuple(prune_selections(c, domain, affine) for c in children(value)))
