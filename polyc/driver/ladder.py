@@ -9,6 +9,7 @@ from polyc.codegen.nests.alignment import align_rows
 from polyc.codegen.nests.blocks_ahead import prefetch_blocks
 from polyc.codegen.nests.lookahead import prefetch_windows
 from polyc.codegen.nests.loops import build_loop_nest
+from polyc.codegen.nests.panels_ahead import prefetch_panels
 from polyc.codegen.nests.prefetch import prefetch_rows
 from polyc.codegen.nests.read_lines import begin_at_lines
 from polyc.codegen.nests.rows_ahead import prefetch_next_rows
@@ -88,7 +89,8 @@ def climb_down(
                 nest = build_loop_nest(final, schedule, storage, full_signature, aliases, groups, target)
                 nest = prefetch_windows(prefetch_rows(nest, target), target)
                 nest = prefetch_blocks(stream_results(align_rows(nest, target), target), target)
-                nest = begin_at_lines(prefetch_next_rows(nest, target))
+                nest = prefetch_panels(prefetch_next_rows(nest, target), target)
+                nest = begin_at_lines(nest)
                 check_code_size(nest)
                 label = name if rung is options else f"{name}, simplified"
                 remarks = [*remarks, Remark("passed", "schedule", f"{label}: proved by value and by storage")]

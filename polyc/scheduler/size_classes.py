@@ -41,7 +41,7 @@ N_SAMPLES = 64
 SMALLEST, LARGEST, LARGEST_WINDOW = 4, 2048, 7
 """The sizes that are drawn; extents of windows are smaller."""
 
-SMALL, LARGE, WINDOW, OTHER_WINDOW = 14, 719, 3, 5
+SMALL, LARGE, WINDOW = 14, 719, 3
 """Sizes of the representatives, of which each is one or the other."""
 
 PREFERENCE = 0.04
@@ -145,8 +145,6 @@ def find_size_classes(forms: Sequence[Form], target: Target, constants: Collecti
     windows = _window_sizes(statements)
     # Where several contractions may be fused, sizes that differ decide more than the model sees.
     representatives = [first]
-    if any(form.known for form in forms):  # what is for any windows should be good at those sizes with others
-        representatives.append(first | {name: WINDOW if first[name] != WINDOW else OTHER_WINDOW for name in windows})
     for sizes in _representatives(first, windows, len(statements) == 1):
         if sizes not in representatives:
             representatives.append(sizes)
@@ -325,7 +323,7 @@ def _select(
     """The candidate that is best alone, of those for any sizes; or with another one for known sizes (`is_known`), where that is
     worth a version.  Then each time the one that saves most, as long as that is worth a version; of nearly equal ones the first
     of a form that none has: forms lie further apart than tiles do.  `prefers_first`: best means at the first sizes, which are
-    the known ones, or next to these."""
+    the known ones."""
 
     def total(versions: Sequence[int]) -> float:
         own = zip(weights, *(costs[n] for n in versions), strict=True)
@@ -336,14 +334,13 @@ def _select(
         totals = [total(versions) for versions in options]
         return options[next(n for n, t in enumerate(totals) if t <= min(totals) + PREFERENCE)]
 
-    def best_at(sample: int, among: Sequence[int]) -> Sequence[int]:
-        return [min(among, key=lambda n: costs[n][sample])] if prefers_first else among
+    def of_first(among: Sequence[int]) -> Sequence[int]:
+        return [min(among, key=lambda n: costs[n][0])] if prefers_first else among
 
     general, known = [n for n in candidates if not is_known(n)], [n for n in candidates if is_known(n)]
-    taken = first_best([[n] for n in best_at(0, general)])
+    taken = first_best([[n] for n in of_first(general)])
     if known:
-        usual = dict.fromkeys([*best_at(1, general), *best_at(0, general)])
-        pair = min(([n, special] for special in best_at(0, known) for n in usual), key=total)
+        pair = min(([n, special] for special in of_first(known) for n in of_first(general)), key=total)
         if min(total(taken), total(pair[:1])) - total(pair) >= WORTHWHILE:
             taken = pair
     while len(taken) < MAX_CLASSES:

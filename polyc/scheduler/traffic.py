@@ -95,6 +95,11 @@ class Stream:
     def cycles(self) -> float:
         return self.bytes / self.rate
 
+    @property
+    def far_cycles(self) -> float:
+        """The same where they come from beyond the second-level cache, else 0."""
+        return self.cycles if self.rate <= READ[Level.L3] else 0.0
+
 
 def stream(bytes_per_step: float, footprint: float, target: Target, stride: int = 0, run: float = 0) -> Stream:
     """A stream over `footprint` bytes that is repeated; `stride` and `run` as in `find_level`."""

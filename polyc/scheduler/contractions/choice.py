@@ -235,6 +235,7 @@ def _estimate(
     broadcasts = row_stream(c, other, rows if shared else {}, order, packs_rows, target)
     waits = {"arithmetic": step, "caches": loads.cycles + broadcasts.cycles}
     step = max(waits.values())
+    step += costs.NOT_HIDDEN * sum(x.far_cycles for x, of in ((loads, view), (broadcasts, other)) if of.is_given)
     if not packs_vector and loads.rate != float("inf"):
         step += costs.LINE_STRADDLE * vectors
     tested = 1.0

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from math import prod
 
-from polyc.ir.expr import Expr, Read, Select, walk
+from polyc.ir.expr import Const, Expr, Read, Select, walk
 from polyc.ir.linear import index_coefficients
 from polyc.poly.ranges import estimate_extent
 from polyc.poly.scop import Scop, ScopStatement
@@ -37,6 +37,8 @@ class View:
     elements: int
     itemsize: int
     indices: frozenset[str]
+    is_given: bool
+    """Whether it is an argument of known size: what another statement makes may be kept near."""
 
     @property
     def bytes(self) -> int:
@@ -99,8 +101,9 @@ def find_contraction(
         if strides is None or not strides:
             return None
         elements = prod(form_extent(form, trips) for form in operand.forms)
-        itemsize_of = scop.tensors[operand.read.tensor].dtype.itemsize
-        views.append(View(operand, strides, elements, itemsize_of, operand.indices))
+        tensor = scop.tensors[operand.read.tensor]
+        is_given = tensor.role == "input" and all(isinstance(e, Const) for e in tensor.shape)
+        views.append(View(operand, strides, elements, tensor.dtype.itemsize, operand.indices, is_given))
     lanes = min(64, max(1, target.lanes(max(itemsize, *(v.itemsize for v in views)))))
     tested = frozenset(i for e in walk(s.origin.value) if isinstance(e, Select) for i in _names(e.condition))
     free = tuple(i for i in s.separate_left if i not in sequential)

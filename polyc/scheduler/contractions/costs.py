@@ -39,6 +39,10 @@ SMALL_STEPS = (2, 3, 4)
 SHUFFLE = 0.5
 """Per vector."""
 
+NOT_HIDDEN = 0.1
+"""Part of the time that streams from beyond the second-level cache take which arithmetic does not hide: each row of a tile
+starts anew, and other cores want the same cache."""
+
 COPIED_ROW = 8.0
 """Per row of a copy that adds borders: its tests and the masks of its ends."""
 
