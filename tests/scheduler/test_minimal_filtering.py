@@ -12,7 +12,7 @@ from polyc.ir.expr import evaluate
 from polyc.ir.versions import SizeTest, leaves
 from polyc.poly.ranges import assume_sizes
 from polyc.poly.rows import Band, Leaf, Node, Sequence, statements_of
-from polyc.scheduler.rewriting.rules import minimal_filtering
+from polyc.scheduler.rewriting.rules import minimal_filtering, tap_windows
 from polyc.scheduler.rewriting.rules.minimal_filtering import filter_minimally, has_symbolic_filter
 from polyc.scheduler.rewriting.rules.toom_cook import make_transforms
 from polyc.target import X86_64_V4
@@ -77,7 +77,7 @@ OTHERS = {
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """The rule whatever it is estimated to cost."""
-    monkeypatch.setattr(minimal_filtering, "MINIMUM_PRODUCTS", 0)
+    monkeypatch.setattr(tap_windows, "MINIMUM_PRODUCTS", 0)
     monkeypatch.setattr(minimal_filtering, "MARGIN", float("inf"))
 
 

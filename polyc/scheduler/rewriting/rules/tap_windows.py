@@ -1,0 +1,202 @@
+"""Filters: sums of products over windows of three taps, where a left index and an index of the sum meet as ``p + r``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+from polyc.ir.expr import (
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Pad,
+    Read,
+    identity_of,
+    int_const,
+    reads,
+    simplify_int,
+    walk,
+)
+from polyc.ir.linear import index_coefficients
+from polyc.ir.program import Program, Statement
+from polyc.ir.types import DType
+from polyc.poly.domains import is_box
+from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
+from polyc.scheduler.rewriting.rules.blocks import is_simple
+
+TAPS, POINTS = 3, (0, 1, -1)
+"""Points beyond these have powers as factors, which cost digits."""
+
+RESULTS = len(POINTS) + 2 - TAPS
+"""Results of a tile, in each dimension."""
+
+MINIMUM_PRODUCTS = 1 << 23
+"""Products of the sum as written from which the time is worth the longer compilation."""
+
+
+@dataclass(frozen=True, slots=True)
+class TapWindow:
+    """``left + tap`` of the data, or ``left - tap``: `sign`.  `results`: how many values the left index has."""
+
+    left: str
+    tap: str
+    sign: int
+    results: Expr
+    lower: Expr
+    first_tap: Expr
+
+    @property
+    def tile(self) -> str:
+        return f"{self.left}.tile"
+
+    @property
+    def point(self) -> str:
+        return f"{self.tap}.point"
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the last tile is known to be whole."""
+        return isinstance(self.results, Const) and int(self.results.value) % RESULTS == 0
+
+    @property
+    def n_tiles(self) -> Expr:
+        return self.n_tiles_from(0)
+
+    def n_tiles_from(self, n: int) -> Expr:
+        """Tiles that have a result `n`."""
+        return simplify_int(Call("floordiv", (add_number(self.results, RESULTS - 1 - n), int_const(RESULTS))))
+
+    @property
+    def first(self) -> Expr:
+        """The first result of a tile."""
+        return simplify_int(Call("add", (Call("mul", (int_const(RESULTS), Index(self.tile))), self.lower)))
+
+    def data_place(self, n: int) -> dict[str, Expr]:
+        """Where element `n` of a tile lies in the data: values of the two indices."""
+        last = simplify_int(Call("add", (self.first_tap, int_const(TAPS - 1))))
+        return {self.left: add_number(self.first, n), self.tap: self.first_tap if self.sign > 0 else last}
+
+    def tap_place(self, n: int) -> dict[str, Expr]:
+        """The tap that element ``a + n`` of a tile meets for result a."""
+        return {self.tap: add_number(self.first_tap, n if self.sign > 0 else TAPS - 1 - n)}
+
+
+@dataclass(frozen=True, slots=True)
+class WindowFilter:
+    """A statement as a sum of products of `data` and `taps` over windows."""
+
+    s: Statement
+    data: Expr
+    taps: Expr
+    windows: tuple[TapWindow, ...]
+    dtype: DType
+    zero: Const
+    """Of the type of the data."""
+    trips: Mapping[str, int]
+    """Values of each index: estimates where sizes are symbolic."""
+    is_symbolic: bool
+    """Whether some extents are not known."""
+
+    @property
+    def element(self) -> list[str]:
+        """The left indices in the order of the subscripts."""
+        return [e.name for e in self.s.subscripts if isinstance(e, Index)]
+
+    @property
+    def taps_indices(self) -> list[str]:
+        """What moves the taps beside the windows, left indices last: vectors of the products read them in place."""
+        moved = [i for i in self.s.indices if self.moves(self.taps, i) and all(i != w.tap for w in self.windows)]
+        return sorted(moved, key=lambda i: i in self.s.left_indices)
+
+    @property
+    def data_outer(self) -> list[str]:
+        """Left indices that move the data: those outside of the points, in the data and in the products."""
+        return [i for i in self.element if self.moves(self.data, i) and all(i != w.left for w in self.windows)]
+
+    @property
+    def data_inner(self) -> list[str]:
+        """Channels that move the data, and the tiles, in the order of the data's subscripts."""
+        tiles = {w.left: w.tile for w in self.windows}
+        inner = [i for i in self.channels if self.moves(self.data, i)] + list(tiles)
+        place = {i: d for d, e in enumerate(reads(self.data)[0].subscripts) for i in index_coefficients(e) or {}}
+        return [tiles.get(i, i) for i in sorted(inner, key=lambda i: place[i])]
+
+    @property
+    def product_inner(self) -> list[str]:
+        """Left indices inside of the points: those that move the taps alone, and the tiles, in the order of the result."""
+        tiles = {w.left: w.tile for w in self.windows}
+        return [tiles.get(i, i) for i in self.element if i not in self.data_outer]
+
+    @property
+    def channels(self) -> list[str]:
+        """Indices of the sum that stay."""
+        return [i for i in self.s.reduction_indices if all(w.tap != i for w in self.windows)]
+
+    def intervals(self, ranges: Ranges) -> dict[str, Interval]:
+        """Of the indices, and of the tiles."""
+        tiles = {w.tile: Interval(int_const(0), w.n_tiles) for w in self.windows}
+        return ranges.statements[self.s.name].indices | tiles
+
+    def moves(self, part: Expr, index: str) -> bool:
+        return any(isinstance(node, Index) and node.name == index for node in walk(part))
+
+
+def find_filter(s: Statement, program: Program, ranges: Ranges) -> WindowFilter | None:
+    own, dtype = ranges.statements[s.name], program.tensor(s.target).dtype
+    if s.reduction is None or s.reduction.op != "add" or not dtype.is_float or not is_simple(s, ranges):
+        return None
+    if len(program.writers()[s.target]) != 1 or not is_box(own.domain, own.indices, s.indices):
+        return None
+    estimates = {i: estimate_extent(interval.extent, ranges.typical) for i, interval in own.indices.items()}
+    trips = {i: n for i, n in estimates.items() if n is not None}
+    is_symbolic = any(not isinstance(interval.extent, Const) for interval in own.indices.values())
+    if len(trips) != len(estimates) or (not is_symbolic and prod(trips.values()) < MINIMUM_PRODUCTS):
+        return None
+    match s.value:
+        case Call(op="mul", args=(a, b)):
+            for data, taps in ((a, b), (b, a)):
+                windows = tuple(_find_windows(s, data, taps, trips, own))[:2]
+                if not windows:
+                    continue
+                zero = identity_of("add", program.tensor(reads(data)[0].tensor).dtype)
+                found = WindowFilter(s, data, taps, windows, dtype, zero, trips, is_symbolic)
+                if found.channels:
+                    return found
+    return None
+
+
+def _find_windows(s: Statement, data: Expr, taps: Expr, trips: Mapping[str, int], own: StatementRanges) -> list[TapWindow]:
+    """The windows of `data`, if that is one read, perhaps padded or converted, and subscripts of `taps` are linear."""
+    inner = data.value if isinstance(data, Cast) else data
+    read = inner.read if isinstance(inner, Pad) else inner
+    is_filled = not isinstance(inner, Pad) or (inner.mode == "value" and isinstance(inner.value, Const))
+    if not isinstance(read, Read) or any(index_coefficients(e) is None for e in read.subscripts):
+        return []
+    if not reads(taps) or any(index_coefficients(e) is None for r in reads(taps) for e in r.subscripts):
+        return []
+    forms = [index_coefficients(e) or {} for e in read.subscripts]
+    moved_by_taps = {node.name for node in walk(taps) if isinstance(node, Index)}
+
+    def is_long(index: str) -> bool:
+        return trips[index] >= RESULTS or not isinstance(own.indices[index].extent, Const)
+
+    found = []
+    for form in forms:
+        left = [i for i, c in form.items() if i in s.left_indices and c == 1 and i not in moved_by_taps and is_long(i)]
+        tap = [
+            i for i, c in form.items() if i in s.reduction_indices and abs(c) == 1 and own.indices[i].extent == int_const(TAPS)
+        ]
+        if len(form) != 2 or len(left) != 1 or len(tap) != 1 or tap[0] not in moved_by_taps:
+            continue
+        outer, first_tap = own.indices[left[0]], own.indices[tap[0]].lower
+        window = TapWindow(left[0], tap[0], form[tap[0]], outer.extent, outer.lower, first_tap)
+        if sum(1 for f in forms for i in f if i in form) == 2 and (window.is_full or is_filled):
+            found.append(window)
+    return found
+
+
+def add_number(expr: Expr, n: int) -> Expr:
+    return simplify_int(Call("add", (expr, int_const(n))))
