@@ -13,29 +13,24 @@ from polyc.frontends.python.functions import INSTEAD, KNOWN, REDUCERS, apply_fun
 from polyc.frontends.python.names import Index as IndexObject
 from polyc.frontends.python.names import UserMonoid
 from polyc.frontends.python.operators import binary, keep, logical, negate, select
+from polyc.frontends.python.padding import apply_pad, apply_pad_mode, pad_mode
 from polyc.frontends.python.scope import Scope, Version
 from polyc.frontends.python.source import make_nesting_error
 from polyc.frontends.python.values import (
     POISON,
     Fault,
     Value,
-    check_size,
-    common_type,
-    convert,
     make_literal,
     require_integer,
 )
 from polyc.ir.expr import (
-    PAD_MODES,
     Call,
     Cast,
     Const,
     Expr,
     Index,
-    Pad,
     Read,
     Size,
-    identity_of,
     rewrite,
     walk,
 )
@@ -394,8 +389,8 @@ def _read_call(node: ast.Call, scope: Scope, depth: int) -> Value:
         raise Fault(
             "semantic-function", f"{name} is a tensor, and is not called", f"subscripts stand in brackets: {name}[{subscripts}]"
         )
-    if name == "pad" and (mode := _pad_mode(node)) is not None:
-        return _apply_pad_mode(read_expression(node.args[0], scope, depth), mode, node, scope)
+    if name == "pad" and (mode := pad_mode(node)) is not None:
+        return apply_pad_mode(read_expression(node.args[0], scope, depth), mode, node, scope)
     if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
         place = node.keywords[0].value if node.keywords else node.args[0]
         help = "give the operands by position; reductions run over the indices that are absent on the left"
@@ -426,7 +421,7 @@ def _read_call(node: ast.Call, scope: Scope, depth: int) -> Value:
         return read_reduction(node, name, scope, depth)
     args = tuple(read_expression(a, scope, depth) for a in node.args)
     if name == "pad":
-        return _apply_pad(args, node, scope)
+        return apply_pad(args, node, scope)
     return apply_function(module, name, args, scope.text.span(node))
 
 
@@ -474,43 +469,3 @@ def _read_function(node: ast.Call, function: object, scope: Scope, depth: int) -
         message = f"{name} returns {len(values)} values, and one is needed here"
         raise Fault("semantic-element-function", message, f"assign them: a[i], b[i] = {name}(...)")
     return values[0]
-
-
-def _pad_mode(node: ast.Call) -> str | None:
-    """The word in ``pad(X[i - 1], "clamp")``, also as ``mode="clamp"``."""
-    given = [*node.args[1:], *(k.value for k in node.keywords if k.arg == "mode")]
-    if len(node.args) in (1, 2) and len(given) == 1 and isinstance(given[0], ast.Constant):
-        return given[0].value if isinstance(given[0].value, str) else None
-    return None
-
-
-def _apply_pad_mode(read: Value, word: str, node: ast.Call, scope: Scope) -> Value:
-    mode = next((m for m in PAD_MODES if m == word), None)
-    if mode is None:
-        raise Fault(
-            "semantic-pad", f"there is no padding called {word!r}", f"modes are: {', '.join(PAD_MODES)}; or give a value"
-        )
-    if read is POISON:
-        return POISON
-    if not isinstance(read.expr, Read):
-        raise Fault("semantic-pad", "the first argument of pad must be an element of a tensor", 'write pad(X[i - 1], "clamp")')
-    pad = Pad(read.expr, identity_of("add", read.dtype), scope.text.span(node), mode)
-    return Value(pad, read.dtype, read.weak, 2 + read.n_nodes)
-
-
-def _apply_pad(args: tuple[Value, ...], node: ast.Call, scope: Scope) -> Value:
-    if len(args) != 2:
-        raise Fault("semantic-arity", f"pad takes 2 arguments, not {len(args)}", "write pad(X[i - 1], 0)")
-    read, value = args
-    if read is POISON or value is POISON:
-        return POISON
-    if not isinstance(read.expr, Read):
-        raise Fault("semantic-pad", "the first argument of pad must be an element of a tensor", "write pad(X[i - 1], 0)")
-    dtype, _ = common_type((read, value))
-    if dtype != read.dtype:
-        message = f"the padding is {value.dtype}, but the tensor holds {read.dtype}"
-        raise Fault("type-pad", message, f"cast the padding: pad(X[i], {read.dtype}(...))")
-    filling = convert(value, dtype)
-    n_nodes = 1 + read.n_nodes + filling.n_nodes
-    check_size(n_nodes)
-    return Value(Pad(read.expr, filling.expr, scope.text.span(node)), dtype, read.weak, n_nodes)

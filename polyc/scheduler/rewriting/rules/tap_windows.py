@@ -6,20 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from polyc.ir.expr import (
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Index,
-    Pad,
-    Read,
-    identity_of,
-    int_const,
-    reads,
-    simplify_int,
-    walk,
-)
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, identity_of, int_const, reads, simplify_int, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
 from polyc.ir.types import DType
@@ -145,6 +132,7 @@ class WindowFilter:
 
 
 def find_filter(s: Statement, program: Program, ranges: Ranges) -> WindowFilter | None:
+    """The sum as a filter along one or two windows, if it is one that is long enough."""
     own, dtype = ranges.statements[s.name], program.tensor(s.target).dtype
     if s.reduction is None or s.reduction.op != "add" or not dtype.is_float or not is_simple(s, ranges):
         return None
