@@ -36,7 +36,7 @@ def test_summaries(name):
 
 
 def test_the_summary_names_what_is_packed_and_summed_in_parts():
-    assert "packed A" in lower(MATMUL_NT, {"M": 256, "K": 512, "N": 384}).summary()
+    assert lower(MATMUL_NT, {"M": 256, "K": 512, "N": 384}).summary().endswith("packed B")
     assert "sum in parts" in lower(DOT, {"N": 1 << 24}).summary()
 
 
