@@ -67,6 +67,15 @@ def test_short_rows_that_follow_each_other_are_whole_lines_together():
     assert sizes["b"] == 3  # too short to go on with
 
 
+def test_rows_of_whole_lines_that_follow_each_other_are_put_together_in_the_order_of_reading():
+    # One d at a time, and the next one of the same b after it: the pieces of both have lines in common.
+    order = ["b", "d", "e", "a", "c"]
+    assert block("dbeac", FIVE, l3=1) == ({"e": 48, "c": 16, "a": 4}, order)
+    # Runs that are read are longer where half of the first-level cache holds the block.
+    assert block("dbeac", {**FIVE, "E": 32}, l3=1) == ({"e": 32, "c": 16, "a": 4, "d": 2}, order)
+    assert block("dbeac", FIVE, l3=1, masks=False)[1] == ["d", "b", "e", "a", "c"]
+
+
 def test_blocks_stay_wide_where_something_else_is_read_along_the_rows():
     text = "def f(float(A,B) X, float(B,A) Z) -> (Y) { Y(b,a) = X(a,b) + Z(b,a) }"
     (s,) = lower(text, {"A": 4093, "B": 4096}).scop.statements

@@ -47,6 +47,10 @@ SHORTEST = 32
 PART_OF_L2 = 4
 """A quarter of the second-level cache holds the elements of a block that one access touches."""
 
+PART_OF_L1 = 2
+"""Half of the first-level cache holds a block whose rows are put together and that reads along more than one index
+(`abcde → dbeac` on AMD, Zen 4: one `d` at a time 3.0 ms, two 3.2, a copy 2.2)."""
+
 WHOLE_VECTORS = 16
 """Elements of which sizes of blocks are multiples, where an index is longer than that."""
 
@@ -119,16 +123,16 @@ def choose_block(
         if None in found:
             return None
         orders.append([i for i in found if i])
-    most = max(1, target.l2 // PART_OF_L2 // itemsize)
+    most, most_near = (max(1, part // itemsize) for part in (target.l2 // PART_OF_L2, target.l1 // PART_OF_L1))
     size = math.prod(trips[i] for i in orders[1]) * itemsize
     row = trips[orders[1][0]] * itemsize
     lengths = (RUN_BYTES, RUN_BYTES)
     is_staged = is_joined = is_read_on = False
-    joined = _join_rows(orders[1], orders[0][0], trips, itemsize, target.cache_line)
-    if target.is_streamed(size, size) and row % target.cache_line == 0:
+    joined = _join_rows(orders[1], orders[0][0], trips, itemsize, target.cache_line) if target.has_masks and is_alone else 0
+    if target.is_streamed(size, size) and row % target.cache_line == 0 and (row > SHORT_RUN or not joined):
         is_read_on = row > SHORT_RUN
         lengths = (WHOLE_READ, WHOLE_WRITE) if is_read_on else (SHORT_RUN, SHORT_RUN)
-    elif target.is_streamed(size, size) and row <= SHORT_ROW and joined and target.has_masks and is_alone:
+    elif target.is_streamed(size, size) and row <= SHORT_ROW and joined:
         lengths, is_joined = (STREAMED_READ, joined), True
     elif target.is_streamed(size, size) and row <= SHORT_ROW:
         lengths, is_staged = (SHORT_RUN, STAGED_WRITE), True
@@ -139,8 +143,10 @@ def choose_block(
     open_sides = [0, 1]
     while open_sides:
         runs = [_run(order, block, trips) for order in orders]
-        side = min(open_sides, key=lambda n: runs[n] / wanted[n])
-        grown = _grow(orders[side], block, trips, wanted[side], most, is_staged) if runs[side] < wanted[side] else None
+        side = open_sides[-1] if is_joined else min(open_sides, key=lambda n: runs[n] / wanted[n])
+        is_next_run = is_joined and side == 0 and block[orders[0][0]] == trips[orders[0][0]]
+        limit = most_near if is_next_run else most
+        grown = _grow(orders[side], block, trips, wanted[side], limit, is_staged) if runs[side] < wanted[side] else None
         if grown is None:
             open_sides.remove(side)
         else:
