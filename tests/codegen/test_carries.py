@@ -52,6 +52,14 @@ def test_rows_that_follow_each_other_share_a_line(small_cache):
     assert "Y.lines[row - 1, " in text
 
 
+def test_pieces_that_the_next_blocks_go_on_with_are_asked_for_by_the_ends_of_lines():
+    x = np.empty((16, 24, 16, 40, 48), np.float32)  # beyond the last cache
+    text = polyc.compile(permutation((3, 1, 4, 0, 2)), target="x86-64-v4").lower(x).as_text("loops")
+    written = text[text.index("for (row = ") :].splitlines()
+    asked = {", ".join(line.rsplit(", ", 2)[1:]) for line in written if "prefetch X[" in line}
+    assert asked == {"15], 4 bytes to L2;", "31], 4 bytes to L2;", "47], 4 bytes to L2;"}
+
+
 def test_the_next_block_is_asked_for_while_rows_are_written(small_cache):
     text = polyc.compile(permutation((1, 0)), target="x86-64-v4").lower(numbers((300, 40), "float32")).as_text("loops")
     written = [line.strip() for line in text[text.index("for (row = ") :].splitlines()]

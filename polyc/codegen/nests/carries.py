@@ -35,7 +35,7 @@ from polyc.codegen.nests.staging import (
 )
 from polyc.codegen.nests.streams import find_written_once, offset_of
 from polyc.codegen.nests.transposes import MAX_INTERLEAVED
-from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, substitute
+from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute
 from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch, Store
 from polyc.ir.simplify import simplify
 from polyc.target import Target
@@ -197,7 +197,8 @@ def _carry(chain: _Chain, buffers: Mapping[str, Buffer], carry: Buffer, is_whole
     n_parts, most = whole.n_rows * n_chunks, max(chunk, MOST_REQUESTS)
 
     def ask(part: Expr) -> tuple[Prefetch, ...]:
-        return ask_ahead(whole.loops, whole.store, chain.around, part, n_parts, buffers, target, most)
+        asked = ask_ahead(whole.loops, whole.store, chain.around, part, n_parts, buffers, target, most)
+        return tuple(line for p in asked for line in (_ends_of_lines(p, buffers) if _is_gone_on(p, chain, buffers) else (p,)))
 
     assert isinstance(loop.lower, Const) and isinstance(loop.upper, Const)
     last = int(loop.lower.value) + (int(loop.upper.value) - int(loop.lower.value) - 1) // loop.step * loop.step
@@ -210,6 +211,25 @@ def _carry(chain: _Chain, buffers: Mapping[str, Buffer], carry: Buffer, is_whole
     if not is_whole_lines:
         return carried
     return If(begins_at_line(buffer.name), (loop,), (carried,))
+
+
+def _is_gone_on(asked: Prefetch, chain: _Chain, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether the blocks of the next rows read on where a piece that is asked for ends."""
+    read = next((r for r in reads(chain.whole.store.value) if r.tensor == asked.buffer), None)
+    if read is None or len(chain.around) < 2:
+        return False
+    outer = chain.around[-2]
+    motion = motion_of(read, buffers[asked.buffer], outer.var)
+    return motion is not None and motion * outer.step == asked.size
+
+
+def _ends_of_lines(asked: Prefetch, buffers: Mapping[str, Buffer]) -> tuple[Prefetch, ...]:
+    """As many bytes as a line has by the line of their last element each: where `asked` begins off a line, the first of its
+    lines came with the piece in front of it (`dbeac` on AMD, Zen 4: 0.98 of the time, 0.93 where pieces begin at lines)."""
+    *outer, last = asked.subscripts
+    size = buffers[asked.buffer].dtype.itemsize
+    ends = (min(begin + LINE, asked.size) // size - 1 for begin in range(0, asked.size, LINE))
+    return tuple(replace(asked, subscripts=(*outer, simplify(Call("add", (last, int_const(end))))), size=size) for end in ends)
 
 
 def _moving(chain: _Chain, buffer: Buffer) -> list[str]:
