@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from polyc.ir.expr import Expr
+from polyc.ir.expr import Call, Const, Expr
+from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
 
 LINE = 64
@@ -157,6 +158,12 @@ class Loop:
 
 
 Node = Store | Update | Guard | Prefetch | If | Loop
+
+
+def known_length(loop: Loop) -> int | None:
+    """The distance of a loop's bounds, where it is a constant: its iterations, if its step is 1."""
+    length = simplify(Call("sub", (loop.upper, loop.lower)))
+    return int(length.value) if isinstance(length, Const) else None
 
 
 def node_expressions(node: Node) -> Iterator[Expr]:

@@ -13,13 +13,13 @@ its own number, 4.6 without).  Which block is next is counted on as by an odomet
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 from polyc.codegen.nests.copies import motion_of
-from polyc.codegen.nests.prefetch import large_arrays, level_of_rows, step_ahead
-from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute
-from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store
+from polyc.codegen.nests.prefetch import large_arrays, level_of_rows, put_values, step_ahead
+from polyc.ir.expr import Call, Expr, Index, Read, int_const, reads, substitute
+from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
 from polyc.target import Target
 
@@ -129,7 +129,7 @@ def _ask_in_vectors(
     loop: Loop, vector: Loop, around: tuple[Loop, ...], kept: dict[str, Buffer], target: Target
 ) -> tuple[Node, ...] | None:
     turned = list(_turned(loop, vector, kept))
-    columns, rows = _trip(loop), _trip(vector)
+    columns, rows = known_length(loop), known_length(vector)
     if len(turned) != 1 or loop.kind != "serial" or columns is None or columns <= 0 or rows is None or rows <= 0:
         return None
     read, buffer = turned[0], kept[turned[0].tensor]
@@ -154,7 +154,7 @@ def _ask_in_vectors(
         within = Call("mul", (Call("mod", (part, int_const(n_pieces))), int_const(piece // buffer.dtype.itemsize)))
         part, column = Call("floordiv", (part, int_const(n_pieces))), Call("add", (column, within))
     later = step_ahead(around, max(1, round(AHEAD_BYTES / (rows * size))))
-    place = _put(_put(read, {vector.var: Call("add", (vector.lower, part)), loop.var: column}), later)
+    place = put_values(put_values(read, {vector.var: Call("add", (vector.lower, part)), loop.var: column}), later)
     asked = Prefetch(read.tensor, place.subscripts, min(size, piece), level)
     ask = Loop(row, int_const(0), int_const(share), 1, "serial", (asked,))
     if whole <= 1:
@@ -197,14 +197,4 @@ def _turned(loop: Loop, vector: Loop, kept: dict[str, Buffer]) -> Iterator[Read]
             continue
         size, across = buffer.dtype.itemsize, motion_of(read, buffer, vector.var)
         if all(motion_of(read, buffer, n.var) == size for n in (loop, copies)) and across is not None and abs(across) > size:
-            yield _put(read, {copies.var: copies.lower})
-
-
-def _put(read: Read, values: Mapping[str, Expr]) -> Read:
-    """`read` with `values` for variables."""
-    return replace(read, subscripts=tuple(simplify(substitute(s, values)) for s in read.subscripts))
-
-
-def _trip(loop: Loop) -> int | None:
-    length = simplify(Call("sub", (loop.upper, loop.lower)))
-    return int(length.value) if isinstance(length, Const) else None
+            yield put_values(read, {copies.var: copies.lower})

@@ -12,13 +12,13 @@ tiles do so, as many as read no more than the second-level cache keeps beside.  
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from polyc.codegen.nests.copies import copy_nest, motion_of
-from polyc.codegen.nests.prefetch import large_arrays, step_ahead
-from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute, walk
-from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Update
+from polyc.codegen.nests.prefetch import large_arrays, put_values, step_ahead
+from polyc.ir.expr import Call, Expr, Index, Read, int_const, reads, walk
+from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Update, known_length
 from polyc.ir.simplify import simplify
 from polyc.target import Target
 
@@ -98,7 +98,7 @@ def _find_source(copy: Node, loop: Loop, kept: dict[str, Buffer], buffers: dict[
         return None
     row, n_rows = across[0] if across else (None, 1)
     first: dict[str, Expr] = {n.var: n.lower for n in inside if n is not row}
-    return _Source(store.buffer, _put(read, first), row, n_rows, size, along[0])
+    return _Source(store.buffer, put_values(read, first), row, n_rows, size, along[0])
 
 
 def _multiplies(node: Node, panel: str) -> bool:
@@ -161,7 +161,7 @@ def _ask(tiles: Node, source: _Source, around: tuple[Loop, ...], buffers: dict[s
         for r in range(n_rows):
             row = Call("add", (Call("mul", (asking, int_const(n_rows))), int_const(r)))
             row = Call("min", (row, int_const(source.n_rows - 1)))
-            subscripts = list(_put(_put(source.read, later), _row(source, row)).subscripts)
+            subscripts = list(put_values(put_values(source.read, later), _row(source, row)).subscripts)
             along = Call("mul", (Call("sub", (Index(loop.var), loop.lower)), int_const(step)))
             subscripts[source.dimension] = simplify(Call("add", (subscripts[source.dimension], along)))
             asked.append(Prefetch(source.read.tensor, tuple(subscripts), 1))
@@ -189,13 +189,9 @@ def _tile_bytes(tiles: Loop, panel: str, buffers: dict[str, Buffer]) -> int:
     return total
 
 
-def _put(read: Read, values: Mapping[str, Expr]) -> Read:
-    """`read` with `values` for variables."""
-    return replace(read, subscripts=tuple(simplify(substitute(s, values)) for s in read.subscripts))
-
-
 def _trip(loop: Loop) -> int | None:
+    """Iterations, at most, where that is known."""
     if loop.max_trip is not None:
         return loop.max_trip
-    length = simplify(Call("sub", (loop.upper, loop.lower)))
-    return -(-int(length.value) // loop.step) if isinstance(length, Const) else None
+    length = known_length(loop)
+    return None if length is None else -(-length // loop.step)

@@ -12,13 +12,13 @@ shape), and prefetching an address never faults.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Literal
 
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update
+from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update, known_length
 from polyc.ir.simplify import simplify
 from polyc.target import Target
 
@@ -194,9 +194,9 @@ def _trip(loop: Loop) -> int:
     """Iterations of a loop; where that is not known, as many as make a row worth prefetching to its end.
 
     Vectors that end the loop under a mask wait for the cache lines of their inactive lanes, too."""
-    length = simplify(Call("sub", (loop.upper, loop.lower)))
-    if isinstance(length, Const):
-        trip = max(1, int(length.value))
+    length = known_length(loop)
+    if length is not None:
+        trip = max(1, length)
         rest = trip % loop.lanes
         return trip if rest & (rest - 1) == 0 else trip - rest + loop.lanes
     return loop.max_trip or 64
@@ -270,3 +270,8 @@ def _clamp_reads(read: Read, kept: dict[str, Buffer], loops: tuple[Loop, ...]) -
         return replace(node, subscripts=tuple(subscripts))
 
     return replace(read, subscripts=tuple(rewrite(s, rule) for s in read.subscripts))
+
+
+def put_values(read: Read, values: Mapping[str, Expr]) -> Read:
+    """`read` with `values` for variables."""
+    return replace(read, subscripts=tuple(simplify(substitute(s, values)) for s in read.subscripts))

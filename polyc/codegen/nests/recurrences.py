@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from polyc.codegen.nests.border_cuts import COMPARISONS, decide_test, index_tests, mentions, split_borders, stores_of
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, rewrite, substitute, walk
-from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store
+from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store, known_length
 from polyc.ir.scans import match_scan, match_second_order
 from polyc.ir.simplify import simplify
 
@@ -160,7 +160,7 @@ class _Rewriter:
 
     def _carry(self, loop: Loop, ranges: dict[str, Interval], row: Loop | None = None) -> tuple[Node, ...]:
         carried = self._find_carried(loop, row) if not any(isinstance(n, If) for n in loop.body) else []
-        trip = _constant_trip(loop)
+        trip = known_length(loop)
         if not carried or (trip is not None and trip <= 2 * FARTHEST) or _is_scan(loop, carried, self.buffers):
             return (_inside(loop, row),)
         self.registers += [c.register for c in carried]
@@ -324,11 +324,6 @@ def _is_scan(loop: Loop, carried: list[_Carried], buffers: dict[str, Buffer]) ->
         return match_scan(store.value, first, dtype) is not None
     scan = match_second_order(store.value, first, second, dtype)
     return scan is not None and not any(f is not None and mentions(f, loop.var) for f in (scan.factor, scan.second))
-
-
-def _constant_trip(loop: Loop) -> int | None:
-    trip = simplify(Call("sub", (loop.upper, loop.lower)))
-    return int(trip.value) if isinstance(trip, Const) else None
 
 
 # -- what is known of indices
