@@ -21,8 +21,8 @@ COLUMN_TILES = 4
 """Tiles of columns for threads to share, before they are that wide."""
 
 PART_FOR_ROWS = 8
-"""Part of the second-level cache that is read for a row of a long result, whose tiles follow each other along memory: tiles of many
-rows side by side wait for the lines of each (3x3 windows over 3 channels of 226x226, 64 results: 2.1 and 1.6 ms, 32 of
+"""Part of the second-level cache that is read for a row of a long result, whose tiles follow each other along memory: those of
+many rows side by side wait for the lines of each (3x3 windows over 3 channels of 226x226, 64 results: 2.1 and 1.6 ms, 32 of
 300x420: 3.1 and 2.5 ms; 2000x64x2000: 5.6 and 5.0 ms)."""
 
 MUCH_HEAVIER = 4
@@ -135,8 +135,8 @@ class BandTiles:
         return RegisterTile(tile.vector, lanes, {tile.vector: size})
 
     def block_size(self, band: Band, sizes: dict[int, int], tiled: list[int]) -> int:
-        """How many iterations of the outermost tiled member run inside of the other ones: as many as keep what they read in half
-        of the L2 cache; less where that is for the sake of the result's memory alone."""
+        """How many iterations of the outermost tiled member run inside of the other ones: as many as keep what they read in
+        half of the L2 cache; less where that is for the sake of the result's memory alone."""
         if len(tiled) < 2:
             return 0
         member, largest, writes_row = band.members[tiled[0]], 0, False
