@@ -55,12 +55,17 @@ def loops(source: str, n: int, m: int, **options: object) -> str:
     return polyc.compile(source, target="x86-64-v4", **options).lower(*arguments(source, n, m)).as_text("loops")
 
 
-@pytest.mark.parametrize("source, letters", [(PRODUCT, "A"), (TWO, "AB"), (LAYER, "W")], ids=["product", "two", "layer"])
-def test_rows_in_registers_lie_a_quarter_of_the_matrix_apart(source: str, letters: str) -> None:
+@pytest.mark.parametrize("source, letter", [(PRODUCT, "A"), (LAYER, "W")], ids=["product", "layer"])
+def test_rows_in_registers_lie_a_quarter_of_the_matrix_apart(source: str, letter: str) -> None:
     text = loops(source, 1200, 1300)
-    for letter in letters:
-        assert re.search(rf"{letter}\[c0 \+ 300 \* c\d, c\d\]", text)
+    assert re.search(rf"{letter}\[c0 \+ 300 \* c\d, c\d\]", text)
     assert "parallel for (c0 = 0; c0 < 300; c0++)" in text
+
+
+def test_passes_over_two_matrices_are_one_over_half_as_many_rows_of_each() -> None:
+    text = loops(TWO, 1200, 1300)
+    assert text.count("vector(") == 1
+    assert all(f"{letter}[c0 + 600 * c2, c1]" in text for letter in "AB")
 
 
 def test_rows_of_a_tile_lie_a_part_of_the_tile_apart() -> None:
@@ -104,7 +109,6 @@ def test_results_of_any_number_of_rows(source: str, n: int, m: int, target: str)
 # -- what may move
 
 
-N, M = 40, 16000  # more than the second-level cache
 BLOCK, ROW, COLUMN = Index("i"), Index("r"), Index("j")
 
 
@@ -113,16 +117,16 @@ def row(distance: int = 0) -> Expr:
 
 
 def nest(*body: Node, columns: int = 2000, kind: str = "serial", space: str = "register", alias: bool = False) -> LoopNest:
-    """A loop over blocks of four rows of `A`, with results `y`, and `t` that is private."""
-    shapes = {"A": (1000, columns), "x": (4,), "y": (1000,), "t": (4,)}
+    """A loop over blocks of four rows of `A` and `B`, with results `y`, and `t` and `u` that are private."""
+    shapes = {"A": (1000, columns), "B": (1000, columns), "x": (4,), "y": (1000,), "t": (4,), "u": (4,)}
     buffers = tuple(
         Buffer(
             name,
             F64,
             tuple(map(int_const, shape)),
             tuple(int_const(8 * s) for s in ((shape[1], 1) if len(shape) == 2 else (1,))),
-            "argument" if name != "t" else space,  # type: ignore[arg-type]
-            "Axy".find(name) if name != "t" else None,
+            "argument" if name in "ABxy" else space,  # type: ignore[arg-type]
+            "ABxy".find(name) if name in "ABxy" else None,
             ("y",) if alias and name == "A" else (),
         )
         for name, shape in shapes.items()
@@ -144,6 +148,11 @@ def pass_over(*body: Node, buffer: str = "", columns: int = 2000) -> Loop:
 ELEMENT = Read("A", (row(), COLUMN))
 SUMS = pass_over(Update("t", (ROW,), "add", ELEMENT), buffer="t")
 RESULTS = rows(Store("y", (row(),), Read("t", (ROW,))))
+OTHER = Read("B", (row(), COLUMN))
+OTHER_SUMS = pass_over(Update("u", (ROW,), "add", OTHER), buffer="u")
+LATER_SUMS = pass_over(Update("u", (ROW,), "add", Call("mul", (OTHER, Read("t", (ROW,))))), buffer="u")
+SAME_SUMS = pass_over(Update("u", (ROW,), "max", ELEMENT), buffer="u")
+BOTH_RESULTS = rows(Store("y", (row(),), Call("add", (Read("t", (ROW,)), Read("u", (ROW,))))))
 
 
 def moved(made: LoopNest) -> LoopNest | None:
@@ -157,10 +166,12 @@ def moved(made: LoopNest) -> LoopNest | None:
         nest(SUMS, RESULTS),
         nest(SUMS, RESULTS, kind="parallel"),
         nest(SUMS, RESULTS, kind="parallel", space="thread"),
+        nest(SUMS, OTHER_SUMS, BOTH_RESULTS),
+        nest(SUMS, LATER_SUMS, BOTH_RESULTS),
         nest(pass_over(Update("y", (row(),), "add", ELEMENT))),
         nest(pass_over(Update("y", (COLUMN,), "add", ELEMENT), columns=1000), columns=1000),
     ],
-    ids=["serial", "parallel", "private memory", "accumulated in place", "sum of rows"],
+    ids=["serial", "parallel", "private memory", "two passes", "passes in order", "accumulated in place", "sum of rows"],
 )
 def test_what_moves_means_the_same(made: LoopNest) -> None:
     new = moved(made)
@@ -168,9 +179,9 @@ def test_what_moves_means_the_same(made: LoopNest) -> None:
     columns = int(made.buffer("A").shape[1].value)  # type: ignore[union-attr]
     results = []
     for each in (made, new):
-        arrays = [numbers(1000, columns), numbers(4), np.zeros(1000)]
+        arrays = [numbers(1000, columns), 2 * numbers(1000, columns), numbers(4), np.zeros(1000)]
         interpret_loops(each, arrays, {})
-        results.append(arrays[2])
+        results.append(arrays[3])
     np.testing.assert_array_equal(*results)
     assert results[0].any()
 
@@ -200,3 +211,17 @@ def test_what_moves_means_the_same(made: LoopNest) -> None:
 )
 def test_rows_that_need_their_order_stay(made: LoopNest) -> None:
     assert moved(made) is None
+
+
+@pytest.mark.parametrize(
+    "second, n_passes",
+    [(OTHER_SUMS, 1), (LATER_SUMS, 2), (SAME_SUMS, 2)],
+    ids=["another array", "what the first one finds", "the same array"],
+)
+def test_passes_are_joined_where_both_have_streams_of_their_own(second: Loop, n_passes: int) -> None:
+    new = moved(nest(SUMS, second, BOTH_RESULTS))
+    assert new is not None
+    (loop,) = new.body
+    assert isinstance(loop, Loop)
+    assert [isinstance(n, Loop) and n.kind for n in loop.body].count("vector") == n_passes
+    assert loop.upper == int_const(500 if n_passes == 1 else 250)
