@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from polyc.config import Options
@@ -16,6 +16,7 @@ from polyc.poly.ranges import Ranges, assume_sizes
 from polyc.poly.scop import Scop, extract_scop
 from polyc.scheduler import size_classes
 from polyc.scheduler.constants import Prepared, split_constants
+from polyc.scheduler.long_rows import join_long_rows
 from polyc.scheduler.rewriting.dead_instances import drop_dead_instances
 from polyc.scheduler.rewriting.fold_sizes import foldable_sizes
 from polyc.scheduler.rewriting.merge_indices import Groups
@@ -84,6 +85,10 @@ def make_form(source: Source, version: Version) -> Form:
     live, live_ranges, found = drop_dead_instances(scop)
     if found:
         scop = extract_scop(live, live_ranges, scop)
+    if strides is not None and source.options.tile and source.options.vectorize and not source.as_written:
+        arguments = (*main.parameters, *(r.version for r in main.returns))
+        scop, groups, joined = join_long_rows(scop, _merged_strides(arguments, strides, groups), groups, source.target)
+        remarks = [*remarks, *joined]
     remarks = [*_tell_prepared(first_prepared), *remarks, *_tell_prepared(prepared), *found]
     folds = foldable_sizes(program, ranges) if version.known else []
     candidate = size_classes.Form(scop, version.form, version.known, folds)
@@ -97,6 +102,15 @@ def make_form(source: Source, version: Version) -> Form:
         first_prepared,
         prepared,
     )
+
+
+def _merged_strides(arguments: Iterable[str], strides: Strides, groups: Groups) -> dict[str, tuple[int | None, ...] | None]:
+    """Byte strides of arguments in the dimensions that theirs were merged into."""
+    known = dict(zip(arguments, strides, strict=True))
+    return {
+        name: own and tuple(own[g[-1]] for g in groups.get(name, [(d,) for d in range(len(own))]))
+        for name, own in known.items()
+    }
 
 
 def make_forms(source: Source, version: Version, plain: Form) -> list[Form]:

@@ -95,7 +95,11 @@ def _prove_statement(
             if site.mode != "value":
                 if site.place not in frames:
                     frames[site.place] = make_frame(solution, site.place, tensors[s.target], sizes)
-                _prove_nonempty(program, frames[site.place], site, tensors[site.read.tensor], sizes, report)
+                bounds_of_read = tensors[site.read.tensor]
+                for d in _prove_nonempty(program, frames[site.place], site, bounds_of_read, sizes, report):
+                    guarded.setdefault((_first_element(site.read, bounds_of_read, sizes), d), []).append(
+                        join_conditions(site.conditions)
+                    )
             continue
         # An initial value is also read for elements that no instance writes, so its reads are proved for the whole target.
         follows = program.tensor(s.target).shape is None and not s.writes_part
@@ -133,15 +137,28 @@ def _prove_statement(
 
 def _prove_nonempty(
     program: Program, frame: _Frame, site: ReadSite, dimensions: tuple[Bounds, ...], sizes: Sizes, report: BoundsReport
-) -> None:
-    """A read that is padded by other elements needs one in every dimension."""
-    conditions = (*frame.conditions, *(frame.affine.may_hold(c, holds)[0] for c, holds in site.conditions))
+) -> list[int]:
+    """A read that is padded by other elements needs one in every dimension; those where only data tells whether it is made."""
+    holding = [frame.affine.may_hold(c, holds) for c, holds in site.conditions]
+    conditions = (*frame.conditions, *(where for where, _ in holding))
+    depends_on_data = site.place != "init" and not all(is_exact for _, is_exact in holding)
     made = make_box(frame.affine, frame.indices, conditions).params() if conditions else frame.live
+    guards: list[int] = []
     for d, bounds in enumerate(dimensions):
         live = made.intersect(sizes.context)
         violated = live.subtract(sizes.extent_set(bounds, 1))
-        if not violated.is_empty():
+        if violated.is_empty():
+            continue
+        if depends_on_data:
+            guards.append(d)
+        else:
             _report_violation(program, frame, site, d, bounds, None, violated, live, sizes, report)
+    return guards
+
+
+def _first_element(read: Read, dimensions: tuple[Bounds, ...], sizes: Sizes) -> Read:
+    """The element of the tensor of `read` that is there unless it has none."""
+    return Read(read.tensor, tuple(sizes.lower_expr(bounds) for bounds in dimensions), read.span)
 
 
 def _any_of(conditions: list[Expr | None]) -> Expr | None:

@@ -13,6 +13,7 @@ from polyc.diagnostics import PolycError
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 IMAGE = np.ones((1, 2, 5, 5), np.float32)
+LINE = np.ones(4, np.float32)
 FILTERS = np.ones((3, 2, 3, 3), np.float32)
 
 
@@ -61,6 +62,33 @@ CASES: dict[str, tuple[str, tuple[np.ndarray, ...], dict[str, Any], str]] = {
     "a matrix of rank 3": ("Gemm", (X, np.ones((4, 2), np.float32)), {}, "rank 2 but has rank 3"),
     "an axis beyond the last": ("Flatten", (X,), {"axis": 9}, "axis"),
     "no channels": ("LRN", (IMAGE,), {"size": 0}, "0 channels"),
+    "rows that begin behind the last axis": ("LayerNormalization", (X, LINE), {"axis": 3}, "axis 3 of a tensor of rank 3"),
+    "rows that begin before the first axis": ("LayerNormalization", (X, LINE), {"axis": -4}, "axis -4 of a tensor of rank 3"),
+    "an axis that is cut twice": ("CenterCropPad", (X, integers(2, 2)), {"axes": [0, -3]}, "name one axis twice"),
+    "an axis that is sliced twice": (
+        "Slice",
+        (X, integers(0, 1), integers(1, 2), integers(1, 1)),
+        {},
+        "(1, 1) name one axis twice",
+    ),
+    "an axis by two names": ("Slice", (X, integers(0, 1), integers(1, 2), integers(1, -2)), {}, "(1, -2) name one axis twice"),
+    "an axis that is summed twice": ("ReduceSum", (X, integers(1, -2)), {}, "(1, -2) name one axis twice"),
+    "more parts than elements": ("Split", (X,), {"axis": 0, "num_outputs": 3, "n_outputs": 3}, "3 equal parts of 2 elements"),
+    "one axis for batch and time": ("ReverseSequence", (X, integers(1, 1, 1)), {"batch_axis": 1, "time_axis": 1}, "are both 1"),
+    "groups that do not divide the channels": ("GroupNormalization", (X, LINE[:3], LINE[:3]), {"num_groups": 2}, "2 groups of"),
+    "scales that are no channels": ("GroupNormalization", (X, LINE[:2], LINE[:2]), {"num_groups": 1}, "3 scales are expected"),
+    "blocks that do not divide the channels": (
+        "DepthToSpace",
+        (IMAGE,),
+        {"blocksize": 2},
+        "blocks of 2 of the shape (1, 2, 5, 5)",
+    ),
+    "blocks that do not divide the image": (
+        "SpaceToDepth",
+        (IMAGE,),
+        {"blocksize": 3},
+        "blocks of 3 of the shape (1, 2, 5, 5)",
+    ),
     "a direction of shifts": ("BitShift", (integers(4).astype("u8"),) * 2, {"direction": "UP"}, "direction is UP"),
 }
 
@@ -74,6 +102,18 @@ def test_nodes_that_contradict_themselves_are_refused(case: str, known: bool) ->
     assert caught.value.code in {"semantic-onnx-node", "semantic-onnx-attribute", "unsupported-onnx-evaluation"}
     assert fragment in str(caught.value)
     assert op in str(caught.value)
+
+
+@pytest.mark.parametrize("perm", [[0], [0, 1], [0, 1, 2, 3], [1, 0]])
+@pytest.mark.parametrize("rank", [True, False])
+def test_a_perm_of_another_rank_is_refused_where_the_rank_is_not_declared(perm: list[int], rank: bool) -> None:
+    with pytest.raises(PolycError, match="of a tensor of rank 3"):
+        run("Transpose", X, perm=perm, rank=rank)
+
+
+def test_parts_of_nothing_are_empty() -> None:
+    parts = run("Split", X[:0], num_outputs=2, n_outputs=2)
+    assert [p.shape for p in parts] == [(0, 3, 4), (0, 3, 4)]
 
 
 def test_an_identity_of_the_right_rank_is_taken_out() -> None:

@@ -73,6 +73,30 @@ def test_nothing_can_be_padded_by_nothing() -> None:
         polyc.compile(text)(draw(0), draw(3))
 
 
+@pytest.mark.parametrize("mode", NUMPY)
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "host"])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_tensor_without_elements_that_data_never_chooses_is_padded(mode: str, target: str, dynamic: bool) -> None:
+    text = f"""def f(float(N, 3) A, float(M) x) -> (O, s) {{
+      T(i, j) = A(i, j) * 2.0
+      O(i) = x(i) > 0.0 ? pad(T(i + 1, i - 2), {mode}) : x(i) where i in 0:M
+      s +=! x(i) > 0.0 && i > 1 ? pad(A(i - 1, 1), {mode}) : x(i) where i in 0:M
+    }}"""
+    operator = polyc.compile(text, target=target, dynamic=dynamic)
+    x = -np.arange(19, dtype=np.float32)
+    given, total = operator(draw(0, 3), x)
+    np.testing.assert_array_equal(given, x)
+    assert total == x.sum()
+    x[7] = 1
+    with pytest.raises(PolycError, match="dimension 0 of"):
+        operator(draw(0, 3), x)
+    a = draw(5, 3)
+    expected = interpret(operator.program, {"A": a, "x": x}, {"N": 5, "M": 19})
+    given, total = operator(a, x)
+    np.testing.assert_allclose(given, expected["O"], rtol=1e-5)
+    np.testing.assert_allclose(total, expected["s"], rtol=1e-5)
+
+
 def test_other_words_are_refused() -> None:
     with pytest.raises(PolycError, match="no padding called 'mirror'"):
         polyc.op("def f(x: 'f32[N]'):\n    with polyc.where(0 <= i < N):\n        y[i] = pad(x[i - 1], 'mirror')\n    return y")

@@ -197,6 +197,25 @@ def test_every_tile_has_its_points():
             assert tile.size in inner or any(x.period == tile.size for x in found)
 
 
+FEW_CHANNELS = "def f(float(C,H,W) I, float(K,C,3,3) F) -> (O) { O(k,h,w) +=! I(c,h+r,w+s) * F(k,c,r,s) }"
+
+
+def tile_loops(text: str, sizes: dict[str, int]) -> list[tuple[str, int]]:
+    """Indices of the result along which tiles and blocks of them follow each other, outermost first, and their sizes."""
+    found = lower(text, sizes)
+    names = found.scop.statement("S0").indices
+    tiles = [x for x in loops(found.plan) if x.part == "tile" and x.size > 1]
+    return [(names[i], x.size) for x in tiles for i in [x.rows["S0"].unit_index()] if i is not None]
+
+
+def test_tiles_of_long_results_follow_each_other_along_memory():
+    """3x3 windows over 3 channels of 226x226, 64 results: 1.6 ms; 2.1 ms with tiles of all results side by side."""
+    *_, (first, _), (last, _) = tile_loops(FEW_CHANNELS, {"C": 3, "H": 226, "W": 226, "K": 64})
+    assert (first, last) == ("k", "w")
+    *_, (first, _), (last, _) = tile_loops(FEW_CHANNELS, {"C": 3, "H": 18, "W": 226, "K": 16})
+    assert (first, last) == ("w", "k")  # the second-level cache holds the result
+
+
 @pytest.mark.parametrize("level", [X86_64_V2, X86_64_V3, X86_64_V4], ids=lambda t: t.name)
 def test_machines_with_small_caches_cut_blocks(level):
     tiny = replace(level, l1=1 << 10, l2=1 << 12, l3=1 << 14)

@@ -335,10 +335,14 @@ class Builder:
         """Axes counted from 0, ascending; None: all."""
         if axes is None:
             return tuple(range(rank))
-        found = sorted(self.axis(int(a), rank) for a in axes)
+        return tuple(sorted(self.distinct_axes(axes, rank)))
+
+    def distinct_axes(self, axes: Sequence[int], rank: int) -> list[int]:
+        """Axes counted from 0, in the order given; one that is given twice contradicts the node."""
+        found = [self.axis(int(a), rank) for a in axes]
         if len(set(found)) != len(found):
-            self.refuse(f"axes {tuple(axes)} name one axis twice")
-        return tuple(found)
+            self.contradict(f"axes {tuple(axes)} name one axis twice")
+        return found
 
     def broadcast(self, *shapes: Shape) -> Shape:
         """NumPy's common shape; refuses shapes that have none."""

@@ -118,11 +118,14 @@ def may_expand(node: Node) -> bool:
 def expand_function(node: Node, values: Mapping[str, Value], graph: Graph) -> tuple[Node, ...] | None:
     """The body of the function that ONNX defines this operator by, for these inputs; None where there is no such function.
 
-    Names inside the body are made different from all others by the name of the node's first output."""
+    Names inside the body are made different from all others by the name of the node's first output.  Raises UnsupportedError
+    where the attributes `axis` and `axes` name no dimensions of the first input: the nodes of some bodies take any numbers."""
     try:
         schema: Any = onnx.defs.get_schema(node.op, node.version, node.domain)
     except onnx.defs.SchemaError:
         return None
+    if schema.has_function or schema.has_context_dependent_function:
+        _check_axes(node, values)
     body = _function_body(schema, node, values)
     if body is None:
         return None
@@ -139,6 +142,13 @@ def expand_function(node: Node, values: Mapping[str, Value], graph: Graph) -> tu
         _bind_attributes(proto, {**defaults, **attributes})
         nodes.append(read_node(proto, opsets, graph.model, (*node.path, node.op)))
     return tuple(nodes)
+
+
+def _check_axes(node: Node, values: Mapping[str, Value]) -> None:
+    given = node.attributes
+    x = values.get(node.inputs[0]) if node.inputs else None
+    if x is not None and x.rank:
+        Builder(node).axes([*given.get("axes", ()), *([given["axis"]] if "axis" in given else [])], x.rank)
 
 
 def _function_body(schema: Any, node: Node, values: Mapping[str, Value]) -> onnx.FunctionProto | None:

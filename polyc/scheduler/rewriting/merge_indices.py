@@ -48,28 +48,44 @@ def merge_indices(
 ) -> tuple[Program, Ranges, Groups, list[Remark]]:
     """The program over merged indices; `strides` are the known byte strides of arguments by version."""
     zeros = _unit_dimensions(program, ranges)
-    merged, ranges, units, _ = _rewrite(program, ranges, _unit_pairs(program, ranges, strides, zeros), zeros)
+    merged, ranges, units, _ = rewrite_pairs(program, ranges, _unit_pairs(program, ranges, strides, zeros), zeros)
     strides = {
         name: known and tuple(known[g[-1]] for g in units.get(name, _groups(len(known), set())))
         for name, known in strides.items()
     }
-    merged, ranges, groups, remarks = _rewrite(merged, ranges, _mergeable(merged, ranges, strides))
-    for name, inner in units.items():
-        outer = groups.get(name, tuple((d,) for d in range(len(inner))))
-        groups[name] = tuple(tuple(d for k in g for d in inner[k]) for g in outer)
-    return merged, ranges, groups, remarks
+    merged, ranges, groups, remarks = rewrite_pairs(merged, ranges, find_pairs(merged, ranges, strides))
+    return merged, ranges, nest_groups(groups, units), remarks
 
 
-def _rewrite(
-    program: Program, ranges: Ranges, dims: set[Pair], zeros: Set[Pair] = frozenset()
+def nest_groups(groups: Groups, inner: Groups) -> Groups:
+    """What `groups` of dimensions that are `inner` groups themselves stand for."""
+    nested = dict(groups)
+    for name, own in inner.items():
+        outer = groups.get(name, tuple((d,) for d in range(len(own))))
+        nested[name] = tuple(tuple(d for k in g for d in own[k]) for g in outer)
+    return nested
+
+
+def rewrite_pairs(
+    program: Program,
+    ranges: Ranges,
+    dims: set[Pair],
+    zeros: Set[Pair] = frozenset(),
+    keeping: Set[str] = frozenset(),
 ) -> tuple[Program, Ranges, Groups, list[Remark]]:
-    """The program with the pairs `dims` of dimensions as one each; subscripts of the dimensions `zeros` are all 0."""
+    """The program with the pairs `dims` of dimensions as one each; subscripts of the dimensions `zeros` are all 0.
+
+    The statements `keeping` keep their indices, and compute the subscripts of what they write."""
     if not dims:
         return program, ranges, {}, []
     groups = {t.name: _groups(t.rank, {d for name, d in dims if name == t.name}) for t in program.tensors}
     statements, own = [], dict(ranges.statements)
     remarks = []
     for s in program.statements:
+        if s.name in keeping:
+            joined = _join_subscripts(s.subscripts, ranges.tensors[s.target], groups[s.target])
+            statements.append(replace(s, subscripts=joined))
+            continue
         new, new_ranges, names = _merge_statement(s, own[s.name], groups, zeros, ranges)
         statements.append(new)
         own[s.name] = new_ranges
@@ -100,15 +116,22 @@ def _accesses(s: Statement) -> Iterator[_Access]:
                 yield _Access(node.tensor, node.subscripts)
 
 
-def _mergeable(program: Program, ranges: Ranges, strides: Mapping[str, tuple[int | None, ...] | None]) -> set[Pair]:
-    """Dimension pairs that all accesses use together: the greatest set that is consistent."""
+def find_pairs(
+    program: Program,
+    ranges: Ranges,
+    strides: Mapping[str, tuple[int | None, ...] | None],
+    keeping: Set[str] = frozenset(),
+) -> set[Pair]:
+    """Dimension pairs that all accesses use together: the greatest set that is consistent.
+
+    What the statements `keeping` write may be read so, though they do not use the pair together themselves."""
     dims = _contiguous_pairs(program, ranges, strides)
     by_statement = {s.name: list(_accesses(s)) for s in program.statements}
     while dims:
         bad: set[Pair] = set()
         for s in program.statements:
             allowed = _statement_pairs(s, ranges.statements[s.name], by_statement[s.name], dims, ranges)
-            for access in by_statement[s.name]:
+            for access in by_statement[s.name][1 if s.name in keeping else 0 :]:
                 for d in range(len(access.subscripts) - 1):
                     pair = _pair(access, d)
                     if (access.tensor, d) in dims and pair not in allowed:
@@ -117,6 +140,32 @@ def _mergeable(program: Program, ranges: Ranges, strides: Mapping[str, tuple[int
             break
         dims -= bad
     return dims
+
+
+def connected_pairs(program: Program, dims: Set[Pair], tensors: Set[str], keeping: Set[str]) -> set[Pair]:
+    """Those of the pairs `dims` that `tensors` have, and what has to be one with them."""
+    found = {pair for pair in dims if pair[0] in tensors}
+    uses = [
+        (s.name, pair, (a.tensor, d)) for s in program.statements for a in _accesses_of(s, keeping) for d, pair in _pairs(a)
+    ]
+    while True:
+        together = {(name, pair) for name, pair, dim in uses if dim in found}
+        more = {dim for name, pair, dim in uses if (name, pair) in together and dim in dims}
+        if more <= found:
+            return found
+        found |= more
+
+
+def _accesses_of(s: Statement, keeping: Set[str]) -> list[_Access]:
+    """The accesses of a statement whose indices decide: all but the write of one that keeps its own."""
+    return list(_accesses(s))[1 if s.name in keeping else 0 :]
+
+
+def _pairs(access: _Access) -> Iterator[tuple[int, tuple[str, str]]]:
+    for d in range(len(access.subscripts) - 1):
+        pair = _pair(access, d)
+        if pair is not None:
+            yield d, pair
 
 
 def _contiguous_pairs(program: Program, ranges: Ranges, strides: Mapping[str, tuple[int | None, ...] | None]) -> set[Pair]:
@@ -258,6 +307,20 @@ def _merge_extents(
     shape: tuple[Expr, ...], intervals: tuple[Interval, ...], groups: tuple[tuple[int, ...], ...]
 ) -> tuple[Expr, ...]:
     return tuple(shape[g[0]] if len(g) == 1 else _merge_intervals([intervals[d] for d in g]).extent for g in groups)
+
+
+def _join_subscripts(
+    subscripts: tuple[Expr, ...], intervals: tuple[Interval, ...], groups: tuple[tuple[int, ...], ...]
+) -> tuple[Expr, ...]:
+    """``h, w`` as ``56*h + w``, for each group of dimensions."""
+    joined = []
+    for g in groups:
+        whole = subscripts[g[0]]
+        for d in g[1:]:
+            row = intervals[d].extent
+            whole = simplify_int(Call("add", (Call("mul", (row, whole)), subscripts[d])))
+        joined.append(whole)
+    return tuple(joined)
 
 
 def _product(extents: list[Expr]) -> int:

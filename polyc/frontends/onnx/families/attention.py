@@ -29,8 +29,10 @@ def as_heads(b: Builder, x: Value, n_heads: int | None) -> Heads:
         if n_heads is not None and n_heads != x.shape[1]:
             b.refuse(f"{n_heads} heads of a tensor of shape {x.shape}")
         return Heads(lambda n, h, i, d: x[n, h, i, d], (x.shape[0], x.shape[1], x.shape[2], x.shape[3]))
-    if x.rank != 3 or not n_heads or x.shape[2] % n_heads:
+    if x.rank != 3:
         b.refuse(f"{n_heads} heads of a tensor of shape {x.shape}")
+    if not n_heads or x.shape[2] % n_heads:
+        b.contradict(f"{n_heads or 'an unknown number of'} heads of a tensor of shape {x.shape}")
     rows = b.view(x, (*x.shape[:2], n_heads, x.shape[2] // n_heads))
     return Heads(lambda n, h, i, d: rows[n, i, h, d], (x.shape[0], n_heads, x.shape[1], x.shape[2] // n_heads))
 

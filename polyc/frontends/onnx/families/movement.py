@@ -116,7 +116,7 @@ def arithmetic_range(b: Builder, start: Value, limit: Value, delta: Value) -> Va
     """Its length is known when its inputs are."""
     first, last, step = (b.value(v).reshape(-1)[0] for v in (start, limit, delta))
     if step == 0:
-        b.refuse("a step of 0")
+        b.contradict("a step of 0")
     count = (
         max(0, int(np.ceil((last - first) / step)))
         if start.dtype.is_float
@@ -164,7 +164,7 @@ def transpose(b: Builder, x: Value, *, perm: Sequence[int] | None = None) -> Val
 @operator("DepthToSpace")
 def depth_to_space(b: Builder, x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
     if x.rank != 4 or blocksize < 1 or x.shape[1] % blocksize**2:
-        b.refuse(f"blocks of {blocksize} of the shape {x.shape}")
+        b.contradict(f"blocks of {blocksize} of the shape {x.shape}")
     n, c, h, w = x.shape
     s, depth = blocksize, c // blocksize**2
     if mode == "DCR":
@@ -178,7 +178,7 @@ def depth_to_space(b: Builder, x: Value, *, blocksize: int, mode: str = "DCR") -
 def space_to_depth(b: Builder, x: Value, *, blocksize: int, mode: str = "DCR") -> Value:
     s = blocksize
     if x.rank != 4 or s < 1 or x.shape[2] % s or x.shape[3] % s:
-        b.refuse(f"blocks of {s} of the shape {x.shape}")
+        b.contradict(f"blocks of {s} of the shape {x.shape}")
     n, c, h, w = x.shape
     order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
     found = permute(b, b.view(x, (n, c, h // s, s, w // s, s)), order)
@@ -187,6 +187,8 @@ def space_to_depth(b: Builder, x: Value, *, blocksize: int, mode: str = "DCR") -
 
 @operator("ReverseSequence")
 def reverse_sequence(b: Builder, x: Value, lengths: Value, *, batch_axis: int = 1, time_axis: int = 0) -> Value:
+    if batch_axis == time_axis:
+        b.contradict(f"batch_axis and time_axis are both {batch_axis}")
     if {batch_axis, time_axis} != {0, 1} or x.rank < 2 or lengths.shape != (x.shape[batch_axis],):
         b.refuse(f"axes {batch_axis} and {time_axis} of the shape {x.shape}")
 
@@ -239,8 +241,11 @@ def _part(b: Builder, x: Value, axis: int, begin: int, extent: int) -> Value:
     return b.map(shape, x.dtype, lambda *i: x[(*i[:axis], i[axis] + begin, *i[axis + 1 :])])
 
 
-def _equal_parts(extent: int, count: int) -> list[int]:
-    """The last one is shorter where they do not fit."""
+def _equal_parts(b: Builder, extent: int) -> list[int]:
+    """Sizes of as many parts as the node has outputs; from version 18 on the last one is shorter where they do not fit."""
+    count = len(b.node.outputs)
+    if 0 < extent < count or (b.node.version < 18 and extent % count):
+        b.contradict(f"{count} equal parts of {extent} elements")
     size = -(-extent // count)
     return [max(0, min(size, extent - n * size)) for n in range(count)]
 
@@ -248,7 +253,7 @@ def _equal_parts(extent: int, count: int) -> list[int]:
 @operator("Split", since=2)
 def split_by_attribute(b: Builder, x: Value, *, axis: int = 0, split: Sequence[int] | None = None) -> tuple[Value, ...]:
     axis = b.axis(axis, x.rank)
-    return _split(b, x, axis, split or _equal_parts(x.shape[axis], len(b.node.outputs)))
+    return _split(b, x, axis, split or _equal_parts(b, x.shape[axis]))
 
 
 @operator("Split", since=13)
@@ -257,7 +262,7 @@ def split(
 ) -> tuple[Value, ...]:
     axis = b.axis(axis, x.rank)
     if sizes is None:
-        return _split(b, x, axis, _equal_parts(x.shape[axis], len(b.node.outputs)))
+        return _split(b, x, axis, _equal_parts(b, x.shape[axis]))
     if num_outputs is not None:
         b.contradict("it has both the input split and the attribute num_outputs")
     return _split(b, x, axis, b.integers(sizes))
@@ -272,8 +277,7 @@ def _slice(
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         b.refuse(f"starts {tuple(starts)}, ends {tuple(ends)}, axes {tuple(axes)}, steps {tuple(steps)}")
     walks = [(0, n, 1) for n in x.shape]
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        d = b.axis(axis, x.rank)
+    for start, end, d, step in zip(starts, ends, b.distinct_axes(axes, x.rank), steps, strict=True):
         walks[d] = _walk(x.shape[d], start, end, step)
     if all(w == (0, n, 1) for w, n in zip(walks, x.shape, strict=True)):
         return x
@@ -311,8 +315,8 @@ _MODES: dict[str, PadMode] = {"constant": "value", "edge": "clamp", "reflect": "
 
 def _pad(b: Builder, x: Value, pads: Sequence[int], mode: str, filler: Operand, axes: Sequence[int] | None = None) -> Value:
     """Negative numbers cut elements off."""
-    along = list(range(x.rank)) if axes is None else [b.axis(d, x.rank) for d in axes]
-    if len(pads) != 2 * len(along) or len(set(along)) != len(along) or mode not in _MODES:
+    along = list(range(x.rank)) if axes is None else b.distinct_axes(axes, x.rank)
+    if len(pads) != 2 * len(along) or mode not in _MODES:
         b.refuse(f"pads {tuple(pads)} of mode {mode} for a tensor of rank {x.rank}")
     before, after = [0] * x.rank, [0] * x.rank
     for n, d in enumerate(along):

@@ -157,10 +157,10 @@ def _normalize_groups(b: Builder, x: Value, scale: Value, bias: Value, n_groups:
     """Scales are for each group, or for each channel."""
     b.require_float(x, scale, bias)
     if x.rank < 2 or n_groups < 1 or x.shape[1] % n_groups:
-        b.refuse(f"{n_groups} groups of a tensor of shape {x.shape}")
+        b.contradict(f"{n_groups} groups of a tensor of shape {x.shape}")
     n_scales = n_groups if per_group else x.shape[1]
     if scale.shape != (n_scales,) or bias.shape != (n_scales,):
-        b.refuse(f"{n_scales} scales are expected, not {scale.shape}")
+        b.contradict(f"{n_scales} scales are expected, not {scale.shape}")
     number, in_group = x.dtype.computed, x.shape[1] // n_groups
 
     def element(n: Term, g: Term, c: Term, *i: Term) -> Term:

@@ -474,9 +474,9 @@ def affine_grid(b: Builder, theta: Value, size: Value, *, align_corners: int = 0
 @operator("CenterCropPad", since=18)
 def center_crop_pad(b: Builder, x: Value, shape: Value, *, axes: Sequence[int] | None = None) -> Value:
     extents, wanted = list(x.shape), b.integers(shape)
-    which = [b.axis(int(a), x.rank) for a in axes] if axes is not None else list(range(x.rank))
+    which = b.distinct_axes(axes, x.rank) if axes is not None else list(range(x.rank))
     if len(wanted) != len(which):
-        b.refuse(f"{len(wanted)} extents for {len(which)} axes")
+        b.contradict(f"{len(wanted)} extents for {len(which)} axes")
     for a, n in zip(which, wanted, strict=True):
         extents[a] = n
     if any(n < 0 for n in extents) or x.rank == 0:

@@ -66,16 +66,16 @@ class Editing:
         position = self.producers.get(name)
         return None if position is None else self.nodes[position]
 
-    def may_have_rank(self, name: str, rank: int) -> bool:
-        """False where an input, a constant or a Transpose is known to have another number of dimensions."""
+    def find_rank(self, name: str) -> int | None:
+        """How many dimensions an input, a constant or the result of a Transpose has; None where that is not told."""
         port = next((p for p in self.graph.inputs if p.name == name), None)
         if port is not None:
-            return port.shape is None or len(port.shape) == rank
+            return None if port.shape is None else len(port.shape)
         if name in self.constants:
-            return self.constants[name].ndim == rank
+            return self.constants[name].ndim
         maker = self.producer(name)
         perm = maker.attributes.get("perm") if maker is not None and is_standard(maker, "Transpose") else None
-        return perm is None or len(perm) == rank
+        return None if perm is None else len(perm)
 
     def only_use(self, name: str) -> bool:
         """Whether a value is read once, by a node."""

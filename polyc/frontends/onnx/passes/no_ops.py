@@ -47,10 +47,8 @@ def _hands_on(node: Node, editing: Editing) -> bool:
             is_told = len(node.inputs) > 2 and bool(node.inputs[2])
             return node.version >= 7 and (not is_told or (training is not None and not training.any()))
         case "Transpose":
-            perm = node.attributes.get("perm")
-            return (
-                perm is not None and tuple(perm) == tuple(range(len(perm))) and editing.may_have_rank(node.inputs[0], len(perm))
-            )
+            perm, source = node.attributes.get("perm"), editing.resolve(node.inputs[0])  # of another rank it is an error
+            return perm is not None and tuple(perm) == tuple(range(len(perm))) and editing.find_rank(source) == len(perm)
         case "Pad":
             pads = _pads(node, editing)
             return pads is not None and not pads.any()

@@ -72,7 +72,9 @@ class _Rewriting:
         if is_standard(node, "Transpose") and node.attributes.get("perm") is not None:
             outer = tuple(int(p) for p in node.attributes["perm"])
             inner = self.turned.get(node.inputs[0])
-            if inner is None and self.editing.may_have_rank(node.inputs[0], len(outer)):
+            rank = self.editing.find_rank(node.inputs[0])
+            is_fit = rank == len(outer) or (rank is None and outer != tuple(range(len(outer))))
+            if inner is None and is_fit:
                 self.turned[node.outputs[0]] = Turned(node.inputs[0], outer, node)
                 return
             if inner is not None and len(inner.perm) == len(outer):
