@@ -238,7 +238,7 @@ def load_columns(
 ) -> list[Val]:
     """``n_columns`` vectors, lane l of vector c being element c behind ``rows[l]``; rows whose lane in `mask` is off give 0.
 
-    Every row is read by contiguous loads of no more than its `n_columns` elements; `in_units`: of 128 bits, if they are whole."""
+    Every row is read by contiguous loads of no more than its `n_columns` elements; `in_units`: of 128 bits each, if whole."""
     active = _constant_mask(mask, len(rows))
     width = min(len(rows), target.lanes(dtype.itemsize))
     unit = unit_lanes(memory_type(dtype), width)
