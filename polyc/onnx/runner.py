@@ -35,12 +35,14 @@ from polyc.frontends.onnx.reference import Evaluation, prepare_node
 from polyc.frontends.onnx.refusals import declared_values, find_refused
 from polyc.frontends.onnx.sizes import estimate_elements
 from polyc.jobs import Progress
+from polyc.onnx.assembly import Assembly, make_plan
 from polyc.onnx.blocks import Blocks
 from polyc.onnx.boxes import Suppression
+from polyc.onnx.compilation import compile_clusters, make_clusters
 from polyc.onnx.direct import DirectPlace
 from polyc.onnx.growing import Growth, take_out_growing
 from polyc.onnx.iterate import is_driven, run_control
-from polyc.onnx.plan import Assembly, Plan, Step, compile_clusters, in_graph_names, make_clusters, make_plan
+from polyc.onnx.plan import Plan, Step, in_graph_names
 from polyc.onnx.shapes import NotTracedError, Shapes
 from polyc.onnx.templates import Extents, Place, Template, Varying, kinds_and_extents
 from polyc.onnx.weights import Weights

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from polyc.ir.traced import Trace, Traced, is_traced, plain, whole
+from polyc.onnx.assembly import Assembly
 from polyc.onnx.blocks import Blocks
-from polyc.onnx.plan import Assembly, Plan
+from polyc.onnx.plan import Plan
 
 MOST_SEEN = 8
 MOST_TEMPLATES = 8
