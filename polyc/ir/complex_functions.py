@@ -191,8 +191,8 @@ def _tangent(z: Pair, part: DType) -> Pair:
 
 
 def _power(z: Pair, w: Pair, part: DType) -> Pair:
-    """Small whole powers by products, others by logarithms; any number to the power 0 is 1, and 0 to others is 0 or, where their
-    real part is not positive, undefined."""
+    """Small whole powers by products, others by logarithms; any number to the power 0 is 1, and 0 to others is 0 or, where the
+    real part of these is not positive, undefined."""
     exponent = w[0].value if isinstance(w[0], Const) and is_zero(w[1]) else None
     if exponent in (1, 2, 3, 4):
         square = multiply_pairs(z, z)
