@@ -52,3 +52,20 @@ def test_one_test_for_many_extrema() -> None:
     assert (
         n_maxima and text.count("fcmp uno <8 x float>") == n_maxima // 2
     )  # of four maxima, four minima, two pairs of operands
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("n", [1, 16, 37])
+def test_bounds_that_are_numbers_need_no_test_and_let_nan_through(level: str, n: int) -> None:
+    text = """def f(float(N) a) -> (x, y, z) {
+      x(i) = max(a(i), 0.0)
+      y(i) = min(1.5, a(i))
+      z(i) = min(max(-1.0, a(i)), 6.0) }"""
+    operator = polyc.compile(text, target=level)
+    values = np.array([np.nan, -2, -0.0, 0, 1.25, 3, 7, np.inf, -np.inf], "f4")
+    a = np.resize(values, n)
+    x, y, z = operator(a)
+    np.testing.assert_array_equal(x, np.maximum(a, np.float32(0)))
+    np.testing.assert_array_equal(y, np.minimum(np.float32(1.5), a))
+    np.testing.assert_array_equal(z, np.clip(a, np.float32(-1), np.float32(6)))
+    assert "fcmp uno" not in operator.lower(a).as_text("ll")

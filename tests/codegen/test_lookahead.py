@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 
 import polyc
+from polyc.ir.text import format_loops
+from polyc.target import X86_64_V3, X86_64_V4, Target
+from tests.scheduler.support import lower
 
 MEAN = """def mean(float(C, H, W) X) -> (Y) {
   S(c, h, w) +=! pad(X(c, h + r - 1, w + s - 1), 0.0) where r in 0:3, s in 0:3, h in 0:H, w in 0:W
@@ -37,6 +41,17 @@ def test_small_arrays_long_sums_and_whole_windows_need_no_prefetch():
     assert not prefetches(MEAN, images(2, 112, 112))
     assert not prefetches(LONG, images(64, 112, 112))
     assert not prefetches(WHOLE, images(64, 112, 112))
+
+
+@pytest.mark.parametrize(
+    ("target", "count"),
+    [(X86_64_V4, 0), (replace(X86_64_V4, l1=48 << 10), 2), (X86_64_V3, 2)],
+    ids=["a prefetcher that keeps up", "a faster core", "shuffles slower than memory"],
+)
+def test_windows_in_steps_are_asked_for_where_a_prefetcher_stays_behind(target: Target, count: int):
+    text = "def pool(float(C, H, W) X) -> (Y) { Y(c, h, w) max=! X(c, 2 * h + r, 2 * w + s) where r in 0:2, s in 0:2 }"
+    nest = format_loops(lower(text, {"C": 512, "H": 112, "W": 112}, target=target).nest)
+    assert nest.count("prefetch X") == count
 
 
 @pytest.mark.parametrize("source", [MEAN, MAXIMUM])

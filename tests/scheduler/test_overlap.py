@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
+import pytest
+
 from polyc.diagnostics import Remark
 from polyc.poly.rows import format_rows
 from polyc.scheduler.rewriting.overlap.overlap import overlap_tiles
-from polyc.target import X86_64_V4
+from polyc.target import X86_64_V2, X86_64_V3, X86_64_V4, Target
 from tests.property.pipeline import small_thresholds
 from tests.scheduler.support import check_nest, infer, lower, read, statements
 
@@ -13,6 +17,14 @@ CHAIN = "def f(float(N) X) -> (O) { A(i) = exp(X(i) + X(i+1))  O(i) = A(i) - A(i
 BLUR = """def f(float(H,W) X) -> (O) {
   R(y,x) = X(y,x) + 4.0 * X(y,x+1) + 6.0 * X(y,x+2) + X(y,x+3)
   O(y,x) = R(y,x) + 4.0 * R(y+1,x) + 6.0 * R(y+2,x) + R(y+3,x) }"""
+
+CORNERS = """def f(float(H,W) X) -> (O) {
+  U(y,x) = X(y,x+2) - X(y,x) + 2.0 * (X(y+1,x+2) - X(y+1,x)) + X(y+2,x+2) - X(y+2,x)
+  V(y,x) = X(y+2,x) - X(y,x) + 2.0 * (X(y+2,x+1) - X(y,x+1)) + X(y+2,x+2) - X(y,x+2)
+  A(y,x) +=! U(y+r,x+s) * U(y+r,x+s) where r in 0:3, s in 0:3
+  B(y,x) +=! V(y+r,x+s) * V(y+r,x+s) where r in 0:3, s in 0:3
+  C(y,x) +=! U(y+r,x+s) * V(y+r,x+s) where r in 0:3, s in 0:3
+  O(y,x) = A(y,x) * B(y,x) - C(y,x) * C(y,x) }"""
 
 
 def overlap(text: str, **sizes: int) -> tuple[list[str], list[Remark]]:
@@ -39,6 +51,18 @@ def test_what_fits_a_cache_is_stored_whole() -> None:
 def test_what_others_read_is_stored_whole() -> None:
     text = BLUR.replace("-> (O)", "-> (O, R)")
     assert overlap(text, H=3000, W=3000)[1] == []
+
+
+@pytest.mark.parametrize("target", [X86_64_V2, X86_64_V3, X86_64_V4], ids=lambda t: t.name)
+def test_tiles_of_short_rows_are_not_larger_than_the_first_level_cache(target: Target) -> None:
+    lowered = lower(CORNERS, {"H": 4100, "W": 4100}, target=target)
+    (tile,) = (
+        [int(n) for n in found.groups()]
+        for r in lowered.remarks
+        if r.pass_name == "overlap" and (found := re.search(r"x (\d+), (\d+) bytes", r.message))
+    )
+    columns, size = tile
+    assert size < target.l1 or columns >= 128
 
 
 def test_wrapped_borders_are_far() -> None:

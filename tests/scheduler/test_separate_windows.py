@@ -32,6 +32,9 @@ OTHERS = {
     "a filter": "def f(float(H,W) X, float(I,J) K) -> (Y) { Y(h,w) +=! X(h+i,w+j) * K(i,j) }",
     "no overlap": HEAD + "Y(h,w) +=! X(2*h+i,2*w+j) where i in 0:2, j in 0:2 }",
     "whole rows": HEAD + "Y(h) +=! X(h+i,w) * X(i,w) where i in 0:5 }",
+    "few values, loaded once for two sums": HEAD
+    + "M(h,w) +=! X(h+i,w+j) where i in 0:3, j in 0:3  S(h,w) +=! X(h+i,w+j) * X(h+i,w+j) where i in 0:3, j in 0:3 "
+    "Y(h,w) = S(h,w) - M(h,w) * M(h,w) }",
     "mixed": HEAD + "Y(h,w) +=! X(h+i,w+j) * X(h+2*i,w+2*j) where i in 0:5, j in 0:5 }",
     "named alone": HEAD + "Y(h,w) max=! X(h+i,w+j) * P(i) * Q(j) where i in 0:5, j in 0:4 }",
     "a triangle": HEAD + "Y(h,w) +=! X(h+i,w+j) where i in 0:5, j in 0:5, i <= j }",
@@ -63,6 +66,13 @@ def test_every_form(name: str):
 def test_what_stays(name: str):
     program, ranges = infer(read(OTHERS[name]), **({"H": 19, "W": 40, "K": 9, "L": 9} if name == "data" else SIZES))
     assert separate_windows(program, ranges) == (program, ranges, [])
+
+
+def test_three_sums_over_two_arrays_share_their_loads_in_the_first_pass():
+    sums = (f"{y}(h,w) +=! {a}(h+i,w+j) * {b}(h+i,w+j) where i in 0:3, j in 0:3" for y, a, b in ("AUU", "BVV", "CUV"))
+    text = f"def f(float(H,W) U, float(H,W) V) -> (A, B, C) {{ {'  '.join(sums)} }}"
+    lowered = check(text, {"H": 60, "W": 70})
+    assert sum(r.pass_name == "separate-windows" for r in lowered.remarks) == 3
 
 
 def test_three_dimensions():

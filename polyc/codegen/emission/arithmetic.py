@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from polyc.codegen.functions.math import emit_function, emit_int_power
-from polyc.codegen.writer.builder import Function, Val, float_val, int_val, llvm_type, zero_val
+from polyc.codegen.writer.builder import Function, Val, float_val, int_val, is_number, llvm_type, zero_val
 from polyc.codegen.writer.byte_products import add_byte_products
 from polyc.codegen.writer.choices import define_choice, is_defined
 from polyc.codegen.writer.halves import narrow_half, widen_half
@@ -79,11 +79,16 @@ def _float_operator(fn: Function, target: Target, op: str, args: list[Val]) -> V
 
 
 def emit_extremum(fn: Function, target: Target, op: str, new: Val, old: Val) -> Val:
-    """max or min that propagates NaN in one min/max instruction, one compare and one blend.
+    """max or min that propagates NaN in one min/max instruction, one compare and one blend; of a known number in the first.
 
     The instruction gives `old` where either is NaN.  So only a NaN in `new` needs care, and the compare does not depend on
     `old`: a reduction's critical path is one blend longer than a plain maximum, no more."""
+    if is_number(old):
+        new, old = old, new
+    is_known = is_number(new)
     new, old = fn.unify(new, old)
+    if is_known:
+        return emit_plain_extremum(fn, target, op, new, old)
     return fn.select(fn.compare("fcmp uno", new, new), new, emit_plain_extremum(fn, target, op, new, old))
 
 

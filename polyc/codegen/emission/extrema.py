@@ -32,7 +32,9 @@ def find_operands(expr: Call) -> list[Expr] | None:
 
     visit(expr)
     tests = (sum(not isinstance(node, Const) for node in operands) + 1) // 2
-    return list(operands) if 0 < tests < len(steps) else None
+    # One step with a constant needs no test: of `a` and a number the instruction can give `a` where that is NaN.
+    tested = sum(not any(isinstance(a, Const) for a in node.args) for node in steps if isinstance(node, Call))
+    return list(operands) if 0 < tests < tested else None
 
 
 def emit_extrema(fn: Function, target: Target, expr: Call, values: Mapping[Expr, Val]) -> Val:

@@ -13,6 +13,7 @@ from polyc.codegen.nests.coalesce import coalesce_copies
 from polyc.codegen.nests.conditions import take_out_conditions
 from polyc.codegen.nests.copies import split_last_tiles
 from polyc.codegen.nests.epilogues import keep_epilogues
+from polyc.codegen.nests.far_rows import take_rows_from_afar
 from polyc.codegen.nests.interiors import split_interiors
 from polyc.codegen.nests.pixels import turn_pixels
 from polyc.codegen.nests.recurrences import carry_elements
@@ -105,6 +106,7 @@ def build_loop_nest(
     nodes, buffers, staged = stage_copies(nodes, buffers, target)
     offsets = tuple(dict.fromkeys((*offsets, *staged, *carried)))
     nodes, buffers = turn_pixels(nodes, buffers)
+    nodes = take_rows_from_afar(nodes, buffers, target)
     nodes = split_partial_tiles(block_transposes(nodes, buffers, streamed), held, aliased, target.has_masks)
     nodes, buffers = carry_elements(nodes, buffers)
     nodes = run_sections(nodes, buffers, target.cores)

@@ -7,6 +7,7 @@ is being written).  Pure instructions are numbered: the same text inside the sam
 
 from __future__ import annotations
 
+import math
 import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -65,6 +66,12 @@ def float_val(value: float, type: str, lanes: int = 1) -> Val:
         except OverflowError:
             value = float("inf") if value > 0 else float("-inf")
     return splat_const(Val("0x" + struct.pack(">d", value).hex().upper(), type), lanes)
+
+
+def is_number(value: Val) -> bool:
+    """Whether a floating-point value is the same known number in all lanes, and not NaN."""
+    found = re.fullmatch(r"(?:splat \(\w+ )?0x([0-9A-F]{16})\)?", value.ref)
+    return found is not None and not math.isnan(struct.unpack(">d", bytes.fromhex(found[1]))[0])
 
 
 def splat_const(value: Val, lanes: int) -> Val:

@@ -42,6 +42,11 @@ CUT_ROWS = 0.36
 CUT_SHORT_ROWS = 0.05
 """The same for short rows: the next tile takes up their lines before a prefetcher forgets them."""
 
+FAR_SHORT_ROWS = 3.0
+"""Times as long that a tile of short rows takes to come back from beyond the first-level cache: no prefetcher follows them, and
+the rows of other tiles are forgotten meanwhile (Harris' corners on Zen 4, rows of 256 bytes, AVX2: 30 ms in tiles of 128 rows,
+16 of 8)."""
+
 FILLED = 8.0
 """Bytes per cycle of a long result in short rows beyond those of a streamed one: where it does not begin at a line, which only
 a call tells, lines are read before they are filled (a blur of 4096 x 4096: 9.1 ms, 5.6 in whole rows)."""
@@ -176,6 +181,7 @@ class Trial:
         self._n_tiles = prod(ceil(trips[i] / size) for i, size in sizes.items())
         self._starts = sum(model.row_starts(root, inside, root.left_indices) for root in roots)
         lost = [model.cut_rows(root, sizes) for root in roots]
+        self._is_short = any(part == CUT_SHORT_ROWS for part, _ in lost)
         self._cut_rows, self._filled = max(part for part, _ in lost), sum(cycles for _, cycles in lost)
         self._work = sum(model.work(root) * prod(model.trips(root).values()) for root in roots)
         self._shares: dict[str, _Share] = {}
@@ -200,7 +206,8 @@ class Trial:
         footprint = BESIDE * buffers
         if find_level(footprint, model.target) > Level.L2:
             return None
-        cycles += extra + self._n_tiles * (pass_cycles(buffers, footprint, model.target) + starts)
+        passed = pass_cycles(buffers, footprint, model.target) * (FAR_SHORT_ROWS if self._is_short else 1.0)
+        cycles += extra + self._n_tiles * (passed + starts)
         if self._cut_rows:
             outside = model.outside_bytes((*self.roots, *producers)) / READ[Level.MEMORY]
             cycles += self._cut_rows * outside + max(0.0, self._filled - max(0.0, BUSY * (self._work + total) - outside))

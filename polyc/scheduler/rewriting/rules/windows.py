@@ -40,8 +40,10 @@ from polyc.scheduler.rewriting.rules.blocks import Edit, is_simple, start_edit
 GAIN = 1.2
 """Estimated operations as written over those in two passes, from which on these are worth a temporary."""
 
-SHARED_GAIN = 2.0
-"""The same where other windows of the same values are combined: as written, all of them are loaded once for all."""
+SHARED_GAIN = 1.2
+"""The same of operations and loads where other windows of the same values are combined: as written, those are loaded once for
+all of them, in two passes each result of the first one is stored, and loaded by the second.  Harris' corners, with three sums
+of 3×3 products of two arrays (Zen 4, 4096×4096, one thread): 22.0 ms as written, 15.6 in two passes."""
 
 INSIDE = 1.3
 """The same for an inner axis instead of an outer one."""
@@ -79,9 +81,9 @@ def separate_windows(program: Program, ranges: Ranges) -> tuple[Program, Ranges,
     edit = start_edit(program, ranges)
     writers = program.writers()
     for s in program.statements:
-        rest, gain = s, SHARED_GAIN if _has_sibling(s, program) else GAIN
+        rest, loads = s, _shared_loads(s, program)
         can = len(writers[s.target]) == 1 and is_simple(s, ranges) and ranges.statements[s.name].region is None
-        while can and (axis := _choose_axis(rest, edit, gain)) is not None:
+        while can and (axis := _choose_axis(rest, edit, loads)) is not None:
             rest, last = _split(rest, axis, edit)
             edit.statements.append(last)
             message = f"windows of {s.target} are combined along {axis.inner} behind their other dimensions"
@@ -90,8 +92,10 @@ def separate_windows(program: Program, ranges: Ranges) -> tuple[Program, Ranges,
     return (*edit.finish(), remarks) if remarks else (program, ranges, remarks)
 
 
-def _choose_axis(s: Statement, edit: Edit, gain: float) -> _Axis | None:
-    """The axis along which windows are combined last, with the fewest operations; None where none of them has the `gain`."""
+def _choose_axis(s: Statement, edit: Edit, loads: float | None) -> _Axis | None:
+    """The axis along which windows are combined last, with the fewest operations; None where none of them has the gain.
+
+    `loads`: those for each element of a window, where others share them (`_shared_loads`)."""
     own = edit.own[s.name]
     if s.reduction is None or s.reduction.monoid is not None or len(s.reduction_indices) < 2:
         return None
@@ -100,24 +104,31 @@ def _choose_axis(s: Statement, edit: Edit, gain: float) -> _Axis | None:
         return None
     numbers = {i: int(e.value) for i, e in counts.items() if isinstance(e, Const)}
     far = _far_indices(s)
-    best, least = None, (FAR_COST if far else 1.0) * prod(numbers.values()) / gain
+    written = (FAR_COST if far else 1.0) * prod(numbers.values())
+    best, least = None, written / GAIN if loads is None else (1 + loads) * written / SHARED_GAIN
     # What was just written is read at other offsets along rows: the outermost axis keeps most between the two passes.
     for outer in s.left_indices:
         for inner in s.reduction_indices:
             axis = _find_axis(s, outer, inner)
             if axis is None or not _has_no_gaps(axis, own.indices[outer].extent, numbers[inner]):
                 continue
-            cost = _cost(axis, own.indices[outer].extent, numbers, far)
+            first, last = _passes(axis, own.indices[outer].extent, numbers, far)
+            cost = first + last if loads is None else (1 + loads) * first + 1 + 2 * last
             if cost <= least:
                 best, least = axis, cost / INSIDE
     return best
 
 
-def _has_sibling(s: Statement, program: Program) -> bool:
-    """Whether another reduction reads what `s` reads."""
-    own = {r.tensor for r in reads(s.value)}
-    others = (o for o in program.statements if o.reduction is not None and o.target != s.target)
-    return any(r.tensor in own for o in others for r in reads(o.value))
+def _shared_loads(s: Statement, program: Program) -> float | None:
+    """The arrays that `s` and other reductions read together, for each of these reductions; None where no other one reads what
+    `s` reads."""
+    arrays = {r.tensor for r in reads(s.value)}
+    together = {s.target: arrays}
+    others = {o.target: {r.tensor for r in reads(o.value)} for o in program.statements if o.reduction is not None}
+    while found := {t: read for t, read in others.items() if t not in together and read & arrays}:
+        together |= found
+        arrays = arrays.union(*found.values())
+    return len(arrays) / len(together) if len(together) > 1 else None
 
 
 def _find_axis(s: Statement, outer: str, inner: str) -> _Axis | None:
@@ -185,14 +196,14 @@ def _far_indices(s: Statement) -> set[str]:
     return found
 
 
-def _cost(axis: _Axis, extent: Expr, counts: dict[str, int], far: set[str]) -> float:
-    """Operations of both passes for each element of the result."""
+def _passes(axis: _Axis, extent: Expr, counts: dict[str, int], far: set[str]) -> tuple[float, float]:
+    """Operations of the first pass and of the last one for each element of the result."""
     window = counts[axis.inner]
     per_element = float(axis.stride)
     if isinstance(extent, Const) and extent.value > 0:
         per_element = (axis.stride * (int(extent.value) - 1) + axis.step * (window - 1) + 1) / int(extent.value)
     first = per_element * prod(counts.values()) / window * (FAR_COST if far - {axis.outer} else 1.0)
-    return first + window * (FAR_COST if axis.outer in far else 1.0)
+    return first, window * (FAR_COST if axis.outer in far else 1.0)
 
 
 def _split(s: Statement, axis: _Axis, edit: Edit) -> tuple[Statement, Statement]:

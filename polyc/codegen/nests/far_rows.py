@@ -1,0 +1,370 @@
+"""Take the rows that are read side by side from far apart, so that each of them goes on where the last one ended.
+
+Before: ``for i < N by 4 { vector j { unroll r < 4 { y[i + r] += A[i + r, j] * x[j] } } }``.
+After: ``for i < N // 4 { vector j { unroll r < 4 { y[i + r*(N // 4)] += A[i + r*(N // 4), j] * x[j] } } }`` and the rows that
+are left.
+
+A processor's prefetcher finds out anew where every stream goes, at its beginning and at each page.  Neighbouring rows in
+registers begin a stream for every row, and several in one page where rows are short; rows far apart are as many streams as
+there are registers, each of them as long as the array (C, AMD Zen 4, four rows of f64 beyond the second-level cache: rows of
+1 KiB 10 → 33 GB/s, of 4 KiB 21 → 35, of 10 KiB 30 → 43, of 16 KiB 26 → 38, of 32 KiB 26 → 28; in the second-level cache the
+same).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from polyc.codegen.nests.copies import depends, motion_of
+from polyc.codegen.nests.prefetch import is_large
+from polyc.codegen.nests.tiles import all_hold
+from polyc.ir.expr import Call, Const, Expr, Index, Read, children, int_const, reads, substitute, with_children
+from polyc.ir.linear import index_coefficients
+from polyc.ir.loops import Buffer, If, Loop, Node, Store, Update
+from polyc.ir.simplify import simplify
+from polyc.target import Target
+
+LEAST_ROWS = 4
+"""Rows of a stream, one behind the other, from which it is worth its own: 16 of 16 KiB in four streams took 0.8 of the time."""
+
+LONG_ROW = 32 << 10
+"""Bytes from which a row is as good as a stream without end."""
+
+SLACK = 8
+"""Part of a row that may lie between its end and the next one."""
+
+_ROW = "·row"
+
+
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """An element that an iteration touches, its row in the block called `_ROW`."""
+
+    buffer: str
+    subscripts: tuple[Expr, ...]
+    kind: str
+    """What is done to it: "read", "store", "initial", or the operator of an update."""
+
+
+@dataclass(slots=True)
+class _Body:
+    """What stands in a loop over blocks of rows."""
+
+    loop: Loop
+    ends: tuple[Expr, ...]
+    """The least of these ends the loop."""
+    buffers: Mapping[str, Buffer]
+    large: frozenset[str]
+    places: frozenset[tuple[str, int]]
+    """Dimensions of private buffers that tell the place of a row in its block."""
+    inner: set[str] = field(default_factory=set)
+    accesses: list[_Access] = field(default_factory=list)
+    has_streams: bool = False
+    is_open: bool = False
+    """Whether rows of a block are left out behind the end."""
+
+
+def take_rows_from_afar(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target) -> tuple[Node, ...]:
+    """The same nodes, with the rows of large arrays that one pass reads side by side as far apart as their loop goes."""
+    by_name = {b.name: b for b in buffers}
+    large = frozenset(b.name for b in buffers if b.space == "argument" and is_large(b, target))
+    return tuple(new for node in body for new in _visit(node, by_name, large)) if large else body
+
+
+def _visit(node: Node, buffers: Mapping[str, Buffer], large: frozenset[str]) -> tuple[Node, ...]:
+    def each(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        return tuple(new for n in nodes for new in _visit(n, buffers, large))
+
+    match node:
+        case If():
+            return (replace(node, body=each(node.body), orelse=each(node.orelse)),)
+        case Loop():
+            return _spread(node, buffers, large) or (replace(node, body=each(node.body)),)
+    return (node,)
+
+
+def _spread(loop: Loop, buffers: Mapping[str, Buffer], large: frozenset[str]) -> tuple[Node, ...] | None:
+    """The loop over blocks whose rows are as far apart as can be, and what runs the rest; None where it stays as it is."""
+    is_plain = loop.kind in ("serial", "parallel") and not loop.registers and not loop.initial and loop.stream is None
+    if not is_plain or loop.step == 1 or loop.lower != int_const(0):
+        return None
+    ends = tuple(_minimands(loop.upper))
+    found = _Body(loop, ends, buffers, large, _find_places(loop.body, loop, buffers))
+    if not all(_look(n, (), None, found) for n in loop.body) or not found.has_streams or not _is_free(found):
+        return None
+    known = [int(e.value) for e in ends if isinstance(e, Const)]
+    others = [e for e in ends if not isinstance(e, Const)]
+    if not known:
+        if len(ends) > 1 or not found.is_open:
+            return None
+        distance = simplify(Call("floordiv", (ends[0], int_const(loop.step))))
+        return _take_blocks(loop, distance), _take_rest(loop, distance, 1)
+    n_blocks, rest = divmod(min(known), loop.step)
+    if n_blocks < LEAST_ROWS or (rest and (others or not found.is_open)):
+        return None
+    blocks = _take_blocks(loop, int_const(n_blocks))
+    if others:
+        return (If(all_hold([Call("ge", (e, int_const(min(known)))) for e in others]), (blocks,), (loop,)),)
+    return (blocks, _take_rest(loop, int_const(n_blocks), rest)) if rest else (blocks,)
+
+
+def _minimands(expr: Expr) -> Iterator[Expr]:
+    if isinstance(expr, Call) and expr.op == "min":
+        for a in expr.args:
+            yield from _minimands(a)
+    else:
+        yield expr
+
+
+# -- what stands in the loop
+
+
+def _look(node: Node, rows: tuple[str, ...], vector: Loop | None, found: _Body) -> bool:
+    """Whether `node` names its rows by the loop and an expanded one inside of as many; notes what it touches.
+
+    `rows`: the variable of that expanded loop, if it is around; `vector`: the vector loop around."""
+    variables = (found.loop.var, *rows)
+    match node:
+        case Store() | Update():
+            kind = node.op if isinstance(node, Update) else "store"
+            return _note(Read(node.buffer, node.subscripts), kind, rows, vector, found) and _look_at(
+                node.value, rows, vector, found
+            )
+        case If():
+            inside = all(_look(n, rows, vector, found) for n in node.body + node.orelse)
+            return inside and _look_at(node.condition, rows, vector, found)
+        case Loop():
+            found.inner.add(node.var)
+            if _is_over_rows(node, found.loop) or _is_over_places(node, found):
+                if rows or not _ends_alike(node, found):
+                    return False
+                rows = (node.var,)
+            elif any(depends(e, v) for e in (node.lower, node.upper) for v in variables):
+                return False
+            elif node.kind == "vector":
+                vector = node
+            for start in node.initial:
+                if not start.nest:
+                    return False
+                found.accesses.append(_Access(start.buffer, (), "initial"))
+                held = (*rows, *(n.var for n in _loops_in(node.body) if _is_over_rows(n, found.loop)))
+                if not _look_at(start.value, held, vector, found):
+                    return False
+                if not all(_look(n, rows, vector, found) for n in start.nest):
+                    return False
+            return all(_look(n, rows, vector, found) for n in node.body)
+    return False
+
+
+def _is_over_rows(inner: Loop, loop: Loop) -> bool:
+    """Whether an expanded loop inside of `loop` runs over the rows of a block."""
+    if not inner.is_expanded or inner.max_trip != loop.step:
+        return False
+    names = {loop.var, inner.var}
+    return any(names <= _indices(s) for access in _accesses(inner) for s in access.subscripts)
+
+
+def _is_over_places(inner: Loop, found: _Body) -> bool:
+    """Whether an expanded loop names places in a block of private buffers, and nothing else."""
+    if not inner.is_expanded or inner.max_trip != found.loop.step:
+        return False
+    return all(
+        any(s == Index(inner.var) and (a.tensor, d) in found.places for d, s in enumerate(a.subscripts))
+        for a in _accesses(inner)
+        if any(depends(s, inner.var) for s in a.subscripts)
+    )
+
+
+def _find_places(body: tuple[Node, ...], loop: Loop, buffers: Mapping[str, Buffer]) -> frozenset[tuple[str, int]]:
+    """Dimensions of private buffers in which the loops over rows name their elements."""
+    return frozenset(
+        (access.tensor, d)
+        for inner in _loops_in(body)
+        if _is_over_rows(inner, loop)
+        for access in _accesses(inner)
+        if buffers[access.tensor].space in ("thread", "register")
+        for d, subscript in enumerate(access.subscripts)
+        if subscript == Index(inner.var)
+    )
+
+
+def _accesses(loop: Loop) -> Iterator[Read]:
+    for node in _leaves(loop):
+        yield Read(node.buffer, node.subscripts)
+        yield from reads(node.value)
+
+
+def _leaves(loop: Loop) -> Iterator[Store | Update]:
+    for node in loop.body:
+        match node:
+            case Store() | Update():
+                yield node
+            case Loop():
+                yield from _leaves(node)
+
+
+def _loops_in(body: tuple[Node, ...]) -> Iterator[Loop]:
+    for node in body:
+        if isinstance(node, Loop):
+            yield node
+            yield from _loops_in(node.body)
+
+
+def _ends_alike(inner: Loop, found: _Body) -> bool:
+    """Whether the rows of a block end with the block, or where the loop over blocks ends."""
+    ends = {simplify(Call("sub", (e, Index(found.loop.var)))) for e in found.ends}
+    mine = [simplify(e) for e in _minimands(inner.upper) if e != int_const(found.loop.step)]
+    found.is_open = found.is_open or bool(mine)
+    return ends.issuperset(mine)
+
+
+def _look_at(expr: Expr, rows: tuple[str, ...], vector: Loop | None, found: _Body) -> bool:
+    match expr:
+        case Read():
+            return _note(expr, "read", rows, vector, found)
+        case Index():
+            return expr.name != found.loop.var and expr.name not in rows
+    return all(_look_at(e, rows, vector, found) for e in children(expr))
+
+
+def _note(read: Read, kind: str, rows: tuple[str, ...], vector: Loop | None, found: _Body) -> bool:
+    """Note an access; whether each of its subscripts names a row of the loop, a place in the block, or neither."""
+    subscripts = []
+    for subscript in read.subscripts:
+        coefficients = index_coefficients(subscript)
+        if coefficients is None:
+            return False
+        mine = [v for v in rows if v in coefficients]
+        if found.loop.var in coefficients and [coefficients[v] for v in mine] != [coefficients[found.loop.var]]:
+            return False
+        subscripts.append(simplify(substitute(subscript, {v: Index(_ROW) for v in mine})))
+    found.accesses.append(_Access(read.tensor, tuple(subscripts), kind))
+    if kind == "read" and read.tensor in found.large and vector is not None:
+        found.has_streams = found.has_streams or _goes_on(read, vector, found)
+    return True
+
+
+def _goes_on(read: Read, vector: Loop, found: _Body) -> bool:
+    """Whether `read` goes along memory in `vector`, and from the end of a row to the next one."""
+    buffer = found.buffers[read.tensor]
+    size = buffer.dtype.itemsize
+    if motion_of(read, buffer, vector.var) != size or not any(depends(s, found.loop.var) for s in read.subscripts):
+        return False
+    step = motion_of(read, buffer, found.loop.var)
+    pieces = [int(e.value) * size for e in _minimands(vector.upper) if isinstance(e, Const)]
+    if vector.lower != int_const(0):
+        return False
+    if not pieces:
+        return True  # whole rows, of any length
+    return step is not None and step <= LONG_ROW and 0 <= step - min(pieces) <= min(pieces) // SLACK
+
+
+def _is_free(found: _Body) -> bool:
+    """Whether the rows may run in any order, and at any place of a block."""
+    touched: dict[str, list[_Access]] = {}
+    for access in found.accesses:
+        touched.setdefault(access.buffer, []).append(access)
+    for name, accesses in touched.items():
+        buffer = found.buffers[name]
+        if all(a.kind == "read" for a in accesses):
+            if any(_ROW in _indices(s) and found.loop.var not in _indices(s) for a in accesses for s in a.subscripts):
+                return False
+            continue
+        if any(other != name and (other in buffer.may_alias or name in found.buffers[other].may_alias) for other in touched):
+            return False
+        if not (_is_sum(accesses, found) or _has_own_rows(accesses, found) or _has_own_places(buffer, accesses, found)):
+            return False
+    return True
+
+
+def _indices(expr: Expr) -> set[str]:
+    return set(index_coefficients(expr) or ())
+
+
+def _is_sum(accesses: list[_Access], found: _Body) -> bool:
+    """Whether all rows only add to the same elements."""
+    (kind, *others) = {a.kind for a in accesses}
+    mine = {_ROW, found.loop.var}
+    return (
+        not others
+        and kind not in ("store", "initial")
+        and all(mine.isdisjoint(_indices(s)) for a in accesses for s in a.subscripts)
+    )
+
+
+def _has_own_rows(accesses: list[_Access], found: _Body) -> bool:
+    """Whether a subscript tells the row in every access."""
+    elements = [a.subscripts for a in accesses if a.kind != "initial"]
+    return any(
+        {found.loop.var, _ROW} <= _indices(s) and _indices(s).isdisjoint(found.inner) and all(e[d] == s for e in elements)
+        for d, s in enumerate(elements[0])
+    )
+
+
+def _has_own_places(buffer: Buffer, accesses: list[_Access], found: _Body) -> bool:
+    """Whether each place in a block has elements of its own, which no other block needs."""
+    elements = [a.subscripts for a in accesses if a.kind != "initial"]
+    if not any(all(e[d] == Index(_ROW) for e in elements) for d in range(len(buffer.shape))):
+        return False
+    if found.loop.kind == "parallel":  # its iterations need nothing of each other
+        return buffer.space in ("thread", "register")
+    return buffer.space == "register" and accesses[0].kind == "initial" and len(set(elements)) == 1
+
+
+# -- the loops that take its place
+
+
+def _take_blocks(loop: Loop, distance: Expr) -> Loop:
+    """Whole blocks of rows that are `distance` apart."""
+    body = tuple(_rewrite(n, loop, {}, loop.step, distance) for n in loop.body)
+    return replace(loop, upper=distance, step=1, max_trip=None, body=body)
+
+
+def _take_rest(loop: Loop, distance: Expr, n_rows: int) -> Loop:
+    """The rows behind these blocks, `n_rows` at a time."""
+    body = tuple(_rewrite(n, loop, {}, n_rows, int_const(1)) for n in loop.body)
+    return Loop(loop.var, simplify(Call("mul", (int_const(loop.step), distance))), loop.upper, n_rows, "serial", body)
+
+
+def _rewrite(node: Node, loop: Loop, rows: Mapping[str, Expr], n_rows: int, distance: Expr) -> Node:
+    """`node` with `n_rows` rows in a block; `rows`: how far from the first each of them is, by unrolled loops around."""
+
+    def each(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        return tuple(_rewrite(n, loop, rows, n_rows, distance) for n in nodes)
+
+    match node:
+        case Store() | Update():
+            subscripts = tuple(_move(s, loop.var, rows) for s in node.subscripts)
+            return replace(node, subscripts=subscripts, value=_move_reads(node.value, loop.var, rows))
+        case If():
+            condition = _move_reads(node.condition, loop.var, rows)
+            return replace(node, condition=condition, body=each(node.body), orelse=each(node.orelse))
+        case Loop():
+            if _is_over_rows(node, loop):
+                rows = {**rows, node.var: _distance_of(node.var, distance)}
+                node = replace(node, kind="unroll", lanes=1, interleave=1, upper=int_const(n_rows), max_trip=n_rows)
+            elif depends(node.upper, loop.var):
+                node = replace(node, upper=int_const(n_rows), max_trip=n_rows)
+            inside = {n.var: _distance_of(n.var, distance) for n in _loops_in(node.body) if _is_over_rows(n, loop)}
+            initial = tuple(
+                replace(i, value=_move_reads(i.value, loop.var, {**rows, **inside}), nest=each(i.nest)) for i in node.initial
+            )
+            return replace(node, initial=initial, body=each(node.body))
+    return node
+
+
+def _distance_of(row: str, distance: Expr) -> Expr:
+    return Call("mul", (distance, Index(row)))
+
+
+def _move_reads(expr: Expr, variable: str, rows: Mapping[str, Expr]) -> Expr:
+    new = tuple(_move_reads(e, variable, rows) for e in children(expr))
+    expr = with_children(expr, new)
+    if not isinstance(expr, Read):
+        return expr
+    return replace(expr, subscripts=tuple(_move(s, variable, rows) for s in expr.subscripts))
+
+
+def _move(subscript: Expr, variable: str, rows: Mapping[str, Expr]) -> Expr:
+    return simplify(substitute(subscript, rows)) if depends(subscript, variable) else subscript

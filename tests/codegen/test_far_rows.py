@@ -1,0 +1,202 @@
+"""Rows that are read side by side lie as far apart as their loop goes, so that each stream goes on where it is."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import polyc
+from polyc.codegen.nests.far_rows import take_rows_from_afar
+from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const
+from polyc.ir.interpret_loops import interpret_loops
+from polyc.ir.loops import Buffer, InitialValue, Loop, LoopNest, Node, Store, Update
+from polyc.ir.types import F64
+from polyc.target import X86_64_V4
+
+PRODUCT = "def f(double(N, M) A, double(M) x) -> (y) { y(i) +=! A(i, j) * x(j) }"
+SUM = "def f(double(N, M) A, double(N) x) -> (y) { y(j) +=! A(i, j) * x(i) }"
+TWO = """def f(double(N, M) A, double(N, M) B, double(M) x) -> (y) {
+  p(i) +=! A(i, j) * x(j)
+  q(i) +=! B(i, j) * x(j)
+  y(i) = 2 * p(i) - q(i)
+}"""
+BOTH = """def f(double(N, M) A, double(M) x) -> (t, y) {
+  t(i) +=! A(i, j) * x(j)
+  y(j) +=! A(i, j) * t(i)
+}"""
+LAYER = """def f(double(B, K) X, double(N, K) W, double(N) b) -> (y) {
+  h(m, n) +=! X(m, k) * W(n, k)
+  y(m, n) = fmax(h(m, n) + b(n), 0.0)
+}"""
+EXPECTED = {
+    PRODUCT: lambda A, x: A @ x,
+    SUM: lambda A, x: x @ A,
+    TWO: lambda A, B, x: 2 * (A @ x) - B @ x,
+    BOTH: lambda A, x: (A @ x, (A @ x) @ A),
+    LAYER: lambda X, W, b: np.maximum(X @ W.T + b, 0),
+}
+
+
+def numbers(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(-4, 5, shape).astype(np.float64)
+
+
+def arguments(source: str, n: int, m: int) -> list[np.ndarray]:
+    if source == LAYER:
+        return [numbers(4, m), numbers(n, m), numbers(n)]
+    matrices = [numbers(n, m)] * (2 if source == TWO else 1)
+    return [*matrices, numbers(n if source == SUM else m)]
+
+
+def loops(source: str, n: int, m: int, **options: object) -> str:
+    return polyc.compile(source, target="x86-64-v4", **options).lower(*arguments(source, n, m)).as_text("loops")
+
+
+@pytest.mark.parametrize("source, letters", [(PRODUCT, "A"), (TWO, "AB"), (LAYER, "W")], ids=["product", "two", "layer"])
+def test_rows_in_registers_lie_a_quarter_of_the_matrix_apart(source: str, letters: str) -> None:
+    text = loops(source, 1200, 1300)
+    for letter in letters:
+        assert re.search(rf"{letter}\[c0 \+ 300 \* c\d, c\d\]", text)
+    assert "parallel for (c0 = 0; c0 < 300; c0++)" in text
+
+
+def test_rows_of_a_tile_lie_a_part_of_the_tile_apart() -> None:
+    text = loops(BOTH, 2000, 2000)
+    apart = re.search(r"A\[(\d+) \* c0 \+ c1 \+ (\d+) \* c3, c2\]", text)
+    assert apart and int(apart[2]) * 4 == int(apart[1])
+
+
+def test_rows_that_are_left_run_together() -> None:
+    text = loops(PRODUCT, 1203, 1300)
+    assert "for (c0 = 1200; c0 < 1203; c0 += 3)" in text
+    assert "unroll(at most 3)" in text
+
+
+def test_rows_of_any_number_lie_apart() -> None:
+    text = loops(PRODUCT, 1300, 1300, dynamic=True)
+    assert "A[c0 + c2 * (N // 4), c1]" in text
+    assert "for (c0 = 4 * (N // 4); c0 < N; c0++)" in text
+
+
+@pytest.mark.parametrize(
+    "source, shape",
+    [(PRODUCT, (200, 300)), (PRODUCT, (300, 20000)), (SUM, (2000, 2000)), (PRODUCT, (12, 4000))],
+    ids=["small matrix", "long rows", "pieces of rows", "few rows"],
+)
+def test_rows_that_stay_neighbours(source: str, shape: tuple[int, int]) -> None:
+    assert re.search(r"A\[c\d \+ c\d, [^]]*\]", loops(source, *shape))
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "host"])
+@pytest.mark.parametrize("source", list(EXPECTED), ids=["product", "sum", "two", "both", "layer"])
+@pytest.mark.parametrize("n, m", [(1601, 701), (4003, 130), (5, 40000), (2000, 513)])
+def test_results_of_any_number_of_rows(source: str, n: int, m: int, target: str) -> None:
+    args = arguments(source, n, m)
+    op = polyc.compile(source) if target == "host" else polyc.compile(source, target=target)
+    expected = EXPECTED[source](*args)
+    for result, value in zip(*(r if isinstance(r, tuple) else (r,) for r in (op(*args), expected)), strict=True):
+        np.testing.assert_array_equal(result, value)
+
+
+# -- what may move
+
+
+N, M = 40, 16000  # more than the second-level cache
+BLOCK, ROW, COLUMN = Index("i"), Index("r"), Index("j")
+
+
+def row(distance: int = 0) -> Expr:
+    return Call("add", (Call("add", (BLOCK, ROW)), int_const(distance)))
+
+
+def nest(*body: Node, columns: int = 2000, kind: str = "serial", space: str = "register", alias: bool = False) -> LoopNest:
+    """A loop over blocks of four rows of `A`, with results `y`, and `t` that is private."""
+    shapes = {"A": (1000, columns), "x": (4,), "y": (1000,), "t": (4,)}
+    buffers = tuple(
+        Buffer(
+            name,
+            F64,
+            tuple(map(int_const, shape)),
+            tuple(int_const(8 * s) for s in ((shape[1], 1) if len(shape) == 2 else (1,))),
+            "argument" if name != "t" else space,  # type: ignore[arg-type]
+            "Axy".find(name) if name != "t" else None,
+            ("y",) if alias and name == "A" else (),
+        )
+        for name, shape in shapes.items()
+    )
+    loop = Loop("i", int_const(0), int_const(1000), 4, kind, body)  # type: ignore[arg-type]
+    return LoopNest("f", (), buffers, (loop,))
+
+
+def rows(*body: Node) -> Loop:
+    return Loop("r", int_const(0), int_const(4), 1, "unroll", body, max_trip=4)
+
+
+def pass_over(*body: Node, buffer: str = "", columns: int = 2000) -> Loop:
+    start = (InitialValue(buffer, Const(0.0, F64), (rows(Store(buffer, body[0].subscripts, Const(0.0, F64))),)),)  # type: ignore[union-attr]
+    held = {"registers": (buffer,), "initial": start} if buffer else {}
+    return Loop("j", int_const(0), int_const(columns), 1, "vector", (rows(*body),), lanes=8, **held)  # type: ignore[arg-type]
+
+
+ELEMENT = Read("A", (row(), COLUMN))
+SUMS = pass_over(Update("t", (ROW,), "add", ELEMENT), buffer="t")
+RESULTS = rows(Store("y", (row(),), Read("t", (ROW,))))
+
+
+def moved(made: LoopNest) -> LoopNest | None:
+    body = take_rows_from_afar(made.body, made.buffers, replace(X86_64_V4, l2=1 << 18))
+    return None if body == made.body else replace(made, body=body)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        nest(SUMS, RESULTS),
+        nest(SUMS, RESULTS, kind="parallel"),
+        nest(SUMS, RESULTS, kind="parallel", space="thread"),
+        nest(pass_over(Update("y", (row(),), "add", ELEMENT))),
+        nest(pass_over(Update("y", (COLUMN,), "add", ELEMENT), columns=1000), columns=1000),
+    ],
+    ids=["serial", "parallel", "private memory", "accumulated in place", "sum of rows"],
+)
+def test_what_moves_means_the_same(made: LoopNest) -> None:
+    new = moved(made)
+    assert new is not None
+    columns = int(made.buffer("A").shape[1].value)  # type: ignore[union-attr]
+    results = []
+    for each in (made, new):
+        arrays = [numbers(1000, columns), numbers(4), np.zeros(1000)]
+        interpret_loops(each, arrays, {})
+        results.append(arrays[2])
+    np.testing.assert_array_equal(*results)
+    assert results[0].any()
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        nest(SUMS, RESULTS, alias=True),
+        nest(SUMS, RESULTS, space="thread"),
+        nest(SUMS, rows(Store("y", (row(),), Call("mul", (Read("t", (ROW,)), Read("x", (ROW,))))))),
+        nest(SUMS, rows(Store("y", (row(),), Call("add", (Read("t", (ROW,)), Read("y", (row(-1),))))))),
+        nest(SUMS, rows(Store("y", (ROW,), Read("t", (ROW,))))),
+        nest(pass_over(Update("t", (ROW,), "add", ELEMENT)), RESULTS),
+        nest(pass_over(Store("y", (COLUMN,), ELEMENT), columns=1000), columns=1000),
+        nest(SUMS, rows(Store("y", (Call("mul", (int_const(2), ROW)),), Read("t", (ROW,))))),
+    ],
+    ids=[
+        "one memory",
+        "memory that lasts",
+        "numbers of places",
+        "the row before",
+        "the same elements",
+        "sums that go on",
+        "the last row",
+        "places elsewhere",
+    ],
+)
+def test_rows_that_need_their_order_stay(made: LoopNest) -> None:
+    assert moved(made) is None
