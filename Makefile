@@ -31,7 +31,7 @@ check: $(STAMP)  ## formatting, lint, types, import rules
 	$(BIN)/lint-imports
 
 test: $(STAMP)   ## the test suite
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 bench: $(STAMP)  ## speed against NumPy and PyTorch, as ratios in one run (ARGS="softmax dot --threads 1")
 	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --disable-pip-version-check torch==2.13.0 \

@@ -1,16 +1,77 @@
-"""Options of the whole test suite."""
+"""Options of the whole test suite, and what its tests share."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from polyc.codegen.objects import jit
+from polyc.target import Target
+
 # Every test compiles anew, whatever earlier runs left behind; POLYC_CACHE=1 and a POLYC_CACHE_DIR run the suite warm.
 os.environ.setdefault("POLYC_CACHE", "0")
+
+# Where Python may leave no bytecode beside the sources, each process that a test starts would compile polyc's modules again.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+    os.environ["PYTHONPYCACHEPREFIX"] = str(Path(__file__).parents[1] / ".pytest_cache" / "bytecode")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="Rewrite the golden files of tests/golden instead of comparing."
     )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out combinations of the tests marked ``pairs``: those whose places do not add up to a multiple of the step.
+
+    Where there are three axes or more, none shorter than the step, each pair of values is in a combination that stays."""
+    if os.environ.get("POLYC_TEST_COMBINATIONS") == "all" or any("[" in argument for argument in config.args):
+        return
+    tests: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("pairs"):
+            tests[item.nodeid.partition("[")[0]].append(item)
+    left_out: set[pytest.Item] = set()
+    for name, combinations in tests.items():
+        axes = [list(dict.fromkeys(axis)) for axis in zip(*map(values_of, combinations), strict=True)]
+        assert len(axes) >= 3, f"{name} has no more than pairs"
+        step = min(3, *map(len, axes))
+        for item in combinations:
+            places = sum(axis.index(value) for axis, value in zip(axes, values_of(item), strict=True))
+            if places % step:
+                left_out.add(item)
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+
+
+def values_of(item: pytest.Item) -> tuple[str, ...]:
+    """What tells a combination from others on each of its axes; parameters that are given together are one axis."""
+    assert isinstance(item, pytest.Function)
+    given = {name: repr(value) for name, value in item.callspec.params.items()}
+    for mark in item.iter_markers("parametrize"):
+        first, *more = mark.args[0].replace(",", " ").split() if isinstance(mark.args[0], str) else mark.args[0]
+        given[first] = ", ".join([given[first], *(given.pop(name) for name in more)])
+    return tuple(given.values())
+
+
+def pytest_configure() -> None:
+    jit.compile_object = remember_objects(jit.compile_object)
+
+
+def remember_objects(compile_object: Callable[[str, Target], bytes]) -> Callable[[str, Target], bytes]:
+    """`compile_object` that asks LLVM once for each text and target: what stands before it runs for every test."""
+    objects: dict[tuple[bytes, Target], bytes] = {}
+
+    def compile_once(ir_text: str, target: Target) -> bytes:
+        key = hashlib.sha256(ir_text.encode()).digest(), target
+        if key not in objects:
+            objects[key] = compile_object(ir_text, target)
+        return objects[key]
+
+    return compile_once

@@ -40,10 +40,16 @@ def sources() -> list[Path]:
 
 
 @cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """The syntax tree of a file, all nodes of it; what the tests below read it for, they share."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
+@cache
 def imported_packages(path: Path) -> frozenset[str]:
     """Top-level names of everything a file imports, at any depth of it."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             found |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -51,11 +57,12 @@ def imported_packages(path: Path) -> frozenset[str]:
     return frozenset(found)
 
 
+@cache
 def error_codes() -> dict[str, Path]:
     """Codes in the package: string literals that have the form of a code; ``f"range-{kind}"`` gives the pattern ``range-*``."""
     codes = {}
     for path in sources():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             match node:
                 case ast.Constant(value=str(text)) if CODE.fullmatch(text) and text not in PREFIXES:
                     codes[text] = path.relative_to(ROOT)

@@ -11,9 +11,10 @@ from polyc.ir.expr import int_const
 from polyc.ir.program import Program, specialize_sizes
 from polyc.ir.signature import Strides
 from polyc.ir.simplify import define_sizes
+from polyc.poly.extraction import extract_scop
 from polyc.poly.infer import infer_ranges
 from polyc.poly.ranges import Ranges, assume_sizes
-from polyc.poly.scop import Scop, extract_scop
+from polyc.poly.scop import Scop
 from polyc.scheduler import size_classes
 from polyc.scheduler.constants import Prepared, split_constants
 from polyc.scheduler.long_rows import join_long_rows

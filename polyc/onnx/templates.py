@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from polyc.ir.traced import Trace, Traced, is_traced, plain, whole
+from polyc.onnx.assembly import Assembly
 from polyc.onnx.blocks import Blocks
-from polyc.onnx.plan import Assembly, Plan
+from polyc.onnx.plan import Plan
 
 MOST_SEEN = 8
 MOST_TEMPLATES = 8
@@ -59,7 +60,7 @@ class Varying:
 
 
 class Template:
-    """A plan whose numbers are computed; `stop` and `node` as `runner.Segment` has them."""
+    """A plan whose numbers are computed; `stop` and `node` as `segments.Segment` has them."""
 
     def __init__(self, varying: Varying, trace: Trace, assembly: Assembly, stop: int, node: Any, blocks: Blocks) -> None:
         self.stop, self.node = stop, node

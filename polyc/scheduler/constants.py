@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from polyc.ir.expr import Call, Expr, Index, Read, reads, simplify_int, walk
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement, Where
 from polyc.ir.types import DType
+from polyc.poly.extraction import extract_scop
 from polyc.poly.ranges import Interval, Ranges
 from polyc.poly.rows import Band, Leaf, Node, Sequence
-from polyc.poly.scop import Scop, extract_scop
+from polyc.poly.scop import Scop
 
 
 @dataclass(frozen=True, slots=True)

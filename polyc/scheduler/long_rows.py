@@ -13,9 +13,10 @@ from polyc.diagnostics import Remark, UnsupportedError
 from polyc.ir.expr import Const, Index, Read, walk
 from polyc.ir.program import Program, Statement
 from polyc.poly.dependences import compute_dependences
+from polyc.poly.extraction import extract_scop
 from polyc.poly.ranges import Ranges
 from polyc.poly.rows import Band, Leaf, Node, Sequence, statements_of
-from polyc.poly.scop import Scop, extract_scop
+from polyc.poly.scop import Scop
 from polyc.scheduler.contractions.choice import choose
 from polyc.scheduler.contractions.contraction import find_contraction
 from polyc.scheduler.distribute import distribute_bands

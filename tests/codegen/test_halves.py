@@ -116,6 +116,7 @@ def _hottest_block(code: str) -> str:
     return max(blocks, key=lambda block: len(re.findall(r"\b(vfmadd\w+ps|mulps)\b", block)))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize(
     "target", [t for n, t in TARGETS.items() if n != "generic"], ids=[n for n in TARGETS if n != "generic"]
 )

@@ -74,6 +74,7 @@ def apply(name, x, dtype, level="host", kind="vector", *more):
     return y
 
 
+@functools.cache
 def sample32():
     """Every 4099th float of either sign, and the neighbourhoods where forms change."""
     bits = np.arange(0, 1 << 32, 4099, dtype=np.uint64).astype(np.uint32)
@@ -115,17 +116,20 @@ def sample64(rng):
     return np.concatenate([spread, near, np.exp(rng.uniform(-744, -700, 2000)), rng.uniform(-6, 6, 20000)])
 
 
-def ulp_error(got, exact):
+def last_places(exact, dtype):
+    """Units in the last place of `exact` in a floating-point type of NumPy, denormals included."""
+    info = np.finfo(dtype)
+    exponent = np.where(np.isfinite(exact) & (exact != 0), np.frexp(exact)[1] - 1, info.minexp)
+    return np.ldexp(np.longdouble(1), np.maximum(exponent, info.minexp) - info.nmant)
+
+
+def ulp_error(got, exact, unit=None):
     """|got - exact| in units of the last place of `exact` in the type of `got`, denormals included."""
-    info = np.finfo(got.dtype)
     with np.errstate(all="ignore"):
         rounded = exact.astype(got.dtype)
         overflow = np.isinf(rounded)
-        exponent = np.floor(np.log2(np.abs(exact)))
-        exponent = np.maximum(np.where(np.isfinite(exponent), exponent, -1e5), info.minexp)
-        unit = np.ldexp(np.longdouble(1), (exponent - info.nmant).astype(int))
-        error = np.abs(got.astype(np.longdouble) - exact) / unit
-        top = np.abs(got) >= np.nextafter(info.max, 0)
+        error = np.abs(got.astype(np.longdouble) - exact) / (last_places(exact, got.dtype) if unit is None else unit)
+        top = np.abs(got) >= np.nextafter(np.finfo(got.dtype).max, 0)
     same = (got == rounded) | (np.isnan(got) & np.isnan(rounded)) | (overflow & top)
     return np.where(same, 0, error)
 
@@ -136,20 +140,20 @@ def exact_of(name, x):
         return EXACT.get(name, getattr(np, name, None))(wide)
 
 
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("name", sorted(BOUNDS))
-def test_float32_bound(name, level):
-    x = sample32()
-    error = ulp_error(apply(name, x, F32, level), exact_of(name, x))
-    worst = np.nanargmax(np.where(np.isnan(error), np.inf, error))
-    assert error[worst] <= BOUNDS[name], (name, x[worst], error[worst])
+@functools.lru_cache(maxsize=1)
+def exact_sample(name, dtype):
+    """Arguments of all sizes, the values of a function there, and their last places: the levels of a test follow each other."""
+    x = sample32() if dtype == F32 else sample64(np.random.default_rng(3))
+    exact = exact_of(name, x)
+    return x, exact, last_places(exact, dtype.numpy)
 
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", sorted(BOUNDS))
-def test_float64_bound(name, level):
-    x = sample64(np.random.default_rng(3))
-    error = ulp_error(apply(name, x, F64, level), exact_of(name, x))
+@pytest.mark.parametrize("dtype", [F32, F64], ids=["float32", "float64"])
+def test_error_bound(dtype, name, level):
+    x, exact, unit = exact_sample(name, dtype)
+    error = ulp_error(apply(name, x, dtype, level), exact, unit)
     worst = np.nanargmax(np.where(np.isnan(error), np.inf, error))
     assert error[worst] <= BOUNDS[name], (name, x[worst], error[worst])
 

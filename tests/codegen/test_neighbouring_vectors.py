@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -17,17 +19,18 @@ SUMS = {
 }
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("dtype", ["float", "double", "int32"])
 @pytest.mark.parametrize("name", SUMS)
-def test_values_are_those_of_the_interpreter(name: str, dtype: str) -> None:
+@pytest.mark.parametrize("options", [{}, {"dynamic": True}, {"target": "x86-64-v2"}, {"target": "x86-64-v3"}], ids=str)
+def test_values_are_those_of_the_interpreter(name: str, dtype: str, options: dict[str, Any]) -> None:
     value = SUMS[name].replace("2.0", "2") if dtype == "int32" else SUMS[name]
     text = f"def f({dtype}(N) x) -> (y) {{ y(i) = {value} where i in 0:N-40 }}"
     for size in (41, 57, 73, 200, 1041):
         x = np.random.default_rng(1).integers(-9, 9, size).astype({"float": "f4", "double": "f8", "int32": "i4"}[dtype])
-        for options in ({}, {"dynamic": True}, {"target": "x86-64-v2"}, {"target": "x86-64-v3"}):
-            operator = polyc.compile(text, **options)
-            (expected,) = interpret(operator.program, {"x": x}).values()
-            np.testing.assert_array_equal(operator(x), expected)
+        operator = polyc.compile(text, **options)
+        (expected,) = interpret(operator.program, {"x": x}).values()
+        np.testing.assert_array_equal(operator(x), expected)
 
 
 def test_the_vector_in_the_middle_is_not_loaded() -> None:

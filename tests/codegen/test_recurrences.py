@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -25,15 +27,16 @@ CASES = {
 }
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("size", [3, 4, 9, 17, 18, 67, 300])
-def test_values_are_those_of_the_interpreter(name: str, size: int) -> None:
+@pytest.mark.parametrize("options", [{}, {"dynamic": True}, {"target": "x86-64-v2"}, {"reassociate": False}], ids=str)
+def test_values_are_those_of_the_interpreter(name: str, size: int, options: dict[str, Any]) -> None:
     text = f"def f(double(N) x) -> (y) {{ y(i) = {CASES[name]} where i in 0:N }}"
     x = np.random.default_rng(1).uniform(-1, 1, size)
-    for options in ({}, {"dynamic": True}, {"target": "x86-64-v2"}, {"reassociate": False}):
-        operator = polyc.compile(text, **options)
-        (expected,) = interpret(operator.program, {"x": x}).values()
-        np.testing.assert_allclose(operator(x), expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
+    operator = polyc.compile(text, **options)
+    (expected,) = interpret(operator.program, {"x": x}).values()
+    np.testing.assert_allclose(operator(x), expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
 
 
 GRIDS = {

@@ -33,6 +33,7 @@ def reduction_nest(operator, dtype, lanes=16, interleave=4, registers=("S",), va
     return LoopNest("f", ("N", *strides_of(x)), (x, s), (loop,))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("registers", [("S",), ()])
 @pytest.mark.parametrize("operator", MONOIDS)
 @pytest.mark.parametrize("name", ["f32", "f64", "i8", "u16", "u64", "bool"])

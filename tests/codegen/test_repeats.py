@@ -36,6 +36,7 @@ def repeated(dtype: DType, run: int, begin: Expr, shift: int, value: Expr | None
     return LoopNest("f", ("N", "M", "B", *strides_of(x, y)), (x, y), (loop,))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize(("begin", "shift"), [("known", 0), ("known", 1), ("unknown", 0), ("unknown", 3)])
 @pytest.mark.parametrize(
     ("name", "run"),

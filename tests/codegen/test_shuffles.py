@@ -63,6 +63,7 @@ def strided_copy(dtype, factor, lanes=16, store=False):
     return LoopNest("f", ("N", "M", *strides_of(x, y)), (x, y), (loop,))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("factor", [2, 3, 4, 9, -2, -3, -4, -7])
 @pytest.mark.parametrize("name", ["f32", "f64", "i8", "bool", "u16"])
 def test_strided_reads_stay_between_the_fences(level, rng, name, factor):

@@ -98,6 +98,7 @@ def test_a_narrow_tail_of_one_lane_writes_nothing_behind_it(cast: str, extent: i
     assert (room[2 * extent :] == 9).all()
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", ["i64", "i32", "i16", "u8", "f64", "f32"])
 @pytest.mark.parametrize("size", [3, 12, 196])
 def test_narrow_results_beside_wide_ones_end_with_their_array(level, name, size):

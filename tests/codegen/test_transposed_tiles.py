@@ -44,6 +44,7 @@ def transposed_tile(dtype, mr, nr, lanes, split=False, initial=False):
     return LoopNest("f", ("M", "N", "K", *strides_of(a, b, out)), (a, b, out), body)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize("mr, vectors", [(2, 1), (3, 2), (6, 2), (8, 1), (14, 1), (16, 1)])
 def test_tiles_across_the_output(level, mr, vectors, split):

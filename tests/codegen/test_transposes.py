@@ -95,6 +95,7 @@ def test_every_remainder_of_both_extents(level, dtype):
             assert not y[k].any()
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("k", [2, 9, 15, 17, 24, 33])
 @pytest.mark.parametrize("m", [1, 3, 5, 9, 18, 31])
 def test_every_remainder_of_constant_extents(level, m, k):
@@ -129,6 +130,7 @@ def nested(kinds, bounds, target_order, source_order, lanes=16):
     return LoopNest("f", strides_of(x, y), (x, y), (node,))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("order", ["abc", "acb", "bac", "bca", "cab", "cba"])
 @pytest.mark.parametrize("kinds", [{"c": "vector"}, {"a": "vector"}, {"c": "vector", "a": "unroll"}, {"b": "vector"}])
 def test_loops_in_any_order(level, order, kinds):
@@ -144,6 +146,7 @@ def test_loops_in_any_order(level, order, kinds):
         assert "gather" not in code.text and "scatter" not in code.text
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("short", [False, True])
 @pytest.mark.parametrize("m, k", [(16, 16), (64, 33), (40, 7), (29, 18), (17, 3), (16, 2), (6, 1), (0, 5), (5, 0)])
 def test_transposes_of_known_sizes(level, rng, m, k, short):
@@ -217,12 +220,13 @@ def test_rows_that_threads_share_are_moved_in_blocks(level, rng):
 def test_planes_become_pixels_and_back(model: str, dynamic: bool, element: str, dtype: str):
     rng = np.random.default_rng(0)
     for planes in (2, 3, 4):
+        source = f"def pixels({element}(C, N) X) -> (Y) {{ Y(n, c) = X(c, n) + X(c, n) where c in 0:{planes} }}"
+        back = f"def planes({element}(N, C) X) -> (Y) {{ Y(c, n) = X(n, c) where c in 0:{planes} }}"
+        to_pixels, to_planes = (polyc.compile(text, target=model, dynamic=dynamic) for text in (source, back))
         for count in (1, 17, 1031):
             x = rng.integers(0, 100, (planes, count)).astype(dtype)
-            source = f"def pixels({element}(C, N) X) -> (Y) {{ Y(n, c) = X(c, n) + X(c, n) where c in 0:{planes} }}"
-            np.testing.assert_array_equal(polyc.compile(source, target=model, dynamic=dynamic)(x), (x + x).T)
-            back = f"def planes({element}(N, C) X) -> (Y) {{ Y(c, n) = X(n, c) where c in 0:{planes} }}"
-            np.testing.assert_array_equal(polyc.compile(back, target=model, dynamic=dynamic)(x.T.copy()), x)
+            np.testing.assert_array_equal(to_pixels(x), (x + x).T)
+            np.testing.assert_array_equal(to_planes(x.T.copy()), x)
 
 
 def test_pixels_are_stored_as_whole_vectors():

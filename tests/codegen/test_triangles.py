@@ -143,6 +143,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("n", [1, 70])
 @pytest.mark.parametrize("target", ["host", "x86-64-v3", "x86-64-v2"])

@@ -55,6 +55,7 @@ def summed(stride: int, taps: int, size: int, is_masked: bool = False) -> LoopNe
     return LoopNest("f", ("N", "M", *strides_of(x, y)), (x, y), (loop,))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize(
     ("name", "taps"),
     [
@@ -98,6 +99,7 @@ def _one_before(array: np.ndarray) -> np.ndarray:
     return np.asarray(type("Shifted", (), {"__array_interface__": interface, "kept": array})())
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("is_masked", [False, True])
 @pytest.mark.parametrize("taps", [2, 3, 4, 5])
 @pytest.mark.parametrize("stride", [2, 3, 4])

@@ -344,6 +344,7 @@ def quantized_model(nodes, constants, rank):
     return build(nodes, {"x": rank}, {"y": rank}, constants, opset=21, types={"x": TensorProto.UINT8})
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("bias", ["none", "constant", "integers"])
 @pytest.mark.parametrize("is_each", [False, True])
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])

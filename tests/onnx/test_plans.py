@@ -13,7 +13,8 @@ from polyc.frontends.onnx.lowering import lower_graph
 from polyc.frontends.onnx.model import read_model
 from polyc.frontends.onnx.registry import operator
 from polyc.ir.types import from_numpy
-from polyc.onnx.plan import make_clusters, make_plan
+from polyc.onnx.assembly import make_plan
+from polyc.onnx.compilation import make_clusters
 from polyc.onnx.weights import Weights
 
 DOMAIN = "polyc.test"

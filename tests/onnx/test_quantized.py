@@ -247,6 +247,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("shapes", SHAPES, ids=str)
 @pytest.mark.parametrize("constants", [(), ("y", "p", "q")], ids=["given", "constant"])
 @pytest.mark.parametrize("types", [(np.uint8, np.int8), (np.int8, np.uint8), (np.uint8, np.uint8), (np.int8, np.int8)], ids=str)
@@ -271,6 +272,7 @@ def test_sums_of_products_of_bytes_do_not_saturate() -> None:
     np.testing.assert_array_equal(got, (x.astype(np.int64) @ y.astype(np.int64)).astype(np.int32))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("constants", [("w", "p", "q"), ("w",), ()], ids=str)
 @pytest.mark.parametrize("channels", [(3, 1), (8, 2), (6, 1), (6, 3), (4, 4), (5, 5)], ids=str)
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ def check(op: str, inputs: dict[str, Any], **attributes: Any) -> None:
     assert_close(run_node(op, inputs, **rest), run_onnxruntime(op, inputs, **rest), 1e-4, 1e-4)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("op", list(GATES))
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("lengths", [None, [3, 5, 1, 0]])

@@ -9,7 +9,8 @@ import pytest
 
 from polyc.ir.expr import Call, Index, Pad, Read, Select, evaluate, int_const, walk
 from polyc.poly.domains import box_domain, is_box, map_domain, project_domain, stays_inside
-from polyc.poly.scop import Scop, ScopStatement, extract_scop
+from polyc.poly.extraction import extract_scop
+from polyc.poly.scop import Scop, ScopStatement
 from tests.scheduler.support import infer, read
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import islpy
 import pytest
 
+from polyc.poly.extraction import extract_scop
 from polyc.poly.legality import instance_domains
 from polyc.poly.rows import Row
-from polyc.poly.scop import Scop, extract_scop
+from polyc.poly.scop import Scop
 from polyc.poly.tree import (
     Mark,
     Plan,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from polyc.poly.dependences import compute_dependences
+from polyc.poly.extraction import extract_scop
 from polyc.poly.rows import Band, Leaf, Member, Node, Row, Sequence, format_rows, statements_of
-from polyc.poly.scop import Scop, extract_scop
+from polyc.poly.scop import Scop
 from polyc.scheduler.distribute import distribute_bands
 from polyc.scheduler.initial import init_row, place_initial_values
 from polyc.scheduler.loops.plan import merge_bands

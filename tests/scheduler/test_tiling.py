@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from polyc.poly.scop import Scop, ScopStatement, extract_scop
+from polyc.poly.extraction import extract_scop
+from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Plan, PlanLeaf, PlanLoop, PlanSequence
 from polyc.scheduler.accesses import (
     MATH_WEIGHT,

@@ -116,13 +116,19 @@ def _uniform_value(state: State, ctx: Context, linear: Linear) -> Val:
 def _by_depth(ctx: Context, linear: Linear) -> list[Linear]:
     """Terms by the innermost variable they depend on, outermost first, the constant last.
 
-    Added up in this order, what does not change in a loop is one value that LLVM hoists out of it."""
+    Added up in this order, what does not change in a loop is one value that LLVM hoists out of it.  Terms of sizes alone tell
+    the rows of a tile apart: they stand just before the innermost variable, so that rows share what is in front of it, unless
+    that is a single sum, behind which LLVM runs out of registers for rows of few vectors."""
     depth = {name: number for number, name in enumerate(ctx.env)}
     groups: dict[int, Linear] = {}
     for atoms, c in linear.items():
         inner = max((depth[n] for atom in atoms for n in index_names(atom)), default=-1) if atoms else len(depth)
         groups.setdefault(inner, {})[atoms] = c
-    return [groups[key] for key in sorted(groups)]
+    order = sorted(groups)
+    variables = [key for key in order if 0 <= key < len(depth)]
+    if -1 in groups and len(variables) > 2:
+        order = [*variables[:-1], -1, *order[order.index(variables[-1]) :]]
+    return [groups[key] for key in order]
 
 
 def _sum_terms(state: State, ctx: Context, linear: Linear) -> Val:

@@ -40,8 +40,8 @@ def emit_parallel(state: State, ctx: Context, loop: Loop, emit_body: EmitBody) -
         number = state.functions["parallel"] = state.functions.get("parallel", 0) + 1
         body = f'@"{state.nest.name}.body{number}"'
         fork = f'@"{state.nest.name}.fork{number}"'
-        captured = _emit_body_function(state, ctx, body, captured, emit_body, loop.stream)
-        _emit_fork_function(state, fork, body, captured, loop)
+        body, captured = _emit_body_function(state, ctx, body, captured, emit_body, loop.stream)
+        fork = _emit_fork_function(state, fork, body, captured, loop)
         _emit_call(state, ctx, loop, lower, upper, body, fork, captured)
 
 
@@ -54,7 +54,7 @@ def emit_stream(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, 
     captured = _captured(state, ctx)
     number = state.functions["parallel"] = state.functions.get("parallel", 0) + 1
     body = f'@"{state.nest.name}.body{number}"'
-    captured = _emit_body_function(state, ctx, body, captured, emit_body)
+    body, captured = _emit_body_function(state, ctx, body, captured, emit_body)
     operands = [argument_text(state, key, value) for key, value in captured.items()]
 
     def run_tile(i: Val) -> None:
@@ -81,10 +81,11 @@ def _emit_body_function(
     captured: dict[str, Val],
     emit_body: EmitBody,
     stream: str | None = None,
-) -> dict[str, Val]:
+) -> tuple[str, dict[str, Val]]:
     """A function of what is captured, a lower and an upper bound, and of a pipeline the places of its columns.
 
-    Gives the part of `captured` that it takes: what it uses."""
+    Gives its name, another one than `name` where an earlier function does the same (three products of one shape), and the part
+    of `captured` that it takes: what it uses."""
     arguments = {key: Val(f"%a{n}", value.type) for n, (key, value) in enumerate(captured.items())}
     lower, upper = Val("%lower", "i64"), Val("%upper", "i64")
     fn = Function(state.module, "")
@@ -112,11 +113,11 @@ def _emit_body_function(
     texts = [argument_text(state, key, arguments[key], stream is None) for key in taken]
     places = [] if stream is None else ["ptr %places"]
     fn.header = f"define internal void {name}({', '.join([*texts, str(lower), str(upper), *places])}) noinline"
-    return taken
+    return state.module.share(fn, name), taken
 
 
-def _emit_fork_function(state: State, name: str, body: str, captured: dict[str, Val], loop: Loop) -> None:
-    """What each thread runs: its number, its blocks of iterations, its own copies of the thread buffers."""
+def _emit_fork_function(state: State, name: str, body: str, captured: dict[str, Val], loop: Loop) -> str:
+    """What each thread runs: its number, its blocks of iterations, its own copies of the thread buffers.  Gives its name."""
     module, step = state.module, loop.step
     fn = Function(module, f"define internal void {name}(ptr %block)")
     module.declare("omp_get_thread_num", "i32", [])
@@ -141,7 +142,7 @@ def _emit_fork_function(state: State, name: str, body: str, captured: dict[str, 
         with fn.when(fn.compare("icmp slt", thread, int_val(PLACES))):
             fn.effect(f"call void {body}({', '.join([*operands, str(lower), str(upper), str(places)])})")
         fn.current.terminator = "ret void"
-        return
+        return module.share(fn, name)
     blocks = fn.binary("mul", team, int_val(loop.rounds)) if loop.rounds > 1 else team
     share, rest = fn.binary("sdiv", trips, blocks), fn.binary("srem", trips, blocks)
     for turn in range(loop.rounds):
@@ -157,6 +158,7 @@ def _emit_fork_function(state: State, name: str, body: str, captured: dict[str, 
         with fn.when(fn.compare("icmp slt", first, last)):
             fn.effect(f"call void {body}({', '.join([*operands, str(first), str(last)])})")
     fn.current.terminator = "ret void"
+    return module.share(fn, name)
 
 
 def _emit_call(

@@ -98,6 +98,7 @@ class Block:
 
 
 _NAME = re.compile(r"%[\w.]+")
+_ARGUMENT = re.compile(r"%a\d+\b")
 
 SPARE_BYTES = 1024
 """More than the widest vector."""
@@ -111,6 +112,22 @@ class Module:
         self.declarations: dict[str, str] = {}
         self.extra: dict[str, str] = {}
         self.metadata: list[str] = []
+        self._outlined: dict[tuple[int, int], list[tuple[str, Function]]] = {}
+        """Outlined functions with their names, by their numbers of blocks and lines."""
+
+    def share(self, function: Function, name: str) -> str:
+        """The name of an earlier function that does the same as this one, which is dropped then; else its own.
+
+        Arguments are called ``%a0``, ``%a1``, … by what they are in the function around; the order is what counts."""
+        shape = len(function.blocks), sum(len(block.lines) for block in function.blocks)
+        alike = self._outlined.setdefault(shape, [])
+        own = function.without_names(name) if alike else None
+        for other_name, other in alike:
+            if other.without_names(other_name) == own:
+                self.functions.remove(function)
+                return other_name
+        alike.append((name, function))
+        return name
 
     def declare(self, name: str, result: str, arguments: Sequence[str], attributes: str = "") -> str:
         self.declarations.setdefault(name, f"declare {result} @{name}({', '.join(arguments)}) {attributes}".rstrip())
@@ -178,6 +195,13 @@ class Function:
             lines += [f"  {text}" for text in block.lines]
             lines.append(f"  {block.terminator}")
         return [*lines, "}"]
+
+    def without_names(self, name: str) -> tuple[str, list[int]]:
+        """The text with arguments numbered as they come and `name` left out, and how often loops are to be unrolled."""
+        numbers: dict[str, int] = {}
+        text = "\n".join(self.as_lines()).replace(name, "@")
+        text = _ARGUMENT.sub(lambda match: f"%argument{numbers.setdefault(match[0], len(numbers))}", text)
+        return text, [count for _, count in self.loops]
 
     def operands(self) -> set[str]:
         """Names that instructions have for operands, those of labels and functions among them."""

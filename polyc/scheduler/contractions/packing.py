@@ -19,9 +19,10 @@ from polyc.diagnostics import Remark
 from polyc.ir.expr import Index, Read, rewrite, type_of
 from polyc.ir.program import Statement, Tensor
 from polyc.poly.domains import box_domain, project_domain, stays_inside
+from polyc.poly.extraction import extract_scop
 from polyc.poly.ranges import StatementRanges
 from polyc.poly.rows import Band, Leaf, Member, Node, Row, Sequence, statements_of
-from polyc.poly.scop import Scop, ScopStatement, extract_scop
+from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import index_trips, statement_work
 from polyc.scheduler.contractions.choice import Choice, choose, describe
 from polyc.scheduler.contractions.contraction import find_contraction

@@ -1,4 +1,4 @@
-"""Shapes, and elements that move: slices, concatenations, transposes, padding, look-ups and scatters."""
+"""Shapes, and elements that move to places known beforehand: slices, concatenations, transposes, padding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from polyc.frontends.onnx.builder import Body, Builder, Value
 from polyc.frontends.onnx.element_types import find_dtype
 from polyc.frontends.onnx.families.elementwise import require_one_type
 from polyc.frontends.onnx.registry import operator
-from polyc.frontends.onnx.terms import Operand, Term, as_term, cast, constant, maximum, select, wrap_index
+from polyc.frontends.onnx.terms import Operand, Term, as_term, cast, constant, select
 from polyc.ir.expr import PadMode
 from polyc.ir.traced import whole, whole_array
 from polyc.ir.types import F32, I64, from_numpy
@@ -368,6 +368,29 @@ def pad(
     return _pad(b, x, b.integers(pads), mode, filler, None if axes is None else b.integers(axes))
 
 
+@operator("CenterCropPad", since=18)
+def center_crop_pad(b: Builder, x: Value, shape: Value, *, axes: Sequence[int] | None = None) -> Value:
+    extents, wanted = list(x.shape), b.integers(shape)
+    which = b.distinct_axes(axes, x.rank) if axes is not None else list(range(x.rank))
+    if len(wanted) != len(which):
+        b.contradict(f"{len(wanted)} extents for {len(which)} axes")
+    for a, n in zip(which, wanted, strict=True):
+        extents[a] = n
+    if any(n < 0 for n in extents) or x.rank == 0:
+        b.refuse(f"the result would have extents {tuple(extents)}")
+    shifts = [(m - n) // 2 if n <= m else -((n - m) // 2) for m, n in zip(x.shape, extents, strict=True)]
+    is_padded = any(n > m for m, n in zip(x.shape, extents, strict=True))
+    if prod(x.shape) == 0:
+        return b.map(extents, x.dtype, lambda *_: constant(0, x.dtype))
+    source = x if x.source is None or not is_padded else b.map(x.shape, x.dtype, lambda *i: x[i])
+
+    def body(*i: Term) -> Operand:
+        at = [s + k for s, k in zip(i, shifts, strict=True)]
+        return source.padded(at) if is_padded else source[tuple(at)]
+
+    return b.map(extents, x.dtype, body)
+
+
 @operator("Trilu")
 def triangle(b: Builder, x: Value, k: Value | None = None, *, upper: int = 1) -> Value:
     if x.rank < 2:
@@ -378,133 +401,3 @@ def triangle(b: Builder, x: Value, k: Value | None = None, *, upper: int = 1) ->
         x.dtype,
         lambda *i: select(i[-1] - i[-2] >= shift if upper else i[-1] - i[-2] <= shift, x[i], 0),
     )
-
-
-# --- Look-ups ---
-
-
-@operator("Gather")
-def gather(b: Builder, x: Value, positions: Value, *, axis: int = 0) -> Value:
-    b.require_integer(positions)
-    d = b.axis(axis, x.rank)
-    end = d + positions.rank
-
-    def body(*i: Term) -> Operand:
-        return x[(*i[:d], wrap_index(positions[i[d:end]], x.shape[d]), *i[end:])]
-
-    return b.map((*x.shape[:d], *positions.shape, *x.shape[d + 1 :]), x.dtype, body)
-
-
-@operator("GatherElements")
-def gather_elements(b: Builder, x: Value, positions: Value, *, axis: int = 0) -> Value:
-    b.require_integer(positions)
-    d = b.axis(axis, x.rank)
-    if positions.rank != x.rank or any(m > n for e, (m, n) in enumerate(zip(positions.shape, x.shape, strict=True)) if e != d):
-        b.refuse(f"positions of shape {positions.shape} for a tensor of shape {x.shape}")
-    return b.map(positions.shape, x.dtype, lambda *i: x[(*i[:d], wrap_index(positions[i], x.shape[d]), *i[d + 1 :])])
-
-
-@operator("GatherND")
-def gather_nd(b: Builder, x: Value, positions: Value, *, batch_dims: int = 0) -> Value:
-    width = positions.shape[-1] if positions.rank else 0
-    if not positions.rank or batch_dims + width > x.rank or positions.shape[:batch_dims] != x.shape[:batch_dims]:
-        b.refuse(f"positions of shape {positions.shape} for a tensor of shape {x.shape}")
-    outer = positions.rank - 1
-    shape = (*positions.shape[:-1], *x.shape[batch_dims + width :])
-
-    def body(*i: Term) -> Operand:
-        at = [wrap_index(positions[(*i[:outer], k)], x.shape[batch_dims + k]) for k in range(width)]
-        return x[(*i[:batch_dims], *at, *i[outer:])]
-
-    return b.map(shape, x.dtype, body)
-
-
-@operator("OneHot", since=9)
-def one_hot(b: Builder, positions: Value, depth: Value, values: Value, *, axis: int = -1) -> Value:
-    """A position outside of the depth is nowhere."""
-    n, rank = int(b.value(depth).reshape(-1)[0]), positions.rank + 1
-    d = b.axis(axis, rank)
-    shape = (*positions.shape[:d], n, *positions.shape[d:])
-
-    def body(*i: Term) -> Operand:
-        position = cast(positions[(*i[:d], *i[d + 1 :])], I64)
-        return select((position == i[d]) | (position + n == i[d]), values[1], values[0])
-
-    return b.map(shape, values.dtype, body)
-
-
-# --- Scatters ---
-
-_REDUCTIONS = {"add": "add", "mul": "mul", "max": "max", "min": "min"}
-
-
-@operator("ScatterElements", "Scatter", since=9)
-def scatter_elements(
-    b: Builder, x: Value, positions: Value, updates: Value, *, axis: int = 0, reduction: str = "none"
-) -> Value:
-    require_one_type(b, x, updates)
-    d = b.axis(axis, x.rank)
-    if positions.rank != x.rank or positions.shape != updates.shape:
-        b.refuse(f"positions of shape {positions.shape} and updates of shape {updates.shape}")
-
-    def place(*r: Term) -> Sequence[Operand]:
-        return (*r[:d], wrap_index(positions[r], x.shape[d]), *r[d + 1 :])
-
-    if reduction != "none":
-        return b.accumulate(_operation(b, reduction, x), x, updates.shape, place, lambda *r: updates[r])
-    nobody = b.map(x.shape, I64, lambda *i: constant(-1, I64))
-    winner = b.accumulate("max", nobody, updates.shape, place, lambda *r: r[d])
-    # Where a position is written twice the last update stays.
-
-    def body(*i: Term) -> Operand:
-        last = winner[i]
-        inside = _all(b, [e < m for k, (e, m) in enumerate(zip(i, updates.shape, strict=True)) if k != d and m < x.shape[k]])
-        update = updates[(*i[:d], maximum(last, 0), *i[d + 1 :])]
-        hit = last >= 0 if inside is None else inside & (last >= 0)
-        return select(hit, update, x[i])
-
-    return b.map(x.shape, x.dtype, body) if updates.size else x
-
-
-@operator("ScatterND", since=11)
-def scatter_nd(b: Builder, x: Value, positions: Value, updates: Value, *, reduction: str = "none") -> Value:
-    require_one_type(b, x, updates)
-    width = positions.shape[-1] if positions.rank else 0
-    if not 0 < width <= x.rank or updates.shape != (*positions.shape[:-1], *x.shape[width:]):
-        b.refuse(f"positions of shape {positions.shape} and updates of shape {updates.shape}")
-    outer = positions.rank - 1
-
-    def place(*r: Term) -> list[Operand]:
-        return [wrap_index(positions[(*r[:outer], k)], x.shape[k]) for k in range(width)]
-
-    if reduction != "none":
-        op = _operation(b, reduction, x)
-        return b.accumulate(op, x, updates.shape, lambda *r: (*place(*r), *r[outer:]), lambda *r: updates[r])
-    count = prod(positions.shape[:-1])
-    if not count:
-        return x
-    rows = b.view(positions, (count, width))
-    news = b.view(updates, (count, *x.shape[width:]))
-    nobody = b.map(x.shape[:width], I64, lambda *i: constant(-1, I64))
-    winner = b.accumulate(
-        "max", nobody, (count,), lambda r: [wrap_index(rows[r, k], x.shape[k]) for k in range(width)], lambda r: r
-    )
-
-    def body(*i: Term) -> Operand:
-        last = winner[i[:width]]
-        return select(last >= 0, news[(maximum(last, 0), *i[width:])], x[i])
-
-    return b.map(x.shape, x.dtype, body)
-
-
-def _operation(b: Builder, reduction: str, x: Value) -> str:
-    if reduction not in _REDUCTIONS or x.dtype.is_storage:
-        b.refuse(f"reduction {reduction} of {x.dtype.label}")
-    return _REDUCTIONS[reduction]
-
-
-def _all(b: Builder, conditions: list[Term]) -> Term | None:
-    result: Term | None = None
-    for c in conditions:
-        result = c if result is None else result & c
-    return result

@@ -16,9 +16,9 @@ from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.simplify import simplify
 from polyc.poly import isl
 from polyc.poly.domains import box_domain, map_domain, project_domain, reads_within
+from polyc.poly.extraction import place_inside
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.poly.reads import collect_reads
-from polyc.poly.scop import place_inside
 from polyc.scheduler.rewriting.overlap.overlap_boxes import Box, Boxes, Root, form_expr, tile_name
 
 QUOTA = 2_000_000

@@ -42,8 +42,8 @@ from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
 from polyc.poly.domains import box_domain, is_box
+from polyc.poly.extraction import extract_scop
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
-from polyc.poly.scop import extract_scop
 from polyc.scheduler.contractions.choice import choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import find_contraction
 from polyc.scheduler.rewriting.rules.blocks import Edit, all_reads, is_simple, plain_place, start_edit
