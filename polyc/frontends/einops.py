@@ -1,4 +1,4 @@
-"""Patterns of einops: ``b (h p) c -> b h (p c)`` read into a `Pattern`, fitted to a shape, and made a Program.
+"""Patterns of einops fitted to a shape, and made a Program.
 
 Splitting and joining dimensions is a reshape without data movement, before and behind the program: the Program has one
 dimension for each elementary axis, in the order of the left side for the operands, in that of the right side for the result.  A
@@ -10,65 +10,17 @@ notation", ICLR 2022).
 
 from __future__ import annotations
 
-import keyword
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Literal
 
-from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic, SemanticError, Source, Span, suggest_name
+from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic, Source, Span
+from polyc.frontends.einops_patterns import ELLIPSIS, Axis, Group, Pattern, check_lengths, read_pattern
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, identity_of, int_const
 from polyc.ir.program import Program, RangeClause, Reduction, Return, Role, Statement, Tensor, Where
 from polyc.ir.types import BOOL, I64, U64, DType
 
-Operation = Literal["rearrange", "reduce", "repeat"]
-
 REDUCTIONS = ("min", "max", "sum", "mean", "prod", "any", "all")
-
-_ELLIPSIS = "…"
-_TOKEN = re.compile(r"(?P<skip>\s+)|(?P<dots>\.\.\.|…)|(?P<name>[^\W\d]\w*)|(?P<number>[0-9]+)|(?P<arrow>->)|(?P<bracket>[()])")
-_MAX_LENGTH = 1 << 62
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """`name` is the user's name, the digits of an anonymous axis, or ``…``; `key` is one for each axis that is meant."""
-
-    name: str
-    key: str
-    span: Span
-
-    @property
-    def is_named(self) -> bool:
-        return not self.name.isdigit() and self.name != _ELLIPSIS
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """One dimension: an axis, or axes in parentheses.  `…` outside of parentheses stands for several dimensions."""
-
-    axes: tuple[Axis, ...]
-    span: Span
-    is_composed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Pattern:
-    """Both sides of a pattern; what is wrong with it as such has been reported."""
-
-    operation: Operation
-    left: tuple[Group, ...]
-    right: tuple[Group, ...]
-    source: Source
-
-    @property
-    def left_axes(self) -> dict[str, Axis]:
-        return {a.key: a for g in self.left for a in g.axes}
-
-    @property
-    def right_axes(self) -> dict[str, Axis]:
-        return {a.key: a for g in self.right for a in g.axes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,47 +45,6 @@ class Fitted:
         return tuple(a for a in self.left if a not in self.right)
 
 
-def read_pattern(operation: Operation, pattern: str) -> Pattern:
-    """The two sides of `pattern`.  Raises SemanticError with everything that is wrong with it."""
-    source = Source(pattern, "<pattern>")
-    errors: list[Diagnostic] = []
-    sides: list[list[Group]] = [[]]
-    _read_groups(source, sides, errors)
-    if not errors and len(sides) != 2:
-        message = f"a pattern has one ->, and this has {len(sides) - 1 or 'none'}"
-        errors.append(_error("semantic-einops-syntax", message, Span(source, 0, max(1, len(pattern))), "write left -> right"))
-    if not errors:
-        for side in sides:
-            _check_side(side, errors)
-    if errors:
-        raise SemanticError(*errors)
-    result = Pattern(operation, tuple(sides[0]), tuple(sides[1]), source)
-    _check_sides(result, errors)
-    if errors:
-        raise SemanticError(*errors)
-    return result
-
-
-def check_lengths(pattern: Pattern, lengths: Mapping[str, int]) -> None:
-    """Whether `lengths` give lengths to axes of the pattern, and to all that only they can tell.  Raises ArgumentError."""
-    whole = Span(pattern.source, 0, max(1, len(pattern.source.text)))
-    errors: list[Diagnostic] = []
-    named = {a.name for a in (*pattern.left_axes.values(), *pattern.right_axes.values()) if a.is_named}
-    for name, length in lengths.items():
-        if name not in named:
-            help = suggest_name(name, named) or "keyword arguments are the lengths of axes that the pattern names"
-            errors.append(_error("argument-einops-axis", f"the pattern has no axis {name}", whole, help))
-        elif length < 0 or length >= _MAX_LENGTH:
-            message = f"the length of axis {name} is {length}"
-            errors.append(_error("argument-einops-axis", message, whole, "lengths are numbers from 0 on"))
-    for axis in pattern.right_axes.values():
-        if axis.is_named and axis.key not in pattern.left_axes and axis.name not in lengths:
-            help = f"give it as a keyword argument: {axis.name}=2"
-            errors.append(_error("argument-einops-axis", f"the new axis {axis.name} has no length", axis.span, help))
-    if errors:
-        raise ArgumentError(*errors)
-
-
 def fit_pattern(pattern: Pattern, shape: Sequence[int], lengths: Mapping[str, int]) -> Fitted:
     """The elementary axes of an array of `shape`, and the shape of the result.  Raises ArgumentError."""
     dimensions = _expand_left(pattern, shape)
@@ -152,13 +63,13 @@ def fit_pattern(pattern: Pattern, shape: Sequence[int], lengths: Mapping[str, in
         inner += [a.key for a in group.axes if a.name != "1"]
     if errors:
         raise ArgumentError(*errors)
-    ellipsis = [k for k in inner if k.startswith(_ELLIPSIS)]
+    ellipsis = [k for k in inner if k.startswith(ELLIPSIS)]
     right: list[str] = []
     result: list[int] = []
     for group in pattern.right:
-        axes = [k for a in group.axes if a.name != "1" for k in (ellipsis if a.name == _ELLIPSIS else [a.key])]
+        axes = [k for a in group.axes if a.name != "1" for k in (ellipsis if a.name == ELLIPSIS else [a.key])]
         right += axes
-        if group.axes and group.axes[0].name == _ELLIPSIS and not group.is_composed:
+        if group.axes and group.axes[0].name == ELLIPSIS and not group.is_composed:
             result += [known[k] for k in axes]
         else:
             result.append(prod(known[k] for k in axes))
@@ -204,111 +115,8 @@ def result_type(dtype: DType, reduction: str) -> DType:
         return U64 if dtype.kind == "u" else I64
     if reduction == "mean" and not dtype.is_float:
         message = f"the mean of {dtype.label} is not defined"
-        raise ArgumentTypeError(_error("argument-type-einops", message, None, "convert the array to a floating point type"))
+        raise ArgumentTypeError(Diagnostic("argument-type-einops", message, None, "convert the array to a floating point type"))
     return dtype
-
-
-def _error(code: str, message: str, span: Span | None, help: str) -> Diagnostic:
-    return Diagnostic(code, message, span, help)
-
-
-# --- The text ----------------------------------------------------------------------------------------------------------
-
-
-def _read_groups(source: Source, sides: list[list[Group]], errors: list[Diagnostic]) -> None:
-    position, opened = 0, -1
-    inside: list[Axis] = []
-    while position < len(source.text):
-        match = _TOKEN.match(source.text, position)
-        place = Span(source, position, match.end() if match else position + 1)
-        if match is None:
-            help = "a pattern is made of names, numbers, ( ), ... and one ->"
-            if source.text[position] == ",":
-                help = "axes are separated by spaces; " + help
-            errors.append(_error("semantic-einops-syntax", f"{source.text[position]!r} has no meaning here", place, help))
-            return
-        position = match.end()
-        text = match.group()
-        if match.lastgroup == "skip":
-            continue
-        if match.lastgroup == "arrow" or text == "(":
-            if opened >= 0:
-                message = f"{text!r} stands inside of parentheses"
-                errors.append(_error("semantic-einops-syntax", message, place, "close the parenthesis before"))
-                return
-            if text == "(":
-                opened, inside = place.start, []
-            else:
-                sides.append([])
-        elif text == ")":
-            if opened < 0:
-                errors.append(
-                    _error("semantic-einops-syntax", "nothing is open here", place, "remove it, or open a parenthesis")
-                )
-                return
-            sides[-1].append(Group(tuple(inside), Span(source, opened, place.end), True))
-            opened = -1
-        else:
-            axis = _make_axis(text, place, errors)
-            if opened >= 0:
-                inside.append(axis)
-            else:
-                sides[-1].append(Group((axis,), place))
-    if opened >= 0:
-        place = Span(source, opened, opened + 1)
-        errors.append(_error("semantic-einops-syntax", "this parenthesis is never closed", place, "write ) behind its axes"))
-
-
-def _make_axis(text: str, place: Span, errors: list[Diagnostic]) -> Axis:
-    if text in ("...", _ELLIPSIS):
-        return Axis(_ELLIPSIS, _ELLIPSIS, place)
-    if text[0].isdigit():
-        length = int(text) if len(text) < 20 else _MAX_LENGTH
-        if not 0 < length < _MAX_LENGTH:
-            message = f"an axis cannot have the length {text[:40]}"
-            errors.append(_error("semantic-einops-syntax", message, place, "lengths are numbers from 1 on"))
-        return Axis(str(length), f"{length}@{place.start}", place)
-    if text.startswith("_") or text.endswith("_") or keyword.iskeyword(text):
-        help = "names of axes are Python's, without _ at their ends, as their lengths are keyword arguments"
-        errors.append(_error("semantic-einops-syntax", f"{text} cannot be the name of an axis", place, help))
-    return Axis(text, text, place)
-
-
-def _check_side(side: list[Group], errors: list[Diagnostic]) -> None:
-    seen: set[str] = set()
-    for axis in (a for g in side for a in g.axes):
-        if axis.key in seen:
-            message = f"the axis {axis.name.replace(_ELLIPSIS, '...')} stands twice on this side"
-            errors.append(_error("semantic-einops-axis", message, axis.span, "name every axis once on each side"))
-        seen.add(axis.key)
-
-
-def _check_sides(pattern: Pattern, errors: list[Diagnostic]) -> None:
-    left, right = pattern.left_axes, pattern.right_axes
-    dots = right.get(_ELLIPSIS)
-    if dots is not None and _ELLIPSIS not in left:
-        errors.append(
-            _error("semantic-einops-axis", "the left side has no ...", dots.span, "write ... on the left, or name the axes")
-        )
-    for group in pattern.left:
-        if group.is_composed and any(a.name == _ELLIPSIS for a in group.axes):
-            message = "... stands inside of parentheses on the left side"
-            errors.append(_error("semantic-einops-axis", message, group.span, "how a dimension splits into ... cannot be told"))
-    for axis in left.values():
-        is_number = axis.name.isdigit() and axis.name != "1"
-        if pattern.operation != "reduce" and is_number:
-            help = f"{pattern.operation} keeps every axis, and a number cannot say where: give the axis a name"
-            errors.append(_error("semantic-einops-axis", f"a number as an axis of {pattern.operation}", axis.span, help))
-        elif pattern.operation != "reduce" and axis.name != "1" and axis.key not in right:
-            shown = axis.name.replace(_ELLIPSIS, "...")
-            help = suggest_name(shown, [a.name for k, a in right.items() if k not in left]) or "only reduce lets axes disappear"
-            errors.append(_error("semantic-einops-axis", f"the axis {shown} is not on the right side", axis.span, help))
-    for axis in right.values():
-        if pattern.operation == "repeat" or axis.name == "1" or axis.key in left or axis.name == _ELLIPSIS:
-            continue
-        shown = f"an axis of length {axis.name}" if axis.name.isdigit() else f"the axis {axis.name}"
-        help = suggest_name(axis.name, [a.name for k, a in left.items() if k not in right]) or "only repeat makes new axes"
-        errors.append(_error("semantic-einops-axis", f"{shown} is not on the left side", axis.span, help))
 
 
 # --- The shape ---------------------------------------------------------------------------------------------------------
@@ -316,7 +124,7 @@ def _check_sides(pattern: Pattern, errors: list[Diagnostic]) -> None:
 
 def _expand_left(pattern: Pattern, shape: Sequence[int]) -> list[Group]:
     """One group for each dimension: ``...`` takes what the others leave."""
-    n_others = sum(1 for g in pattern.left if g.is_composed or g.axes[0].name != _ELLIPSIS)
+    n_others = sum(1 for g in pattern.left if g.is_composed or g.axes[0].name != ELLIPSIS)
     has_dots = n_others < len(pattern.left)
     rank = len(shape)
     if rank < n_others or (rank > n_others and not has_dots):
@@ -324,13 +132,13 @@ def _expand_left(pattern: Pattern, shape: Sequence[int]) -> list[Group]:
         message = f"the array has {rank} dimension{'s' * (rank != 1)}, and the left side {least}{n_others}"
         start, end = (pattern.left[0].span.start, pattern.left[-1].span.end) if pattern.left else (0, 1)
         help = f"its shape is {tuple(shape)}: give one name, or one group in parentheses, for each dimension"
-        raise ArgumentError(_error("argument-einops-rank", message, Span(pattern.source, start, end), help))
+        raise ArgumentError(Diagnostic("argument-einops-rank", message, Span(pattern.source, start, end), help))
     dimensions: list[Group] = []
     for group in pattern.left:
-        if group.is_composed or group.axes[0].name != _ELLIPSIS:
+        if group.is_composed or group.axes[0].name != ELLIPSIS:
             dimensions.append(group)
         else:
-            axes = (Axis(_ELLIPSIS, f"{_ELLIPSIS}{d}", group.span) for d in range(rank - n_others))
+            axes = (Axis(ELLIPSIS, f"{ELLIPSIS}{d}", group.span) for d in range(rank - n_others))
             dimensions += [Group((axis,), group.span) for axis in axes]
     return dimensions
 
@@ -343,18 +151,18 @@ def _fit_dimension(group: Group, d: int, extent: int, known: dict[str, int]) -> 
     if len(missing) > 1:
         names = " and ".join(a.name for a in missing)
         help = f"give all lengths but one: {missing[0].name}=2"
-        return _error("argument-einops-axis", f"{what}, which can be split into {names} in many ways", group.span, help)
+        return Diagnostic("argument-einops-axis", f"{what}, which can be split into {names} in many ways", group.span, help)
     if not missing:
         if product == extent:
             return None
         shown = " * ".join(str(known[a.key]) for a in group.axes) or "1"
         message = f"{what}, and its axes {shown}" + (f" = {product}" if len(group.axes) > 1 else "")
-        return _error("argument-einops-size", message, group.span, "check the lengths, and the order of the dimensions")
+        return Diagnostic("argument-einops-size", message, group.span, "check the lengths, and the order of the dimensions")
     if product == 0 or extent % product:
         message = f"{what}, which is not divisible by {product}"
         if product == 0:
             message = f"{what}, and an axis of it has length 0, so that {missing[0].name} can have any length"
-        return _error("argument-einops-size", message, group.span, "check the lengths that are given")
+        return Diagnostic("argument-einops-size", message, group.span, "check the lengths that are given")
     known[missing[0].key] = extent // product
     return None
 

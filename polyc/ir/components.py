@@ -24,7 +24,7 @@ def order_components(program: Program) -> list[Component]:
     for s in program.statements:
         writers.setdefault(s.target, []).append(s)
     needs = {v: {r.tensor for s in group for r in reads_of_statement(s)} & writers.keys() for v, group in writers.items()}
-    reach = {v: _reachable(v, needs) for v in writers}
+    reach = {v: reachable(v, needs) for v in writers}
     remaining, done = list(writers), set[str]()
     ordered: list[Component] = []
     while remaining:
@@ -37,7 +37,8 @@ def order_components(program: Program) -> list[Component]:
     return ordered
 
 
-def _reachable(start: str, needs: Mapping[str, set[str]]) -> set[str]:
+def reachable(start: str, needs: Mapping[str, set[str]]) -> set[str]:
+    """Everything that `start` needs, over any number of steps."""
     found: set[str] = set()
     stack = [start]
     while stack:

@@ -20,8 +20,9 @@ from polyc.diagnostics import Diagnostic, UnsupportedError
 from polyc.driver import select_target
 from polyc.frontends.onnx.graph import node_span
 from polyc.ir.types import from_numpy
+from polyc.onnx.outside import as_contiguous
 from polyc.onnx.plan import Plan
-from polyc.onnx.runner import Request, Segment, as_contiguous
+from polyc.onnx.segments import Request, Segment
 from polyc.onnx.session import Session
 from polyc.runtime.memory import GUARD
 

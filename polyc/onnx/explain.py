@@ -6,7 +6,7 @@ from polyc.frontends.onnx.graph import Graph
 from polyc.frontends.onnx.partition import is_contraction
 from polyc.ir.expr import evaluate
 from polyc.ir.program import Program
-from polyc.onnx.runner import Segment
+from polyc.onnx.segments import Segment
 from polyc.onnx.session import Session
 
 _MOST_NODES = 12

@@ -11,13 +11,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
 
-from polyc.config import Options, debugging
+from polyc.config import debugging
 from polyc.diagnostics import (
     BoundsError,
     CompileBudgetError,
@@ -30,22 +30,20 @@ from polyc.diagnostics import (
 )
 from polyc.frontends.onnx.builder import Value
 from polyc.frontends.onnx.graph import Graph, Node, Port, node_span
-from polyc.frontends.onnx.lowering import Lowered, lower_graph, value_of
+from polyc.frontends.onnx.lowering import Lowered, lower_graph
 from polyc.frontends.onnx.reference import Evaluation, prepare_node
 from polyc.frontends.onnx.refusals import declared_values, find_refused
 from polyc.frontends.onnx.sizes import estimate_elements
-from polyc.jobs import Progress
 from polyc.onnx.assembly import Assembly, make_plan
-from polyc.onnx.blocks import Blocks
-from polyc.onnx.boxes import Suppression
 from polyc.onnx.compilation import compile_clusters, make_clusters
 from polyc.onnx.direct import DirectPlace
 from polyc.onnx.growing import Growth, take_out_growing
 from polyc.onnx.iterate import is_driven, run_control
-from polyc.onnx.plan import Plan, Step, in_graph_names
+from polyc.onnx.outside import as_contiguous, describe_outside, outside_value
+from polyc.onnx.plan import in_graph_names
+from polyc.onnx.segments import Env, Request, Segment, Setting
 from polyc.onnx.shapes import NotTracedError, Shapes
 from polyc.onnx.templates import Extents, Place, Template, Varying, kinds_and_extents
-from polyc.onnx.weights import Weights
 from polyc.runtime import memory
 
 logger = logging.getLogger("polyc")
@@ -60,52 +58,6 @@ MOST_CONTENTS = 6
 
 OTHER_EXTENT = 256
 """What undeclared extents are taken for, beside 1, to find out what does not depend on them."""
-
-Env = dict[str, Any]
-"""Values by name."""
-Watch = Callable[[Step], Any]
-"""Gives a context manager that a kernel runs in."""
-
-
-@dataclass(slots=True, eq=False)
-class Setting:
-    """What all runners of a session share."""
-
-    options: Options
-    weights: Weights
-    strict: bool = False
-    progress: Progress | None = None
-    shapes: Shapes = field(default_factory=Shapes)
-    blocks: Blocks = field(default_factory=Blocks)
-    suppression: Suppression = field(init=False)
-    fallbacks: dict[str, str] = field(default_factory=dict)
-    """Nodes that the reference implementation computes, and why."""
-
-    def __post_init__(self) -> None:
-        self.suppression = Suppression(self.options)
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """How one run is to be done."""
-
-    n_threads: int | None = None
-    watch: Watch | None = None
-    watch_node: Callable[[Node], Any] | None = None
-    watch_segment: Callable[[Segment], object] | None = None
-    """Is told of each segment before it runs."""
-    out: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """Memory for results, where a kernel writes them directly."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Segment:
-    """Nodes from `start` to `stop` for inputs of known shapes; `node` is what has to be evaluated behind them."""
-
-    plan: Plan
-    start: int
-    stop: int
-    node: Node | None
 
 
 class Runner:
@@ -250,7 +202,7 @@ class Runner:
 
     def _key(self, position: int, read: Sequence[str], env: Env) -> Any:
         pinned = self._pinned.get(position, ())
-        return (position, tuple(_describe(env[n], n in pinned) for n in read if n in env))
+        return (position, tuple(describe_outside(env[n], n in pinned) for n in read if n in env))
 
     def _place_segment(self, position: int, env: Env, read: Sequence[str]) -> Segment:
         """A segment by a template where there is one for these shapes, or one can be made; else by itself."""
@@ -279,7 +231,7 @@ class Runner:
         for n in read:
             if n in env and isinstance(env[n], np.ndarray):
                 shape = tuple(next(rest) for _ in env[n].shape)
-                v = _outside(n, env[n])
+                v = outside_value(n, env[n])
                 if v is not None:
                     values[n] = replace(v, shape=shape)
         known = self.constants | {n: env[n] for n in self._pinned.get(position, ()) if n in env}
@@ -322,8 +274,8 @@ class Runner:
     def _make_segment(self, position: int, env: Env, read: Sequence[str]) -> Segment:
         graph = self.graph
         pinned = self._pinned.setdefault(position, set())
-        values = {n: v for n in read if n in env and (v := _outside(n, env[n])) is not None}
-        layout = (position, tuple(_describe(env[n], False) for n in read if n in env))
+        values = {n: v for n in read if n in env and (v := outside_value(n, env[n])) is not None}
+        layout = (position, tuple(describe_outside(env[n], False) for n in read if n in env))
         self._counts[layout] = count = self._counts.get(layout, 0) + 1
         if count > MOST_CONTENTS:  # contents differ from run to run: nothing is made for them any more, for no shapes
             self._unpinned.add(position)
@@ -479,27 +431,3 @@ def strict_problem(node: Node, reason: str) -> Diagnostic:
     """What `strict` says of a node that is not compiled."""
     help = "load the model without strict=True to let onnx's reference implementation compute it"
     return Diagnostic("unsupported-onnx-strict", f"{node.label} is not compiled: {reason}", node_span(node), help)
-
-
-def as_contiguous(array: np.ndarray) -> np.ndarray:
-    """The array in C order at an address that its element type allows, in the machine's order of bytes."""
-    flags = array.flags
-    if flags.c_contiguous and flags.aligned and array.dtype.isnative:
-        return array
-    return np.require(array, array.dtype.newbyteorder("="), ("C", "A"))
-
-
-def _outside(name: str, value: Any) -> Value | None:
-    """A value from outside as compiled code sees it; None for what it cannot read."""
-    if not isinstance(value, np.ndarray):
-        return None
-    found = value_of(name, value)
-    return None if found is None else Value(name, found.dtype, found.shape)
-
-
-def _describe(value: Any, with_contents: bool) -> Any:
-    """The part of a plan's key that one value is."""
-    if not isinstance(value, np.ndarray):
-        return type(value).__name__
-    key = (value.dtype, value.shape)
-    return (*key, value.tobytes()) if with_contents else key

@@ -20,8 +20,9 @@ from polyc.onnx.binding import IOBinding
 from polyc.onnx.feed import check_feed, check_out, check_output_names, is_plain, plain_inputs
 from polyc.onnx.iterate import is_driven
 from polyc.onnx.profile import Profile, Watch, profile_runs
-from polyc.onnx.runner import Env, Request, Runner, Setting, strict_problem
+from polyc.onnx.runner import Runner, strict_problem
 from polyc.onnx.samples import draw_feed, run_drawn
+from polyc.onnx.segments import Env, Request, Setting
 from polyc.onnx.shapes import Dynamic, Shapes
 from polyc.onnx.weights import Weights
 from polyc.runtime import threads as runtime_threads

@@ -60,7 +60,7 @@ class Varying:
 
 
 class Template:
-    """A plan whose numbers are computed; `stop` and `node` as `runner.Segment` has them."""
+    """A plan whose numbers are computed; `stop` and `node` as `segments.Segment` has them."""
 
     def __init__(self, varying: Varying, trace: Trace, assembly: Assembly, stop: int, node: Any, blocks: Blocks) -> None:
         self.stop, self.node = stop, node

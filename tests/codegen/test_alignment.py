@@ -10,7 +10,7 @@ import pytest
 
 import polyc
 from polyc import driver
-from polyc.codegen.nests.loops import pad_rows
+from polyc.codegen.nests.buffers import pad_rows
 from polyc.codegen.objects.host import host_target
 from polyc.config import default_options
 from polyc.ir.expr import Const, int_const

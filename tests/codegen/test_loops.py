@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from polyc.codegen.nests.loops import _LoopRange, fold_index, row_major_strides
+from polyc.codegen.nests.buffers import row_major_strides
+from polyc.codegen.nests.loops import _LoopRange, fold_index
 from polyc.codegen.nests.size import MAX_OPERATIONS, check_code_size
 from polyc.config import Options
 from polyc.diagnostics import CompileBudgetError

@@ -10,8 +10,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from polyc.diagnostics import PolycError
-from polyc.frontends.onnx.checks import MOST_NESTING, check_model, sort_nodes
+from polyc.frontends.onnx.checks import MOST_NESTING, check_model
 from polyc.frontends.onnx.files import load_proto
+from polyc.frontends.onnx.node_order import sort_nodes
 from polyc.frontends.onnx.tensors import read_tensor
 
 FLOAT = TensorProto.FLOAT

@@ -8,6 +8,7 @@ from itertools import product
 from math import lcm
 from typing import Literal
 
+from polyc.codegen.nests.buffers import make_buffers
 from polyc.codegen.nests.carries import carry_lines
 from polyc.codegen.nests.coalesce import coalesce_copies
 from polyc.codegen.nests.conditions import take_out_conditions
@@ -25,9 +26,9 @@ from polyc.codegen.nests.streams import align_tiles, find_streamed_rows
 from polyc.codegen.nests.tiles import split_partial_tiles
 from polyc.codegen.nests.transposes import block_transposes
 from polyc.codegen.nests.triangles import split_triangles
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, evaluate, int_const, rewrite, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, evaluate, int_const, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Store, Update
+from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Store, Update
 from polyc.ir.signature import Signature
 from polyc.ir.simplify import simplify
 from polyc.poly import isl
@@ -42,13 +43,6 @@ MAX_EXPANSION = 9
 
 MAX_EXPANDED_STORES = 24
 """Statements, each for a vector, that stand in such a loop when it is expanded: many of them gain nothing by it."""
-
-LINE, SAME_SETS = 64, 2048
-"""Bytes of a cache line, and the distance of rows that meet in a few sets of the first-level cache."""
-
-LONG_ROW = 64
-"""Elements from which rows of what steps pass on are padded."""
-
 
 MOST_TRIED = 4096
 """Values of outer loops for which a bound with remainders is tried."""
@@ -91,7 +85,7 @@ def build_loop_nest(
     build = isl.AstBuild.from_context(scop.context)
     ast = build.node_from_schedule(schedule)
     body = translator.translate(ast, {}, {})
-    buffers = _make_buffers(scop, storage, signature, aliases, groups)
+    buffers = make_buffers(scop, storage, signature, aliases, groups)
     parameters = [*signature.sizes, *(name for name, _ in signature.defined_sizes)]
     for array in (a.memory for a in signature.arrays):
         parameters += [f"{array.name}.stride{d}" for d in range(len(array.shape))]
@@ -398,73 +392,3 @@ def _bound(expr: Expr, op: Literal["min", "max"]) -> int | None:
         known = [v for v in (_bound(a, op) for a in expr.args) if v is not None]
         return (min if op == "min" else max)(known) if known else None
     return None
-
-
-def _make_buffers(
-    scop: Scop,
-    storage: Mapping[str, Folding],
-    signature: Signature,
-    aliases: tuple[tuple[str, str], ...],
-    groups: Mapping[str, tuple[tuple[int, ...], ...]],
-) -> tuple[Buffer, ...]:
-    buffers: list[Buffer] = []
-    versions = {r.name: r.version for r in scop.program.returns}
-    names = {a.name: (a.name if a.role in ("input", "constant") else versions[a.name]) for a in signature.arrays}
-    shared: dict[str, tuple[str, ...]] = {}
-    for out, source in aliases:
-        shared[names[out]] = (*shared.get(names[out], ()), names[source])
-        shared[names[source]] = (*shared.get(names[source], ()), names[out])
-    for position, array in enumerate(a.memory for a in signature.arrays):
-        name = names[array.name]
-        if array.strides is not None:
-            strides: tuple[Expr, ...] = tuple(
-                Size(f"{array.name}.stride{d}") if v is None else int_const(v) for d, v in enumerate(array.strides)
-            )
-        else:
-            strides = tuple(Size(f"{array.name}.stride{d}") for d in range(len(array.shape)))
-        shape = array.shape
-        if name in groups:
-            shape = tuple(product_of([shape[d] for d in g]) for g in groups[name])
-            strides = tuple(strides[g[-1]] for g in groups[name])
-        dtype = scop.tensors[name].dtype if name in scop.tensors else array.dtype
-        buffers.append(Buffer(name, dtype, shape, strides, "argument", position, shared.get(name, ())))
-    present = {b.name for b in buffers}
-    for version, folding in storage.items():
-        if folding.buffer in present or folding.space == "argument":
-            continue
-        present.add(folding.buffer)
-        t = scop.tensors[version]
-        shape = tuple(e if m is None else int_const(m) for e, m in zip(t.shape, folding.moduli, strict=True))
-        strides = row_major_strides(shape, t.dtype.itemsize)
-        if folding.space in ("shared", "thread") and any(m is not None for m in folding.moduli):
-            strides = pad_rows(shape, t.dtype.itemsize)
-        buffers.append(Buffer(folding.buffer, t.dtype, shape, strides, folding.space))
-    return tuple(buffers)
-
-
-def pad_rows(shape: tuple[Expr, ...], itemsize: int) -> tuple[Expr, ...]:
-    """Byte strides of a C-ordered array whose rows begin at whole cache lines, where long enough for that to cost little;
-    and not all in the same few sets of a cache, as rows of a power of two would."""
-    *outer, last = shape
-    if all(e == int_const(1) for e in outer) or not isinstance(last, Const) or int(last.value) < LONG_ROW:
-        return row_major_strides(shape, itemsize)
-    row = -(-int(last.value) * itemsize // LINE) * LINE
-    row += LINE if row % SAME_SETS == 0 else 0
-    return (*row_major_strides(tuple(outer), row), int_const(itemsize))
-
-
-def product_of(extents: list[Expr]) -> Expr:
-    result: Expr = int_const(1)
-    for e in extents:
-        result = simplify(Call("mul", (result, e)))
-    return result
-
-
-def row_major_strides(shape: tuple[Expr, ...], itemsize: int) -> tuple[Expr, ...]:
-    """Byte strides of a C-ordered array."""
-    strides: list[Expr] = []
-    step: Expr = int_const(itemsize)
-    for extent in reversed(shape):
-        strides.append(step)
-        step = simplify(Call("mul", (step, extent)))
-    return tuple(reversed(strides))

@@ -10,10 +10,11 @@ import numpy as np
 import onnx
 import onnx.inliner
 
-from polyc.frontends.onnx.checks import check_model, read_opsets, sort_nodes
+from polyc.frontends.onnx.checks import check_model, read_opsets
 from polyc.frontends.onnx.element_types import type_name
 from polyc.frontends.onnx.files import load_proto
 from polyc.frontends.onnx.graph import Graph, Node, Port
+from polyc.frontends.onnx.node_order import sort_nodes
 from polyc.frontends.onnx.tensors import Folder, read_tensor
 
 ModelSource = Any

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
+from polyc.ir.components import reachable
+
 
 def find_forward_reads(body: Sequence[ast.stmt], parameters: frozenset[str]) -> dict[str, int]:
     """Rank by name of the tensors that may be read above their first assignment: those that need what is made from them."""
@@ -24,7 +26,7 @@ def find_forward_reads(body: Sequence[ast.stmt], parameters: frozenset[str]) -> 
                 continue
             if name == target and _reads_in_place(node, left):
                 refused.add(name)
-            elif target in _reachable(name, needs):
+            elif target in reachable(name, needs):
                 allowed[name] = len(_subscripts(statements[first[name]][2]))
     return {name: rank for name, rank in allowed.items() if name not in refused}
 
@@ -63,13 +65,3 @@ def _reads_in_place(node: ast.Assign | ast.AugAssign, left: ast.expr) -> bool:
         return True
     own = ast.dump(left).replace("Store()", "Load()")
     return any(isinstance(n, ast.Subscript) and ast.dump(n) == own for n in ast.walk(node.value))
-
-
-def _reachable(start: str, needs: dict[str, set[str]]) -> set[str]:
-    found: set[str] = set()
-    stack = [start]
-    while stack:
-        fresh = needs[stack.pop()] - found
-        found |= fresh
-        stack.extend(fresh)
-    return found

@@ -20,6 +20,7 @@ from polyc.frontends.tc.syntax import (
     SyntaxStatement,
     syntax_children,
 )
+from polyc.ir.components import reachable
 
 
 def find_forward_reads(syntax: SyntaxDef) -> dict[str, int]:
@@ -46,19 +47,9 @@ def find_forward_reads(syntax: SyntaxDef) -> dict[str, int]:
             adds_to_itself = s.op != "=" and s.op.endswith("=") and name == s.target
             if adds_to_itself or _reads_itself_in_place(s, name):
                 refused.add(name)
-            elif s.target in _reachable(name, needs):
+            elif s.target in reachable(name, needs):
                 allowed[name] = len(own[first[name]].subscripts)
     return {name: rank for name, rank in allowed.items() if name not in refused}
-
-
-def _reachable(start: str, needs: dict[str, set[str]]) -> set[str]:
-    found: set[str] = set()
-    stack = [start]
-    while stack:
-        fresh = needs[stack.pop()] - found
-        found |= fresh
-        stack.extend(fresh)
-    return found
 
 
 def _expressions(s: SyntaxStatement) -> list[SyntaxExpr]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from polyc.frontends.onnx.builder import Builder, Value
-from polyc.frontends.onnx.families import contractions, elementwise, norm
+from polyc.frontends.onnx.families import activations, contractions, elementwise, norm
 from polyc.frontends.onnx.registry import Function, operator
 
 
@@ -55,7 +55,7 @@ def parametric_relu(b: Builder, x: Value, slope: Value, *, consumed_inputs: tupl
     """One slope for all elements, or one for each channel."""
     if slope.rank == 1 and slope.shape[0] != 1 and x.rank > 1:
         slope = b.view(slope, (*slope.shape, *(1,) * (x.rank - 2)))
-    return elementwise.parametric_relu(b, x, slope)
+    return activations.parametric_relu(b, x, slope)
 
 
 @operator("Gemm")

@@ -1,0 +1,89 @@
+"""Buffers of a nest: memory of arguments and of what steps pass on, with strides that do not meet in a few sets of a cache."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from polyc.ir.expr import Call, Const, Expr, Size, int_const
+from polyc.ir.loops import Buffer
+from polyc.ir.signature import Signature
+from polyc.ir.simplify import simplify
+from polyc.poly.scop import Scop
+from polyc.poly.storage import Folding
+
+LINE, SAME_SETS = 64, 2048
+"""Bytes of a cache line, and the distance of rows that meet in a few sets of the first-level cache."""
+
+LONG_ROW = 64
+"""Elements from which rows of what steps pass on are padded."""
+
+
+def make_buffers(
+    scop: Scop,
+    storage: Mapping[str, Folding],
+    signature: Signature,
+    aliases: tuple[tuple[str, str], ...],
+    groups: Mapping[str, tuple[tuple[int, ...], ...]],
+) -> tuple[Buffer, ...]:
+    """The buffers of a scop: its arguments, and what steps pass on, folded as `storage` says."""
+    buffers: list[Buffer] = []
+    versions = {r.name: r.version for r in scop.program.returns}
+    names = {a.name: (a.name if a.role in ("input", "constant") else versions[a.name]) for a in signature.arrays}
+    shared: dict[str, tuple[str, ...]] = {}
+    for out, source in aliases:
+        shared[names[out]] = (*shared.get(names[out], ()), names[source])
+        shared[names[source]] = (*shared.get(names[source], ()), names[out])
+    for position, array in enumerate(a.memory for a in signature.arrays):
+        name = names[array.name]
+        if array.strides is not None:
+            strides: tuple[Expr, ...] = tuple(
+                Size(f"{array.name}.stride{d}") if v is None else int_const(v) for d, v in enumerate(array.strides)
+            )
+        else:
+            strides = tuple(Size(f"{array.name}.stride{d}") for d in range(len(array.shape)))
+        shape = array.shape
+        if name in groups:
+            shape = tuple(product_of([shape[d] for d in g]) for g in groups[name])
+            strides = tuple(strides[g[-1]] for g in groups[name])
+        dtype = scop.tensors[name].dtype if name in scop.tensors else array.dtype
+        buffers.append(Buffer(name, dtype, shape, strides, "argument", position, shared.get(name, ())))
+    present = {b.name for b in buffers}
+    for version, folding in storage.items():
+        if folding.buffer in present or folding.space == "argument":
+            continue
+        present.add(folding.buffer)
+        t = scop.tensors[version]
+        shape = tuple(e if m is None else int_const(m) for e, m in zip(t.shape, folding.moduli, strict=True))
+        strides = row_major_strides(shape, t.dtype.itemsize)
+        if folding.space in ("shared", "thread") and any(m is not None for m in folding.moduli):
+            strides = pad_rows(shape, t.dtype.itemsize)
+        buffers.append(Buffer(folding.buffer, t.dtype, shape, strides, folding.space))
+    return tuple(buffers)
+
+
+def pad_rows(shape: tuple[Expr, ...], itemsize: int) -> tuple[Expr, ...]:
+    """Byte strides of a C-ordered array whose rows begin at whole cache lines, where long enough for that to cost little;
+    and not all in the same few sets of a cache, as rows of a power of two would."""
+    *outer, last = shape
+    if all(e == int_const(1) for e in outer) or not isinstance(last, Const) or int(last.value) < LONG_ROW:
+        return row_major_strides(shape, itemsize)
+    row = -(-int(last.value) * itemsize // LINE) * LINE
+    row += LINE if row % SAME_SETS == 0 else 0
+    return (*row_major_strides(tuple(outer), row), int_const(itemsize))
+
+
+def product_of(extents: list[Expr]) -> Expr:
+    result: Expr = int_const(1)
+    for e in extents:
+        result = simplify(Call("mul", (result, e)))
+    return result
+
+
+def row_major_strides(shape: tuple[Expr, ...], itemsize: int) -> tuple[Expr, ...]:
+    """Byte strides of a C-ordered array."""
+    strides: list[Expr] = []
+    step: Expr = int_const(itemsize)
+    for extent in reversed(shape):
+        strides.append(step)
+        step = simplify(Call("mul", (step, extent)))
+    return tuple(reversed(strides))
