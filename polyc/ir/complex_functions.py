@@ -62,9 +62,22 @@ def _scale(z: Pair, factor: float, part: DType) -> Pair:
     return _call("mul", z[0], Const(factor, part)), _call("mul", z[1], Const(factor, part))
 
 
+def _is(value: Expr, number: float, part: DType) -> Expr:
+    return _call("eq", value, Const(number, part))
+
+
+def _is_infinite(value: Expr, part: DType) -> Expr:
+    return _is(_call("abs", value), math.inf, part)
+
+
+def _unless_known(known: Expr, value: Expr, wave: Expr, product: Expr) -> Expr:
+    """`product`, of which `wave` is a factor; `value` where an angle without end leaves that undefined and `known` holds."""
+    return Select(_call("and", _call("ne", wave, wave), known), value, product, value.span)
+
+
 def _times_angle(size: Expr, wave: Expr, angle: Expr, part: DType) -> Expr:
     """``size * sin(angle)``; without an angle there is nothing, even of infinity."""
-    return Select(_call("eq", angle, Const(0.0, part)), angle, _call("mul", size, wave), angle.span)
+    return Select(_is(angle, 0.0, part), angle, _call("mul", size, wave), angle.span)
 
 
 def is_zero(expr: Expr) -> bool:
@@ -111,10 +124,13 @@ def _exponential(z: Pair, part: DType) -> Pair:
     if is_zero(im):
         return size, im
     # Without an imaginary part there is no angle: infinity times sin(0) would be NaN.
-    is_real = Call("eq", (im, Const(0.0, part)), im.span)
-    cosine, sine = (Call(op, (im,), im.span) for op in ("cos", "sin"))
-    real = Select(is_real, size, Call("mul", (size, cosine), re.span), re.span)
-    return real, Select(is_real, im, Call("mul", (size, sine), im.span), im.span)
+    cosine, sine = _call("cos", im), _call("sin", im)
+    real = Select(_is(im, 0.0, part), size, _call("mul", size, cosine), re.span)
+    nothing = _is(re, -math.inf, part)
+    return (
+        _unless_known(_is_infinite(re, part), size, cosine, real),
+        _unless_known(nothing, _call("copysign", size, im), sine, _times_angle(size, sine, im, part)),
+    )
 
 
 def _logarithm(z: Pair, part: DType) -> Pair:
@@ -148,9 +164,11 @@ def _root(z: Pair, part: DType) -> Pair:
 def _hyperbolic(first: str, second: str, z: Pair, part: DType) -> Pair:
     """``first(x) cos(y) + i second(x) sin(y)``: both hyperbolic functions."""
     re, im = z
+    one, other, cosine, sine = _call(first, re), _call(second, re), _call("cos", im), _call("sin", im)
+    is_zero_or_infinite = _call("or", _is(one, 0.0, part), _is_infinite(re, part))
     return (
-        _call("mul", _call(first, re), _call("cos", im)),
-        _times_angle(_call(second, re), _call("sin", im), im, part),
+        _unless_known(is_zero_or_infinite, one, cosine, _call("mul", one, cosine)),
+        _unless_known(_is(other, 0.0, part), other, sine, _times_angle(other, sine, im, part)),
     )
 
 
@@ -161,22 +179,29 @@ def _tangent(z: Pair, part: DType) -> Pair:
     product = _call("mul", t, s)
     below = _call("add", one, _call("mul", product, product))
     rest = _call("mul", _call("sub", one, t), _call("add", one, t))
+    real = _call("truediv", _call("mul", t, _call("add", one, _call("mul", s, s))), below)
+    imaginary = _call("truediv", _call("mul", s, rest), below)
+    is_infinite = _is_infinite(z[0], part)
     return (
-        _call("truediv", _call("mul", t, _call("add", one, _call("mul", s, s))), below),
-        _call("truediv", _call("mul", s, rest), below),
+        _unless_known(_call("or", _is(t, 0.0, part), is_infinite), t, s, real),
+        _unless_known(
+            is_infinite, _call("copysign", Const(0.0, part), z[1]), s, Select(_is(s, 0.0, part), s, imaginary, s.span)
+        ),
     )
 
 
 def _power(z: Pair, w: Pair, part: DType) -> Pair:
-    """Small whole powers by products, others by logarithms; any number to the power 0 is 1, and 0 to others is 0."""
+    """Small whole powers by products, others by logarithms; any number to the power 0 is 1, and 0 to others is 0 or, where the
+    real part of these is not positive, undefined."""
     exponent = w[0].value if isinstance(w[0], Const) and is_zero(w[1]) else None
     if exponent in (1, 2, 3, 4):
         square = multiply_pairs(z, z)
         return {1: z, 2: square, 3: multiply_pairs(square, z), 4: multiply_pairs(square, square)}[int(exponent)]
-    zero, one = Const(0.0, part), Const(1.0, part)
+    zero, one, undefined = Const(0.0, part), Const(1.0, part), Const(math.nan, part)
     found = _exponential(multiply_pairs(w, _logarithm(z, part)), part)
     from_nothing = _call("and", _call("eq", z[0], zero), _call("eq", z[1], zero))
     to_nothing = _call("and", _call("eq", w[0], zero), _call("eq", w[1], zero))
-    real = Select(to_nothing, one, Select(from_nothing, zero, found[0]))
-    imaginary = Select(_call("or", to_nothing, from_nothing), zero, found[1])
+    nothing = Select(_call("gt", w[0], zero), zero, undefined)
+    real = Select(to_nothing, one, Select(from_nothing, nothing, found[0]))
+    imaginary = Select(to_nothing, zero, Select(from_nothing, nothing, found[1]))
     return real, imaginary

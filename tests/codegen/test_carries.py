@@ -78,3 +78,15 @@ def test_rows_along_the_vectors_are_put_together_and_written_a_few_at_a_time(sma
     x = numbers((8, 12, 4, 40, 48), "float32")
     text = polyc.compile(permutation((2, 0, 4, 1, 3)), target="x86-64-v4").lower(x).as_text("loops")
     assert "_rows < 48;" in text and "_rows + 16; row++)" in text
+
+
+def test_blocks_are_put_together_near_by_where_rows_begin_at_lines_too(small_cache):
+    text = polyc.compile(permutation((0, 2, 1)), target="x86-64-v4").lower(numbers((3, 16, 50), "float32")).as_text("loops")
+    assert "thread Y.lines" in text and "if (Y.offset % 64 == 0)" not in text
+
+
+@pytest.mark.parametrize(("length", "is_in_units"), [(50, True), (1024, False)])
+def test_blocks_are_read_by_units_that_cross_no_line_unless_rows_meet_in_a_cache(length: int, is_in_units: bool, small_cache):
+    x = numbers((3, 16, length), "float32")
+    text = polyc.compile(permutation((0, 2, 1)), target="x86-64-v4").lower(x).as_text("ll")
+    assert ("load <4 x float>" in text) == is_in_units

@@ -8,6 +8,7 @@ ones in the middle are put together from the outer ones, and nothing is read tha
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 from polyc.codegen.emission.context import Context, State
@@ -20,9 +21,20 @@ from polyc.ir.simplify import simplify
 MINIMUM_SHARED = 4
 """Bytes of the narrowest element whose vectors are put together from others: narrower ones take more than one shuffle."""
 
+WAY = 4096
+"""Bytes of a way of the first-level cache: lines that far apart meet in one set."""
+
+MOST_ROWS = 4
+"""Rows whose lines stay in one set until they are read again."""
+
 Load = Callable[[Read], Val]
 Reads = dict[int, Read]
 """Reads of one row by their offset in elements."""
+
+
+def do_meet(distance: int, n_rows: int) -> bool:
+    """Whether lines of `n_rows` rows, `distance` bytes apart, are too many for the sets of a cache in which they meet."""
+    return n_rows * math.gcd(distance, WAY) > MOST_ROWS * WAY
 
 
 def has_aligned_rows(buffer: Buffer) -> bool:

@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from polyc.codegen.emission.lines import do_meet
 from polyc.codegen.nests.copies import keeps_apart, motion_of
 from polyc.codegen.nests.prefetch import read_arrays
 from polyc.codegen.nests.streams import offset_of
@@ -25,12 +26,6 @@ from polyc.ir.simplify import simplify
 
 LEAST_STRIPS = 8
 """Strips of a loop of which one more costs little."""
-
-WAY = 4096
-"""Bytes of a way of the first-level cache: lines that far apart meet in one set."""
-
-MOST_ROWS = 4
-"""Rows whose lines stay in one set until the next strip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,15 +175,14 @@ def _lead(
     across = motions[rows[-1].var]
     if (motions[around[-1].var], motions[copies.var]) != (size, size) or across is None or across <= size:
         return None
-    if any((m := motions[n.var]) is None or m % LINE for n in rows) or not _do_meet(across, rows):
+    if any((m := motions[n.var]) is None or m % LINE for n in rows) or not do_meet(across, _count(rows)):
         return None
     begin: dict[str, Expr] = {n.var: int_const(0) for n in inside} | {n.var: n.lower for n in around}
     first = offset_of(Store(read.tensor, read.subscripts, read), source, begin)
     return read.tensor, simplify(Call("floordiv", (Call("mod", (first, int_const(LINE))), int_const(size))))
 
 
-def _do_meet(across: int, rows: Sequence[Loop]) -> bool:
-    """Whether lines of `rows`, `across` bytes apart, are too many for the sets of a cache in which they meet."""
+def _count(rows: Sequence[Loop]) -> int:
+    """Iterations of those of `rows` that have a known number."""
     trips = [simplify(Call("sub", (n.upper, n.lower))) for n in rows]
-    n_rows = math.prod(-(-int(t.value) // n.step) for t, n in zip(trips, rows, strict=True) if isinstance(t, Const))
-    return n_rows * math.gcd(across, WAY) > MOST_ROWS * WAY
+    return math.prod(-(-int(t.value) // n.step) for t, n in zip(trips, rows, strict=True) if isinstance(t, Const))

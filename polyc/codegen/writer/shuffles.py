@@ -166,7 +166,7 @@ def transpose(fn: Function, rows: list[Val | None], n_columns: int) -> list[Val]
     vectors, the other half interleave elements inside the units: each is one two-source shuffle of every instruction set."""
     size = len(rows)
     sample = next(row for row in rows if row is not None)
-    unit = min(size, max(1, 128 // _BITS[sample.type]))
+    unit = unit_lanes(sample.type, size)
     n_units = size // unit
     n_wanted = -(-n_columns // unit)
     poison = Val("poison", sample.type, size)
@@ -183,6 +183,11 @@ def transpose(fn: Function, rows: list[Val | None], n_columns: int) -> list[Val]
         for u in range(n_wanted):
             result[u * unit : (u + 1) * unit] = _transpose_in_units(fn, [group[u] for group in outer], unit)
     return [poison if value is None else value for value in result[:n_columns]]
+
+
+def unit_lanes(type: str, lanes: int) -> int:
+    """Lanes of a unit of 128 bits in vectors of `lanes`."""
+    return min(lanes, max(1, 128 // _BITS[type]))
 
 
 _BITS = {"float": 32, "double": 64, "i8": 8, "i16": 16, "i32": 32, "i64": 64}
@@ -222,21 +227,34 @@ def _transpose_units(fn: Function, rows: list[Val | None], unit: int, wanted: li
 
 
 def load_columns(
-    fn: Function, target: Target, dtype: DType, rows: list[Val], n_columns: int, mask: Val | None, epoch: str
+    fn: Function,
+    target: Target,
+    dtype: DType,
+    rows: list[Val],
+    n_columns: int,
+    mask: Val | None,
+    epoch: str,
+    in_units: bool = False,
 ) -> list[Val]:
     """``n_columns`` vectors, lane l of vector c being element c behind ``rows[l]``; rows whose lane in `mask` is off give 0.
 
-    Every row is read by contiguous loads of no more than its `n_columns` elements."""
+    Every row is read by contiguous loads of no more than its `n_columns` elements; `in_units`: of 128 bits each, if whole."""
     active = _constant_mask(mask, len(rows))
     width = min(len(rows), target.lanes(dtype.itemsize))
+    unit = unit_lanes(memory_type(dtype), width)
     if dtype.kind == "b":  # moved as they lie in memory
-        return [vectors.from_memory(fn, c, dtype) for c in load_columns(fn, target, U8, rows, n_columns, mask, epoch)]
+        return [vectors.from_memory(fn, c, dtype) for c in load_columns(fn, target, U8, rows, n_columns, mask, epoch, in_units)]
     columns: list[Val] = []
     for start in range(0, n_columns, width):
         n = min(width, n_columns - start)
         # The last columns of several groups end a whole group: its first ones are there already.
         skipped = width - n if start else 0
         first, n = start - skipped, n + skipped
+        if in_units and mask is None and n % unit == 0:
+            places = [vectors.offset_pointer(fn, pointer, first * dtype.itemsize) for pointer in rows]
+            groups = [_load_in_units(fn, dtype, places[r : r + width], n, unit, epoch) for r in range(0, len(rows), width)]
+            columns += [_concatenate(fn, [group[c] for group in groups]) for c in range(skipped, n)]
+            continue
         loaded: list[Val | None] = []
         for lane, pointer in enumerate(rows):
             if active is not None and not active[lane]:
@@ -249,6 +267,17 @@ def load_columns(
             )
         parts = [transpose(fn, loaded[r : r + width], n) for r in range(0, len(rows), width)]
         columns += [_concatenate(fn, [part[c] for part in parts]) for c in range(skipped, n)]
+    return columns
+
+
+def _load_in_units(fn: Function, dtype: DType, rows: list[Val], n_columns: int, unit: int, epoch: str) -> list[Val]:
+    """Columns of a square block as of `transpose`, whose stages that move units are part of the loads."""
+    columns: list[Val] = []
+    for first in range(0, n_columns, unit):
+        places = [vectors.offset_pointer(fn, row, first * dtype.itemsize) for row in rows]
+        units = [vectors.load_contiguous(fn, dtype, place, unit, None, epoch) for place in places]
+        joined: list[Val | None] = [_concatenate(fn, units[r::unit]) for r in range(unit)]
+        columns += [column for column in _transpose_in_units(fn, joined, unit) if column is not None]
     return columns
 
 
