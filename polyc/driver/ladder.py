@@ -86,7 +86,7 @@ def climb_down(
             violation = prove_values(final, needed, schedule) or prove_storage(final, needed, schedule, storage)
             if violation is None:
                 storage, found = fold_steps(final, needed, schedule, refined.plan, storage)
-                nest = build_loop_nest(final, schedule, storage, full_signature, aliases, groups, target)
+                nest = build_loop_nest(final, schedule, storage, full_signature, aliases, groups, target, options.reassociate)
                 nest = prefetch_windows(prefetch_rows(nest, target), target)
                 nest = prefetch_blocks(stream_results(align_rows(nest, target), target), target)
                 nest = prefetch_panels(prefetch_next_rows(nest, target), target)

@@ -155,8 +155,8 @@ SAME_SUMS = pass_over(Update("u", (ROW,), "max", ELEMENT), buffer="u")
 BOTH_RESULTS = rows(Store("y", (row(),), Call("add", (Read("t", (ROW,)), Read("u", (ROW,))))))
 
 
-def moved(made: LoopNest) -> LoopNest | None:
-    body = take_rows_from_afar(made.body, made.buffers, replace(X86_64_V4, l2=1 << 18))
+def moved(made: LoopNest, reassociate: bool = True) -> LoopNest | None:
+    body = take_rows_from_afar(made.body, made.buffers, replace(X86_64_V4, l2=1 << 18), reassociate)
     return None if body == made.body else replace(made, body=body)
 
 
@@ -211,6 +211,13 @@ def test_what_moves_means_the_same(made: LoopNest) -> None:
 )
 def test_rows_that_need_their_order_stay(made: LoopNest) -> None:
     assert moved(made) is None
+
+
+def test_a_sum_over_rows_keeps_its_order_where_the_user_wants_it_kept() -> None:
+    over_rows = nest(pass_over(Update("y", (COLUMN,), "add", ELEMENT), columns=1000), columns=1000)
+    assert moved(over_rows) is not None
+    assert moved(over_rows, reassociate=False) is None
+    assert moved(nest(SUMS, RESULTS), reassociate=False) is not None
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,7 @@ class _Body:
     large: frozenset[str]
     places: frozenset[tuple[str, int]]
     """Dimensions of private buffers that tell the place of a row in its block."""
+    reassociate: bool
     inner: set[str] = field(default_factory=set)
     accesses: list[_Access] = field(default_factory=list)
     has_streams: bool = False
@@ -68,32 +69,36 @@ class _Body:
     """Whether rows of a block are left out behind the end."""
 
 
-def take_rows_from_afar(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target) -> tuple[Node, ...]:
-    """The same nodes, with the rows of large arrays that one pass reads side by side as far apart as their loop goes."""
+def take_rows_from_afar(
+    body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target, reassociate: bool
+) -> tuple[Node, ...]:
+    """The same nodes, with the rows of large arrays that one pass reads side by side as far apart as their loop goes.
+
+    `reassociate`: whether what all rows add to may be added up in another order."""
     by_name = {b.name: b for b in buffers}
     large = frozenset(b.name for b in buffers if b.space == "argument" and is_large(b, target))
-    return tuple(new for node in body for new in _visit(node, by_name, large)) if large else body
+    return tuple(new for node in body for new in _visit(node, by_name, large, reassociate)) if large else body
 
 
-def _visit(node: Node, buffers: Mapping[str, Buffer], large: frozenset[str]) -> tuple[Node, ...]:
+def _visit(node: Node, buffers: Mapping[str, Buffer], large: frozenset[str], reassociate: bool) -> tuple[Node, ...]:
     def each(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        return tuple(new for n in nodes for new in _visit(n, buffers, large))
+        return tuple(new for n in nodes for new in _visit(n, buffers, large, reassociate))
 
     match node:
         case If():
             return (replace(node, body=each(node.body), orelse=each(node.orelse)),)
         case Loop():
-            return _spread(node, buffers, large) or (replace(node, body=each(node.body)),)
+            return _spread(node, buffers, large, reassociate) or (replace(node, body=each(node.body)),)
     return (node,)
 
 
-def _spread(loop: Loop, buffers: Mapping[str, Buffer], large: frozenset[str]) -> tuple[Node, ...] | None:
+def _spread(loop: Loop, buffers: Mapping[str, Buffer], large: frozenset[str], reassociate: bool) -> tuple[Node, ...] | None:
     """The loop over blocks whose rows are as far apart as can be, and what runs the rest; None where it stays as it is."""
     is_plain = loop.kind in ("serial", "parallel") and not loop.registers and not loop.initial and loop.stream is None
     if not is_plain or loop.step == 1 or loop.lower != int_const(0):
         return None
     ends = tuple(_minimands(loop.upper))
-    found = _Body(loop, ends, buffers, large, _find_places(loop.body, loop, buffers))
+    found = _Body(loop, ends, buffers, large, _find_places(loop.body, loop, buffers), reassociate)
     if not all(_look(n, (), None, found) for n in loop.body) or not found.has_streams or not _is_free(found):
         return None
     body, n_passes = _join_passes(loop.body, found)
@@ -278,7 +283,12 @@ def _is_free(found: _Body) -> bool:
             continue
         if any(other != name and (other in buffer.may_alias or name in found.buffers[other].may_alias) for other in touched):
             return False
-        if not (_is_sum(accesses, found) or _has_own_rows(accesses, found) or _has_own_places(buffer, accesses, found)):
+        may_reorder = found.reassociate or buffer.dtype.is_integer
+        if not (
+            (may_reorder and _is_sum(accesses, found))
+            or _has_own_rows(accesses, found)
+            or _has_own_places(buffer, accesses, found)
+        ):
             return False
     return True
 

@@ -78,9 +78,11 @@ def build_loop_nest(
     aliases: tuple[tuple[str, str], ...],
     groups: Mapping[str, tuple[tuple[int, ...], ...]],
     target: Target,
+    reassociate: bool,
 ) -> LoopNest:
     """Schedule tree → LoopNest for `target`.  `aliases`: pairs (output, input) of user's names that share memory.
-    `groups`: by argument, which of the caller's dimensions each dimension of the program stands for."""
+    `groups`: by argument, which of the caller's dimensions each dimension of the program stands for.
+    `reassociate`: whether terms may be added up in another order than the schedule's."""
     translator = _Translator(scop, storage)
     build = isl.AstBuild.from_context(scop.context)
     ast = build.node_from_schedule(schedule)
@@ -100,7 +102,7 @@ def build_loop_nest(
     nodes, buffers, staged = stage_copies(nodes, buffers, target)
     offsets = tuple(dict.fromkeys((*offsets, *staged, *carried)))
     nodes, buffers = turn_pixels(nodes, buffers)
-    nodes = take_rows_from_afar(nodes, buffers, target)
+    nodes = take_rows_from_afar(nodes, buffers, target, reassociate)
     nodes = split_partial_tiles(block_transposes(nodes, buffers, streamed), held, aliased, target.has_masks)
     nodes, buffers = carry_elements(nodes, buffers)
     nodes = run_sections(nodes, buffers, target.cores)
