@@ -29,6 +29,7 @@ from polyc.runtime.arguments import (
 )
 from polyc.runtime.arrays import argument_error, check_element_type, check_output
 from polyc.runtime.kernel import Kernel
+from polyc.runtime.plain import PlainArguments
 from polyc.runtime.plan_table import PlanTable, unpack
 from polyc.runtime.sizes import Formal, missing_sizes, solve_sizes
 
@@ -69,6 +70,7 @@ class Operator:
         self._options = options
         self._fixed_sizes = dict(sizes or {})
         self._plans = PlanTable()
+        self._plain = PlainArguments(source.formals, [r.name for r in source.fixed.returns] if source.fixed is not None else ())
         self.remarks_source: Callable[[], tuple[Remark, ...]] | None = None
         self._bound = dict(bound or {})
         self._input_names = tuple(f.name for f in source.formals if f.name not in self._bound)
@@ -182,7 +184,7 @@ class Operator:
 
     def __call__(self, /, *inputs: Any, out: Any = None, **named: Any) -> Any:
         """Run on `inputs`; see the class."""
-        # The fast path: plain arrays in a layout that was seen before.  Anything else goes through `_execute`.
+        # The fast path: arrays in a layout that was seen before, or what makes such.  Anything else goes through `_execute`.
         arrays: tuple[Any, ...] | None = inputs
         if named:
             # Names that are the missing inputs and nothing else; `get` gives None, which has no layout, for any other.
@@ -197,6 +199,8 @@ class Operator:
                 result = self._plans.call_into(*arrays, out)
             else:
                 result = self._plans.call_into_all(arrays, out) if type(out) is tuple else None
+            if result is None:
+                result = self._plans.call_converted(self._plain, arrays, out)
             if result is not None:
                 return result
         return unpack(self._execute(inputs, out, named))
@@ -280,10 +284,11 @@ class Operator:
         arrays = convert_inputs(source.formals, call.inputs)
         # Again, now that names are sorted out and numbers, lists and tensors have become arrays.
         extra = call_key(call)
-        plain = self._plain_outputs(out)
-        planned = self._plans.run(arrays, plain, extra) if plain is not None else None
-        if planned is not None:
-            return planned
+        plain = ((), ()) if out is None else self._plain.outputs(out)
+        if plain is not None:
+            planned = self._plans.run(arrays, plain[1], extra)
+            if planned is not None:
+                return planned if out is None else plain[0]
         types = [check_element_type(a, f.name, f.dtype, f.span) for a, f in zip(arrays, source.formals, strict=True)]
         with driver.compiling():
             program = source.program_for([(t, a.shape) for t, a in zip(types, arrays, strict=True)], call.constants)
@@ -345,16 +350,6 @@ class Operator:
             None if value is None else check_output(value, r.name, program.tensor(r.version).dtype, shapes[r.name])
             for r, value in zip(program.returns, given, strict=True)
         )
-
-    def _plain_outputs(self, out: Any) -> tuple[np.ndarray, ...] | None:
-        """`out` as a complete tuple of plain arrays; None where it is anything else."""
-        if out is None:
-            return ()
-        program = self._source.fixed
-        if isinstance(out, dict) and program is not None and len(out) == len(program.returns):
-            out = tuple(out.get(r.name) for r in program.returns)
-        values = tuple(out) if isinstance(out, (tuple, list)) else (out,)
-        return values if values and all(type(v) is np.ndarray for v in values) else None
 
 
 def _restore_operator(

@@ -218,13 +218,21 @@ def _values(array: np.ndarray) -> np.ndarray:
     return array.astype(object)
 
 
+def view_output(value: Any, name: str, span: Span | None = None) -> np.ndarray | None:
+    """The array behind an ``out`` argument, checked in nothing; None for what is no array that can be written to."""
+    if type(value) is np.ndarray:
+        return value
+    if isinstance(value, np.ndarray):
+        return None if isinstance(value, np.ma.MaskedArray) else value.view(np.ndarray)
+    if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
+        return _import_dlpack(value, f"out for {name}", span)
+    return None
+
+
 def check_output(value: Any, name: str, dtype: DType, shape: tuple[int, ...], span: Span | None = None) -> np.ndarray:
     """The writable view behind an ``out`` argument of the given element type and shape."""
-    if type(value) is np.ndarray or (isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray)):
-        array = value.view(np.ndarray) if type(value) is not np.ndarray else value
-    elif hasattr(value, "__dlpack__") and not isinstance(value, (np.generic, np.ndarray)):
-        array = _import_dlpack(value, f"out for {name}", span)
-    else:
+    array = view_output(value, name, span)
+    if array is None:
         message = f"out for {name} is a {type(value).__name__}, which is no array that can be written to"
         raise argument_error("argument-type-out", message, span, f"pass numpy.empty({shape}, '{type_label(dtype)}')")
     check_element_type(array, f"out for {name}", dtype, span)

@@ -38,6 +38,7 @@ from polyc.runtime.arrays import (
     result_type,
     unsupported_alias,
 )
+from polyc.runtime.plain import PlainArguments
 from polyc.runtime.plan import Plan, format_message
 from polyc.runtime.plan_table import PlanTable, unpack
 from polyc.runtime.sizes import missing_sizes, solve_sizes
@@ -96,6 +97,7 @@ class Kernel:
         self._bound_last = tuple(self._bound[n] for n in last) if all(n in self._bound for n in last) else None
         self.touched = (ctypes.c_uint8 * 1)()
         self._plans = PlanTable()
+        self._plain = PlainArguments(self._formals, [a.name for a in self._results])
         # ABI order is parameters, constants, returns; `run` relies on it to concatenate addresses.
         assert tuple(signature.arrays) == (*self._inputs, *constant_specs(signature), *self._results)
 
@@ -124,10 +126,9 @@ class Kernel:
         if self._bound:
             arrays, named = self._with_bound(arrays, named)
         if not named:
-            outputs = () if out is None else (out,) if type(out) is np.ndarray else _plain_tuple(out)
-            planned = self._plans.run(arrays, outputs) if outputs is not None else None
-            if planned is not None:
-                return unpack(planned)
+            result = self._plans.call_converted(self._plain, arrays, out)
+            if result is not None:
+                return result
         call = sort_arguments(self.name, [a.name for a in self._inputs], self.signature.sizes, (), arrays, named)
         inputs = convert_inputs(self._formals, call.inputs)
         names = [a.name for a in self._results]
@@ -226,11 +227,6 @@ class Kernel:
             touched=self.touched,
             is_parallel=self._is_parallel,
         )
-
-
-def _plain_tuple(out: Any) -> tuple[np.ndarray, ...] | None:
-    """`out` where it is a tuple of plain arrays."""
-    return out if type(out) is tuple and out and all(type(a) is np.ndarray for a in out) else None
 
 
 def _memory_strides(strides: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:

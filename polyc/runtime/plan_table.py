@@ -10,6 +10,7 @@ import numpy as np
 from polyc.runtime import fastcalls
 from polyc.runtime.arrays import alias_pattern, data_address
 from polyc.runtime.fastcalls import CallTable
+from polyc.runtime.plain import PlainArguments
 from polyc.runtime.plan import Plan, layout_key
 
 
@@ -36,6 +37,22 @@ class PlanTable:
         """As `call`, where `outputs` are all results; from the second call of a layout on."""
         table = self._calls.get(len(outputs))
         return None if table is None or not outputs else table.call(*inputs, *outputs)
+
+    def call_converted(self, arguments: PlainArguments, inputs: Sequence[Any], out: Any) -> Any:
+        """As `call`, where some of `inputs` are numbers, lists or tensors, and `out` is anything that a call takes."""
+        arrays = arguments.inputs(inputs)
+        if arrays is None:
+            return None
+        if out is None:
+            result = self.call(*arrays)
+            return unpack(self.run(arrays)) if result is None else result
+        found = arguments.outputs(out)
+        if found is None:
+            return None
+        given, outputs = found
+        if self.call_into_all(arrays, outputs) is None and self.run(arrays, outputs) is None:
+            return None
+        return unpack(given)
 
     def _speed_up(self, plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         """Let compiled code find `plan` from now on."""
@@ -104,6 +121,6 @@ class PlanTable:
         self._plans[key] = plan
 
 
-def unpack(results: tuple[np.ndarray, ...] | None) -> Any:
+def unpack(results: tuple[Any, ...] | None) -> Any:
     """What a call returns: the only result, or all."""
     return results[0] if results is not None and len(results) == 1 else results
