@@ -29,17 +29,26 @@ FROM = """def f(double(N, M) x, double(T) steps) -> (B) {{
     : 0.5 * A(t-1, i, j) + 0.25 * pad(A(t-1, i-1, j), 0.0) + 0.125 * A(t-1, i, j-1) where t in 1:T+1, i in 0:N, j in 0:M
   B(i, j) = A(T, i, j)
 }}"""
+LINE = """def f({t}(M) x, {t}(T) steps) -> (B) {{
+  A(0, i) = x(i)
+  A(t, i) = i == 0 || i == M-1 ? A(t-1, i) : {value} where t in 1:T+1, i in 0:M
+  B(i) = A(T, i)
+}}"""
+MEANS = {
+    "three": "0.375 * (A(t-1, i-1) + A(t-1, i) + A(t-1, i+1))",
+    "both sides": "0.5 * (A(t-1, i-1) + A(t-1, i+1))",
+    "one shifted": "0.5 * A(t-1, i-1)",
+}
 
 
 def compare(text: str, n: int, m: int, kind: str, **changes: Any) -> str:
-    """The loops; the kernel's result is the interpreter's."""
+    """The loops; the kernel's result is the interpreter's.  `n`: rows of the argument, 0 for an argument of one dimension."""
     rng = np.random.default_rng(n + m)
-    x, steps = rng.uniform(-1, 1, (n, m)).astype(kind), np.zeros(5, kind)
+    x, steps = rng.uniform(-1, 1, (n, m) if n else m).astype(kind), np.zeros(5, kind)
     operator = polyc.compile(text)
     target = changes.pop("target", host_target())
-    lowered = driver.lower(
-        operator.program, sizes={"N": n, "M": m, "T": 5}, options=default_options(), target=replace(target, **changes)
-    )
+    sizes = {"M": m, "T": 5} | ({"N": n} if n else {})
+    lowered = driver.lower(operator.program, sizes=sizes, options=default_options(), target=replace(target, **changes))
     (expected,) = interpret(operator.program, {"x": x, "steps": steps}).values()
     np.testing.assert_allclose(lowered.compile()(x, steps), expected, rtol=1e-5 if kind == "float32" else 1e-13, atol=1e-6)
     return lowered.as_text("loops")
@@ -51,6 +60,24 @@ def test_rows_begin_at_a_whole_line(m: int, kind: str) -> None:
     text = PLANE.format(t="float" if kind == "float32" else "double")
     loops = compare(text, 6, m, kind)
     assert "at most" in loops or not host_target().has_masks
+
+
+@pytest.mark.parametrize("m", [1, 2, 33, 65, 71, 72, 73, 128, 257])
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_means_along_one_row_begin_at_a_whole_line(m: int, kind: str) -> None:
+    text = {name: LINE.format(t="float" if kind == "float32" else "double", value=value) for name, value in MEANS.items()}
+    lanes = 16 if kind == "float32" else 8
+    before = f"at most {lanes - 1})"
+    is_long = host_target().has_masks and m - 2 >= 4 * lanes
+    assert (before in compare(text["three"], 0, m, kind)) == is_long
+    assert (before in compare(text["both sides"], 0, m, kind)) == is_long
+    assert before not in compare(text["one shifted"], 0, m, kind)
+
+
+def test_one_row_past_the_second_level_cache_stays_as_it_is() -> None:
+    text = LINE.format(t="double", value=MEANS["three"])
+    assert ("at most 7)" in compare(text, 0, 256, "float64", l2=1 << 13)) == host_target().has_masks
+    assert "at most 7)" not in compare(text, 0, 256, "float64", l2=1 << 12)
 
 
 @pytest.mark.parametrize("first", [1, 2, 5, 8, 9])
@@ -71,6 +98,8 @@ def test_tiles_that_begin_anywhere(m: int) -> None:
 def test_other_machines(name: str) -> None:
     target = restrict(host_target(), name)
     loops = compare(PLANE.format(t="double"), 6, 130, "float64", target=target)
+    assert ("at most" in loops) == target.has_masks
+    loops = compare(LINE.format(t="double", value=MEANS["three"]), 0, 131, "float64", target=target)
     assert ("at most" in loops) == target.has_masks
 
 
