@@ -203,7 +203,7 @@ class Operator:
                 result = self._plans.call_converted(self._plain, arrays, out)
             if result is not None:
                 return result
-        return unpack(self._execute(inputs, out, named))
+        return self._execute(inputs, out, named)
 
     def specialize(self, /, *arrays: Any, **named: Any) -> Kernel:
         """The Kernel for these arguments, without running it.
@@ -278,17 +278,15 @@ class Operator:
         bound = self._bound
         return tuple([bound[f.name] if f.name in bound else next(rest) for f in self._source.formals])
 
-    def _execute(self, inputs: Sequence[Any], out: Any, named: Mapping[str, Any]) -> tuple[Any, ...]:
+    def _execute(self, inputs: Sequence[Any], out: Any, named: Mapping[str, Any]) -> Any:
         source = self._source
         call = self._sort(inputs, named)
+        plans = self._plans.under(call_key(call))
+        if named:  # again, now that names are sorted out
+            result = plans.call_converted(self._plain, call.inputs, out)
+            if result is not None:
+                return result
         arrays = convert_inputs(source.formals, call.inputs)
-        # Again, now that names are sorted out and numbers, lists and tensors have become arrays.
-        extra = call_key(call)
-        plain = ((), ()) if out is None else self._plain.outputs(out)
-        if plain is not None:
-            planned = self._plans.run(arrays, plain[1], extra)
-            if planned is not None:
-                return planned if out is None else plain[0]
         types = [check_element_type(a, f.name, f.dtype, f.span) for a, f in zip(arrays, source.formals, strict=True)]
         with driver.compiling():
             program = source.program_for([(t, a.shape) for t, a in zip(types, arrays, strict=True)], call.constants)
@@ -310,8 +308,8 @@ class Operator:
         else:
             results = plan.run(arrays, checked)
             if len(checked) in (0, len(names)):
-                self._plans.remember(plan, arrays, checked, extra)
-        return tuple(r if value is None else value for r, value in zip(results, given, strict=True))
+                plans.remember(plan, arrays, checked)
+        return unpack(tuple(r if value is None else value for r, value in zip(results, given, strict=True)))
 
     def _bound_first(self, formals: Sequence[Formal]) -> list[Formal]:
         """Bound inputs first: a size that does not fit is then an error of the array that was given at the call."""

@@ -59,7 +59,8 @@ class PlainArguments:
             return None
         arrays = []
         for position, value in enumerate(values):
-            if type(value) is np.ndarray:
+            # Raw bytes may be bf16, as `numpy.save` writes it.
+            if type(value) is np.ndarray and value.flags.aligned and value.dtype.type is not np.void:
                 arrays.append(value)
                 continue
             number = self._ranges[position].get(type(value))

@@ -19,10 +19,24 @@ class PlanTable:
 
     _MAX_PLANS = 4096
     """Beyond it all are forgotten, which costs a planning each."""
+    _MAX_TABLES = 1024
+    """The same for `under`."""
 
     def __init__(self) -> None:
         self._plans: dict[Any, Plan] = {}
         self._calls: dict[int, CallTable] = {}
+        self._named: dict[Hashable, PlanTable] = {}
+
+    def under(self, named: Hashable) -> PlanTable:
+        """The plans of calls that give these sizes and constants by keyword; this table itself for None."""
+        if named is None:
+            return self
+        table = self._named.get(named)
+        if table is None:
+            if len(self._named) >= self._MAX_TABLES:
+                self._named.clear()
+            table = self._named[named] = PlanTable()
+        return table
 
     def call(self, *inputs: Any) -> Any:
         """The result of a call (of several results a tuple) as planned, or None; `run` with the rest of the checks follows."""
@@ -67,19 +81,16 @@ class PlanTable:
         elif len(outputs) == 1:
             self.call_into = table.call  # type: ignore[method-assign]
 
-    def run(self, inputs: Sequence[Any], outputs: Sequence[Any] = (), extra: Hashable = None) -> tuple[np.ndarray, ...] | None:
-        """Execute as planned; None where there is no plan, or where this call needs the full checks after all.
-
-        `extra` is what else the plan depends on: sizes and constants given by keyword."""
+    def run(self, inputs: Sequence[Any], outputs: Sequence[Any] = ()) -> tuple[np.ndarray, ...] | None:
+        """Execute as planned; None where there is no plan, or where this call needs the full checks after all."""
         if not outputs:
-            layout = layout_key(inputs)
-            plan = self._plans.get(layout if extra is None else (layout, extra))
+            plan = self._plans.get(layout_key(inputs))
             if plan is None:
                 return None
             addresses = [data_address(a) for a in inputs]
             if not plan.is_aligned(addresses):
                 return None
-            if extra is None and fastcalls.is_available():
+            if fastcalls.is_available():
                 self._speed_up(plan, inputs, ())
             return plan.run_at(addresses, (), [])
         layout = layout_key((*inputs, *outputs))
@@ -87,13 +98,13 @@ class PlanTable:
             return None
         addresses, given = [data_address(a) for a in inputs], [data_address(a) for a in outputs]
         pattern = alias_pattern(addresses, given)
-        plan = self._plans.get((len(inputs), layout, pattern, extra))
+        plan = self._plans.get((len(inputs), layout, pattern))
         if plan is None or not plan.is_aligned(addresses + given) or not plan.is_clear(addresses, given, pattern):
             return None
         for array in outputs:
             if not array.flags.writeable:
                 return None
-        if extra is None and fastcalls.is_available():
+        if fastcalls.is_available():
             self._speed_up(plan, inputs, outputs)
         return plan.run_at(addresses, outputs, given)
 
@@ -102,18 +113,18 @@ class PlanTable:
         self._plans = {key: plan for key, plan in self._plans.items() if plan.keepalive is not owner}
         for table in self._calls.values():
             table.forget(lambda plan: plan.keepalive is owner)
+        for named in list(self._named.values()):
+            named.forget(owner)
 
-    def remember(
-        self, plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] = (), extra: Hashable = None
-    ) -> None:
-        """Let calls of this layout, with this pattern of exact aliases and `extra`, take `plan`."""
+    def remember(self, plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] = ()) -> None:
+        """Let calls of this layout, with this pattern of exact aliases, take `plan`."""
         layout = layout_key((*inputs, *outputs))
         if layout is None:
             return
-        key: Any = layout if extra is None else (layout, extra)
+        key: Any = layout
         if outputs:
             pattern = alias_pattern([data_address(a) for a in inputs], [data_address(a) for a in outputs])
-            key = (len(inputs), layout, pattern, extra)
+            key = (len(inputs), layout, pattern)
         if len(self._plans) >= self._MAX_PLANS:
             self._plans.clear()
             for table in self._calls.values():

@@ -9,7 +9,7 @@ import pytest
 
 import polyc
 from polyc import ArgumentError, ArgumentTypeError, PolycError
-from polyc.api.operator import Operator
+from polyc.api import operator
 from polyc.ir.types import DTYPES
 from polyc.runtime.arrays import convert_input
 from polyc.runtime.kernel import Kernel
@@ -58,6 +58,12 @@ def both(X: "f32[M, N]"):
     return Y, Z
 
 
+@polyc.op
+def shifted(X: "f32[M, N]", *, by=2.0):
+    Y[i, j] = X[i, j] + by
+    return Y
+
+
 @pytest.fixture
 def only_fast(monkeypatch):
     """Calls that take the way with all checks fail from the moment this function is called."""
@@ -66,8 +72,8 @@ def only_fast(monkeypatch):
         raise AssertionError("the way with all checks was taken")
 
     def start():
-        monkeypatch.setattr(Operator, "_execute", refuse)
         monkeypatch.setattr(Kernel, "run", refuse)
+        monkeypatch.setattr(operator, "convert_inputs", refuse)
 
     return start
 
@@ -216,3 +222,44 @@ def test_tensors_are_read_and_written_in_place_without_checks_in_later_calls(onl
     assert affine(1.5, n, x, out=y) is y
     np.testing.assert_array_equal(y.numpy(), np.float32(1.5) * X + 3)
     np.testing.assert_array_equal(affine(1.5, 3, x), y.numpy())
+
+
+def test_constants_and_sizes_by_keyword_need_no_checks_in_later_calls(only_fast):
+    for _, by in itertools.product(range(3), (1.0, 5.0)):
+        shifted(X, by=by), shifted(X), shifted(X, M=2), shifted(X.tolist(), by=by, N=3)
+    with pytest.raises(PolycError, match="M"):
+        shifted(X, M=3)
+    only_fast()
+    out = np.zeros_like(X)
+    for by in (5.0, 1.0, 5.0):
+        np.testing.assert_array_equal(shifted(X, by=by), X + by)
+        np.testing.assert_array_equal(shifted(X.tolist(), by=by, N=3), X + by)
+        np.testing.assert_array_equal(shifted(X), X + 2)
+        np.testing.assert_array_equal(shifted(X, M=2), X + 2)
+    with pytest.raises(AssertionError, match="all checks"):
+        shifted(X, by=7.0)
+    with pytest.raises(AssertionError, match="all checks"):
+        shifted(X, M=3)
+    with pytest.raises(AssertionError, match="all checks"):
+        shifted(X, by=1.0, out=out)
+
+
+def test_a_forgotten_kernel_has_no_plans_under_keywords_either():
+    for _ in range(3):
+        shifted(X, by=9.0)
+    kernel = shifted.specialize(X, by=9.0)
+    tables = shifted._plans._named.values()
+    assert any(p.keepalive is kernel for t in tables for p in t._plans.values())
+    shifted._plans.forget(kernel)
+    assert not any(p.keepalive is kernel for t in tables for p in t._plans.values())
+    np.testing.assert_array_equal(shifted(X, by=9.0), X + 9)
+
+
+def test_arrays_that_are_not_aligned_are_copied_and_need_no_other_checks(only_fast):
+    raw = np.zeros(25, np.uint8)
+    x = raw[1:].view(np.float32).reshape(2, 3)
+    x[...] = X
+    for _ in range(3):
+        shifted(x)
+    only_fast()
+    np.testing.assert_array_equal(shifted(x), X + 2)
