@@ -75,7 +75,8 @@ def _emit_choice(
     fn.branch_if(eval_expr(state, Context(), choice.condition), then, other)
     for block, side in ((then, choice.then), (other, choice.other)):
         fn.place(block)
-        _emit_choice(fn, state, side, versions, suffix, result, arguments)
+        with fn.scope():
+            _emit_choice(fn, state, side, versions, suffix, result, arguments)
 
 
 def _emit_entry(nest: LoopNest, target: Target, module: Module, linkage: str = "") -> None:
