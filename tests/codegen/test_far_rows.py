@@ -125,13 +125,13 @@ def nest(*body: Node, columns: int = 2000, kind: str = "serial", space: str = "r
             F64,
             tuple(map(int_const, shape)),
             tuple(int_const(8 * s) for s in ((shape[1], 1) if len(shape) == 2 else (1,))),
-            "argument" if name in "ABxy" else space,  # type: ignore[arg-type]
+            "argument" if name in "ABxy" else space,
             "ABxy".find(name) if name in "ABxy" else None,
             ("y",) if alias and name == "A" else (),
         )
         for name, shape in shapes.items()
     )
-    loop = Loop("i", int_const(0), int_const(1000), 4, kind, body)  # type: ignore[arg-type]
+    loop = Loop("i", int_const(0), int_const(1000), 4, kind, body)
     return LoopNest("f", (), buffers, (loop,))
 
 
@@ -140,9 +140,9 @@ def rows(*body: Node) -> Loop:
 
 
 def pass_over(*body: Node, buffer: str = "", columns: int = 2000) -> Loop:
-    start = (InitialValue(buffer, Const(0.0, F64), (rows(Store(buffer, body[0].subscripts, Const(0.0, F64))),)),)  # type: ignore[union-attr]
+    start = (InitialValue(buffer, Const(0.0, F64), (rows(Store(buffer, body[0].subscripts, Const(0.0, F64))),)),)
     held = {"registers": (buffer,), "initial": start} if buffer else {}
-    return Loop("j", int_const(0), int_const(columns), 1, "vector", (rows(*body),), lanes=8, **held)  # type: ignore[arg-type]
+    return Loop("j", int_const(0), int_const(columns), 1, "vector", (rows(*body),), lanes=8, **held)
 
 
 ELEMENT = Read("A", (row(), COLUMN))
@@ -176,7 +176,7 @@ def moved(made: LoopNest, reassociate: bool = True) -> LoopNest | None:
 def test_what_moves_means_the_same(made: LoopNest) -> None:
     new = moved(made)
     assert new is not None
-    columns = int(made.buffer("A").shape[1].value)  # type: ignore[union-attr]
+    columns = int(made.buffer("A").shape[1].value)
     results = []
     for each in (made, new):
         arrays = [numbers(1000, columns), 2 * numbers(1000, columns), numbers(4), np.zeros(1000)]
