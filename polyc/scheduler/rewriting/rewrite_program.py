@@ -64,7 +64,7 @@ def rewrite_program(
     program, ranges, whole, found = move_pairs(program, ranges, known)
     remarks += found
     known |= {name: own[:-1] for name in whole if (own := known[name]) is not None}
-    program, ranges, found = rewrite_indices(program, ranges, options)
+    program, ranges, found = rewrite_indices(program, ranges, options, target)
     remarks += found
     program, ranges = drop_unit_indices(program, ranges)
     program, ranges, groups, found = merge_indices(program, ranges, known)
