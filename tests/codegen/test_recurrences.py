@@ -164,6 +164,19 @@ def test_a_few_columns_go_from_step_to_step_in_registers() -> None:
     assert "y.last0[1, " in inner and "- 1, " not in inner
 
 
+@pytest.mark.parametrize("columns", [2, 3, 4, 5, 6, 7, 12])
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+def test_columns_that_fill_no_vector_go_from_step_to_step_in_registers(columns: int, level: str) -> None:
+    """Stored under a mask and loaded by the next step they waited for memory in each: four times as long."""
+    text = "def f(float(B, N, M) x) -> (y) { y(b, i, m) = i == 0 ? x(b, i, m) : y(b, i-1, m) + x(b, i, m) }"
+    operator = polyc.compile(text, target=level)
+    inner = operator.lower(B=4, N=40, M=columns).as_text("loops")
+    inner = inner[inner.rindex("for (c1") :]
+    assert "y.last0[1, " in inner and "- 1, " not in inner
+    x = np.random.default_rng(columns).standard_normal((4, 40, columns), "f")
+    np.testing.assert_allclose(operator(x), np.cumsum(x, 1), rtol=1e-4, atol=1e-4)
+
+
 ATTRACTOR = """def f(double(T) h, double(3) s) -> (X) {
   X(0, k) = s(k)
   X(t, 0) = X(t-1, 0) + h(t) * 10.0 * (X(t-1, 1) - X(t-1, 0)) where t in 1:T

@@ -29,6 +29,9 @@ MOST_CASES = 2
 MOST_VECTORS = 4
 """Vectors side by side that registers are kept for: more of them hide the latency of memory from each other."""
 
+MOST_ELEMENTS = 8
+"""Elements side by side that they are kept for, where these fill no vector."""
+
 MOST_NODES = 320
 """Nodes of the expressions of a loop that is worth being written several times."""
 
@@ -237,11 +240,12 @@ class _Rewriter:
 
 
 def _only_vectors(loop: Loop) -> Loop | None:
-    """The loop over a few whole vectors that is all of the body, if there is one."""
+    """The loop over a few whole vectors, or over fewer elements one by one, that is all of the body, if there is one."""
     if len(loop.body) != 1 or not isinstance(row := loop.body[0], Loop):
         return None
-    trip = row.max_trip if row.kind == "vector" and not row.registers and not row.initial else None
-    is_whole = trip is not None and trip % row.lanes == 0 and trip <= MOST_VECTORS * row.lanes
+    trip = row.max_trip if row.kind in ("vector", "unroll") and not row.registers and not row.initial else None
+    most = MOST_VECTORS * row.lanes if row.kind == "vector" else MOST_ELEMENTS
+    is_whole = trip is not None and trip % row.lanes == 0 and trip <= most
     bounds = (row.lower, row.upper) == (int_const(0), int_const(trip or 0))
     return row if is_whole and bounds and row.body and all(isinstance(n, Store) for n in row.body) else None
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
-from polyc.ir.expr import Call, Select, walk
+from polyc.ir.expr import Call, Const, Select, walk
 from polyc.poly.rows import Member
 from polyc.poly.scop import ScopStatement
 from polyc.poly.tree import Mark, Plan, PlanLeaf, make_sequence
@@ -33,6 +33,9 @@ HALF_RATE = ("truediv", "sqrt", "rsqrt")
 
 MAX_COLUMN_VECTORS = 8
 """Short vectors of one step that are better than longer ones with a mask."""
+
+HELD_VECTORS = 4
+"""Vectors that a loop in order keeps in registers from one step to the next."""
 
 MANY_STATEMENTS = 4
 """Statements of one loop that keep a core busy without a second vector of each."""
@@ -93,9 +96,12 @@ class NestPlanner:
             is_vector = vector is not None and member is candidates[vector][0]
             if is_vector:
                 mark = Mark("vector", lanes, self._interleave(real, member, points))
+                few = self._few_columns(names, member, order) if not points else 0
                 if size and self.columns.get(id(member)) == size:
                     mark = _mark_columns(size, lanes)
-                if not points and self._is_streaming(names, member):
+                elif few:
+                    mark = _mark_columns(few, lanes)
+                elif not points and self._is_streaming(names, member):
                     mark = Mark("vector", lanes // 2, 2 * mark.interleave)
             elif vector is None and not size and member is order[-1][0] and len(names) == len(real) == 1:
                 width = scan_lanes(real[0], member, [*(m for m, _ in order), *around], self.view.scop, lanes, self.view.options)
@@ -254,6 +260,15 @@ class NestPlanner:
                 return False
         indices = [(s, self.view.index(member, n)) for s, n in zip(statements, names, strict=True)]
         return all(i is not None and m.motion(i) != "strided" for s, i in indices for m in access_motions(s))
+
+    def _few_columns(self, names: list[str], member: Member, order: list[tuple[Member, int]]) -> int:
+        """The iterations of a vector loop that is all inside of a loop in order, where they are known; else 0."""
+        s, index = self.view.statement(names[0]), self.view.index(member, names[0])
+        if index is None or not isinstance(s.extents[index], Const) or not any(m.kind_inside == "S" for m, _ in order):
+            return 0
+        count = index_trips(s)[index]
+        whole = count & -count
+        return count if count <= (MAX_COLUMN_VECTORS if whole == 1 else HELD_VECTORS * whole) else 0
 
     def _interleave(self, statements: list[ScopStatement], member: Member, points: tuple[Point, ...]) -> int:
         """Vectors in flight: several accumulators hide the latency of a reduction along the vector."""
