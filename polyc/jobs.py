@@ -273,13 +273,13 @@ if hasattr(os, "register_at_fork"):
 
 
 def _start() -> subprocess.Popen[bytes]:
-    """A worker.  It finds polyc where this process has found it, and nothing in the current directory (``-P``)."""
+    """A worker.  It finds polyc where this process has found it, and nothing in the current directory (``-P``).  Ctrl-C at the
+    terminal is for this process alone, which ends its workers; theirs would be tracebacks of what they do just then."""
     home = str(Path(__file__).resolve().parent.parent)
     known = os.environ.get("PYTHONPATH")
     environment = {**os.environ, "PYTHONPATH": home if not known else os.pathsep.join((known, home))}
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "polyc._worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
-    )
+    command = [sys.executable, "-P", "-m", "polyc._worker"]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, process_group=0)
 
 
 def _write(stream: IO[bytes], message: Mapping[str, Any], payload: bytes = b"") -> None:

@@ -33,6 +33,8 @@ class Target:
     instructions, and on AArch64 broadcasts of which LLVM loads several ahead."""
     fma_latency: int = 4
     fma_per_cycle: int = 2
+    loads_per_cycle: int = 2
+    """Whole vectors, and elements that are broadcast."""
     cores: int = 2
     l1: int = 32 << 10
     l2: int = 1 << 20

@@ -181,3 +181,18 @@ def test_an_answer_that_breaks_off_is_noticed():
     for end in (3, len(stream.getvalue()) - 1):
         with pytest.raises(EOFError):
             jobs._read(io.BytesIO(stream.getvalue()[:end]))
+
+
+def test_workers_do_not_hear_of_ctrl_c_at_the_terminal():
+    program = """
+    import os, signal
+    from polyc import jobs
+    signal.signal(signal.SIGINT, lambda *_: None)  # ignoring it would be inherited
+    with jobs._worker() as worker:
+        os.killpg(0, signal.SIGINT)
+        jobs._write(worker.stdin, {"glue": "nonsense"})
+        print("failed" in jobs._read(worker.stdout)[0])
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
+    assert (done.returncode, done.stdout) == (0, "True\n") and "KeyboardInterrupt" not in done.stderr, done.stderr

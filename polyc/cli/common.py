@@ -92,6 +92,10 @@ def load_operator(source: str, entry: str | None, target: str | None, sizes: Siz
     if target is not None:
         options["target"] = target
     dynamic = tuple(n for n, value in sizes.items() if value is None) or "auto"
+    if source == STANDARD and sys.stdin is None:
+        raise ArgumentError(
+            Diagnostic("argument-file", "standard input is closed", None, "name a file, or give a text: < op.tc")
+        )
     if source != STANDARD:
         return functions.compile(Path(source), entry, dynamic=dynamic, **options)
     text = functions.decode_text(sys.stdin.buffer.read(), "<stdin>")

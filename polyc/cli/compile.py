@@ -73,6 +73,7 @@ def compile_command(
         if output is None or output == STANDARD:
             click.echo(text, nl=False)
         else:
+            spare_source(source, Path(output))
             write_file(Path(output), text.encode())
         return
     if output == STANDARD:
@@ -81,11 +82,19 @@ def compile_command(
     path = Path(output) if output is not None else own_path
     if path.suffix == ".h":
         raise click.BadParameter(f"{path} is where the header goes; name the object file", param_hint="--output")
+    spare_source(source, path, path.with_suffix(".h"))
     made = operator.compiled(**known)
     code, header = made.object_code(), made.c_header()
     write_file(path, code)
     write_file(path.with_suffix(".h"), header.encode())
     click.echo(f"{path}\n{path.with_suffix('.h')}")
+
+
+def spare_source(source: str, *paths: Path) -> None:
+    """Refuse to write over the text that is compiled."""
+    for path in paths:
+        if source != STANDARD and path.exists() and path.samefile(source):
+            raise click.BadParameter(f"{path} is the text that is compiled; name another file", param_hint="--output")
 
 
 def write_file(path: Path, content: bytes) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from polyc.ir.expr import Call, Const, Expr, Read, identity_of, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, identity_of, int_const, reads, rewrite, substitute, walk
+from polyc.ir.linear import index_coefficients
+from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
 
 _MONOIDS = frozenset(("add", "mul", "max", "min", "and", "or", "bitand", "bitor", "bitxor"))
@@ -63,6 +65,49 @@ def match_second_order(value: Expr, previous: Read, second: Read, dtype: DType) 
     if _uses(factor, second):
         return None
     return Scan("linear", zero if behind[1] is None else behind[1], factor, second_factor)
+
+
+def find_scan(target: str, subscripts: tuple[Expr, ...], value: Expr, index: str, step: int, dtype: DType) -> Scan | None:
+    """The scan that ``target[subscripts] = value`` is along `index`, which moves by `step` (1 or -1) from point to point."""
+
+    def is_behind(read: Read, distance: int) -> bool:
+        before: Expr = Call("sub", (Index(index), int_const(distance * step)))
+        pairs = ((r, substitute(e, {index: before})) for r, e in zip(read.subscripts, subscripts, strict=True))
+        return read.tensor == target and all(simplify(Call("sub", pair)) == int_const(0) for pair in pairs)
+
+    def is_previous(read: Read) -> bool:
+        return is_behind(read, 1)
+
+    def inside(e: Expr) -> Expr | None:
+        """Borders are taken out of the loop; only one of the arms goes on from the iteration before, or reads at all."""
+        if not isinstance(e, Select) or reads(e.condition):
+            return None
+        for is_wanted in (is_previous, bool):
+            arms = [a for a in (e.then, e.other) if any(map(is_wanted, reads(a)))]
+            if len(arms) == 1:
+                return arms[0]
+        return None
+
+    value = rewrite(value, inside)
+    own = [r for r in dict.fromkeys(reads(value)) if r.tensor == target]
+    found = [next((r for r in own if is_behind(r, distance)), None) for distance in (1, 2)]
+    first, second = found
+    if first is None or not all(_is_elsewhere(r, subscripts, index) for r in own if r not in found):
+        return None
+    if second is None:
+        return match_scan(value, first, dtype)
+    scan = match_second_order(value, first, second, dtype)
+    factors = () if scan is None else (scan.factor, scan.second)
+    return None if any(e == Index(index) for f in factors if f is not None for e in walk(f)) else scan
+
+
+def _is_elsewhere(read: Read, subscripts: tuple[Expr, ...], index: str) -> bool:
+    """Whether the loop over `index` never writes what `read` reads: they differ where the loop does not move."""
+    for own, other in zip(subscripts, read.subscripts, strict=True):
+        difference = simplify(Call("sub", (other, own)))
+        if isinstance(difference, Const) and difference.value != 0 and index not in (index_coefficients(own) or {index: 1}):
+            return True
+    return False
 
 
 def scan_identity(op: str, dtype: DType) -> Const:

@@ -73,9 +73,6 @@ MAX_DEPTH, MIN_LEAF = 4, 3
 LOOP_START = 2.5
 """Cycles until a loop in a register tile runs, where nothing is known of its trips."""
 
-LOADS_PER_CYCLE = 2
-"""Of vectors in the first-level cache."""
-
 READ_CYCLES, FAR_READ_CYCLES, VECTOR_BYTES = 1.8, 12.0, 64
 """Of a statement that is no contraction, for each read of a vector of so many bytes: along memory, and lane by lane."""
 
@@ -227,11 +224,14 @@ class _Model:
 
     def cycles(self, found: _Found, choices: Sequence[Choice | None]) -> float:
         pairs = [(c, choice) for c, choice in zip(found.contractions, choices, strict=True) if c is not None]
-        own = sum(estimate_cycles(c, choice, self.target, self.constants) + _loop_cycles(c, choice) for c, choice in pairs)
+        own = sum(
+            estimate_cycles(c, choice, self.target, self.constants) + _loop_cycles(c, choice, self.target)
+            for c, choice in pairs
+        )
         return own + found.other_cycles
 
 
-def _loop_cycles(c: Contraction, choice: Choice | None) -> float:
+def _loop_cycles(c: Contraction, choice: Choice | None, target: Target) -> float:
     """What loops inside of a register tile cost where their trips are not known: their starts, those of windows of one element
     too, and reads that only unrolled windows would share."""
     if choice is None:
@@ -246,7 +246,7 @@ def _loop_cycles(c: Contraction, choice: Choice | None) -> float:
     if rows and not all(isinstance(c.s.extents[i], Const) for i in c.summed):
         vectors = choice.tile[choice.vector] // choice.lanes
         alone = prod(rows.values()) - loads_of_rows(c, view, rows, vectors)
-        cycles += tiles * c.depth * alone * vectors / LOADS_PER_CYCLE
+        cycles += tiles * c.depth * alone * vectors / target.loads_per_cycle
     return cycles
 
 

@@ -78,3 +78,12 @@ def test_a_sum_and_the_values_it_takes_share_a_loop_without_tests(n: int) -> Non
     vectors = [line for line in loops.splitlines() if "vector(" in line]
     assert n < 64 or any("registers s" in line for line in vectors)
     assert n < 64 or "?" not in loops
+
+
+@pytest.mark.parametrize("first", ["i >= 2 ? A(key(i), i - 2) : 0.25", "pad(A(key(i), i - 2), 0.25)"])
+@pytest.mark.parametrize("options", [{}, {"dynamic": True}, {"target": "x86-64-v3"}, {"target": "x86-64-v2"}], ids=str)
+def test_a_place_that_one_arm_reads_where_it_holds_is_read_in_full_by_others(first: str, options: dict[str, Any]) -> None:
+    text = f"def f(double(N, N) A, int16(N) key) -> (y) {{ y(i) = ({first}) >= 0.25 ? A(0, key(i)) : 9.0 where i in 0:N }}"
+    a, key = np.arange(1.0, 122.0).reshape(11, 11), (np.arange(11) * 7 % 11).astype(np.int16)
+    key[:2] = 5, 8
+    np.testing.assert_array_equal(polyc.compile(text, **options)(a, key), a[0, key])

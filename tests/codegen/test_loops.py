@@ -35,6 +35,8 @@ RANGES = {
     "c": _LoopRange(3, 8, 40, 3),
     "d": _LoopRange(None, 8, None, None),
     "e": _LoopRange(None, 1, 8, 0),  # from the border of a triangle on
+    "f": _LoopRange(0, 4, 8, 0),  # tiles of four in one of eight
+    "g": _LoopRange(0, 1, 4, 0),
 }
 
 
@@ -55,6 +57,10 @@ RANGES = {
         (plus(A, times(B, 8)), int_const(0)),
         (Call("floordiv", (A, int_const(2))), None),
         (plus(A, Size("N")), None),
+        (plus(Index("f"), Index("g")), plus(Index("f"), Index("g"))),
+        (plus(plus(A, Index("f")), Index("g")), plus(Index("f"), Index("g"))),
+        (plus(plus(Index("f"), Index("g")), 1), None),
+        (plus(Index("f"), times(Index("g"), -1)), None),
     ],
 )
 def test_folded_subscripts(expr, folded):
@@ -64,7 +70,7 @@ def test_folded_subscripts(expr, folded):
     for a in (0, 8, 32):
         for b in range(8):
             for c in (3, 11):
-                values = {"a": a, "b": b, "c": c, "d": a + 5, "e": b, "N": 21}
+                values = {"a": a, "b": b, "c": c, "d": a + 5, "e": b, "f": b // 4 * 4, "g": b % 4, "N": 21}
                 assert evaluate(found, values) == evaluate(expr, values) % 8
 
 

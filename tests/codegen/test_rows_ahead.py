@@ -1,4 +1,4 @@
-"""Rows that are read in several passes: the last pass asks for the next row."""
+"""Rows that are read in several passes: the last pass asks for rows to come."""
 
 from __future__ import annotations
 
@@ -33,25 +33,38 @@ def prefetches(source: str, *shape: int) -> list[str]:
     return re.findall(r"prefetch .*;", lowered(source, *shape).as_text("loops"))
 
 
-def test_the_last_pass_asks_for_the_next_row() -> None:
+def test_the_last_pass_asks_for_rows_to_come() -> None:
     assert prefetches(MOMENTS, 4096, 300) == ["prefetch X[c0 + 1, c1], 4 bytes;"]
+    assert prefetches(MOMENTS, 4096, 1000) == ["prefetch X[c0 + 8, c1], 4 bytes to L2;"]
+    assert prefetches(MOMENTS, 1024, 4096) == ["prefetch X[c0 + 2, c1], 4 bytes to L2;"]
+    assert prefetches(SOFTMAX, 128, 32000) == ["prefetch X[c0 + 1, c1], 4 bytes to L2;"]
+    assert prefetches(SOFTMAX, 40000, 1024) == ["prefetch X[c0 + 8, c1], 4 bytes to L2;"]
     (line,) = prefetches(SOFTMAX, 4096, 300)
     _, behind = lowered(SOFTMAX, 4096, 300).as_text("loops").split(line)
     assert "exp" in behind.splitlines()[1]
     assert len(prefetches(IMAGES, 64, 56, 96)) == 1
 
 
-def test_each_line_is_asked_for_once() -> None:
-    text = lowered(MOMENTS, 4096, 512, target="x86-64-v3").as_text("s")
+@pytest.mark.parametrize("n_columns, request_of", [(512, "prefetcht0"), (1024, "prefetcht1")])
+def test_each_line_is_asked_for_once(n_columns: int, request_of: str) -> None:
+    text = lowered(MOMENTS, 4096, n_columns, target="x86-64-v3").as_text("s")
     loops = re.split(r"^\.LBB", text, flags=re.M)
-    (loop,) = [part for part in loops if "prefetcht0" in part]
-    assert loop.count("prefetcht0") * 64 == loop.count("vfmadd231ps") * 32
+    (loop,) = [part for part in loops if request_of in part]
+    assert loop.count(request_of) * 64 == loop.count("vfmadd231ps") * 32
 
 
 @pytest.mark.parametrize(
     "source, shape",
-    [(SUMS, (4096, 300)), (MOMENTS, (64, 300)), (MOMENTS, (40000, 50)), (MOMENTS, (8, 300000)), (COPIES, (4096, 300))],
-    ids=["one pass", "small array", "short rows", "long rows", "passes that write"],
+    [
+        (SUMS, (4096, 300)),
+        (MOMENTS, (64, 300)),
+        (MOMENTS, (40000, 50)),
+        (MOMENTS, (8, 300000)),
+        (COPIES, (4096, 300)),
+        (MOMENTS, (5000, 1024)),
+        (MOMENTS, (512, 8192)),
+    ],
+    ids=["one pass", "small array", "short rows", "long rows", "passes that write", "from memory", "beyond the first cache"],
 )
 def test_what_asks_for_nothing(source: str, shape: tuple[int, int]) -> None:
     assert not prefetches(source, *shape)

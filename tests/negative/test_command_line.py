@@ -28,6 +28,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     texts = {
         "mm.tc": MM.encode(),
+        "mm.h": MM.encode(),
+        "mm.o": MM.encode(),
         "two.tc": (MM + MM.replace("mm(", "other(")).encode(),
         "mark.tc": BOM + MM.encode(),
         "crlf.tc": MM.replace("\n", "\r\n").encode(),
@@ -119,6 +121,10 @@ MISTYPED = {
     "compile mm.tc --emit loop": "'loops'",
     "compile mm.tc --target x86-64-v9": "'x86-64-v4'",
     "compile mm.tc -o folder.tc": "is a directory",
+    "compile mm.tc -o mm.tc": "mm.tc is the text that is compiled",
+    "compile mm.tc --emit loops -o ../FOLDER/mm.tc": "is the text that is compiled",
+    "compile mm.h -o mm.o": "mm.h is the text that is compiled",
+    "compile mm.o": "mm.o is the text that is compiled",
     "compile": "Missing argument 'FILE'",
     "compile mm.tc two.tc": "two.tc",
     "cmpile mm.tc": "No such command 'cmpile'",
@@ -128,7 +134,9 @@ MISTYPED = {
 
 @pytest.mark.parametrize("command", MISTYPED, ids=range(len(MISTYPED)))
 def test_command_line_does_not_parse(folder, command):
-    done = CliRunner().invoke(main, command.split())
+    before = {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
+    done = CliRunner().invoke(main, command.replace("FOLDER", folder.name).split())
+    assert before == {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}, "what is there stays as it is"
     assert done.exit_code == 2 and done.stdout == "" and "Traceback" not in done.stderr
     assert MISTYPED[command] in done.stderr, done.stderr
     assert "main" not in done.stderr.split("\n")[0]
@@ -145,6 +153,13 @@ def test_process_shows_no_traceback(folder):
     done = subprocess.run([sys.executable, "-m", "polyc", "run", "mark_wrong.tc"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     check_rendering(done.stderr)
+
+
+def test_standard_input_that_is_closed(folder):
+    done = subprocess.run(
+        [sys.executable, "-m", "polyc", "run", "-"], capture_output=True, text=True, check=False, preexec_fn=lambda: os.close(0)
+    )
+    assert (done.returncode, done.stdout) == (1, "") and "error[argument-file]: standard input is closed" in done.stderr
 
 
 def test_array_file_that_promises_more_than_memory(folder):

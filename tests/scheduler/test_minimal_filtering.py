@@ -15,7 +15,7 @@ from polyc.poly.rows import Band, Leaf, Node, Sequence, statements_of
 from polyc.scheduler.rewriting.rules import minimal_filtering, tap_windows
 from polyc.scheduler.rewriting.rules.minimal_filtering import filter_minimally, has_symbolic_filter
 from polyc.scheduler.rewriting.rules.toom_cook import make_transforms
-from polyc.target import X86_64_V4
+from polyc.target import X86_64_V3, X86_64_V4, Target
 from tests.oracle.programs import agree, draw
 from tests.scheduler.support import check, infer, read, statements
 
@@ -272,6 +272,21 @@ def test_it_is_used_where_it_is_estimated_to_pay():
 
     assert remark(128, 128, 28) == "passed"
     assert remark(3, 64, 112) == "missed"
+
+
+@pytest.mark.parametrize("target", [X86_64_V3, X86_64_V4], ids=lambda t: t.name)
+def test_few_channels_over_large_images_are_filtered(target: Target):
+    """Parts of one row of tiles stay in a cache: over the whole image they would be more than twice what is read as written."""
+    program, ranges = infer(read(PADDED), C=32, K=32, H=257, W=301)
+    (found,) = filter_minimally(program, ranges, target)[2]
+    assert found.kind == "passed"
+
+
+def test_of_three_windows_the_last_two_are_filtered(always: None):
+    volume = "def f(float(C,D,H,W) X, float(K,C,3,3,3) F) -> (O) { O(k,d,h,w) +=! X(c,d+q,h+r,w+s) * F(k,c,q,r,s) }"
+    (remark,) = filter_minimally(*infer(read(volume), C=2, K=2, D=5, H=8, W=9), X86_64_V4)[2]
+    assert "along h and w in tiles" in remark.message
+    check(volume, {"C": 2, "K": 2, "D": 5, "H": 8, "W": 9})
 
 
 def test_errors_stay_those_of_a_sum():

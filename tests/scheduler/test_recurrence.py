@@ -14,6 +14,7 @@ from polyc.scheduler.rows.solver import Budget, Problem, solve
 from tests.poly.trees import build_tree
 from tests.scheduler.corpus import parse_line
 from tests.scheduler.programs import make_scop
+from tests.scheduler.support import check
 
 GRID = "  where 1<=t<T and 1<=i<N-1"
 CUBE = "  where 1<=t<T and 1<=i<N-1 and 1<=j<N-1"
@@ -105,3 +106,35 @@ def test_the_solver_rounds_and_keeps_its_budget() -> None:
     assert solve(problem, Budget(max_solves=0)) is None
     problem.add_row(8, 1e9, [(x, 2), (y, 2)])
     assert solve(problem, Budget()) is None
+
+
+GAIN = """def f(float(N) z, float q, float r) -> (x) {
+  p(0) = 1.0
+  g(i) = (p(i-1) + q) / (p(i-1) + q + r) where i in 1:N
+  p(i) = (1.0 - g(i)) * (p(i-1) + q) where i in 1:N
+  x(0) = z(0)
+  x(i) = x(i-1) + g(i) * (z(i) - x(i-1)) where i in 1:N }"""
+BACKWARDS = """def f(float(N) z) -> (x) {
+  p(0) = z(0)
+  p(i) = z(i) / (1.0 + p(i-1)) where i in 1:N
+  x(0) = p(N-1)
+  x(i) = p(N-1-i) - z(i) / (2.0 + x(i-1)) where i in 1:N }"""
+SUMS = """def f(int32(N) z) -> (p, x) {
+  p(0) = z(0)
+  p(i) = p(i-1) + z(i) where i in 1:N
+  x(0) = p(0)
+  x(i) = x(i-1) + p(i) where i in 1:N }"""
+
+
+def test_recurrences_that_wait_for_each_step_run_in_one_loop() -> None:
+    for n in (1, 2, 9, 40):
+        lowered = check(GAIN, {"N": n})
+        assert n < 4 or lowered.storage["p"].moduli[0] == 2  # of this step and the one before, not all
+
+
+@pytest.mark.parametrize("text", [BACKWARDS, SUMS])
+def test_recurrences_that_share_no_loop_run_one_after_the_other(text: str) -> None:
+    for n in (1, 2, 9, 40):
+        lowered = check(text, {"N": n})
+    assert lowered.as_text("loops").count("c0++) {") >= 2
+    assert text != SUMS or lowered.as_text("loops").count("scan(") == 2

@@ -55,6 +55,17 @@ def test_before_and_after():
     assert [r.pass_name for r in remarks] == ["separate-windows"]
 
 
+def test_the_first_pass_is_done_once_for_results_that_share_it():
+    text = "def f(float(H,W) X, float(2,5) P, float(3,4) Q) -> (Y) { Y(p,h,q,w) +=! X(h+i,w+j) * P(p,i) * Q(q,j) }"
+    check(text, SIZES)
+    program, ranges = infer(read(text), **SIZES)
+    new, _, _ = separate_windows(program, ranges)
+    assert statements(new) == [
+        "S0_part(p, h, w.window, i): Y.part[p, h, w.window] += X[h + i, w.window] * P[p, i] init 0.0",
+        "S0(p, h, q, w, j): Y[p, h, q, w] += Y.part[p, h, w + j] * Q[q, j] init 0.0",
+    ]
+
+
 @pytest.mark.parametrize("name", WINDOWS)
 def test_every_form(name: str):
     for h, w in ((17, 41), (13, 13), (31, 70)):

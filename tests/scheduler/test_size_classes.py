@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import polyc
 from polyc.codegen.emission.llvm import emit_llvm
+from polyc.codegen.objects import host
 from polyc.codegen.objects.jit import compile_object
 from polyc.ir.expr import Call, Size, evaluate, int_const
 from polyc.ir.versions import SizeTest, Tree, format_choice, leaves, renumber
@@ -17,6 +19,13 @@ from polyc.ir.versions import SizeTest, Tree, format_choice, leaves, renumber
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 CONV = """def conv(float(N,C,H,W) X, float(K,C,3,3) F) -> (Y) {
   Y(n,k,h,w) +=! pad(X(n, c, h + r - 1, w + s - 1), 0.0) * F(k,c,r,s) where h in 0:H, w in 0:W }"""
+
+
+@pytest.fixture(autouse=True)
+def whole_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which versions are worth it depends on the machine: where each load is a cycle, one tile serves small and large sizes."""
+    machine = replace(host.host_target(), fma_per_cycle=2, loads_per_cycle=2)
+    monkeypatch.setattr(host, "_host_with", lambda cores: replace(machine, cores=cores))
 
 
 def draw(*shape: int) -> np.ndarray:

@@ -497,7 +497,9 @@ def _read_or(state: State, ctx: Context, read: Read, where: Predicate, other: Va
     assert isinstance(condition, Val)
     if read in state.certain or read in state.blocks or any(read in known for known in state.memo):
         return state.fn.select(condition, eval_read(state, ctx, read), other)
+    state.memo.append({})  # what its subscripts read is read under the condition, too
     value = load_element(state, ctx.under(where), buffer, read.subscripts, other)
+    state.memo.pop()
     if buffer.space == "register" or value.lanes < max(condition.lanes, other.lanes):
         return state.fn.select(condition, value, other)
     return value

@@ -21,12 +21,13 @@ MAX_WORK = 512
 WIDEST_VECTOR = 64
 """Bytes of a vector at most."""
 
-_COSTS = (
+FUNCTION_COSTS = (
     dict.fromkeys(("exp", "exp2", "exp10", "sin", "cos", "sinpi", "cospi", "log", "log2", "log10"), 20)
     | dict.fromkeys(("sigmoid", "tanh", "expm1", "sinh", "cosh", "asin", "acos", "atan", "hypot", "rhypot"), 24)
     | dict.fromkeys(("tan", "cbrt", "log1p", "atan2", "erf"), 36)
     | dict.fromkeys(("erfc", "asinh", "acosh", "atanh", "pow"), 56)
 )
+"""Instructions of functions that are computed inline by several."""
 
 
 def keep_epilogues(body: tuple[Node, ...], buffers: tuple[Buffer, ...]) -> tuple[tuple[Node, ...], tuple[Buffer, ...]]:
@@ -176,7 +177,7 @@ def _work(loop: Loop) -> int:
         copies *= -(-(body[0].max_trip or 1) // body[0].lanes)
         body = body[0].body
     calls = [e.op for node in body for own in node_expressions(node) for e in walk(own) if isinstance(e, Call)]
-    return copies * sum(_COSTS.get(op, 1) for op in calls)
+    return copies * sum(FUNCTION_COSTS.get(op, 1) for op in calls)
 
 
 def _is_spread(body: tuple[Node, ...], vectors: list[Loop]) -> bool:

@@ -51,15 +51,22 @@ _PERIODIC = ("add", "sub", "mul", "neg", "mod")
 
 @dataclass(frozen=True, slots=True)
 class _LoopRange:
-    """What is known of an enclosing loop variable: constant lower bound (or None), step, constant trip bound (or None)."""
+    """What is known of an enclosing loop variable: constant lower bound (or None), step, constant upper bound (or None)."""
 
     lower: int | None
     step: int
-    max_value: int | None
+    upper: int | None
     least: int | None
     """A constant that it never falls below."""
     start: tuple[int, ...] = ()
     """Where the lower bound is a sum of multiples of integers: the multipliers, and the constant."""
+
+    @property
+    def largest(self) -> int | None:
+        """A constant that it never exceeds."""
+        if self.upper is None:
+            return None
+        return self.upper - 1 if self.lower is None else self.lower + (self.upper - 1 - self.lower) // self.step * self.step
 
     def begins_at_multiples(self, modulus: int, factor: int) -> bool:
         """Whether `factor` times any value is a multiple of `modulus`."""
@@ -170,10 +177,10 @@ class _Translator:
         step = loop.step
         if mark is None:
             return loop
-        trip = known.max_value if known.lower == 0 and step == 1 else None
+        trip = known.upper if known.lower == 0 and step == 1 else None
         if known.lower is None and step == 1 and mark.kind in ("unroll", "vector"):
             limit = 32 if mark.kind == "unroll" else MAX_EXPANSION * mark.lanes
-            loop = replace(loop, tile=known.max_value if known.max_value is not None and known.max_value <= limit else None)
+            loop = replace(loop, tile=known.upper if known.upper is not None and known.upper <= limit else None)
         match mark.kind:
             case "parallel":
                 return replace(loop, kind="parallel", rounds=mark.rounds)
@@ -325,12 +332,24 @@ def fold_index(expr: Expr, modulus: int, ranges: Mapping[str, _LoopRange]) -> Ex
         reduced = simplify(substitute(expr, dropped))
         if isinstance(reduced, Const):
             return int_const(int(reduced.value) % modulus)
-        if reduced == Index(rest[0]) if len(rest) == 1 else False:
-            known = ranges.get(rest[0])
-            if known and known.least is not None and known.least >= 0 and (known.max_value or modulus + 1) <= modulus:
-                return reduced
+        if _is_below({var: coefficients[var] for var in rest}, reduced, modulus, ranges):
+            return reduced
         expr = reduced
     return Call("mod", (expr, int_const(modulus)))
+
+
+def _is_below(coefficients: Mapping[str, int], expr: Expr, modulus: int, ranges: Mapping[str, _LoopRange]) -> bool:
+    """Whether a linear expression of these coefficients is at least 0 and less than `modulus` for all values of the loops."""
+    constant = simplify(substitute(expr, dict.fromkeys(coefficients, int_const(0))))
+    if not isinstance(constant, Const) or int(constant.value) < 0:
+        return False
+    total = int(constant.value)
+    for var, c in coefficients.items():
+        known = ranges.get(var)
+        if known is None or c < 0 or known.least is None or known.least < 0 or known.largest is None:
+            return False
+        total += c * max(0, known.largest)
+    return total < modulus
 
 
 def _fold_panel(subscripts: list[Expr], panel: Panel, ranges: Mapping[str, _LoopRange]) -> tuple[Expr, ...]:

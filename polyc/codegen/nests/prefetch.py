@@ -203,8 +203,14 @@ def _trip(loop: Loop) -> int:
 
 
 def is_large(buffer: Buffer, target: Target) -> bool:
+    size = bytes_of(buffer)
+    return size is None or size > target.l2
+
+
+def bytes_of(buffer: Buffer) -> int | None:
+    """Bytes of the buffer's elements, where they are known."""
     extents = [int(e.value) for e in buffer.shape if isinstance(e, Const)]
-    return len(extents) < len(buffer.shape) or math.prod(extents) * buffer.dtype.itemsize > target.l2
+    return math.prod(extents) * buffer.dtype.itemsize if len(extents) == len(buffer.shape) else None
 
 
 def step_ahead(loops: tuple[Loop, ...], rows: int) -> dict[str, Expr]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -92,12 +93,20 @@ def _host_with(cores: int) -> Target:
         has_masks=base.has_masks,
         has_gather=base.has_gather,
         spare_registers=base.spare_registers,
+        fma_per_cycle=1 if has_halves(features) else base.fma_per_cycle,
+        loads_per_cycle=1 if has_halves(features) else base.loads_per_cycle,
         cores=cores,
         l1=sizes.get(1, base.l1),
         l2=sizes.get(2, base.l2),
         l3=sizes.get(3, base.l3),
         cache_line=64,
     )
+
+
+def has_halves(features: Collection[str]) -> bool:
+    """Whether vectors of 512 bits are computed and loaded in two halves: by the first cores of AMD that know them (Zen 4).
+    ``sse4a`` is of AMD alone, ``avx512vp2intersect`` came with the cores that have the whole width."""
+    return "avx512f" in features and "sse4a" in features and "avx512vp2intersect" not in features
 
 
 def describe_llvm() -> str:

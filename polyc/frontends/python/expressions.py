@@ -14,7 +14,7 @@ from polyc.frontends.python.names import Index as IndexObject
 from polyc.frontends.python.names import UserMonoid
 from polyc.frontends.python.operators import binary, keep, logical, negate, select
 from polyc.frontends.python.padding import apply_pad, apply_pad_mode, pad_mode
-from polyc.frontends.python.scope import Scope, Version
+from polyc.frontends.python.scope import Retyped, Scope, Version
 from polyc.frontends.python.source import make_nesting_error
 from polyc.frontends.python.values import (
     POISON,
@@ -34,7 +34,7 @@ from polyc.ir.expr import (
     rewrite,
     walk,
 )
-from polyc.ir.types import I64
+from polyc.ir.types import BOOL, I64
 
 MAX_DEPTH = 120
 """Levels of nesting of one expression as written."""
@@ -95,15 +95,18 @@ def _read_node(node: ast.expr, scope: Scope, depth: int) -> Value:
                 raise Fault("semantic-expression", "this operator is not available on elements", help)
             a, b = read_expression(left, scope, depth), read_expression(right, scope, depth)
             return binary(_ARITHMETIC[type(op)], a, b, span)
+        case ast.UnaryOp(ast.Not(), operand):
+            return logical("not", (_read_boolean(operand, scope, depth),), span)
         case ast.UnaryOp(op, operand):
             return _read_unary(op, read_expression(operand, scope, depth), span)
         case ast.BoolOp(op, values):
-            operands = tuple(read_expression(v, scope, depth) for v in values)
+            operands = tuple(_read_boolean(v, scope, depth) for v in values)
             return logical("and" if isinstance(op, ast.And) else "or", operands, span)
         case ast.Compare():
             return _read_comparison(node, scope, depth)
         case ast.IfExp(test, body, orelse):
-            condition, then, other = (read_expression(n, scope, depth) for n in (test, body, orelse))
+            condition = _read_boolean(test, scope, depth)
+            then, other = read_expression(body, scope, depth), read_expression(orelse, scope, depth)
             return select(condition, then, other, span)
         case ast.Call():
             return _read_call(node, scope, depth)
@@ -118,6 +121,14 @@ def _read_node(node: ast.expr, scope: Scope, depth: int) -> Value:
             raise Fault("semantic-expression", "comprehensions have no meaning here", help)
         case _:
             raise Fault("semantic-expression", "this Python expression has no meaning here", _ALLOWED)
+
+
+def _read_boolean(node: ast.expr, scope: Scope, depth: int) -> Value:
+    """An operand that must be a boolean, and so is one where a recurrence reads it before anything tells its type."""
+    value = read_expression(node, scope, depth)
+    if value.weak and isinstance(value.expr, Read) and value.expr.tensor in scope.forward.keys() - scope.type_hints.keys():
+        raise Retyped(value.expr.tensor, BOOL, True)
+    return value
 
 
 def _read_shift(op: ast.LShift | ast.RShift, value: Value, count: Value, span: Span) -> Value:
@@ -147,8 +158,6 @@ def _read_unary(op: ast.unaryop, value: Value, span: object) -> Value:
     match op:
         case ast.USub():
             return negate(value, span)  # type: ignore[arg-type]
-        case ast.Not():
-            return logical("not", (value,), span)  # type: ignore[arg-type]
         case ast.Invert():
             return invert(value, span)  # type: ignore[arg-type]
         case _:

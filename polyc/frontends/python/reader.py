@@ -26,11 +26,11 @@ from polyc.frontends.python.declarations import declare_parameters, declare_resu
 from polyc.frontends.python.forward import find_forward_reads
 from polyc.frontends.python.monoid import find_monoid, read_combination
 from polyc.frontends.python.ranges import read_where
-from polyc.frontends.python.scope import Clauses, Scope, Version
+from polyc.frontends.python.scope import Clauses, Retyped, Scope, Version
 from polyc.frontends.python.selection import find_selection, read_selection
 from polyc.frontends.python.signature import PythonSignature, read_parameters
 from polyc.frontends.python.source import FunctionText, load_function, make_nesting_error
-from polyc.frontends.python.statements import Retyped, read_assignment, read_assignments, target_name
+from polyc.frontends.python.statements import read_assignment, read_assignments, target_name
 from polyc.frontends.python.values import Fault
 from polyc.frontends.typos import find_lonely_indices
 from polyc.ir.expr import Index, walk

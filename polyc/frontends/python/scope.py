@@ -20,6 +20,15 @@ from polyc.ir.program import Condition, Program, RangeClause, Statement, Tensor
 from polyc.ir.types import I64, DType
 
 
+class Retyped(Exception):
+    """A version that was assigned from literals only turns out to hold `dtype`: the function is read again with that known.
+
+    Where other literals say so, it `is_weak` still: 0 beside 0.5 is as 0.0."""
+
+    def __init__(self, version: str, dtype: DType, is_weak: bool = False) -> None:
+        self.version, self.hint = version, (dtype, is_weak)
+
+
 @dataclass(slots=True)
 class Version:
     """The latest version of a tensor name.  `dtype` None: its statement had an error, reads of it stay silent."""

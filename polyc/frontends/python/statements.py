@@ -9,7 +9,7 @@ from polyc.diagnostics import Span, suggest_name
 from polyc.frontends.python.expressions import call_name, count_dimensions, find_outer_names, inline_numbers, read_expression
 from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.operators import binary, negate, require_bool
-from polyc.frontends.python.scope import Clauses, Scope, Version
+from polyc.frontends.python.scope import Clauses, Retyped, Scope, Version
 from polyc.frontends.python.source import make_nesting_error
 from polyc.frontends.python.values import (
     POISON,
@@ -39,15 +39,6 @@ class Target:
     name: str
     subscripts: tuple[Expr, ...]
     span: Span
-
-
-class Retyped(Exception):
-    """A version that was assigned from literals only turns out to hold `dtype`: the function is read again with that known.
-
-    Where other literals say so, it `is_weak` still: 0 beside 0.5 is as 0.0."""
-
-    def __init__(self, version: str, dtype: DType, is_weak: bool = False) -> None:
-        self.version, self.hint = version, (dtype, is_weak)
 
 
 def read_assignment(node: ast.Assign | ast.AugAssign, left: ast.expr, clauses: Clauses, scope: Scope) -> list[Statement]:
@@ -257,6 +248,10 @@ def _settle_type(value: Value, version: str, target: Target, scope: Scope) -> Va
     """The value in the type that an earlier reading of the function found for the version; raises `Retyped` where there is
     more to find, because a recurrence has read the version before."""
     hint, is_weak = scope.type_hints.get(version, (None, True))
+    if version in scope.forward and value.weak and is_weak:  # it was read as the weak integers that forward reads are at first
+        number = Value(value.expr, hint or I64, True)
+        if (dtype := common_type((number, value))[0]) != number.dtype:
+            raise Retyped(version, dtype, True)
     if hint is not None and value.weak:
         return convert_weakly(value, hint) if is_weak else convert(value, hint)
     if version in scope.forward and not value.weak and (is_weak or hint != value.dtype):

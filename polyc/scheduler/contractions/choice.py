@@ -32,8 +32,8 @@ FEW_ACCUMULATORS = 16
 """Accumulators of a tile that shares broadcasts only, at most, and half of the registers: with few, short windows are unrolled,
 and their loads shared as well."""
 
-PLAIN_CYCLES = 2.0
-"""Cycles of a vector of products where nothing is shared: two loads and often a store for each."""
+PLAIN_LOADS = 4.0
+"""Of a vector of products where nothing is shared, in loads: two, and often a store."""
 
 MAX_ROWS = 14
 """Rows of a register tile; more only lengthen the code."""
@@ -312,7 +312,7 @@ def _cycles_along_reduction(c: Contraction, target: Target) -> float:
     written = write_cycles(results * c.itemsize, results * c.itemsize, target)
     for i in c.summed:
         if c.trips[i] >= c.lanes and all(abs(v.strides.get(i, 0)) == 1 for v in c.views):
-            return 1.3 * volume / (2 * c.lanes) + 1.5 * results + written
+            return 1.3 * volume / (target.fma_per_cycle * c.lanes) + 1.5 * results + written
     return float("inf")
 
 
@@ -320,7 +320,7 @@ def estimate_cycles(c: Contraction, choice: Choice | None, target: Target, const
     """Cycles of a contraction at its own sizes where it is computed as `choose` found best at others; None: by plain loops."""
     if choice is None:
         along = _cycles_along_reduction(c, target)
-        return along if along != float("inf") else _cycles_plain(c)
+        return along if along != float("inf") else _cycles_plain(c, target)
     view = next(v for v in c.views if v.operand.read == choice.vector_operand.read)
     other = c.views[1 - c.views.index(view)]
     vectors = choice.tile[choice.vector] // choice.lanes
@@ -342,11 +342,11 @@ def estimate_cycles(c: Contraction, choice: Choice | None, target: Target, const
     ).total
 
 
-def _cycles_plain(c: Contraction) -> float:
+def _cycles_plain(c: Contraction, target: Target) -> float:
     """The same in loops that share nothing: vectors along the memory of the result, whole ones to the end of each row."""
     row = next((c.trips[i] for i in c.left if abs(c.result.get(i, 0)) == 1), 1)
     rows = prod(c.trips[i] for i in c.left) / row
-    return rows * (costs.TILE_START + PLAIN_CYCLES * c.depth * ceil(row / c.lanes))
+    return rows * (costs.TILE_START + PLAIN_LOADS / target.loads_per_cycle * c.depth * ceil(row / c.lanes))
 
 
 def _cycles_along_batch(c: Contraction, target: Target) -> float:
@@ -357,7 +357,7 @@ def _cycles_along_batch(c: Contraction, target: Target) -> float:
     written = write_cycles(results * c.itemsize, results * c.itemsize, target)
     for i in c.left:
         if c.trips[i] >= c.lanes and abs(c.result.get(i, 0)) == 1 and all(abs(v.strides.get(i, 0)) == 1 for v in c.views):
-            return (volume + results) / c.lanes + written
+            return 2 / target.loads_per_cycle * (volume + results) / c.lanes + written
     return float("inf")
 
 

@@ -53,7 +53,7 @@ BORDER_SLOWDOWN = 0.8
 def step_cycles(rows: int, vectors: int, broadcasts: int, loads: float, target: Target, straddles: bool) -> float:
     """One step of the reduction in a register tile whose operands are in the first-level cache."""
     n = loads * (1.3 if straddles else 1.0) + broadcasts
-    return max(rows * vectors / target.fma_per_cycle, n / 2, float(target.fma_latency)) + LOAD * n
+    return max(rows * vectors / target.fma_per_cycle, n / target.loads_per_cycle, float(target.fma_latency)) + LOAD * n
 
 
 def store_cycles(rows: int, vectors: int, lanes: int, stride: int, row_stride: int, itemsize: int) -> float:

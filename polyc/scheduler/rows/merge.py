@@ -253,20 +253,27 @@ class Merger:
         return joined if joined.choice.contiguity <= limit + fusion_gain(self.model, joined.names, (a.names, b.names)) else None
 
     def _try_merge_recurrence(self, a: Group, b: Group, used: Used) -> Group | None:
-        """A scan takes in its elementwise neighbours below a parallel loop: it costs no parallelism then."""
+        """A scan takes in its elementwise neighbours below a parallel loop: it costs no parallelism then.
+
+        Outside of such loops recurrences along one dimension take in each other where one of them is no scan: the processor
+        waits for its steps, and does those of the other one meanwhile."""
         names = tuple(sorted((*a.names, *b.names), key=self._position))
+        waits = any(g.is_recurrence and not all(self.model.statements[n].is_scan for n in g.names) for g in (a, b))
+        is_outermost = not any(used[n] for n in names)
+        if is_outermost and not (waits and a.is_recurrence and b.is_recurrence):
+            return None
         left: dict[str, int] = {}
         for name in names:
             s = self.model.statements[name]
             free = [d for d in range(s.n_dims) if d not in used[name]]
-            if len(free) != 1 or not used[name] or len(s.fixed) != s.n_dims:
+            if len(free) != 1 or bool(used[name]) == is_outermost or len(s.fixed) != s.n_dims:
                 return None
             left[name] = free[0]
         first, second = set(a.names), set(b.names)
         crossing = [
             e for e in self.model.edges if (e.source in first and e.sink in second) or (e.source in second and e.sink in first)
         ]
-        if not crossing or not all((left[e.source], left[e.sink]) in e.unit_pairs for e in crossing):
+        if not crossing or not all(is_outermost or (left[e.source], left[e.sink]) in e.unit_pairs for e in crossing):
             return None
         # One that walks forwards and one that walks backwards have no loop in common.
         pieces = [with_cone(p) for p in self.pieces if p.source in names and p.sink in names]

@@ -10,6 +10,8 @@ from math import lcm, prod
 
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, evaluate, substitute, walk
 from polyc.ir.linear import index_coefficients
+from polyc.ir.scans import find_scan
+from polyc.ir.types import DType
 from polyc.poly.dependences import Dependences
 from polyc.poly.scop import Access, Scop, ScopStatement
 
@@ -37,7 +39,9 @@ class AccessShape:
 
 @dataclass(frozen=True, slots=True)
 class StatementModel:
-    """`fixed`: dimensions in which two instances of one element never differ (all, if it is no reduction)."""
+    """`fixed`: dimensions in which two instances of one element never differ (all, if it is no reduction).
+
+    `is_scan`: it has one dimension, and runs along it as a scan does."""
 
     name: str
     position: int
@@ -46,6 +50,7 @@ class StatementModel:
     accesses: tuple[AccessShape, ...]
     fixed: frozenset[int]
     own_equations: tuple[Equation, ...]
+    is_scan: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +95,9 @@ def build_model(scop: Scop, dependences: Dependences, sizes: Mapping[str, int]) 
     """Scop → Model.  `sizes` gives footprints their numbers; sizes that are not in it count as `UNKNOWN_EXTENT`."""
     known = _Sizes(sizes)
     shapes = {t.name: tuple(max(1, evaluate(e, known)) for e in t.shape) for t in scop.tensors.values()}
-    statements = {s.name: _statement_model(n, s, shapes, known) for n, s in enumerate(scop.statements)}
+    statements = {
+        s.name: _statement_model(n, s, shapes, known, scop.tensors[s.target].dtype) for n, s in enumerate(scop.statements)
+    }
     by_name = {s.name: s for s in scop.statements}
     pairs: dict[tuple[str, str], list[Equation]] = {}
     for flow in dependences.flows:
@@ -128,7 +135,9 @@ def _reads(s: ScopStatement) -> list[tuple[str, tuple[Expr, ...]]]:
     return [(a.tensor, a.read.subscripts) for a in s.accesses] + initial
 
 
-def _statement_model(position: int, s: ScopStatement, shapes: Mapping[str, tuple[int, ...]], known: _Sizes) -> StatementModel:
+def _statement_model(
+    position: int, s: ScopStatement, shapes: Mapping[str, tuple[int, ...]], known: _Sizes, dtype: DType
+) -> StatementModel:
     extents = tuple(max(1, evaluate(s.extents[i], known)) for i in s.indices)
     accesses = [_access_shape(s, s.target, s.subscripts, True, extents, shapes)]
     for tensor, subscripts in _reads(s):
@@ -141,7 +150,12 @@ def _statement_model(position: int, s: ScopStatement, shapes: Mapping[str, tuple
         own = tuple(coincidence_equations(s, s.subscripts, s, s.subscripts))
         same = unit_pairs_of(own, len(s.indices), len(s.indices))
         fixed = frozenset(d for d in fixed if (d, d) in same)
-    return StatementModel(s.name, position, len(s.indices), extents, tuple(accesses), fixed, own)
+    is_scan = not s.is_reduction and len(s.indices) == 1 and _is_scan(s, s.indices[0], dtype)
+    return StatementModel(s.name, position, len(s.indices), extents, tuple(accesses), fixed, own, is_scan)
+
+
+def _is_scan(s: ScopStatement, index: str, dtype: DType) -> bool:
+    return any(find_scan(s.target, s.subscripts, s.value, index, step, dtype) is not None for step in (1, -1))
 
 
 def _access_shape(

@@ -295,6 +295,26 @@ def test_a_tensor_of_literals_of_both_kinds_is_a_float() -> None:
     assert program.tensor("y").dtype.name == "f64"
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("0.0 if i == 0 else y[i - 1] + 1", np.arange(6.0)),
+        ("0 if i == 0 else y[i - 1] + 0.5", np.arange(6) / 2),
+        ("1.5 if i == 0 else max(y[i - 1], 2)", np.array([1.5, 2, 2, 2, 2, 2])),
+        ("1j if i == 0 else 2 * y[i - 1]", 1j * 2.0 ** np.arange(6)),
+        ("True if i == 0 else not y[i - 1]", np.arange(6) % 2 == 0),
+        ("x[i] > 2 if i == 0 else y[i - 1] or x[i] > 2", np.arange(6) > 2),
+        ("False if i == 0 else True if not y[i - 1] else x[i] > 9", np.arange(6) % 2 == 1),
+        ("2 if i == 0 else x[i] * y[i - 1]", np.array([2, 2, 4, 12, 48, 240], np.float32)),
+    ],
+)
+def test_a_recurrence_in_one_statement_may_start_from_a_literal_of_any_kind(value: str, expected: np.ndarray) -> None:
+    source = f"def f(x: 'f32[N]'):\n    with polyc.where(0 <= i < N):\n        y[i] = {value}\n    return y\n"
+    got = polyc.op(source)(np.arange(6, dtype=np.float32))
+    assert got.dtype == expected.dtype
+    np.testing.assert_array_equal(got, expected)
+
+
 @pytest.mark.parametrize("dtype", ["i8", "u8", "i32", "i64", "u64"])
 def test_shifts_by_numbers(dtype: str) -> None:
     x = np.array([-7, -1, 0, 5, 100, 127]).astype({"i8": "i1", "u8": "u1", "i32": "i4", "i64": "i8", "u64": "u8"}[dtype])

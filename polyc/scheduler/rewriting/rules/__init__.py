@@ -20,6 +20,7 @@ from polyc.scheduler.rewriting.rules.gathered_windows import gather_windows
 from polyc.scheduler.rewriting.rules.intervals import block_intervals
 from polyc.scheduler.rewriting.rules.minimal_filtering import filter_minimally, has_symbolic_filter
 from polyc.scheduler.rewriting.rules.moments import block_moments
+from polyc.scheduler.rewriting.rules.phases import separate_phases
 from polyc.scheduler.rewriting.rules.product_sums import separate_products
 from polyc.scheduler.rewriting.rules.reciprocals import multiply_by_reciprocals
 from polyc.scheduler.rewriting.rules.recurrences import block_recurrences
@@ -39,6 +40,7 @@ def rewrite_indices(program: Program, ranges: Ranges, options: Options) -> tuple
     algebra = options.reassociate
     rules: list[tuple[bool, Rule]] = [
         (True, write_borders),
+        (options.vectorize, separate_phases),
         (algebra and options.separate_windows, separate_windows),
         (algebra and options.order_contractions, order_contractions),
         (algebra and options.gather_windows, gather_windows),

@@ -114,7 +114,7 @@ def gather_windows(program: Program, ranges: Ranges) -> tuple[Program, Ranges, l
     """Contractions into overlapping windows, with the windows on their right side."""
 
     def change(s: Statement, edit: Edit) -> Change | None:
-        windows = _find_windows(s, program, ranges)
+        windows = find_windows(s, program, ranges)
         if not windows:
             return None
         choices = list(product(*(w.choices for w in windows.values())))
@@ -127,7 +127,7 @@ def gather_windows(program: Program, ranges: Ranges) -> tuple[Program, Ranges, l
     return change_statements("gather-windows", change, program, ranges)
 
 
-def _find_windows(s: Statement, program: Program, ranges: Ranges) -> dict[int, _Window]:
+def find_windows(s: Statement, program: Program, ranges: Ranges) -> dict[int, _Window]:
     """The window of each dimension of the left side that has one; none where the statement stays."""
     own, dtype = ranges.statements[s.name], program.tensor(s.target).dtype
     if s.has_plain_left or s.reduction is None or s.reduction.op != "add" or own.guards or own.region is not None:

@@ -47,7 +47,7 @@ from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.scheduler.contractions.choice import choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import find_contraction
 from polyc.scheduler.rewriting.rules.blocks import Edit, all_reads, is_simple, plain_place, start_edit
-from polyc.scheduler.rewriting.rules.tap_windows import POINTS, RESULTS, TAPS, WindowFilter, add_number, find_filter
+from polyc.scheduler.rewriting.rules.tap_windows import POINTS, RESULTS, TAPS, TapWindow, WindowFilter, add_number, find_filter
 from polyc.scheduler.rewriting.rules.toom_cook import Transforms, make_transforms
 from polyc.target import Target
 
@@ -84,7 +84,8 @@ def filter_minimally(
             continue
         before = _estimate(program, ranges, s.name, target, constants)
         is_bound = {r.tensor for r in reads(found.taps)} <= set(constants)
-        after = _estimate(new, new_ranges, _product_name(s), target, {_filter_tensor(s)} if is_bound else ())
+        row, n_rows = _one_row(found, new, new_ranges)
+        after = n_rows * _estimate(new, row, _product_name(s), target, {_filter_tensor(s)} if is_bound else ())
         after += _transform_cycles(found, target, is_bound)
         message = f"filter along {names} in tiles of {RESULTS}: about {after:.2g} cycles, as written {before:.2g}"
         if before == float("inf") or after > MARGIN * before:  # what is no contraction has no estimate
@@ -372,10 +373,29 @@ def _estimate(program: Program, ranges: Ranges, name: str, target: Target, const
     return estimate_cycles(contraction, choose(contraction, target, constants), target, constants)
 
 
+def _one_row(f: WindowFilter, program: Program, ranges: Ranges) -> tuple[Ranges, int]:
+    """`ranges` of the products of one row of tiles, and how many rows there are: the schedule lets the transformations and the
+    products share the loops over them, so that the parts of a row stay in a cache."""
+    made = next(s for s in program.statements if s.name == _product_name(f.s))
+    n_rows = prod(f.trips[i] for i in f.data_outer) * prod(_n_tiles(f, w) for w in f.windows[:-1])
+    outer = {*f.data_outer, *(w.tile for w in f.windows[:-1])}
+    of_all = ranges.statements[made.name].indices
+    one = {i: Interval(x.lower, int_const(1)) if i in outer else x for i, x in of_all.items()}
+    tensors = dict(ranges.tensors)
+    for access in (Read(made.target, made.subscripts), *reads(made.value)):
+        tensors[access.tensor] = tuple(one[e.name] for e in access.subscripts if isinstance(e, Index))
+    own = StatementRanges(one, box_domain(made.name, made.indices, one, ranges.parameters))
+    return replace(ranges, tensors=tensors, statements=ranges.statements | {made.name: own}), n_rows
+
+
+def _n_tiles(f: WindowFilter, w: TapWindow) -> int:
+    return ceil(f.trips[w.left] / RESULTS)
+
+
 def _transform_cycles(f: WindowFilter, target: Target, is_bound: bool) -> float:
     """Cycles of making the parts that are multiplied, and the results of them, and of reading a longer filter."""
     points = (TAPS + RESULTS - 1) ** len(f.windows)
-    tiles = prod(ceil(f.trips[w.left] / RESULTS) for w in f.windows)
+    tiles = prod(_n_tiles(f, w) for w in f.windows)
     of_vector = 16 / target.lanes(f.dtype.itemsize)
     count = {i: f.trips[i] for i in f.s.indices if all(i not in (w.left, w.tap) for w in f.windows)}
     data = prod(n for i, n in count.items() if f.moves(f.data, i)) * tiles * points

@@ -132,7 +132,7 @@ class WindowFilter:
 
 
 def find_filter(s: Statement, program: Program, ranges: Ranges) -> WindowFilter | None:
-    """The sum as a filter along one or two windows, if it is one that is long enough."""
+    """The sum as a filter along one or two windows, the last ones, if it is one that is long enough."""
     own, dtype = ranges.statements[s.name], program.tensor(s.target).dtype
     if s.reduction is None or s.reduction.op != "add" or not dtype.is_float or not is_simple(s, ranges):
         return None
@@ -146,7 +146,7 @@ def find_filter(s: Statement, program: Program, ranges: Ranges) -> WindowFilter 
     match s.value:
         case Call(op="mul", args=(a, b)):
             for data, taps in ((a, b), (b, a)):
-                windows = tuple(_find_windows(s, data, taps, trips, own))[:2]
+                windows = tuple(_find_windows(s, data, taps, trips, own))[-2:]
                 if not windows:
                     continue
                 zero = identity_of("add", program.tensor(reads(data)[0].tensor).dtype)

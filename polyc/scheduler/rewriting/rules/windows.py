@@ -113,6 +113,7 @@ def _choose_axis(s: Statement, edit: Edit, loads: float | None) -> _Axis | None:
             if axis is None or not _has_no_gaps(axis, own.indices[outer].extent, numbers[inner]):
                 continue
             first, last = _passes(axis, own.indices[outer].extent, numbers, far)
+            first /= prod(_number(own.indices[i].extent) for i in s.left_indices if i not in _left_of(s, axis) and i != outer)
             cost = first + last if loads is None else (1 + loads) * first + 1 + 2 * last
             if cost <= least:
                 best, least = axis, cost / INSIDE
@@ -211,9 +212,9 @@ def _split(s: Statement, axis: _Axis, edit: Edit) -> tuple[Statement, Statement]
     assert s.reduction is not None
     own, like = edit.own[s.name], next(t for t in edit.tensors if t.name == s.target)
     name, target = f"{s.name}_part", f"{s.target}.part"
-    left = tuple(axis.position if i == axis.outer else i for i in s.element_names)
+    left = _left_of(s, axis)
     others = [i for i in s.reduction_indices if i != axis.inner]
-    intervals = {i: own.indices[i] for i in (*s.left_indices, *others) if i != axis.outer}
+    intervals = {i: own.indices[i] for i in (*left, *others) if i != axis.position}
     intervals[axis.position] = _interval(axis, own.indices)
     edit.tensors.append(Tensor(target, like.dtype, len(left), None, "temporary", f"{like.base}.part", like.span))
     edit.intervals[target] = tuple(intervals[i] for i in left)
@@ -223,14 +224,24 @@ def _split(s: Statement, axis: _Axis, edit: Edit) -> tuple[Statement, Statement]
     edit.own[name] = StatementRanges(
         {i: intervals[i] for i in indices}, extend_domain(own.domain, s.indices, name, indices, axis.position, axis.point)
     )
-    element = tuple(axis.point if i == axis.outer else Index(i) for i in s.element_names)
-    value: Expr = Read(target, element)
+    value: Expr = Read(target, tuple(axis.point if i == axis.position else Index(i) for i in left))
     for factor in axis.late:
         value = Call("mul", (value, factor))
     kept = (*s.left_indices, axis.inner)
     domain = project_domain(own.domain, s.indices, s.name, kept)
     edit.own[s.name] = replace(own, indices={i: own.indices[i] for i in kept}, domain=domain)
     return first, replace(s, indices=kept, value=value, where=())
+
+
+def _left_of(s: Statement, axis: _Axis) -> tuple[str, ...]:
+    """The indices of what the first pass computes: those of the result that it depends on, with the position."""
+    named = {node.name for node in walk(axis.value) if isinstance(node, Index)}
+    moved = (axis.position if i == axis.outer else i for i in s.left_indices)
+    return tuple(i for i in moved if i in named)
+
+
+def _number(extent: Expr) -> int:
+    return int(extent.value) if isinstance(extent, Const) and extent.value > 0 else 1
 
 
 def _interval(axis: _Axis, intervals: dict[str, Interval]) -> Interval:
