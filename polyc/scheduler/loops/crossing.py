@@ -42,8 +42,8 @@ WAY, MOST_ROWS = 4096, 12
 
 SHORT_ROW, STAGED_WRITE = 1024, 4096
 """Length of rows up to which they are put together to runs of that many bytes, and streamed from there
-(`codegen/nests/staging.py`): rows that are no whole number of lines, and those beyond `SHORT_RUN` that blocks cannot take whole,
-since parts of lines at both ends of pieces would be most of them (`abcde → caebd` in f64 over 64 d: 23 to 10 ms)."""
+(`codegen/nests/staging.py`): rows that are no whole number of lines, and those beyond `SHORT_RUN` that no block takes whole,
+as parts of lines at both ends of pieces would be most of them (`abcde → caebd` in f64 over 64 d: 23 to 10 ms)."""
 
 JOINED_WRITE = 256
 """Neighbouring bytes of a result in a block whose rows are put together to long ones that blocks go on with
