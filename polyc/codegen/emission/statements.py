@@ -25,6 +25,7 @@ from polyc.codegen.emission.expressions import (
     store_element,
 )
 from polyc.codegen.emission.holding import held_buffers
+from polyc.codegen.emission.interleaved import emit_interleaved, find_interleaved
 from polyc.codegen.emission.linear import constant_of, index_names, split_lane
 from polyc.codegen.emission.openmp import emit_parallel, emit_stream
 from polyc.codegen.emission.pipelines import is_pipeline
@@ -39,6 +40,10 @@ from polyc.ir.simplify import simplify
 
 def emit_body(state: State, ctx: Context, body: tuple[Node, ...]) -> None:
     for number, node in enumerate(body, start=1):
+        if stores := find_interleaved(state, ctx, body[number - 1 :]):
+            emit_interleaved(state, ctx, stores)
+            emit_body(state, ctx, body[number - 1 + len(stores) :])
+            return
         match node:
             case Store():
                 _emit_store(state, ctx, node)
