@@ -23,7 +23,7 @@ from polyc.config import Options, compiles_every_einsum, default_options
 from polyc.crash import name_crashes
 from polyc.diagnostics import suggest_name
 from polyc.ir.types import from_numpy
-from polyc.runtime.arrays import argument_error, convert_input
+from polyc.runtime.arrays import argument_error, convert_input, in_own_order
 
 MAX_OPERANDS = 32
 """Arrays of a list that are operands of their own; longer lists are gathered into one array first."""
@@ -99,7 +99,7 @@ class PatternCalls:
 
     def __call__(self, tensor: Any) -> np.ndarray:
         is_list = isinstance(tensor, (list, tuple))
-        arrays = _convert_list(tensor) if is_list else (convert_input(tensor, "tensor", None),)
+        arrays = _convert_list(tensor) if is_list else (convert_input(in_own_order(tensor), "tensor", None),)
         first = arrays[0]
         key = (first.shape, first.dtype, len(arrays) if is_list else None)
         shape = self.shapes.get(key)
@@ -171,7 +171,7 @@ class PatternCalls:
 def _convert_list(tensors: Sequence[Any]) -> tuple[np.ndarray, ...]:
     if not tensors:
         raise argument_error("argument-einops-list", "the list of arrays is empty", None, "give one array at least")
-    arrays = tuple(convert_input(t, f"tensor {n}", None) for n, t in enumerate(tensors))
+    arrays = tuple(convert_input(in_own_order(t), f"tensor {n}", None) for n, t in enumerate(tensors))
     for n, array in enumerate(arrays):
         if (array.shape, array.dtype) != (arrays[0].shape, arrays[0].dtype):
             first = f"{arrays[0].dtype}{list(arrays[0].shape)}"

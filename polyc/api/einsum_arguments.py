@@ -12,8 +12,8 @@ import numpy as np
 
 from polyc.api.amortise import EinsumCalls, Path
 from polyc.diagnostics import ArgumentTypeError, PolycError
-from polyc.ir.types import DTYPES, DType, from_numpy, promote_types
-from polyc.runtime.arrays import argument_error, check_output, convert_input, type_label
+from polyc.ir.types import DTYPES, DType, from_numpy, promote_all
+from polyc.runtime.arrays import argument_error, check_output, convert_input, in_own_order, type_label
 
 CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
 ORDERS = ("C", "F", "A", "K")
@@ -39,7 +39,7 @@ def join_sublists(arguments: Sequence[Any]) -> tuple[str, tuple[Any, ...]]:
 
 
 def _join_sublist(what: str, sublist: Any) -> str:
-    if not isinstance(sublist, (list, tuple)) and not (isinstance(sublist, np.ndarray) and sublist.ndim == 1):
+    if not isinstance(sublist, (list, tuple, range)) and not (isinstance(sublist, np.ndarray) and sublist.ndim == 1):
         message = f"{what} is a {type(sublist).__name__}, not a list"
         help = "write einsum('ik,kj->ij', a, b), or a list of numbers behind each array: einsum(a, [0, 1], b, [1, 2], [0, 2])"
         raise argument_error("argument-type-subscripts", message, None, help)
@@ -76,9 +76,10 @@ def run_general(
     """``numpy.einsum`` with all its arguments; arrays and results as in `polyc.einsum`."""
     _check_word("casting", casting, CASTINGS)
     order = "K" if order is None else order
+    order = order.upper() if isinstance(order, str) else order
     _check_word("order", order, ORDERS)
     path = _read_path(optimize)
-    arrays = tuple(convert_input(a, f"operand {n}", None) for n, a in enumerate(arguments))
+    arrays = tuple(convert_input(in_own_order(a), f"operand{n}", None) for n, a in enumerate(arguments))
     given = None if out is None else _as_array(out)
     computed = _choose_type(arrays, given, dtype)
     _check_casts(arrays, given, computed, casting)
@@ -136,13 +137,9 @@ _KNOWN = f"element types are: {', '.join(type_label(t) for t in DTYPES.values())
 
 def _promote(dtypes: Sequence[np.dtype]) -> DType:
     """The common type of element types that polyc has."""
-    result: DType | None = None
-    for dtype in dtypes:
-        found = from_numpy(dtype)
-        assert found is not None
-        result = found if result is None else promote_types(result, found)
-    assert result is not None
-    return result
+    known = [from_numpy(d) for d in dtypes]
+    assert None not in known
+    return promote_all(d for d in known if d is not None)
 
 
 def _choose_type(arrays: Sequence[np.ndarray], given: np.ndarray | None, dtype: Any) -> DType | None:

@@ -287,13 +287,13 @@ def einsum(
         if len(_warm_calls) >= _MAX_EINSUMS:
             _warm_calls.clear()
         _warm_calls[key] = calls
-    if out is not None:
-        try:
-            return calls(arrays, out)
-        except ArgumentTypeError:  # another element type, which takes part in the choice of the type of the computation
-            return _einsum_general(subscripts, arrays, out, dtype, order, casting, optimize)
-    result = calls(arrays, out)
-    return result[()] if result.ndim == 0 else result
+    try:
+        result = calls(arrays, out)
+    except ArgumentTypeError as error:  # `out` takes part in the choice of the type of the computation
+        if out is None and error.code != "argument-type-byteorder":
+            raise
+        return _einsum_general(subscripts, arrays, out, dtype, order, casting, optimize)
+    return result[()] if out is None and result.ndim == 0 else result
 
 
 def _einsum_general(

@@ -12,9 +12,9 @@ from functools import reduce
 
 from polyc.diagnostics import ArgumentError, Diagnostic, SemanticError, Source, Span
 from polyc.ir.contraction_paths import Path, find_path
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, identity_of, int_const
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, identity_of, int_const, result_type
 from polyc.ir.program import Program, Reduction, Return, Statement, Tensor
-from polyc.ir.types import BOOL, DType, promote_types
+from polyc.ir.types import BOOL, DType, promote_all
 
 Extent = int | None
 
@@ -65,7 +65,7 @@ def read_einsum(
     _check_counts(source, inputs, shapes, dtypes)
     terms, result = _expand_ellipses(source, inputs, output, [len(s) for s in shapes])
     extents, sizes = _find_extents(terms, shapes)
-    dtype = dtype or _common_dtype(dtypes)
+    dtype = dtype or promote_all(dtypes)
     tensors = tuple(_declare_operand(n, term, shapes[n], dtypes[n], extents) for n, term in enumerate(terms))
     factors = [_read_operand(t, shapes[n], dtypes[n], dtype.computed, extents) for n, t in enumerate(terms)]
     statements, temporaries = _contract(factors, result, dtype, extents, path, Span(source, 0, len(subscripts)))
@@ -245,10 +245,6 @@ def _mismatch(name: str, term: Term, extent: int, other: Term, other_extent: int
     return Diagnostic("argument-einsum-size", message, span, "extents of one index must be equal, or 1 in whole operands")
 
 
-def _common_dtype(dtypes: Sequence[DType]) -> DType:
-    return reduce(promote_types, dtypes)
-
-
 def _declare_operand(number: int, term: Term, shape: Sequence[Extent], dtype: DType, extents: dict[str, Expr]) -> Tensor:
     name = f"operand{number}"
     declared = tuple(extents[x] if n is None else int_const(n) for x, n in zip(term.letters, shape, strict=True))
@@ -263,7 +259,18 @@ def _read_operand(term: Term, shape: Sequence[Extent], own: DType, dtype: DType,
         subscripts.append(int_const(0) if is_broadcast else Index(name, term.span))
     read: Expr = Read(f"operand{term.operand}", tuple(subscripts), term.span)
     indices = tuple(dict.fromkeys(s.name for s in subscripts if isinstance(s, Index)))
-    return Factor(read if own == dtype else Cast(read, dtype, term.span), indices)
+    return Factor(read if own == dtype else _cast(read, own, dtype, term.span), indices)
+
+
+def _cast(read: Expr, own: DType, dtype: DType, span: Span) -> Expr:
+    """A conversion as NumPy makes it: of complex numbers to real ones the real part, to booleans whether they are not 0."""
+    if not own.is_complex or dtype.is_complex:
+        return Cast(read, dtype, span)
+    part = Call("real", (read,), span)
+    if dtype == BOOL:
+        zero = Const(0.0, result_type("real", own), span)
+        return Call("or", (Call("ne", (part, zero), span), Call("ne", (Call("imag", (read,), span), zero), span)), span)
+    return part if result_type("real", own) == dtype else Cast(part, dtype, span)
 
 
 def _contract(

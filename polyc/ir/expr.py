@@ -37,6 +37,10 @@ class Index:
     name: str
     span: Span | None = _span()
 
+    def __hash__(self) -> int:
+        # Written out, as most of what is looked up by expressions is made of these: the generated one makes a tuple first.
+        return hash(self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class Size:
@@ -44,6 +48,9 @@ class Size:
 
     name: str
     span: Span | None = _span()
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +254,17 @@ def substitute(expr: Expr, indices: Mapping[str, Expr], sizes: Mapping[str, Expr
 
 def reads(expr: Expr) -> list[Read]:
     """All reads in `expr`, those in subscripts and under `Pad` included, left to right."""
-    return [node for node in walk(expr) if isinstance(node, Read)]
+    found: list[Read] = []
+    stack = [expr]
+    while stack:  # `walk` without what it costs to yield: of all expressions most nodes are no reads
+        node = stack.pop()
+        if isinstance(node, Call):
+            stack.extend(node.args[::-1])
+        elif not isinstance(node, _LEAVES):
+            if isinstance(node, Read):
+                found.append(node)
+            stack.extend(children(node)[::-1])
+    return found
 
 
 def type_of(expr: Expr, tensor_types: Mapping[str, DType]) -> DType:

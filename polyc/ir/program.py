@@ -159,7 +159,10 @@ class Statement:
     @property
     def left_indices(self) -> tuple[str, ...]:
         """Indices that stand on the left side, in the order of `indices`."""
-        present = {node.name for sub in self.subscripts for node in walk(sub) if isinstance(node, Index)}
+        present = {sub.name for sub in self.subscripts if isinstance(sub, Index)}
+        for sub in self.subscripts:
+            if not isinstance(sub, Index):
+                present.update(node.name for node in walk(sub) if isinstance(node, Index))
         return tuple(i for i in self.indices if i in present)
 
     @property

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from typing import Literal
 
 import numpy as np
@@ -128,6 +129,12 @@ def promote_types(a: DType, b: DType) -> DType:
         return F32
     result = _promote(F16, other)
     return BF16 if result == F16 else result
+
+
+def promote_all(dtypes: Iterable[DType]) -> DType:
+    """NumPy's `result_type` of several: floats meet first, so that two integers beside a float do not widen it by what they
+    would need among themselves (uint16, int8 and float32 meet in float32)."""
+    return reduce(promote_types, sorted(dtypes, key=lambda d: -_ORDER[d.kind]))
 
 
 def _promote(a: DType, b: DType) -> DType:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import islpy
 
 from polyc.diagnostics import Diagnostic
-from polyc.ir.expr import Expr, Read, Size, evaluate, walk
+from polyc.ir.expr import Const, Expr, Read, Size, evaluate, walk
 from polyc.ir.signature import HostCheck
 
 
@@ -74,6 +74,6 @@ def assume_sizes(ranges: Ranges, defined: Sequence[tuple[str, Expr]], typical: M
 
 def estimate_extent(extent: Expr, typical: Mapping[str, int]) -> int | None:
     """A number, at least 0, for an extent over sizes in `typical`; None where it depends on others."""
-    if any(isinstance(node, Size) and node.name not in typical for node in walk(extent)):
+    if not isinstance(extent, Const) and any(isinstance(node, Size) and node.name not in typical for node in walk(extent)):
         return None
     return max(0, evaluate(extent, typical))

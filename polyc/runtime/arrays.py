@@ -75,6 +75,13 @@ def convert_input(value: Any, name: str, dtype: DType | None, span: Span | None 
     return array if array.flags.aligned else array.copy()
 
 
+def in_own_order(value: Any) -> Any:
+    """`value`, or a copy of it where it is an array in the byte order of another machine: for functions that, as NumPy's, take
+    those, too."""
+    is_foreign = isinstance(value, np.ndarray) and not value.dtype.isnative
+    return value.astype(value.dtype.newbyteorder("=")) if is_foreign else value
+
+
 def check_element_type(array: np.ndarray, name: str, dtype: DType | None, span: Span | None, origin: Any = None) -> DType:
     """The polyc element type of `array`; an error where it has none or is not `dtype`.
 

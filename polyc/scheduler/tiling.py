@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from polyc.poly.scop import ScopStatement
-from polyc.scheduler.accesses import STREAMING_BITS, AccessMotion, access_motions, index_trips, is_strided_window
+from polyc.scheduler.accesses import STREAMING_BITS, AccessMotion, access_motions, index_trips, is_constant, is_strided_window
 from polyc.target import Target
 
 ROWS_WORTH = 6
@@ -25,6 +25,12 @@ than cores are worth it: short pieces of rows cost the prefetcher its lead (one 
 
 STREAM_ROWS = 8
 """Rows added to the accumulators at once: one load and one store of an accumulator for so many multiply-adds."""
+
+
+MOST_GATHERED = 16
+"""Elements that data chooses, in a sum for each row, up to which they are added one by one.  A gather takes no less time than
+so many loads, and lanes of one sum are added up across (Zen 4, sums of 8 and of 16: 0.4 and 0.7 of the time with AVX-512, 0.65
+and 0.8 with AVX2)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +65,27 @@ def vector_cost(motions: list[AccessMotion], index: str, trip: int, lanes: int, 
     return cost * (-(-trip // lanes) * lanes / trip) if trip else cost
 
 
+def gathered_index(s: ScopStatement) -> str | None:
+    """The index of a short sum over elements that data names, by numbers along rows of memory (the rows of a sparse matrix);
+    None where `s` is no such sum, or where other indices run along memory."""
+    if len(s.reduction_indices) != 1 or not is_constant(s.extents[s.reduction_indices[0]]):
+        return None
+    (index,) = s.reduction_indices
+    operands = [m for m in access_motions(s) if not m.is_write]
+    gathered = any(c is None and index in names for m in operands for c, names in zip(m.coefficients, m.named, strict=True))
+    if not gathered or not 2 <= index_trips(s)[index] <= MOST_GATHERED:
+        return None
+    is_along = any(m.motion(index) == "unit" for m in operands)
+    return index if is_along and not any(m.motion(i) == "unit" for m in operands for i in s.left) else None
+
+
 def choose_vector_index(
     statements: list[ScopStatement], candidates: list[dict[str, str]], lanes: int, allow_reduction: bool
 ) -> int | None:
     """Position of the cheapest candidate; each candidate maps statement name to its index.  None: no vector pays."""
     best: tuple[float, int] | None = None
+    if any(gathered_index(s) is not None for s in statements):
+        return None
     for n, candidate in enumerate(candidates):
         cost, scalar, legal = 0.0, 0.0, True
         for s in statements:

@@ -55,6 +55,7 @@ INTERLEAVED = [
     (A, [0, 1], B, [1, 2], _draw(5, 2), [2, 3], [0, 3]),
     (A, [np.int8(0), np.uint64(1)]),
     ([1, 2, 3], [0]),
+    (A, range(2), B, range(1, 3)),
 ]
 
 
@@ -77,6 +78,8 @@ OPTIONS: list[dict[str, Any]] = [
     {"order": "C"},
     {"order": "A"},
     {"order": None},
+    {"order": "f"},
+    {"order": "c"},
 ]
 
 
@@ -96,6 +99,32 @@ def test_a_type_wider_than_the_operands_is_computed_in(way: str) -> None:
     assert polyc.einsum("i,i->i", huge, huge, out=out) is out  # the type of out takes part, as in NumPy
     assert out[0] > 9e59
     assert polyc.einsum("i->", np.array([True, True]), dtype=int) == 2
+
+
+@pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
+@pytest.mark.parametrize("dtype", ["c8", "c16"])
+@pytest.mark.parametrize("computed", ["f2", "f4", "f8", "i8", "?"])
+def test_complex_operands_are_computed_with_as_real_numbers(way: str, dtype: str, computed: str) -> None:
+    a = np.array([[1 + 2j, 3j, 0], [-4, 5 - 1j, 2]], dtype)
+    _compare("ij,kj->ik", a, a, dtype=computed, casting="unsafe")
+    _compare("ij,j->i", a, _draw(3, dtype="i2"), dtype=computed, casting="unsafe")
+
+
+def test_integers_beside_a_float_do_not_widen_it_by_what_they_would_need_among_themselves(way: str) -> None:
+    for types in (("u2", "i1", "f4"), ("i1", "u2", "f4"), ("i1", "f2", "u1"), ("u4", "i4", "c8"), ("u8", "?", "i8")):
+        _compare("i,i,i->i", *(_draw(3, dtype=t) for t in types))
+    out = np.zeros(3, "f4")
+    assert polyc.einsum("i,i->i", _draw(3, dtype="u2"), _draw(3, dtype="i1"), out=out) is out
+    np.testing.assert_array_equal(out, _draw(3) ** 2)
+
+
+def test_arrays_in_the_byte_order_of_other_machines(way: str) -> None:
+    for dtype in (">f8", ">i2", ">c8"):
+        _compare("ij,jk->ik", A.astype(dtype), B)
+        _compare("ij->", A.astype(dtype))
+        _compare(A.astype(dtype), [0, 1], B.astype(dtype), [1, 2])
+        np.testing.assert_array_equal(polyc.rearrange(A.astype(dtype), "a b -> b a"), A.T)
+        np.testing.assert_array_equal(polyc.reduce([A.astype(dtype)] * 2, "n a b -> a b", "sum"), 2 * A)
 
 
 def test_out_of_another_type(way: str) -> None:

@@ -48,8 +48,8 @@ IMAGES = [
 ]
 FAMILIES = {
     "matmul NN": (MATMUL_NN, MATRICES),
-    "matmul NT": (MATMUL_NT, MATRICES),
-    "matmul TN": (MATMUL_TN, MATRICES),
+    "matmul NT": (MATMUL_NT, MATRICES[1::2]),
+    "matmul TN": (MATMUL_TN, MATRICES[::2]),
     "convolution 3x3": (CONVOLUTION, IMAGES),
     "batched matmul": (BATCHED, BATCHES),
 }

@@ -57,3 +57,35 @@ def test_a_key_of_what_is_read_and_one_of_what_is_written():
     t[1029] = 50
     with pytest.raises(polyc.PolycError, match="50 of dimension 0 of w"):
         op(k, t, w)
+
+
+ROWS = "def f(float(N, K) V, {}(N, K) C, float(M) x) -> (y) {{ y(i) +=! V(i, k) * x(C(i, k)) }}"
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "host"])
+@pytest.mark.parametrize("length", [0, 1, 2, 5, 8, 16, 17])
+def test_rows_of_a_sparse_matrix_are_those_of_numpy_at_every_length(length, target):
+    rng = np.random.default_rng(length)
+    for rows, kind in ((0, "int32"), (1, "int64"), (37, "uint8"), (130, "int32")):
+        op = polyc.compile(ROWS.format(kind), target=target)
+        columns, values = rng.integers(0, 23, (rows, length), dtype=kind), rng.integers(-8, 8, (rows, length)).astype("f4")
+        x = rng.integers(-8, 8, 23).astype("f4")
+        np.testing.assert_array_equal(op(values, columns, x), (values * x[columns]).sum(1))
+
+
+@pytest.mark.parametrize("wrong", [-1, 23, -(2**31), 2**31 - 1])
+@pytest.mark.parametrize("place", [(0, 0), (3, 4), (36, 1)])
+def test_one_column_outside_is_reported_wherever_it_stands(place, wrong):
+    columns = np.ones((37, 5), np.int32)
+    columns[place] = wrong
+    with pytest.raises(polyc.PolycError, match=f"{wrong} of dimension 0 of x"):
+        polyc.compile(ROWS.format("int32"))(np.ones((37, 5), "f4"), columns, np.ones(23, "f4"))
+
+
+def test_columns_inside_of_a_short_row_are_neither_gathered_nor_put_in_bounds():
+    op = polyc.compile(ROWS.format("int32"), target="x86-64-v3")
+    rows = np.ones((99, 5), "f4")
+    text = op.lower(rows, np.zeros((99, 5), "i4"), np.ones(23, "f4")).as_text("s")
+    usual = [block.split("\n\tj")[0] for block in text.split("\n.L") if "vfmadd" in block]  # up to the next check
+    assert len(usual) >= 5  # one behind each check
+    assert not any(word in block for block in usual for word in ("gather", "cmov", "pmax", "andn"))

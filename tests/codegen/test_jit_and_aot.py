@@ -14,7 +14,7 @@ from polyc.codegen.emission.llvm import emit_llvm
 from polyc.codegen.objects.aot import c_header, write_object
 from polyc.codegen.objects.elf import rename_symbols
 from polyc.codegen.objects.host import has_halves, host_target, read_cache_sizes
-from polyc.codegen.objects.jit import assembly, compile_object, load_object, optimized_ir
+from polyc.codegen.objects.jit import LONG, assembly, compile_object, load_object, optimized_ir
 from polyc.diagnostics import InternalError, UnsupportedError
 from polyc.ir.expr import int_const
 from polyc.ir.loops import Loop, LoopNest, Store
@@ -59,6 +59,40 @@ def test_malformed_ir_is_an_internal_error():
     with pytest.raises(InternalError) as error:
         compile_object("define i32 @f() { ret i64 0 }", HOST)
     assert error.value.code == "internal-llvm"
+
+
+CHOOSING = """
+declare void @first(i64)
+declare void @second(i64)
+define void @choose(i64 %n, i1 %which) {
+entry:
+  br label %head
+head:
+  %i = phi i64 [ 0, %entry ], [ %next, %tail ]
+  br i1 %which, label %then, label %else
+then:
+  call void @first(i64 %i)
+  br label %tail
+else:
+  call void @second(i64 %i)
+  br label %tail
+tail:
+  %next = add i64 %i, 1
+  %again = icmp slt i64 %next, %n
+  br i1 %again, label %head, label %done
+done:
+  ret void
+}
+"""
+
+
+@pytest.mark.parametrize("whole", ["", "!polyc.keeping = !{}\n"], ids=["whole", "functions"])
+def test_conditions_leave_the_loops_of_modules_that_are_not_long(whole):
+    def count_loops(text):
+        return optimized_ir(text, HOST).count(" = phi i64 ")
+
+    assert count_loops(CHOOSING + whole) == 2
+    assert count_loops(CHOOSING + whole + "; padding\n" * LONG) == 1
 
 
 def test_a_symbol_that_nobody_has_is_named():

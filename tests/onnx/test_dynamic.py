@@ -14,6 +14,7 @@ import polyc.onnx
 from polyc import jobs
 from polyc.onnx import runner
 from polyc.onnx.blocks import Blocks
+from tests.onnx.nodes import run_node
 
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
 
@@ -194,3 +195,21 @@ def test_contents_that_change_for_some_shapes_stop_new_plans_for_all(monkeypatch
             np.testing.assert_array_equal(found, np.maximum(x, 0)[:, begin:])
         plans.append(len(made))
     assert plans[-1] == plans[-3]
+
+
+@pytest.mark.parametrize(
+    ("shape", "wanted", "expected"),
+    [
+        ((9, 0, 2, 7), (0, 0, -1), (9, 0, 14)),
+        ((0, 6, 4), (0, -1), (0, 24)),
+        ((0, 6, 4), (0, 2, -1, 4), (0, 2, 3, 4)),
+        ((3, 0), (0, -1), (3, 0)),
+        ((0,), (-1,), (0,)),
+    ],
+)
+def test_an_empty_batch_keeps_its_features_when_it_is_reshaped(
+    shape: tuple[int, ...], wanted: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
+    inputs = {"x": np.zeros(shape, np.float32), "shape": np.array(wanted)}
+    (y,) = run_node("Reshape", inputs, constants=["shape"])
+    assert y.shape == expected

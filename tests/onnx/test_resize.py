@@ -77,6 +77,25 @@ def test_version_10_takes_the_element_behind_when_it_shrinks() -> None:
             assert_close(run_node("Resize", inputs, **rest), run_onnxruntime("Resize", inputs, **rest))
 
 
+@pytest.mark.parametrize("scale", [1.2, 7 / 6, 5 / 3, 1.3, 2.2, 0.7, 1 / 3])
+def test_extents_and_elements_at_factors_that_are_no_binary_fractions(scale: float) -> None:
+    pytest.importorskip("onnxruntime")
+    for n in (6, 10, 12, 15):  # onnxruntime copies what keeps its extent
+        x, scales = np.arange(n, dtype=np.float32).reshape(1, 1, 1, n), floats(1, 1, 1, scale)
+        cases: list[tuple[str, dict[str, np.ndarray | None], dict[str, Any]]] = [
+            ("Resize", {"x": x, "r": None, "s": scales}, {"opset": 13, "mode": "linear"}),
+            (  # as PyTorch exports it
+                "Resize",
+                {"x": x, "r": None, "s": scales},
+                {"opset": 13, "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+            ),
+        ]
+        if scale >= 1:
+            cases.append(("Upsample", {"x": x, "s": scales}, {"opset": 9}))
+        for op, inputs, rest in cases:
+            assert_close(run_node(op, inputs, constants=["s"], **rest), run_onnxruntime(op, inputs, constants=["s"], **rest))
+
+
 def test_upsample() -> None:
     x = normal(1, 2, 3, 4)
     wanted = np.repeat(np.repeat(x, 2, 2), 3, 3)

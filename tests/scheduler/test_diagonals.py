@@ -117,8 +117,26 @@ def test_tables_that_need_each_other_run_by_diagonals_in_vectors():
     assert op(a, b) == h[-1, -1]
 
 
+@pytest.mark.parametrize("target", ["x86-64-v3", "host"])
+@pytest.mark.parametrize("size", [*SIZES, (70, 300)])
+def test_tables_that_are_results_are_put_in_rows(size, target):
+    text = f"def edit(uint8(N) a, uint8(M) b) -> (D, least) {{ {DISTANCE} least min=! D(i, j) where i in 1:N+1, j in 1:M+1 }}"
+    op = polyc.compile(text, target=target)
+    a, b = map(letters, size)
+    if target != "host":
+        assert by_diagonals(op, a, b)
+    result, least = op(a, b)
+    expected = distances(a, b)
+    assert np.array_equal(result, expected) and least == expected[1:, 1:].min()
+
+
+def test_results_of_narrow_vectors_stay_in_rows():
+    op = polyc.compile(f"def edit(uint8(N) a, uint8(M) b) -> (D) {{ {DISTANCE} }}", target="x86-64-v2")
+    assert not by_diagonals(op, letters(40), letters(50))
+
+
 STAYS = {
-    "result": (f"def f(uint8(N) a, uint8(M) b) -> (D) {{ {DISTANCE} }}", "uint8", 2),
+    "result that leaves the caches": (f"def f(uint8(N) a, uint8(M) b) -> (D) {{ {DISTANCE} }}", "uint8", 40),
     "short": (f"def f(uint8(N) a, uint8(M) b) -> (L) {{ {DISTANCE} L = D(N, M) }}", "uint8", 1),
     "next to the corner": (
         f"def f(uint8(N) a, uint8(M) b) -> (L) {{ {DISTANCE} L = D(N, M) }}".replace(
@@ -142,7 +160,7 @@ STAYS = {
 @pytest.mark.parametrize("name", STAYS)
 def test_table_stays_in_rows(name):
     text, dtype, n = STAYS[name]
-    op = polyc.compile(text)
+    op = polyc.compile(text, target="x86-64-v3")
     a, b = (RNG.integers(0, 4, 20 * n).astype(dtype) for _ in range(2))
     assert not by_diagonals(op, a, b)
 

@@ -112,7 +112,7 @@ PADDED = """def f(float(C,H,W) I, float(K,C,R,S) F) -> (O) {
 
 
 def test_windows_are_copied_once_with_their_border():
-    sizes = {"C": 24, "H": 14, "W": 14, "K": 64, "R": 3, "S": 3}
+    sizes = {"C": 24, "H": 7, "W": 14, "K": 32, "R": 3, "S": 3}
     lowered = check(PADDED, sizes)
     assert "I.packed.S0" in packed(lowered)
     (copy,) = [s for s in lowered.scop.statements if s.target == "I.packed.S0"]

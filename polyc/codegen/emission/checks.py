@@ -6,7 +6,7 @@ block fails, which is what nearly always happens, the loop without checks and wi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from polyc.codegen.emission.context import Context, State
@@ -47,19 +47,30 @@ def leading_checks(state: State, ctx: Context, loop: Loop) -> tuple[Guard, ...]:
 
 def without_checks(loop: Loop, checks: tuple[Guard, ...]) -> Loop:
     """The loop where they hold: subscripts need no clamps."""
-    free = {_clamped(c): c.value for c in checks if c.condition is None}
+    return replace(loop, body=_without_clamps(loop.body[len(checks) :], {c: c.value for c in checks if c.condition is None}))
+
+
+def use_checked(body: tuple[Node, ...], check: Guard, checked: Expr) -> tuple[Node, ...]:
+    """Stores, updates and further checks behind `check`, with `checked` where they have its value in bounds."""
+    return _without_clamps(body, {check: checked})
+
+
+def _without_clamps(body: tuple[Node, ...], values: Mapping[Guard, Expr]) -> tuple[Node, ...]:
+    known = {clamped(check): value for check, value in values.items()}
 
     def rule(expr: Expr) -> Expr | None:
-        return free.get(expr)
+        return known.get(expr)
 
     def visit(node: Node) -> Node:
-        assert isinstance(node, Store | Update)
+        if not isinstance(node, Store | Update):
+            return node
         return replace(node, subscripts=tuple(rewrite(e, rule) for e in node.subscripts), value=rewrite(node.value, rule))
 
-    return replace(loop, body=tuple(visit(n) for n in loop.body[len(checks) :]))
+    return tuple(map(visit, body))
 
 
-def _clamped(check: Guard) -> Expr:
+def clamped(check: Guard) -> Expr:
+    """The value of a check in bounds, as the reads behind it have it."""
     last = simplify(Call("sub", (check.bound, int_const(1))))
     return Call("min", (Call("max", (check.value, int_const(0))), last))
 

@@ -6,7 +6,17 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from polyc.codegen.emission.linear import Binding, Cycle, Linear, add_linear, are_apart, as_linear, find_cycles, multiply_linear
+from polyc.codegen.emission.linear import (
+    Binding,
+    Cycle,
+    Linear,
+    add_terms,
+    are_apart,
+    as_linear,
+    find_cycles,
+    multiply_linear,
+    parameters_as_linear,
+)
 from polyc.codegen.writer.builder import Block, Function, Module, Val
 from polyc.ir.expr import Call, Expr, Index, Read, operands_of
 from polyc.ir.loops import Buffer, Loop, LoopNest, Update
@@ -198,5 +208,5 @@ def byte_offset(ctx: Context, buffer: Buffer, subscripts: tuple[Expr, ...]) -> L
     """Bytes from the beginning of `buffer` to an element."""
     total: Linear = {}
     for subscript, stride in zip(subscripts, buffer.strides, strict=True):
-        total = add_linear(total, multiply_linear(as_linear(subscript, ctx.env, ctx.lane), as_linear(stride, ctx.env, None)))
+        add_terms(total, multiply_linear(as_linear(subscript, ctx.env, ctx.lane), parameters_as_linear(stride)))
     return total

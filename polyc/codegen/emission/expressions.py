@@ -38,6 +38,7 @@ from polyc.ir.types import I64
 
 _AFFINE = frozenset(("add", "sub", "mul", "neg"))
 _ORDER = frozenset(("lt", "le", "gt", "ge"))
+_NOTHING: frozenset[Read] = frozenset()
 
 
 def eval_expr(state: State, ctx: Context, expr: Expr) -> Val:
@@ -122,7 +123,12 @@ def _by_depth(ctx: Context, linear: Linear) -> list[Linear]:
     depth = {name: number for number, name in enumerate(ctx.env)}
     groups: dict[int, Linear] = {}
     for atoms, c in linear.items():
-        inner = max((depth[n] for atom in atoms for n in index_names(atom)), default=-1) if atoms else len(depth)
+        inner = -1 if atoms else len(depth)
+        for atom in atoms:
+            if isinstance(atom, Index):
+                inner = max(inner, depth[atom.name])
+            elif not isinstance(atom, Size):
+                inner = max(inner, *(depth[name] for name in index_names(atom)), -1)
         groups.setdefault(inner, {})[atoms] = c
     order = sorted(groups)
     variables = [key for key in order if 0 <= key < len(depth)]
@@ -201,6 +207,8 @@ def eval_predicates(state: State, ctx: Context, names: set[str] | None = None) -
     """What an access that depends on the variables `names` must be guarded with: a scalar condition and a mask."""
     scalar: Val | None = None
     mask: Val | None = None
+    if not ctx.predicates:
+        return None, None
     outer = replace(ctx, predicates=())
     for p in ctx.predicates:
         if p.branched:
@@ -244,16 +252,17 @@ def as_mask(state: State, ctx: Context, guard: tuple[Val | None, Val | None]) ->
 def certain_reads(expr: Expr) -> frozenset[Read]:
     """Reads made whatever the conditions in `expr` say."""
     match expr:
+        case Const() | Index() | Size():
+            return _NOTHING
         case Read():
-            inner = frozenset().union(*(certain_reads(s) for s in expr.subscripts)) if expr.subscripts else frozenset()
-            return inner | {expr}
+            return _NOTHING.union((expr,), *map(certain_reads, expr.subscripts))
         case Pad():
-            return frozenset().union(*(certain_reads(s) for s in expr.read.subscripts), frozenset())
+            return _NOTHING.union(*map(certain_reads, expr.read.subscripts))
         case Select():
             both = certain_reads(expr.then) & certain_reads(expr.other)
             return certain_reads(expr.condition) | both
         case _:
-            return frozenset().union(*(certain_reads(c) for c in children(expr)), frozenset())
+            return _NOTHING.union(*map(certain_reads, children(expr)))
 
 
 def eval_value(state: State, ctx: Context, expr: Expr, target: tuple[Buffer, Expr] | None = None) -> Val:
@@ -274,32 +283,35 @@ def _share_neighbours(state: State, ctx: Context, target: tuple[Buffer, Expr] | 
     """Vectors that overlap along memory are put together from few loads."""
     if ctx.lane is None or not state.target.has_masks or ctx.lanes < 2:
         return
-    found: list[tuple[Read, Linear]] = []
-    for read in sorted(state.certain, key=str):
+    near: list[Read] = []
+    for read in state.certain:
         buffer = state.by_name[read.tensor]
         itemsize = buffer.dtype.itemsize
         if itemsize < MINIMUM_SHARED or itemsize * ctx.lanes < state.target.cache_line or buffer.space == "register":
             continue
         if read not in state.blocks and not any(reads(e) for e in read.subscripts):
-            found.append((read, byte_offset(ctx, buffer, read.subscripts)))
-    if len(found) > 1 and eval_predicates(state, ctx) == (None, None):
+            near.append(read)
+    if len(near) > 1 and eval_predicates(state, ctx) == (None, None):
+        near.sort(key=str)
+        found = [(read, byte_offset(ctx, state.by_name[read.tensor], read.subscripts)) for read in near]
         state.memo[0].update(share_lines(state, ctx, found, target, lambda read: eval_read(state, ctx, read)))
 
 
 def eval_read(state: State, ctx: Context, read: Read, other: Val | None = None) -> Val:
-    if read in state.certain:
+    is_certain = read in state.certain
+    if is_certain:
         ctx = replace(ctx, predicates=state.statement_context.predicates)
         other = None
-    if read in state.blocks:
+    if state.blocks and read in state.blocks:
         variable, columns = state.blocks[read]
         copy = ctx.env[variable]
         assert isinstance(copy, int)
         return columns[copy]
-    for known in state.memo:
-        if read in known:
-            return known[read]
+    for values in state.memo:
+        if values and (known := values.get(read)) is not None:
+            return known
     value = load_element(state, ctx, state.by_name[read.tensor], read.subscripts, other)
-    (state.memo[0] if read in state.certain else state.memo[-1])[read] = value
+    state.memo[0 if is_certain else -1][read] = value
     return value
 
 

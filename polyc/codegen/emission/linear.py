@@ -18,6 +18,8 @@ Binding = int | Val | Expr
 """What a loop variable is bound to: a constant (unrolled), a value, or an expression over variables further out."""
 
 Linear = dict[tuple[Expr, ...], int]
+Terms = Mapping[tuple[Expr, ...], int]
+"""A `Linear` that stays as it is."""
 
 LANE = Index("·lane")
 
@@ -42,10 +44,10 @@ def as_linear(expr: Expr, env: Mapping[str, Binding], lane: str | None) -> Linea
             return {(expr,): 1}
         case Cast(value, dtype) if dtype == I64 and isinstance(value, Index | Size):
             return as_linear(value, env, lane)
-        case Call("add", (a, b)):
-            return add_linear(as_linear(a, env, lane), as_linear(b, env, lane))
-        case Call("sub", (a, b)):
-            return add_linear(as_linear(a, env, lane), scale_linear(as_linear(b, env, lane), -1))
+        case Call("add" | "sub" as op, (a, b)):
+            result = as_linear(a, env, lane)
+            add_terms(result, as_linear(b, env, lane), 1 if op == "add" else -1)
+            return result
         case Call("neg", (a,)):
             return scale_linear(as_linear(a, env, lane), -1)
         case Call("mul", (a, b)):
@@ -54,26 +56,33 @@ def as_linear(expr: Expr, env: Mapping[str, Binding], lane: str | None) -> Linea
             return {(expr,): 1}
 
 
+@lru_cache(maxsize=1024)
+def parameters_as_linear(expr: Expr) -> Terms:
+    """`as_linear` of an expression without loop variables, such as a stride."""
+    return as_linear(expr, {}, None)
+
+
 def add_linear(a: Linear, b: Linear) -> Linear:
     result = dict(a)
-    for atoms, coefficient in b.items():
-        _add_term(result, atoms, coefficient)
+    add_terms(result, b)
     return result
 
 
-def _add_term(linear: Linear, atoms: tuple[Expr, ...], coefficient: int) -> None:
-    total = linear.get(atoms, 0) + coefficient
-    if total:
-        linear[atoms] = total
-    else:
-        linear.pop(atoms, None)
+def add_terms(total: Linear, terms: Terms, factor: int = 1) -> None:
+    """Add `terms` times `factor` to `total`, which changes."""
+    for atoms, coefficient in terms.items():
+        value = total.get(atoms, 0) + coefficient * factor
+        if value:
+            total[atoms] = value
+        else:
+            total.pop(atoms, None)
 
 
-def scale_linear(a: Linear, factor: int) -> Linear:
+def scale_linear(a: Terms, factor: int) -> Linear:
     return {atoms: c * factor for atoms, c in a.items()} if factor else {}
 
 
-def multiply_linear(a: Linear, b: Linear) -> Linear:
+def multiply_linear(a: Terms, b: Terms) -> Linear:
     for factor, other in ((a, b), (b, a)):
         if len(factor) == 1 and () in factor:
             return scale_linear(other, factor[()])
@@ -82,8 +91,7 @@ def multiply_linear(a: Linear, b: Linear) -> Linear:
         return {_join_atoms(left, right): c * d for left, c in a.items()}
     result: Linear = {}
     for left, c in a.items():
-        for right, d in b.items():
-            _add_term(result, _join_atoms(left, right), c * d)
+        add_terms(result, {_join_atoms(left, right): d for right, d in b.items()}, c)
     return result
 
 
@@ -122,8 +130,10 @@ def _varies(atom: Expr, lane: str) -> bool:
 
 def index_names(expr: Expr) -> set[str]:
     """Loop variables in `expr`, those in subscripts of reads included."""
-    if isinstance(expr, Index | Size):
-        return {expr.name} if isinstance(expr, Index) else set()
+    if isinstance(expr, Index):
+        return {expr.name}
+    if isinstance(expr, Size | Const):
+        return set()
     return {node.name for node in walk(expr) if isinstance(node, Index)}
 
 

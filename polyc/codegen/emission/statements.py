@@ -14,7 +14,7 @@ from typing import assert_never
 
 from polyc.codegen.emission.accumulators import emit_update, finish_frame
 from polyc.codegen.emission.blocks import load_blocks, store_interleaved
-from polyc.codegen.emission.checks import emit_checked, leading_checks
+from polyc.codegen.emission.checks import clamped, emit_checked, leading_checks, use_checked
 from polyc.codegen.emission.context import Context, Frame, Predicate, State, byte_offset
 from polyc.codegen.emission.expressions import (
     as_scalar,
@@ -25,6 +25,7 @@ from polyc.codegen.emission.expressions import (
     store_element,
 )
 from polyc.codegen.emission.holding import held_buffers
+from polyc.codegen.emission.interleaved import emit_interleaved, find_interleaved
 from polyc.codegen.emission.linear import constant_of, index_names, split_lane
 from polyc.codegen.emission.openmp import emit_parallel, emit_stream
 from polyc.codegen.emission.pipelines import is_pipeline
@@ -38,14 +39,22 @@ from polyc.ir.simplify import simplify
 
 
 def emit_body(state: State, ctx: Context, body: tuple[Node, ...]) -> None:
-    for node in body:
+    for number, node in enumerate(body, start=1):
+        if stores := find_interleaved(state, ctx, body[number - 1 :]):
+            emit_interleaved(state, ctx, stores)
+            emit_body(state, ctx, body[number - 1 + len(stores) :])
+            return
         match node:
             case Store():
                 _emit_store(state, ctx, node)
             case Update():
                 _emit_update(state, ctx, node)
             case Guard():
-                _emit_guard(state, ctx, node)
+                checked = _emit_guard(state, ctx, node, body[number:])
+                if checked is not None:
+                    name = f"checked.{checked.ref}"
+                    emit_body(state, ctx.bind(name, checked), use_checked(body[number:], node, Index(name)))
+                    return
             case Prefetch():
                 _emit_prefetch(state, ctx, node)
             case If():
@@ -78,7 +87,9 @@ def _emit_update(state: State, ctx: Context, node: Update) -> None:
     emit_update(state, ctx, node)
 
 
-def _emit_guard(state: State, ctx: Context, node: Guard) -> None:
+def _emit_guard(state: State, ctx: Context, node: Guard, behind: tuple[Node, ...]) -> Val | None:
+    """Emit a check.  The value in bounds, where that is a single one for straight code `behind` it: as it is, where the check
+    holds, so that nothing but the check is asked on the usual way."""
     fn = state.fn
     value, bound = eval_value(state, ctx, node.value), eval_value(state, ctx, node.bound)
     failed = fn.compare("icmp uge", value, bound)
@@ -89,7 +100,13 @@ def _emit_guard(state: State, ctx: Context, node: Guard) -> None:
     if guard is not None:
         failed = fn.binary("and", failed, guard)
     value, bound = (fn.splat(v, failed.lanes) for v in (value, bound))
+    is_plain = node.condition is None and guard is None and all(isinstance(n, Guard | Store | Update) for n in behind)
+    slot = fn.alloca("i64", 8) if is_plain and ctx.lane is None and failed.lanes == 1 else None
+    if slot is not None:
+        fn.effect(f"store {value}, {slot}, align 8")
     with fn.when(vectors.is_any(fn, failed)):
+        if slot is not None:
+            fn.effect(f"store {eval_value(state, ctx, clamped(node))}, {slot}, align 8")
         if failed.lanes > 1:
             bits = fn.pure(f"bitcast {failed} to i{failed.lanes}", f"i{failed.lanes}")
             lane = fn.intrinsic("cttz", bits, extra="i1 false")
@@ -97,6 +114,7 @@ def _emit_guard(state: State, ctx: Context, node: Guard) -> None:
         _declare_report(state)
         operands = f"{state.hidden['error']}, i64 {node.check}, {value}, {bound}"
         fn.effect(f'call void @"{state.nest.name}.report"({operands})')
+    return None if slot is None else fn.effect_value(f"load i64, {slot}, align 8", "i64")
 
 
 def _declare_report(state: State) -> None:

@@ -164,9 +164,10 @@ def _find_long(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Targ
     total: Expr = int_const(0)
     for name in read:
         total = Call("add", (total, _bytes(arguments[name])))
+    rest = simplify(total)
     found: dict[str, _Long] = {}
     for b in arguments.values():
-        size, rest = simplify(_bytes(b)), simplify(total)
+        size = simplify(_bytes(b))
         if b.may_alias or b.dtype.unit or target.streaming_sizes is None:  # its elements may lie across lines
             continue
         if isinstance(size, Const) and isinstance(rest, Const):

@@ -22,6 +22,9 @@ from polyc.target import Target
 SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 """What generated code with parallel loops needs from an OpenMP library."""
 
+LONG = 3000
+"""Lines of a module from which on LLVM does not look for conditions that it could ask outside of loops."""
+
 _TEAM_OF_ONE = """
 define void @GOMP_parallel(ptr %function, ptr %data, i32 %threads, i32 %flags) {
   call void %function(ptr %data)
@@ -67,18 +70,23 @@ def _optimize(ir_text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.Target
     except RuntimeError as error:
         help = "please report it with the text of the stage before, `--emit loops`"
         raise InternalError(Diagnostic("internal-llvm", f"LLVM refuses the generated code: {error}", help=help)) from error
-    _run_passes(module, machine, is_unrolling="llvm.loop.unroll.count" in ir_text, is_whole="!polyc.keeping" in ir_text)
+    is_unrolling, is_whole = "llvm.loop.unroll.count" in ir_text, "!polyc.keeping" in ir_text
+    _run_passes(module, machine, is_unrolling, is_whole, is_long=ir_text.count("\n") > LONG)
     return module, machine
 
 
-def _run_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine, is_unrolling: bool, is_whole: bool) -> None:
+def _run_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine, is_unrolling: bool, is_whole: bool, is_long: bool) -> None:
     """LLVM's simplification of functions, and the unrolling that loops ask for; or (`is_whole`) its pipeline for modules.
 
     What the latter does beyond the former takes as long again, for many stores in one loop ten times as long, and finds little:
     functions are those that the nest wants, with the arguments that they use; vectors, interleaving and unrolling are decided.
     It also keeps what a loop stores in registers for the next iteration, which recurrences gain by, and finds the masks and
-    addresses that tiles with borders share, which spill without it."""
-    tuning = llvm.create_pipeline_tuning_options(speed_level=3)
+    addresses that tiles with borders share, which spill without it.
+
+    Only level 3 writes a loop twice for a condition inside that stays the same in it (short loops keep a register by that): in
+    long modules, such as those of convolutions with symbolic sizes, the search takes as long as all other passes together, and
+    none of them ran faster for it."""
+    tuning = llvm.create_pipeline_tuning_options(speed_level=2 if is_long else 3)
     tuning.loop_vectorization = False
     tuning.loop_interleaving = False
     tuning.slp_vectorization = False

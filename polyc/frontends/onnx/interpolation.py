@@ -40,8 +40,8 @@ def place_outputs(
             return n / 2 * (1 - length / exact) + (o + 0.5) / scale - 0.5, outside
         case "align_corners":
             return (np.zeros(length) if exact == 1 or length == 1 else o * (n - 1) / (exact - 1)), outside
-        case "asymmetric":
-            return o / scale, outside
+        case "asymmetric":  # in float32: six steps of the float32 next to 1.2 are five elements, as whoever chose 1.2 counts
+            return (np.arange(length, dtype=np.float32) / np.float32(scale)).astype(np.float64), outside
         case "tf_half_pixel_for_nn":
             return (o + 0.5) / scale, outside
         case "tf_crop_and_resize":

@@ -112,7 +112,7 @@ def read_tokens(text: str) -> Iterator[Token]:
     position = nesting = depth = 0
     before = last = ""
     monoids = _monoid_names(text)
-    selects = re.compile(rf"{_SKIP}(?:{'|'.join(['argmin', 'argmax', *monoids])})=!")
+    selecting = _selecting_parentheses(text, monoids)
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
@@ -134,9 +134,7 @@ def read_tokens(text: str) -> Iterator[Token]:
                 help = "name parts of the expression in temporaries or `where x = …` clauses"
                 raise LexicalError("syntax-nesting", message, position, end, help)
             if name == "LPAR" and _may_start_targets(before, last):
-                name = (
-                    "_TARGETS" if _TARGETS.match(text, position) else "_SELECTED" if _selects(text, position, selects) else name
-                )
+                name = "_TARGETS" if _TARGETS.match(text, position) else "_SELECTED" if position in selecting else name
             before, last = last, name
             yield Token(name, value, start_pos=position, end_pos=end)
         position = end
@@ -165,14 +163,21 @@ def _monoid_names(text: str) -> frozenset[str]:
     return frozenset(m[1] for m in _MONOID.finditer(text) if m[1] and m[1] not in KEYWORDS)
 
 
-def _selects(text: str, position: int, selects: re.Pattern[str]) -> bool:
-    """Whether ``argmax=!`` (or another selection or combination) follows the parenthesis that closes the one at `position`."""
-    depth = 0
-    for match in _PARENTHESIS.finditer(text, position):
-        depth += {"(": 1, ")": -1}.get(match.group(), 0)
-        if depth == 0:
-            return selects.match(text, match.end()) is not None
-    return False
+def _selecting_parentheses(text: str, monoids: frozenset[str]) -> frozenset[int]:
+    """Where parentheses open behind whose end ``argmax=!`` (or another selection or combination) follows."""
+    if "=!" not in text:
+        return frozenset()
+    selects = re.compile(rf"{_SKIP}(?:{'|'.join(['argmin', 'argmax', *monoids])})=!")
+    found: set[int] = set()
+    opened: list[int] = []
+    for match in _PARENTHESIS.finditer(text):
+        if match.group() == "(":
+            opened.append(match.start())
+        elif match.group() == ")" and opened:
+            start = opened.pop()
+            if selects.match(text, match.end()):
+                found.add(start)
+    return frozenset(found)
 
 
 _TERMINALS: dict[str, Callable[[str], str]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 
 from polyc.ir.expr import Const
@@ -66,6 +67,23 @@ class BandTiles:
             if index is not None and wanted.sizes.get(index, 0) > 1:
                 sizes[n] = wanted.sizes[index]
         return sizes
+
+    def line_sizes(self, band: Band, sizes: Mapping[int, int]) -> dict[int, int]:
+        """Elements of a cache line by member position, for members without a tile (`sizes`) along which a statement writes rows
+        of memory that a contraction makes across them: ``a by 16 { b by 64 { a { T } ; b, a { Z[b, a] = T[a, b] } } }``."""
+        names = [n for n in statements_of(band.child) if not n.startswith("init_")]
+        made = {self.view.statement(n).target for n in names if n in self.view.tiles}
+        found: dict[int, int] = {}
+        for s in (self.view.statement(n) for n in names if n not in self.view.tiles):
+            write, *read = access_motions(s)
+            for n, member in enumerate(band.members):
+                index = self.view.index(member, s.name) if member.kind == "P" and n not in sizes else None
+                if index is None or write.motion(index) != "unit" or index_trips(s)[index] < 2:
+                    continue
+                across = (r for r in read if r.tensor in made and r.motion(index) == "strided")
+                if any(r.motion(i) == "unit" for r in across for i in s.left):
+                    found[n] = self.view.target.cache_line // self.view.scop.tensors[s.target].dtype.itemsize
+        return found
 
     def finer(self, p: Point, tile: tuple[ScopStatement, RegisterTile]) -> int | None:
         """The size that a statement wants inside of a larger tile of an outer band; None where it wants no smaller one."""

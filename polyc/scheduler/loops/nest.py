@@ -26,7 +26,7 @@ from polyc.scheduler.loops.crossing import tile_for_locality
 from polyc.scheduler.loops.member_view import MemberView, make_loop
 from polyc.scheduler.loops.scans import scan_lanes
 from polyc.scheduler.loops.time_tiling import tile_time
-from polyc.scheduler.tiling import choose_vector_index
+from polyc.scheduler.tiling import choose_vector_index, gathered_index
 
 HALF_RATE = ("truediv", "sqrt", "rsqrt")
 """Operations whose time is per instruction: half of a register takes as long as a whole one."""
@@ -100,6 +100,9 @@ class NestPlanner:
             elif vector is None and not size and member is order[-1][0] and len(names) == len(real) == 1:
                 width = scan_lanes(real[0], member, [*(m for m, _ in order), *around], self.view.scop, lanes, self.view.options)
                 mark = Mark("scan", width) if width else None
+                gathered = gathered_index(real[0])
+                if gathered is not None and gathered == self.view.index(member, names[0]):
+                    mark = Mark("unroll")
             elif (
                 size
                 and id(member) not in blocks

@@ -54,14 +54,15 @@ class Planner:
 
     def _is_foreign(self, part: Node, point: Point) -> bool:
         """Whether tiles were chosen for all statements of a part without the rows of a tile around."""
-        if point.member.kind != "P" or isinstance(part, Leaf):
+        if point.member.kind != "P" or (isinstance(part, Leaf) and not part.statement.startswith("init_")):
             return False
         for name in statements_of(part):
             tile = self.view.tiles.get(name.removeprefix("init_"))
             if tile is None or name not in point.member.rows:
                 return False
             index = self.view.index(point.member, name)
-            if index is None or (not name.startswith("init_") and (tile.vector == index or tile.sizes.get(index, 1) > 1)):
+            is_alone = isinstance(part, Leaf) or not name.startswith("init_")
+            if index is None or (is_alone and (tile.vector == index or tile.sizes.get(index, 1) > 1)):
                 return False
         return True
 
@@ -75,11 +76,13 @@ class Planner:
         sizes = {} if tile is None else self.bands.member_sizes(band, tile)
         # Tiles of outer bands were cut for heavier statements: inside of them this one cuts its own.
         finer = {n: w for n, p in enumerate(points) if tile is not None and (w := self.bands.finer(p, tile)) is not None}
-        outer = [m for n, m in enumerate(band.members) if n not in sizes]
+        lines = self.bands.line_sizes(band, sizes) if self.view.options.tile else {}
+        outer = [n for n in range(len(band.members)) if n not in sizes]
         tiled = [n for n in range(len(band.members)) if n in sizes]
         tiled.sort(key=lambda n: -sizes[n])  # the widest tile outermost: its panel is reused by the tiles inside
         cut = tuple(replace(p, size=finer.get(n, p.size)) for n, p in enumerate(points))
-        new_points = cut + tuple(Point(band.members[n], sizes[n]) for n in tiled)
+        of_lines = tuple(Point(band.members[n], size) for n, size in lines.items())
+        new_points = cut + of_lines + tuple(Point(band.members[n], sizes[n]) for n in tiled)
         plan = self.plan(band.child, new_points)
         for n in reversed(finer):
             plan = replace(make_loop(points[n].member, plan, "tile", finer[n]), period=points[n].size)
@@ -96,8 +99,9 @@ class Planner:
                 plan, len(tiled) - 1, replace(make_loop(band.members[n], plan, "tile", sizes[n]), period=block)
             )
             plan = make_loop(band.members[n], plan, "tile", block)
-        for m in reversed(outer):
-            plan = make_loop(m, plan)
+        for n in reversed(outer):
+            m = band.members[n]
+            plan = make_loop(m, plan, "tile", lines[n]) if n in lines else make_loop(m, plan)
         return plan
 
     def _insert_below(self, plan: Plan, depth: int, loop: PlanLoop) -> Plan:

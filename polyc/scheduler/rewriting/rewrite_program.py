@@ -20,6 +20,7 @@ from polyc.scheduler.rewriting.positions import block_positions
 from polyc.scheduler.rewriting.private_tables import split_tables
 from polyc.scheduler.rewriting.rules import rewrite_algebra, rewrite_indices
 from polyc.scheduler.rewriting.rules.batched_recurrences import batch_recurrences
+from polyc.scheduler.rewriting.rules.turned_results import turn_results
 from polyc.scheduler.rewriting.single_values import assign_single_values
 from polyc.scheduler.rewriting.split import split_reductions
 from polyc.scheduler.rewriting.stored_operands import store_operands
@@ -63,7 +64,7 @@ def rewrite_program(
     program, ranges, whole, found = move_pairs(program, ranges, known)
     remarks += found
     known |= {name: own[:-1] for name in whole if (own := known[name]) is not None}
-    program, ranges, found = rewrite_indices(program, ranges, options)
+    program, ranges, found = rewrite_indices(program, ranges, options, target)
     remarks += found
     program, ranges = drop_unit_indices(program, ranges)
     program, ranges, groups, found = merge_indices(program, ranges, known)
@@ -78,6 +79,8 @@ def rewrite_program(
     remarks += found
     if options.tile and options.vectorize:
         program, ranges, found = store_operands(program, ranges)
+        remarks += found
+        program, ranges, found = turn_results(program, ranges, target, constants)
         remarks += found
         program, ranges, found = batch_recurrences(program, ranges, target)
         remarks += found

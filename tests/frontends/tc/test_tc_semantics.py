@@ -285,3 +285,9 @@ def test_literal_that_is_rounded_beside_a_double_is_warned_of(value: str, type_n
     found = [w.message for w in result.warnings if w.code == "type-rounded-literal"]
     assert len(found) == n_warned
     assert not found or "0.1" in found[0]
+
+
+def test_parentheses_in_comments_do_not_hide_what_selects() -> None:
+    text = "def f(float(M, N) A) -> (v, p) {{ {} (v(i), p(i){}) {} argmax=! A(i, j) }}"
+    plain, commented = (read_tc(text.format(*c)) for c in (("", "", ""), ("# ) ((\n", " # )\n", "# ( argmax=!\n")))
+    assert format_program(commented[0]) == format_program(plain[0])

@@ -22,6 +22,7 @@ from polyc.ir.types import F32, I64, from_numpy
 @operator("Reshape", since=5)
 def reshape(b: Builder, x: Value, shape: Value, *, allowzero: int = 0) -> Value:
     wanted = list(b.integers(shape))
+    kept = [d for d, n in enumerate(wanted) if n == 0 and not allowzero]
     if not allowzero:
         if any(n == 0 and d >= x.rank for d, n in enumerate(wanted)):
             b.refuse(f"shape {tuple(wanted)} keeps a dimension that {x.shape} does not have")
@@ -29,8 +30,10 @@ def reshape(b: Builder, x: Value, shape: Value, *, allowzero: int = 0) -> Value:
     if wanted.count(-1) > 1 or any(n < -1 for n in wanted):
         b.refuse(f"shape {tuple(wanted)}")
     if -1 in wanted:
-        others = prod(n for n in wanted if n != -1)
-        wanted[wanted.index(-1)] = x.size // others if others else 0
+        size, others = x.size, prod(n for n in wanted if n != -1)
+        if not others:  # of a tensor without elements what is not kept tells: an empty batch keeps its features
+            size, others = (prod(n for d, n in enumerate(dims) if d not in kept and n != -1) for dims in (x.shape, wanted))
+        wanted[wanted.index(-1)] = size // others if others else 0
     if prod(wanted) != x.size:
         b.refuse(f"{x.size} elements do not have the shape {tuple(wanted)}")
     return b.view(x, wanted)

@@ -35,7 +35,7 @@ def _resize_by(b: Builder, x: Value, scales: Sequence[float], mode: str) -> Valu
     if len(scales) != x.rank:
         b.refuse(f"{len(scales)} scales for a tensor of rank {x.rank}")
     nearest = ["ceil" if s < 1 else "floor" for s in scales]
-    lengths = [int(np.floor(np.float64(np.float32(s)) * n)) for s, n in zip(scales, x.shape, strict=True)]
+    lengths = [_scale_extent(n, s) for s, n in zip(scales, x.shape, strict=True)]
     axes = [_Axis(n, m, float(s), "asymmetric", r) for n, m, s, r in zip(x.shape, lengths, scales, nearest, strict=True)]
     return _resize(b, x, axes, mode, _Options())
 
@@ -65,7 +65,7 @@ def resize(
     if len(factor_list) == len(which):
         for d, s in zip(which, factor_list, strict=True):
             factors[d] = s
-            lengths[d] = int(np.floor(s * x.shape[d]))
+            lengths[d] = _scale_extent(x.shape[d], s)
     elif len(size_list) == len(which):
         asked = [m / max(x.shape[d], 1) for d, m in zip(which, size_list, strict=True)]
         if keep_aspect_ratio_policy in ("not_larger", "not_smaller"):
@@ -89,6 +89,11 @@ def resize(
     steps = [_Axis(n, m, s, coordinate_transformation_mode, nearest_mode, r) for n, m, s, r in numbered]
     options = _Options(bool(antialias), cubic_coeff_a, bool(exclude_outside), extrapolation_value)
     return _resize(b, x, steps, mode, options)
+
+
+def _scale_extent(n: int, scale: float) -> int:
+    """The extent of a result, as ONNX's shape inference and other runtimes find it: 6 times the float32 next to 7 / 6 is 7."""
+    return int(np.floor(np.float32(n) * np.float32(scale)))
 
 
 class _Axis:

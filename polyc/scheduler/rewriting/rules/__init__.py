@@ -35,7 +35,7 @@ FILTERED = 1
 Rule = Callable[[Program, Ranges], tuple[Program, Ranges, list[Remark]]]
 
 
-def rewrite_indices(program: Program, ranges: Ranges, options: Options) -> tuple[Program, Ranges, list[Remark]]:
+def rewrite_indices(program: Program, ranges: Ranges, options: Options, target: Target) -> tuple[Program, Ranges, list[Remark]]:
     """Every rule about windows, borders and operands that `options` allow."""
     algebra = options.reassociate
     rules: list[tuple[bool, Rule]] = [
@@ -45,7 +45,7 @@ def rewrite_indices(program: Program, ranges: Ranges, options: Options) -> tuple
         (algebra and options.order_contractions, order_contractions),
         (algebra and options.gather_windows, gather_windows),
         (options.byte_words and options.vectorize, pack_byte_words),
-        (options.vectorize, walk_diagonals),
+        (options.vectorize, lambda p, r: walk_diagonals(p, r, target)),
     ]
     return _apply(rules, program, ranges)
 

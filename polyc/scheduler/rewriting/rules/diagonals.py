@@ -20,16 +20,23 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
 from polyc.ir.scans import find_scan
 from polyc.ir.simplify import simplify
-from polyc.poly.domains import map_domain
+from polyc.poly.domains import box_domain, map_domain
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, StatementRanges
 from polyc.scheduler.rewriting.rules.blocks import Edit, all_reads, start_edit
 from polyc.scheduler.rows.components import find_components
+from polyc.target import Target
 
 MINIMUM_LENGTH = 32
 """Elements of the longest diagonal from which on vectors pay."""
 
 LARGEST = 1 << 28
 """Bytes of a table by diagonals, above which it stays as written."""
+
+MOST_COPIED = 4
+"""Second-level caches that the diagonals of a result fill: from farther away, its rows are picked together too slowly."""
+
+FEWEST_LANES = 8
+"""32-bit lanes from which on vectors save more than the copy of a result takes."""
 
 GROWTH = 4
 """Elements of a table by diagonals for each as written: two where the shorter side is kept."""
@@ -60,7 +67,7 @@ class _Table:
         return (*outer, simplify(Call("add", (x, y))), x if self.keeps_first else y)
 
 
-def walk_diagonals(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
+def walk_diagonals(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
     """Tables whose recurrences run along both of their last dimensions, stored and computed by diagonals."""
     writers = program.writers()
     by_name = {s.name: s for s in program.statements}
@@ -69,9 +76,15 @@ def walk_diagonals(program: Program, ranges: Ranges) -> tuple[Program, Ranges, l
     for names in find_components([s.name for s in program.statements], sorted(edges)):
         # statements of fewer indices are the edges that the recurrence begins with
         members = [by_name[n] for n in names if len(by_name[n].indices) >= program.tensor(by_name[n].target).rank]
-        tables = _find_tables(members, program, ranges)
+        apart = _keep_results_apart({s.target for s in members}, program, ranges, target)
+        if apart is None:
+            continue
+        moved = {s.name: s for s in apart[0].statements}
+        members = [moved[s.name] for s in members]
+        tables = _find_tables(members, *apart)
         if not tables:
             continue
+        program, ranges = apart
         edit = start_edit(program, ranges)
         turned = {s.name for s in program.statements if s in members or not _touches_edges(s, tables)}
         edit.statements += [_rewrite(s, s.name in turned, tables, edit) for s in program.statements]
@@ -82,6 +95,51 @@ def walk_diagonals(program: Program, ranges: Ranges) -> tuple[Program, Ranges, l
         message = f"{shown}: computed by diagonals, as rows and columns both carry values from element to element"
         remarks.append(Remark("passed", "diagonals", message, members[0].name, members[0].span))
     return program, ranges, remarks
+
+
+def _keep_results_apart(targets: set[str], program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges] | None:
+    """The program with temporaries for those of `targets` that are results, in whose layout copies put them; None where one
+    cannot have such a copy."""
+    results = {t for t in targets if program.tensor(t).role == "output"}
+    if not results:
+        return program, ranges
+    touching = [s for s in program.statements if s.target in results or any(r.tensor in results for r in all_reads(s))]
+    if any(ranges.statements[s.name].guards for s in touching) or any(program.tensor(t).rank < 2 for t in results):
+        return None
+    if target.lanes(4) < FEWEST_LANES or any(not _is_near(t, program, ranges, target) for t in results):
+        return None
+    edit = start_edit(program, ranges)
+    tables = {t: program.free_name(f"{t}.table") for t in sorted(results)}
+
+    def rename(node: Expr) -> Expr | None:
+        if isinstance(node, Read) and node.tensor in tables:
+            return replace(node, tensor=tables[node.tensor], subscripts=tuple(rewrite(e, rename) for e in node.subscripts))
+        return None
+
+    for s in program.statements:
+        reduction = s.reduction and replace(s.reduction, init=rewrite(s.reduction.init, rename))
+        value = rewrite(s.value, rename)
+        edit.statements.append(replace(s, target=tables.get(s.target, s.target), value=value, reduction=reduction))
+    for result, table in tables.items():
+        own, name = program.tensor(result), program.free_name(f"{result}_copy")
+        intervals = {f"{result}.d{d}": i for d, i in enumerate(ranges.tensors[result])}
+        element = tuple(map(Index, intervals))
+        edit.tensors.append(replace(own, name=table, shape=None, role="temporary"))
+        edit.intervals[table] = tuple(intervals.values())
+        domain = box_domain(name, tuple(intervals), intervals, ranges.parameters)
+        edit.own[name] = StatementRanges(intervals, domain)
+        edit.statements.append(Statement(name, result, element, tuple(intervals), Read(table, element), None, (), own.span))
+    return edit.finish()
+
+
+def _is_near(result: str, program: Program, ranges: Ranges, target: Target) -> bool:
+    """Whether the diagonals of a result are still in a cache when they are copied."""
+    trips = [int(i.extent.value) for i in ranges.tensors[result] if isinstance(i.extent, Const)]
+    if len(trips) != len(ranges.tensors[result]):
+        return False
+    *outer, x, y = trips
+    size = prod(outer) * (x + y) * min(x, y) * program.tensor(result).dtype.itemsize
+    return size <= MOST_COPIED * target.l2
 
 
 def _find_tables(members: Sequence[Statement], program: Program, ranges: Ranges) -> dict[str, _Table]:
@@ -112,7 +170,7 @@ def _find_tables(members: Sequence[Statement], program: Program, ranges: Ranges)
     shorter = sum(x for x, _ in trips) <= sum(y for _, y in trips)
     for keeps_first in (shorter, not shorter):
         tables = {t: _Table(t, keeps_first, *ranges.tensors[t][-2:]) for t in sorted(targets)}
-        if all(_touches_edges(s, tables) or _follows(s, tables, program, ranges) for s in others):
+        if all(_touches_edges(s, tables) or _is_copy(s, tables) or _follows(s, tables, program, ranges) for s in others):
             return tables if all(_is_small(table, program, ranges) for table in tables.values()) else {}
     return {}
 
@@ -158,6 +216,11 @@ def _touches_edges(s: Statement, tables: Mapping[str, _Table]) -> bool:
     steps = [[index_coefficients(e) for e in subscripts] for subscripts in touched]
     is_linear = all(c is not None for subscripts in steps for c in subscripts)
     return is_linear and not _is_padded(s, tables) and all(len({i for c in e for i in c or ()}) < len(e) for e in steps)
+
+
+def _is_copy(s: Statement, tables: Mapping[str, _Table]) -> bool:
+    """Whether a statement copies a whole table, element by element."""
+    return isinstance(s.value, Read) and s.value.tensor in tables and s.reduction is None and s.value.subscripts == s.subscripts
 
 
 def _follows(s: Statement, tables: Mapping[str, _Table], program: Program, ranges: Ranges) -> bool:

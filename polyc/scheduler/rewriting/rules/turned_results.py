@@ -1,0 +1,137 @@
+"""Results of products that lie across memory are computed in another order, and turned into their place in tiles.
+
+    before  ``Z[c,b,a] += X[a,d,b] * Y[a,d,c]``
+    after   ``T[a,c,b] += X[a,d,b] * Y[a,d,c]  ;  Z[c,b,a] = T[a,c,b]``
+
+Along the memory of ``Z`` runs an index that both operands have: a vector along it would share no load with its neighbours,
+and a register tile of the others stores each lane by itself.  In the other order a tile stores vectors, and a cache line of
+``a`` is put together from as many tiles (`loops.band_tiles`) by shuffles.  What is made of the sum, element by element, reads
+``T`` in the place of the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from math import prod
+
+from polyc.diagnostics import Remark
+from polyc.ir.expr import Const, Expr, Index, Pad, Read, identity_of, reads, rewrite, walk
+from polyc.ir.program import Program, Statement, Tensor
+from polyc.poly.domains import box_domain, is_box
+from polyc.poly.extraction import extract_scop
+from polyc.poly.ranges import Ranges, StatementRanges
+from polyc.scheduler.contractions.choice import choose, estimate_cycles
+from polyc.scheduler.contractions.contraction import Contraction, find_contraction
+from polyc.scheduler.contractions.costs import TRANSPOSING_COPY
+from polyc.scheduler.rewriting.rules.blocks import all_reads, is_simple, start_edit
+from polyc.target import Target
+
+CLEARLY = 0.8
+"""Part of the estimated cycles as written that those of the other order, with turning, must not exceed."""
+
+
+def turn_results(
+    program: Program, ranges: Ranges, target: Target, constants: Collection[str] = ()
+) -> tuple[Program, Ranges, list[Remark]]:
+    """Sums whose results lie across the vectors of their products, in an order of their own where that is estimated to pay."""
+    remarks: list[Remark] = []
+    for s in program.statements:
+        reader = _find_reader(s, program, ranges)
+        if reader is None:
+            continue
+        found = _find_order(s, program, ranges, target, constants)
+        if found is not None:
+            order, message = found
+            program, ranges = _turn(s, None if reader is s else reader, order, program, ranges)
+            remarks.append(Remark("passed", "turn-results", message, s.name, s.span))
+    return program, ranges, remarks
+
+
+def _find_reader(s: Statement, program: Program, ranges: Ranges) -> Statement | None:
+    """The statement whose results lie as those of `s`: the one that makes an output of them element by element, else `s`
+    itself where it writes an output that nobody reads; None where the order of `s` has to stay."""
+    if s.reduction is None or s.reduction.op != "add" or s.reduction.init != identity_of("add", program.tensor(s.target).dtype):
+        return None
+    own = ranges.statements[s.name]
+    is_known = all(isinstance(x.extent, Const) for x in own.indices.values())
+    if not is_known or not is_simple(s, ranges) or not is_box(own.domain, own.indices, s.indices):
+        return None
+    if len(s.left_indices) < 2 or len(program.writers()[s.target]) != 1:
+        return None
+    users = [u for u in program.statements if any(r.tensor == s.target for r in all_reads(u))]
+    if program.tensor(s.target).role == "output":
+        return None if users else s
+    if len(users) != 1 or users[0].reduction is not None or not users[0].has_plain_left:
+        return None
+    (user,) = users
+    found = {r for r in reads(user.value) if r.tensor == s.target}
+    is_padded = any(isinstance(n, Pad) and n.read.tensor == s.target for n in walk(user.value))
+    is_same = len(found) == 1 and next(iter(found)).subscripts == user.subscripts
+    return user if is_same and not is_padded and program.tensor(user.target).role == "output" else None
+
+
+def _find_order(
+    s: Statement, program: Program, ranges: Ranges, target: Target, constants: Collection[str]
+) -> tuple[list[int], str] | None:
+    """The dimensions of the results in the order in which the sum is computed the fastest, the index along memory outermost,
+    and why; None where they stay."""
+    scop = extract_scop(replace(program, statements=(s,)), ranges)
+    c = find_contraction(scop.statement(s.name), scop, target)
+    names = [e.name for e in s.subscripts if isinstance(e, Index)]
+    if c is None or c.lanes == 1 or not all(v.moves(names[-1]) for v in c.views):
+        return None
+    line = target.cache_line // c.itemsize
+    if c.trips[names[-1]] < line // 2:
+        return None  # what is put together would be stored in short pieces
+    before = estimate_cycles(c, choose(c, target, constants), target, constants)
+    best: tuple[float, list[int]] | None = None
+    for n, vector in enumerate(names[:-1]):
+        if c.trips[vector] < c.lanes or all(v.moves(vector) for v in c.views):
+            continue
+        order = [len(names) - 1, *(k for k in range(len(names) - 1) if k != n), n]
+        turned = replace(c, result=_strides([names[k] for k in order], c))
+        cycles = estimate_cycles(turned, choose(turned, target, constants), target, constants)
+        if best is None or cycles < best[0]:
+            best = cycles, order
+    if best is None:
+        return None
+    after = best[0] + TRANSPOSING_COPY * prod(c.trips[i] for i in names[:-1]) * max(c.trips[names[-1]], line)
+    message = f"computed with {names[best[1][-1]]} along memory and turned: about {after:.2g} cycles, as written {before:.2g}"
+    return (best[1], message) if after < CLEARLY * before else None
+
+
+def _strides(names: list[str], c: Contraction) -> dict[str, int]:
+    return {i: prod(c.trips[k] for k in names[n + 1 :]) for n, i in enumerate(names)}
+
+
+def _turn(s: Statement, reader: Statement | None, order: list[int], program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
+    """`s` into a tensor with its dimensions in that order, and what reads it: `reader`, or else an assignment."""
+    edit, like = start_edit(program, ranges), program.tensor(s.target)
+    turned, name = f"{s.target}.turned", f"{s.name}_turned"
+    edit.tensors.append(Tensor(turned, like.dtype, len(order), None, "temporary", f"{like.base}.turned", s.span))
+    edit.intervals[turned] = tuple(ranges.tensors[s.target][k] for k in order)
+
+    def at(subscripts: tuple[Expr, ...]) -> Read:
+        return Read(turned, tuple(subscripts[k] for k in order))
+
+    for old in program.statements:
+        if old is s:
+            edit.statements.append(replace(s, name=name, target=turned, subscripts=at(s.subscripts).subscripts))
+            edit.own[name] = _box(name, s.indices, ranges.statements[s.name], ranges)
+            if reader is None:
+                edit.statements.append(
+                    Statement(s.name, s.target, s.subscripts, s.left_indices, at(s.subscripts), None, (), s.span)
+                )
+                edit.own[s.name] = _box(s.name, s.left_indices, ranges.statements[s.name], ranges)
+        elif old is reader:
+            value = rewrite(old.value, lambda e: at(e.subscripts) if isinstance(e, Read) and e.tensor == s.target else None)
+            edit.statements.append(replace(old, value=value))
+        else:
+            edit.statements.append(old)
+    return edit.finish()
+
+
+def _box(name: str, indices: tuple[str, ...], of: StatementRanges, ranges: Ranges) -> StatementRanges:
+    intervals = {i: of.indices[i] for i in indices}
+    return StatementRanges(intervals, box_domain(name, indices, intervals, ranges.parameters))

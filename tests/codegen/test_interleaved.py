@@ -1,0 +1,58 @@
+"""Stores whose lanes lie between each other's, as whole vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import polyc
+
+TARGETS = ["x86-64-v2", "x86-64-v3", "host"]
+SIZES = [0, 1, 2, 7, 8, 15, 16, 17, 33, 100]
+PAIRS = "def f({0}(N) a, {0}(N) b) -> (y) {{ y(2*i+1) = a(i) - b(i)  y(2*i) = a(i) + b(i) }}"
+FOUR = """def f(double(R, N) a) -> (y) {
+  y(r, 4*i) = a(r, i)  y(r, 4*i+1) = -a(r, i)  y(r, 4*i+3) = a(r, i) * a(r, i)  y(r, 4*i+2) = a(r, i) + 2.0 }"""
+THREE = "def f(float(N) a) -> (y) { y(3*i) = a(i)  y(3*i+1) = 2.0 * a(i)  y(3*i+2) = 3.0 * a(i) }"
+OWN = "def f(float(N) a) -> (y) { y(2*i) = a(i)  y(2*i+1) = y(2*i) * 2.0 where i in 0:N }"
+
+
+def join(*parts: np.ndarray) -> np.ndarray:
+    *outer, n = parts[0].shape
+    return np.stack(parts, -1).reshape(*outer, n * len(parts))
+
+
+def whole_numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    return np.random.default_rng(3).integers(0, 50, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "uint8", "int16", "int64", "complex64"])
+def test_pairs_are_those_of_numpy_at_every_length(dtype, target):
+    op = polyc.compile(PAIRS.format(dtype), target=target)
+    for n in SIZES:
+        a, b = whole_numbers((2, n), dtype)
+        np.testing.assert_array_equal(op(a, b), join(a + b, a - b))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("n", SIZES)
+def test_three_and_four_in_any_order(n, target):
+    a = whole_numbers((3, n), "f8")
+    np.testing.assert_array_equal(polyc.compile(FOUR, target=target)(a), join(a, -a, a + 2, a * a))
+    a = whole_numbers((n,), "f4")
+    np.testing.assert_array_equal(polyc.compile(THREE, target=target)(a), join(a, 2 * a, 3 * a))
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_one_that_reads_the_other_and_results_in_steps_of_memory(n):
+    a = whole_numbers((n,), "f4")
+    np.testing.assert_array_equal(polyc.compile(OWN)(a), join(a, 2 * a))
+    out = np.zeros(4 * n, "f4")[::2]
+    polyc.compile(PAIRS.format("float"))(a, a, out=out)
+    np.testing.assert_array_equal(out, join(2 * a, 0 * a))
+
+
+def test_rotated_pairs_are_stored_whole_without_masks():
+    op = polyc.compile(PAIRS.format("float"), target="x86-64-v3")
+    text = op.lower(np.zeros(999, "f4"), np.zeros(999, "f4")).as_text("s")
+    assert "vunpcklps" in text and text.count("vextractps") < 16  # those of the last few elements
