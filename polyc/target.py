@@ -48,6 +48,13 @@ class Target:
         return self.architecture == "x86_64" and wanted in self.features.split(",")
 
     @property
+    def has_fast_gather(self) -> bool:
+        """Whether a gather takes less time than a load for each of its lanes.
+
+        Not with AVX-512 and a first-level cache of 32 KiB (Zen 4: 4000 floats by position 3.6 us gathered, 2.8 by lanes)."""
+        return self.has_gather and (self.vector_bits < 512 or self.l1 > 32 << 10)
+
+    @property
     def architecture(self) -> str:
         """The kind of processor, by LLVM's name: ``x86_64``, ``aarch64``."""
         name = self.triple.partition("-")[0]

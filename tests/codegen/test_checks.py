@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import polyc
 from polyc.codegen.emission.checks import BLOCK
+from polyc.target import X86_64_V4
+from tests.scheduler.support import lower
 
 SIZES = [0, 1, 7, 15, 16, 17, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 21]
 SUMS = "def f(int64(N) k, float(N) w) -> (float(9) H) { H(k(i)) +=! w(i) }"
@@ -89,3 +93,11 @@ def test_columns_inside_of_a_short_row_are_neither_gathered_nor_put_in_bounds():
     usual = [block.split("\n\tj")[0] for block in text.split("\n.L") if "vfmadd" in block]  # up to the next check
     assert len(usual) >= 5  # one behind each check
     assert not any(word in block for block in usual for word in ("gather", "cmov", "pmax", "andn"))
+
+
+@pytest.mark.parametrize("cache", [32 << 10, 48 << 10])
+def test_positions_are_gathered_where_that_is_faster(cache):
+    target = replace(X86_64_V4, l1=cache)
+    text = "def f(float(K, N) V, int32(K, N) C, float(M) x) -> (y) { y(i) +=! V(k, i) * x(C(k, i)) }"
+    lowered = lower(text, {"K": 4, "N": 512, "M": 99}, target=target)
+    assert ("vgather" in lowered.as_text("s")) == (cache > 32 << 10)

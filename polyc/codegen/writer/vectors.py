@@ -91,9 +91,11 @@ def load_reversed(fn: Function, dtype: DType, pointer: Val, lanes: int, mask: Va
 def load_lanes(
     fn: Function, target: Target, dtype: DType, pointers: Val, mask: Val | None, epoch: str, other: Val | None = None
 ) -> Val:
-    """One element per pointer: a gather where the target has it for this width, else one load per lane."""
+    """One element per pointer: a gather where the target has it for this width, else one load per lane.
+
+    Lanes under a mask are gathered wherever they can be: apart each of them would take a branch."""
     lanes, type = pointers.lanes, memory_type(dtype)
-    if target.has_gather and dtype.itemsize >= 4:
+    if (target.has_gather if mask is not None else target.has_fast_gather) and dtype.itemsize >= 4:
         full = f"<{lanes} x {type}>"
         callee = fn.module.declare(
             f"llvm.masked.gather.v{lanes}{_suffix(type)}.v{lanes}p0", full, [f"<{lanes} x ptr>", f"<{lanes} x i1>", full]
