@@ -21,6 +21,8 @@ CASES = [
     ((0, 2, 1), (3, 64, 64)),
     ((0, 3, 1, 2), (16, 3, 20, 12)),
     ((2, 0, 4, 1, 3), (2, 12, 2, 20, 48)),
+    ((0, 2, 1), (8, 96, 32)),
+    ((2, 0, 4, 1, 3), (8, 4, 1, 80, 16)),
 ]
 
 
@@ -83,6 +85,19 @@ def test_rows_along_the_vectors_are_put_together_and_written_a_few_at_a_time(sma
 def test_blocks_are_put_together_near_by_where_rows_begin_at_lines_too(small_cache):
     text = polyc.compile(permutation((0, 2, 1)), target="x86-64-v4").lower(numbers((3, 16, 50), "float32")).as_text("loops")
     assert "thread Y.lines" in text and "if (Y.offset % 64 == 0)" not in text
+
+
+def test_long_rows_of_whole_lines_go_through_the_block_wherever_they_begin():
+    x = np.empty((20, 128, 56 * 56), np.float32)  # beyond the last cache
+    text = polyc.compile(permutation((0, 2, 1)), target="x86-64-v4").lower(x).as_text("loops")
+    assert "thread Y.lines: f32[1, 2080]" in text and "if (Y.offset % 64 == 0)" not in text
+
+
+def test_a_block_that_is_one_run_is_asked_for_by_way_of_the_second_cache():
+    x = np.empty((16, 24, 16, 40, 48), np.float64)  # beyond the last cache
+    text = polyc.compile(permutation((2, 0, 4, 1, 3), "double"), target="x86-64-v4").lower(x).as_text("loops")
+    asked = [line for line in text.splitlines() if "prefetch X[" in line]
+    assert asked and all(line.endswith("64 bytes to L2;") for line in asked)
 
 
 @pytest.mark.parametrize(("length", "is_in_units"), [(50, True), (1024, False)])

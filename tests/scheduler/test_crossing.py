@@ -56,6 +56,24 @@ def test_streamed_results_are_written_in_the_order_of_memory():
     assert block("ba", {"A": 4093, "B": 4096}, l3=1) == ({"b": 128, "a": 32}, ["b", "a"])
 
 
+@pytest.mark.parametrize(("channels", "whole"), [(80, True), (512, True), (576, False)])
+def test_rows_that_follow_each_other_are_taken_whole_up_to_two_kilobytes(channels: int, whole: bool):
+    sizes, _ = block("acb", {"A": 32, "B": channels, "C": 784}, l3=1)
+    assert (sizes.get("b") == channels and sizes["c"] == 16) == whole
+
+
+def test_rows_that_are_read_from_few_sets_of_a_cache_are_not_taken_whole():
+    sizes, _ = block("acb", {"A": 32, "B": 128, "C": 1024}, l3=1)
+    assert sizes["c"] > 16
+
+
+@pytest.mark.parametrize(("rows", "run"), [(80, 320), (160, 5120)])
+def test_rows_of_whole_lines_that_no_block_ends_at_are_joined_or_put_together(rows: int, run: int):
+    for masks in (True, False):
+        sizes, _ = block("caebd", {**FIVE, "D": rows}, l3=1, masks=masks)
+        assert sizes["d"] == rows and (sizes.get("b", 1) > 1) == (run > 320 or not masks)
+
+
 def test_short_rows_that_are_streamed_make_long_runs_in_the_order_of_reading():
     sizes, order = block("caebd", FIVE, l3=1, masks=False)
     assert (sizes, order) == ({"e": 48, "d": 40, "b": 24}, ["a", "b", "c", "d", "e"])

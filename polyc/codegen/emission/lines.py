@@ -32,9 +32,9 @@ Reads = dict[int, Read]
 """Reads of one row by their offset in elements."""
 
 
-def do_meet(distance: int, n_rows: int) -> bool:
-    """Whether lines of `n_rows` rows, `distance` bytes apart, are too many for the sets of a cache in which they meet."""
-    return n_rows * math.gcd(distance, WAY) > MOST_ROWS * WAY
+def do_meet(distance: int, n_rows: int, most: int = MOST_ROWS) -> bool:
+    """Whether more than `most` lines of `n_rows` rows, `distance` bytes apart, meet in one set of a cache."""
+    return n_rows * math.gcd(distance, WAY) > most * WAY
 
 
 def has_aligned_rows(buffer: Buffer) -> bool:

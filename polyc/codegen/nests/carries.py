@@ -48,6 +48,9 @@ from polyc.target import Target
 ROW = "row"
 """The variable of loops over the rows of a block."""
 
+MOST_ROWS = 12
+"""Rows that are read whose lines may meet in one set of the first-level cache where blocks go through `B` at lines, too."""
+
 EXPANDED = 16
 """Vectors of a row that are expanded."""
 
@@ -223,7 +226,7 @@ def _do_rows_meet(block: _Block, buffers: Mapping[str, Buffer]) -> bool:
     early is lost then, too."""
     vector = next(n for n in block.loops if n.kind == "vector")
     apart = [motion_of(read, buffers[read.tensor], vector.var) for read in reads(block.store.value)]
-    return any(m is None or do_meet(m, trip_count(vector)) for m in apart)
+    return any(m is None or do_meet(m, trip_count(vector), MOST_ROWS) for m in apart)
 
 
 def _is_gone_on(asked: Prefetch, chain: _Chain, buffers: Mapping[str, Buffer]) -> bool:
