@@ -14,6 +14,7 @@ and behind it there is always a version for any others.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -27,6 +28,8 @@ from polyc.scheduler.accesses import NEAR, access_motions
 from polyc.scheduler.contractions.choice import Choice, choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import Contraction, find_contraction
 from polyc.scheduler.contractions.operand_streams import loads_of_rows
+from polyc.scheduler.contractions.operands import form_extent
+from polyc.scheduler.traffic import write_cycles
 from polyc.target import Target
 
 MAX_CLASSES = 3
@@ -38,7 +41,7 @@ MAX_CONTRACTIONS = 6
 N_SAMPLES = 64
 """Sizes that stand for all."""
 
-SMALLEST, LARGEST, LARGEST_WINDOW = 4, 2048, 7
+SMALLEST, LARGEST, LARGEST_WINDOW = 2, 2048, 7
 """The sizes that are drawn; extents of windows are smaller."""
 
 SMALL, LARGE, WINDOW = 14, 719, 3
@@ -64,7 +67,7 @@ third one must save twice as much."""
 MISTAKEN = 0.05
 """Part of the calls that tests lead to the worst of the versions: one that is far behind for other sizes is a risk."""
 
-WORTH_A_TEST = 0.015
+WORTH_A_TEST = 0.01
 """Part of the time, on the average of all samples, that one more test must save."""
 
 MAX_DEPTH, MIN_LEAF = 4, 3
@@ -139,13 +142,13 @@ def find_size_classes(forms: Sequence[Form], target: Target, constants: Collecti
     if not first or not statements:
         return None
     models = [_Model(form, target, constants, _contractions(form.scop, target), len(forms) > 1) for form in forms]
-    windows = _window_sizes(statements)
+    windows, sides = _window_sizes(statements), _side_sizes(statements)
     # Where several contractions may be fused, sizes that differ decide more than the model sees.
     representatives = [first]
     for sizes in _representatives(first, windows, len(statements) == 1):
         if sizes not in representatives:
             representatives.append(sizes)
-    samples = [*representatives, *_draw_sizes(first, windows)]
+    samples = [*representatives, *_draw_sizes(first, windows, sides)]
     at = [[model.at(sizes) for sizes in samples] for model in models]
     work = [sum(prod(c.trips.values()) for c in found.contractions if c is not None) for found in at[0]]
     weights = [min(1.0, w / ENOUGH_WORK) ** 0.5 for w in work]
@@ -162,14 +165,16 @@ def find_size_classes(forms: Sequence[Form], target: Target, constants: Collecti
     candidates = list(distinct.values())
     if len(candidates) == 1:
         return None
-    costs = {
+    cycles = {
         n: [
-            log(max(1.0, models[form].cycles(found, choices[n]))) if forms[form].fits(sizes) else inf
+            max(1.0, models[form].cycles(found, choices[n])) if forms[form].fits(sizes) else inf
             for found, sizes in zip(at[form], samples, strict=True)
         ]
         for n in candidates
         for form in (made[n][0],)
     }
+    least = [min(known) for known in zip(*cycles.values(), strict=True)]
+    costs = {n: [c / b for c, b in zip(own, least, strict=True)] for n, own in cycles.items()}
     numbers = [form for form, _ in made]
     taken = _select(candidates, costs, weights, numbers, lambda n: bool(forms[numbers[n]].known), work[0] >= REAL_WORK)
     known = next((forms[made[n][0]].known for n in taken if forms[made[n][0]].known), {})
@@ -213,10 +218,13 @@ class _Model:
             estimates = {i: estimate_extent(s.extents[i], ranges.typical) for i in s.trips}
             trips = {i: max(1, n) for i, n in estimates.items() if n is not None}
             found.append(find_contraction(replace(s, trips=trips), scop, self.target))
-        cycles = 0.0
+        cycles, written = 0.0, Counter[str]()
         for s, (along, per_vector, lanes) in self.others:
             n = {i: estimate_extent(e, ranges.typical) or 0 for i, e in s.extents.items()}
             cycles += per_vector * prod(ceil(v / lanes) if i == along else v for i, v in n.items())
+            if not s.is_reduction and not self._is_passed_on(s.target):
+                written[s.target] += scop.tensors[s.target].dtype.itemsize * prod(n.values())
+        cycles += sum(write_cycles(size, size, self.target) for size in written.values() if size)
         return _Found(found, cycles)
 
     def choose(self, found: _Found) -> list[Choice | None]:
@@ -224,11 +232,41 @@ class _Model:
 
     def cycles(self, found: _Found, choices: Sequence[Choice | None]) -> float:
         pairs = [(c, choice) for c, choice in zip(found.contractions, choices, strict=True) if c is not None]
-        own = sum(
-            estimate_cycles(c, choice, self.target, self.constants) + _loop_cycles(c, choice, self.target)
-            for c, choice in pairs
-        )
-        return own + found.other_cycles
+        return found.other_cycles + sum(self._contraction_cycles(c, choice) for c, choice in pairs)
+
+    def _contraction_cycles(self, c: Contraction, choice: Choice | None) -> float:
+        """Where loops are shared with what makes an operand and what reads the results, a pass of them is weighed alone."""
+        n_passes, one = 1, c
+        shared = {} if choice is None else {i: c.trips[i] for i in self._shared_loops(c) if i not in choice.tile}
+        if shared:
+            n_passes, one = prod(shared.values()), _one_pass(c, shared)
+        return n_passes * (estimate_cycles(one, choice, self.target, self.constants) + _loop_cycles(one, choice, self.target))
+
+    def _shared_loops(self, c: Contraction) -> list[str]:
+        """Left indices that move the result and one operand, both of which other statements of the program have to do with."""
+        if not self._is_passed_on(c.s.target):
+            return []
+        movers = {i: [v for v in c.views if v.moves(i)] for i in c.left}
+        return [i for i, (v, *more) in movers.items() if not more and self._is_passed_on(v.operand.read.tensor)]
+
+    def _is_passed_on(self, tensor: str) -> bool:
+        return self.scop.tensors[tensor].role == "temporary"
+
+
+def _one_pass(c: Contraction, shared: Mapping[str, int]) -> Contraction:
+    """One pass of loops over the indices `shared` around a contraction: the parts of one follow each other in memory."""
+
+    def near(strides: Mapping[str, int]) -> dict[str, int]:
+        return {
+            i: by // prod(n for j, n in shared.items() if 0 < abs(strides.get(j, 0)) < abs(by)) for i, by in strides.items()
+        }
+
+    trips = {**c.trips, **dict.fromkeys(shared, 1)}
+    views = [
+        replace(v, strides=near(v.strides), elements=prod(form_extent(form, trips) for form in v.operand.forms))
+        for v in c.views
+    ]
+    return replace(c, trips=trips, views=(views[0], views[1]), result=near(c.result))
 
 
 def _loop_cycles(c: Contraction, choice: Choice | None, target: Target) -> float:
@@ -283,6 +321,18 @@ def _window_sizes(statements: Sequence[ScopStatement]) -> set[str]:
     return found
 
 
+def _side_sizes(statements: Sequence[ScopStatement]) -> set[str]:
+    """Sizes of what windows move over: of left indices that stand beside an index of the sum in a subscript."""
+    found: set[str] = set()
+    for s in statements:
+        for subscript in (e for a in s.accesses for e in a.read.subscripts):
+            names = {node.name for node in walk(subscript) if isinstance(node, Index)}
+            if names & set(s.reduction_indices):
+                sizes = (node.name for i in names & set(s.left) for node in walk(s.extents[i]) if isinstance(node, Size))
+                found |= set(sizes)
+    return found - _window_sizes(statements)
+
+
 def _representatives(first: Mapping[str, int], windows: Collection[str], mixed: bool) -> Iterator[dict[str, int]]:
     """All sizes large, all small, and (`mixed`) then in all pairs of ways: a fractional factorial design."""
     plain = [name for name in first if name not in windows]
@@ -293,16 +343,18 @@ def _representatives(first: Mapping[str, int], windows: Collection[str], mixed: 
         yield {name: WINDOW if name in windows else LARGE if large[name] else SMALL for name in first}
 
 
-def _draw_sizes(first: Mapping[str, int], windows: Collection[str]) -> Iterator[dict[str, int]]:
+def _draw_sizes(first: Mapping[str, int], windows: Collection[str], sides: Collection[str]) -> Iterator[dict[str, int]]:
     """Sizes of all magnitudes, the same at every run; of half of the samples some are those of the first call, as not all of
-    a program's sizes change, extents of windows least of all."""
+    a program's sizes change, extents of windows least of all.  What windows move over is about as long as wide."""
     draw = random.Random(0)
     magnitudes = log(LARGEST / SMALLEST)
     for n in range(N_SAMPLES):
         scale = draw.random() if n % 3 == 0 else None  # of a third all sizes are about as large
+        side = draw.random() if sides and scale is None else scale
         sizes = {}
         for name in first:
-            position = draw.random() if scale is None else min(1.0, max(0.0, scale + draw.uniform(-0.1, 0.1)))
+            near = side if name in sides else scale
+            position = draw.random() if near is None else min(1.0, max(0.0, near + draw.uniform(-0.1, 0.1)))
             if n % 2 and (draw.random() < 0.5 or name in windows):
                 sizes[name] = first[name]
             elif name in windows:
@@ -321,9 +373,9 @@ def _select(
     prefers_first: bool,
 ) -> list[int]:
     """The candidate that is best alone, of those for any sizes; or with another one for known sizes (`is_known`), where that is
-    worth a version.  Then each time the one that saves most, as long as that is worth a version; of nearly equal ones the first
-    of a form that none has: forms lie further apart than tiles do.  `prefers_first`: best means at the first sizes, which are
-    the known ones."""
+    worth a version.  Then each time the one that saves most, as long as that is worth a version, of a form that none has before
+    all others: forms lie further apart than tiles do.  `prefers_first`: best means at the first sizes, which are the known
+    ones.  `costs` are times as parts of the least one at the same sizes."""
 
     def total(versions: Sequence[int]) -> float:
         own = zip(weights, *(costs[n] for n in versions), strict=True)
@@ -344,12 +396,11 @@ def _select(
         if min(total(taken), total(pair[:1])) - total(pair) >= WORTHWHILE:
             taken = pair
     while len(taken) < MAX_CLASSES:
-        totals = {n: total([*taken, n]) for n in candidates}
-        least = min(totals.values())
-        if total(taken) - least < WORTHWHILE * len(taken):
+        most = total(taken) - WORTHWHILE * len(taken)
+        totals = {n: t for n in candidates if (t := total([*taken, n])) <= most}
+        if not totals:
             break
-        near = [n for n in candidates if totals[n] <= least + PREFERENCE]
-        taken.append(min(near, key=lambda n: (forms[n] in {forms[t] for t in taken}, candidates.index(n))))
+        taken.append(min(totals, key=lambda n: (forms[n] in {forms[t] for t in taken}, totals[n])))
     return taken
 
 

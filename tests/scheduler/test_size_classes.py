@@ -186,6 +186,21 @@ def test_a_program_with_two_forms_has_a_version_of_each() -> None:
     assert {v.form for v in found.versions} == {0, 1}
 
 
+@pytest.mark.parametrize("first", [(3, 226), (64, 58), (256, 30)])
+@pytest.mark.parametrize("per_cycle", [1, 2])
+def test_few_channels_are_summed_as_written_and_many_filtered_whatever_came_first(
+    first: tuple[int, int], per_cycle: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = replace(host.host_target(), fma_per_cycle=per_cycle, loads_per_cycle=per_cycle)
+    monkeypatch.setattr(host, "_host_with", lambda cores: replace(machine, cores=cores))
+    source = "def f(float(N,C,H,W) I, float(K,C,3,3) F) -> (O) { O(n,k,h,w) +=! I(n,c,h+r,w+s) * F(k,c,r,s) }"
+    channels, side = first
+    found = lowered(source, (1, channels, side, side), (64, channels, 3, 3)).size_classes
+    for c, form in ((3, 0), (128, 1)):
+        taken = take(found.tree, {"N": 1, "C": c, "H": 514, "W": 514, "K": 64})
+        assert found.versions[taken].form == form
+
+
 WINDOWS = "def f(float(N,C,H,W) I, float(K,C,R,S) F) -> (O) { O(n,k,h,w) +=! I(n,c,h+r,w+s) * F(k,c,r,s) }"
 
 
