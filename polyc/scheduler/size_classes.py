@@ -13,14 +13,13 @@ and behind it there is always a version for any others.
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from math import ceil, inf, isinf, log, prod
+from math import ceil, inf, isinf, prod
 
-from polyc.ir.expr import Call, Const, Index, Size, int_const, walk
+from polyc.ir.expr import Call, Const, Size, int_const
 from polyc.ir.versions import SizeTest, Tree, leaves, renumber
 from polyc.poly.ranges import assume_sizes, estimate_extent
 from polyc.poly.scop import Scop, ScopStatement
@@ -29,6 +28,7 @@ from polyc.scheduler.contractions.choice import Choice, choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import Contraction, find_contraction
 from polyc.scheduler.contractions.operand_streams import loads_of_rows
 from polyc.scheduler.contractions.operands import form_extent
+from polyc.scheduler.size_samples import LARGEST_WINDOW, batch_sizes, draw_sizes, grid, near_first, side_sizes, window_sizes
 from polyc.scheduler.traffic import write_cycles
 from polyc.target import Target
 
@@ -37,15 +37,6 @@ MAX_CLASSES = 3
 
 MAX_CONTRACTIONS = 6
 """Contractions that are looked at, those with most work first."""
-
-N_SAMPLES = 64
-"""Sizes that stand for all."""
-
-SMALLEST, LARGEST, LARGEST_WINDOW = 2, 2048, 7
-"""The sizes that are drawn; extents of windows are smaller."""
-
-SMALL, LARGE, WINDOW = 14, 719, 3
-"""Sizes of the representatives, of which each is one or the other."""
 
 PREFERENCE = 0.04
 """Part of the time that a representative may lose to a later one: what the model does not see, the first sizes and those that
@@ -121,7 +112,7 @@ class SizeClasses:
 
 def find_windows(scop: Scop, target: Target) -> dict[str, int]:
     """The first call's extents of windows, by size symbol, where they are few: other calls may be expected to have the same."""
-    found = {name: scop.ranges.typical.get(name, 0) for name in sorted(_window_sizes(_contractions(scop, target)))}
+    found = {name: scop.ranges.typical.get(name, 0) for name in sorted(window_sizes(_contractions(scop, target)))}
     return found if all(1 <= n <= LARGEST_WINDOW for n in found.values()) else {}
 
 
@@ -142,13 +133,16 @@ def find_size_classes(forms: Sequence[Form], target: Target, constants: Collecti
     if not first or not statements:
         return None
     models = [_Model(form, target, constants, _contractions(form.scop, target), len(forms) > 1) for form in forms]
-    windows, sides = _window_sizes(statements), _side_sizes(statements)
+    windows, sides = window_sizes(statements), side_sizes(statements)
     # Where several contractions may be fused, sizes that differ decide more than the model sees.
-    representatives = [first]
-    for sizes in _representatives(first, windows, len(statements) == 1):
-        if sizes not in representatives:
-            representatives.append(sizes)
-    samples = [*representatives, *_draw_sizes(first, windows, sides)]
+    corners = [first]
+    for sizes in grid(first, windows, len(statements) == 1):
+        if sizes not in corners:
+            corners.append(sizes)
+    representatives = corners
+    if sides and len(statements) == 1:
+        representatives = [first, *near_first(first, windows, sides, batch_sizes(statements))]
+    samples = [*corners, *draw_sizes(first, windows, sides)]
     at = [[model.at(sizes) for sizes in samples] for model in models]
     work = [sum(prod(c.trips.values()) for c in found.contractions if c is not None) for found in at[0]]
     weights = [min(1.0, w / ENOUGH_WORK) ** 0.5 for w in work]
@@ -157,7 +151,7 @@ def find_size_classes(forms: Sequence[Form], target: Target, constants: Collecti
     weights = [w / total for w in weights]
     # Candidates are numbered by representatives, those of each form in turn.
     made = [(form, n) for n in range(len(representatives)) for form in range(len(forms))]
-    choices = [models[form].choose(at[form][n]) for form, n in made]
+    choices = [models[form].choose(models[form].at(representatives[n])) for form, n in made]
     distinct: dict[str, int] = {}
     for n, own in enumerate(choices):
         told = [c and (c.tile, c.lanes, c.packs_vector, c.packs_rows, c.block) for c in own]
@@ -182,7 +176,7 @@ def find_size_classes(forms: Sequence[Form], target: Target, constants: Collecti
     used = sorted(set(leaves(tree)))
     versions = []
     for form, n in (made[taken[k]] for k in used):
-        versions.append(Version(forms[form].fold(samples[n]), forms[form].number, forms[form].known))
+        versions.append(Version(forms[form].fold(representatives[n]), forms[form].number, forms[form].known))
     return SizeClasses(tuple(versions), renumber(tree, {n: k for k, n in enumerate(used)}))
 
 
@@ -306,62 +300,6 @@ def _contractions(scop: Scop, target: Target) -> list[ScopStatement]:
     found = [(s, find_contraction(s, scop, target)) for s in scop.statements if s.trips]
     known = [(prod(c.trips.values()), s) for s, c in found if c is not None and c.lanes > 1]
     return [s for _, s in sorted(known, key=lambda pair: -pair[0])[:MAX_CONTRACTIONS]]
-
-
-def _window_sizes(statements: Sequence[ScopStatement]) -> set[str]:
-    """Sizes that are extents of windows: of reduction indices that stand beside another index in a subscript."""
-    found: set[str] = set()
-    for s in statements:
-        for subscript in (e for a in s.accesses for e in a.read.subscripts):
-            names = [node.name for node in walk(subscript) if isinstance(node, Index)]
-            if len(names) < 2:
-                continue
-            for i in set(names) & set(s.reduction_indices):
-                found |= {node.name for node in walk(s.extents[i]) if isinstance(node, Size)}
-    return found
-
-
-def _side_sizes(statements: Sequence[ScopStatement]) -> set[str]:
-    """Sizes of what windows move over: of left indices that stand beside an index of the sum in a subscript."""
-    found: set[str] = set()
-    for s in statements:
-        for subscript in (e for a in s.accesses for e in a.read.subscripts):
-            names = {node.name for node in walk(subscript) if isinstance(node, Index)}
-            if names & set(s.reduction_indices):
-                sizes = (node.name for i in names & set(s.left) for node in walk(s.extents[i]) if isinstance(node, Size))
-                found |= set(sizes)
-    return found - _window_sizes(statements)
-
-
-def _representatives(first: Mapping[str, int], windows: Collection[str], mixed: bool) -> Iterator[dict[str, int]]:
-    """All sizes large, all small, and (`mixed`) then in all pairs of ways: a fractional factorial design."""
-    plain = [name for name in first if name not in windows]
-    runs = [[n % 2 == 0] * len(plain) for n in range(2)]
-    runs += [[(run & (n % 7 + 1)).bit_count() % 2 == 0 for n in range(len(plain))] for run in range(1, 8) if mixed]
-    for run in runs:
-        large = dict(zip(plain, run, strict=True))
-        yield {name: WINDOW if name in windows else LARGE if large[name] else SMALL for name in first}
-
-
-def _draw_sizes(first: Mapping[str, int], windows: Collection[str], sides: Collection[str]) -> Iterator[dict[str, int]]:
-    """Sizes of all magnitudes, the same at every run; of half of the samples some are those of the first call, as not all of
-    a program's sizes change, extents of windows least of all.  What windows move over is about as long as wide."""
-    draw = random.Random(0)
-    magnitudes = log(LARGEST / SMALLEST)
-    for n in range(N_SAMPLES):
-        scale = draw.random() if n % 3 == 0 else None  # of a third all sizes are about as large
-        side = draw.random() if sides and scale is None else scale
-        sizes = {}
-        for name in first:
-            near = side if name in sides else scale
-            position = draw.random() if near is None else min(1.0, max(0.0, near + draw.uniform(-0.1, 0.1)))
-            if n % 2 and (draw.random() < 0.5 or name in windows):
-                sizes[name] = first[name]
-            elif name in windows:
-                sizes[name] = 1 + int(position * LARGEST_WINDOW)
-            else:
-                sizes[name] = int(SMALLEST * 2.718281828459045 ** (position * magnitudes))
-        yield sizes
 
 
 def _select(

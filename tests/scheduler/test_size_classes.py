@@ -201,6 +201,19 @@ def test_few_channels_are_summed_as_written_and_many_filtered_whatever_came_firs
         assert found.versions[taken].form == form
 
 
+@pytest.mark.parametrize("pad", [0, 1])
+def test_a_first_call_with_few_channels_leaves_no_version_for_long_and_narrow_images(pad: int) -> None:
+    """16 results of 2x64 images of 300x260 took 1.5 times as long in tiles for 14 columns of 719 rows."""
+    image, where = ("I(n,c,h+r,w+s)", "") if not pad else ("pad(I(n,c,h+r-1,w+s-1),0.0)", " where h in 0:H, w in 0:W")
+    source = f"def f(float(N,C,H,W) I, float(K,C,3,3) F) -> (O) {{ O(n,k,h,w) +=! {image} * F(k,c,r,s){where} }}"
+    found = lowered(source, (1, 3, 226, 226), (32, 3, 3, 3), target="x86-64-v4").size_classes
+    assert found is not None
+    typical = [v.typical for v in found.versions]
+    assert all(sizes["H"] == sizes["W"] for sizes in typical) and {sizes["N"] for sizes in typical} == {1}
+    chosen = found.versions[take(found.tree, {"N": 2, "C": 64, "H": 300, "W": 260, "K": 16})]
+    assert chosen.form == 1 and chosen.typical["C"] > 64
+
+
 WINDOWS = "def f(float(N,C,H,W) I, float(K,C,R,S) F) -> (O) { O(n,k,h,w) +=! I(n,c,h+r,w+s) * F(k,c,r,s) }"
 
 
