@@ -228,7 +228,7 @@ def test_machines_with_small_caches_cut_blocks(level):
 
 @pytest.mark.parametrize("classes", [4, 8, 12])
 def test_a_sum_below_loops_that_others_sum_over_keeps_its_tile(classes: int):
-    """A softmax of few classes: the maximum sums over the loop of them, the product does not; it was made of gathered vectors."""
+    """A softmax of few classes: the maximum sums over the loop of them, the product does not; its vectors were gathered."""
     text = """def f(float(M,K) A, float(N,K) W) -> (O) {
       T(m,n) +=! A(m,k) * W(n,k)
       X(m) max=! T(m,n)

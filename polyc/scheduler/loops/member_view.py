@@ -36,7 +36,7 @@ class MemberView:
         return s.elements[position] if name.startswith("init_") else s.indices[position]
 
     def sums(self, member: Member, name: str) -> bool:
-        """Whether statement `name` may sum over `member`: one that others below the same band sum over can be a left index of it."""
+        """Whether statement `name` may sum over `member`: what others below the band sum over can be a left index of it."""
         index = self.index(member, name) if name in member.rows else None
         return member.kind == "R" and (index is None or index in self.statement(name).reduction_indices)
 
