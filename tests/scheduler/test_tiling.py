@@ -238,3 +238,14 @@ def test_a_sum_below_loops_that_others_sum_over_keeps_its_tile(classes: int):
     lowered = check(text, {"M": 27, "N": classes, "K": 57})
     (line,) = {x.strip() for x in lowered.as_text("loops").splitlines() if "registers T" in x}
     assert line.startswith("vector") and "57" in line
+
+
+@pytest.mark.parametrize("rows", [20, 22, 26])
+def test_tiles_inside_of_tiles_divide_them(rows: int):
+    """Rows of the second layer's tile were cut in fours for the first: eleven of them began at other places in each tile."""
+    text = """def f(float(M,K) A, float(N,K) W, float(P,N) U) -> (O) {
+      T(m,n) +=! A(m,k) * W(n,k)
+      G(m,n) = fmax(T(m,n), 0.0)
+      O(m,p) +=! G(m,n) * U(p,n) }"""
+    loops = check(text, {"M": rows, "K": 140, "N": 74, "P": 154}).as_text("loops")
+    assert "//" not in loops.replace("  //", "")
