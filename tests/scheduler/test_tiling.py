@@ -224,3 +224,28 @@ def test_machines_with_small_caches_cut_blocks(level):
         for sizes in ({"M": 25, "N": 70, "K": 40}, {"M": 130, "N": 33, "K": 9}):
             check_nest(lower(text, sizes, target=tiny), sizes)
             check_nest(lower(text, sizes, False, target=tiny), sizes)
+
+
+@pytest.mark.parametrize("classes", [4, 8, 12])
+def test_a_sum_below_loops_that_others_sum_over_keeps_its_tile(classes: int):
+    """A softmax of few classes: the maximum sums over the loop of them, the product does not; its vectors were gathered."""
+    text = """def f(float(M,K) A, float(N,K) W) -> (O) {
+      T(m,n) +=! A(m,k) * W(n,k)
+      X(m) max=! T(m,n)
+      E(m,n) = exp(T(m,n) - X(m))
+      Z(m) +=! E(m,n)
+      O(m,n) = E(m,n) / Z(m) }"""
+    lowered = check(text, {"M": 27, "N": classes, "K": 57})
+    (line,) = {x.strip() for x in lowered.as_text("loops").splitlines() if "registers T" in x}
+    assert line.startswith("vector") and "57" in line
+
+
+@pytest.mark.parametrize("rows", [20, 22, 26])
+def test_tiles_inside_of_tiles_divide_them(rows: int):
+    """Rows of the second layer's tile were cut in fours for the first: eleven of them began at other places in each tile."""
+    text = """def f(float(M,K) A, float(N,K) W, float(P,N) U) -> (O) {
+      T(m,n) +=! A(m,k) * W(n,k)
+      G(m,n) = fmax(T(m,n), 0.0)
+      O(m,p) +=! G(m,n) * U(p,n) }"""
+    loops = check(text, {"M": rows, "K": 140, "N": 74, "P": 154}).as_text("loops")
+    assert "//" not in loops.replace("  //", "")

@@ -86,11 +86,13 @@ class BandTiles:
         return found
 
     def finer(self, p: Point, tile: tuple[ScopStatement, RegisterTile]) -> int | None:
-        """The size that a statement wants inside of a larger tile of an outer band; None where it wants no smaller one."""
+        """The size that a statement has inside of a larger tile of an outer band, which it divides; None where it cuts none.
+
+        Pieces that tiles do not divide would begin at other places in each of them, and be found by divisions."""
         s, wanted = tile
         index = self.view.index(p.member, s.name) if p.member.kind == "P" and s.name in p.member.rows else None
         size = wanted.sizes.get(index or "", 0)
-        return size if 1 < size < p.size else None
+        return max((n for n in range(2, size + 1) if p.size % n == 0), default=None) if size < p.size else None
 
     def _wanted_columns(self, band: Band, statements: list[ScopStatement]) -> tuple[ScopStatement, RegisterTile] | None:
         """Before: ``P:j { S:i … }`` where j runs along rows of memory.  After: ``P:j by tile { S:i { vector j … } }``."""

@@ -35,6 +35,11 @@ class MemberView:
         s = self.statement(name)
         return s.elements[position] if name.startswith("init_") else s.indices[position]
 
+    def sums(self, member: Member, name: str) -> bool:
+        """Whether statement `name` may sum over `member`: what others below the band sum over can be a left index of it."""
+        index = self.index(member, name) if name in member.rows else None
+        return member.kind == "R" and (index is None or index in self.statement(name).reduction_indices)
+
     def moved_index(self, member: Member, name: str, others: list[Member]) -> str | None:
         """The index of statement `name` that grows by one with `member` while the other members stand still, if it is one."""
         moving = free_positions(member.rows[name], [m.rows[name] for m in others if m is not member and name in m.rows])

@@ -90,7 +90,7 @@ class NestPlanner:
             is_tile = bool(shared)
         order = self._order(names, candidates, vector, held)
         plan = body
-        blocks = {id(p.member) for p in points if p.member.kind == "R"}
+        blocks = {id(p.member) for p in points if any(self.view.sums(p.member, n) for n in names)}
         for member, size in reversed(order):
             mark = None
             is_vector = vector is not None and member is candidates[vector][0]
@@ -220,13 +220,14 @@ class NestPlanner:
             and (len(names) == 1 or bool(held))
             and self.view.statement(names[0]).is_reduction
         )
+        blocks = [any(self.view.sums(m, n) for n in names) for m, _ in candidates]
         foreign = [
             c
             for n, c in enumerate(candidates)
-            if n != vector and c[1] and c[0].kind != "R" and is_reduction and self.view.index(c[0], names[0]) not in held
+            if n != vector and c[1] and not blocks[n] and is_reduction and self.view.index(c[0], names[0]) not in held
         ]
-        whole = [c for n, c in enumerate(candidates) if n != vector and (not c[1] or c[0].kind == "R")]
-        point = [c for n, c in enumerate(candidates) if n != vector and c[1] and c[0].kind != "R" and c not in foreign]
+        whole = [c for n, c in enumerate(candidates) if n != vector and (not c[1] or blocks[n])]
+        point = [c for n, c in enumerate(candidates) if n != vector and c[1] and not blocks[n] and c not in foreign]
         known = self.view.tiles.get(names[0]) if len(names) == 1 else None
         if known is not None and known.order:
             place = {i: n for n, i in enumerate(known.order)}

@@ -69,7 +69,8 @@ class Planner:
     def _plan_band(self, band: Band, points: tuple[Point, ...]) -> Plan:
         if band.members[-1].apart is not None and not points and all_leaves(band.child):
             return self.nests.plan_apart(band.members, list(statements_of(band.child)))
-        is_blocked = isinstance(band.child, Leaf) and any(p.member.kind == "R" for p in points)
+        leaf = band.child.statement if isinstance(band.child, Leaf) else None
+        is_blocked = leaf is not None and any(self.view.sums(p.member, leaf) for p in points)
         if not is_blocked and all_leaves(band.child):
             return self.nests.plan_nest(list(statements_of(band.child)), band.members, points)
         tile = self.bands.wanted_tile(band) if self.view.options.tile else None
