@@ -55,7 +55,7 @@ def _find_reader(s: Statement, program: Program, ranges: Ranges) -> Statement | 
         return None
     own = ranges.statements[s.name]
     is_known = all(isinstance(x.extent, Const) for x in own.indices.values())
-    if not is_known or not is_simple(s, ranges) or not is_box(own.domain, own.indices, s.indices):
+    if not is_known or own.region is not None or not is_simple(s, ranges) or not is_box(own.domain, own.indices, s.indices):
         return None
     if len(s.left_indices) < 2 or len(program.writers()[s.target]) != 1:
         return None
