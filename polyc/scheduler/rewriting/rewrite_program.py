@@ -21,6 +21,7 @@ from polyc.scheduler.rewriting.private_tables import split_tables
 from polyc.scheduler.rewriting.rules import rewrite_algebra, rewrite_indices
 from polyc.scheduler.rewriting.rules.batched_recurrences import batch_recurrences
 from polyc.scheduler.rewriting.rules.turned_results import turn_results
+from polyc.scheduler.rewriting.short_indices import write_out_short_indices
 from polyc.scheduler.rewriting.single_values import assign_single_values
 from polyc.scheduler.rewriting.split import split_reductions
 from polyc.scheduler.rewriting.stored_operands import store_operands
@@ -55,6 +56,9 @@ def rewrite_program(
         program, ranges, found = block_positions(program, ranges)
         remarks += found
     program = assign_single_values(program, ranges)
+    if options.vectorize:
+        program, ranges, found = write_out_short_indices(program, ranges, target, options.reassociate)
+        remarks += found
     if options.inline:
         program, ranges, found = inline_producers(program, ranges)
         remarks += found
