@@ -15,6 +15,7 @@ from polyc.scheduler.rewriting.invariant_dimensions import drop_invariant_dimens
 from polyc.scheduler.rewriting.merge_indices import Groups, merge_indices
 from polyc.scheduler.rewriting.merge_parts import merge_parts
 from polyc.scheduler.rewriting.monoids import lower_monoids
+from polyc.scheduler.rewriting.narrow_integers import narrow_integers
 from polyc.scheduler.rewriting.overlap.overlap import overlap_tiles
 from polyc.scheduler.rewriting.positions import block_positions
 from polyc.scheduler.rewriting.private_tables import split_tables
@@ -61,6 +62,9 @@ def rewrite_program(
         remarks += found
     if options.inline:
         program, ranges, found = inline_producers(program, ranges)
+        remarks += found
+    if options.vectorize:
+        program, ranges, found = narrow_integers(program, ranges)
         remarks += found
     arguments = (*program.parameters, *(r.version for r in program.returns))
     known = {} if strides is None else dict(zip(arguments, strides, strict=True))
