@@ -74,8 +74,9 @@ def row_stream(
         if packs:
             return stream(n_rows * size, other.bytes, target)
         run = run_length([*inner, *rows], other.strides, {**c.trips, **rows}) * size
-        is_foreseen = run >= LONG_RUN or run >= other.bytes
-        return stream(n_rows * size, other.bytes, target, 0 if is_foreseen else run)
+        if run >= LONG_RUN or run >= other.bytes:
+            return stream(n_rows * size, other.bytes, target)
+        return stream(max(n_rows * size, _bytes_of_runs(c, other, rows, inner[0], line)), other.bytes, target, run)
     stride = abs(other.strides[inner[0]]) * size
     neighbours = any(abs(other.strides.get(i, 0)) == 1 for i in rows)
     # Lines of one row tile serve the next ones where they stay in the cache meanwhile.
@@ -83,6 +84,20 @@ def row_stream(
     used = n_rows * size if kept else (n_rows * size + line if neighbours else n_rows * line)
     footprint = other.bytes if kept or neighbours else other.elements * line
     return stream(used, footprint, target, stride)
+
+
+def _bytes_of_runs(c: Contraction, other: View, rows: Mapping[str, int], inner: str, line: int) -> float:
+    """What one of the steps along `inner` takes of the lines that these and the rows of a tile touch: each piece of memory that
+    they reach together may start anywhere in a line."""
+    steps = c.trips[inner]
+    touched, n_pieces = steps, 1
+    for i, n in sorted(rows.items(), key=lambda pair: abs(other.strides.get(pair[0], 0))):
+        step = abs(other.strides.get(i, 0))
+        if step * other.itemsize < line + touched * other.itemsize:
+            touched += step * (n - 1)
+        else:
+            n_pieces *= n
+    return n_pieces * (touched * other.itemsize + line) / steps
 
 
 def _packed_strides(c: Contraction, rows: Collection[str], depth: int) -> dict[str, int]:
