@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import itertools
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -29,9 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out combinations of the tests marked ``pairs``: those whose places do not add up to a multiple of the step.
-
-    Where there are three axes or more, none shorter than the step, each pair of values is in a combination that stays."""
+    """Leave out combinations of the tests marked ``pairs`` whose pairs of values are all in others that stay."""
     if os.environ.get("POLYC_TEST_COMBINATIONS") == "all" or any("[" in argument for argument in config.args):
         return
     tests: dict[str, list[pytest.Item]] = defaultdict(list)
@@ -40,15 +39,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             tests[item.nodeid.partition("[")[0]].append(item)
     left_out: set[pytest.Item] = set()
     for name, combinations in tests.items():
-        axes = [list(dict.fromkeys(axis)) for axis in zip(*map(values_of, combinations), strict=True)]
-        assert len(axes) >= 3, f"{name} has no more than pairs"
-        step = min(3, *map(len, axes))
-        for item in combinations:
-            places = sum(axis.index(value) for axis, value in zip(axes, values_of(item), strict=True))
-            if places % step:
-                left_out.add(item)
+        values = [values_of(item) for item in combinations]
+        assert len(values[0]) >= 3, f"{name} has no more than pairs"
+        left_out |= {item for item, stays in zip(combinations, cover_pairs(values), strict=True) if not stays}
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
+
+
+def cover_pairs(combinations: list[tuple[str, ...]]) -> list[bool]:
+    """Which of the combinations stay, so that each pair of values that one of them has is in one that stays.
+
+    Those with the most pairs that none before has come first: few more stay than the two longest axes have pairs."""
+    pairs = [set(itertools.combinations(enumerate(values), 2)) for values in combinations]
+    stays, missing = [False] * len(pairs), set().union(*pairs)
+    for least in range(len(pairs[0]), 0, -1):
+        for n, found in enumerate(pairs):
+            if len(found & missing) >= least:
+                stays[n] = True
+                missing -= found
+    return stays
 
 
 def values_of(item: pytest.Item) -> tuple[str, ...]:

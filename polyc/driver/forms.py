@@ -24,6 +24,7 @@ from polyc.scheduler.rewriting.merge_indices import Groups
 from polyc.scheduler.rewriting.rewrite_program import rewrite_program
 from polyc.scheduler.rewriting.rules import count_forms
 from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
+from polyc.scheduler.rewriting.whole_tiles import complete_tiles
 from polyc.scheduler.size_classes import Version, find_windows, is_worth_known_sizes
 from polyc.target import Target
 
@@ -86,6 +87,11 @@ def make_form(source: Source, version: Version) -> Form:
     live, live_ranges, found = drop_dead_instances(scop)
     if found:
         scop = extract_scop(live, live_ranges, scop)
+    if source.options.tile and source.options.vectorize and not source.as_written:
+        whole, whole_ranges, completed = complete_tiles(scop, source.target, constants)
+        if completed:
+            scop = extract_scop(whole, whole_ranges, scop)
+            found = [*found, *completed]
     if strides is not None and source.options.tile and source.options.vectorize and not source.as_written:
         arguments = (*main.parameters, *(r.version for r in main.returns))
         scop, groups, joined = join_long_rows(scop, _merged_strides(arguments, strides, groups), groups, source.target)

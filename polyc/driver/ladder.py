@@ -7,6 +7,7 @@ from typing import Any
 
 from polyc.codegen.nests.alignment import align_rows
 from polyc.codegen.nests.blocks_ahead import prefetch_blocks
+from polyc.codegen.nests.column_blocks import block_columns
 from polyc.codegen.nests.lookahead import prefetch_windows
 from polyc.codegen.nests.loops import build_loop_nest
 from polyc.codegen.nests.panels_ahead import prefetch_panels
@@ -88,7 +89,8 @@ def climb_down(
                 storage, found = fold_steps(final, needed, schedule, refined.plan, storage)
                 nest = build_loop_nest(final, schedule, storage, full_signature, aliases, groups, target, options.reassociate)
                 nest = prefetch_windows(prefetch_rows(nest, target), target)
-                nest = prefetch_blocks(stream_results(align_rows(nest, target), target), target)
+                nest = block_columns(align_rows(nest, target), target)
+                nest = prefetch_blocks(stream_results(nest, target), target)
                 nest = prefetch_panels(prefetch_next_rows(nest, target), target)
                 nest = begin_at_lines(nest)
                 check_code_size(nest)

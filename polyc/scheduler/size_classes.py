@@ -241,7 +241,7 @@ class _Model:
         if not self._is_passed_on(c.s.target):
             return []
         movers = {i: [v for v in c.views if v.moves(i)] for i in c.left}
-        return [i for i, (v, *more) in movers.items() if not more and self._is_passed_on(v.operand.read.tensor)]
+        return [i for i, moved in movers.items() if len(moved) == 1 and self._is_passed_on(moved[0].operand.read.tensor)]
 
     def _is_passed_on(self, tensor: str) -> bool:
         return self.scop.tensors[tensor].role == "temporary"

@@ -148,6 +148,7 @@ def exact_sample(name, dtype):
     return x, exact, last_places(exact, dtype.numpy)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", sorted(BOUNDS))
 @pytest.mark.parametrize("dtype", [F32, F64], ids=["float32", "float64"])
@@ -203,6 +204,7 @@ def test_scalar_and_vector_code_give_the_same_bits(name, level):
     np.testing.assert_array_equal(vector, scalar)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("lanes", [1, 3, 32])
 @pytest.mark.parametrize("dtype", [F32, F64])
 @pytest.mark.parametrize("name", sorted(BOUNDS))
@@ -336,6 +338,7 @@ def _pairs_of_all_sizes(dtype):
     return np.concatenate([x, a]).astype(dtype.numpy), np.concatenate([y, b]).astype(dtype.numpy)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("dtype", [F32, F64])
 @pytest.mark.parametrize("name", ["fmod", "remainder", "nextafter", "mod", "floordiv"])

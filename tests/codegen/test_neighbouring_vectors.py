@@ -23,14 +23,14 @@ SUMS = {
 @pytest.mark.parametrize("dtype", ["float", "double", "int32"])
 @pytest.mark.parametrize("name", SUMS)
 @pytest.mark.parametrize("options", [{}, {"dynamic": True}, {"target": "x86-64-v2"}, {"target": "x86-64-v3"}], ids=str)
-def test_values_are_those_of_the_interpreter(name: str, dtype: str, options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("size", [41, 57, 73, 200, 1041])
+def test_values_are_those_of_the_interpreter(name: str, dtype: str, options: dict[str, Any], size: int) -> None:
     value = SUMS[name].replace("2.0", "2") if dtype == "int32" else SUMS[name]
     text = f"def f({dtype}(N) x) -> (y) {{ y(i) = {value} where i in 0:N-40 }}"
-    for size in (41, 57, 73, 200, 1041):
-        x = np.random.default_rng(1).integers(-9, 9, size).astype({"float": "f4", "double": "f8", "int32": "i4"}[dtype])
-        operator = polyc.compile(text, **options)
-        (expected,) = interpret(operator.program, {"x": x}).values()
-        np.testing.assert_array_equal(operator(x), expected)
+    x = np.random.default_rng(1).integers(-9, 9, size).astype({"float": "f4", "double": "f8", "int32": "i4"}[dtype])
+    operator = polyc.compile(text, **options)
+    (expected,) = interpret(operator.program, {"x": x}).values()
+    np.testing.assert_array_equal(operator(x), expected)
 
 
 def test_the_vector_in_the_middle_is_not_loaded() -> None:
@@ -52,20 +52,20 @@ STENCILS = {
 }
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize(("name", "kind"), [*((name, "double") for name in STENCILS), (next(iter(STENCILS)), "float")])
-def test_rows_of_steps_are_read_by_whole_lines(name: str, kind: str) -> None:
+@pytest.mark.parametrize("m", [99, 104, 131, 194])
+@pytest.mark.parametrize("options", [{}, {"target": "x86-64-v4"}, {"target": "x86-64-v3"}], ids=str)
+def test_rows_of_steps_are_read_by_whole_lines(name: str, kind: str, m: int, options: dict[str, Any]) -> None:
     value = STENCILS[name].replace("double", kind)
     text = f"""def f({kind}(N, M) x, {kind}(T) steps) -> (y) {{
       A(t, i, j) = t < 2 || i == 0 || i == N-1 || j < 9 || j >= M-9 ? x(i, j) : {value} where t in 0:T+2, i in 0:N, j in 0:M
       y(i, j) = A(T+1, i, j) }}"""
     dtype = {"float": "f4", "double": "f8"}[kind]
-    operator = polyc.compile(text)
-    for m in (99, 104, 131, 194):
-        x, steps = np.random.default_rng(m).random((5, m)).astype(dtype), np.zeros(5, dtype)
-        (expected,) = interpret(operator.program, {"x": x, "steps": steps}).values()
-        for target in (None, "x86-64-v4", "x86-64-v3"):
-            found = polyc.compile(text, **({} if target is None else {"target": target}))(x, steps)
-            np.testing.assert_allclose(found, expected, rtol=2e-5 if kind == "float" else 1e-13)
+    operator = polyc.compile(text, **options)
+    x, steps = np.random.default_rng(m).random((5, m)).astype(dtype), np.zeros(5, dtype)
+    (expected,) = interpret(operator.program, {"x": x, "steps": steps}).values()
+    np.testing.assert_allclose(operator(x, steps), expected, rtol=2e-5 if kind == "float" else 1e-13)
 
 
 def test_copies_of_a_loop_share_the_lines_they_read() -> None:

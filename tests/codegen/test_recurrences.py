@@ -50,18 +50,19 @@ GRIDS = {
 }
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", GRIDS)
 @pytest.mark.parametrize("shape", [(1, 1), (3, 2), (5, 16), (9, 100), (40, 67)])
-def test_rows_that_go_on_from_each_other(name: str, shape: tuple[int, int]) -> None:
+@pytest.mark.parametrize("options", [{}, {"dynamic": True}, {"target": "x86-64-v2"}], ids=str)
+def test_rows_that_go_on_from_each_other(name: str, shape: tuple[int, int], options: dict[str, Any]) -> None:
     text = f"""def f(int32(N) a, int32(M) b, int32(K, K) W) -> (y) {{
       y(i, j) = {GRIDS[name].replace("-j", "-1 * int32(j)").replace("-i", "-1 * int32(i)")} where i in 0:N, j in 0:M }}"""
     rng = np.random.default_rng(2)
     a, b = (rng.integers(0, 4, n, dtype=np.int32) for n in shape)
     W = rng.integers(-3, 4, (4, 4), dtype=np.int32)
-    for options in ({}, {"dynamic": True}, {"target": "x86-64-v2"}):
-        operator = polyc.compile(text, **options)
-        (expected,) = interpret(operator.program, {"a": a, "b": b, "W": W}).values()
-        np.testing.assert_array_equal(operator(a, b, W), expected)
+    operator = polyc.compile(text, **options)
+    (expected,) = interpret(operator.program, {"a": a, "b": b, "W": W}).values()
+    np.testing.assert_array_equal(operator(a, b, W), expected)
 
 
 def test_not_a_number_spoils_what_follows_and_nothing_before() -> None:

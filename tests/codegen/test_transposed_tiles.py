@@ -47,17 +47,17 @@ def transposed_tile(dtype, mr, nr, lanes, split=False, initial=False):
 @pytest.mark.pairs
 @pytest.mark.parametrize("split", [False, True])
 @pytest.mark.parametrize("mr, vectors", [(2, 1), (3, 2), (6, 2), (8, 1), (14, 1), (16, 1)])
-def test_tiles_across_the_output(level, mr, vectors, split):
+@pytest.mark.parametrize("dtype", [F32, F64, I32], ids=str)
+def test_tiles_across_the_output(level, mr, vectors, split, dtype):
     rng = np.random.default_rng(9)
-    for dtype in (F32, F64, I32):
-        lanes = target(level).lanes(dtype.itemsize)
-        nr = lanes * vectors
-        nest = transposed_tile(dtype, mr, nr, lanes, split, initial=split)
-        code = compiled(nest, level)
-        for m, k in ((mr, nr), (mr, nr - 1), (mr - 1, nr), (2 * mr + 1, nr + 1), (1, 1)):
-            a, b = random_array(rng, dtype, (5, m)), random_array(rng, dtype, (5, k))
-            arrays = {"A": a, "B": b, "C": random_array(rng, dtype, (k, m))}
-            check_with_interpreter(nest, arrays, {"M": m, "N": k, "K": 5}, code=code, rtol=1e-4)
+    lanes = target(level).lanes(dtype.itemsize)
+    nr = lanes * vectors
+    nest = transposed_tile(dtype, mr, nr, lanes, split, initial=split)
+    code = compiled(nest, level)
+    for m, k in ((mr, nr), (mr, nr - 1), (mr - 1, nr), (2 * mr + 1, nr + 1), (1, 1)):
+        a, b = random_array(rng, dtype, (5, m)), random_array(rng, dtype, (5, k))
+        arrays = {"A": a, "B": b, "C": random_array(rng, dtype, (k, m))}
+        check_with_interpreter(nest, arrays, {"M": m, "N": k, "K": 5}, code=code, rtol=1e-4)
 
 
 def test_nothing_beside_the_tile_is_written(level):

@@ -22,7 +22,7 @@ def draw(*shape: int) -> Array:
 
 
 def agree(operator: Any, inputs: tuple[Array, ...], expected: Array) -> None:
-    program = operator.lower(*inputs).program
+    program = operator.program
     assert parse_program(format_program(program)) == program
     (own,) = interpret(program, dict(zip(program.parameters, inputs, strict=True))).values()
     for got in (operator(*inputs), operator.lower().compile()(*inputs), own):
@@ -73,6 +73,7 @@ def test_nothing_can_be_padded_by_nothing() -> None:
         polyc.compile(text)(draw(0), draw(3))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("mode", NUMPY)
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "host"])
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -108,9 +108,11 @@ def test_padded_convolution_at_its_edges():
     agree(op, draw(op, sizes), sizes)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("window, stride", [(3, 2), (2, 2), (3, 1), (5, 3)])
-def test_pooling_with_a_border(target, window, stride):
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (2, 5, 17), (1, 16, 33), (3, 9, 112), (1, 7, 130)], ids=str)
+def test_pooling_with_a_border(target, window, stride, sizes):
     """Windows that stick out on every side: which lanes are tested is known in some copies of the loops and not in others."""
     low, count = window // 2, f"(H + {stride - 1}) / {stride}"
     element = f"X(n, {stride} * h + r - {low}, {stride} * w + s - {low})"
@@ -120,6 +122,5 @@ def test_pooling_with_a_border(target, window, stride):
         Z(n,h,w) +=! pad({element}, 0.0) where {ranges}
     }}"""
     op = operator(text, target=target)
-    for sizes in ((1, 1, 1), (2, 5, 17), (1, 16, 33), (3, 9, 112), (1, 7, 130)):
-        shape = dict(zip("NHW", sizes, strict=True))
-        agree(op, draw(op, shape), shape)
+    shape = dict(zip("NHW", sizes, strict=True))
+    agree(op, draw(op, shape), shape)

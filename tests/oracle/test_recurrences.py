@@ -120,7 +120,7 @@ CASES: dict[str, tuple[str, tuple[Array, ...], Any]] = {
 def test_kernels_agree_with_the_interpreter(name: str) -> None:
     text, inputs, reference = CASES[name]
     operator = polyc.compile(text)
-    program = operator.lower(*inputs).program
+    program = operator.program
     expected = list(interpret(program, dict(zip(program.parameters, inputs, strict=True))).values())
     if reference is not None:
         np.testing.assert_allclose(expected[0], reference(*inputs), rtol=1e-3, atol=1e-3)

@@ -3,6 +3,7 @@
 # ruff: noqa: F821, UP037
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -23,12 +24,17 @@ def draw(*shape: int) -> Array:
 
 def agree(operator: Any, inputs: tuple[Array, ...], expected: Array) -> None:
     """Kernels with these sizes and with symbolic ones, and the interpreter, give `expected`."""
-    program = operator.lower(*inputs).program
+    program = operator.program
     oracle = interpret(program, dict(zip(program.parameters, inputs, strict=True)))
     (own,) = oracle.values()
-    for got in (operator(*inputs), operator.lower().compile()(*inputs), own):
+    for got in (operator(*inputs), kernel_for_any_sizes(operator)(*inputs), own):
         assert got.shape == expected.shape
         np.testing.assert_allclose(got, expected, rtol=2e-4, atol=2e-4)
+
+
+kernel_for_any_sizes = functools.cache(lambda operator: operator.lower().compile())
+compile_once = functools.cache(polyc.compile)
+"""The sizes at which a program is tested share its kernel for any sizes."""
 
 
 def skew_sum(a: Array) -> Array:
@@ -94,7 +100,7 @@ def _blown_up(a: Array) -> Array:
 def test_square(name: str, n: int) -> None:
     text, reference = SQUARES[name]
     a = draw(n, n)
-    agree(polyc.compile(f"{SQUARE} {{ {text} }}"), (a,), np.asarray(reference(a)))
+    agree(compile_once(f"{SQUARE} {{ {text} }}"), (a,), np.asarray(reference(a)))
 
 
 VECTORS: dict[str, tuple[str, Callable[..., Array]]] = {
@@ -131,7 +137,7 @@ def _add_halves(a: Array, b: Array) -> Array:
 def test_vector(name: str, n: int) -> None:
     text, reference = VECTORS[name]
     inputs = (draw(n), draw(n) + 1)[: text.count("float(N)")]
-    agree(polyc.compile(text), inputs, np.asarray(reference(*inputs), np.float32))
+    agree(compile_once(text), inputs, np.asarray(reference(*inputs), np.float32))
 
 
 def test_concatenation_of_nothing() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 from hypothesis import HealthCheck, settings
@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from polyc import driver
 from polyc.codegen.objects.host import host_target
 from polyc.config import Options
+from polyc.ir.expr import evaluate
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.tolerance import Expectation, check_results
 from polyc.runtime import memory
@@ -23,6 +24,7 @@ from polyc.scheduler.rewriting.overlap import overlap
 from polyc.scheduler.rows import steps
 from polyc.target import PINNED, Target, restrict
 from tests.property.strategies import Case
+from tests.scheduler.support import contiguous
 
 EXAMPLES = float(os.environ.get("POLYC_EXAMPLES", "0.6"))
 """Multiplies the numbers of examples below, in the suite by less than 1; more than 1 also draws them at random instead of
@@ -81,12 +83,10 @@ def spoil_workspace(byte: int = 0xFF) -> None:
 
 
 def lower_case(case: Case, options: Options, level: str, is_fixed: bool, is_eager: bool = False) -> driver.Lowered:
-    """The case's program for the model `level`, its sizes baked in or symbolic."""
-    sizes = case.sizes if is_fixed else None
-    if is_eager:
-        with small_thresholds():
-            return driver.lower(case.program, sizes=sizes, options=options, target=pinned(level))
-    return driver.lower(case.program, sizes=sizes, options=options, target=pinned(level))
+    """The case's program for the model `level`: sizes and strides baked in, as calls have it, or symbolic, as files have it."""
+    known = {"sizes": case.sizes, "strides": contiguous(case.program, case.sizes)} if is_fixed else {}
+    with small_thresholds() if is_eager else nullcontext():
+        return driver.lower(case.program, **known, options=options, target=pinned(level))
 
 
 def falls(lowered: driver.Lowered) -> list[str]:
@@ -98,12 +98,8 @@ def run_nest(lowered: driver.Lowered, case: Case) -> dict[str, np.ndarray]:
     """Results of the loop nest, interpreted."""
     values = dict(case.sizes)
     for name, expr in lowered.signature.defined_sizes:
-        from polyc.ir.expr import evaluate
-
         values[name] = evaluate(expr, values)
     data, results = [], {}
-    from polyc.ir.expr import evaluate
-
     for spec in lowered.signature.arrays:
         if spec.role == "input":
             data.append(np.array(case.arrays[spec.name]))

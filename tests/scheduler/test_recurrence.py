@@ -46,6 +46,14 @@ CASES = {
         ],
         "[S:t, S:{S0: 2t+i, S1: 2t+i+1}, S:{S0: 2t+i+j, S1: 2t+i+j+1}]{ S0 ; S1 }",
     ),
+    # Each needs the other one a step before: no statement is a step ahead, or tests of which one it is stay in all loops.
+    "two fields": (
+        [
+            f"S0: t i j -> a[t,i,j] = {CROSS.format('a', 't-1')} b[t-1,i,j]" + CUBE,
+            f"S1: t i j -> b[t,i,j] = {CROSS.format('b', 't-1')} a[t-1,i,j]" + CUBE,
+        ],
+        "[S:t, S:t+i, S:t+j]{ S0 ; S1 }",
+    ),
     "time loop of a column": (["S: t:T i:N -> a[t,i] = a[t-1,i] x[i]"], "[P:i, S:t] S"),
 }
 """Single-assignment forms; the boundary values are never written and count as inputs."""

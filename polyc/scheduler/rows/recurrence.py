@@ -40,15 +40,14 @@ def find_sequential_row(
     # Only a loop that must run backwards needs negative coefficients.
     row = row or _solve(dims, band, remaining, earlier, budget, cap, is_signed=True)
     row = row or (_solve(dims, band, remaining, earlier, budget, WIDEST, is_signed=False) if cap < WIDEST else None)
-    is_last = all(n == len(earlier[name]) + 1 for name, n in dims.items())
-    return _align(row, band) if row is not None and is_last else row
+    return None if row is None else _align(row, band)
 
 
 def _align(row: Rows, band: Sequence[Piece]) -> Rows:
-    """The innermost row without its shifts, where every dependence allows it.
+    """The row without its shifts, where every dependence allows it.
 
-    A loop that carries one dependence runs in order however many it carries, and statements of equal ranges that are not
-    shifted against each other need no conditions around them."""
+    A row that carries one dependence runs in order however many it carries, what it carries leaves the rows inside free, and
+    statements of equal ranges that are not shifted against each other need no conditions around them."""
     plain = {name: replace(own, constant=0) for name, own in row.items()}
     return plain if plain != row and all(respects(plain, piece) for piece in band) else row
 
