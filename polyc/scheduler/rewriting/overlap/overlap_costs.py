@@ -37,7 +37,7 @@ SHORT_ROW_START = 4.0
 SHORT_ROW_BYTES, SHORT_ROW_VECTORS = 256, 8
 """A row of whole lines and few vectors, at most: tiles of such rows stay in the first-level cache."""
 
-CUT_ROWS = 0.6
+CUT_ROWS = 0.8
 """Part of the time of arrays from outside that is lost where tiles hold parts of their rows (a blur of 4096 x 4096: 11.3 ms in
 tiles of 64 rows of 1024, 9.3 of 32 whole rows, though windows of those leave the first-level cache)."""
 
