@@ -97,7 +97,7 @@ def make_form(source: Source, version: Version) -> Form:
         scop, groups, joined = join_long_rows(scop, _merged_strides(arguments, strides, groups), groups, source.target)
         remarks = [*remarks, *joined]
     remarks = [*_tell_prepared(first_prepared), *remarks, *_tell_prepared(prepared), *found]
-    folds = foldable_sizes(program, ranges) if version.known else []
+    folds = [] if constants else foldable_sizes(program, ranges)
     candidate = size_classes.Form(scop, version.form, version.known, folds)
     return Form(
         program,
@@ -131,7 +131,7 @@ def make_forms(source: Source, version: Version, plain: Form) -> list[Form]:
             program, _ = _assume_known(source, known)
             known = known if set(program.defined_sizes) <= set(source.program.defined_sizes) else {}
     special = [make_form(source, replace(version, known=known))] if known else []
-    forms += [f for f in special if is_worth_known_sizes(f.candidate, source.target)]
+    forms += [f for f in special if is_worth_known_sizes(f.candidate, plain.candidate, source.target)]
     for f in (plain, *special):
         n_forms = 1 if source.as_written else count_forms(f.scop.program, f.scop.ranges, source.options)
         forms += [make_form(source, replace(version, form=n, known=f.candidate.known)) for n in range(1, n_forms)]

@@ -59,6 +59,17 @@ def test_diagonals_steps_and_reverses():
     assert motions("def f(float(N) X, float(K) W) -> (O) { O(i) +=! X(i+k) * W(k) }")["X"] == {"i": "unit", "k": "unit"}
 
 
+def test_components_of_points_are_worth_vectors_where_rows_are_read_whole():
+    cross = """def f(double(N,3) A, double(N,3) B) -> (C) {
+      C(n,0) = A(n,1) * B(n,2) - A(n,2) * B(n,1)
+      C(n,1) = A(n,2) * B(n,0) - A(n,0) * B(n,2)
+      C(n,2) = A(n,0) * B(n,1) - A(n,1) * B(n,0) }"""
+    scop = scop_of(cross, N=100)
+    candidate = {s.name: "n" for s in scop.statements}
+    assert choose_vector_index(list(scop.statements), [candidate], 8, True, scop.tensors) == 0
+    assert choose_vector_index(list(scop.statements), [candidate], 8, True) is None
+
+
 def test_data_dependent_places_are_strided():
     assert motions("def f(float(N) X, int32(M) I) -> (O) { O(i) = X(I(i)) }")["X"]["i"] == "strided"
 
@@ -249,3 +260,12 @@ def test_tiles_inside_of_tiles_divide_them(rows: int):
       O(m,p) +=! G(m,n) * U(p,n) }"""
     loops = check(text, {"M": rows, "K": 140, "N": 74, "P": 154}).as_text("loops")
     assert "//" not in loops.replace("  //", "")
+
+
+@pytest.mark.parametrize(("n", "lanes"), [(20_000, 16), (4_000_000, 8)])
+def test_neighbours_fill_wide_vectors_where_everything_stays_in_caches(n: int, lanes: int):
+    text = "def f(float(N) X) -> (Y) { Y(i) = X(i) + X(i+2) - 2.0 * X(i+1) }"
+    assert f"vector(lanes {lanes} " in lower(text, {"N": n}, target=X86_64_V4).as_text("loops")
+    assert "vector(lanes 8 " in lower("def f(float(N) X) -> (Y) { Y(i) = X(i) * 2.0 }", {"N": n}, target=X86_64_V4).as_text(
+        "loops"
+    )
