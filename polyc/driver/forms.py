@@ -24,6 +24,7 @@ from polyc.scheduler.rewriting.merge_indices import Groups
 from polyc.scheduler.rewriting.rewrite_program import rewrite_program
 from polyc.scheduler.rewriting.rules import count_forms
 from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
+from polyc.scheduler.rewriting.whole_tiles import complete_tiles
 from polyc.scheduler.size_classes import Version, find_windows, is_worth_known_sizes
 from polyc.target import Target
 
@@ -86,12 +87,17 @@ def make_form(source: Source, version: Version) -> Form:
     live, live_ranges, found = drop_dead_instances(scop)
     if found:
         scop = extract_scop(live, live_ranges, scop)
+    if source.options.tile and source.options.vectorize and not source.as_written:
+        whole, whole_ranges, completed = complete_tiles(scop, source.target, constants)
+        if completed:
+            scop = extract_scop(whole, whole_ranges, scop)
+            found = [*found, *completed]
     if strides is not None and source.options.tile and source.options.vectorize and not source.as_written:
         arguments = (*main.parameters, *(r.version for r in main.returns))
         scop, groups, joined = join_long_rows(scop, _merged_strides(arguments, strides, groups), groups, source.target)
         remarks = [*remarks, *joined]
     remarks = [*_tell_prepared(first_prepared), *remarks, *_tell_prepared(prepared), *found]
-    folds = foldable_sizes(program, ranges) if version.known else []
+    folds = [] if constants else foldable_sizes(program, ranges)
     candidate = size_classes.Form(scop, version.form, version.known, folds)
     return Form(
         program,
@@ -125,7 +131,7 @@ def make_forms(source: Source, version: Version, plain: Form) -> list[Form]:
             program, _ = _assume_known(source, known)
             known = known if set(program.defined_sizes) <= set(source.program.defined_sizes) else {}
     special = [make_form(source, replace(version, known=known))] if known else []
-    forms += [f for f in special if is_worth_known_sizes(f.candidate, source.target)]
+    forms += [f for f in special if is_worth_known_sizes(f.candidate, plain.candidate, source.target)]
     for f in (plain, *special):
         n_forms = 1 if source.as_written else count_forms(f.scop.program, f.scop.ranges, source.options)
         forms += [make_form(source, replace(version, form=n, known=f.candidate.known)) for n in range(1, n_forms)]

@@ -15,7 +15,7 @@ from polyc.poly.reads import ReadSite
 
 def project_domain(domain: islpy.Set, indices: Sequence[str], name: str, kept: Sequence[str]) -> islpy.Set:
     """``{ name[kept] : exists the other indices with S[indices] in domain }``, in the order of `kept`."""
-    space = isl.set_space(_parameters(domain), name, kept)
+    space = isl.set_space(parameter_names(domain), name, kept)
     projection = islpy.Map.universe(domain.get_space().map_from_domain_and_range(space))
     for n, index in enumerate(kept):
         projection = projection.equate(islpy.dim_type.in_, list(indices).index(index), islpy.dim_type.out, n)
@@ -26,7 +26,7 @@ def map_domain(
     domain: islpy.Set, name: str, indices: Sequence[str], values: Sequence[Expr], conditions: Sequence[Expr]
 ) -> islpy.Set:
     """``{ name[indices] : S[values] in domain, conditions }``: `values` are affine in `indices`, one per dimension of S."""
-    affine = isl.Affine(isl.set_space(_parameters(domain), name, indices), {i: n for n, i in enumerate(indices)})
+    affine = isl.Affine(isl.set_space(parameter_names(domain), name, indices), {i: n for n, i in enumerate(indices)})
     multi = islpy.MultiPwAff.zero(affine.space.map_from_domain_and_range(domain.get_space()))
     for n, value in enumerate(values):
         multi = multi.set_pw_aff(n, affine.pw_aff(value))
@@ -54,7 +54,8 @@ def shift_domain(domain: islpy.Set, indices: Sequence[str], lower: Mapping[str, 
     return domain.preimage_multi_pw_aff(multi)
 
 
-def _parameters(domain: islpy.Set) -> list[str]:
+def parameter_names(domain: islpy.Set) -> list[str]:
+    """Sizes that a set may mention."""
     return [str(domain.get_dim_name(islpy.dim_type.param, n)) for n in range(domain.dim(islpy.dim_type.param))]
 
 
@@ -71,7 +72,7 @@ def box_domain(name: str, indices: Sequence[str], intervals: Mapping[str, Interv
 
 def is_box(domain: islpy.Set, intervals: Mapping[str, Interval], indices: Sequence[str]) -> bool:
     """Whether a domain is just the box of its intervals."""
-    return bool(box_domain(str(domain.get_tuple_name()), indices, intervals, _parameters(domain)).is_subset(domain))
+    return bool(box_domain(str(domain.get_tuple_name()), indices, intervals, parameter_names(domain)).is_subset(domain))
 
 
 def stays_inside(domain: islpy.Set, indices: Sequence[str], subscripts: Sequence[Expr], shape: Sequence[Expr]) -> bool:

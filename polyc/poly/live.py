@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import islpy
 
 from polyc.poly.domains import has_divs
@@ -29,7 +32,7 @@ def _find_dead(scop: Scop, narrowed: dict[str, islpy.Set]) -> dict[str, islpy.Se
         writers = [s for s in scop.statements if s.target == tensor.name]
         if tensor.role != "temporary" or not any(a.tensor == tensor.name for s in writers for a in s.accesses):
             continue
-        read = _read_elements(tensor.name, scop, narrowed)
+        read = read_elements(tensor.name, scop, narrowed)
         for s in writers:
             domain = narrowed.get(s.name, s.domain)
             if read is None or s.is_reduction or not s.writes_exactly or s.guards or domain.is_empty():
@@ -42,7 +45,9 @@ def _find_dead(scop: Scop, narrowed: dict[str, islpy.Set]) -> dict[str, islpy.Se
     return found
 
 
-def _read_elements(tensor: str, scop: Scop, narrowed: dict[str, islpy.Set]) -> islpy.Set | None:
+def read_elements(tensor: str, scop: Scop, narrowed: Mapping[str, islpy.Set] = MappingProxyType({})) -> islpy.Set | None:
+    """The elements of a temporary ``{ T[e] }``, zero-based, that statements read, where they have the domains of `narrowed`;
+    None: none does."""
     result: islpy.Set | None = None
     for s in scop.statements:
         for access in (*s.accesses, *s.init_accesses):
@@ -63,7 +68,7 @@ def find_dead_starts(scop: Scop) -> dict[str, islpy.Set]:
         tensor = scop.tensors[s.target]
         if s.init_domain is None or tensor.role != "temporary" or not s.writes_exactly:
             continue
-        read = _read_elements(tensor.name, scop, {})
+        read = read_elements(tensor.name, scop)
         if read is None:
             continue
         live = s.init_domain.intersect(read.set_tuple_name(s.init_domain.get_tuple_name())).coalesce()

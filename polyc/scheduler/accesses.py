@@ -46,6 +46,7 @@ class AccessMotion:
     is_write: bool
     named: tuple[frozenset[str], ...]
     """Indices in the subscript of each dimension: all that a subscript which is not linear can move with."""
+    subscripts: tuple[Expr, ...]
 
     def motion(self, index: str) -> Motion:
         """How the address moves when `index` grows by one."""
@@ -97,7 +98,7 @@ def _is_linear(read: Read) -> bool:
 
 def _access_motion(tensor: str, subscripts: tuple[Expr, ...], is_write: bool) -> AccessMotion:
     named = tuple(frozenset(node.name for node in walk(e) if isinstance(node, Index)) for e in subscripts)
-    return AccessMotion(tensor, tuple(map(index_coefficients, subscripts)), is_write, named)
+    return AccessMotion(tensor, tuple(map(index_coefficients, subscripts)), is_write, named, subscripts)
 
 
 def is_strided_window(s: ScopStatement) -> bool:

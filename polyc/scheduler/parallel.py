@@ -9,13 +9,17 @@ from polyc.diagnostics import Remark
 from polyc.poly.domains import is_product
 from polyc.poly.scop import Scop
 from polyc.poly.tree import Mark, Plan, PlanLoop, PlanSequence, plan_statements
-from polyc.scheduler.accesses import index_trips, statement_work
+from polyc.scheduler.accesses import index_trips, is_constant, statement_work
 
 MINIMUM_WORK = 1 << 16
 """Operations below which a nest stays on one thread (a fork and join costs about a microsecond)."""
 
 MINIMUM_ITERATIONS = 8
 """Iterations that balance well over a few threads; a later loop is preferred to one with fewer."""
+
+MINIMUM_BLOCKS = 2
+"""The same for blocks of symbolic extents, which are cut for the cache: another loop outside of them would undo them, and most
+calls have more than the first one."""
 
 WORK_PER_FORK = 1 << 20
 """Operations that one more fork and join should share out."""
@@ -68,7 +72,8 @@ def _mark(plan: Plan, scop: Scop, remarks: list[Remark], repetitions: int = 1) -
         remarks.append(Remark("missed", "parallel", "the outermost loop carries a dependence", label))
         return plan
     trips = {n: _trip(chain[n], scop) for n in free}
-    best = next((n for n in free if trips[n] >= MINIMUM_ITERATIONS), max(free, key=lambda n: trips[n]))
+    enough = {n: MINIMUM_BLOCKS if _is_block(chain, n, scop) else MINIMUM_ITERATIONS for n in free}
+    best = next((n for n in free if trips[n] >= enough[n]), max(free, key=lambda n: trips[n]))
     if trips[best] < MINIMUM_ITERATIONS and isinstance(node, PlanSequence):
         inside = _mark_inside(chain, node, trips, work, scop)
         if inside is not None:
@@ -87,6 +92,15 @@ def _mark(plan: Plan, scop: Scop, remarks: list[Remark], repetitions: int = 1) -
     for loop in reversed(rest):
         result = replace(loop, child=result)
     return replace(chosen, child=result)
+
+
+def _is_block(chain: list[PlanLoop], n: int, scop: Scop) -> bool:
+    """Whether a loop is over blocks of tiles that a loop inside of it runs through, as many as a call's sizes say."""
+    loop = chain[n]
+    if loop.part != "tile" or not any(inner.period == loop.size and inner.rows == loop.rows for inner in chain[n + 1 :]):
+        return False
+    named = ((scop.statement(name), row) for name, row in loop.rows.items() if not name.startswith("init_"))
+    return any(c and not is_constant(s.extents[s.indices[k]]) for s, row in named for k, c in enumerate(row.coefficients))
 
 
 def _mark_below_steps(plan: PlanLoop, scop: Scop, remarks: list[Remark], work: int, label: str | None) -> Plan:

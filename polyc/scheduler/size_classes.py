@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import ceil, inf, isinf, prod
 
-from polyc.ir.expr import Call, Const, Size, int_const
+from polyc.ir.expr import Call, Const, Size, int_const, walk
 from polyc.ir.versions import SizeTest, Tree, leaves, renumber
 from polyc.poly.ranges import assume_sizes, estimate_extent
 from polyc.poly.scop import Scop, ScopStatement
@@ -28,7 +28,7 @@ from polyc.scheduler.contractions.choice import Choice, choose, estimate_cycles
 from polyc.scheduler.contractions.contraction import Contraction, find_contraction
 from polyc.scheduler.contractions.operand_streams import loads_of_rows
 from polyc.scheduler.contractions.operands import form_extent
-from polyc.scheduler.size_samples import LARGEST_WINDOW, batch_sizes, draw_sizes, grid, near_first, side_sizes, window_sizes
+from polyc.scheduler.size_samples import LARGEST_WINDOW, draw_sizes, grid, near_first, side_sizes, window_sizes
 from polyc.scheduler.traffic import write_cycles
 from polyc.target import Target
 
@@ -116,11 +116,12 @@ def find_windows(scop: Scop, target: Target) -> dict[str, int]:
     return found if all(1 <= n <= LARGEST_WINDOW for n in found.values()) else {}
 
 
-def is_worth_known_sizes(form: Form, target: Target) -> bool:
-    """Whether a form of known sizes is another program.  A loop over a few taps inside of a loop over channels runs as fast
-    where their number is not known; but sums over taps alone share what they read where all of them are unrolled."""
+def is_worth_known_sizes(form: Form, plain: Form, target: Target) -> bool:
+    """Whether a form of known sizes is another program than `plain`, for any.  A loop over a few taps inside of a loop over
+    channels runs as fast where their number is not known; but sums over taps alone share what they read where all of them are
+    unrolled."""
     sums = ([s.extents[i] for i in s.reduction_indices] for s in _contractions(form.scop, target))
-    return bool(form.folds) or any(all(isinstance(e, Const) for e in extents) for extents in sums)
+    return form.folds != plain.folds or any(all(isinstance(e, Const) for e in extents) for extents in sums)
 
 
 def find_size_classes(forms: Sequence[Form], target: Target, constants: Collection[str] = ()) -> SizeClasses | None:
@@ -139,9 +140,14 @@ def find_size_classes(forms: Sequence[Form], target: Target, constants: Collecti
     for sizes in grid(first, windows, len(statements) == 1):
         if sizes not in corners:
             corners.append(sizes)
-    representatives = corners
-    if sides and len(statements) == 1:
-        representatives = [first, *near_first(first, windows, sides, batch_sizes(statements))]
+    # What is planned for many images leaves threads nothing to share in one.
+    large = next(grid(first, windows, False))
+    kept = {name: first[name] for name in models[0].uncut_sizes(large) - sides - windows}
+    near = near_first(first, windows, sides, kept) if sides and len(statements) == 1 else corners
+    representatives = [first]
+    for sizes in ({**sizes, **kept} for sizes in near):
+        if sizes not in representatives:
+            representatives.append(sizes)
     samples = [*corners, *draw_sizes(first, windows, sides)]
     at = [[model.at(sizes) for sizes in samples] for model in models]
     work = [sum(prod(c.trips.values()) for c in found.contractions if c is not None) for found in at[0]]
@@ -158,7 +164,8 @@ def find_size_classes(forms: Sequence[Form], target: Target, constants: Collecti
         distinct.setdefault(repr((made[n][0], told)), n)
     candidates = list(distinct.values())
     if len(candidates) == 1:
-        return None
+        typical = forms[0].fold(first)
+        return None if typical == first else SizeClasses((Version(typical),), 0)
     cycles = {
         n: [
             max(1.0, models[form].cycles(found, choices[n])) if forms[form].fits(sizes) else inf
@@ -221,6 +228,17 @@ class _Model:
         cycles += sum(write_cycles(size, size, self.target) for size in written.values() if size)
         return _Found(found, cycles)
 
+    def uncut_sizes(self, sizes: Mapping[str, int]) -> set[str]:
+        """Sizes that are extents of left indices along which no register tile has more than one element at `sizes`."""
+        found = self.at(sizes)
+        cut, left = set[str](), set[str]()
+        for c, choice in zip(found.contractions, self.choose(found), strict=True):
+            if c is None or choice is None:
+                continue
+            for i in c.left:
+                (cut if i in choice.tile else left).update(n.name for n in walk(c.s.extents[i]) if isinstance(n, Size))
+        return left - cut
+
     def choose(self, found: _Found) -> list[Choice | None]:
         return [None if c is None else choose(c, self.target, self.constants) for c in found.contractions]
 
@@ -241,7 +259,7 @@ class _Model:
         if not self._is_passed_on(c.s.target):
             return []
         movers = {i: [v for v in c.views if v.moves(i)] for i in c.left}
-        return [i for i, (v, *more) in movers.items() if not more and self._is_passed_on(v.operand.read.tensor)]
+        return [i for i, moved in movers.items() if len(moved) == 1 and self._is_passed_on(moved[0].operand.read.tensor)]
 
     def _is_passed_on(self, tensor: str) -> bool:
         return self.scop.tensors[tensor].role == "temporary"

@@ -44,28 +44,13 @@ def side_sizes(statements: Sequence[ScopStatement]) -> set[str]:
     return found - window_sizes(statements)
 
 
-def batch_sizes(statements: Sequence[ScopStatement]) -> set[str]:
-    """Sizes of left indices that only what windows move over has, and along which no window moves: numbers of images."""
-    found: set[str] = set()
-    for s in statements:
-        images, others = set[str](), set[str]()
-        for access in s.accesses:
-            subscripts = [{node.name for node in walk(e) if isinstance(node, Index)} for e in access.read.subscripts]
-            (images if any(len(names) > 1 for names in subscripts) else others).update(*subscripts)
-        for i in images & set(s.left) - others:
-            found |= {node.name for node in walk(s.extents[i]) if isinstance(node, Size)}
-    return found - side_sizes(statements) - window_sizes(statements)
-
-
 def near_first(
-    first: Mapping[str, int], windows: Collection[str], sides: Collection[str], batches: Collection[str]
+    first: Mapping[str, int], windows: Collection[str], sides: Collection[str], kept: Collection[str]
 ) -> Iterator[dict[str, int]]:
     """All sizes large, all small, and those of the first call, of which one is large or small.  What windows move over is one:
-    tiles for long and narrow images, which are seldom, cost others much.  Batches stay as they are: what is planned for many
-    images leaves threads nothing to share in one."""
-    same = {name: first[name] for name in batches}
-    yield from ({**sizes, **same} for sizes in grid(first, windows, False))
-    groups = [[name] for name in first if name not in {*windows, *sides, *batches}] + [sorted(sides)]
+    tiles for long and narrow images, which are seldom, cost others much.  Those that are `kept` do not change alone."""
+    yield from grid(first, windows, False)
+    groups = [[name] for name in first if name not in {*windows, *sides, *kept}] + [sorted(sides)]
     yield from ({**first, **dict.fromkeys(group, size)} for group in groups for size in (LARGE, SMALL))
 
 

@@ -7,12 +7,20 @@ broadcast if it does not move with the vector index, reused if it does not move 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import prod
 
-from polyc.poly.scop import ScopStatement
-from polyc.scheduler.accesses import STREAMING_BITS, AccessMotion, access_motions, index_trips, is_constant, is_strided_window
+from polyc.ir.expr import Const, Expr
+from polyc.poly.scop import ScopStatement, ScopTensor
+from polyc.scheduler.accesses import (
+    STREAMING_BITS,
+    AccessMotion,
+    access_motions,
+    index_trips,
+    is_constant,
+    is_strided_window,
+)
 from polyc.target import Target
 
 ROWS_WORTH = 6
@@ -23,9 +31,17 @@ STREAM_VECTORS, WIDE_STREAM = 512, 32
 than cores are worth it: short pieces of rows cost the prefetcher its lead (one thread, 4096 x 4096: 1024 columns at once
 1.37 ms, 512 1.87, 256 2.31)."""
 
+LONGEST_ROW = 4
+"""Elements of rows up to which a vector of elements, one of each row, is loaded with all that lies between them."""
+
+OPERATIONS_OF_ROW = 3.0
+"""Loads and shuffles for each element of a row: three vectors take 9, four take 12."""
+
 STREAM_ROWS = 8
 """Rows added to the accumulators at once: one load and one store of an accumulator for so many multiply-adds."""
 
+Rows = Mapping[tuple[str, tuple[Expr, ...]], float]
+"""Operations by tensor and subscripts, of accesses to elements of rows that are accessed whole."""
 
 MOST_GATHERED = 16
 """Elements that data chooses, in a sum for each row, up to which they are added one by one.  A gather takes no less time than
@@ -50,11 +66,18 @@ class RegisterTile:
     """Reduction indices, outermost first, where their order was chosen."""
 
 
-def vector_cost(motions: list[AccessMotion], index: str, trip: int, lanes: int, reduction_trip: int) -> float:
-    """Memory operations per vector of `lanes` elements along `index`, scaled by the share of useful lanes."""
+def vector_cost(
+    motions: list[AccessMotion], index: str, trip: int, lanes: int, reduction_trip: int, rows: Rows | None = None
+) -> float:
+    """Memory operations per vector of `lanes` elements along `index`, scaled by the share of useful lanes.
+
+    `rows`: what `find_rows` finds, where elements of one row are accessed by several statements or reads."""
     cost = 0.5
     for m in motions:
         weight = 1.0 / reduction_trip if m.is_write else 1.0
+        if rows and (m.tensor, m.subscripts) in rows:
+            cost += weight * min(lanes, rows[m.tensor, m.subscripts])
+            continue
         match m.motion(index):
             case "unit":
                 cost += weight
@@ -63,6 +86,34 @@ def vector_cost(motions: list[AccessMotion], index: str, trip: int, lanes: int, 
             case "strided":
                 cost += weight * lanes
     return cost * (-(-trip // lanes) * lanes / trip) if trip else cost
+
+
+def find_rows(statements: list[ScopStatement], candidate: Mapping[str, str], tensors: Mapping[str, ScopTensor]) -> Rows:
+    """Operations for each access to one of several elements of short rows, which are loaded or stored whole and put into lanes.
+
+    Components of points are such elements; `candidate`: the index of the points, by statement.  An access that is alone in
+    its rows is left out."""
+    found: dict[str, set[tuple[Expr, ...]]] = {}
+    lengths: dict[tuple[str, tuple[Expr, ...]], int] = {}
+    for s in statements:
+        for m in access_motions(s):
+            length = _row_length(m, candidate[s.name], tensors)
+            if length is not None:
+                found.setdefault(m.tensor, set()).add(m.subscripts[-1:])
+                lengths[m.tensor, m.subscripts] = length
+    counts = {tensor: len(places) for tensor, places in found.items() if len(places) > 1}
+    return {access: OPERATIONS_OF_ROW * length / counts[access[0]] for access, length in lengths.items() if access[0] in counts}
+
+
+def _row_length(m: AccessMotion, index: str, tensors: Mapping[str, ScopTensor]) -> int | None:
+    """Elements from one value of `index` to the next, where these are few and nothing else moves among them."""
+    if m.tensor not in tensors or any(c is None for c in m.coefficients):
+        return None
+    moving = [d for d, c in enumerate(m.coefficients) if c and index in c]
+    if moving != [len(m.coefficients) - 2] or m.coefficients[-2] != {index: 1} or m.coefficients[-1]:
+        return None
+    extent = tensors[m.tensor].shape[-1]
+    return int(extent.value) if isinstance(extent, Const) and 2 <= extent.value <= LONGEST_ROW else None
 
 
 def gathered_index(s: ScopStatement) -> str | None:
@@ -80,14 +131,22 @@ def gathered_index(s: ScopStatement) -> str | None:
 
 
 def choose_vector_index(
-    statements: list[ScopStatement], candidates: list[dict[str, str]], lanes: int, allow_reduction: bool
+    statements: list[ScopStatement],
+    candidates: list[dict[str, str]],
+    lanes: int,
+    allow_reduction: bool,
+    tensors: Mapping[str, ScopTensor] | None = None,
 ) -> int | None:
-    """Position of the cheapest candidate; each candidate maps statement name to its index.  None: no vector pays."""
+    """Position of the cheapest candidate; each candidate maps statement name to its index.  None: no vector pays.
+
+    `tensors`: those whose rows may be accessed whole."""
     best: tuple[float, int] | None = None
     if any(gathered_index(s) is not None for s in statements):
         return None
     for n, candidate in enumerate(candidates):
         cost, scalar, legal = 0.0, 0.0, True
+        is_for_all = tensors is not None and all(s.name in candidate for s in statements)
+        rows = find_rows(statements, candidate, tensors) if tensors and is_for_all else None
         for s in statements:
             index = candidate.get(s.name)
             if index is None:
@@ -98,7 +157,7 @@ def choose_vector_index(
             legal = legal and (s.writes_exactly or index in s.separate_left)
             legal = legal and (allow_reduction or not is_reduction)
             depth = _product(trips[r] for r in s.reduction_indices) if s.is_reduction else 1
-            cost += vector_cost(motions, index, trips[index], lanes, depth)
+            cost += vector_cost(motions, index, trips[index], lanes, depth, rows)
             cost += 4.0 * lanes / max(trips[index], 1) if is_reduction else 0.0
             scalar += (len(motions) + 0.5) * lanes
         if legal and cost < 0.9 * scalar and (best is None or cost <= best[0]):

@@ -8,7 +8,7 @@ import pytest
 from polyc import driver
 from polyc.ir.tolerance import check_results, expect_results
 from tests.property.pipeline import small_thresholds
-from tests.scheduler.support import check_nest, lower, read
+from tests.scheduler.support import check_each, read
 
 CHAINS = {
     "blur": (
@@ -101,22 +101,16 @@ def is_overlapping(lowered: driver.Lowered) -> bool:
 def test_chains(name: str) -> None:
     text, variants = CHAINS[name]
     program = read(text)
-    for sizes in (dict(zip(program.sizes, v, strict=True)) for v in variants):
-        with small_thresholds():
-            check_nest(lower(program, sizes, False), sizes)
-            lowered = lower(program, sizes)
-            check_nest(lowered, sizes)
+    with small_thresholds():
+        *_, lowered = check_each(program, [dict(zip(program.sizes, v, strict=True)) for v in variants])
     assert is_overlapping(lowered), "the largest sizes"
 
 
 @pytest.mark.parametrize("border", ["0.0", "7.5", "clamp", "wrap", "reflect"])
 def test_borders(border: str) -> None:
     program = read(BORDERS.format(border))
-    for sizes in ({"H": 1, "W": 1}, {"H": 2, "W": 3}, {"H": 7, "W": 12}, {"H": 13, "W": 30}):
-        with small_thresholds():
-            check_nest(lower(program, sizes, False), sizes)
-            lowered = lower(program, sizes)
-            check_nest(lowered, sizes)
+    with small_thresholds():
+        *_, lowered = check_each(program, [{"H": h, "W": w} for h, w in ((1, 1), (2, 3), (7, 12), (13, 30))])
     # What is wrapped around is far away; all other borders are near.
     assert is_overlapping(lowered) == (border != "wrap")
 

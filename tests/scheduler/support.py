@@ -105,8 +105,16 @@ def check_nest(lowered: driver.Lowered, sizes: dict[str, int], aliases: tuple[tu
 
 def check(text: str | Program, sizes: dict[str, int], **changes: object) -> driver.Lowered:
     """Lower for these sizes and for symbolic ones, check both, and give the former."""
+    (fixed,) = check_each(text, [sizes], **changes)
+    return fixed
+
+
+def check_each(text: str | Program, all_sizes: list[dict[str, int]], **changes: object) -> list[driver.Lowered]:
+    """Lower for each of these sizes, and once for symbolic ones, check all, and give the former."""
     options = replace(Options(), **changes)  # type: ignore[arg-type]
-    check_nest(lower(text, sizes, False, options), sizes)
-    fixed = lower(text, sizes, True, options)
-    check_nest(fixed, sizes)
+    for_any = lower(text, {}, False, options)
+    fixed = [lower(text, sizes, True, options) for sizes in all_sizes]
+    for lowered, sizes in zip(fixed, all_sizes, strict=True):
+        check_nest(for_any, sizes)
+        check_nest(lowered, sizes)
     return fixed

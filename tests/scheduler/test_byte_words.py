@@ -59,14 +59,15 @@ def test_before_and_after():
     assert [r.pass_name for r in remarks] == ["byte-words"]
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("target", ["host", "x86-64-v3", "x86-64-v2"])
 @pytest.mark.parametrize(("a", "b"), KINDS)
-def test_matrices(a: str, b: str, target: str):
+@pytest.mark.parametrize(("m", "k", "n"), [(16, 32, 24), (19, 37, 33), (8, 17, 9)])
+def test_matrices(a: str, b: str, target: str, m: int, k: int, n: int):
     op = polyc.compile(MATRICES.format(a=a, b=b), target=target)
-    for m, k, n in ((16, 32, 24), (19, 37, 33), (8, 17, 9)):
-        arrays = draw_bytes(op, [(m, k), (k, n)])
-        agree(op, arrays, {"M": m, "K": k, "N": n})
-        assert is_packed(op, arrays)
+    arrays = draw_bytes(op, [(m, k), (k, n)])
+    agree(op, arrays, {"M": m, "K": k, "N": n})
+    assert is_packed(op, arrays)
 
 
 @pytest.mark.parametrize("source", [IMAGES, PADDED])

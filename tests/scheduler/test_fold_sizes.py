@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -54,19 +56,19 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS.keys())
-def test_folded_images_are_right_in_every_layout(layout, threads: int):
+def test_folded_images_are_right_in_every_layout(layout):
+    conv, biased = (polyc.compile(source, dynamic=True) for source in (CONV, BIASED))
     before = polyc.get_num_threads()
-    polyc.set_num_threads(threads)
     try:
-        _check_images(layout)
+        for threads in (1, 2):
+            polyc.set_num_threads(threads)
+            _check_images(layout, conv, biased)
     finally:
         polyc.set_num_threads(before)
 
 
-def _check_images(layout):
-    conv, biased = (polyc.compile(source, dynamic=True) for source in (CONV, BIASED))
+def _check_images(layout, conv, biased):
     for height, width in ((1, 1), (3, 1), (1, 9), (5, 7), (16, 16), (57, 83), (0, 4), (4, 0)):
         x, f = image(3, 5, height, width), image(6, 5)
         expected = np.einsum("bchw,kc->bkhw", x, f)
@@ -76,3 +78,27 @@ def _check_images(layout):
         images, gains = image(3, height, width), image(height, width)
         for a, b in ((layout(images), gains), (images, layout(gains))):
             np.testing.assert_allclose(biased(a, b), np.exp(images) * gains, rtol=1e-5, atol=1e-6)
+
+
+def test_images_that_become_one_row_are_planned_as_one():
+    """Tiles for 56 columns and 56 rows, one after the other, left 1x1 windows at half of the speed of a known size."""
+    found = polyc.compile(CONV, dynamic=True).lower(image(1, 64, 56, 56), image(64, 64))
+    assert found.ranges.typical["H"] == 1 and found.ranges.typical["W"] == 56 * 56
+    text = found.as_text("loops")
+    # Threads share blocks of the long row, which stay in the cache while all results of them are computed.
+    outermost, *inner = (line.strip() for line in text.splitlines() if "for (" in line)
+    assert outermost.startswith("parallel for (c0 = 0; c0 < W; c0 += ")
+    assert "c3 < K" in next(line for line in inner if "K" in line) and "there is one thread" not in text
+
+
+@pytest.mark.parametrize("first", [(1, 3, 226, 226), (1, 256, 28, 28)])
+def test_blocks_of_long_rows_are_small_enough_for_sums_of_any_length(first: tuple[int, ...]):
+    """Cut for 3 channels, blocks of 64 channels came from memory once for each tile of results."""
+    text = polyc.compile(CONV, dynamic=True).lower(image(*first), image(64, first[1])).as_text("loops")
+    (size,) = set(re.findall(r"c0 < W; c0 \+= (\d+)", text))
+    assert 4 * int(size) <= 4096
+
+
+def test_a_batch_that_no_tile_cuts_stays_as_it_is_at_the_first_call():
+    found = polyc.compile(CONV, dynamic=True).lower(image(1, 512, 14, 14), image(256, 512))
+    assert {version.ranges.typical["B"] for version in (found, *found.others)} == {1}

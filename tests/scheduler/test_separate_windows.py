@@ -8,7 +8,7 @@ import pytest
 import polyc
 from polyc.scheduler.rewriting.rules.windows import separate_windows
 from tests.oracle.programs import agree, draw
-from tests.scheduler.support import check, infer, read, statements
+from tests.scheduler.support import check, check_each, infer, read, statements
 
 HEAD = "def f(float(H,W) X, float(I) P, float(J) Q) -> (Y) { "
 SUM = HEAD + "Y(h,w) +=! X(h+i,w+j) where i in 0:5, j in 0:4 }"
@@ -68,8 +68,7 @@ def test_the_first_pass_is_done_once_for_results_that_share_it():
 
 @pytest.mark.parametrize("name", WINDOWS)
 def test_every_form(name: str):
-    for h, w in ((17, 41), (13, 13), (31, 70)):
-        lowered = check(WINDOWS[name], SIZES | {"H": h, "W": w})
+    for lowered in check_each(WINDOWS[name], [SIZES | {"H": h, "W": w} for h, w in ((17, 41), (13, 13), (31, 70))]):
         assert any(r.pass_name == "separate-windows" for r in lowered.remarks)
 
 

@@ -13,7 +13,7 @@ from polyc.scheduler.rewriting.rules import shifted_exponentials
 from polyc.scheduler.rewriting.rules.shifted_exponentials import block_exponentials
 from polyc.target import X86_64_V4
 from tests.oracle.programs import agree, draw
-from tests.scheduler.support import check, infer, lower, read
+from tests.scheduler.support import check, check_each, infer, lower, read
 
 SOFTMAX = """
 def softmax(float(N,D) X) -> (Y) {
@@ -140,9 +140,10 @@ def sizes_of(program: Program, **sizes: int) -> dict[str, int]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_form_in_blocks_of_four(name: str):
     program = read(PROGRAMS[name])
-    for n in (0, 1, 4, 5, 11):
-        sizes = sizes_of(program, **{"T" if "T" in program.sizes else "D" if "Q" not in program.parameters else "S": n})
-        assert is_blocked(check(PROGRAMS[name], sizes)) == (n > 1)
+    size = "T" if "T" in program.sizes else "D" if "Q" not in program.parameters else "S"
+    extents = (0, 1, 4, 5, 11)
+    found = check_each(PROGRAMS[name], [sizes_of(program, **{size: n}) for n in extents])
+    assert [is_blocked(lowered) for lowered in found] == [n > 1 for n in extents]
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -16,7 +16,7 @@ from polyc.scheduler.rewriting.rules import moments
 from polyc.scheduler.rewriting.rules.moments import block_moments
 from polyc.target import X86_64_V4
 from tests.oracle.programs import agree, draw
-from tests.scheduler.support import check, check_nest, infer, read
+from tests.scheduler.support import check, check_each, check_nest, infer, read
 
 VARIANCE = """
 def variance(float(N,D) X) -> (S, V) {
@@ -84,11 +84,8 @@ def is_blocked(lowered: object) -> bool:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_form_in_blocks_of_four(name: str):
     program = read(PROGRAMS[name])
-    found = set()
-    for d in (0, 1, 7, 8, 13):
-        lowered = check(PROGRAMS[name], {n: {"D": d, "B": 3}.get(n, 5) for n in program.sizes})
-        found.add(is_blocked(lowered))
-    assert found == {False, True}
+    found = check_each(PROGRAMS[name], [{n: {"D": d, "B": 3}.get(n, 5) for n in program.sizes} for d in (0, 1, 7, 8, 13)])
+    assert set(map(is_blocked, found)) == {False, True}
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -284,3 +284,17 @@ def test_loops_over_a_few_taps_inside_of_channels_are_no_reason_for_a_version() 
     source = "def f(float(N,C,H,W) I, float(K,C,R,S) F) -> (O) { O(n,k,h,w) +=! I(n,c,2*h+r,2*w+s) * F(k,c,r,s) }"
     found = lowered(source, (1, 64, 58, 58), (64, 64, 3, 3))
     assert not any(version.known for version in found.size_classes.versions)
+
+
+@pytest.mark.parametrize("target", [None, "x86-64-v2"])
+def test_sums_that_are_the_same_along_an_index_of_the_result_have_versions(target: str | None) -> None:
+    text = """def f(float(N, K) A, float(N) y) -> (Y) {
+      x(k) = fmax(fmin(y(k), 2.0), -2.0)
+      T(i, j) +=! A(k, i) * x(k) where j in 0:N
+      Y(i) max=! T(i, j) * y(j)
+    }"""
+    f = polyc.compile(text, dynamic=True, **({} if target is None else {"target": target}))
+    for n, k in ((40, 20), (3, 7), (0, 2), (130, 65)):
+        A, y = draw(n, k), draw(n)
+        products = (A.T @ np.clip(y, -2, 2))[:, None] * y
+        np.testing.assert_allclose(f(A, y), products.max(axis=1, initial=-np.inf), rtol=1e-4, atol=1e-4)

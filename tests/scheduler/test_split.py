@@ -16,7 +16,7 @@ from polyc.scheduler.rewriting import split
 from polyc.scheduler.rewriting.rules import windows
 from polyc.scheduler.rewriting.split import CHUNK_POINTS, MINIMUM_POINTS, split_reductions
 from tests.property.pipeline import small_thresholds
-from tests.scheduler.support import check, infer, read, statements
+from tests.scheduler.support import check, check_each, infer, read, statements
 
 BIG = MINIMUM_POINTS
 SUM = "def f(float(N) X) -> (s) { s +=! X(i) }"
@@ -106,8 +106,8 @@ LATER = ("shifted", "selected")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_kind_in_chunks_of_four(name):
     with small_thresholds():
-        for n in (0, 1, 3, 4, 5, 9, 16) if name not in LATER else (4, 9):
-            lowered = check(PROGRAMS[name], {"N": n})
+        extents = (0, 1, 3, 4, 5, 9, 16) if name not in LATER else (4, 9)
+        *_, lowered = check_each(PROGRAMS[name], [{"N": n} for n in extents])
         assert any(s.name == "S0_part" for s in lowered.scop.statements)
 
 

@@ -59,6 +59,17 @@ def test_diagonals_steps_and_reverses():
     assert motions("def f(float(N) X, float(K) W) -> (O) { O(i) +=! X(i+k) * W(k) }")["X"] == {"i": "unit", "k": "unit"}
 
 
+def test_components_of_points_are_worth_vectors_where_rows_are_read_whole():
+    cross = """def f(double(N,3) A, double(N,3) B) -> (C) {
+      C(n,0) = A(n,1) * B(n,2) - A(n,2) * B(n,1)
+      C(n,1) = A(n,2) * B(n,0) - A(n,0) * B(n,2)
+      C(n,2) = A(n,0) * B(n,1) - A(n,1) * B(n,0) }"""
+    scop = scop_of(cross, N=100)
+    candidate = {s.name: "n" for s in scop.statements}
+    assert choose_vector_index(list(scop.statements), [candidate], 8, True, scop.tensors) == 0
+    assert choose_vector_index(list(scop.statements), [candidate], 8, True) is None
+
+
 def test_data_dependent_places_are_strided():
     assert motions("def f(float(N) X, int32(M) I) -> (O) { O(i) = X(I(i)) }")["X"]["i"] == "strided"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
+from math import inf, prod
 
 from polyc.ir.expr import Const
 from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, all_leaves, statements_of
@@ -25,6 +25,9 @@ PART_FOR_ROWS = 8
 """Part of the second-level cache that is read for a row of a long result, whose tiles follow each other along memory: those of
 many rows side by side wait for the lines of each (3x3 windows over 3 channels of 226x226, 64 results: 2.1 and 1.6 ms, 32 of
 300x420: 3.1 and 2.5 ms; 2000x64x2000: 5.6 and 5.0 ms)."""
+
+ROW_OF_ANY_SUM = 4096
+"""Bytes of such a row where the length of the sum is not known: what is read for it must fit in the cache at others, too."""
 
 MUCH_HEAVIER = 4
 """Times the work of the statement that wants a tile from which another one below the same band has its way."""
@@ -159,7 +162,8 @@ class BandTiles:
         half of the L2 cache; less where that is for the sake of the result's memory alone."""
         if len(tiled) < 2:
             return 0
-        member, largest, writes_row = band.members[tiled[0]], 0, False
+        member, largest, row_size = band.members[tiled[0]], 0, 0
+        is_any_sum = False
         for name in member.rows:
             if name.startswith("init_"):
                 continue
@@ -169,20 +173,23 @@ class BandTiles:
                 if index is None or m.motion(index) == "invariant":
                     continue
                 if m.is_write:
-                    writes_row |= m.motion(index) == "unit" and self._is_long_result(s)
+                    if m.motion(index) == "unit" and self._is_long_result(s):
+                        row_size = self.view.scop.tensors[m.tensor].dtype.itemsize
                 elif s.is_reduction:
                     per_step = self.view.scop.tensors[m.tensor].dtype.itemsize
                     for i in s.reduction_indices:
                         if m.motion(i) != "invariant":
                             per_step *= trips[i]
+                            is_any_sum |= not isinstance(s.extents[i], Const)
                     largest = max(largest, per_step)
         if not largest:
             return 0
         size = sizes[tiled[0]]
         if largest * size > self.view.target.l1 // 2:
             return max(1, self.view.target.l2 // 2 // largest // size) * size
-        if writes_row:
-            return max(1, self.view.target.l2 // PART_FOR_ROWS // largest // size) * size
+        if row_size:
+            longest = ROW_OF_ANY_SUM // row_size if is_any_sum else inf
+            return int(max(1, min(longest, self.view.target.l2 // PART_FOR_ROWS // largest) // size)) * size
         return 0  # one tile's panel stays in the first-level cache: it stays, the other tiles pass
 
     def _is_long_result(self, s: ScopStatement) -> bool:

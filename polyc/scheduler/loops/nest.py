@@ -201,7 +201,7 @@ class NestPlanner:
                 if motions and all(m == "unit" for m in motions):
                     return position
             return None
-        return choose_vector_index(statements, maps, lanes, self.view.options.reassociate)
+        return choose_vector_index(statements, maps, lanes, self.view.options.reassociate, self.view.scop.tensors)
 
     def _held_indices(self, real: list[ScopStatement], names: list[str]) -> set[str | None]:
         """Indices of the register tile of a reduction that stands alone: their points are unrolled."""

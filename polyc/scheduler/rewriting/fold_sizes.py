@@ -24,7 +24,7 @@ def find_folds(program: Program, ranges: Ranges, signature: Signature, nest: Loo
     """Pairs of sizes that may be 1 and their product instead, with the strides under which they may."""
     found: list[Fold] = []
     for first, second in foldable_sizes(program, ranges):
-        is_shared = any(_mentions_size(bound, {first, second}) for bound in _parallel_bounds(nest.body))
+        is_shared = any(_mentions_size(bound, {first}) for bound in _parallel_bounds(nest.body))
         extents = (e for b in nest.buffers if b.space != "argument" for e in b.shape)
         if is_shared and any(_mentions_size(e, {first, second}) for e in extents):
             continue

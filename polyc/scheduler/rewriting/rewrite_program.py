@@ -15,12 +15,14 @@ from polyc.scheduler.rewriting.invariant_dimensions import drop_invariant_dimens
 from polyc.scheduler.rewriting.merge_indices import Groups, merge_indices
 from polyc.scheduler.rewriting.merge_parts import merge_parts
 from polyc.scheduler.rewriting.monoids import lower_monoids
+from polyc.scheduler.rewriting.narrow_integers import narrow_integers
 from polyc.scheduler.rewriting.overlap.overlap import overlap_tiles
 from polyc.scheduler.rewriting.positions import block_positions
 from polyc.scheduler.rewriting.private_tables import split_tables
 from polyc.scheduler.rewriting.rules import rewrite_algebra, rewrite_indices
 from polyc.scheduler.rewriting.rules.batched_recurrences import batch_recurrences
 from polyc.scheduler.rewriting.rules.turned_results import turn_results
+from polyc.scheduler.rewriting.short_indices import write_out_short_indices
 from polyc.scheduler.rewriting.single_values import assign_single_values
 from polyc.scheduler.rewriting.split import split_reductions
 from polyc.scheduler.rewriting.stored_operands import store_operands
@@ -55,8 +57,14 @@ def rewrite_program(
         program, ranges, found = block_positions(program, ranges)
         remarks += found
     program = assign_single_values(program, ranges)
+    if options.vectorize:
+        program, ranges, found = write_out_short_indices(program, ranges, target, options.reassociate)
+        remarks += found
     if options.inline:
         program, ranges, found = inline_producers(program, ranges)
+        remarks += found
+    if options.vectorize:
+        program, ranges, found = narrow_integers(program, ranges)
         remarks += found
     arguments = (*program.parameters, *(r.version for r in program.returns))
     known = {} if strides is None else dict(zip(arguments, strides, strict=True))

@@ -1,0 +1,253 @@
+"""Arithmetic on small integers in 16 bits, where every value on the way fits.
+
+    before  ``S[i,j] += i32(X[i+a,j+b])   ;  Y[i,j] = u8(S[i,j] // 9)``           X of u8, nine terms
+    after   ``S[i,j] += u16(X[i+a,j+b])   ;  Y[i,j] = u8(S[i,j] // 9:u16)``
+
+Images hold bytes, and programs compute with them in 32 bits so that nothing overflows.  Intervals of the values show where 16
+bits are enough: a vector has twice the lanes, and products and quotients by numbers are one instruction instead of several.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from polyc.diagnostics import Remark
+from polyc.ir.expr import (
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Pad,
+    Read,
+    Select,
+    children,
+    identity_of,
+    reads,
+    rewrite,
+    type_of,
+    with_children,
+)
+from polyc.ir.program import Program, Statement
+from polyc.ir.types import I16, U16, DType
+from polyc.poly.domains import is_box
+from polyc.poly.ranges import Ranges
+from polyc.scheduler.rewriting.rules.blocks import all_reads
+
+MOST_TERMS = 64
+"""Terms of a sum that is narrowed: longer ones run along rows, in words of bytes or in registers of 32 bits."""
+
+Bounds = tuple[int, int]
+"""The least and the greatest value."""
+
+_ARITHMETIC = frozenset(("add", "sub", "mul", "neg", "abs", "max", "min", "floordiv", "mod"))
+_COMPARISONS = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
+
+
+@dataclass(slots=True)
+class _Narrowing:
+    """Element types as they are so far, and the bounds of temporaries that were narrowed."""
+
+    types: dict[str, DType]
+    bounds: dict[str, Bounds] = field(default_factory=dict)
+
+    def find_bounds(self, expr: Expr) -> Bounds | None:
+        """Bounds of an integer expression that holds only operators that `convert` knows; None where it may wrap around."""
+        match expr:
+            case Const(value=value, dtype=dtype) if dtype.is_integer:
+                return int(value), int(value)
+            case Read(tensor=tensor):
+                return self.bounds.get(tensor, _limits(self.types[tensor]))
+            case Pad(read=read, value=value):
+                return _union(self.find_bounds(read), self.find_bounds(value) if expr.mode == "value" else (0, 0))
+            case Cast(value=value, dtype=dtype) if dtype.is_integer:
+                source = type_of(value, self.types)
+                inner = self.find_bounds(value) if source.is_integer else None
+                return inner if inner is not None and _fits(inner, dtype) else None
+            case Select(then=then, other=other):
+                return _union(self.find_bounds(then), self.find_bounds(other))
+            case Call(op=op, args=args) if op in _ARITHMETIC:
+                known = [b for a in args if (b := self.find_bounds(a)) is not None]
+                found = _apply(op, known) if len(known) == len(args) else None
+                return found if found is not None and _fits(found, type_of(expr, self.types)) else None
+        return None
+
+    def fits(self, expr: Expr, dtype: DType) -> bool:
+        """Whether every value that `convert` computes is one of `dtype`."""
+        found = self.find_bounds(expr)
+        if found is None or not _fits(found, dtype):
+            return False
+        match expr:
+            case Cast(value=value):
+                return type_of(value, self.types).bits <= dtype.bits or self.fits(value, dtype)
+            case Read() | Pad():
+                return False
+            case Select(then=then, other=other):
+                return self.fits(then, dtype) and self.fits(other, dtype)
+            case _:
+                return all(self.fits(child, dtype) for child in children(expr))
+
+    def convert(self, expr: Expr, dtype: DType) -> Expr:
+        """`expr` computed in `dtype`, which it fits."""
+        match expr:
+            case Const(value=value):
+                return Const(value, dtype, expr.span)
+            case Cast(value=value):
+                source = type_of(value, self.types)
+                if source.bits > dtype.bits:
+                    return self.convert(value, dtype)
+                return value if source == dtype else Cast(value, dtype, expr.span)
+            case Select(condition=condition, then=then, other=other):
+                return Select(self.visit(condition), self.convert(then, dtype), self.convert(other, dtype), expr.span)
+            case _:
+                return with_children(expr, tuple(self.convert(child, dtype) for child in children(expr)))
+
+    def choose(self, *exprs: Expr) -> DType | None:
+        """The type of 16 bits that integer expressions with arithmetic in them can all be computed in."""
+        if not any(isinstance(e, Call | Select) for e in exprs):
+            return None
+        if any(not (t := type_of(e, self.types)).is_integer or t.bits <= U16.bits for e in exprs):
+            return None
+        if all(isinstance(n, Const) or not reads(n) for n in exprs):
+            return None
+        return next((dtype for dtype in (U16, I16) if all(self.fits(e, dtype) for e in exprs)), None)
+
+    def visit(self, expr: Expr) -> Expr:
+        """`expr` with what is converted or compared computed in 16 bits where that is enough."""
+        match expr:
+            case Cast(value=value, dtype=dtype) if not isinstance(value, Read) and (found := self.choose(value)) is not None:
+                return Cast(self.convert(value, found), dtype, expr.span)
+            case Call(op=op, args=args) if op in _COMPARISONS and (found := self.choose(*args)) is not None:
+                return Call(op, tuple(self.convert(a, found) for a in args), expr.span)
+            case Read() | Pad():
+                return expr
+        new = tuple(map(self.visit, children(expr)))
+        return expr if all(a is b for a, b in zip(new, children(expr), strict=True)) else with_children(expr, new)
+
+
+def narrow_integers(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
+    """The program with integer arithmetic and temporaries in 16 bits where all values fit."""
+    state = _Narrowing(dict(program.types))
+    if not any(t.dtype.is_integer and t.dtype.bits < U16.bits for t in program.tensors):
+        return program, ranges, []
+    remarks: list[Remark] = []
+    statements: dict[str, Statement] = {s.name: s for s in program.statements}
+    for s in program.statements:
+        if (narrow := _narrow_temporary(statements[s.name], program, ranges, state)) is None:
+            continue
+        statements[s.name], bounds = narrow
+        wide, found = state.types[s.target], type_of(statements[s.name].value, state.types)
+        state.types[s.target], state.bounds[s.target] = found, bounds
+        for r in program.statements:
+            if r.name != s.name:
+                statements[r.name] = replace(statements[r.name], value=_widen_reads(statements[r.name].value, s.target, wide))
+        remarks.append(
+            Remark("passed", "narrow", f"{s.target} is computed in {found}: {bounds[0]} to {bounds[1]}", s.name, s.span)
+        )
+    for name, s in statements.items():
+        value = state.visit(s.value)
+        if value != s.value:
+            statements[name] = replace(s, value=value)
+            remarks.append(Remark("passed", "narrow", f"values of {s.target} are computed in 16 bits", name, s.span))
+    if not remarks:
+        return program, ranges, []
+    tensors = tuple(replace(t, dtype=state.types[t.name]) for t in program.tensors)
+    return replace(program, tensors=tensors, statements=tuple(statements[s.name] for s in program.statements)), ranges, remarks
+
+
+def _narrow_temporary(s: Statement, program: Program, ranges: Ranges, state: _Narrowing) -> tuple[Statement, Bounds] | None:
+    """`s` over values of 16 bits, and their bounds; None where its target stays as it is."""
+    tensor, own = program.tensor(s.target), ranges.statements[s.name]
+    wide = state.types[s.target]
+    if tensor.role != "temporary" or not wide.is_integer or wide.bits <= U16.bits or len(program.writers()[s.target]) != 1:
+        return None
+    if not _is_read_as_value(s.target, program, ranges):
+        return None
+    found, start = state.find_bounds(s.value), None
+    if found is not None and s.reduction is not None:
+        counts = [own.indices[i].extent for i in s.reduction_indices]
+        terms = prod(int(e.value) if isinstance(e, Const) else 0 for e in counts)
+        is_plain = s.reduction.monoid is None and s.reduction.op in ("add", "max", "min") and own.region is None
+        if not is_plain or not 1 <= terms <= MOST_TERMS or not is_box(own.domain, own.indices, s.indices):
+            return None
+        if s.reduction.init != identity_of(s.reduction.op, wide):
+            return None
+        start = s.reduction.op
+        if start == "add":
+            found = min(0, terms * found[0]), max(0, terms * found[1])
+    dtype = None if found is None else next((d for d in (U16, I16) if _fits(found, d)), None)
+    if dtype is None or found is None:
+        return None
+    value = state.convert(s.value, dtype) if state.fits(s.value, dtype) else Cast(s.value, dtype, s.span)
+    reduction = s.reduction if start is None or s.reduction is None else replace(s.reduction, init=identity_of(start, dtype))
+    return replace(s, value=value, reduction=reduction), found
+
+
+def _is_read_as_value(tensor: str, program: Program, ranges: Ranges) -> bool:
+    """Whether a tensor is read in values only: no subscript, bound, initial value or check depends on its type."""
+    for s in program.statements:
+        found = [r for r in all_reads(s) if r.tensor == tensor]
+        if found and (ranges.statements[s.name].guards or s.where):
+            return False
+        others = [*s.subscripts] + ([] if s.reduction is None else [s.reduction.init])
+        if any(r.tensor == tensor for e in others for r in reads(e)) or (found and s.target == tensor):
+            return False
+        if _stands_inside(s.value, tensor):
+            return False
+    return True
+
+
+def _stands_inside(expr: Expr, tensor: str) -> bool:
+    """Whether a subscript or a padded read is of `tensor`."""
+    match expr:
+        case Pad(read=read):
+            return any(r.tensor == tensor for r in reads(expr)) or _stands_inside(read, tensor)
+        case Read(subscripts=subscripts):
+            return any(r.tensor == tensor for e in subscripts for r in reads(e))
+        case _:
+            return any(_stands_inside(child, tensor) for child in children(expr))
+
+
+def _widen_reads(expr: Expr, tensor: str, wide: DType) -> Expr:
+    return rewrite(expr, lambda n: Cast(n, wide, n.span) if isinstance(n, Read) and n.tensor == tensor else None)
+
+
+def _limits(dtype: DType) -> Bounds | None:
+    """All values of an integer type."""
+    if not dtype.is_integer:
+        return None
+    return (-(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1) if dtype.is_signed else (0, (1 << dtype.bits) - 1)
+
+
+def _fits(bounds: Bounds, dtype: DType) -> bool:
+    limits = _limits(dtype)
+    return limits is not None and limits[0] <= bounds[0] and bounds[1] <= limits[1]
+
+
+def _union(a: Bounds | None, b: Bounds | None) -> Bounds | None:
+    return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
+
+
+def _apply(op: str, args: list[Bounds]) -> Bounds | None:
+    """Bounds of an operator's value from those of its operands; None for divisors that are no positive number."""
+    (low, high), *rest = args
+    match op:
+        case "neg":
+            return -high, -low
+        case "abs":
+            return max(low, -high, 0), max(high, -low)
+        case "add":
+            return low + rest[0][0], high + rest[0][1]
+        case "sub":
+            return low - rest[0][1], high - rest[0][0]
+        case "mul":
+            corners = [a * b for a in (low, high) for b in rest[0]]
+            return min(corners), max(corners)
+        case "max":
+            return max(low, rest[0][0]), max(high, rest[0][1])
+        case "min":
+            return min(low, rest[0][0]), min(high, rest[0][1])
+    if rest[0][0] <= 0 or rest[0][0] != rest[0][1]:
+        return None
+    divisor = rest[0][0]
+    return (low // divisor, high // divisor) if op == "floordiv" else (0, divisor - 1)

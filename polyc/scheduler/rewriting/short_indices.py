@@ -1,0 +1,281 @@
+"""Statements over a few components of many points are written out, one for each component.
+
+    before  ``c[n, k] = a[n, (k+1) % 3] * b[n, (k+2) % 3]``   k in 0:3  ;  ``q[n] += c[n, k] * c[n, k]``
+    after   ``c.0[n] = a[n, 1] * b[n, 2]`` and so on           ;  ``q[n] = c.0[n] * c.0[n] + …``
+
+Three components fill no vector, and a remainder takes them from places that no vector load reaches.  Written out, components
+are elements between each other along memory, vectors run along the points, and each component of a temporary is a tensor of
+its own, which can be computed where it is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+
+from polyc.diagnostics import Remark
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, identity_of, int_const, reads, rewrite, substitute, walk
+from polyc.ir.program import Program, Statement, Tensor
+from polyc.ir.simplify import simplify
+from polyc.poly.domains import is_box, map_domain
+from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.scheduler.accesses import trip_count
+from polyc.scheduler.rewriting.rules.blocks import Edit, all_reads, start_edit
+from polyc.target import Target
+
+MOST_VALUES = 4
+"""Values of an index that is written out: fewer than a vector has lanes."""
+
+MOST_COPIES = 16
+"""Statements that one is written out as, and terms of a sum that becomes an expression."""
+
+MOST_NODES = 640
+"""Expression nodes of all the statements that one becomes."""
+
+MINIMUM_POINTS = 16
+"""Values of another index of the left side from which on vectors run along that."""
+
+VECTOR_ROW = 32
+"""Bytes of rows from which on products of two are summed up across a vector: taken apart, each takes as many shuffles (f64,
+rows of four: 75 µs for 100,000 rows, 96 written out; of three 98 and 60)."""
+
+Values = Mapping[str, int]
+"""A value for each index that is written out."""
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What is written out: indices by statement, and the dimensions of temporaries that become tensors of their own."""
+
+    program: Program
+    ranges: Ranges
+    may_reassociate: bool
+    indices: dict[str, set[str]] = field(default_factory=dict)
+    dimensions: dict[str, set[int]] = field(default_factory=dict)
+
+    def can_write_out(self, s: Statement, index: str) -> bool:
+        """Whether nothing about a statement depends on all values of `index` being in one loop."""
+        own = self.ranges.statements[s.name]
+        extent = own.indices[index].extent
+        if not isinstance(extent, Const) or not 1 <= extent.value <= MOST_VALUES:
+            return False
+        if not isinstance(own.indices[index].lower, Const) or own.guards or own.region is not None:
+            return False
+        if s.reduction is not None:
+            if s.reduction.monoid is not None or not isinstance(s.reduction.init, Const):
+                return False
+            if s.reduction.op not in ("add", "mul", "max", "min") or self.program.tensor(s.target).dtype.is_storage:
+                return False
+        if any(r.tensor == s.target for r in all_reads(s)) or any(isinstance(n, Pad) for n in walk(s.value)):
+            return False
+        return is_box(own.domain, own.indices, s.indices)
+
+    def spread(self, tensor: str, dimension: int) -> bool:
+        """Take `dimension` of a temporary apart if all that write and read it can be written out there; whether that is new."""
+        if self.program.tensor(tensor).role != "temporary" or dimension in self.dimensions.get(tensor, ()):
+            return False
+        found: dict[str, set[str]] = {}
+        places = self.ranges.tensors[tensor][dimension]
+        if not isinstance(places.lower, Const) or not 1 <= trip_count(places.extent) <= MOST_VALUES:
+            return False
+        for s in self.program.statements:
+            for subscripts in _accesses(s, tensor):
+                inside = {n.name for n in walk(subscripts[dimension]) if isinstance(n, Index)}
+                if reads(subscripts[dimension]) or not all(self.can_write_out(s, i) for i in inside):
+                    return False
+                found.setdefault(s.name, set()).update(inside)
+        for name, inside in found.items():
+            self.indices.setdefault(name, set()).update(inside)
+        self.dimensions.setdefault(tensor, set()).add(dimension)
+        return True
+
+    def follow(self) -> None:
+        """Everything that has to be, or may be, written out because something else is."""
+        is_new = True
+        while is_new:
+            is_new = False
+            for s in self.program.statements:
+                mine = self.indices.get(s.name, set())
+                for tensor, subscripts in _all_accesses(s):
+                    for d, e in enumerate(subscripts):
+                        if any(isinstance(n, Index) and n.name in mine for n in walk(e)):
+                            is_new |= self.spread(tensor, d)
+
+    def is_small(self) -> bool:
+        """Whether no statement is written out as too many, and no sum keeps a loop that its order would be changed for."""
+        for s in self.program.statements:
+            mine = self.indices.get(s.name, set())
+            count = prod(trip_count(self.ranges.statements[s.name].indices[i].extent) for i in mine)
+            if count > MOST_COPIES or count * sum(1 for _ in walk(s.value)) > MOST_NODES:
+                return False
+            summed = set(s.reduction_indices)
+            if mine & summed and not summed <= mine and not self.may_reassociate:
+                return False
+        return True
+
+
+def write_out_short_indices(
+    program: Program, ranges: Ranges, target: Target, may_reassociate: bool
+) -> tuple[Program, Ranges, list[Remark]]:
+    """The program with statements over a few components of many points written out."""
+    plan = _Plan(program, ranges, may_reassociate)
+    for s in program.statements:
+        written = {w.target for w in program.statements if w.name in plan.indices}
+        seeds = _find_seeds(s, written, program, ranges)
+        if seeds and all(plan.can_write_out(s, i) for i in seeds) and _has_points(s, seeds, ranges):
+            plan.indices[s.name] = seeds
+    first = dict(plan.indices)
+    plan.follow()
+    if not first or not plan.is_small():
+        return program, ranges, []
+    edit = start_edit(program, ranges)
+    for tensor, dimensions in plan.dimensions.items():
+        _take_apart(edit, tensor, dimensions)
+    remarks = []
+    for s in program.statements:
+        mine = plan.indices.get(s.name, set())
+        edit.statements += _write_out(s, mine, plan, edit, target) if mine else [s]
+        if s.name in first:
+            names = ", ".join(i for i in s.indices if i in mine)
+            remarks.append(Remark("passed", "short-indices", f"{s.target} is written out over {names}", s.name, s.span))
+    return (*edit.finish(), remarks)
+
+
+def _find_seeds(s: Statement, written: set[str], program: Program, ranges: Ranges) -> set[str]:
+    """Indices that had better be written out: those that take elements out of order, under a remainder or a division, and all
+    short ones of a sum of few terms for each of many points, none of which has anything to do with the others, or of what
+    reads tensors that are `written` so."""
+    remainders = [n for r in reads(s.value) for e in r.subscripts for n in walk(e) if _is_remainder(n)]
+    found = {n.name for e in remainders for n in walk(e) if isinstance(n, Index)}
+    extents = ranges.statements[s.name].indices
+    long = {i for i in s.left_indices if trip_count(extents[i].extent) >= MINIMUM_POINTS}
+    for read in reads(s.value):
+        long &= {n.name for e in read.subscripts for n in walk(e) if isinstance(n, Index)}
+    is_with_sums = s.reduction is not None or any(r.tensor in written for r in reads(s.value))
+    short = {i for i in s.indices if i not in long}
+    return found | short if long and is_with_sums and _are_components(short, s, program, extents) else found
+
+
+def _are_components(short: set[str], s: Statement, program: Program, extents: Mapping[str, Interval]) -> bool:
+    """Whether these indices stand alone in subscripts, as those of windows do not, and those that are summed up run along
+    memory, in rows that are not loaded as vectors as well."""
+    accesses = (Read(s.target, s.subscripts), *dict.fromkeys(reads(s.value)))
+    for e in (e for r in accesses for e in r.subscripts):
+        if not isinstance(e, Index) and any(isinstance(n, Index) and n.name in short for n in walk(e)):
+            return False
+    names: list[Expr] = [Index(i) for i in sorted(short)]
+    rows = [r for r in accesses[1:] if r.subscripts and r.subscripts[-1] in names]
+    if s.reduction is None:
+        return bool(rows)
+    lasts = {e.name for r in rows if isinstance(e := r.subscripts[-1], Index)}
+    if not rows or not lasts <= set(s.reduction_indices):
+        return False
+    sizes = [trip_count(extents[i].extent) * program.tensor(r.tensor).dtype.itemsize for r in rows for i in lasts]
+    return len(rows) == 1 or max(sizes) < VECTOR_ROW
+
+
+def _is_remainder(expr: Expr) -> bool:
+    return isinstance(expr, Call) and expr.op in ("mod", "floordiv")
+
+
+def _has_points(s: Statement, seeds: set[str], ranges: Ranges) -> bool:
+    """Whether the left side has another index that is long enough for vectors."""
+    own = ranges.statements[s.name].indices
+    return any(i not in seeds and trip_count(own[i].extent) >= MINIMUM_POINTS for i in s.left_indices)
+
+
+def _all_accesses(s: Statement) -> Iterator[tuple[str, tuple[Expr, ...]]]:
+    yield s.target, s.subscripts
+    for read in all_reads(s):
+        yield read.tensor, read.subscripts
+
+
+def _accesses(s: Statement, tensor: str) -> list[tuple[Expr, ...]]:
+    return [subscripts for name, subscripts in _all_accesses(s) if name == tensor]
+
+
+def _take_apart(edit: Edit, tensor: str, dimensions: set[int]) -> None:
+    """A tensor for each place along `dimensions`."""
+    like, own = edit.program.tensor(tensor), edit.intervals[tensor]
+    kept = tuple(i for d, i in enumerate(own) if d not in dimensions)
+    starts = [(int(_number(own[d].lower)), int(_number(own[d].extent))) for d in sorted(dimensions)]
+    for place in product(*(range(lower, lower + extent) for lower, extent in starts)):
+        name = _part_name(tensor, place)
+        edit.tensors.append(Tensor(name, like.dtype, len(kept), None, "temporary", like.base, like.span))
+        edit.intervals[name] = kept
+
+
+def _part_name(tensor: str, place: tuple[int, ...]) -> str:
+    return f"{tensor}.at{'_'.join(map(str, place))}"
+
+
+def _number(expr: Expr) -> int:
+    assert isinstance(expr, Const)
+    return int(expr.value)
+
+
+def _write_out(s: Statement, indices: set[str], plan: _Plan, edit: Edit, target: Target) -> list[Statement]:
+    """The statements in the place of `s`, one for each combination of values of those `indices` that stand on the left."""
+    own = edit.ranges.statements[s.name]
+    left = [i for i in s.left_indices if i in indices]
+    summed = [i for i in s.reduction_indices if i in indices]
+    kept = tuple(i for i in s.indices if i not in indices)
+    is_whole = s.reduction is not None and all(i in indices for i in s.reduction_indices)
+    made = []
+    for at in _values(left, own):
+        terms = [_place(s.value, {**at, **more}, plan) for more in _values(summed, own)]
+        name = f"{s.name}.at{'_'.join(map(str, at.values()))}" if at else s.name
+        value = terms[0] if s.reduction is None else _combine(s, terms, is_whole, edit.program, target)
+        (element,) = [_place(Read(s.target, s.subscripts), at, plan)]
+        assert isinstance(element, Read)
+        values = [int_const(at[i]) if i in at else Index(i) for i in s.indices if i not in summed]
+        # A box: the values of the indices that are summed up make no difference.
+        whole = [int_const(_number(own.indices[i].lower)) if i in summed else None for i in s.indices]
+        rest = iter(values)
+        domain = map_domain(own.domain, name, kept, [w if w is not None else next(rest) for w in whole], [])
+        edit.own[name] = StatementRanges({i: own.indices[i] for i in kept}, domain)
+        reduction = None if is_whole else s.reduction
+        made.append(Statement(name, element.tensor, element.subscripts, kept, value, reduction, (), s.span))
+    return made
+
+
+def _values(indices: list[str], own: StatementRanges) -> Iterator[dict[str, int]]:
+    intervals = [own.indices[i] for i in indices]
+    for place in product(*(range(_number(v.lower), _number(v.lower) + _number(v.extent)) for v in intervals)):
+        yield dict(zip(indices, place, strict=True))
+
+
+def _place(expr: Expr, at: Values, plan: _Plan) -> Expr:
+    """`expr` at values of indices, reading the parts of the tensors that are taken apart."""
+
+    def rule(node: Expr) -> Expr | None:
+        if not isinstance(node, Read):
+            return None
+        subscripts = tuple(map(simplify, node.subscripts))
+        apart = plan.dimensions.get(node.tensor, set())
+        if not apart:
+            return Read(node.tensor, subscripts, node.span)
+        name = _part_name(node.tensor, tuple(_number(subscripts[d]) for d in sorted(apart)))
+        return Read(name, tuple(e for d, e in enumerate(subscripts) if d not in apart), node.span)
+
+    return simplify(rewrite(substitute(expr, {i: int_const(v) for i, v in at.items()}), rule))
+
+
+def _combine(s: Statement, terms: list[Expr], is_whole: bool, program: Program, target: Target) -> Expr:
+    """The terms combined; with the initial value where nothing else is left to combine.
+
+    A product is added as sums of products are: rounded once, where hardware can."""
+    assert s.reduction is not None
+    op, dtype = s.reduction.op, program.tensor(s.target).dtype
+    is_fused = op == "add" and dtype.is_float and target.has_fma
+    starts_plain = not is_whole or (s.reduction.init == identity_of(op, dtype) and not (op == "add" and dtype.is_float))
+    total, *others = terms if starts_plain else [s.reduction.init, *terms]
+    for term in others:
+        match term:
+            case Call(op="mul", args=(a, b)) if is_fused:
+                total = Call("fma", (a, b, total), s.span)
+            case _:
+                total = Call(op, (total, term), s.span)
+    return total

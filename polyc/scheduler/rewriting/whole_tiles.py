@@ -1,0 +1,50 @@
+"""Sums into a part of a temporary are computed for all of each register tile that the part touches.
+
+    before  ``P[i, j] += Q[i, d] * K[j, d]  where j <= i``                  what is beside the triangle is never read
+    after   ``P[i, j] += Q[i, d] * K[j, d]  where j < 64 * (i / 64) + 64``  for register tiles of 64 columns
+
+The border of a triangle cuts the rows of a tile short, each at another place, so that they run one by one, with few sums at
+a time; where one tile is as wide as the matrix all of them do.  Whole tiles take less time, though they have more products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from polyc.diagnostics import Remark
+from polyc.ir.program import Condition, Program
+from polyc.poly.ranges import Ranges
+from polyc.poly.scop import Scop
+from polyc.poly.whole_tiles import has_unread_parts, make_whole_tiles
+from polyc.scheduler.contractions.choice import choose
+from polyc.scheduler.contractions.contraction import find_contraction
+from polyc.target import Target
+
+MOST_MORE = 8
+"""Products of whole tiles for each that is asked for, at most: there are two in a triangle that one tile covers, many along a
+narrow band.  Rows whose ends differ take several times as long for each."""
+
+
+def complete_tiles(scop: Scop, target: Target, constants: Collection[str] = ()) -> tuple[Program, Ranges, list[Remark]]:
+    """The program and the ranges of `scop` with sums into parts of temporaries computed for whole register tiles; the same
+    objects where there are none."""
+    remarks: list[Remark] = []
+    changed, own = {}, dict(scop.ranges.statements)
+    for s in scop.statements:
+        if not has_unread_parts(s, scop):
+            continue
+        c = find_contraction(s, scop, target)
+        choice = None if c is None else choose(c, target, constants)
+        whole = None if choice is None else make_whole_tiles(s, scop, choice.tile, choice.vector)
+        if choice is None or whole is None or whole.growth > MOST_MORE:
+            continue
+        own[s.name] = whole.own
+        changed[s.name] = () if whole.condition is None else (Condition(whole.condition),)
+        size = " x ".join(f"{i} {n}" for i, n in choice.tile.items())
+        message = f"computed for whole tiles of {size}: {whole.growth:.2g} products for each that is read"
+        remarks.append(Remark("passed", "whole-tiles", message, s.name, s.origin.span))
+    if not remarks:
+        return scop.program, scop.ranges, remarks
+    statements = tuple(replace(s, where=changed[s.name]) if s.name in changed else s for s in scop.program.statements)
+    return replace(scop.program, statements=statements), replace(scop.ranges, statements=own), remarks

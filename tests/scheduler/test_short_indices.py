@@ -1,0 +1,89 @@
+"""Statements over components of points, written out: which, and that every form of them keeps its results."""
+
+from __future__ import annotations
+
+import pytest
+
+from polyc.scheduler.rewriting.short_indices import write_out_short_indices
+from polyc.target import X86_64_V2, X86_64_V3
+from tests.scheduler.support import check, infer, read, statements
+
+NORMALISED = "def f(float(N,3) X) -> (Y) { q(n) +=! X(n,k) * X(n,k)  Y(n,k) = X(n,k) / sqrt(q(n)) }"
+
+WRITTEN_OUT = {
+    "cross product": """def f(double(N,3) A, double(N,3) B) -> (C) {
+        C(n,k) = A(n,(k+1)%3) * B(n,(k+2)%3) - A(n,(k+2)%3) * B(n,(k+1)%3) where k in 0:3 }""",
+    "normal": """def f(float(N,3,3) T) -> (M) {
+        u(n,k) = T(n,1,k) - T(n,0,k)
+        v(n,k) = T(n,2,k) - T(n,0,k)
+        c(n,k) = u(n,(k+1)%3) * v(n,(k+2)%3) - u(n,(k+2)%3) * v(n,(k+1)%3) where k in 0:3
+        q(n) +=! c(n,k) * c(n,k)
+        M(n,k) = c(n,k) / sqrt(q(n) + 1.0) }""",
+    "normalised": NORMALISED,
+    "softmax": "def f(float(N,3) X) -> (Y) { m(n) max=! X(n,k)  z(n) +=! exp(X(n,k)-m(n))  Y(n,k) = exp(X(n,k)-m(n)) / z(n) }",
+    "rotated": "def f(double(N,3,3) R, double(N,3) X) -> (Y) { Y(n,i) +=! R(n,i,j) * X(n,j) }",
+    "product": "def f(float(N,4) X) -> (Y) { Y(n) *=! X(n,k) }",
+    "integers": "def f(int32(N,4) X) -> (Y) { Y(n) min=! X(n,k) }",
+    "halves": "def f(int32(N,4) X) -> (Y) { Y(n,k) = X(n,k/2) - X(n,3-k) where k in 0:4 }",
+    "shifted": "def f(float(N,4) X) -> (Y) { t(n,k) = X(n,k) * 2.0 where k in 1:3  Y(n,k) = t(n,1+k%2) where k in 0:4 }",
+    "read whole": """def f(float(N,3) X) -> (Y, Z) {
+        Y(n,k) = X(n,(k+1)%3) where k in 0:3
+        Z(n,k) = Y(n,k) + Y(n,2-k) where k in 0:3 }""",
+}
+
+STAY = {
+    "a shared matrix": "def f(float(N,3) X, float(3,3) M) -> (Y) { Y(n,i) +=! X(n,j) * M(i,j) }",
+    "windows": "def f(float(N) X) -> (Y) { Y(n) +=! X(n+k) * X(n+k) where k in 0:3 }",
+    "results along memory": "def f(float(N,3,3) X) -> (Y) { Y(n,c) +=! X(n,k,c) }",
+    "few points": "def f(float(8,3) X) -> (Y) { q(n) +=! X(n,k) * X(n,k)  Y(n,k) = X(n,k) / q(n) }",
+    "long rows": "def f(float(N,5) X) -> (Y) { Y(n) +=! X(n,k) * X(n,k) }",
+    "many terms": "def f(float(N,3,3,3) X) -> (Y) { Y(n) +=! X(n,a,b,c) }",
+    "a triangle": "def f(float(N,3,3) X) -> (Y) { Y(n) +=! X(n,i,j) where j in 0:3, j <= i }",
+    "rows of vectors": "def f(double(N,4) X, double(N,4) Z) -> (Y) { Y(n) +=! X(n,k) * Z(n,k) }",
+    "a recurrence": "def f(float(N,3) X) -> (Y) { Y(0,k) = X(0,k)  Y(n,k) = Y(n-1,(k+1)%3) + X(n,k) where n in 1:N, k in 0:3 }",
+    "padding": "def f(float(N,3) X) -> (Y) { Y(n,k) = pad(X(n,k-1), 0.0) + X(n,(k+1)%3) where n in 0:N, k in 0:3 }",
+}
+
+
+def test_before_and_after():
+    program, ranges = infer(read(NORMALISED), N=40)
+    new, new_ranges, remarks = write_out_short_indices(program, ranges, X86_64_V3, True)
+    assert statements(new) == [
+        "S0(n): q[n] = fma(X[n, 2], X[n, 2], fma(X[n, 1], X[n, 1], fma(X[n, 0], X[n, 0], 0.0)))",
+        *(f"S1.at{k}(n): Y[n, {k}] = X[n, {k}] / sqrt(q[n])" for k in range(3)),
+    ]
+    assert set(new_ranges.statements) == {s.name for s in new.statements}
+    assert [r.pass_name for r in remarks] == ["short-indices", "short-indices"]
+
+
+def test_sums_without_fused_products_where_the_target_has_none():
+    program, ranges = infer(read(NORMALISED), N=40)
+    new, _, _ = write_out_short_indices(program, ranges, X86_64_V2, True)
+    assert statements(new)[0] == "S0(n): q[n] = 0.0 + X[n, 0] * X[n, 0] + X[n, 1] * X[n, 1] + X[n, 2] * X[n, 2]"
+
+
+def test_components_of_temporaries_are_tensors_of_their_own():
+    program, ranges = infer(read(WRITTEN_OUT["normal"]), N=40)
+    new, new_ranges, _ = write_out_short_indices(program, ranges, X86_64_V3, True)
+    assert {t.name for t in new.tensors} == {"T", "M", "q", *(f"{t}.at{k}" for t in "uvc" for k in range(3))}
+    assert set(new_ranges.tensors) == {t.name for t in new.tensors}
+
+
+def test_sums_that_keep_a_loop_are_written_out_only_where_their_order_may_change():
+    text = "def f(double(N,3) X, double(N,3) Z) -> (E) { E(m) +=! X(n,(k+1)%3) * Z(m,k) where k in 0:3 }"
+    program, ranges = infer(read(text), N=40)
+    assert write_out_short_indices(program, ranges, X86_64_V3, False) == (program, ranges, [])
+    assert len(write_out_short_indices(program, ranges, X86_64_V3, True)[0].statements[0].indices) == 2
+
+
+@pytest.mark.parametrize("name", WRITTEN_OUT)
+def test_every_form(name: str):
+    for n in (17, 70):
+        lowered = check(WRITTEN_OUT[name], {"N": n})
+        assert any(r.pass_name == "short-indices" for r in lowered.remarks)
+
+
+@pytest.mark.parametrize("name", STAY)
+def test_what_stays(name: str):
+    program, ranges = infer(read(STAY[name]), N=40)
+    assert write_out_short_indices(program, ranges, X86_64_V3, True) == (program, ranges, [])
