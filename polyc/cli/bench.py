@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import statistics
 from collections.abc import Callable
+from math import isfinite
 from typing import Any
 
 import click
@@ -16,6 +17,13 @@ from polyc.diagnostics import ArgumentError, Diagnostic
 PEERS = ("onnxruntime",)
 
 
+def _check_seconds(_context: click.Context, _parameter: click.Parameter, seconds: float) -> float:
+    """The number, if it is one that measuring comes to the end of."""
+    if not isfinite(seconds):
+        raise click.BadParameter(f"{seconds} is no length of time; give seconds, as in --seconds 2")
+    return seconds
+
+
 @click.command("bench")
 @click.argument("source", metavar="MODEL.onnx")
 @click.option("--peers", default="", metavar="NAME[,NAME…]", help=f"Runtimes to measure beside polyc: {', '.join(PEERS)}.")
@@ -24,7 +32,12 @@ PEERS = ("onnxruntime",)
 @click.option("--shape", "shapes", multiple=True, metavar="INPUT=N,N,…", callback=parse_shapes, help="Shape of an input.")
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of each runtime (default: all cores).")
 @click.option(
-    "--seconds", type=click.FloatRange(min=0.01), default=2.0, show_default=True, help="Measuring time for each runtime."
+    "--seconds",
+    type=click.FloatRange(min=0.01),
+    default=2.0,
+    show_default=True,
+    callback=_check_seconds,
+    help="Measuring time for each runtime.",
 )
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For the inputs that are not given.")
 @click.option("--profile", is_flag=True, help="Also show the time of each kernel.")

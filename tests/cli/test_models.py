@@ -140,5 +140,11 @@ def test_bench_compares_with_onnxruntime_and_writes_a_trace(path, tmp_path):
     assert any("Gemm" in " ".join(e["args"].get("nodes", ())) for e in events) and all(e["dur"] >= 0 for e in events)
 
 
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-1"])
+def test_bench_asks_for_a_length_of_time(path, seconds):
+    done = invoke("bench", path, "--seconds", seconds)
+    assert done.exit_code == 2 and "--seconds" in done.stderr
+
+
 def test_an_unknown_peer_is_a_usage_error(path):
     assert invoke("bench", path, "--peers", "tvm").exit_code == 2

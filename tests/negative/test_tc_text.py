@@ -19,6 +19,7 @@ TEXTS = {
     "def_alone": ("def", "syntax-unexpected", "the end of the text"),
     "semicolon": (one("O(i) = A(i);"), "syntax-character", "2 |   O(i) = A(i);", "without a separator"),
     "brackets": (one("O[i] = A[i]"), "syntax-unexpected", "subscripts stand in parentheses"),
+    "slice_on_the_left": ("def f(float(N) A) -> (O) { O(0:N) = A(i) }", "syntax-unexpected", "as in where i in 0:N"),
     "python_annotations": ("def f(A: f32[N]) -> O:\n", "syntax-unexpected", "the type stands before the name: float(M, N) A"),
     "no_arrow": ("def f(float(N) A) (O) { O(i) = A(i) }", "syntax-unexpected", "expected '->'"),
     "brace_not_closed": ("def f(float(N) A) -> (O) {\n  O(i) = A(i)\n", "syntax-unexpected", "a definition ends with }"),

@@ -67,6 +67,21 @@ def test_before_and_after():
     assert [r.pass_name for r in remarks] == ["gather-windows"]
 
 
+@pytest.mark.parametrize("channels", [1, 2, 3])
+@pytest.mark.parametrize("name", ["stride 2", "plane", "plane, uneven"])
+def test_windows_of_few_channels(name: str, channels: int):
+    sizes = own_sizes(WINDOWS[name], K=channels, R=3, S=3)
+    assert is_gathered(check(WINDOWS[name], sizes))
+    op = polyc.compile(WINDOWS[name])
+    agree(op, draw(op, sizes), sizes)
+
+
+def test_windows_of_few_channels_that_are_as_long_as_the_row_stay():
+    for channels, is_worth_it in ((3, False), (8, True)):
+        program, ranges = infer(read(ONE), **own_sizes(ONE, K=channels, P=30, R=30))
+        assert bool(gather_windows(program, ranges)[2]) == is_worth_it
+
+
 @pytest.mark.parametrize(("name", "width"), [(name, w) for name in WINDOWS for w in range(STRIDES.get(name, 2), 6)])
 def test_every_form(name: str, width: int):
     source = WINDOWS[name]

@@ -260,3 +260,12 @@ def test_tiles_inside_of_tiles_divide_them(rows: int):
       O(m,p) +=! G(m,n) * U(p,n) }"""
     loops = check(text, {"M": rows, "K": 140, "N": 74, "P": 154}).as_text("loops")
     assert "//" not in loops.replace("  //", "")
+
+
+@pytest.mark.parametrize(("n", "lanes"), [(20_000, 16), (4_000_000, 8)])
+def test_neighbours_fill_wide_vectors_where_everything_stays_in_caches(n: int, lanes: int):
+    text = "def f(float(N) X) -> (Y) { Y(i) = X(i) + X(i+2) - 2.0 * X(i+1) }"
+    assert f"vector(lanes {lanes} " in lower(text, {"N": n}, target=X86_64_V4).as_text("loops")
+    assert "vector(lanes 8 " in lower("def f(float(N) X) -> (Y) { Y(i) = X(i) * 2.0 }", {"N": n}, target=X86_64_V4).as_text(
+        "loops"
+    )

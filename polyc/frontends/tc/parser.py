@@ -207,6 +207,8 @@ def _guess_mistake(text: str, span: Span, kind: str, names: set[str]) -> str | N
     if names == {"LBRACE"}:
         return "statements stand in braces: def f(float(N) A) -> (B) { B(i) = A(i) }"
     if kind == "COLON" and names <= {"RPAR", "_COMMA"}:
+        if "{" in before[before.rfind("def ") + 1 :]:
+            return "an index runs over all of its range; for a part of it give a where clause, as in where i in 0:N"
         return "the type stands before the name: float(M, N) A"
     if names <= {"RPAR", "_COMMA"} and kind in ("PLUS", "MINUS", "STAR", "SLASH") and re.search(r"\w$", before):
         if "->" in before[before.rfind("def ") + 1 :]:

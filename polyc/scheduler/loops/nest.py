@@ -259,8 +259,20 @@ class NestPlanner:
             is_search = any(isinstance(e, Select) for s in statements for e in walk(s.value))
             if is_search or points * vector_itemsize(self.view.scop, statements) <= self.view.target.l2:
                 return False
+        elif any(map(_reads_neighbours, statements)) and self._stays_in_l2(statements):
+            return False
         indices = [(s, self.view.index(member, n)) for s, n in zip(statements, names, strict=True)]
         return all(i is not None and m.motion(i) != "strided" for s, i in indices for m in access_motions(s))
+
+    def _stays_in_l2(self, statements: list[ScopStatement]) -> bool:
+        """Whether everything that statements touch, each tensor once, stays in the second-level cache."""
+        sizes: dict[str, int] = {}
+        for s in statements:
+            for m in access_motions(s):
+                trips = index_trips(s)
+                count = prod(trips[i] for i in {i for names in m.named for i in names} if i in trips)
+                sizes[m.tensor] = max(sizes.get(m.tensor, 0), count * self.view.scop.tensors[m.tensor].dtype.itemsize)
+        return sum(sizes.values()) <= self.view.target.l2
 
     def _few_columns(self, names: list[str], member: Member, order: list[tuple[Member, int]]) -> int:
         """The iterations of a vector loop that is all inside of a loop in order, where they are known; else 0."""
@@ -286,6 +298,13 @@ class NestPlanner:
         if unrolled >= 4 or weight > 12:
             return 2
         return 8 if weight <= 4 and self.view.target.vector_bits == STREAMING_BITS else 4
+
+
+def _reads_neighbours(s: ScopStatement) -> bool:
+    """Whether a statement without a sum reads several elements of one tensor: what they share of whole lines is loaded once and
+    shuffled, and from caches instructions are what bounds it (median of three neighbours, 20,000 floats: 3.8 to 2.9 µs)."""
+    tensors = [m.tensor for m in access_motions(s) if not m.is_write]
+    return not s.is_reduction and len(set(tensors)) < len(tensors)
 
 
 def _mark_columns(count: int, lanes: int) -> Mark:

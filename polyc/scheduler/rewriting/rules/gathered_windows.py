@@ -25,9 +25,9 @@ from polyc.poly.domains import box_domain, is_box
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements
 
-MINIMUM_TERMS = 8
-"""Products of one position in the window that are summed in registers, from which on this pays."""
-
+MINIMUM_TERMS, LONGEST = 8, 1.75
+"""Products of one position in the window that are summed in registers, from which on this always pays; with fewer it does
+where results are at most so many times as many as the positions: ends of long windows read borders."""
 
 MAXIMUM_PARTS = 16
 """Statements that a sum is taken apart into, where its phases read different numbers of elements."""
@@ -192,7 +192,8 @@ def _is_contraction(
         return False
     named = [{i for e in r.subscripts for i in index_coefficients(e) or ()} for r in operands if r is not None]
     summed = set(s.reduction_indices)
-    if prod(trips[i] for i in summed & named[0] & named[1]) < MINIMUM_TERMS:
+    growth = prod(w.places / w.positions for w in windows.values())
+    if prod(trips[i] for i in summed & named[0] & named[1]) < MINIMUM_TERMS and growth > LONGEST:
         return False
     outer = {w.outer for w in windows.values()}
     holders = [n for n, names in enumerate(named) if names & outer]
