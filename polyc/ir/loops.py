@@ -150,6 +150,8 @@ class Loop:
     stream: str | None = None
     tile: int | None = None
     """Iterations of a whole tile, for a loop over one that may begin behind 0: such a loop is not expanded."""
+    is_apart: bool = False
+    """Iterations of this serial loop are tiles that need nothing of each other: `line_tiles` may let them overlap."""
 
     @property
     def is_expanded(self) -> bool:
@@ -158,6 +160,17 @@ class Loop:
 
 
 Node = Store | Update | Guard | Prefetch | If | Loop
+
+
+def walk_nodes(body: tuple[Node, ...]) -> Iterator[Node]:
+    """The nodes of a body and all nodes inside of them, before what follows them."""
+    for node in body:
+        yield node
+        match node:
+            case If():
+                yield from walk_nodes(node.body + node.orelse)
+            case Loop():
+                yield from walk_nodes(tuple(n for start in node.initial for n in start.nest) + node.body)
 
 
 def known_length(loop: Loop) -> int | None:

@@ -4,8 +4,8 @@ A `PlanLoop` is one schedule dimension over all statements below it; `build_sche
 one single-member band per loop, with a mark above each band that carries a decision.  The isl tree is what is proved
 and what is translated to code.
 
-Marks: ``parallel cN [ROUNDS]``, ``pipeline cN COLUMNS``, ``unroll cN``, ``vector cN LANES INTERLEAVE``, ``scan cN LANES``;
-``cN`` is the AST iterator it speaks of.
+Marks: ``parallel cN [ROUNDS]``, ``pipeline cN COLUMNS``, ``unroll cN``, ``vector cN LANES INTERLEAVE``, ``scan cN LANES``,
+``apart cN``; ``cN`` is the AST iterator it speaks of.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ Part = Literal["whole", "tile", "point"]
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A decision about one loop."""
+    """A decision about one loop.  `apart`: serial, over tiles that need nothing of each other, so that they may overlap."""
 
-    kind: Literal["parallel", "pipeline", "unroll", "vector", "scan"]
+    kind: Literal["parallel", "pipeline", "unroll", "vector", "scan", "apart"]
     lanes: int = 1
     interleave: int = 1
     rounds: int = 1
@@ -46,7 +46,7 @@ class Mark:
 def parse_mark(text: str) -> tuple[str, Mark] | None:
     """Iterator name and `Mark` of a mark's text; None for marks of other kinds."""
     words = text.split()
-    if len(words) < 2 or words[0] not in ("parallel", "pipeline", "unroll", "vector", "scan"):
+    if len(words) < 2 or words[0] not in ("parallel", "pipeline", "unroll", "vector", "scan", "apart"):
         return None
     if words[0] == "pipeline":
         return words[1], Mark("pipeline", columns=int(words[2]))

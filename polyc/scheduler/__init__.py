@@ -24,6 +24,7 @@ from polyc.scheduler.loops.member_view import MemberView
 from polyc.scheduler.loops.plan import Planner, merge_bands
 from polyc.scheduler.parallel import mark_parallel_loops
 from polyc.scheduler.preparation import lay_out_panels
+from polyc.scheduler.row_tiles import mark_row_tiles
 from polyc.scheduler.shared_passes import describe_shared_passes
 from polyc.scheduler.storage import fold_storage
 from polyc.target import Target
@@ -70,6 +71,7 @@ def refine_rows(rows: Node, scop: Scop, target: Target, options: Options, consta
     if options.parallel:
         plan, found = mark_parallel_loops(plan, scop)
         remarks += found
+    plan = mark_row_tiles(plan, scop)
     # Storage last: what is alive together depends on tiles, vectors and threads.
     storage = lay_out_panels(fold_storage(plan, scop), prepared, scop, plan)
     return Refined(scop, rows, plan, storage, tuple(remarks), prepared, packed.choices)

@@ -39,6 +39,8 @@ def _describe_loop(loop: PlanLoop, s: ScopStatement) -> str:
     if loop.mark is None:
         return text if loop.kind != "S" else f"{text} in order"
     match loop.mark.kind:
+        case "apart":
+            return text
         case "parallel":
             return f"parallel {text}"
         case "pipeline":

@@ -46,6 +46,37 @@ def test_values_are_those_of_the_interpreter(name: str, shape: tuple[int, int], 
     np.testing.assert_array_equal(operator(x), expected)
 
 
+BESIDE = {
+    "chosen alike": "{condition} ? y(i, j) : y(i, j) + x(i, j)",
+    "always": "y(i, j) + 2 * x(i, j)",
+    "chosen otherwise": "j == 1 ? y(i, j) : y(i, j) + x(i, j)",
+}
+
+
+@pytest.mark.pairs
+@pytest.mark.parametrize("beside", BESIDE)
+@pytest.mark.parametrize("name", ["rows", "first", "fixed", "all_but_one", "wide_borders", "mostly_border", "diagonal"])
+@pytest.mark.parametrize("shape", [(3, 1), (3, 2), (5, 16), (5, 17), (9, 100), (40, 259)])
+@pytest.mark.parametrize("options", [{}, {"target": "x86-64-v2"}], ids=str)
+def test_values_of_statements_in_one_loop(name: str, beside: str, shape: tuple[int, int], options: dict[str, Any]) -> None:
+    second = BESIDE[beside].format(condition=CASES[name].partition("?")[0])
+    ranges = "where i in 0:N, j in 0:M"
+    operator = polyc.compile(
+        f"def f(float(N, M) x) -> (y, z) {{ y(i, j) = {CASES[name]} {ranges}  z(i, j) = {second} {ranges} }}", **options
+    )
+    x = np.random.default_rng(1).uniform(-1, 1, shape).astype(np.float32)
+    for found, expected in zip(operator(x), interpret(operator.program, {"x": x}).values(), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_two_statements_that_share_borders_ask_nothing_inside() -> None:
+    border, ranges = "i == 2 || j == 0 || j == M-1", "where i in 0:N, j in 0:M"
+    y, z = f"{border} ? x(i, j) : 2 * x(i, j) {ranges}", f"{border} ? y(i, j) : y(i, j) + x(i, j) {ranges}"
+    text = f"def f(float(N, M) x) -> (y, z) {{ y(i, j) = {y}  z(i, j) = {z} }}"
+    loops = polyc.compile(text).lower(N=50, M=300).as_text("loops")
+    assert "?" not in loops and loops.count("vector(") == 2 and " == 2" in loops
+
+
 def test_the_loop_in_the_middle_asks_nothing() -> None:
     text = f"def f(float(N, M) x) -> (y) {{ y(i, j) = {CASES['rows']} where i in 0:N, j in 0:M }}"
     loops = polyc.compile(text).lower(N=50, M=300).as_text("loops")

@@ -59,24 +59,27 @@ def _align(node: Node, rows: Mapping[str, Buffer], target: Target) -> tuple[Node
 
 
 def _split_at_line(loop: Loop, rows: Mapping[str, Buffer], target: Target) -> tuple[Node, ...] | None:
-    if loop.kind != "vector" or loop.max_trip is not None or loop.registers or loop.initial or len(loop.body) != 1:
+    if loop.kind != "vector" or loop.max_trip is not None or loop.registers or loop.initial:
         return None
-    store = loop.body[0]
-    if not isinstance(store, Store) or store.buffer not in rows:
+    stores = tuple(n for n in loop.body if isinstance(n, Store) and n.buffer in rows)
+    if not stores or len(stores) < len(loop.body):
+        return None
+    column, itemsize = stores[0].subscripts[-1], rows[stores[0].buffer].dtype.itemsize
+    if any(s.subscripts[-1] != column or rows[s.buffer].dtype.itemsize != itemsize for s in stores):
         return None
     lanes = loop.lanes
-    if lanes * rows[store.buffer].dtype.itemsize > LINE or (index_coefficients(store.subscripts[-1]) or {}).get(loop.var) != 1:
+    if lanes * itemsize > LINE or (index_coefficients(column) or {}).get(loop.var) != 1:
         return None
     trip = simplify(Call("sub", (loop.upper, loop.lower)))
     if isinstance(trip, Const) and int(trip.value) < MINIMUM_VECTORS * lanes:
         return None
-    apart = _distances(store, rows)
+    apart = [distance for s in stores for distance in _distances(s, rows)]
     n_gaining = sum(distance % lanes == 0 for distance in apart)
-    if lanes * rows[store.buffer].dtype.itemsize == LINE and _bytes_of_rows(store, rows, trip) <= target.l2 * SHARE:
+    if lanes * itemsize == LINE and _bytes_of_rows(stores, rows, trip) <= target.l2 * SHARE:
         n_gaining += sum(0 < abs(distance) < lanes for distance in apart)
     if n_gaining < MINIMUM_READS:
         return None
-    start = simplify(substitute(store.subscripts[-1], {loop.var: loop.lower}))
+    start = simplify(substitute(column, {loop.var: loop.lower}))
     to_line = simplify(Call("mod", (Call("sub", (int_const(0), start)), int_const(lanes))))
     if to_line == int_const(0):
         return None
@@ -84,10 +87,9 @@ def _split_at_line(loop: Loop, rows: Mapping[str, Buffer], target: Target) -> tu
     head = to_line
     if not isinstance(head, Const) or not isinstance(trip, Const):
         head = Call("max", (int_const(0), Call("min", (head, trip))))
-    first = replace(
-        loop, lower=int_const(0), upper=head, body=(_shift(store, loop.var, loop.lower),), max_trip=most, interleave=1
-    )
-    in_flight = max(loop.interleave, IN_FLIGHT) if _overlap(store, lanes) else loop.interleave
+    front = tuple(_shift(s, loop.var, loop.lower) for s in stores)
+    first = replace(loop, lower=int_const(0), upper=head, body=front, max_trip=most, interleave=1)
+    in_flight = max(loop.interleave, IN_FLIGHT) if _overlap(stores, lanes) else loop.interleave
     return first, replace(loop, lower=simplify(Call("add", (loop.lower, head))), interleave=in_flight)
 
 
@@ -98,19 +100,19 @@ def _distances(store: Store, rows: Mapping[str, Buffer]) -> list[int]:
     return [int(distance.value) for distance in apart if isinstance(distance, Const)]
 
 
-def _bytes_of_rows(store: Store, rows: Mapping[str, Buffer], trip: Expr) -> int:
+def _bytes_of_rows(stores: tuple[Store, ...], rows: Mapping[str, Buffer], trip: Expr) -> int:
     """Bytes of the rows that a loop of `trip` iterations reads and writes; of whole rows where `trip` is not known."""
-    touched = {(read.tensor, read.subscripts[:-1]) for read in reads(store.value) if read.tensor in rows}
+    touched = {(read.tensor, read.subscripts[:-1]) for s in stores for read in reads(s.value) if read.tensor in rows}
     total = 0
-    for name, _ in {*touched, (store.buffer, store.subscripts[:-1])}:
+    for name, _ in {*touched, *((s.buffer, s.subscripts[:-1]) for s in stores)}:
         *_, row, element = rows[name].strides
         total += int(trip.value) * evaluate(element, {}) if isinstance(trip, Const) else evaluate(row, {})
     return total
 
 
-def _overlap(store: Store, lanes: int) -> bool:
-    """Whether vectors that a store reads overlap along memory, as those of neighbouring elements do."""
-    found = list(dict.fromkeys(reads(store.value)))
+def _overlap(stores: tuple[Store, ...], lanes: int) -> bool:
+    """Whether vectors that stores read overlap along memory, as those of neighbouring elements do."""
+    found = list(dict.fromkeys(read for store in stores for read in reads(store.value)))
     for n, a in enumerate(found):
         for b in found[:n]:
             if a.tensor == b.tensor and a.subscripts[:-1] == b.subscripts[:-1]:

@@ -2,7 +2,8 @@
 
 Before: ``vector for j { A[j] = i == 0 || j == 0 ? x : y }``.  After: ``if (i == 0) { vector for j { A[j] = x } } else
 { A[0] = x; vector for j from 1 { A[j] = y } }``: a condition that does not change with the loop is asked once, and the first
-and last iterations, where one holds that is false in between, run by themselves.  The values are those of before.
+and last iterations, where one holds that is false in between, run by themselves.  Several statements that choose alike leave
+their conditions together.  The values are those of before.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MOST_ENDS, FEW_ENDS = 16, 2
 
 
 def take_out_conditions(body: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The same nodes, with the vector loops (and scans) of one chosen value split, without stores of what is there already."""
+    """The same nodes, with the vector loops (and scans) of chosen values split, without stores of what is there already."""
     return tuple(new for node in body for new in _take_out(node))
 
 
@@ -45,30 +46,47 @@ def _take_out(node: Node) -> tuple[Node, ...]:
 def _split_loop(loop: Loop) -> tuple[Node, ...] | None:
     if loop.kind not in ("vector", "scan") or loop.max_trip is not None or loop.registers or loop.initial:
         return None
-    if len(loop.body) != 1:
-        return _split_steps(loop)
-    store = loop.body[0]
-    if not isinstance(store, Store) or not isinstance(store.value, Select) or reads(store.value.condition):
+    if len(loop.body) != 1 and (loop.kind != "vector" or loop.step != 1):
         return None
-    chosen = store.value
-    atoms = _disjuncts(chosen.condition)
+    nodes = tuple(n for n in loop.body if isinstance(n, Store | Update))
+    conditions = {n.value.condition for n in nodes if _chooses(n) and isinstance(n.value, Select)}
+    if len(nodes) < len(loop.body) or not conditions:
+        return None
+    if len(conditions) > 1:
+        return _split_steps(loop, nodes)
+    (condition,) = conditions
+    atoms = _disjuncts(condition)
     fixed = [a for a in atoms if not _mentions(a, loop.var)]
     moving = [a for a in atoms if _mentions(a, loop.var)]
-    rest = _split_ends(loop, store, moving)
+    rest = _split_ends(loop, nodes, moving)
     if rest is None and not fixed:
-        return _split_in_two(loop, store)
+        return _split_in_two(loop, nodes[0]) if len(nodes) == 1 and isinstance(nodes[0], Store) else _split_steps(loop, nodes)
     if rest is None:
-        condition = _any(moving)
-        value = chosen.other if condition is None else replace(chosen, condition=condition)
-        rest = (replace(loop, body=(replace(store, value=value),)),)
-    condition = _any(fixed)
-    if condition is None:
+        rest = (replace(loop, body=_decide(nodes, _any(moving) or False)),)
+    outside = _any(fixed)
+    if outside is None:
         return rest
-    whole = replace(loop, body=(replace(store, value=chosen.then),))
-    return (If(condition, (whole,), rest),)
+    return (If(outside, (replace(loop, body=_decide(nodes, True)),), rest),)
 
 
-def _split_ends(loop: Loop, store: Store, moving: list[Expr]) -> tuple[Node, ...] | None:
+def _chooses(node: Store | Update) -> bool:
+    """Whether a store chooses between values by a condition on indices."""
+    return isinstance(node, Store) and isinstance(node.value, Select) and not reads(node.value.condition)
+
+
+def _decide(nodes: tuple[Store | Update, ...], condition: Expr | bool) -> tuple[Store | Update, ...]:
+    """The nodes where the condition that they choose by is known, or is the same as another one."""
+
+    def value(chosen: Expr) -> Expr:
+        assert isinstance(chosen, Select)
+        if isinstance(condition, bool):
+            return chosen.then if condition else chosen.other
+        return replace(chosen, condition=condition)
+
+    return tuple(replace(n, value=value(n.value)) if _chooses(n) else n for n in nodes)
+
+
+def _split_ends(loop: Loop, nodes: tuple[Store | Update, ...], moving: list[Expr]) -> tuple[Node, ...] | None:
     """The first and the last iterations apart, if each of the conditions `moving` holds in few of them and nowhere else."""
     trip = simplify(Call("sub", (loop.upper, loop.lower)))
     if not moving or not isinstance(trip, Const) or int(trip.value) < MINIMUM_TRIP:
@@ -81,12 +99,10 @@ def _split_ends(loop: Loop, store: Store, moving: list[Expr]) -> tuple[Node, ...
         n_first, n_last = max(n_first, found[0]), max(n_last, found[1])
     if max(n_first, n_last) > MOST_ENDS or n_first + n_last >= int(trip.value):
         return None
-    value = store.value
-    assert isinstance(value, Select)
-    end = replace(store, value=value.then)
+    end = _decide(nodes, True)
     lower = simplify(Call("add", (loop.lower, int_const(n_first))))
     upper = simplify(Call("sub", (loop.upper, int_const(n_last))))
-    inside = replace(loop, lower=lower, upper=upper, body=(replace(store, value=value.other),))
+    inside = replace(loop, lower=lower, upper=upper, body=_decide(nodes, False))
     return *_run_end(loop, end, loop.lower, n_first), inside, *_run_end(loop, end, upper, n_last)
 
 
@@ -109,12 +125,13 @@ def _count_ends(atom: Expr, loop: Loop) -> tuple[int, int] | None:
     return (n, 0) if side == "upper" else (0, n)
 
 
-def _run_end(loop: Loop, end: Store, first: Expr, n: int) -> tuple[Node, ...]:
-    """The store in `n` iterations from `first` on."""
+def _run_end(loop: Loop, end: tuple[Store | Update, ...], first: Expr, n: int) -> tuple[Node, ...]:
+    """The nodes in `n` iterations from `first` on."""
     if n <= FEW_ENDS:
-        return tuple(_at(end, loop.var, simplify(Call("add", (first, int_const(k))))) for k in range(n))
+        places = [simplify(Call("add", (first, int_const(k)))) for k in range(n)]
+        return tuple(_at(node, loop.var, place) for place in places for node in end)
     # Loops that are written out begin at 0.
-    body = (_at(end, loop.var, simplify(Call("add", (first, Index(loop.var))))),)
+    body = tuple(_at(node, loop.var, simplify(Call("add", (first, Index(loop.var))))) for node in end)
     run = replace(loop, lower=int_const(0), upper=int_const(n), interleave=1, body=body)
     return (replace(run, max_trip=n) if loop.kind == "vector" else replace(run, kind="serial"),)
 
@@ -150,14 +167,11 @@ def _split_in_two(loop: Loop, store: Store) -> tuple[Node, ...] | None:
     return first, replace(loop, lower=middle, body=(replace(store, value=after),))
 
 
-def _split_steps(loop: Loop) -> tuple[Node, ...] | None:
+def _split_steps(loop: Loop, nodes: tuple[Store | Update, ...]) -> tuple[Node, ...] | None:
     """A loop of several statements, one of which chooses: all but the last iteration, and that one, where they choose alike."""
-    nodes = loop.body
-    if loop.kind != "vector" or loop.step != 1 or not all(isinstance(n, Store | Update) for n in nodes):
+    if loop.kind != "vector":
         return None
-    chosen = [n for n in nodes if isinstance(n, Store) and isinstance(n.value, Select) and not reads(n.value.condition)]
-    if not chosen:
-        return None
+    chosen = [n for n in nodes if isinstance(n, Store) and _chooses(n)]
     parts = [_split_in_two(replace(loop, body=(n,)), n) for n in chosen]
     first: dict[Node, Node] = {}
     last: dict[Node, Node] = {}
@@ -170,7 +184,7 @@ def _split_steps(loop: Loop) -> tuple[Node, ...] | None:
         place = part[0].upper
         (first[n],), (last[n],) = part[0].body, part[1].body
     assert place is not None
-    end = tuple(last[n] if n in last else _at(n, loop.var, place) for n in nodes if isinstance(n, Store | Update))
+    end = tuple(last[n] if n in last else _at(n, loop.var, place) for n in nodes)
     whole = replace(loop, upper=place, body=tuple(first.get(n, n) for n in nodes))
     return whole, If(Call("le", (loop.lower, place)), end)
 

@@ -16,6 +16,7 @@ from polyc.codegen.nests.copies import split_last_tiles
 from polyc.codegen.nests.epilogues import keep_epilogues
 from polyc.codegen.nests.far_rows import take_rows_from_afar
 from polyc.codegen.nests.interiors import split_interiors
+from polyc.codegen.nests.line_tiles import begin_tiles_at_lines
 from polyc.codegen.nests.pixels import turn_pixels
 from polyc.codegen.nests.recurrences import carry_elements
 from polyc.codegen.nests.scalars import hold_accumulators
@@ -103,11 +104,12 @@ def build_loop_nest(
     nodes, buffers = keep_epilogues(hold_accumulators(tuple(body), aliased), buffers)
     held = frozenset(b.name for b in buffers if b.space == "register")
     streamed = find_streamed_rows(nodes, buffers, target)
-    nodes, offsets = align_tiles(nodes, buffers, target)
+    nodes, of_tiles = begin_tiles_at_lines(nodes, buffers, target)
+    nodes, of_copies = align_tiles(nodes, buffers, target)
     nodes, buffers = coalesce_copies(split_last_tiles(nodes, buffers), buffers)
     nodes, buffers, carried = carry_lines(nodes, buffers, target)
     nodes, buffers, staged = stage_copies(nodes, buffers, target)
-    offsets = tuple(dict.fromkeys((*offsets, *staged, *carried)))
+    offsets = tuple(dict.fromkeys((*of_tiles, *of_copies, *staged, *carried)))
     nodes, buffers = turn_pixels(nodes, buffers)
     nodes = take_rows_from_afar(nodes, buffers, target, reassociate)
     nodes = split_partial_tiles(block_transposes(nodes, buffers, streamed), held, aliased, target.has_masks)
@@ -186,6 +188,8 @@ class _Translator:
                 return replace(loop, kind="parallel", rounds=mark.rounds)
             case "pipeline":
                 return replace(loop, kind="parallel", stream=f"c{int(loop.var[1:]) + mark.columns}")
+            case "apart":
+                return replace(loop, is_apart=True)
             case "unroll":
                 return replace(loop, kind="unroll", max_trip=trip) if trip is not None and trip <= 32 else loop
             case "scan":

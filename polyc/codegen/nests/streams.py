@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from polyc.codegen.nests.copies import copy_nest, rebuild
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Store, Update, node_expressions
+from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Store, Update, known_length, node_expressions, walk_nodes
 from polyc.ir.simplify import simplify
 from polyc.target import Target
 
@@ -78,7 +78,7 @@ def align_tiles(
 
 def _move_tiles(loops: list[Loop], store: Store, buffer: Buffer) -> Loop | None:
     """The nest with tiles that begin at lines; None where rows do not lie whole lines apart, or nothing is in tiles."""
-    if not buffer.strides or not all(map(_is_whole_lines, buffer.strides[:-1])):
+    if not buffer.strides or not all(map(is_whole_lines, buffer.strides[:-1])):
         return None
     size = buffer.dtype.itemsize
     coefficients = index_coefficients(store.subscripts[-1])
@@ -125,7 +125,7 @@ def _find_written_once(body: tuple[Node, ...], buffers: tuple[Buffer, ...], targ
     """Long arrays of the caller, as `_find_long`, that are never read and of which each element is written once."""
     wanted = _find_long(body, buffers, target)
     writes = list(_writes(body))
-    for node in _nodes(body):
+    for node in walk_nodes(body):
         for expr in node_expressions(node):
             for read in reads(expr):
                 wanted.pop(read.tensor, None)
@@ -147,7 +147,7 @@ class _Long:
 def find_streamed_rows(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target) -> frozenset[str]:
     """Results that are streamed at any sizes, if they are written in order, and whose rows lie whole lines apart."""
     found = _find_long(body, buffers, target)
-    return frozenset(n for n, w in found.items() if w.condition is None and all(map(_is_whole_lines, w.buffer.strides[:-1])))
+    return frozenset(n for n, w in found.items() if w.condition is None and all(map(is_whole_lines, w.buffer.strides[:-1])))
 
 
 def _find_long(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target) -> dict[str, _Long]:
@@ -156,7 +156,7 @@ def _find_long(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Targ
     # Of a table that data says where to read, nobody knows how much is read.
     read = dict.fromkeys(
         r.tensor
-        for node in _nodes(body)
+        for node in walk_nodes(body)
         for expr in node_expressions(node)
         for r in reads(expr)
         if r.tensor in arguments and not any(isinstance(n, Read) for s in r.subscripts for n in walk(s))
@@ -192,18 +192,8 @@ def _bytes(buffer: Buffer) -> Expr:
     return total
 
 
-def _nodes(body: tuple[Node, ...]) -> Iterator[Node]:
-    for node in body:
-        yield node
-        match node:
-            case If():
-                yield from _nodes(node.body + node.orelse)
-            case Loop():
-                yield from _nodes(tuple(n for start in node.initial for n in start.nest) + node.body)
-
-
 def _writes(body: tuple[Node, ...]) -> Iterator[Store | Update]:
-    return (node for node in _nodes(body) if isinstance(node, Store | Update))
+    return (node for node in walk_nodes(body) if isinstance(node, Store | Update))
 
 
 def _is_streamed(node: Store | Update) -> bool:
@@ -355,12 +345,12 @@ def _moves_by_lines(store: Store, buffer: Buffer, loop: Loop) -> bool:
         coefficients = index_coefficients(subscript)
         if coefficients is None:
             return False
-        if coefficients.get(loop.var) and not _is_whole_lines(Call("mul", (int_const(coefficients[loop.var]), stride))):
+        if coefficients.get(loop.var) and not is_whole_lines(Call("mul", (int_const(coefficients[loop.var]), stride))):
             return False
     return True
 
 
-def _is_whole_lines(stride: Expr) -> bool:
+def is_whole_lines(stride: Expr) -> bool:
     stride = simplify(stride)
     return isinstance(stride, Const) and int(stride.value) % LINE == 0
 
@@ -372,9 +362,9 @@ def offset_of(store: Store, buffer: Buffer, values: Mapping[str, Expr]) -> Expr:
         place = substitute(subscript, dict(values))
         coefficients = index_coefficients(place)
         if coefficients is not None:
-            if _is_whole_lines(stride):
+            if is_whole_lines(stride):
                 continue
-            lines = {v: int_const(0) for v, c in coefficients.items() if _is_whole_lines(Call("mul", (int_const(c), stride)))}
+            lines = {v: int_const(0) for v, c in coefficients.items() if is_whole_lines(Call("mul", (int_const(c), stride)))}
             place = substitute(place, lines)
         total = Call("add", (total, Call("mul", (place, stride))))
     return simplify(total)
@@ -393,4 +383,7 @@ def _is_in_order(store: Store, buffer: Buffer, loop: Loop, around: tuple[Loop, .
             return False
         along += coefficients[loop.var] * int(stride.value)
     names = {n.name for s in store.subscripts for n in walk(s) if isinstance(n, Index)}
+    for outer in reversed(around):
+        if outer.var in names and known_length(outer) == 1:  # a place that is named: what it depends on moves the store
+            names |= {n.name for n in walk(outer.lower) if isinstance(n, Index)}
     return along == buffer.dtype.itemsize and all(outer.var in names for outer in around)

@@ -217,8 +217,9 @@ def _clusters(
     tried: dict[tuple[int, ...], Trial] = {}
     statements = [r.statement for r in roots]
     overlapping: list[Statement] = []
-    whole = 0.0
+    whole = sum(map(model.window_cycles, statements))
     for n, p in enumerate(chain, 1):
+        whole += model.window_cycles(p)
         if not _overlaps(probed[p.target]):
             continue
         part = chain[:n]

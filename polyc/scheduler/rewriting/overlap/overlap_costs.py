@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil, prod
 
-from polyc.ir.expr import Expr, Index, walk
+from polyc.ir.expr import Const, Expr, Index, walk
 from polyc.ir.linear import index_coefficients
+from polyc.ir.loops import LINE
 from polyc.ir.program import Program, Statement
 from polyc.ir.types import DType
 from polyc.poly.ranges import Ranges, estimate_extent
@@ -36,8 +37,9 @@ SHORT_ROW_START = 4.0
 SHORT_ROW_BYTES, SHORT_ROW_VECTORS = 256, 8
 """A row of whole lines and few vectors, at most: tiles of such rows stay in the first-level cache."""
 
-CUT_ROWS = 0.36
-"""Part of the time of arrays from outside that is lost where tiles hold parts of their rows."""
+CUT_ROWS = 0.8
+"""Part of the time of arrays from outside that is lost where tiles hold parts of their rows (a blur of 4096 x 4096: 11.3 ms in
+tiles of 64 rows of 1024, 9.3 of 32 whole rows, though windows of those leave the first-level cache)."""
 
 CUT_SHORT_ROWS = 0.05
 """The same for short rows: the next tile takes up their lines before a prefetcher forgets them."""
@@ -47,13 +49,20 @@ FAR_SHORT_ROWS = 3.0
 the rows of other tiles are forgotten meanwhile (Harris' corners on Zen 4, rows of 256 bytes, AVX2: 30 ms in tiles of 128 rows,
 16 of 8)."""
 
+FOLLOWED_ROWS, FAR_ROW = 16, 200.0
+"""Short rows of arrays from outside that prefetchers follow in a tile, and cycles that each further one costs (4096 x 4096,
+rows of 64: a blur with 12 of them 6.6 ms, 20: 7.7, 36: 12.5; Harris' corners with 12 of them 15.2, 20: 31)."""
+
 FILLED = 8.0
-"""Bytes per cycle of a long result in short rows beyond those of a streamed one: where it does not begin at a line, which only
-a call tells, lines are read before they are filled (a blur of 4096 x 4096: 9.1 ms, 5.6 in whole rows)."""
+"""Bytes per cycle of a long result in short rows beyond those of a streamed one, where tiles cannot begin at its lines: these
+are read before they are filled (a blur of 4096 x 4096 that does not begin at a line: 10.0 ms, 7.6 in tiles that do)."""
 
 BUSY = 0.3
 """Part of the estimated arithmetic that is still under way where everything is in the first-level cache: what it takes beyond
 arrays from outside hides that filling (Harris' corners at the same size: 10.1 ms, 12.6 in whole rows)."""
+
+NEAR = 0.5
+"""Part of the estimated arithmetic that computing again takes in tiles of short rows: the estimate counts every load."""
 
 STREAM_START = 30.0
 """Cycles until a prefetcher follows a row of an array in memory."""
@@ -150,7 +159,46 @@ class Model:
         if min(cut) > self.short_row(root):
             return CUT_ROWS, 0.0
         size = self.bytes(root.target) if self.program.tensor(root.target).role != "temporary" else 0
-        return CUT_SHORT_ROWS, size / FILLED if self.target.is_streamed(size, size) else 0.0
+        is_filled = self.target.is_streamed(size, size) and not self._begins_at_lines(root, min(cut))
+        return CUT_SHORT_ROWS, size / FILLED if is_filled else 0.0
+
+    def _begins_at_lines(self, root: Statement, size: int) -> bool:
+        """Whether tiles of `size` elements may be moved along the rows of a result to where its lines begin (`line_tiles`)."""
+        row = self.ranges.tensors[root.target][-1].extent
+        if not isinstance(row, Const) or int(row.value) % size:
+            return False
+        return all(n * self.dtype(root.target).itemsize % LINE == 0 for n in (size, int(row.value)))
+
+    def window_cycles(self, s: Statement, row: int | None = None) -> float:
+        """Cycles in which a whole statement reads rows again that a window needs, where those of all windows leave the
+        first-level cache; `row`: elements of the rows of a tile, at most."""
+        trips = self.trips(s)
+        held = again = 0.0
+        for tensor, n_rows in self.window_rows(s).items():
+            shape, size = self.shape(tensor), self.dtype(tensor).itemsize
+            held += n_rows * min(shape[-1], row or shape[-1]) * size if shape else 0
+            again += (n_rows - 1) * prod(trips[i] for i in s.left_indices) * size
+        return again / READ[Level.L2] if find_level(held, self.target) > Level.L1 else 0.0
+
+    def window_rows(self, s: Statement) -> dict[str, int]:
+        """Rows of each tensor that one point of a statement reads."""
+        trips = self.trips(s)
+        rows: dict[str, set[tuple[Expr, ...]]] = {}
+        for site in self.sites[s.name]:
+            rows.setdefault(site.read.tensor, set()).add(site.read.subscripts[:-1])
+        moving = {
+            t: {e.name for row in found for sub in row for e in walk(sub) if isinstance(e, Index)} for t, found in rows.items()
+        }
+        return {t: len(found) * prod(trips[i] for i in s.reduction_indices if i in moving[t]) for t, found in rows.items()}
+
+    def rows_read(self, s: Statement, extents: Sequence[int], indices: Sequence[str]) -> dict[str, int]:
+        """Rows of each tensor that a tile of a statement reads, about: its own, and those of a window more."""
+        rows: dict[str, int] = {}
+        for tensor, window in self.window_rows(s).items():
+            ends = [sub for site in self.sites[s.name] if site.read.tensor == tensor for sub in site.read.subscripts[-1:]]
+            last = {e.name for sub in ends for e in walk(sub) if isinstance(e, Index)}
+            rows[tensor] = prod(n for n, i in zip(extents, indices, strict=False) if i not in last) + window - 1
+        return rows
 
     def outside_bytes(self, statements: Sequence[Statement]) -> int:
         """Bytes of the arrays that come from memory or go there."""
@@ -161,13 +209,16 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class _Share:
-    """What one producer adds to the cycles of a tile; `outer`: cycles to read again each tensor that it reads."""
+    """What one producer adds to the cycles of a tile; `outer`: cycles to read again each tensor that it reads; `rows`: what it
+    reads of each of them; `windows`: cycles to read them again."""
 
     buffer: int
     extra: float
     once: float
     starts: float
     outer: dict[str, float]
+    rows: dict[str, int]
+    windows: float
 
 
 class Trial:
@@ -180,6 +231,8 @@ class Trial:
         inside = [min(sizes.get(i, trips[i]), trips[i]) for i in roots[0].left_indices]
         self._n_tiles = prod(ceil(trips[i] / size) for i, size in sizes.items())
         self._starts = sum(model.row_starts(root, inside, root.left_indices) for root in roots)
+        self._windows = sum(model.window_cycles(root, inside[-1] if inside else None) for root in roots)
+        self._rows = [model.rows_read(root, inside, root.left_indices) for root in roots]
         lost = [model.cut_rows(root, sizes) for root in roots]
         self._is_short = any(part == CUT_SHORT_ROWS for part, _ in lost)
         self._cut_rows, self._filled = max(part for part, _ in lost), sum(cycles for _, cycles in lost)
@@ -192,8 +245,9 @@ class Trial:
         `producers` are in an order in which every reader of a tensor comes before its writer.
         None where the buffers fit no cache of a core."""
         model, inner = self.model, {p.target for p in producers}
-        extra = total = cycles = 0.0
-        buffers, starts = 0, self._starts
+        extra = total = 0.0
+        cycles = self._windows
+        buffers, starts, rows = 0, self._starts, list(self._rows)
         for n, p in enumerate(producers):
             share = self._shares.get(p.name)
             if share is None:
@@ -202,12 +256,18 @@ class Trial:
             extra += share.extra
             total += share.once
             starts += share.starts
+            rows.append(share.rows)
+            cycles += share.windows
             cycles += sum(c for tensor, c in share.outer.items() if tensor not in inner)
         footprint = BESIDE * buffers
         if find_level(footprint, model.target) > Level.L2:
             return None
+        if self._is_short:
+            read = {t for found in rows for t in found} - inner
+            n_rows = sum(max(found.get(t, 0) for found in rows) for t in read)
+            starts += FAR_ROW * max(0, n_rows - FOLLOWED_ROWS)
         passed = pass_cycles(buffers, footprint, model.target) * (FAR_SHORT_ROWS if self._is_short else 1.0)
-        cycles += extra + self._n_tiles * (passed + starts)
+        cycles += extra * (NEAR if self._is_short else 1.0) + self._n_tiles * (passed + starts)
         if self._cut_rows:
             outside = model.outside_bytes((*self.roots, *producers)) / READ[Level.MEMORY]
             cycles += self._cut_rows * outside + max(0.0, self._filled - max(0.0, BUSY * (self._work + total) - outside))
@@ -230,6 +290,8 @@ class Trial:
             once,
             model.row_starts(p, extents, p.left_indices),
             {t: again * model.bytes(t) / READ[Level.L3] for t in sorted(outer)},
+            model.rows_read(p, extents, p.left_indices),
+            model.window_cycles(p, extents[-1] if extents else None),
         )
 
 

@@ -1,0 +1,140 @@
+"""Let tiles along the rows of a long result begin where its cache lines do, wherever the array begins.
+
+Before: ``for (t = 0; t < 64; t++) { … { vector for (c < 64) { Y[i, 64 * t + c] = … } } }``, whose rows are streamed only if
+``Y`` begins at a line.  After: ``for (t = …; t < 65; t++) { for (b = min(max(missing + 64 * (t - 1), 0), 4032); …) { … {
+vector for (c < 64) { Y[i, b + c] = … } } } }``, where `missing` is the distance from the beginning of a row to that of its
+next line.  The first tile and the last one overlap their neighbours: what both compute is the same.  Loops that may do so are
+marked by the scheduler (`scheduler.row_tiles`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from polyc.codegen.nests.streams import find_written_once, is_whole_lines, offset_of
+from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, rewrite, substitute, walk
+from polyc.ir.linear import index_coefficients
+from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, Node, Prefetch, Store, Update, node_expressions, walk_nodes
+from polyc.ir.simplify import simplify
+from polyc.target import Target
+
+
+def begin_tiles_at_lines(
+    body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target
+) -> tuple[tuple[Node, ...], tuple[str, ...]]:
+    """The nodes with such tiles moved, and the results whose offsets that needs."""
+    wanted = set(find_written_once(body, buffers, target))
+    by_name = {b.name: b for b in buffers}
+    used: list[str] = []
+
+    def visit(node: Node) -> Node:
+        match node:
+            case If():
+                return replace(node, body=tuple(map(visit, node.body)), orelse=tuple(map(visit, node.orelse)))
+            case Loop():
+                store = _row_store(node, wanted, by_name) if node.is_apart else None
+                moved = _move(node, store, by_name) if store is not None else None
+                if store is None or moved is None:
+                    return replace(node, body=tuple(map(visit, node.body)))
+                used.append(store.buffer)
+                return moved
+        return node
+
+    return (tuple(map(visit, body)), tuple(dict.fromkeys(used))) if wanted else (body, ())
+
+
+def _row_store(loop: Loop, wanted: set[str], buffers: dict[str, Buffer]) -> Store | None:
+    """The store of a long result inside of a loop of whole tiles; None where tiles that overlap would change what is written,
+    or rows do not lie whole lines apart."""
+    written = {
+        n.buffer for n in walk_nodes(loop.body) if isinstance(n, Store | Update) and buffers[n.buffer].space == "argument"
+    }
+    aliases = written | {other for name in written for other in buffers[name].may_alias}
+    if any(isinstance(n, Update) and n.buffer in written for n in walk_nodes(loop.body)):
+        return None
+    if any(r.tensor in aliases or written & {*buffers[r.tensor].may_alias} for e in _expressions(loop.body) for r in reads(e)):
+        return None
+    for node in walk_nodes(loop.body):
+        if isinstance(node, Store) and node.buffer in wanted:
+            buffer = buffers[node.buffer]
+            step = (index_coefficients(node.subscripts[-1]) or {}).get(loop.var, 0) * buffer.dtype.itemsize
+            if step > 0 and step % LINE == 0 and buffer.strides[-1] == int_const(buffer.dtype.itemsize):
+                return node if all(map(is_whole_lines, buffer.strides[:-1])) else None
+    return None
+
+
+def _move(loop: Loop, store: Store, buffers: dict[str, Buffer]) -> Loop | None:
+    """The loop with tiles that begin at lines; None where something else than places in arrays depends on the tile."""
+    if loop.kind != "serial" or loop.step != 1 or loop.lower != int_const(0) or not isinstance(loop.upper, Const):
+        return None
+    moving = index_coefficients(store.subscripts[-1])
+    assert moving is not None
+    buffer, n_tiles, step = buffers[store.buffer], int(loop.upper.value), moving[loop.var]
+    base = f"{loop.var}.base"
+    body = _replace_tile(loop.body, loop.var, step, base)
+    if n_tiles < 2 or body is None:
+        return None
+    size = int_const(buffer.dtype.itemsize)
+    first = offset_of(store, buffer, dict.fromkeys(moving, int_const(0)))
+    missing = Call("floordiv", (Call("mod", (Call("neg", (first,)), int_const(LINE))), size))
+    place = Call("add", (missing, Call("mul", (int_const(step), Call("sub", (Index(loop.var), int_const(1)))))))
+    begin = Call("min", (Call("max", (place, int_const(0))), int_const(step * (n_tiles - 1))))
+    inside = Loop(base, begin, Call("add", (begin, int_const(1))), 1, "serial", body)
+    lower = Call("sub", (int_const(1), Call("min", (missing, int_const(1)))))
+    return replace(loop, lower=lower, upper=int_const(n_tiles + 1), body=(inside,), is_apart=False)
+
+
+def _replace_tile(body: tuple[Node, ...], var: str, step: int, base: str) -> tuple[Node, ...] | None:
+    """`body` with `base` for `step` times `var`; None where that is not how `var` is used."""
+
+    def rule(node: Expr) -> Expr | None:
+        if not isinstance(node, Read):
+            return None
+        return Read(node.tensor, tuple(map(move, node.subscripts)))
+
+    def move(subscript: Expr) -> Expr:
+        coefficients = index_coefficients(subscript)
+        times = (coefficients or {}).get(var, 0)
+        if not times or times % step:
+            return subscript
+        rest = substitute(subscript, {var: int_const(0)})
+        return simplify(Call("add", (rest, Call("mul", (int_const(times // step), Index(base))))))
+
+    moved = _map_nodes(body, lambda e: rewrite(e, rule), move)
+    uses = any(isinstance(e, Index) and e.name == var for expr in _expressions(moved) for e in walk(expr))
+    return None if uses else moved
+
+
+def _map_nodes(body: tuple[Node, ...], value: Callable[[Expr], Expr], subscript: Callable[[Expr], Expr]) -> tuple[Node, ...]:
+    """`value` of all expressions, and `subscript` of places that are written."""
+
+    def place(subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return tuple(subscript(value(s)) for s in subscripts)
+
+    def visit(node: Node) -> Node:
+        match node:
+            case Store() | Update():
+                return replace(node, subscripts=place(node.subscripts), value=value(node.value))
+            case Guard():
+                condition = None if node.condition is None else value(node.condition)
+                return replace(node, value=value(node.value), bound=value(node.bound), condition=condition)
+            case Prefetch():
+                return replace(node, subscripts=place(node.subscripts))
+            case If():
+                return replace(node, condition=value(node.condition), body=inside(node.body), orelse=inside(node.orelse))
+            case Loop():
+                initial = tuple(replace(i, value=value(i.value), nest=inside(i.nest)) for i in node.initial)
+                return replace(node, lower=value(node.lower), upper=value(node.upper), body=inside(node.body), initial=initial)
+
+    def inside(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        return tuple(map(visit, nodes))
+
+    return inside(body)
+
+
+def _expressions(body: tuple[Node, ...]) -> Iterator[Expr]:
+    for node in walk_nodes(body):
+        yield from node_expressions(node)
+        if isinstance(node, Loop):
+            yield from (start.value for start in node.initial)
