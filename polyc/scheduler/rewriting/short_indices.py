@@ -23,6 +23,7 @@ from polyc.poly.domains import is_box, map_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.rewriting.rules.blocks import Edit, all_reads, start_edit
+from polyc.scheduler.rewriting.rules.shared_rows import share_rows
 from polyc.target import Target
 
 MOST_VALUES = 4
@@ -120,6 +121,9 @@ def write_out_short_indices(
     program: Program, ranges: Ranges, target: Target, may_reassociate: bool
 ) -> tuple[Program, Ranges, list[Remark]]:
     """The program with statements over a few components of many points written out."""
+    _, _, shared = share_rows(program, ranges, target)
+    if shared:
+        return program, ranges, []  # sums along rows and down columns go in one pass, which costs less
     plan = _Plan(program, ranges, may_reassociate)
     for s in program.statements:
         written = {w.target for w in program.statements if w.name in plan.indices}
@@ -169,6 +173,9 @@ def _are_components(short: set[str], s: Statement, program: Program, extents: Ma
     rows = [r for r in accesses[1:] if r.subscripts and r.subscripts[-1] in names]
     if s.reduction is None:
         return bool(rows)
+    sums: list[Expr] = [Index(i) for i in s.reduction_indices]
+    if all(len(r.subscripts) > 1 and r.subscripts[-1] in sums and r.subscripts[-2] in sums for r in rows):
+        return False  # the sums run along one longer row
     lasts = {e.name for r in rows if isinstance(e := r.subscripts[-1], Index)}
     if not rows or not lasts <= set(s.reduction_indices):
         return False

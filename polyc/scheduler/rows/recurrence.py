@@ -40,11 +40,13 @@ def find_sequential_row(
     # Only a loop that must run backwards needs negative coefficients.
     row = row or _solve(dims, band, remaining, earlier, budget, cap, is_signed=True)
     row = row or (_solve(dims, band, remaining, earlier, budget, WIDEST, is_signed=False) if cap < WIDEST else None)
-    return None if row is None else _align(row, band)
+    is_last = all(n == len(earlier[name]) + 1 for name, n in dims.items())
+    return _align(row, band) if row is not None and (is_last or len(set(dims.values())) == 1) else row
 
 
 def _align(row: Rows, band: Sequence[Piece]) -> Rows:
-    """The row without its shifts, where every dependence allows it.
+    """The row without its shifts, where every dependence allows it: the innermost one, and outer ones of statements with as
+    many loops each (others may pass on values within a step that no loop inside would keep).
 
     A row that carries one dependence runs in order however many it carries, what it carries leaves the rows inside free, and
     statements of equal ranges that are not shifted against each other need no conditions around them."""
