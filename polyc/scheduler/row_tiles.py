@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from polyc.ir.expr import Const
 from polyc.ir.linear import index_coefficients
 from polyc.poly.rows import free_positions
-from polyc.poly.scop import Scop
+from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Mark, Plan, PlanLeaf, PlanLoop, PlanSequence, plan_statements
+from polyc.scheduler.rewriting.overlap.overlap_boxes import tile_name
 
 
 def mark_row_tiles(plan: Plan, scop: Scop) -> Plan:
@@ -28,16 +30,25 @@ def mark_row_tiles(plan: Plan, scop: Scop) -> Plan:
 
 
 def _counts_tiles(loop: PlanLoop, scop: Scop) -> bool:
-    """Whether some statement inside stores several elements of a row of a result for each iteration."""
+    """Whether the loop counts tiles that `overlap` made, for all statements inside, some of which stores a row of a result.
+
+    Elsewhere a tile's elements may depend on its number, or be only some of those at its place."""
     outputs = {r.version for r in scop.program.returns}
-    for name in plan_statements(loop):
-        if name.startswith("init_"):
-            continue
-        s = scop.statement(name)
-        if s.target not in outputs or s.is_reduction or not s.subscripts:
-            continue
-        found = free_positions(loop.rows[name], [])
-        moving = index_coefficients(s.subscripts[-1]) or {}
-        if len(found) == 1 and moving.get(s.indices[found[0]], 0) > 1:
-            return True
-    return False
+    statements = [scop.statement(n) for n in plan_statements(loop) if not n.startswith("init_")]
+    counted = {tuple(s.indices[d] for d in free_positions(loop.rows[s.name], [])) for s in statements}
+    if len(counted) != 1:
+        return False
+    (names,) = counted
+    return len(names) == 1 and any(s.target in outputs and _stores_tile(s, names[0]) for s in statements)
+
+
+def _stores_tile(s: ScopStatement, tile: str) -> bool:
+    """Whether each value of `tile` stores as many elements of a row as it moves by."""
+    if s.is_reduction or not s.subscripts:
+        return False
+    moving = index_coefficients(s.subscripts[-1]) or {}
+    inside = [i for i in moving if tile == tile_name(i.removesuffix(".in"))]
+    if len(inside) != 1:
+        return False
+    extent = s.extents[inside[0]]
+    return isinstance(extent, Const) and moving == {tile: int(extent.value), inside[0]: 1}

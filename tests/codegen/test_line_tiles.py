@@ -146,6 +146,20 @@ def test_data_says_where_to_read_in_tiles_that_overlap():
         op(x, table, index, out=y)
 
 
+@pytest.mark.parametrize(("value", "apart"), [("X(128 * t + j)", 128), ("X(64 * t + j)", 64), ("X(64 * t + j) + A(t)", 64)])
+def test_blocks_that_the_user_wrote_are_not_moved(value: str, apart: int):
+    # What is stored in a block may depend on its number.
+    text = f"def blocks(float(N) X, float(M) A) -> (Y) {{ Y(64 * t + j) = {value} where t in 0:M, j in 0:64 }}"
+    x, a = image(128 * 64), image(64)
+    t, j = np.divmod(np.arange(64 * 64), 64)
+    expected = x[apart * t + j] + (a[t] if "A(t)" in value else 0)
+    op = polyc.compile(text)
+    for offset in (0, 16):
+        y = at_offset(expected.shape, offset)
+        op(x, a, out=y)
+        np.testing.assert_array_equal(y, expected)
+
+
 def test_threads_share_rows_of_tiles_that_begin_at_lines():
     x = image(258, 258)
     op = polyc.compile(BLUR)
