@@ -16,6 +16,7 @@ from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, walk_nodes
 from polyc.ir.types import F32
 from polyc.ir.versions import SizeTest, Tree, leaves
 from polyc.scheduler.size_classes import SizeClasses, Version
+from tests.codegen.support import LEVELS
 
 CONV = "def conv(float(N,C,H,W) I, float(K,C,3,3) F) -> (O) { O(n,k,h,w) +=! I(n,c,h+r,w+s) * F(k,c,r,s) }"
 
@@ -112,9 +113,11 @@ def test_no_branch_goes_into_vector_loops() -> None:
     assert isinstance(shared.body[2], If)
 
 
-@pytest.mark.parametrize("target", ["host", "x86-64-v3", "x86-64-v2"])
-def test_two_tiles_of_a_filtered_convolution_transform_in_one_place(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    few, many = ({"N": 1, "C": c, "H": side, "W": side, "K": k} for c, side, k in ((64, 24, 8), (64, 300, 16)))
+@pytest.mark.parametrize(("target", "side", "results"), [("x86-64-v4", 58, 64), ("x86-64-v3", 24, 8), ("x86-64-v2", 24, 8)])
+def test_two_tiles_of_a_filtered_convolution_transform_in_one_place(
+    target: str, side: int, results: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few, many = ({"N": 1, "C": 64, "H": h, "W": h, "K": k} for h, k in ((300, 16), (side, results)))
     tree = SizeTest(below("W", 40), 0, SizeTest(below("K", 20), 1, 0))
     classes = SizeClasses((Version(many, 1), Version(few, 1)), tree)
     monkeypatch.setattr(stages, "find_size_classes", lambda *_: classes)
@@ -128,6 +131,8 @@ def test_two_tiles_of_a_filtered_convolution_transform_in_one_place(target: str,
         for n in (shared, found.nest)
     )
     assert 16 < len(stores) < 1.5 * len(of_first)
+    if target not in LEVELS:
+        return
     values = np.random.default_rng(0)
     for n, c, h, w, k in ((1, 5, 9, 11, 3), (2, 17, 45, 43, 33), (1, 3, 50, 41, 7), (1, 8, 3, 100, 19), (0, 3, 5, 5, 2)):
         images, taps = values.standard_normal((n, c, h, w), np.float32), values.standard_normal((k, c, 3, 3), np.float32)
