@@ -11,7 +11,7 @@ its own, which can be computed where it is read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 
@@ -22,7 +22,7 @@ from polyc.ir.simplify import simplify
 from polyc.poly.domains import is_box, map_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.scheduler.accesses import trip_count
-from polyc.scheduler.rewriting.rules.blocks import Edit, all_reads, start_edit
+from polyc.scheduler.rewriting.rules.blocks import Edit, all_reads, has_own_elements, start_edit
 from polyc.scheduler.rewriting.rules.shared_rows import share_rows
 from polyc.target import Target
 
@@ -69,6 +69,8 @@ class _Plan:
                 return False
             if s.reduction.op not in ("add", "mul", "max", "min") or self.program.tensor(s.target).dtype.is_storage:
                 return False
+            if not has_own_elements(s, self.ranges):
+                return False
         if any(r.tensor == s.target for r in all_reads(s)) or any(isinstance(n, Pad) for n in walk(s.value)):
             return False
         return is_box(own.domain, own.indices, s.indices)
@@ -82,9 +84,14 @@ class _Plan:
         if not isinstance(places.lower, Const) or not 1 <= trip_count(places.extent) <= MOST_VALUES:
             return False
         for s in self.program.statements:
-            for subscripts in _accesses(s, tensor):
+            accesses = _accesses(s, tensor)
+            if accesses and not _is_read_in_value(s, tensor, self.ranges):
+                return False
+            for subscripts in accesses:
                 inside = {n.name for n in walk(subscripts[dimension]) if isinstance(n, Index)}
-                if reads(subscripts[dimension]) or not all(self.can_write_out(s, i) for i in inside):
+                if not all(self.can_write_out(s, i) for i in inside):
+                    return False
+                if not _stays_inside(subscripts[dimension], sorted(inside), self.ranges.statements[s.name], places):
                     return False
                 found.setdefault(s.name, set()).update(inside)
         for name, inside in found.items():
@@ -140,7 +147,7 @@ def write_out_short_indices(
     remarks = []
     for s in program.statements:
         mine = plan.indices.get(s.name, set())
-        edit.statements += _write_out(s, mine, plan, edit, target) if mine else [s]
+        edit.statements += _write_out(s, mine, plan, edit, target) if mine else [_redirect(s, plan)]
         if s.name in first:
             names = ", ".join(i for i in s.indices if i in mine)
             remarks.append(Remark("passed", "short-indices", f"{s.target} is written out over {names}", s.name, s.span))
@@ -201,6 +208,29 @@ def _all_accesses(s: Statement) -> Iterator[tuple[str, tuple[Expr, ...]]]:
 
 def _accesses(s: Statement, tensor: str) -> list[tuple[Expr, ...]]:
     return [subscripts for name, subscripts in _all_accesses(s) if name == tensor]
+
+
+def _is_read_in_value(s: Statement, tensor: str, ranges: Ranges) -> bool:
+    """Whether a statement reads a tensor in its value alone, and inside of its extents."""
+    others = [*s.subscripts, *([] if s.reduction is None else [s.reduction.init])]
+    others += [n for n in walk(s.value) if isinstance(n, Pad)]
+    is_checked = bool(ranges.statements[s.name].guards) and any(r.tensor == tensor for r in reads(s.value))
+    return not is_checked and not any(r.tensor == tensor for e in others for r in reads(e))
+
+
+def _stays_inside(subscript: Expr, inside: list[str], own: StatementRanges, places: Interval) -> bool:
+    """Whether a subscript is a number, and one of `places`, at all values of the indices `inside` of it."""
+    first, n_places = _number(places.lower), trip_count(places.extent)
+    for at in _values(inside, own):
+        place = simplify(substitute(subscript, {i: int_const(v) for i, v in at.items()}))
+        if not isinstance(place, Const) or not first <= place.value < first + n_places:
+            return False
+    return True
+
+
+def _redirect(s: Statement, plan: _Plan) -> Statement:
+    """A statement that is not written out, reading the parts of the tensors that are taken apart."""
+    return replace(s, value=_place(s.value, {}, plan)) if any(r.tensor in plan.dimensions for r in reads(s.value)) else s
 
 
 def _take_apart(edit: Edit, tensor: str, dimensions: set[int]) -> None:
