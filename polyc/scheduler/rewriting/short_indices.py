@@ -85,13 +85,15 @@ class _Plan:
             return False
         for s in self.program.statements:
             accesses = _accesses(s, tensor)
-            if accesses and not _is_read_in_value(s, tensor, self.ranges):
+            is_padded = any(isinstance(n, Pad) and n.read.tensor == tensor for n in walk(s.value))
+            own = self.ranges.statements[s.name]
+            if accesses and (is_padded or own.guards or (s.target == tensor and own.region is not None)):
                 return False
             for subscripts in accesses:
                 inside = {n.name for n in walk(subscripts[dimension]) if isinstance(n, Index)}
                 if not all(self.can_write_out(s, i) for i in inside):
                     return False
-                if not _stays_inside(subscripts[dimension], sorted(inside), self.ranges.statements[s.name], places):
+                if not _stays_inside(subscripts[dimension], sorted(inside), own, places):
                     return False
                 found.setdefault(s.name, set()).update(inside)
         for name, inside in found.items():
@@ -210,14 +212,6 @@ def _accesses(s: Statement, tensor: str) -> list[tuple[Expr, ...]]:
     return [subscripts for name, subscripts in _all_accesses(s) if name == tensor]
 
 
-def _is_read_in_value(s: Statement, tensor: str, ranges: Ranges) -> bool:
-    """Whether a statement reads a tensor in its value alone, and inside of its extents."""
-    others = [*s.subscripts, *([] if s.reduction is None else [s.reduction.init])]
-    others += [n for n in walk(s.value) if isinstance(n, Pad)]
-    is_checked = bool(ranges.statements[s.name].guards) and any(r.tensor == tensor for r in reads(s.value))
-    return not is_checked and not any(r.tensor == tensor for e in others for r in reads(e))
-
-
 def _stays_inside(subscript: Expr, inside: list[str], own: StatementRanges, places: Interval) -> bool:
     """Whether a subscript is a number, and one of `places`, at all values of the indices `inside` of it."""
     first, n_places = _number(places.lower), trip_count(places.extent)
@@ -226,11 +220,6 @@ def _stays_inside(subscript: Expr, inside: list[str], own: StatementRanges, plac
         if not isinstance(place, Const) or not first <= place.value < first + n_places:
             return False
     return True
-
-
-def _redirect(s: Statement, plan: _Plan) -> Statement:
-    """A statement that is not written out, reading the parts of the tensors that are taken apart."""
-    return replace(s, value=_place(s.value, {}, plan)) if any(r.tensor in plan.dimensions for r in reads(s.value)) else s
 
 
 def _take_apart(edit: Edit, tensor: str, dimensions: set[int]) -> None:
@@ -276,6 +265,17 @@ def _write_out(s: Statement, indices: set[str], plan: _Plan, edit: Edit, target:
         reduction = None if is_whole else s.reduction
         made.append(Statement(name, element.tensor, element.subscripts, kept, value, reduction, (), s.span))
     return made
+
+
+def _redirect(s: Statement, plan: _Plan) -> Statement:
+    """A statement that stays, with single components of the tensors that are taken apart as tensors of their own."""
+    if not any(tensor in plan.dimensions for tensor, _ in _all_accesses(s)):
+        return s
+    element = _place(Read(s.target, s.subscripts), {}, plan)
+    assert isinstance(element, Read)
+    reduction = s.reduction and replace(s.reduction, init=_place(s.reduction.init, {}, plan))
+    value = _place(s.value, {}, plan)
+    return replace(s, target=element.tensor, subscripts=element.subscripts, value=value, reduction=reduction)
 
 
 def _values(indices: list[str], own: StatementRanges) -> Iterator[dict[str, int]]:
