@@ -23,7 +23,7 @@ def loops(axes: tuple[int, ...], shape: tuple[int, ...], target: str) -> str:
 def test_a_group_of_rows_fills_lines_of_the_result(target: str, lanes: int):
     lines = [line.strip() for line in loops(CHANNELS_FIRST, (32, 56, 56, 64), target).splitlines()]
     first = next(n for n, line in enumerate(lines) if line.startswith("prefetch"))
-    assert lines[first - 2].endswith("< 64; c4_0 += 16) {")  # rows
+    assert lines[first - 4].endswith("< 3136; c1 += 16) {")  # rows
     assert lines[first - 1].endswith(f"< 64; c3_0 += {lanes}) {{")  # strips of them
     assert lines[first].endswith(f"+ 2048], {64 * lanes} bytes to L2;")  # 8 KiB on
     assert lines[first + 1].endswith(f"+ 1024], {64 * lanes} bytes;")  # 4 KiB on
@@ -44,7 +44,7 @@ def test_long_rows_come_to_the_first_level_cache_by_strips():
 
 
 def test_rows_in_pieces_or_stored_as_usual_keep_their_order():
-    for shape in ((32, 28, 28, 512), (4, 56, 56, 64)):
+    for shape in ((32, 28, 28, 1024), (4, 56, 56, 64)):
         lines = [line.strip() for line in loops(CHANNELS_FIRST, shape, "x86-64-v4").splitlines()]
         groups = [n for n, line in enumerate(lines) if line.endswith("c4_0 += 16) {")]
         assert groups and not any(lines[n + 1].startswith("for (c3_0 = 0;") for n in groups)
