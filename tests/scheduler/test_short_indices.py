@@ -26,6 +26,19 @@ WRITTEN_OUT = {
     "integers": "def f(int32(N,4) X) -> (Y) { Y(n) min=! X(n,k) }",
     "halves": "def f(int32(N,4) X) -> (Y) { Y(n,k) = X(n,k/2) - X(n,3-k) where k in 0:4 }",
     "shifted": "def f(float(N,4) X) -> (Y) { t(n,k) = X(n,k) * 2.0 where k in 1:3  Y(n,k) = t(n,1+k%2) where k in 0:4 }",
+    "one component of a vector": """def f(float(N,3) a, float(N,3) b) -> (z) {
+        c(n,k) = a(n,(k+1)%3) * b(n,(k+2)%3) - a(n,(k+2)%3) * b(n,(k+1)%3) where k in 0:3
+        z(n) = c(n,2) }""",
+    "components from which a sum begins": """def f(float(N,3) a, float(5,N) b) -> (z) {
+        c(n,k) = a(n,(k+1)%3) * a(n,(k+2)%3) where k in 0:3
+        z(n) = c(n,1)
+        z(n) += b(m,n) * c(n,0) }""",
+    "tests of three edges": """def f(float(N,3,2) v, float(9) y, float(20) x) -> (D) {
+        e(t,k,i,j) = (v(t,(k+1)%3,0) - v(t,k,0)) * y(i) - (v(t,(k+1)%3,1) - v(t,k,1)) * x(j) where k in 0:3
+        D(i,j) +=! (e(t,0,i,j) >= 0.0 && e(t,1,i,j) >= 0.0 && e(t,2,i,j) >= 0.0 ? 1.0 : 0.0) }""",
+    "a component beyond a border": """def f(float(N,3) a) -> (z) {
+        c(n,k) = a(n,(k+1)%3) * a(n,(k+2)%3) where k in 0:3
+        z(n) = pad(c(n-1,1), 2.0) where n in 0:N }""",
     "read whole": """def f(float(N,3) X) -> (Y, Z) {
         Y(n,k) = X(n,(k+1)%3) where k in 0:3
         Z(n,k) = Y(n,k) + Y(n,2-k) where k in 0:3 }""",

@@ -11,7 +11,7 @@ its own, which can be computed where it is read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 
@@ -82,7 +82,11 @@ class _Plan:
         if not isinstance(places.lower, Const) or not 1 <= trip_count(places.extent) <= MOST_VALUES:
             return False
         for s in self.program.statements:
-            for subscripts in _accesses(s, tensor):
+            accesses = _accesses(s, tensor)
+            is_padded = any(isinstance(n, Pad) and n.read.tensor == tensor for n in walk(s.value))
+            if accesses and (is_padded or self.ranges.statements[s.name].guards):
+                return False
+            for subscripts in accesses:
                 inside = {n.name for n in walk(subscripts[dimension]) if isinstance(n, Index)}
                 if reads(subscripts[dimension]) or not all(self.can_write_out(s, i) for i in inside):
                     return False
@@ -140,7 +144,7 @@ def write_out_short_indices(
     remarks = []
     for s in program.statements:
         mine = plan.indices.get(s.name, set())
-        edit.statements += _write_out(s, mine, plan, edit, target) if mine else [s]
+        edit.statements += _write_out(s, mine, plan, edit, target) if mine else [_redirect(s, plan)]
         if s.name in first:
             names = ", ".join(i for i in s.indices if i in mine)
             remarks.append(Remark("passed", "short-indices", f"{s.target} is written out over {names}", s.name, s.span))
@@ -246,6 +250,17 @@ def _write_out(s: Statement, indices: set[str], plan: _Plan, edit: Edit, target:
         reduction = None if is_whole else s.reduction
         made.append(Statement(name, element.tensor, element.subscripts, kept, value, reduction, (), s.span))
     return made
+
+
+def _redirect(s: Statement, plan: _Plan) -> Statement:
+    """A statement that stays, with single components of the tensors that are taken apart as tensors of their own."""
+    if not any(tensor in plan.dimensions for tensor, _ in _all_accesses(s)):
+        return s
+    element = _place(Read(s.target, s.subscripts), {}, plan)
+    assert isinstance(element, Read)
+    reduction = s.reduction and replace(s.reduction, init=_place(s.reduction.init, {}, plan))
+    value = _place(s.value, {}, plan)
+    return replace(s, target=element.tensor, subscripts=element.subscripts, value=value, reduction=reduction)
 
 
 def _values(indices: list[str], own: StatementRanges) -> Iterator[dict[str, int]]:
