@@ -19,6 +19,7 @@ from polyc.scheduler.rewriting.narrow_integers import narrow_integers
 from polyc.scheduler.rewriting.overlap.overlap import overlap_tiles
 from polyc.scheduler.rewriting.positions import block_positions
 from polyc.scheduler.rewriting.private_tables import split_tables
+from polyc.scheduler.rewriting.repeated_functions import store_repeated_functions
 from polyc.scheduler.rewriting.rules import rewrite_algebra, rewrite_indices
 from polyc.scheduler.rewriting.rules.batched_recurrences import batch_recurrences
 from polyc.scheduler.rewriting.rules.turned_results import turn_results
@@ -87,6 +88,8 @@ def rewrite_program(
     remarks += found
     if options.tile and options.vectorize:
         program, ranges, found = store_operands(program, ranges)
+        remarks += found
+        program, ranges, found = store_repeated_functions(program, ranges)
         remarks += found
         program, ranges, found = turn_results(program, ranges, target, constants)
         remarks += found
