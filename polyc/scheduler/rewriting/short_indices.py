@@ -22,7 +22,7 @@ from polyc.ir.simplify import simplify
 from polyc.poly.domains import is_box, map_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.scheduler.accesses import trip_count
-from polyc.scheduler.rewriting.rules.blocks import Edit, all_reads, start_edit
+from polyc.scheduler.rewriting.rules.blocks import Edit, all_reads, has_own_elements, start_edit
 from polyc.scheduler.rewriting.rules.shared_rows import share_rows
 from polyc.target import Target
 
@@ -69,6 +69,8 @@ class _Plan:
                 return False
             if s.reduction.op not in ("add", "mul", "max", "min") or self.program.tensor(s.target).dtype.is_storage:
                 return False
+            if not has_own_elements(s, self.ranges):
+                return False
         if any(r.tensor == s.target for r in all_reads(s)) or any(isinstance(n, Pad) for n in walk(s.value)):
             return False
         return is_box(own.domain, own.indices, s.indices)
@@ -84,11 +86,14 @@ class _Plan:
         for s in self.program.statements:
             accesses = _accesses(s, tensor)
             is_padded = any(isinstance(n, Pad) and n.read.tensor == tensor for n in walk(s.value))
-            if accesses and (is_padded or self.ranges.statements[s.name].guards):
+            own = self.ranges.statements[s.name]
+            if accesses and (is_padded or own.guards or (s.target == tensor and own.region is not None)):
                 return False
             for subscripts in accesses:
                 inside = {n.name for n in walk(subscripts[dimension]) if isinstance(n, Index)}
-                if reads(subscripts[dimension]) or not all(self.can_write_out(s, i) for i in inside):
+                if not all(self.can_write_out(s, i) for i in inside):
+                    return False
+                if not _stays_inside(subscripts[dimension], sorted(inside), own, places):
                     return False
                 found.setdefault(s.name, set()).update(inside)
         for name, inside in found.items():
@@ -205,6 +210,16 @@ def _all_accesses(s: Statement) -> Iterator[tuple[str, tuple[Expr, ...]]]:
 
 def _accesses(s: Statement, tensor: str) -> list[tuple[Expr, ...]]:
     return [subscripts for name, subscripts in _all_accesses(s) if name == tensor]
+
+
+def _stays_inside(subscript: Expr, inside: list[str], own: StatementRanges, places: Interval) -> bool:
+    """Whether a subscript is a number, and one of `places`, at all values of the indices `inside` of it."""
+    first, n_places = _number(places.lower), trip_count(places.extent)
+    for at in _values(inside, own):
+        place = simplify(substitute(subscript, {i: int_const(v) for i, v in at.items()}))
+        if not isinstance(place, Const) or not first <= place.value < first + n_places:
+            return False
+    return True
 
 
 def _take_apart(edit: Edit, tensor: str, dimensions: set[int]) -> None:

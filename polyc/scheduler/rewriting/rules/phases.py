@@ -9,15 +9,13 @@ holds.  Apart, each phase is a sum over whole vectors, and a copy interleaves th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Const, Index, Read, reads, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement, Tensor
 from polyc.poly.domains import box_domain, is_box
-from polyc.poly.ranges import Interval, Ranges, StatementRanges
-from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements
+from polyc.poly.ranges import Ranges, StatementRanges
+from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, has_own_elements
 from polyc.scheduler.rewriting.rules.gathered_windows import find_windows
 
 MINIMUM_EXTENT = 16
@@ -53,27 +51,9 @@ def _find_phase(s: Statement, program: Program, ranges: Ranges) -> str | None:
         return None
     if isinstance(length, Const) and length.value < MINIMUM_EXTENT:
         return None
-    if not _has_own_elements(s, own.indices) or find_windows(s, program, ranges) or not _has_rows(s, outer, inner):
+    if not has_own_elements(s, ranges) or find_windows(s, program, ranges) or not _has_rows(s, outer, inner):
         return None
     return inner
-
-
-def _has_own_elements(s: Statement, intervals: Mapping[str, Interval]) -> bool:
-    """Whether different values of the left indices are different elements: each stands in one subscript, by a multiple greater
-    than all that smaller ones there add up to."""
-    found: list[str] = []
-    for subscript in s.subscripts:
-        steps = index_coefficients(subscript)
-        if steps is None:
-            return False
-        reach: int | None = 0
-        for i in sorted(steps, key=lambda i: abs(steps[i])):
-            if reach is None or abs(steps[i]) <= reach:
-                return False
-            extent = intervals[i].extent
-            reach = reach + abs(steps[i]) * max(0, int(extent.value) - 1) if isinstance(extent, Const) else None
-        found += steps
-    return len(found) == len(s.left_indices)
 
 
 def _has_rows(s: Statement, outer: str, inner: str) -> bool:
