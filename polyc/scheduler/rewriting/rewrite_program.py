@@ -9,6 +9,7 @@ from polyc.diagnostics import Remark
 from polyc.ir.program import Exists, Program
 from polyc.ir.signature import Strides
 from polyc.poly.ranges import Ranges
+from polyc.scheduler.rewriting.band_parts import part_bands
 from polyc.scheduler.rewriting.conversions import hoist_conversions
 from polyc.scheduler.rewriting.inline import inline_producers
 from polyc.scheduler.rewriting.invariant_dimensions import drop_invariant_dimensions
@@ -53,6 +54,8 @@ def rewrite_program(
     program, ranges, found = drop_invariant_dimensions(program, ranges)
     remarks += found
     program, ranges, found = merge_parts(program, ranges)
+    remarks += found
+    program, ranges, found = part_bands(program, ranges)
     remarks += found
     if options.reassociate:
         program, ranges, found = block_positions(program, ranges)
