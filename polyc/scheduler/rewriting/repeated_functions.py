@@ -78,7 +78,7 @@ def _is_free(expr: Expr, s: Statement, program: Program) -> bool:
     forms = [index_coefficients(e) for r in reads(expr) for e in r.subscripts]
     if any(f is None or len(f) > 1 for f in forms):
         return False  # windows would be stored once for each position in them
-    return not any(r.tensor in _made_from(s.target, program) for r in reads(expr))
+    return not program.made_from(s.target) & {r.tensor for r in reads(expr)}
 
 
 def _calls(expr: Expr) -> Iterator[Call]:
@@ -89,15 +89,6 @@ def _calls(expr: Expr) -> Iterator[Call]:
 
 def _functions(expr: Expr) -> str:
     return ", ".join(dict.fromkeys(call.op for call in _calls(expr)))
-
-
-def _made_from(tensor: str, program: Program) -> set[str]:
-    """The tensor and all that needs it."""
-    needing, is_new = {tensor}, True
-    while is_new:
-        more = {s.target for s in program.statements if any(r.tensor in needing for r in all_reads(s))} - needing
-        needing, is_new = needing | more, bool(more)
-    return needing
 
 
 def _store(
