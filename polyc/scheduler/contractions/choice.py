@@ -25,7 +25,7 @@ from polyc.scheduler.contractions.operand_streams import (
     run_length,
 )
 from polyc.scheduler.contractions.operands import Operand, form_extent
-from polyc.scheduler.traffic import pass_cycles, stream, write_cycles
+from polyc.scheduler.traffic import asked_ahead, pass_cycles, stream, write_cycles
 from polyc.target import Target
 
 FEW_ACCUMULATORS = 16
@@ -229,6 +229,8 @@ def _estimate(
         if stride > width:  # whole lines, and one more: arrays of others start anywhere in a line
             touched = (ceil(width / target.cache_line) + 1) * target.cache_line
             loads = stream(touched if shared else n_rows * touched, panel / width * touched, target, stride, touched)
+            if shared and view.is_given and inner is not None:
+                loads = asked_ahead(loads, width, trips[inner], view.bytes, target)
         else:
             loads = stream(width if shared else n_rows * width, panel, target)
     # The row operand: all of it passes by for every panel.
