@@ -165,7 +165,7 @@ def test_a_few_columns_go_from_step_to_step_in_registers() -> None:
     assert "y.last0[1, " in inner and "- 1, " not in inner
 
 
-@pytest.mark.parametrize("columns", [2, 3, 4, 5, 6, 7, 12])
+@pytest.mark.parametrize("columns", [2, 3, 4, 5, 6, 7, 12, 15])
 @pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
 def test_columns_that_fill_no_vector_go_from_step_to_step_in_registers(columns: int, level: str) -> None:
     """Stored under a mask and loaded by the next step they waited for memory in each: four times as long."""
@@ -176,6 +176,61 @@ def test_columns_that_fill_no_vector_go_from_step_to_step_in_registers(columns: 
     assert "y.last0[1, " in inner and "- 1, " not in inner
     x = np.random.default_rng(columns).standard_normal((4, 40, columns), "f")
     np.testing.assert_allclose(operator(x), np.cumsum(x, 1), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("columns", [9, 13, 21, 31])
+@pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
+def test_vectors_of_which_the_last_is_not_full_go_from_step_to_step_in_registers(columns: int, level: str) -> None:
+    text = """def f(double(T, N) r, double q) -> (S, C) {
+      S(0, i) = r(0, i)
+      S(t, i) = q * S(t-1, i) + r(t, i) where t in 1:T
+      V(0, i) = r(0, i)
+      V(t, i) = q * V(t-1, i) + r(t, i) * r(t, i) where t in 1:T
+      C(i) = V(T-1, i) }"""
+    operator = polyc.compile(text, target=level)
+    loops = operator.lower(T=40, N=columns).as_text("loops")
+    lanes = 8 if level == "x86-64-v4" else 4
+    if columns <= 4 * lanes:
+        assert f"f64[2, {-(-columns // lanes) * lanes}]" in loops  # a step shares no vector with the next one
+    r = np.random.default_rng(columns).standard_normal((40, columns))
+    s, c = operator(r, 0.5)
+    state, squares = r[0].copy(), r[0].copy()
+    for t in range(1, 40):
+        state, squares = 0.5 * state + r[t], 0.5 * squares + r[t] ** 2
+        np.testing.assert_allclose(s[t], state, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(c, squares, rtol=1e-12, atol=1e-12)
+
+
+BAND = """def f(double(N, W) A) -> (L) {
+  S(i, d) +=! L(i, d + k) * L(i - d, k) where i in 0:N, d in 0:W, k in 1:W, d + k < W, i - d - k >= 0
+  L(i, d) = d == 0 ? sqrt(A(i, 0) - S(i, 0)) : (i - d >= 0 ? (A(i, d) - S(i, d)) / L(i - d, 0) : double(0))
+    where i in 0:N, d in 0:W
+}"""
+
+
+def test_short_sums_of_elements_just_stored_wait_for_no_vector() -> None:
+    operator = polyc.compile(BAND, target="x86-64-v3")
+    loops = operator.lower(N=50, W=9).as_text("loops")
+    (row,) = [line for line in loops.splitlines() if "registers S" in line]
+    assert "vector" not in row
+    rng = np.random.default_rng(0)
+    a = rng.uniform(-0.1, 0.1, (50, 9)) + np.eye(1, 9) * 5
+    whole = np.zeros((50, 50))
+    for d in range(9):
+        whole[range(d, 50), range(50 - d)] = a[d:, d]
+    factor = np.linalg.cholesky(whole + np.tril(whole, -1).T)
+    band = operator(a)
+    for d in range(9):
+        np.testing.assert_allclose(band[d:, d], factor[range(d, 50), range(50 - d)], rtol=1e-12, atol=1e-12)
+
+
+def test_sums_over_the_step_before_keep_their_vectors() -> None:
+    text = """def f(float(T, H) x, float(H, H) u) -> (h) {
+      h(0, i) = x(0, i)
+      s(t, i) +=! h(t-1, j) * u(i, j) where t in 1:T
+      h(t, i) = tanh(s(t, i) + x(t, i)) where t in 1:T
+    }"""
+    assert "vector" in polyc.compile(text, target="x86-64-v3").lower(T=50, H=8).as_text("loops").split("for (c0 = 0")[-1]
 
 
 ATTRACTOR = """def f(double(T) h, double(3) s) -> (X) {
