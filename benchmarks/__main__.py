@@ -116,5 +116,9 @@ if __name__ == "__main__":
         from benchmarks.models.bench import main as main_models
 
         main_models(sys.argv[2:])
+    elif sys.argv[1:2] == ["dynamic"]:
+        from benchmarks.dynamic import main as main_dynamic
+
+        main_dynamic(sys.argv[2:])
     else:
         main()

@@ -69,8 +69,8 @@ class Operator:
         self._source = source
         self._options = options
         self._fixed_sizes = dict(sizes or {})
-        self._plans = PlanTable()
         self._plain = PlainArguments(source.formals, [r.name for r in source.fixed.returns] if source.fixed is not None else ())
+        self._plans = PlanTable(self._plain.numbers)
         self.remarks_source: Callable[[], tuple[Remark, ...]] | None = None
         self._bound = dict(bound or {})
         self._input_names = tuple(f.name for f in source.formals if f.name not in self._bound)

@@ -60,8 +60,10 @@ class Lowered:
     @cached_property
     def llvm_ir(self) -> str:
         from polyc.codegen.emission.llvm import emit_llvm
+        from polyc.codegen.nests.shared_versions import share_versions
 
-        return emit_llvm(self.nest, self.target, [other.nest for other in self.others], self.choice)
+        (nest, *others), choice = share_versions([version.nest for version in (self, *self.others)], self.choice)
+        return emit_llvm(nest, self.target, others, choice)
 
     @cached_property
     def _object(self) -> bytes:

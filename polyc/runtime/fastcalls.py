@@ -13,6 +13,8 @@ Python: several times slower, and no different otherwise.
 from __future__ import annotations
 
 import ctypes
+import functools
+import math
 import sys
 import sysconfig
 import threading
@@ -26,6 +28,7 @@ import numpy as np
 from polyc.runtime import memory, threads
 from polyc.runtime.arrays import alias_pattern, data_address
 from polyc.runtime.plan import Plan
+from polyc.runtime.scalar_tables import NumberRange, has_scalar_layout, make_number_table, make_type_table
 
 Loader = Callable[[Mapping[str, int]], tuple[dict[str, int], object]]
 """Compiles `polyc_call`: from the addresses of what it needs to those of what it exports, and what keeps these valid."""
@@ -95,7 +98,8 @@ def _load(symbol_names: Sequence[str], load: Loader) -> _Native | None:
 def symbols(names: Sequence[str]) -> dict[str, int]:
     """Addresses of functions of the interpreter, and of the objects that `polyc_call` knows."""
     functions = {name: _address(getattr(ctypes.pythonapi, name)) for name in names}
-    return {**functions, "PyArray_Type": id(np.ndarray), "Py_None": id(None)}
+    objects = {"PyArray_Type": np.ndarray, "Py_None": None, "PyFloat_Type": float, "PyLong_Type": int}
+    return {**functions, **{name: id(value) for name, value in objects.items()}}
 
 
 def _address(function: Any) -> int:
@@ -118,7 +122,7 @@ def _is_laid_out_as_expected() -> bool:
     readonly = np.arange(24, dtype=np.int16).reshape(2, 3, 4)[::-1, :, ::2]
     readonly.flags.writeable = False
     samples = [np.zeros((), np.float64), np.zeros((5, 0), np.bool_), readonly, np.zeros(9, np.uint8)[1:].view(np.float32)]
-    return all(_has_expected_fields(a) for a in samples)
+    return all(_has_expected_fields(a) for a in samples) and has_scalar_layout()
 
 
 def _has_expected_fields(array: np.ndarray) -> bool:
@@ -208,17 +212,22 @@ class _Record:
 
 
 class CallTable:
-    """Plans that `call` finds by itself.  `n_outputs` of its arguments, the last ones, are results.
+    """Plans that `call` finds by itself.  `n_outputs` of its arguments, the last ones, are results.  `numbers`: which numbers
+    of Python's each input takes for an array without dimensions.
 
     ``call(*arrays)`` gives the result (of several a tuple), or None where no plan fits."""
 
-    def __init__(self, n_outputs: int, native: _Native | None = None) -> None:
+    def __init__(
+        self, n_outputs: int, native: _Native | None = None, numbers: Sequence[Mapping[type, NumberRange]] = ()
+    ) -> None:
         native = native or _state.native
         assert native is not None
         self._records: dict[tuple[int, ...], _Record] = {}
-        self._header = bytearray(16)
-        self._words = (ctypes.c_int64 * 2).from_buffer(self._header)  # from now on the bytearray cannot be moved
+        self._header = bytearray(32)
+        self._words = (ctypes.c_int64 * 4).from_buffer(self._header)  # from now on the bytearray cannot be moved
         self._words[1] = n_outputs
+        self._numbers = make_number_table(numbers, _type_word)
+        self._words[2], self._words[3] = ctypes.addressof(_scalar_types()), ctypes.addressof(self._numbers)
         self._lock = threading.Lock()
         self._resize(4)
         new_function = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
@@ -278,6 +287,11 @@ class CallTable:
         slots[2 + 2 * slot] = record.address  # last: a slot without an address is empty
 
 
+@functools.cache
+def _scalar_types() -> Any:
+    return make_type_table(_type_word)
+
+
 def _passes_self_test(native: _Native) -> bool:
     """Whether calls of a probe give what they should: addresses, results, refusals, errors, and no reference too many."""
     failures: list[tuple[int, ...]] = []
@@ -294,7 +308,7 @@ def _passes_self_test(native: _Native) -> bool:
         bounds=((0, 32), (0, 24)),
         constants=(constant,),
         constant_addresses=[data_address(constant)],
-        allocate=(((3,), np.dtype(np.int64)),),
+        allocate=(((4,), np.dtype(np.int64)),),
         misaligned=3,
         touched=(ctypes.c_uint8 * 1)(),
         is_parallel=False,
@@ -304,17 +318,17 @@ def _passes_self_test(native: _Native) -> bool:
         raise_bounds_error=fail,
     )
     x = np.zeros((4, 2), np.float32)
-    out = np.zeros(3, np.int64)
+    out = np.zeros(4, np.int64)
     table, into = CallTable(0, native), CallTable(1, native)
     table.add(plan, (x,), ())
     into.add(SimpleNamespace(**{**vars(plan), "allocate": (None,)}), (x,), (out,))  # type: ignore[arg-type]
     refused: list[tuple[Any, ...]] = [(), (x.T,), (x[:3],), ([1.0],), (x, x), (x.view(np.int32),), (x.view(np.recarray),)]
-    inside, readonly = x.reshape(-1)[2:8].view(np.int64), np.zeros(3, np.int64)
+    inside, readonly = x.reshape(-1).view(np.int64), np.zeros(4, np.int64)
     readonly.flags.writeable = False
     refused_into: list[tuple[Any, ...]] = [(x,), (x, inside), (x, readonly), (out, x)]
     counts = sys.getrefcount(x), sys.getrefcount(out)
     result = table.call(x)
-    if type(result) is not np.ndarray or result.tolist() != [data_address(x), 1, 0] or plan.touched[0] != 1:
+    if type(result) is not np.ndarray or result.tolist() != [data_address(x), 1, 0, 0] or plan.touched[0] != 1:
         return False
     if into.call(x, out) is not out or out.tolist() != result.tolist():
         return False
@@ -324,7 +338,9 @@ def _passes_self_test(native: _Native) -> bool:
         return False
     block[2] = 64
     result = table.call(x)
-    if result.tolist() != [data_address(x), 1, memory.workspace_address(64)]:
+    if result.tolist() != [data_address(x), 1, memory.workspace_address(64), 0]:
+        return False
+    if not _takes_numbers(plan, native):
         return False
     block[1] = 6
     calls: tuple[Callable[[], Any], ...] = (lambda: table.call(x), lambda: into.call(x, out))
@@ -335,3 +351,25 @@ def _passes_self_test(native: _Native) -> bool:
         except ValueError:
             pass
     return failures == [(6, -7, 5)] * 2 and (sys.getrefcount(x), sys.getrefcount(out)) == counts
+
+
+def _takes_numbers(plan: Plan, native: _Native) -> bool:
+    """Whether the probe finds the values of numbers, and calls with numbers that nothing holds are refused."""
+    for dtype, low, high, refused in (
+        (np.dtype(np.float64), -(2**53), 2**53, [2**53 + 1, -(2**70), True]),
+        (np.dtype(np.float32), -(2**24), 2**24, [2**24 + 1, 1e300]),
+        (np.dtype(np.int8), -128, 127, [128, -129, 2**70, 0.5]),
+    ):
+        ranges: dict[type, NumberRange] = {int: (dtype, low, high)}
+        if dtype.kind == "f":
+            ranges[float] = dtype, -1.0, 1.0
+        table = CallTable(0, native, (ranges,))
+        table.add(plan, (np.zeros((), dtype),), ())
+        taken = [low, high, 0, dtype.type(3), *([0.1, -math.inf] if dtype.kind == "f" else [])]
+        for value in taken:
+            found = table.call(value)
+            if found is None or found[3:].view(dtype)[0] != np.array(value, dtype):
+                return False
+        if any(table.call(value) is not None for value in refused):
+            return False
+    return True

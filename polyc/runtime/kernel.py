@@ -96,8 +96,8 @@ class Kernel:
         # The common case, inputs before weights, needs no sorting at a call.
         self._bound_last = tuple(self._bound[n] for n in last) if all(n in self._bound for n in last) else None
         self.touched = (ctypes.c_uint8 * 1)()
-        self._plans = PlanTable()
         self._plain = PlainArguments(self._formals, [a.name for a in self._results])
+        self._plans = PlanTable(self._plain.numbers)
         # ABI order is parameters, constants, returns; `run` relies on it to concatenate addresses.
         assert tuple(signature.arrays) == (*self._inputs, *constant_specs(signature), *self._results)
 

@@ -8,7 +8,7 @@ and the way with all checks says why.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -17,19 +17,17 @@ import numpy as np
 from polyc.diagnostics import PolycError
 from polyc.ir.types import BF16, C128, F64, I64, DType
 from polyc.runtime.arrays import convert_input, view_output
+from polyc.runtime.scalar_tables import NumberRange
 from polyc.runtime.sizes import Formal
-
-_Range = tuple[np.dtype | None, Any, Any]
-"""The type of the array that is made of a number, and the least and the largest that it surely holds; None, None: any."""
 
 
 @cache
-def _number_ranges(dtype: DType | None) -> dict[type, _Range]:
+def _number_ranges(dtype: DType | None) -> dict[type, NumberRange]:
     """By the type of a Python number, what `convert_input` takes for `dtype`.  Infinities and NaN are held where floats are."""
     if dtype == BF16:  # rounded by bits
         return {}
     target = None if dtype is None else dtype.numpy
-    ranges: dict[type, _Range] = {bool: (target, None, None)}
+    ranges: dict[type, NumberRange] = {bool: (target, None, None)}
     if dtype is None:
         integers, limit = np.iinfo(I64.numpy), float(np.finfo(F64.numpy).max)
         return {**ranges, int: (None, integers.min, integers.max), float: (None, -limit, limit), complex: (None, None, None)}
@@ -52,6 +50,11 @@ class PlainArguments:
         self._formals = tuple(formals)
         self._ranges = tuple(_number_ranges(f.dtype) for f in formals)
         self._results = tuple(results)
+
+    @property
+    def numbers(self) -> tuple[Mapping[type, NumberRange], ...]:
+        """Of each input, the Python numbers that make an array of it, by their type."""
+        return self._ranges
 
     def inputs(self, values: Sequence[Any]) -> tuple[np.ndarray, ...] | None:
         """The array of each value; None where one makes none, or perhaps not the right one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from polyc.runtime.arrays import alias_pattern, data_address
 from polyc.runtime.fastcalls import CallTable
 from polyc.runtime.plain import PlainArguments
 from polyc.runtime.plan import Plan, layout_key
+from polyc.runtime.scalar_tables import NumberRange
 
 
 class PlanTable:
@@ -22,7 +23,9 @@ class PlanTable:
     _MAX_TABLES = 1024
     """The same for `under`."""
 
-    def __init__(self) -> None:
+    def __init__(self, numbers: Sequence[Mapping[type, NumberRange]] = ()) -> None:
+        """`numbers`: of each input, the Python numbers that compiled code takes for an array."""
+        self._numbers = numbers
         self._plans: dict[Any, Plan] = {}
         self._calls: dict[int, CallTable] = {}
         self._named: dict[Hashable, PlanTable] = {}
@@ -35,7 +38,7 @@ class PlanTable:
         if table is None:
             if len(self._named) >= self._MAX_TABLES:
                 self._named.clear()
-            table = self._named[named] = PlanTable()
+            table = self._named[named] = PlanTable(self._numbers)
         return table
 
     def call(self, *inputs: Any) -> Any:
@@ -72,7 +75,7 @@ class PlanTable:
         """Let compiled code find `plan` from now on."""
         table = self._calls.get(len(outputs))
         if table is None:
-            table = self._calls[len(outputs)] = CallTable(len(outputs))
+            table = self._calls[len(outputs)] = CallTable(len(outputs), numbers=self._numbers)
         if len(table) >= self._MAX_PLANS:
             table.forget(lambda plan: True)
         table.add(plan, inputs, outputs)

@@ -166,7 +166,7 @@ def test_a_few_columns_go_from_step_to_step_in_registers() -> None:
     assert "y.last0[1, " in inner and "- 1, " not in inner
 
 
-@pytest.mark.parametrize("columns", [2, 3, 4, 5, 6, 7, 12])
+@pytest.mark.parametrize("columns", [2, 3, 4, 5, 6, 7, 12, 15])
 @pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
 def test_columns_that_fill_no_vector_go_from_step_to_step_in_registers(columns: int, level: str) -> None:
     """Stored under a mask and loaded by the next step they waited for memory in each: four times as long."""
@@ -178,6 +178,29 @@ def test_columns_that_fill_no_vector_go_from_step_to_step_in_registers(columns: 
     assert "y.last0[1, " in inner and "- 1, " not in inner
     x = np.random.default_rng(columns).standard_normal((4, 40, columns), "f")
     np.testing.assert_allclose(lowered.compile()(x), np.cumsum(x, 1), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("columns", [9, 13, 21, 31])
+@pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
+def test_vectors_of_which_the_last_is_not_full_go_from_step_to_step_in_registers(columns: int, level: str) -> None:
+    text = """def f(double(T, N) r, double q) -> (S, C) {
+      S(0, i) = r(0, i)
+      S(t, i) = q * S(t-1, i) + r(t, i) where t in 1:T
+      V(0, i) = r(0, i)
+      V(t, i) = q * V(t-1, i) + r(t, i) * r(t, i) where t in 1:T
+      C(i) = V(T-1, i) }"""
+    operator = polyc.compile(text, target=level)
+    loops = operator.lower(T=40, N=columns).as_text("loops")
+    lanes = 8 if level == "x86-64-v4" else 4
+    if columns <= 4 * lanes:
+        assert f"f64[2, {-(-columns // lanes) * lanes}]" in loops  # a step shares no vector with the next one
+    r = np.random.default_rng(columns).standard_normal((40, columns))
+    s, c = operator(r, 0.5)
+    state, squares = r[0].copy(), r[0].copy()
+    for t in range(1, 40):
+        state, squares = 0.5 * state + r[t], 0.5 * squares + r[t] ** 2
+        np.testing.assert_allclose(s[t], state, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(c, squares, rtol=1e-12, atol=1e-12)
 
 
 ATTRACTOR = """def f(double(T) h, double(3) s) -> (X) {

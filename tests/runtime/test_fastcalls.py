@@ -15,8 +15,12 @@ import polyc
 from polyc import ArgumentError, ArgumentTypeError, BoundsError, PolycError
 from polyc.codegen.objects.calls import PYTHON_FUNCTIONS, load_call
 from polyc.ir.signature import RuntimeGuard
+from polyc.ir.types import DTYPES
 from polyc.runtime import fastcalls
+from polyc.runtime.plain import PlainArguments
+from polyc.runtime.sizes import Formal
 from tests.runtime.test_kernel import add_kernel, make_kernel, spec
+from tests.runtime.test_plain import GENERIC, NUMBERS
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 B = np.arange(4, dtype=np.float32)
@@ -292,3 +296,53 @@ def test_several_results_are_given_as_a_tuple(kind: str) -> None:
     shared = np.zeros(8, np.float32)
     with pytest.raises(PolycError, match="share"):
         call(a, out=(shared[:6], shared[2:]))
+
+
+@pytest.mark.parametrize("name", ["f32", "f64", "i8", "u8", "i32", "i64", "u64"])
+def test_numbers_are_taken_by_compiled_code_as_their_conversion_makes_arrays_of_them(name):
+    dtype = DTYPES[name]
+    kernel = make_number_kernel(dtype)
+    for value in (*NUMBERS, *GENERIC):
+        found = kernel._plans.call(value)
+        (expected,) = PlainArguments([Formal("a", dtype, (), None)], ()).inputs([value]) or (None,)
+        if found is None:  # Python says why, or takes it: another type, a truth value
+            is_left = expected is None or expected.dtype != dtype.numpy or type(value) is bool
+            assert is_left or (type(value) is int and value >= 2**63), value
+        else:
+            np.testing.assert_array_equal(found, expected)
+    assert kernel._plans.call(dtype.numpy.type(3)) == 3
+
+
+def make_number_kernel(dtype):
+    """A kernel that copies its only input, a scalar, and was called often enough for compiled code to know it."""
+    kernel = polyc.compile(f"def f({tc_name(dtype)} a) -> (y) {{ y = a }}").specialize()
+    for _ in range(3):
+        kernel(np.ones((), dtype.numpy))
+    return kernel
+
+
+def tc_name(dtype):
+    return f"{'u' * (dtype.kind == 'u')}{'float' if dtype.kind == 'f' else 'int'}{8 * dtype.itemsize}"
+
+
+def test_numbers_for_open_types_are_float64_and_int64():
+    scaled = polyc.op("def scaled(a, x):\n    y[i] = a * x[i]\n    return y")
+    x = np.ones(3, np.float32)
+    for value in (2.5, 3, np.float32(2.5), np.int8(3)):
+        for _ in range(3):
+            first = scaled(value, x)
+        found = scaled._plans.call(value, x)
+        assert found is not None and found.dtype == first.dtype
+        np.testing.assert_array_equal(found, first)
+    assert scaled._plans.call(2**63, x) is None
+
+
+def test_numbers_are_read_at_each_call_and_results_keep_them():
+    op = polyc.compile("def f(double a, int32 n, double(N) x) -> (y) { y(i) = a * x(i) + double(n) }")
+    x, out = np.arange(5.0), np.zeros(5)
+    for k in range(20):
+        assert op(k + 0.5, k, x, out=out) is out
+        np.testing.assert_array_equal(out, (k + 0.5) * x + k)
+    assert op._plans.call_into(1.5, np.int32(2), x, out) is out
+    assert op._plans.call_into(1.5, 2, 3.0, out) is None  # a number is no vector
+    assert op._plans.call_into(1.5, 2, x, 3.0) is None

@@ -49,6 +49,8 @@ WIDE = {
     "a sum below zero on its way": HEAD + "Y(h,w) = uint8((255 * int32(X(h,w)) - 130 * int32(X(h,w)) + 10) / 256) }",
     "results of 32 bits": HEAD + "Y(h,w) = int32(X(h,w)) * 2 }",
     "many terms": "def f(uint8(H,100) X) -> (Y) { S(h) +=! int32(X(h,k))  Y(h) = float(S(h)) }",
+    "sums that meet": HEAD + "S(h+w) +=! int32(X(h,w))  Y(i) = float(S(i)) }",
+    "sums of many places": "def f(uint8(W) X) -> (Y) { S(w/300) +=! int32(X(w))  Y(i) = float(S(i)) }",
     "a product": HEAD + "S(h) *=! int32(X(h+a,0)) where a in 0:2  Y(h) = float(S(h)) }",
     "a divisor from data": HEAD + "Y(h,w) = uint8((int32(X(h,w)) + 9) / int32(X(0,w))) }",
     "16-bit sums": "def f(int16(H,W) X) -> (Y) { Y(h,w) = int16((int32(X(h,w)) + 1) / 2) }",
@@ -91,6 +93,12 @@ def test_borders_of_one_value_do_not_overflow():
     text = HEAD + "S(h,w) +=! int32(X(h+a,w+b)) where a in 0:8, b in 0:8  Y(h,w) = float(S(h,w)) }"
     x = np.full((20, 50), 255, np.uint8)
     assert np.all(polyc.compile(text)(x) == 64 * 255)
+
+
+def test_sums_along_diagonals_and_in_bins_do_not_overflow():
+    x = np.full((300, 300), 255, np.uint8)
+    assert polyc.compile(WIDE["sums that meet"])(x).max() == 300 * 255
+    assert polyc.compile(WIDE["sums of many places"])(x.reshape(-1)).max() == 300 * 255
 
 
 @pytest.mark.parametrize("name", WIDE)

@@ -27,6 +27,8 @@ OTHERS = {
     "across": "def f(float(W,H) X, float(2,H) P) -> (Y) { Y(2*j+q) +=! X(j,k) * P(q,k) }",
     "short": "def f(float(8) X, float(2,3) P) -> (Y) { Y(2*j+q) +=! X(j+b) * P(q,b) }",
     "a contraction": "def f(float(C,W) X, float(C,2) P) -> (Y) { Y(2*j+q) +=! X(c,j) * P(c,q) }",
+    "windows that meet": "def f(float(H,W) X, float(3,2) Q) -> (Y) { Y(i+r,2*j+q) max=! X(i,j) + Q(r,q) }",
+    "windows of unknown length": "def f(float(H,W) X, float(R,2) Q) -> (Y) { Y(2*i+r,2*j+q) max=! X(i,j) + Q(r,q) }",
     "a part": "def f(float(W) X, float(2,4) P) -> (Y) { Y(2*j+q) +=! X(j+b) * P(q,b) where j in 0:W-3  Y(2*W-6) = X(0) }",
 }
 
@@ -46,6 +48,11 @@ def test_every_form(name: str):
     for h, w in ((5, 19), (17, 70)):
         lowered = check(PHASES[name], {"H": h, "W": w})
         assert any(r.pass_name == "separate-phases" for r in lowered.remarks)
+
+
+@pytest.mark.parametrize("form", ["Y(k,i+r,2*j+q) +=! X(c,i,j) * F(c,k,r,q)", "Y(k,i+r,2*j+q) max=! X(c,i,j) * F(c,k,r,q)"])
+def test_windows_that_meet_in_another_dimension_are_summed_up(form: str):
+    check("def f(float(C,H,W) X, float(C,K,3,2) F) -> (Y) { " + form + " }", {"C": 3, "K": 2, "H": 4, "W": 19})
 
 
 @pytest.mark.parametrize("name", OTHERS)

@@ -26,6 +26,25 @@ WRITTEN_OUT = {
     "integers": "def f(int32(N,4) X) -> (Y) { Y(n) min=! X(n,k) }",
     "halves": "def f(int32(N,4) X) -> (Y) { Y(n,k) = X(n,k/2) - X(n,3-k) where k in 0:4 }",
     "shifted": "def f(float(N,4) X) -> (Y) { t(n,k) = X(n,k) * 2.0 where k in 1:3  Y(n,k) = t(n,1+k%2) where k in 0:4 }",
+    "one component of a vector": """def f(float(N,3) a, float(N,3) b) -> (z) {
+        c(n,k) = a(n,(k+1)%3) * b(n,(k+2)%3) - a(n,(k+2)%3) * b(n,(k+1)%3) where k in 0:3
+        z(n) = c(n,2) }""",
+    "components from which a sum begins": """def f(float(N,3) a, float(5,N) b) -> (z) {
+        c(n,k) = a(n,(k+1)%3) * a(n,(k+2)%3) where k in 0:3
+        z(n) = c(n,1)
+        z(n) += b(m,n) * c(n,0) }""",
+    "tests of three edges": """def f(float(N,3,2) v, float(9) y, float(20) x) -> (D) {
+        e(t,k,i,j) = (v(t,(k+1)%3,0) - v(t,k,0)) * y(i) - (v(t,(k+1)%3,1) - v(t,k,1)) * x(j) where k in 0:3
+        D(i,j) +=! (e(t,0,i,j) >= 0.0 && e(t,1,i,j) >= 0.0 && e(t,2,i,j) >= 0.0 ? 1.0 : 0.0) }""",
+    "a component beyond a border": """def f(float(N,3) a) -> (z) {
+        c(n,k) = a(n,(k+1)%3) * a(n,(k+2)%3) where k in 0:3
+        z(n) = pad(c(n-1,1), 2.0) where n in 0:N }""",
+    "behind a condition": """def f(float(N,3) A) -> (Y) {
+        C(n,k) = A(n,(k+1)%3) where k in 0:3
+        Y(n,k) = k < 2 ? C(n,k+1) : 0.0 where n in 0:N, k in 0:3 }""",
+    "places that data chooses": """def f(float(N,3) A, int32(N) key) -> (Y) {
+        C(n,k) = A(n,(k+1)%3) where k in 0:3
+        Y(n) = C(n,min(key(n),2)) + C(n,1) }""",
     "read whole": """def f(float(N,3) X) -> (Y, Z) {
         Y(n,k) = X(n,(k+1)%3) where k in 0:3
         Z(n,k) = Y(n,k) + Y(n,2-k) where k in 0:3 }""",
@@ -41,6 +60,8 @@ STAY = {
     "a triangle": "def f(float(N,3,3) X) -> (Y) { Y(n) +=! X(n,i,j) where j in 0:3, j <= i }",
     "rows of vectors": "def f(double(N,4) X, double(N,4) Z) -> (Y) { Y(n) +=! X(n,k) * Z(n,k) }",
     "a recurrence": "def f(float(N,3) X) -> (Y) { Y(0,k) = X(0,k)  Y(n,k) = Y(n-1,(k+1)%3) + X(n,k) where n in 1:N, k in 0:3 }",
+    "sums that meet": "def f(float(N,3) X) -> (Y) { Y(n+k) +=! X(n,(k+1)%3) where k in 0:3 }",
+    "sums at half the places": "def f(float(N,4) X) -> (Y) { Y(n/2) +=! X(n,(k+1)%3) where k in 0:3 }",
     "padding": "def f(float(N,3) X) -> (Y) { Y(n,k) = pad(X(n,k-1), 0.0) + X(n,(k+1)%3) where n in 0:N, k in 0:3 }",
 }
 
@@ -81,6 +102,19 @@ def test_every_form(name: str):
     for n in (17, 70):
         lowered = check(WRITTEN_OUT[name], {"N": n})
         assert any(r.pass_name == "short-indices" for r in lowered.remarks)
+
+
+@pytest.mark.parametrize("op", ["+=!", "max=!"])
+def test_sums_of_several_components_into_one_element_keep_all_of_them(op: str):
+    check("def f(float(N,3) X) -> (Y) { Y(n+k) " + op + " X(n,(k+1)%3) where k in 0:3 }", {"N": 19})
+    check(
+        """def f(float(N,3) X, float(N,2) Z) -> (Y) {
+            T(n,k) = X(n,(k+1)%3) where k in 0:3
+            Y(n,k+l) """
+        + op
+        + """ T(n,k) * Z(n,l) }""",
+        {"N": 19},
+    )
 
 
 @pytest.mark.parametrize("name", STAY)

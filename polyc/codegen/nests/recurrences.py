@@ -5,7 +5,7 @@ for j in 1:n { S.last[0] = x[j] + S.last[1]; S[j] = S.last[0]; S.last[1] = S.las
 from one iteration to the next is its arithmetic, without a store, a load and a branch.  Values are those of before.
 
 Temporaries of which a window is kept (``S[j % 2]``, or one cell) are read from registers just so; branches at borders are cut
-as conditions are.  A few whole vectors side by side (``for t { vector j at most 32 { S[t, j] = a[j] * S[t - 1, j] } }``) stay
+as conditions are.  A few vectors side by side (``for t { vector j at most 32 { S[t, j] = a[j] * S[t - 1, j] } }``) stay
 in as many.
 """
 
@@ -131,7 +131,9 @@ class _Rewriter:
             if is_cell and not any(r in distances for s in stores[: place + 1] for r in reads(s.value)):
                 continue
             if distances:
-                shape = [max(distances.values()) + 1, *(() if row is None else (row.max_trip or 1,))]
+                # Whole vectors: those of one step share no cell of a register with the next one's.
+                whole = () if row is None else (-(-(row.max_trip or 1) // row.lanes) * row.lanes,)
+                shape = [max(distances.values()) + 1, *whole]
                 item = buffer.dtype.itemsize
                 strides = [item] if row is None else [item * shape[1], item]
                 name = f"{store.buffer}.last{len(self.registers) + len(found)}"
@@ -240,14 +242,14 @@ class _Rewriter:
 
 
 def _only_vectors(loop: Loop) -> Loop | None:
-    """The loop over a few whole vectors, or over fewer elements one by one, that is all of the body, if there is one."""
+    """The loop over a few vectors, or over a few elements one by one, that is all of the body, if there is one."""
     if len(loop.body) != 1 or not isinstance(row := loop.body[0], Loop):
         return None
     trip = row.max_trip if row.kind in ("vector", "unroll") and not row.registers and not row.initial else None
     most = MOST_VECTORS * row.lanes if row.kind == "vector" else MOST_ELEMENTS
-    is_whole = trip is not None and trip % row.lanes == 0 and trip <= most
+    is_short = trip is not None and trip <= most
     bounds = (row.lower, row.upper) == (int_const(0), int_const(trip or 0))
-    return row if is_whole and bounds and row.body and all(isinstance(n, Store) for n in row.body) else None
+    return row if is_short and bounds and row.body and all(isinstance(n, Store) for n in row.body) else None
 
 
 def _inside(loop: Loop, row: Loop | None) -> Loop:

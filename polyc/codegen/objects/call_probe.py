@@ -5,7 +5,8 @@ from __future__ import annotations
 from polyc.codegen.writer.words import read_word
 
 PROBE = f"""
-; For the self-test: writes the address of input 0, the second size and the number of arguments into the last argument.
+; For the self-test: writes the address of input 0, the number of threads, the workspace and the first word of input 0 into the
+; last argument.  The first size is the number of that argument, the second one the status.
 define i32 @polyc_probe(ptr %data, ptr %sizes, ptr %workspace, ptr %error, i32 %threads) {{
   %first = load i64, ptr %data
   %last_at = load i64, ptr %sizes
@@ -18,6 +19,10 @@ define i32 @polyc_probe(ptr %data, ptr %sizes, ptr %workspace, ptr %error, i32 %
   store i64 %threads64, ptr %threads_place
   %workspace_place = getelementptr i64, ptr %last, i64 2
   store ptr %workspace, ptr %workspace_place
+  %first_pointer = inttoptr i64 %first to ptr
+  %value = load i64, ptr %first_pointer, align 1
+  %value_place = getelementptr i64, ptr %last, i64 3
+  store i64 %value, ptr %value_place
   %index_place = getelementptr i64, ptr %error, i64 1
   store i64 -7, ptr %index_place
   %bound_place = getelementptr i64, ptr %error, i64 2

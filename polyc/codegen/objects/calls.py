@@ -14,15 +14,17 @@ from collections.abc import Callable, Mapping
 
 from polyc.codegen.objects.call_lookup import LOOKUP, MAX_WORDS
 from polyc.codegen.objects.call_probe import PROBE
+from polyc.codegen.objects.call_scalars import SCALARS
 from polyc.codegen.objects.loader import map_object
 from polyc.codegen.writer.words import read_word
 
 PYTHON_FUNCTIONS = (
     "PyByteArray_AsString Py_IncRef Py_DecRef PyObject_CallObject PyObject_CallFunction PyLong_AsLongLong "
+    "PyLong_AsLongLongAndOverflow PyFloat_AsDouble "
     "PyErr_Occurred PyEval_SaveThread PyEval_RestoreThread PyTuple_New PyTuple_SetItem"
 ).split()
 """What `IR` calls."""
-PYTHON_OBJECTS = ("PyArray_Type", "Py_None")
+PYTHON_OBJECTS = ("PyArray_Type", "Py_None", "PyFloat_Type", "PyLong_Type")
 """Objects whose addresses `IR` knows."""
 
 MAX_ARRAYS, MAX_ADDRESSES = 64, 128
@@ -47,12 +49,15 @@ declare i32 @PyTuple_SetItem(ptr, i64, ptr)
 @three_integers = private constant [4 x i8] c"LLL\\00"
 
 {LOOKUP}
-; %self is a bytearray of two words, the slots and the number of results among the arguments.  None: no plan fits.
+{SCALARS}
+; %self is a bytearray of four words: the slots, the number of results among the arguments, and the tables for numbers.
+; None: no plan fits.
 define ptr @polyc_call(ptr %self, ptr %arguments, i64 %n_given) {{
 entry:
   %addresses = alloca [{MAX_ADDRESSES} x i64], align 16
   %results = alloca [{MAX_ADDRESSES} x ptr], align 16
   %words = alloca [{MAX_WORDS} x i64], align 16
+  %values = alloca [{MAX_ARRAYS} x i64], align 16
   %error = alloca [3 x i64], align 16
   %count = alloca i64
   %hash = alloca i64
@@ -80,7 +85,14 @@ array:
   %is_output = icmp sge i64 %i, %n_inputs
   %flags = select i1 %is_output, i32 1280, i32 256        ; NPY_ARRAY_ALIGNED, and NPY_ARRAY_WRITEABLE
   %is_good = call i1 @push_array(ptr %argument, i32 %flags, ptr %words, ptr %count, ptr %hash, ptr %address_place)
-  br i1 %is_good, label %array_alias, label %miss
+  br i1 %is_good, label %array_alias, label %other
+other:
+  br i1 %is_output, label %miss, label %number
+number:
+  %value_place = getelementptr i64, ptr %values, i64 %i
+  %is_number = call i1 @push_number(
+    ptr %argument, i64 %i, ptr %table, ptr %value_place, ptr %words, ptr %count, ptr %hash, ptr %address_place)
+  br i1 %is_number, label %array_alias, label %miss
 array_alias:
   %address = load i64, ptr %address_place
   %mixed1 = or i64 %mixed, %address

@@ -32,7 +32,7 @@ from polyc.ir.program import Program, Statement
 from polyc.ir.types import I16, U16, DType
 from polyc.poly.domains import is_box
 from polyc.poly.ranges import Ranges
-from polyc.scheduler.rewriting.rules.blocks import all_reads
+from polyc.scheduler.rewriting.rules.blocks import all_reads, has_own_elements
 
 MOST_TERMS = 64
 """Terms of a sum that is narrowed: longer ones run along rows, in words of bytes or in registers of 32 bits."""
@@ -170,6 +170,8 @@ def _narrow_temporary(s: Statement, program: Program, ranges: Ranges, state: _Na
         is_plain = s.reduction.monoid is None and s.reduction.op in ("add", "max", "min") and own.region is None
         if not is_plain or not 1 <= terms <= MOST_TERMS or not is_box(own.domain, own.indices, s.indices):
             return None
+        if not has_own_elements(s, ranges):
+            return None  # the terms of an element are more than the values of the indices that are summed up
         if s.reduction.init != identity_of(s.reduction.op, wide):
             return None
         start = s.reduction.op

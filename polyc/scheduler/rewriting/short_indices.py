@@ -11,7 +11,7 @@ its own, which can be computed where it is read.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 
@@ -22,7 +22,7 @@ from polyc.ir.simplify import simplify
 from polyc.poly.domains import is_box, map_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.scheduler.accesses import trip_count
-from polyc.scheduler.rewriting.rules.blocks import Edit, all_reads, start_edit
+from polyc.scheduler.rewriting.rules.blocks import Edit, all_reads, has_own_elements, start_edit
 from polyc.scheduler.rewriting.rules.shared_rows import share_rows
 from polyc.target import Target
 
@@ -69,6 +69,8 @@ class _Plan:
                 return False
             if s.reduction.op not in ("add", "mul", "max", "min") or self.program.tensor(s.target).dtype.is_storage:
                 return False
+            if not has_own_elements(s, self.ranges):
+                return False
         if any(r.tensor == s.target for r in all_reads(s)) or any(isinstance(n, Pad) for n in walk(s.value)):
             return False
         return is_box(own.domain, own.indices, s.indices)
@@ -82,9 +84,16 @@ class _Plan:
         if not isinstance(places.lower, Const) or not 1 <= trip_count(places.extent) <= MOST_VALUES:
             return False
         for s in self.program.statements:
-            for subscripts in _accesses(s, tensor):
+            accesses = _accesses(s, tensor)
+            is_padded = any(isinstance(n, Pad) and n.read.tensor == tensor for n in walk(s.value))
+            own = self.ranges.statements[s.name]
+            if accesses and (is_padded or own.guards or (s.target == tensor and own.region is not None)):
+                return False
+            for subscripts in accesses:
                 inside = {n.name for n in walk(subscripts[dimension]) if isinstance(n, Index)}
-                if reads(subscripts[dimension]) or not all(self.can_write_out(s, i) for i in inside):
+                if not all(self.can_write_out(s, i) for i in inside):
+                    return False
+                if not _stays_inside(subscripts[dimension], sorted(inside), own, places):
                     return False
                 found.setdefault(s.name, set()).update(inside)
         for name, inside in found.items():
@@ -140,7 +149,7 @@ def write_out_short_indices(
     remarks = []
     for s in program.statements:
         mine = plan.indices.get(s.name, set())
-        edit.statements += _write_out(s, mine, plan, edit, target) if mine else [s]
+        edit.statements += _write_out(s, mine, plan, edit, target) if mine else [_redirect(s, plan)]
         if s.name in first:
             names = ", ".join(i for i in s.indices if i in mine)
             remarks.append(Remark("passed", "short-indices", f"{s.target} is written out over {names}", s.name, s.span))
@@ -203,6 +212,16 @@ def _accesses(s: Statement, tensor: str) -> list[tuple[Expr, ...]]:
     return [subscripts for name, subscripts in _all_accesses(s) if name == tensor]
 
 
+def _stays_inside(subscript: Expr, inside: list[str], own: StatementRanges, places: Interval) -> bool:
+    """Whether a subscript is a number, and one of `places`, at all values of the indices `inside` of it."""
+    first, n_places = _number(places.lower), trip_count(places.extent)
+    for at in _values(inside, own):
+        place = simplify(substitute(subscript, {i: int_const(v) for i, v in at.items()}))
+        if not isinstance(place, Const) or not first <= place.value < first + n_places:
+            return False
+    return True
+
+
 def _take_apart(edit: Edit, tensor: str, dimensions: set[int]) -> None:
     """A tensor for each place along `dimensions`."""
     like, own = edit.program.tensor(tensor), edit.intervals[tensor]
@@ -246,6 +265,17 @@ def _write_out(s: Statement, indices: set[str], plan: _Plan, edit: Edit, target:
         reduction = None if is_whole else s.reduction
         made.append(Statement(name, element.tensor, element.subscripts, kept, value, reduction, (), s.span))
     return made
+
+
+def _redirect(s: Statement, plan: _Plan) -> Statement:
+    """A statement that stays, with single components of the tensors that are taken apart as tensors of their own."""
+    if not any(tensor in plan.dimensions for tensor, _ in _all_accesses(s)):
+        return s
+    element = _place(Read(s.target, s.subscripts), {}, plan)
+    assert isinstance(element, Read)
+    reduction = s.reduction and replace(s.reduction, init=_place(s.reduction.init, {}, plan))
+    value = _place(s.value, {}, plan)
+    return replace(s, target=element.tensor, subscripts=element.subscripts, value=value, reduction=reduction)
 
 
 def _values(indices: list[str], own: StatementRanges) -> Iterator[dict[str, int]]:

@@ -30,6 +30,7 @@ from polyc.ir.expr import (
     substitute,
     walk,
 )
+from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.poly.domains import map_domain, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
@@ -215,6 +216,25 @@ def all_reads(s: Statement) -> list[Read]:
 def is_simple(s: Statement, ranges: Ranges) -> bool:
     """Whether a statement can be cut: a plain left side, no guards at run time, no elements of its own that it reads."""
     return s.has_plain_left and not ranges.statements[s.name].guards and all(r.tensor != s.target for r in reads(s.value))
+
+
+def has_own_elements(s: Statement, ranges: Ranges) -> bool:
+    """Whether different values of the left indices are different elements: each stands in one subscript, by a multiple greater
+    than all that smaller ones there add up to."""
+    intervals = ranges.statements[s.name].indices
+    found: list[str] = []
+    for subscript in s.subscripts:
+        steps = index_coefficients(subscript)
+        if steps is None:
+            return False
+        reach: int | None = 0
+        for i in sorted(steps, key=lambda i: abs(steps[i])):
+            if reach is None or abs(steps[i]) <= reach:
+                return False
+            extent = intervals[i].extent
+            reach = reach + abs(steps[i]) * max(0, int(extent.value) - 1) if isinstance(extent, Const) else None
+        found += steps
+    return len(found) == len(s.left_indices)
 
 
 def covers(inside: Statement, outside: Statement, place: Mapping[str, str], ranges: Ranges) -> bool:

@@ -15,7 +15,7 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement, Tensor
 from polyc.poly.domains import box_domain, is_box
 from polyc.poly.ranges import Ranges, StatementRanges
-from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements
+from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, has_own_elements
 from polyc.scheduler.rewriting.rules.gathered_windows import find_windows
 
 MINIMUM_EXTENT = 16
@@ -51,8 +51,7 @@ def _find_phase(s: Statement, program: Program, ranges: Ranges) -> str | None:
         return None
     if isinstance(length, Const) and length.value < MINIMUM_EXTENT:
         return None
-    others = {n.name for e in s.subscripts[:-1] for n in walk(e) if isinstance(n, Index)}
-    if others & {inner, outer} or find_windows(s, program, ranges) or not _has_rows(s, outer, inner):
+    if not has_own_elements(s, ranges) or find_windows(s, program, ranges) or not _has_rows(s, outer, inner):
         return None
     return inner
 
