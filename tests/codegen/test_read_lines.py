@@ -47,7 +47,7 @@ def test_operands_and_results_at_any_distance_from_a_line(
 
 
 def test_the_nest_means_the_same(small_cache):
-    shape = (272, 256)
+    shape = (272, 1024)
     lowered = polyc.compile(permutation((1, 0)), target="x86-64-v4").lower(numbers(shape, "float32"))
     assert "X.offset" in lowered.as_text("loops")
     for offset in (0, 4, 16, 60):

@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from polyc.codegen.nests.copies import motion_of
 from polyc.codegen.nests.prefetch import large_arrays, level_of_rows, put_values, step_ahead
+from polyc.codegen.nests.rows_in_order import is_in_order, shift_rows, take_rows_in_order, vectors_in
 from polyc.ir.expr import Call, Expr, Index, Read, int_const, reads, substitute
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
@@ -60,12 +61,29 @@ def _visit(node: Node, around: tuple[Loop, ...], kept: dict[str, Buffer], target
 
 def _visit_body(body: tuple[Node, ...], around: tuple[Loop, ...], kept: dict[str, Buffer], target: Target) -> tuple[Node, ...]:
     """`body`, where loops that write down what was put together ask for the next block (`staging`): once is enough."""
+    if (whole := _in_order(body, around, kept, target)) is not None:
+        return (whole,)
     made: list[Node] = []
     for node in body:
         asked = {p.buffer for n in body if n is not node for p in _prefetches(n)}
         left = {name: b for name, b in kept.items() if name not in asked}
         made += _ask_between(node) if _is_asking(node) else (_visit(node, around, left, target),)
     return tuple(made)
+
+
+def _in_order(body: tuple[Node, ...], around: tuple[Loop, ...], kept: dict[str, Buffer], target: Target) -> Loop | None:
+    """What takes the place of `body` where that is a block of whole rows: strips of them, and perhaps a rest behind."""
+    match body:
+        case (Loop() as strips,):
+            rest = None
+        case (Loop() as strips, Loop() | If() as rest) if vectors_in(rest):
+            pass
+        case _:
+            return None
+    read = _turned(strips, kept) if around else None
+    if read is None or not is_in_order(strips, rest, read, around[-1], kept[read.tensor], target):
+        return None
+    return take_rows_in_order(strips, rest, read, kept[read.tensor], target)
 
 
 def _prefetches(node: Node) -> Iterator[Prefetch]:
@@ -110,14 +128,9 @@ def _ask_between(loop: Node) -> tuple[Node, ...]:
 def _ask_ahead(loop: Loop, around: tuple[Loop, ...], kept: dict[str, Buffer], target: Target) -> tuple[Node, ...] | None:
     """The body of `loop`, over the columns of a block, with each of its vectors asking for a part of the next block; None where
     it is no such loop."""
-    match loop.body:
-        case (Loop(kind="vector") as vector,):
-            versions = [vector]
-        case (If(body=(Loop(kind="vector") as vector,), orelse=(Loop(kind="vector") as other,)),):
-            versions = [vector, other]
-        case _:
-            return None
-    made = [_ask_in_vectors(loop, v, around, kept, target) for v in versions]
+    if (found := _turned(loop, kept)) is None:
+        return None
+    made = [_ask_in_vectors(loop, v, found, around, kept, target) for v in vectors_in(loop.body[0])]
     if any(m is None for m in made):
         return None
     bodies = [m for m in made if m is not None]
@@ -126,13 +139,13 @@ def _ask_ahead(loop: Loop, around: tuple[Loop, ...], kept: dict[str, Buffer], ta
 
 
 def _ask_in_vectors(
-    loop: Loop, vector: Loop, around: tuple[Loop, ...], kept: dict[str, Buffer], target: Target
+    loop: Loop, vector: Loop, read: Read, around: tuple[Loop, ...], kept: dict[str, Buffer], target: Target
 ) -> tuple[Node, ...] | None:
-    turned = list(_turned(loop, vector, kept))
+    """The body of `loop` with `vector` in it, which turns `read`."""
     columns, rows = known_length(loop), known_length(vector)
-    if len(turned) != 1 or loop.kind != "serial" or columns is None or columns <= 0 or rows is None or rows <= 0:
+    if columns is None or columns <= 0 or rows is None or rows <= 0:
         return None
-    read, buffer = turned[0], kept[turned[0].tensor]
+    buffer = kept[read.tensor]
     size = columns * buffer.dtype.itemsize
     is_dense = motion_of(read, buffer, vector.var) == size
     level = level_of_rows(rows, is_dense)
@@ -160,32 +173,22 @@ def _ask_in_vectors(
     if whole <= 1:
         return (ask, vector)
     end = whole * vector.lanes
-    parts = Loop(start, int_const(0), int_const(end), vector.lanes, "serial", (ask, _shift(vector, Index(start), vector.lanes)))
-    return (parts, _shift(vector, int_const(end), rows - end)) if rows > end else (parts,)
-
-
-def _shift(vector: Loop, start: Expr, trip: int) -> Loop:
-    """`trip` iterations of `vector`, which is expanded, from the one of number `start` on."""
-    (copies,) = vector.body
-    assert isinstance(copies, Loop)
-    (store,) = copies.body
-    assert isinstance(store, Store)
-    names = {vector.var: Call("add", (Index(vector.var), start))}
-    store = replace(
-        store,
-        subscripts=tuple(simplify(substitute(s, names)) for s in store.subscripts),
-        value=substitute(store.value, names),
+    parts = Loop(
+        start, int_const(0), int_const(end), vector.lanes, "serial", (ask, shift_rows(vector, Index(start), vector.lanes))
     )
-    return replace(
-        vector,
-        upper=simplify(Call("add", (vector.lower, int_const(trip)))),
-        max_trip=trip,
-        body=(replace(copies, body=(store,)),),
-    )
+    return (parts, shift_rows(vector, int_const(end), rows - end)) if rows > end else (parts,)
 
 
-def _turned(loop: Loop, vector: Loop, kept: dict[str, Buffer]) -> Iterator[Read]:
-    """The first reads of a loop around blocks that go along memory with the loop, and that `vector` in it lies across."""
+def _turned(loop: Loop, kept: dict[str, Buffer]) -> Read | None:
+    """The first read of a loop around blocks that goes along memory with the loop, and that vectors in it lie across; None
+    where that is not exactly one."""
+    vectors = vectors_in(loop.body[0]) if len(loop.body) == 1 and loop.kind == "serial" else []
+    found = [list(_turned_in(loop, v, kept)) for v in vectors]
+    return found[0][0] if found and all(len(reads_in) == 1 for reads_in in found) else None
+
+
+def _turned_in(loop: Loop, vector: Loop, kept: dict[str, Buffer]) -> Iterator[Read]:
+    """The first reads that go along memory with `loop`, and that `vector` in it lies across."""
     match vector.body:
         case (Loop(kind="unroll", body=(Store() as store,)) as copies,):
             pass
