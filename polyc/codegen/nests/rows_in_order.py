@@ -55,7 +55,7 @@ def is_in_order(strips: Loop, rest: Node | None, read: Read, around: Loop, buffe
     last = [] if rest is None else vectors_in(rest)
     vectors = [*vectors_in(strips.body[0]), *last]
     rows, itemsize = known_length(vectors[0]), buffer.dtype.itemsize
-    if any(v.max_trip is None or known_length(v) != rows for v in vectors) or not any(map(_is_streamed, vectors)):
+    if any(v.max_trip is None or known_length(v) != rows for v in vectors) or not any(map(is_streamed, vectors)):
         return False
     columns = (known_length(strips) or 0) + (_n_copies(last[0]) if last else 0)
     group, size = _group_rows(vectors[0], buffer), columns * itemsize
@@ -101,7 +101,8 @@ def _group_rows(vector: Loop, buffer: Buffer) -> int:
     return max(vector.lanes, LINE // buffer.dtype.itemsize)
 
 
-def _is_streamed(vector: Loop) -> bool:
+def is_streamed(vector: Loop) -> bool:
+    """Whether something in a vector loop is streamed."""
     return any(isinstance(n, Store) and n.streamed for n in walk_nodes(vector.body))
 
 
@@ -123,13 +124,17 @@ def _shift(node: Node, start: Expr, trip: int) -> Node:
 
 def shift_rows(vector: Loop, start: Expr, trip: int) -> Loop:
     """`trip` iterations of `vector`, which is expanded, from the one of number `start` on."""
+    moved = shift_columns(vector, vector.var, start)
+    return replace(moved, upper=simplify(Call("add", (vector.lower, int_const(trip)))), max_trip=trip)
+
+
+def shift_columns(vector: Loop, variable: str, distance: Expr) -> Loop:
+    """`vector`, which is expanded, with what it does where `variable` is `distance` more."""
     (inner,) = vector.body
     copies = inner if isinstance(inner, Loop) else None
     store = inner if copies is None else copies.body[0]
     assert isinstance(store, Store)
-    names = {vector.var: Call("add", (Index(vector.var), start))}
+    names = {variable: Call("add", (Index(variable), distance))}
     place = put_values(Read(store.buffer, store.subscripts), names)
     store = replace(store, subscripts=place.subscripts, value=substitute(store.value, names))
-    upper = simplify(Call("add", (vector.lower, int_const(trip))))
-    body = store if copies is None else replace(copies, body=(store,))
-    return replace(vector, upper=upper, max_trip=trip, body=(body,))
+    return replace(vector, body=(store if copies is None else replace(copies, body=(store,)),))
