@@ -21,7 +21,7 @@ from itertools import chain, count
 from typing import Literal
 
 from polyc.diagnostics import Diagnostic, Source, Span
-from polyc.ir.expr import Call, Const, Expr, Index, Read, rewrite, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, reads, rewrite, substitute, walk
 from polyc.ir.types import DType
 
 
@@ -241,10 +241,25 @@ class Program:
             table.setdefault(s.target, []).append(s)
         return table
 
+    def made_from(self, tensor: str) -> set[str]:
+        """A tensor, and all that is computed from it, directly or not."""
+        read = {s.name: _tensors_read(s) for s in self.statements}
+        made, is_new = {tensor}, True
+        while is_new:
+            more = {s.target for s in self.statements if read[s.name] & made} - made
+            made, is_new = made | more, bool(more)
+        return made
+
     def free_name(self, wanted: str) -> str:
         """`wanted`, with a number behind it where a statement or a tensor has that name."""
         taken = {s.name for s in self.statements} | {t.name for t in self.tensors}
         return next(n for n in chain([wanted], (f"{wanted}{k}" for k in count(2))) if n not in taken)
+
+
+def _tensors_read(s: Statement) -> set[str]:
+    """What the value, the left side and the initial value read."""
+    own = [*s.subscripts, s.value] + ([] if s.reduction is None else [s.reduction.init])
+    return {r.tensor for e in own for r in reads(e)}
 
 
 def specialize_sizes(program: Program, sizes: Mapping[str, Expr]) -> Program:

@@ -173,6 +173,24 @@ def subtract_domain(domain: islpy.Set, other: islpy.Set) -> islpy.Set:
     return domain.subtract(other).coalesce()
 
 
+def convex_pieces(domain: islpy.Set) -> list[islpy.Set]:
+    """Convex sets that share no point, and together are `domain`."""
+    pieces = domain.coalesce().make_disjoint().get_basic_set_list()
+    return [islpy.Set.from_basic_set(pieces.get_at(n)) for n in range(pieces.n_basic_set())]
+
+
+def longest_run(domain: islpy.Set, dimension: int) -> int | None:
+    """How far apart points may lie that differ in one dimension only, and one more; None where nothing bounds that."""
+    if domain.is_empty():
+        return 0
+    pairs = islpy.Map.from_domain_and_range(domain, domain)
+    for d in range(domain.dim(islpy.dim_type.set)):
+        if d != dimension:
+            pairs = pairs.equate(islpy.dim_type.in_, d, islpy.dim_type.out, d)
+    longest = pairs.deltas().dim_max_val(dimension)
+    return int(longest.to_python()) + 1 if longest.is_int() else None
+
+
 def has_divs(domain: islpy.Set) -> bool:
     """Whether a domain has holes: constraints with remainders."""
     pieces = domain.get_basic_set_list()

@@ -13,7 +13,7 @@ from polyc import driver
 from polyc.codegen.nests.buffers import pad_rows
 from polyc.codegen.objects.host import host_target
 from polyc.config import default_options
-from polyc.ir.expr import Const, int_const
+from polyc.ir.expr import Call, Const, Size, evaluate, int_const
 from polyc.ir.interpret import interpret
 from polyc.target import restrict
 
@@ -132,6 +132,29 @@ def test_short_rows_stay_as_they_are() -> None:
     ("extent", "row"), [(63, 504), (64, 512), (96, 768), (97, 832), (256, 2112), (512, 4160), (1300, 10432)]
 )
 def test_padded_rows(extent: int, row: int) -> None:
-    strides = pad_rows((int_const(2), int_const(7), int_const(extent)), 8)
+    strides = pad_rows((int_const(2), int_const(7), int_const(extent)), 8, {})
     assert strides == (int_const(7 * row), int_const(row), int_const(8))
     assert all(isinstance(s, Const) for s in strides)
+
+
+@pytest.mark.parametrize("itemsize", [4, 8])
+def test_padded_rows_of_any_length(itemsize: int) -> None:
+    shape = (Size("N"), Size("M"))
+    assert pad_rows(shape, itemsize, {"M": 8})[0] == Call("mul", (int_const(itemsize), Size("M")))
+    row, element = pad_rows(shape, itemsize, {"M": 300})
+    assert element == int_const(itemsize)
+    for m in range(300):
+        lines, rest = divmod(evaluate(row, {"M": m}), 64)
+        assert lines % 2 == 1 and rest == 0 and m * itemsize <= 64 * lines < m * itemsize + 128
+
+
+def test_rows_of_any_length_begin_at_lines() -> None:
+    operator = polyc.compile(PLANE.format(t="double"), dynamic=True)
+    rng = np.random.default_rng(1)
+    loops = operator.lower(rng.uniform(-1, 1, (40, 300)), np.zeros(5)).as_text("loops")
+    assert "?" not in loops.split("} else {")[1] and loops.count("vector(lanes") >= 4
+    for m in (0, 1, 2, 3, 13, 14, 15, 16, 17, 18, 22, 23, 24, 25, 64, 300):
+        for n in (1, 2, 5):
+            x, steps = rng.uniform(-1, 1, (n, m)), np.zeros(5)
+            (expected,) = interpret(operator.program, {"x": x, "steps": steps}).values()
+            np.testing.assert_array_equal(operator(x, steps), expected)

@@ -47,7 +47,7 @@ def test_operands_and_results_at_any_distance_from_a_line(
 
 
 def test_the_nest_means_the_same(small_cache):
-    shape = (272, 256)
+    shape = (272, 1024)
     lowered = polyc.compile(permutation((1, 0)), target="x86-64-v4").lower(numbers(shape, "float32"))
     assert "X.offset" in lowered.as_text("loops")
     for offset in (0, 4, 16, 60):
@@ -68,3 +68,36 @@ def test_rows_that_fill_all_sets_stay_as_they_are(small_cache):
     for shape in ((96, 1040), (96, 1000)):
         text = polyc.compile(permutation((1, 0)), target="x86-64-v4").lower(numbers(shape, "float32")).as_text("loops")
         assert "X.offset" not in text
+
+
+@pytest.mark.parametrize(("target", "lanes"), [("x86-64-v3", 8), ("x86-64-v2", 4)])
+def test_vectors_shorter_than_lines_use_these_up_one_after_the_other(target: str, lanes: int, small_cache):
+    shape = (272, 4096)
+    values = numbers(shape, "float32")
+    op = polyc.compile(permutation((1, 0)), target=target)
+    lines = [line.strip() for line in op.lower(values).as_text("loops").splitlines()]
+    some = next(n for n, line in enumerate(lines) if f"_some < 16; c2_0_some += {lanes})" in line)
+    assert "c3_0 += 16)" in lines[some - 4] and lines[some - 2].startswith("prefetch X[")
+    assert lines[some + 1].startswith(f"vector(lanes {lanes}, at most 16)")  # as many rows as fill lines of the result
+    assert any("c2_0_strip += 16)" in line for line in lines)  # begun at lines of the operand
+    for behind in (0, 16, 36):
+        x, _ = place(shape, "float32", behind)
+        x[...] = values
+        y, raw = place(shape[::-1], "float32", 64 - behind if behind % 16 else 16)
+        op(x, out=y)
+        np.testing.assert_array_equal(y, values.T)
+        assert (raw[:64] == 171).all() and (raw[-64:] == 171).all()
+
+
+@pytest.mark.parametrize("type", ["uint8", "float16"])
+def test_narrow_elements_turn_in_parts_of_lines(type: str, small_cache):
+    shape = (1088, 1024)
+    values = numbers(shape, TYPES[type])
+    for target in (None, "x86-64-v3"):
+        op = polyc.compile(permutation((1, 0), type), **({} if target is None else {"target": target}))
+        for behind in (0, 16):
+            x, _ = place(shape, TYPES[type], behind)
+            x[...] = values
+            y, _ = place(shape[::-1], TYPES[type], 16)
+            op(x, out=y)
+            np.testing.assert_array_equal(y, values.T)

@@ -201,6 +201,38 @@ def test_vectors_of_which_the_last_is_not_full_go_from_step_to_step_in_registers
     np.testing.assert_allclose(c, squares, rtol=1e-12, atol=1e-12)
 
 
+BAND = """def f(double(N, W) A) -> (L) {
+  S(i, d) +=! L(i, d + k) * L(i - d, k) where i in 0:N, d in 0:W, k in 1:W, d + k < W, i - d - k >= 0
+  L(i, d) = d == 0 ? sqrt(A(i, 0) - S(i, 0)) : (i - d >= 0 ? (A(i, d) - S(i, d)) / L(i - d, 0) : double(0))
+    where i in 0:N, d in 0:W
+}"""
+
+
+def test_short_sums_of_elements_just_stored_wait_for_no_vector() -> None:
+    operator = polyc.compile(BAND, target="x86-64-v3")
+    loops = operator.lower(N=50, W=9).as_text("loops")
+    (row,) = [line for line in loops.splitlines() if "registers S" in line]
+    assert "vector" not in row
+    rng = np.random.default_rng(0)
+    a = rng.uniform(-0.1, 0.1, (50, 9)) + np.eye(1, 9) * 5
+    whole = np.zeros((50, 50))
+    for d in range(9):
+        whole[range(d, 50), range(50 - d)] = a[d:, d]
+    factor = np.linalg.cholesky(whole + np.tril(whole, -1).T)
+    band = operator(a)
+    for d in range(9):
+        np.testing.assert_allclose(band[d:, d], factor[range(d, 50), range(50 - d)], rtol=1e-12, atol=1e-12)
+
+
+def test_sums_over_the_step_before_keep_their_vectors() -> None:
+    text = """def f(float(T, H) x, float(H, H) u) -> (h) {
+      h(0, i) = x(0, i)
+      s(t, i) +=! h(t-1, j) * u(i, j) where t in 1:T
+      h(t, i) = tanh(s(t, i) + x(t, i)) where t in 1:T
+    }"""
+    assert "vector" in polyc.compile(text, target="x86-64-v3").lower(T=50, H=8).as_text("loops").split("for (c0 = 0")[-1]
+
+
 ATTRACTOR = """def f(double(T) h, double(3) s) -> (X) {
   X(0, k) = s(k)
   X(t, 0) = X(t-1, 0) + h(t) * 10.0 * (X(t-1, 1) - X(t-1, 0)) where t in 1:T

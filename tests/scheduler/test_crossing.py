@@ -56,6 +56,13 @@ def test_streamed_results_are_written_in_the_order_of_memory():
     assert block("ba", {"A": 4093, "B": 4096}, l3=1) == ({"b": 128, "a": 32}, ["b", "a"])
 
 
+@pytest.mark.parametrize(("channels", "whole"), [(64, True), (512, True), (56, False), (16, False), (528, False)])
+def test_as_few_rows_as_fill_lines_of_the_result_are_read_whole(channels: int, whole: bool):
+    sizes, order = block("acb", {"A": 32, "B": 3136, "C": channels}, l3=1)
+    assert order == ["a", "b", "c"]
+    assert (sizes == {"b": 16, "c": channels}) == whole
+
+
 @pytest.mark.parametrize(("channels", "whole"), [(80, True), (512, True), (576, False)])
 def test_rows_that_follow_each_other_are_taken_whole_up_to_two_kilobytes(channels: int, whole: bool):
     sizes, _ = block("acb", {"A": 32, "B": channels, "C": 784}, l3=1)

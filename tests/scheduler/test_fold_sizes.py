@@ -22,7 +22,10 @@ KEPT = {
     "a border": "def f(float(H, W) X) -> (Y) { Y(h, w) = pad(X(h, w - 1), 0.0) where h in 0:H, w in 0:W }",
     "a transpose": "def f(float(H, W) X) -> (Y) { Y(w, h) = X(h, w) }",
     "a part": "def f(float(H, W) X) -> (Y) { Y(h, w) +=! X(h, w) * X(h, k) where k in 0:4 }",
-    "a sum of both": "def f(float(B, H, W) X) -> (Y) { Y(b) +=! X(b, h, w) }",
+    "a sum of one": "def f(float(H, W) X) -> (Y) { Y(h) +=! X(h, w) }",
+    "a size twice in a product": "def f(float(H, W) X) -> (Y) { Y(h, w) = X(h, w) / (H * W * W) }",
+    "sizes one after the other": "def f(float(H, W) X) -> (Y) { Y(h, w) = X(h, w) / H / W }",
+    "a sum of sizes": "def f(float(H, W) X) -> (Y) { Y(h, w) = X(h, w) / (H * W + W) }",
     "a triangle": "def f(float(H, W) X) -> (Y) { Y(h, w) +=! X(h, w) * X(h, k) where k <= w, k in 0:W }",
     "a matrix with itself": "def f(float(H, H) X, float(H, H) G) -> (Y) { Y(h, w) +=! X(h, k) * G(k, w) }",
 }
@@ -45,6 +48,39 @@ def test_sizes_that_stand_side_by_side_may_be_one():
 def test_sizes_that_mean_something_by_themselves_stay(source: str):
     ranks = [2 if "B" not in source else 3, *([1] if "float(W) G" in source else [2] if "G" in source else [])]
     assert "= 1, " not in lowered(source, *(image(*(6,) * rank) for rank in ranks))
+
+
+NORM = """def norm(float(B, H, W) X) -> (Y) {
+  S(b) +=! X(b, h, w)
+  V(b) +=! (X(b, h, w) - S(b) / (W * 2 * H)) * (X(b, h, w) - S(b) / (W * 2 * H))
+  Y(b, h, w) = (X(b, h, w) - S(b) / (W * 2 * H)) * rsqrt(V(b) / (W * H * B) + 0.5)
+}"""
+
+
+def normalized(x: np.ndarray) -> np.ndarray:
+    b, h, w = x.shape
+    shifted = x.astype(np.float64) - x.sum((1, 2), dtype=np.float64, keepdims=True) / (2 * h * w or 1)
+    return shifted / np.sqrt(np.square(shifted).sum((1, 2), keepdims=True) / (b * h * w or 1) + 0.5)
+
+
+def test_means_over_images_take_them_as_one_row():
+    # Rows of 56 columns left batch normalisation of any image at .69 of one of a known size.
+    assert "H, W = 1, H * W if" in lowered(NORM, image(2, 5, 7))
+    norm = polyc.compile(NORM, dynamic=True)
+    for height, width in ((1, 1), (3, 1), (1, 9), (5, 7), (57, 83), (0, 4), (4, 0)):
+        x = image(3, height, width)
+        for layout in LAYOUTS.values():
+            np.testing.assert_allclose(norm(layout(x)), normalized(x), rtol=1e-5, atol=1e-5)
+
+
+def test_sums_over_images_keep_their_order_where_it_is_asked_for():
+    text = "def f(float(B, H, W) X) -> (Y) { Y(b) +=! X(b, h, w) }"
+    total = polyc.compile(text, dynamic=True, reassociate=False)
+    for height, width in ((3, 1), (5, 7), (57, 83)):
+        x = image(3, height, width)
+        expected = np.cumsum(x.reshape(3, -1), axis=1, dtype=np.float32)[:, -1]
+        for layout in LAYOUTS.values():
+            np.testing.assert_array_equal(total(layout(x)), expected)
 
 
 LAYOUTS = {

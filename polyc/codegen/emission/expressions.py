@@ -28,10 +28,11 @@ from polyc.codegen.emission.linear import (
 )
 from polyc.codegen.emission.lines import MINIMUM_SHARED, share_lines
 from polyc.codegen.emission.repeats import find_runs, load_runs
+from polyc.codegen.emission.tables import find_table, load_from_table
 from polyc.codegen.emission.windows import find_phase
 from polyc.codegen.writer import shuffles, vectors
 from polyc.codegen.writer.builder import Val, float_val, int_val, llvm_type, vector_const
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, evaluate, reads, type_of
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, evaluate, int_const, reads, type_of
 from polyc.ir.halves import narrow_bits
 from polyc.ir.loops import Buffer
 from polyc.ir.types import I64
@@ -402,6 +403,16 @@ def load_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[E
     held = find_held(ctx, buffer, subscripts) if split is None and state.target.has_masks else None
     if held is not None:
         return _load_held(state, ctx, buffer, held, guard, epoch, other)
+    table = find_table(state.target, buffer, subscripts, ctx.lane, ctx.lanes) if split is None else None
+    if table is not None:
+        d, place, size = table
+        origin = tuple(int_const(0) if n == d else e for n, e in enumerate(subscripts))
+        row, at = split_lane(byte_offset(ctx, buffer, origin), ctx.lane), eval_expr(state, ctx, place)
+        if row is not None and constant_of(row[1]) == 0 and at.lanes == ctx.lanes:
+            mask = as_mask(state, ctx, guard)
+            somewhere = as_scalar(state, guard)
+            value = load_from_table(fn, dtype, element_pointer(state, ctx, buffer, row[0]), at, size, epoch, somewhere)
+            return value if mask is None or other is None else fn.select(mask, value, other)
     pointers = lane_pointers(state, ctx, buffer, offset)
     return vectors.load_lanes(fn, state.target, dtype, pointers, as_mask(state, ctx, guard), epoch, other)
 

@@ -42,7 +42,19 @@ def has_aligned_rows(buffer: Buffer) -> bool:
     if buffer.space != "shared" or len(buffer.strides) < 2:
         return False
     *outer, last = buffer.strides
-    return last == int_const(buffer.dtype.itemsize) and all(isinstance(s, Const) and s.value % LINE == 0 for s in outer)
+    return last == int_const(buffer.dtype.itemsize) and all(_is_multiple(s, LINE) for s in outer)
+
+
+def _is_multiple(expr: Expr, n: int) -> bool:
+    """Whether an integer expression is known to be a multiple of `n`."""
+    match expr:
+        case Const(value):
+            return int(value) % n == 0
+        case Call("add" | "sub", args):
+            return all(_is_multiple(a, n) for a in args)
+        case Call("mul", args):
+            return any(_is_multiple(a, n) for a in args)
+    return False
 
 
 def share_lines(

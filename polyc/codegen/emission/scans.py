@@ -16,9 +16,10 @@ from polyc.codegen.emission.expressions import eval_expr, eval_value, store_elem
 from polyc.codegen.emission.linear import add_linear, constant_of, scale_linear, split_lane
 from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Val, float_val, int_val, llvm_type
-from polyc.ir.expr import Call, Expr, Index, Read, reads, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, reads, walk
 from polyc.ir.loops import Buffer, Loop, Store
 from polyc.ir.scans import Scan, match_scan, match_second_order, scan_identity
+from polyc.ir.simplify import simplify
 
 SMALLEST = {"float": 2.0**-126, "double": 2.0**-1022}
 LARGEST = {"float": float.fromhex("0x1.fffffep127"), "double": float.fromhex("0x1.fffffffffffffp1023")}
@@ -54,6 +55,8 @@ def find_scan(state: State, ctx: Context, loop: Loop) -> Found | None:
     for read in dict.fromkeys(reads(store.value)):
         if read.tensor != store.buffer:
             continue
+        if _is_in_another_row(read, store, loop.var):
+            continue
         at = split_lane(byte_offset(inner, buffer, read.subscripts), inner.lane)
         distance = None if at is None else constant_of(add_linear(place[0], scale_linear(at[0], -1)))
         if at is None or distance is None or constant_of(at[1]) != step:
@@ -74,6 +77,15 @@ def find_scan(state: State, ctx: Context, loop: Loop) -> Found | None:
     if scan is None or any(f is not None and loop.var in _names(f) for f in (scan.factor, scan.second)):
         return None
     return Found(store, buffer, previous, scan, second)
+
+
+def _is_in_another_row(read: Read, store: Store, var: str) -> bool:
+    """Whether a dimension that stands still in the loop tells the elements that are read from all that are written."""
+    for a, b in zip(read.subscripts, store.subscripts, strict=True):
+        difference = simplify(Call("sub", (a, b)))
+        if var not in _names(a) | _names(b) and isinstance(difference, Const) and difference.value != 0:
+            return True
+    return False
 
 
 def _names(expr: Expr) -> set[str]:

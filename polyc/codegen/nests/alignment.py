@@ -101,12 +101,16 @@ def _distances(store: Store, rows: Mapping[str, Buffer]) -> list[int]:
 
 
 def _bytes_of_rows(stores: tuple[Store, ...], rows: Mapping[str, Buffer], trip: Expr) -> int:
-    """Bytes of the rows that a loop of `trip` iterations reads and writes; of whole rows where `trip` is not known."""
+    """Bytes of the rows that a loop of `trip` iterations reads and writes; of whole rows where `trip` is not known, and 0 where
+    they are not either."""
     touched = {(read.tensor, read.subscripts[:-1]) for s in stores for read in reads(s.value) if read.tensor in rows}
     total = 0
     for name, _ in {*touched, *((s.buffer, s.subscripts[:-1]) for s in stores)}:
         *_, row, element = rows[name].strides
-        total += int(trip.value) * evaluate(element, {}) if isinstance(trip, Const) else evaluate(row, {})
+        if isinstance(trip, Const):
+            total += int(trip.value) * evaluate(element, {})
+        elif isinstance(row, Const):
+            total += int(row.value)
     return total
 
 

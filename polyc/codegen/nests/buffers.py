@@ -8,6 +8,7 @@ from polyc.ir.expr import Call, Const, Expr, Size, int_const
 from polyc.ir.loops import Buffer
 from polyc.ir.signature import Signature
 from polyc.ir.simplify import simplify
+from polyc.poly.ranges import estimate_extent
 from polyc.poly.scop import Scop
 from polyc.poly.storage import Folding
 
@@ -56,19 +57,25 @@ def make_buffers(
         shape = tuple(e if m is None else int_const(m) for e, m in zip(t.shape, folding.moduli, strict=True))
         strides = row_major_strides(shape, t.dtype.itemsize)
         if folding.space in ("shared", "thread") and any(m is not None for m in folding.moduli):
-            strides = pad_rows(shape, t.dtype.itemsize)
+            strides = pad_rows(shape, t.dtype.itemsize, scop.ranges.typical)
         buffers.append(Buffer(folding.buffer, t.dtype, shape, strides, folding.space))
     return tuple(buffers)
 
 
-def pad_rows(shape: tuple[Expr, ...], itemsize: int) -> tuple[Expr, ...]:
+def pad_rows(shape: tuple[Expr, ...], itemsize: int, typical: Mapping[str, int]) -> tuple[Expr, ...]:
     """Byte strides of a C-ordered array whose rows begin at whole cache lines, where long enough for that to cost little;
-    and not all in the same few sets of a cache, as rows of a power of two would."""
+    and not all in the same few sets of a cache, as rows of a power of two would.  `typical`: what sizes are expected to be."""
     *outer, last = shape
-    if all(e == int_const(1) for e in outer) or not isinstance(last, Const) or int(last.value) < LONG_ROW:
+    length = estimate_extent(last, typical)
+    if all(e == int_const(1) for e in outer) or length is None or length < LONG_ROW:
         return row_major_strides(shape, itemsize)
-    row = -(-int(last.value) * itemsize // LINE) * LINE
-    row += LINE if row % SAME_SETS == 0 else 0
+    if isinstance(last, Const):
+        n_bytes = -(-length * itemsize // LINE) * LINE
+        row: Expr = int_const(n_bytes + (LINE if n_bytes % SAME_SETS == 0 else 0))
+    else:  # an odd number of lines
+        n_bytes_up = Call("add", (Call("mul", (last, int_const(itemsize))), int_const(LINE - 1)))
+        pairs = Call("floordiv", (n_bytes_up, int_const(2 * LINE)))
+        row = simplify(Call("add", (Call("mul", (pairs, int_const(2 * LINE))), int_const(LINE))))
     return (*row_major_strides(tuple(outer), row), int_const(itemsize))
 
 
@@ -79,10 +86,10 @@ def product_of(extents: list[Expr]) -> Expr:
     return result
 
 
-def row_major_strides(shape: tuple[Expr, ...], itemsize: int) -> tuple[Expr, ...]:
-    """Byte strides of a C-ordered array."""
+def row_major_strides(shape: tuple[Expr, ...], element: int | Expr) -> tuple[Expr, ...]:
+    """Byte strides of a C-ordered array; `element`: that of the last dimension."""
     strides: list[Expr] = []
-    step: Expr = int_const(itemsize)
+    step: Expr = int_const(element) if isinstance(element, int) else element
     for extent in reversed(shape):
         strides.append(step)
         step = simplify(Call("mul", (step, extent)))

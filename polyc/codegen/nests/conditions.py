@@ -37,13 +37,14 @@ def _take_out(node: Node) -> tuple[Node, ...]:
         case Loop():
             split = _split_loop(node)
             if split is not None:
-                return take_out_conditions(split)
+                return split
             body = take_out_conditions(node.body)
             return (replace(node, body=body),) if body or not node.body else ()
     return (node,)
 
 
 def _split_loop(loop: Loop) -> tuple[Node, ...] | None:
+    """The nodes in the place of a loop that chooses, without the conditions that could be taken out; None where none could."""
     if loop.kind not in ("vector", "scan") or loop.max_trip is not None or loop.registers or loop.initial:
         return None
     if len(loop.body) != 1 and (loop.kind != "vector" or loop.step != 1):
@@ -53,20 +54,26 @@ def _split_loop(loop: Loop) -> tuple[Node, ...] | None:
     if len(nodes) < len(loop.body) or not conditions:
         return None
     if len(conditions) > 1:
-        return _split_steps(loop, nodes)
+        return _go_on(_split_steps(loop, nodes))
     (condition,) = conditions
     atoms = _disjuncts(condition)
     fixed = [a for a in atoms if not _mentions(a, loop.var)]
     moving = [a for a in atoms if _mentions(a, loop.var)]
     rest = _split_ends(loop, nodes, moving)
     if rest is None and not fixed:
-        return _split_in_two(loop, nodes[0]) if len(nodes) == 1 and isinstance(nodes[0], Store) else _split_steps(loop, nodes)
+        store = nodes[0] if len(nodes) == 1 else None
+        return _go_on(_split_in_two(loop, store) if isinstance(store, Store) else _split_steps(loop, nodes))
     if rest is None:
-        rest = (replace(loop, body=_decide(nodes, _any(moving) or False)),)
+        rest = take_out_conditions((replace(loop, body=_decide(nodes, _any(moving) or False)),))
     outside = _any(fixed)
     if outside is None:
         return rest
-    return (If(outside, (replace(loop, body=_decide(nodes, True)),), rest),)
+    then = take_out_conditions((replace(loop, body=_decide(nodes, True)),))
+    return (If(outside, then, rest),) if then or rest else ()
+
+
+def _go_on(parts: tuple[Node, ...] | None) -> tuple[Node, ...] | None:
+    return None if parts is None else take_out_conditions(parts)
 
 
 def _chooses(node: Store | Update) -> bool:
@@ -87,9 +94,11 @@ def _decide(nodes: tuple[Store | Update, ...], condition: Expr | bool) -> tuple[
 
 
 def _split_ends(loop: Loop, nodes: tuple[Store | Update, ...], moving: list[Expr]) -> tuple[Node, ...] | None:
-    """The first and the last iterations apart, if each of the conditions `moving` holds in few of them and nowhere else."""
+    """The first and the last iterations apart, if each of the conditions `moving` holds in few of them and nowhere else.
+
+    Where their number is not known, short loops stay as they are."""
     trip = simplify(Call("sub", (loop.upper, loop.lower)))
-    if not moving or not isinstance(trip, Const) or int(trip.value) < MINIMUM_TRIP:
+    if not moving or (isinstance(trip, Const) and int(trip.value) < MINIMUM_TRIP):
         return None
     n_first = n_last = 0
     for atom in moving:
@@ -97,13 +106,18 @@ def _split_ends(loop: Loop, nodes: tuple[Store | Update, ...], moving: list[Expr
         if found is None:
             return None
         n_first, n_last = max(n_first, found[0]), max(n_last, found[1])
-    if max(n_first, n_last) > MOST_ENDS or n_first + n_last >= int(trip.value):
+    least = max(MINIMUM_TRIP, n_first + n_last + 1)
+    if max(n_first, n_last) > MOST_ENDS or (isinstance(trip, Const) and int(trip.value) < least):
         return None
     end = _decide(nodes, True)
     lower = simplify(Call("add", (loop.lower, int_const(n_first))))
     upper = simplify(Call("sub", (loop.upper, int_const(n_last))))
     inside = replace(loop, lower=lower, upper=upper, body=_decide(nodes, False))
-    return *_run_end(loop, end, loop.lower, n_first), inside, *_run_end(loop, end, upper, n_last)
+    split = take_out_conditions((*_run_end(loop, end, loop.lower, n_first), inside, *_run_end(loop, end, upper, n_last)))
+    if isinstance(trip, Const):
+        return split
+    short = replace(loop, body=_decide(nodes, _any(moving) or False))
+    return (If(Call("ge", (trip, int_const(least))), split, (short,)),)
 
 
 def _count_ends(atom: Expr, loop: Loop) -> tuple[int, int] | None:

@@ -114,7 +114,9 @@ def _find_strips(tile: Loop | None, loop: Loop, sources: Mapping[str, Buffer], b
         if store is None or not keeps_apart(list(loops), store):
             return None
         *_, vector, copies = loops
-        if vector.kind != "vector" or copies.kind != "unroll" or copies.upper != int_const(loop.step):
+        parts = [n for n in loops[len(around) : -2] if n.upper == int_const(loop.step) and copies.upper == int_const(n.step)]
+        width = loop.step if len(parts) != 1 else parts[0].step
+        if vector.kind != "vector" or copies.kind != "unroll" or copies.upper != int_const(width):
             return None
         every = [(r.tensor, r.subscripts) for r in reads(store.value)]
         if written & {name for tensor, _ in every for name in (tensor, *buffers[tensor].may_alias)}:
@@ -123,8 +125,8 @@ def _find_strips(tile: Loop | None, loop: Loop, sources: Mapping[str, Buffer], b
             _move_together(tile.var, loop.var, s) for _, subscripts in (*every, ("", store.subscripts)) for s in subscripts
         ):
             return None
-        rows = loops[len(around) :]
-        lead = next((e for r in reads(store.value) if (e := _lead(r, around, rows, sources)) is not None), None)
+        rows = tuple(n for n in loops[len(around) :] if n not in parts)
+        lead = next((e for r in reads(store.value) if (e := _lead(r, around, rows, parts, sources)) is not None), None)
         if lead is None:
             return None
         found.append(lead)
@@ -163,9 +165,11 @@ def _paths(body: tuple[Node, ...], around: tuple[Loop, ...]) -> Iterator[tuple[t
 
 
 def _lead(
-    read: Read, around: tuple[Loop, ...], inside: tuple[Loop, ...], sources: Mapping[str, Buffer]
+    read: Read, around: tuple[Loop, ...], inside: tuple[Loop, ...], parts: Sequence[Loop], sources: Mapping[str, Buffer]
 ) -> tuple[str, Expr] | None:
-    """The array of `read`, and the elements from the beginning of a line to the first one that the strips read."""
+    """The array of `read`, and the elements from the beginning of a line to the first one that the strips read.
+
+    `parts`: the loop over parts of a strip, if vectors take less than all of it."""
     source = sources.get(read.tensor)
     if source is None or around[-1].step * source.dtype.itemsize != LINE:
         return None
@@ -177,7 +181,7 @@ def _lead(
         return None
     if any((m := motions[n.var]) is None or m % LINE for n in rows) or not do_meet(across, _count(rows)):
         return None
-    begin: dict[str, Expr] = {n.var: int_const(0) for n in inside} | {n.var: n.lower for n in around}
+    begin: dict[str, Expr] = {n.var: int_const(0) for n in (*inside, *parts)} | {n.var: n.lower for n in around}
     first = offset_of(Store(read.tensor, read.subscripts, read), source, begin)
     return read.tensor, simplify(Call("floordiv", (Call("mod", (first, int_const(LINE))), int_const(size))))
 

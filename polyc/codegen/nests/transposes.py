@@ -4,8 +4,9 @@ Before: ``for k { vector j { P[k, j] = B[j, k] } }``, where each vector of B is 
 After: ``for k0 step 16 { vector j { unroll k1 < 16 { P[k0 + k1, j] = B[j, k0 + k1] } } }`` and the rest of k: the emitter loads
 whole rows of B and transposes them in registers.
 
-The rest joins the last block where the extent is a constant.  Otherwise the last block is moved back to end with the loop, and
-extents below one block are put together from blocks of 8, 4, 2 and 1.
+The rest joins the last block where the extent is a constant, unless the vectors of both together are too many to be expanded.
+Of other extents the last block is moved back to end with the loop, and those below one block are put together from blocks of 8,
+4, 2 and 1.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import replace
 from polyc.codegen.nests.copies import copy_nest, depends, motion_of, rebuild
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Store
+from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Store, known_length
 from polyc.ir.simplify import simplify
 
 ROW_BYTES = 64
@@ -217,7 +218,7 @@ def _strip_mine(along: Loop, vector: Loop, store: Store, block: int) -> tuple[No
         n = int(trip.value)
         if n < 2 * block:
             return (single(lower, n),) if n > 0 else ()
-        n_whole = n // block - (1 if n % block else 0)
+        n_whole = n // block - (1 if n % block and (not _fits(vector, block) or _fits(vector, block + n % block)) else 0)
         middle = simplify(Call("add", (lower, int_const(n_whole * block))))
         loop = replace(whole, upper=middle, body=(single(Index(name), block),))
         return (loop, single(middle, n - n_whole * block)) if n % block else (loop,)
@@ -234,6 +235,12 @@ def _strip_mine(along: Loop, vector: Loop, store: Store, block: int) -> tuple[No
     return (If(Call("ge", (trip, int_const(block))), (loop, last), (few,)),)
 
 
+def _fits(vector: Loop, count: int) -> bool:
+    """Whether all vectors of a block of `count` columns are expanded."""
+    trip = known_length(vector) if vector.lower == int_const(0) else None
+    return trip is not None and -(-trip // vector.lanes) * count <= MAX_COPIES
+
+
 def _unroll(vector: Loop, store: Store, variable: str, start: Expr, count: int) -> Loop:
     """`vector` around `count` copies of the store, for `variable` from `start` on."""
     names = {variable: start if count == 1 else simplify(Call("add", (start, Index(variable))))}
@@ -242,9 +249,8 @@ def _unroll(vector: Loop, store: Store, variable: str, start: Expr, count: int) 
         subscripts=tuple(simplify(substitute(s, names)) for s in store.subscripts),
         value=substitute(store.value, names),
     )
-    trip = vector.max_trip
-    is_whole = trip is not None and vector.upper == int_const(trip) and -(-trip // vector.lanes) * count <= MAX_COPIES
-    vector = replace(vector, max_trip=trip if is_whole else None, interleave=1)
+    trip = known_length(vector) if vector.lower == int_const(0) else None
+    vector = replace(vector, max_trip=trip if _fits(vector, count) else None, interleave=1)
     if count == 1:
         return replace(vector, body=(store,))
     copies = Loop(variable, int_const(0), int_const(count), 1, "unroll", (store,), max_trip=count)

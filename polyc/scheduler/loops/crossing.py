@@ -56,6 +56,12 @@ SHORTEST = 32
 PART_OF_L2 = 4
 """A quarter of the second-level cache holds the elements of a block that one access touches."""
 
+PART_OF_FEW = 32
+"""A small part of it holds the rows of a block that are read whole, in the order of memory (`codegen/nests/rows_in_order.py`):
+so few that where arrays begin off lines the first and the last block of a row, which are shorter, are little of it (AMD, Zen 4,
+channels first 16 bytes off a line, 32×28×28×256: 64 at a time 2.0 ms, 16 1.8, a copy 1.55; 512 channels 5.0, 3.8, 3.0).  Longer
+rows are written to more places than are worth it (8192×2048 turned: 4.7 and 5.9 ms, 3.7)."""
+
 PART_OF_L1 = 2
 """Half of the first-level cache holds a block whose rows are put together and that reads along more than one index
 (`abcde → dbeac` on AMD, Zen 4: one `d` at a time 3.0 ms, two 3.2, a copy 2.2)."""
@@ -143,6 +149,8 @@ def choose_block(
     if is_whole_lines and is_alone and SHORT_RUN < row <= WHOLE_ROW and _follow_each_other(orders, trips, itemsize):
         lengths = (WHOLE_VECTORS * itemsize, row)
     elif is_whole_lines and (row > SHORT_ROW or (row > SHORT_RUN and not is_alone)):
+        if _is_read_whole(orders, trips, target):
+            return {orders[0][0]: trips[orders[0][0]], orders[1][0]: target.cache_line // itemsize}, orders[0][::-1]
         lengths, is_read_on = (WHOLE_READ, WHOLE_WRITE), True
     elif is_whole_lines and row <= SHORT_RUN and not joined:
         lengths = (SHORT_RUN, SHORT_RUN)
@@ -181,6 +189,15 @@ def _follow_each_other(orders: Sequence[Sequence[str]], trips: Mapping[str, int]
         return False
     distance = math.prod(trips[i] for i in orders[0][: orders[0].index(along)]) * itemsize
     return trips[along] * math.gcd(distance, WAY) <= MOST_ROWS * WAY
+
+
+def _is_read_whole(orders: Sequence[Sequence[str]], trips: Mapping[str, int], target: Target) -> bool:
+    """Whether rows of whole vectors that are read follow each other along the index that is written along, and a few of them,
+    as fill lines of the result, are a small part of the second-level cache."""
+    (across, *read), (along, *_) = orders
+    if read[:1] != [along] or trips[across] % WHOLE_VECTORS or trips[across] == WHOLE_VECTORS:
+        return False
+    return trips[across] * target.cache_line <= target.l2 // PART_OF_FEW
 
 
 def _join_rows(order: list[str], across: str, trips: Mapping[str, int], itemsize: int, line: int) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from polyc.ir.expr import Expr, Index, Pad, Read, Size, int_const, walk
+from polyc.ir.expr import Call, Cast, Expr, Index, Pad, Read, Size, children, int_const, walk
 from polyc.ir.loops import Fold, If, Loop, LoopNest, Node
 from polyc.ir.program import Program, Statement
 from polyc.ir.signature import Signature
@@ -97,7 +97,9 @@ def _keeps_together(
     partner: dict[str, str] = {}
     exprs = [s.value, *s.subscripts, *(() if s.reduction is None else (s.reduction.init,))]
     accesses = [Read(s.target, s.subscripts), *(n for e in exprs for n in walk(e) if isinstance(n, Read))]
-    if any(isinstance(n, Pad) or (isinstance(n, Size) and n.name in sizes) for e in exprs for n in walk(e)):
+    if any(isinstance(n, Pad) for e in exprs for n in walk(e)) or any(
+        _tells_apart(e, (whole[0].extent, whole[1].extent)) for e in exprs
+    ):
         return False
     if any(name in outer | inner for e in (exprs[0], *exprs[1 + len(s.subscripts) :]) for name in loose_indices(e)):
         return False
@@ -113,8 +115,32 @@ def _keeps_together(
                 isinstance(n, Index) and n.name in outer | inner for n in walk(subscript)
             ):
                 return False
-    # Sums over them would be taken in another order.
-    return (outer | inner) <= left and (outer | inner) == partner.keys()
+    return (outer | inner) == partner.keys() and all((a in left) == (b in left) for a, b in partner.items())
+
+
+def _tells_apart(expr: Expr, sizes: tuple[Expr, Expr]) -> bool:
+    """Whether the value of `expr` depends on the two sizes otherwise than through their product, whose bits integers keep."""
+    match expr:
+        case Size():
+            return expr in sizes
+        case Call("mul"):
+            factors = list(_factors(expr))
+            counts = [factors.count(size) for size in sizes]
+            return counts[0] != counts[1] or any(_tells_apart(f, sizes) for f in factors if f not in sizes)
+        case _:
+            return any(_tells_apart(e, sizes) for e in children(expr))
+
+
+def _factors(expr: Expr) -> Iterator[Expr]:
+    """Factors of a product; sizes as they are where they are factors of integers."""
+    match expr:
+        case Call("mul", args):
+            for a in args:
+                yield from _factors(a)
+        case Cast(Size() as size, dtype) if dtype.is_integer:
+            yield size
+        case _:
+            yield expr
 
 
 def _mentions_size(expr: Expr, sizes: set[str]) -> bool:

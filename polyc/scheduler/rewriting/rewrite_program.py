@@ -9,6 +9,7 @@ from polyc.diagnostics import Remark
 from polyc.ir.program import Exists, Program
 from polyc.ir.signature import Strides
 from polyc.poly.ranges import Ranges
+from polyc.scheduler.rewriting.band_parts import part_bands
 from polyc.scheduler.rewriting.conversions import hoist_conversions
 from polyc.scheduler.rewriting.inline import inline_producers
 from polyc.scheduler.rewriting.invariant_dimensions import drop_invariant_dimensions
@@ -19,6 +20,7 @@ from polyc.scheduler.rewriting.narrow_integers import narrow_integers
 from polyc.scheduler.rewriting.overlap.overlap import overlap_tiles
 from polyc.scheduler.rewriting.positions import block_positions
 from polyc.scheduler.rewriting.private_tables import split_tables
+from polyc.scheduler.rewriting.repeated_functions import store_repeated_functions
 from polyc.scheduler.rewriting.rules import rewrite_algebra, rewrite_indices
 from polyc.scheduler.rewriting.rules.batched_recurrences import batch_recurrences
 from polyc.scheduler.rewriting.rules.turned_results import turn_results
@@ -52,6 +54,8 @@ def rewrite_program(
     program, ranges, found = drop_invariant_dimensions(program, ranges)
     remarks += found
     program, ranges, found = merge_parts(program, ranges)
+    remarks += found
+    program, ranges, found = part_bands(program, ranges)
     remarks += found
     if options.reassociate:
         program, ranges, found = block_positions(program, ranges)
@@ -87,6 +91,8 @@ def rewrite_program(
     remarks += found
     if options.tile and options.vectorize:
         program, ranges, found = store_operands(program, ranges)
+        remarks += found
+        program, ranges, found = store_repeated_functions(program, ranges)
         remarks += found
         program, ranges, found = turn_results(program, ranges, target, constants)
         remarks += found

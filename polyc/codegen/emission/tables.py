@@ -1,0 +1,72 @@
+"""Look-ups in tables that fit into registers: one permutation instead of a load for each lane.
+
+Before: lanes of ``T[k, c[j]]`` along j loaded one by one or gathered, where a row of T has at most twice as many elements as a
+vector has lanes.  After: the row is loaded, and the lanes choose from its registers.
+"""
+
+from __future__ import annotations
+
+from polyc.codegen.emission.linear import index_names
+from polyc.codegen.writer import vectors
+from polyc.codegen.writer.builder import Function, Val, llvm_type, vector_const
+from polyc.ir.expr import Const, Expr, int_const, reads
+from polyc.ir.loops import Buffer
+from polyc.ir.types import DType
+from polyc.target import Target
+
+_ONE_REGISTER = {
+    ("float", 8): "llvm.x86.avx2.permps",
+    ("i32", 8): "llvm.x86.avx2.permd",
+    ("float", 16): "llvm.x86.avx512.permvar.sf.512",
+    ("i32", 16): "llvm.x86.avx512.permvar.si.512",
+    ("double", 8): "llvm.x86.avx512.permvar.df.512",
+    ("i64", 8): "llvm.x86.avx512.permvar.di.512",
+}
+_TWO_REGISTERS = {
+    ("float", 16): "llvm.x86.avx512.vpermi2var.ps.512",
+    ("i32", 16): "llvm.x86.avx512.vpermi2var.d.512",
+    ("double", 8): "llvm.x86.avx512.vpermi2var.pd.512",
+    ("i64", 8): "llvm.x86.avx512.vpermi2var.q.512",
+}
+
+
+def find_table(
+    target: Target, buffer: Buffer, subscripts: tuple[Expr, ...], lane: str | None, lanes: int
+) -> tuple[int, Expr, int] | None:
+    """The dimension that data chooses in for each lane, the place there, and the number of elements, where these lie side by
+    side and registers hold them."""
+    chosen = [d for d, e in enumerate(subscripts) if reads(e) and lane in index_names(e)]
+    if len(chosen) != 1 or target.architecture != "x86_64" or not target.has_gather:
+        return None
+    (d,) = chosen
+    type, bits = llvm_type(buffer.dtype), lanes * buffer.dtype.itemsize * 8
+    extent = buffer.shape[d]
+    if not isinstance(extent, Const) or buffer.strides[d] != int_const(buffer.dtype.itemsize):
+        return None
+    if bits > target.vector_bits or (type, lanes) not in _ONE_REGISTER:
+        return None
+    most = 2 * lanes if (type, lanes) in _TWO_REGISTERS else lanes
+    if not 1 <= int(extent.value) <= most:
+        return None
+    return d, subscripts[d], int(extent.value)
+
+
+def load_from_table(fn: Function, dtype: DType, row: Val, place: Val, size: int, epoch: str, somewhere: Val | None) -> Val:
+    """The elements at `place`, one for each lane, of the `size` from `row` on, which is read where `somewhere` holds."""
+    lanes, type = place.lanes, llvm_type(dtype)
+    full, number = f"<{lanes} x {type}>", f"i{dtype.bits}"
+    at = fn.convert("trunc", place, number) if place.type == "i64" else fn.convert("zext", place, number)
+
+    def register(first: int) -> Val:
+        pointer = vectors.offset_pointer(fn, row, first * dtype.itemsize)
+        if somewhere is not None:
+            pointer = vectors.pointer_or_zeros(fn, somewhere, pointer)
+        held = min(lanes, size - first)
+        mask = None if held == lanes else vector_const([int(n < held) for n in range(lanes)], "i1")
+        return vectors.load_contiguous(fn, dtype, pointer, lanes, mask, epoch)
+
+    if size <= lanes:
+        callee = fn.module.declare(_ONE_REGISTER[type, lanes], full, [full, f"<{lanes} x {number}>"])
+        return fn.pure(f"call {full} {callee}({register(0)}, {at})", type, lanes)
+    callee = fn.module.declare(_TWO_REGISTERS[type, lanes], full, [full, f"<{lanes} x {number}>", full])
+    return fn.pure(f"call {full} {callee}({register(0)}, {at}, {register(lanes)})", type, lanes)

@@ -1,0 +1,83 @@
+"""Look-ups in tables that registers hold: permutations instead of loads for each lane, with the same elements and errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import polyc
+from polyc import BoundsError
+
+TYPES = {"float": "f4", "double": "f8", "int32": "i4", "int64": "i8", "uint32": "u4"}
+LEVELS = ["x86-64-v2", "x86-64-v3", "x86-64-v4"]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("size", [1, 3, 4, 8, 11, 16, 24, 32, 33])
+@pytest.mark.parametrize("type", TYPES)
+def test_tables_of_every_size_give_the_elements_that_data_names(type: str, size: int, level: str) -> None:
+    operator = polyc.compile(f"def f(uint8(N) c, {type}(M, {size}) T) -> (Y) {{ Y(m, n) = T(m, c(n)) }}", target=level)
+    rng = np.random.default_rng(size)
+    table = rng.integers(0, 99, (3, size)).astype(TYPES[type])
+    for n in (1, 7, 16, 37):
+        codes = rng.integers(0, size, n).astype(np.uint8)
+        np.testing.assert_array_equal(operator(codes, table), table[:, codes])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_rows_that_data_names_once_for_all_lanes(level: str) -> None:
+    operator = polyc.compile("def f(int32(M) a, int32(N) b, float(24, 24) S) -> (D) { D(i, j) = S(a(i), b(j)) }", target=level)
+    rng = np.random.default_rng(1)
+    a, b, s = rng.integers(0, 24, 9).astype("i4"), rng.integers(0, 24, 50).astype("i4"), rng.standard_normal((24, 24), "f")
+    np.testing.assert_array_equal(operator(a, b, s), s[a[:, None], b])
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_places_held_inside_or_read_where_a_condition_holds_only(level: str) -> None:
+    rng = np.random.default_rng(2)
+    places, table = rng.integers(-9, 20, 100).astype("i8"), rng.standard_normal(6)
+    held = polyc.compile("def f(int64(N) p, double(6) T) -> (y) { y(i) = T(min(max(p(i), 0), 5)) }", target=level)
+    np.testing.assert_array_equal(held(places, table), table[np.clip(places, 0, 5)])
+    padded = polyc.compile("def f(int64(N) p, double(6) T) -> (y) { y(i) = pad(T(p(i)), double(2)) }", target=level)
+    inside = (places >= 0) & (places < 6)
+    np.testing.assert_array_equal(padded(places, table), np.where(inside, table[np.clip(places, 0, 5)], 2))
+    text = """def f(int64(N) p, double(K, 6) T) -> (y) {
+      y(k, i) = k > 0 && p(i) >= 0 ? T(k-1, p(i) % 6) : double(1) where k in 0:K+1 }"""
+    rows = np.stack([table, -table])
+    expected = np.ones((3, 100))
+    expected[1:, places >= 0] = rows[:, places[places >= 0] % 6]
+    np.testing.assert_array_equal(polyc.compile(text, target=level)(places, rows), expected)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_place_outside_is_an_error(level: str) -> None:
+    operator = polyc.compile("def f(int32(N) p, float(5) T) -> (y) { y(i) = T(p(i)) }", target=level)
+    places, table = np.zeros(40, "i4"), np.arange(5, dtype="f")
+    operator(places, table)
+    for place in (5, -1, 2**31 - 1, -(2**31)):
+        places[33] = place
+        with pytest.raises(BoundsError):
+            operator(places, table)
+
+
+def test_tables_not_along_memory_and_transposed_ones() -> None:
+    rng = np.random.default_rng(3)
+    codes = rng.integers(0, 7, 60).astype("i4")
+    table = rng.standard_normal((7, 7), "f")
+    columns = polyc.compile("def f(int32(N) c, float(7, 7) T) -> (y) { y(m, n) = T(c(n), m) }")
+    np.testing.assert_array_equal(columns(codes, table), table[codes].T)
+    np.testing.assert_array_equal(columns(codes, table.T), table.T[codes].T)
+
+
+@pytest.mark.parametrize(
+    ("level", "size", "instructions"),
+    [
+        ("x86-64-v3", 8, ("vpermps", "vpermd")),
+        ("x86-64-v4", 16, ("vpermps", "vpermd")),
+        ("x86-64-v4", 24, ("vpermt2", "vpermi2")),
+    ],
+)
+def test_registers_are_permuted(level: str, size: int, instructions: tuple[str, ...]) -> None:
+    operator = polyc.compile(f"def f(uint8(N) c, float({size}) T) -> (Y) {{ Y(n) = T(c(n)) }}", target=level)
+    text = operator.lower(N=1000).as_text("s")
+    assert any(instruction in text for instruction in instructions)
