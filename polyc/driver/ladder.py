@@ -23,6 +23,7 @@ from polyc.driver.lowered import Lowered
 from polyc.ir.program import Program
 from polyc.ir.signature import Signature
 from polyc.poly.dependences import Dependences, compute_dependences, find_circular, keep_initial_values
+from polyc.poly.instances import Known
 from polyc.poly.legality import alias_is_safe, prove_storage, prove_values
 from polyc.poly.ranges import Ranges
 from polyc.poly.scop import Scop
@@ -84,9 +85,11 @@ def climb_down(
             full_signature = add_constants(signature, final, storage)
             needed = dependences if final is scop else compute_dependences(final)
             schedule = build_schedule(final, refined.plan)
-            violation = prove_values(final, needed, schedule) or prove_storage(final, needed, schedule, storage)
+            known = Known()
+            violation = prove_values(final, needed, schedule, known=known)
+            violation = violation or prove_storage(final, needed, schedule, storage, known=known)
             if violation is None:
-                storage, found = fold_steps(final, needed, schedule, refined.plan, storage)
+                storage, found = fold_steps(final, needed, schedule, refined.plan, storage, known)
                 nest = build_loop_nest(final, schedule, storage, full_signature, aliases, groups, target, options.reassociate)
                 nest = prefetch_windows(prefetch_rows(nest, target), target)
                 nest = block_columns(align_rows(nest, target), target)

@@ -32,6 +32,9 @@ ROUNDS = 4
 """Blocks per thread of a loop whose iterations hold different numbers of instances, turning round after each block: an
 even number shares out a triangle exactly."""
 
+WORK_TO_COLLAPSE = 1 << 12
+"""Operations of an iteration of two loops from which threads share both as one: finding out where it is takes a division."""
+
 CHUNK = 4096
 """Elements per iteration when the only parallel loop is the vector loop itself."""
 
@@ -88,10 +91,21 @@ def _mark(plan: Plan, scop: Scop, remarks: list[Remark], repetitions: int = 1) -
     rounds = ROUNDS if any(_is_uneven(chain[best], name, scop) for name in names) else 1
     chosen = replace(chain[best], mark=Mark("parallel", rounds=rounds))
     rest = [loop for n, loop in enumerate(chain) if n != best]
+    second = next((n for n in range(len(chain)) if n != best), None)
+    if second in free and rounds == 1 and _may_be_short(chosen, scop):
+        iterations = trips[best] * trips[second]
+        if trips[second] > 1 and work // iterations >= WORK_TO_COLLAPSE:
+            rest[0] = replace(rest[0], mark=Mark("parallel"))
+            remarks.append(Remark("passed", "parallel", f"with the loop inside, of {trips[second]} iterations, as one", label))
     result: Plan = node
     for loop in reversed(rest):
         result = replace(loop, child=result)
     return replace(chosen, child=result)
+
+
+def _may_be_short(loop: PlanLoop, scop: Scop) -> bool:
+    """Whether a whole loop runs over an index of which a call may have few values, as a batch of any size."""
+    return loop.part == "whole" and _has_symbolic_extent(loop, scop)
 
 
 def _is_block(chain: list[PlanLoop], n: int, scop: Scop) -> bool:
@@ -99,6 +113,10 @@ def _is_block(chain: list[PlanLoop], n: int, scop: Scop) -> bool:
     loop = chain[n]
     if loop.part != "tile" or not any(inner.period == loop.size and inner.rows == loop.rows for inner in chain[n + 1 :]):
         return False
+    return _has_symbolic_extent(loop, scop)
+
+
+def _has_symbolic_extent(loop: PlanLoop, scop: Scop) -> bool:
     named = ((scop.statement(name), row) for name, row in loop.rows.items() if not name.startswith("init_"))
     return any(c and not is_constant(s.extents[s.indices[k]]) for s, row in named for k, c in enumerate(row.coefficients))
 

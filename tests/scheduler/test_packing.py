@@ -142,7 +142,7 @@ def test_elementwise_functions_of_an_operand_move_into_its_copy():
 def test_long_sums_are_cut_into_blocks(text, is_fixed):
     """The caches are made small, so that the blocks are few and short."""
     target = replace(X86_64_V4, l1=1 << 12, l2=1 << 14)
-    sizes = {"M": 40, "N": 50, "K": 500}
+    sizes = {"M": 40, "N": 34, "K": 300}
     lowered = lower(text, sizes, is_fixed, target=target)
     if is_fixed:
         assert any("in blocks of" in r.message for r in lowered.remarks if r.pass_name == "contraction")

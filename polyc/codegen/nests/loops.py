@@ -11,6 +11,7 @@ from typing import Literal
 from polyc.codegen.nests.buffers import make_buffers
 from polyc.codegen.nests.carries import carry_lines
 from polyc.codegen.nests.coalesce import coalesce_copies
+from polyc.codegen.nests.collapse import collapse_parallel
 from polyc.codegen.nests.conditions import take_out_conditions
 from polyc.codegen.nests.copies import split_last_tiles
 from polyc.codegen.nests.epilogues import keep_epilogues
@@ -185,7 +186,7 @@ class _Translator:
             loop = replace(loop, tile=known.upper if known.upper is not None and known.upper <= limit else None)
         match mark.kind:
             case "parallel":
-                return replace(loop, kind="parallel", rounds=mark.rounds)
+                return collapse_parallel(replace(loop, kind="parallel", rounds=mark.rounds))
             case "pipeline":
                 return replace(loop, kind="parallel", stream=f"c{int(loop.var[1:]) + mark.columns}")
             case "apart":

@@ -1,0 +1,52 @@
+"""Two parallel loops, one of them all that the other one holds, as one loop whose iterations threads share out.
+
+Before: ``parallel for b < B { parallel for h < 12 { … } }``.  After: ``parallel for b_h < 12 * B { for b in b_h // 12 {
+for h in b_h % 12 { … } } }``, with loops of one iteration: an element of a batch alone is work for several threads, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from polyc.ir.expr import Call, Expr, Index, Size, int_const, walk
+from polyc.ir.loops import If, Loop, Node
+from polyc.ir.simplify import simplify
+
+
+def collapse_parallel(outer: Loop) -> Loop:
+    """The parallel loop `outer` and a parallel loop inside of it as one; where they cannot be, the inner one is serial."""
+    inner = outer.body[0] if len(outer.body) == 1 else None
+    if not isinstance(inner, Loop) or inner.kind != "parallel" or _depends(inner, outer.var):
+        return replace(outer, body=tuple(map(_serialize, outer.body)))
+    n_inner, both = _count(inner), f"{outer.var}_{inner.var}"
+    place, within = Call("floordiv", (Index(both), n_inner)), Call("mod", (Index(both), n_inner))
+    body = (_run_one(outer, place, (_run_one(inner, within, tuple(map(_serialize, inner.body))),)),)
+    upper = simplify(Call("mul", (_count(outer), n_inner)))
+    return replace(outer, var=both, lower=int_const(0), upper=upper, step=1, body=body)
+
+
+def _depends(loop: Loop, var: str) -> bool:
+    return any(e == Index(var) for bound in (loop.lower, loop.upper) for e in walk(bound))
+
+
+def _count(loop: Loop) -> Expr:
+    """Iterations of a loop, at least 0."""
+    length = Call("sub", (loop.upper, loop.lower))
+    count = simplify(Call("floordiv", (Call("add", (length, int_const(loop.step - 1))), int_const(loop.step))))
+    return count if isinstance(count, Size) else simplify(Call("max", (count, int_const(0))))
+
+
+def _run_one(loop: Loop, number: Expr, body: tuple[Node, ...]) -> Loop:
+    """Iteration `number` of a loop."""
+    lower = simplify(Call("add", (loop.lower, Call("mul", (number, int_const(loop.step))))))
+    return replace(loop, lower=lower, upper=simplify(Call("add", (lower, int_const(1)))), kind="serial", body=body)
+
+
+def _serialize(node: Node) -> Node:
+    match node:
+        case If():
+            return replace(node, body=tuple(map(_serialize, node.body)), orelse=tuple(map(_serialize, node.orelse)))
+        case Loop():
+            kind = "serial" if node.kind == "parallel" else node.kind
+            return replace(node, kind=kind, body=tuple(map(_serialize, node.body)))
+    return node
