@@ -15,6 +15,7 @@ from polyc.codegen.nests.prefetch import prefetch_rows
 from polyc.codegen.nests.read_lines import begin_at_lines
 from polyc.codegen.nests.rows_ahead import prefetch_next_rows
 from polyc.codegen.nests.size import check_code_size
+from polyc.codegen.nests.steps_ahead import prefetch_steps
 from polyc.codegen.nests.streams import stream_results
 from polyc.config import Options, debugging
 from polyc.diagnostics import CompileBudgetError, Diagnostic, InternalError, RangeError, Remark, UnsupportedError
@@ -23,6 +24,7 @@ from polyc.driver.lowered import Lowered
 from polyc.ir.program import Program
 from polyc.ir.signature import Signature
 from polyc.poly.dependences import Dependences, compute_dependences, find_circular, keep_initial_values
+from polyc.poly.instances import Known
 from polyc.poly.legality import alias_is_safe, prove_storage, prove_values
 from polyc.poly.ranges import Ranges
 from polyc.poly.scop import Scop
@@ -84,14 +86,16 @@ def climb_down(
             full_signature = add_constants(signature, final, storage)
             needed = dependences if final is scop else compute_dependences(final)
             schedule = build_schedule(final, refined.plan)
-            violation = prove_values(final, needed, schedule) or prove_storage(final, needed, schedule, storage)
+            known = Known()
+            violation = prove_values(final, needed, schedule, known=known)
+            violation = violation or prove_storage(final, needed, schedule, storage, known=known)
             if violation is None:
-                storage, found = fold_steps(final, needed, schedule, refined.plan, storage)
+                storage, found = fold_steps(final, needed, schedule, refined.plan, storage, known)
                 nest = build_loop_nest(final, schedule, storage, full_signature, aliases, groups, target, options.reassociate)
                 nest = prefetch_windows(prefetch_rows(nest, target), target)
                 nest = block_columns(align_rows(nest, target), target)
                 nest = prefetch_blocks(stream_results(nest, target), target)
-                nest = prefetch_panels(prefetch_next_rows(nest, target), target)
+                nest = prefetch_steps(prefetch_panels(prefetch_next_rows(nest, target), target), target)
                 nest = begin_at_lines(nest)
                 check_code_size(nest)
                 label = name if rung is options else f"{name}, simplified"

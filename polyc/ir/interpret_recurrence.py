@@ -118,35 +118,60 @@ def _initial_points(s: Statement, init: Expr, scope: Scope, region: Array) -> _P
 
 def _run_dataflow(groups: list[_Points], state: _State, n_elements: int) -> None:
     """Evaluate what misses nothing until nothing is left."""
-    pending = [(n, np.arange(group.elements.size)) for n, group in enumerate(groups)]
-    parked: dict[int, list[tuple[int, Array]]] = {}
-    while pending:
+    begins = np.cumsum([0, *(group.elements.size for group in groups)])
+    parked = _Parked(np.full(n_elements, -1, np.int64), np.full(int(begins[-1]), -1, np.int64))
+    pending = np.arange(begins[-1])
+    while pending.size:
         finished: list[Array] = []
-        for n, points in pending:
+        for n, group in enumerate(groups):
+            first, last = np.searchsorted(pending, begins[n : n + 2])
+            points = pending[first:last] - begins[n]
             for start in range(0, points.size, _EVALUATED_AT_ONCE):
                 part = points[start : start + _EVALUATED_AT_ONCE]
-                missing = _evaluate_group(groups[n], part, state, finished)
+                missing = _evaluate_group(group, part, state, finished)
                 late = missing >= 0
-                if not late.any():
-                    continue
-                numbers, places = missing[late], part[late]
-                order = np.argsort(numbers, kind="stable")
-                unique, first = np.unique(numbers[order], return_index=True)
-                for number, block in zip(unique.tolist(), np.split(places[order], first[1:]), strict=True):
-                    parked.setdefault(number, []).append((n, block))
-        woken: dict[int, list[Array]] = {}
-        for number in (np.unique(np.concatenate(finished)) if finished else np.empty(0, np.int64)).tolist():
-            for n, block in parked.pop(number, []):
-                woken.setdefault(n, []).append(block)
-        pending = [(n, np.sort(np.concatenate(blocks))) for n, blocks in woken.items()]
-    if parked:
-        number = min(parked)
-        n, block = parked[number][0]
-        s = groups[n].statement
-        point = ", ".join(f"{name} = {int(axis[block[0]])}" for name, axis in groups[n].indices.items())
-        message = f"this statement needs a value that needs itself, at {point}"
+                parked.park(missing[late], part[late] + begins[n])
+        pending = np.sort(parked.wake(np.unique(np.concatenate(finished))))
+    left = np.flatnonzero(parked.latest >= 0)
+    if left.size:
+        point = int(parked.wake(left[:1]).min())
+        n = int(np.searchsorted(begins, point, side="right")) - 1
+        group = groups[n]
+        where = ", ".join(f"{name} = {int(axis[point - begins[n]])}" for name, axis in group.indices.items())
+        message = f"this statement needs a value that needs itself, at {where}"
         help = "a recurrence reads elements that other statements, or earlier points, have computed; check the ranges"
-        raise RangeError(Diagnostic("range-circular", message, s.span, help))
+        raise RangeError(Diagnostic("range-circular", message, group.statement.span, help))
+
+
+@dataclass(slots=True, eq=False)
+class _Parked:
+    """Points, numbered through all groups, that wait for an element each: a list for each element, linked through arrays."""
+
+    latest: Array
+    """Per element the last point that was parked for it, -1 where none waits."""
+    before: Array
+    """Per point the one that was parked for the same element before it, or -1."""
+
+    def park(self, elements: Array, points: Array) -> None:
+        if not points.size:
+            return
+        order = np.argsort(elements, kind="stable")
+        elements, points = elements[order], points[order]
+        is_first = np.diff(elements, prepend=-1) != 0
+        self.before[points[1:]] = points[:-1]
+        self.before[points[is_first]] = self.latest[elements[is_first]]
+        is_last = np.diff(elements, append=-1) != 0
+        self.latest[elements[is_last]] = points[is_last]
+
+    def wake(self, elements: Array) -> Array:
+        """The points that wait for `elements`, which nobody waits for then."""
+        found: list[Array] = [np.empty(0, np.int64)]
+        points = self.latest[elements]
+        self.latest[elements] = -1
+        while (points := points[points >= 0]).size:
+            found.append(points)
+            points = self.before[points]
+        return np.concatenate(found)
 
 
 def _evaluate_group(group: _Points, points: Array, state: _State, finished: list[Array]) -> Array:

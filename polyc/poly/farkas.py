@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
 import islpy
 
-from polyc.poly.dependences import Flow
 from polyc.poly.rows import Row
 
 MAX_DISTANCES = 32
@@ -26,27 +26,22 @@ class ConeRow:
     is_equality: bool
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(frozen=True, eq=False)
 class Piece:
-    """A dependence between statements; `cone` describes the forms without sizes that are not negative on it."""
+    """A dependence between statements."""
 
     source: str
     sink: str
     relation: islpy.Map  # [sizes] -> { source[i] -> sink[j] }
-    cone: tuple[ConeRow, ...]
 
     @property
     def n_dims(self) -> tuple[int, int]:
         return self.relation.dim(islpy.dim_type.in_), self.relation.dim(islpy.dim_type.out)
 
-
-def make_piece(flow: Flow) -> Piece:
-    """A dependence whose cone is not computed yet: most programs never need one."""
-    return Piece(flow.source, flow.sink, flow.relation, ())
-
-
-def with_cone(piece: Piece) -> Piece:
-    return piece if piece.cone else replace(piece, cone=tuple(nonnegative_cone(piece.relation)))
+    @cached_property
+    def cone(self) -> list[ConeRow]:
+        """The forms without sizes that are not negative on it: most programs never need them."""
+        return nonnegative_cone(self.relation)
 
 
 def nonnegative_cone(relation: islpy.Map) -> list[ConeRow]:
@@ -143,4 +138,4 @@ def not_carried(rows: Mapping[str, Row], piece: Piece) -> Piece | None:
     rest = piece.relation.intersect(source.apply_range(sink.reverse()))
     if rest.is_empty():
         return None
-    return with_cone(Piece(piece.source, piece.sink, rest, ()))
+    return Piece(piece.source, piece.sink, rest)

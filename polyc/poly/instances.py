@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import islpy
 
@@ -43,8 +43,8 @@ class Violation:
 class Time:
     """When the instances of one set run."""
 
-    whole: islpy.Map  # [sizes] -> { S[i] -> [t] }, restricted to the domain
-    levels: tuple[islpy.Map, ...]  # [sizes] -> { S[i] -> [t_l] }, one per dimension of t
+    whole: islpy.Map  # [sizes] -> { S[i] -> [t] }, restricted to the domain, not padded
+    levels: tuple[islpy.Map, ...]  # [sizes] -> { S[i] -> [t_l] }, one per dimension of the deepest t
     constants: tuple[int | None, ...]
     """The value of each level where it is the same for all instances (positions in sequences)."""
 
@@ -63,6 +63,21 @@ def instance_domains(scop: Scop) -> dict[str, islpy.Set]:
     return domains
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class Known:
+    """What proofs of one schedule tree keep for each other; none of it depends on the storage."""
+
+    theta: Theta = field(default_factory=dict)
+    prefixes: dict[str, list[islpy.Map]] = field(default_factory=dict)
+    """By version, the outer levels as functions of its elements that all uses of an element agree on."""
+
+    def times(self, schedule: islpy.Schedule) -> Theta:
+        """`schedule_maps` of the tree, worked out by the first proof that asks."""
+        if not self.theta:
+            self.theta.update(schedule_maps(schedule))
+        return self.theta
+
+
 def schedule_maps(schedule: islpy.Schedule) -> Theta:
     """The time of every instance that the tree runs.  Raises `islpy.Error` for trees with extension nodes."""
     whole = schedule.get_map().intersect_domain(schedule.get_domain())
@@ -74,15 +89,15 @@ def schedule_maps(schedule: islpy.Schedule) -> Theta:
 def make_time(time: islpy.Map, depth: int) -> Time:
     """A schedule map padded with zeros to `depth` and split into its levels."""
     own = time.dim(islpy.dim_type.out)
-    time = time.add_dims(islpy.dim_type.out, depth - own)
-    for level in range(own, depth):
-        time = time.fix_val(islpy.dim_type.out, level, islpy.Val(0))
-    levels = tuple(_level(time, level, depth) for level in range(depth))
-    return Time(time, levels, tuple(_constant(level) for level in levels))
-
-
-def _level(time: islpy.Map, level: int, depth: int) -> islpy.Map:
-    return time.project_out(islpy.dim_type.out, level + 1, depth - level - 1).project_out(islpy.dim_type.out, 0, level)
+    levels: list[islpy.Map] = []
+    rest = time
+    for level in range(own):
+        levels.append(rest.project_out(islpy.dim_type.out, 1, own - level - 1))
+        rest = rest.project_out(islpy.dim_type.out, 0, 1)
+    if own < depth:
+        zero = rest.add_dims(islpy.dim_type.out, 1).fix_val(islpy.dim_type.out, 0, islpy.Val(0))
+        levels += [zero] * (depth - own)
+    return Time(time, tuple(levels), tuple(_constant(level) for level in levels))
 
 
 def _constant(level: islpy.Map) -> int | None:

@@ -9,6 +9,7 @@ import islpy
 from polyc.diagnostics import CompileBudgetError
 from polyc.poly.dependences import Dependences
 from polyc.poly.instances import (
+    Known,
     Theta,
     Time,
     Violation,
@@ -18,7 +19,6 @@ from polyc.poly.instances import (
     make_time,
     pairs_not_before,
     proof_quota,
-    schedule_maps,
     walk_tree,
 )
 from polyc.poly.isl import operation_quota
@@ -28,22 +28,23 @@ from polyc.poly.storage_proof import alias_is_safe, prove_storage
 __all__ = ["Violation", "alias_is_safe", "prove_storage", "prove_values"]
 
 
-def prove_values(scop: Scop, dependences: Dependences, schedule: islpy.Schedule) -> Violation | None:
+def prove_values(
+    scop: Scop, dependences: Dependences, schedule: islpy.Schedule, *, known: Known | None = None
+) -> Violation | None:
     """None if every instance runs exactly once and after everything it needs, else one reason why not.
 
     Every instance of a reduction precedes every reader of the element (a consumer in the middle of a sum is refused), and
     the initial value precedes all instances.  Exact; what isl cannot decide within its quota counts as
-    not proved.
+    not proved.  `known`: what proofs of the same tree keep for each other.
     """
     try:
         with operation_quota(proof_quota(scop), "the proof of the schedule"):
-            return _check_values(scop, dependences, schedule)
+            return _check_values(scop, dependences, schedule, (known or Known()).times(schedule))
     except CompileBudgetError as error:
         return Violation(error.diagnostics[0].message)
 
 
-def _check_values(scop: Scop, dependences: Dependences, schedule: islpy.Schedule) -> Violation | None:
-    theta = schedule_maps(schedule)
+def _check_values(scop: Scop, dependences: Dependences, schedule: islpy.Schedule, theta: Theta) -> Violation | None:
     violation = check_complete(scop, theta) or _check_filters(schedule)
     if violation is not None:
         return violation

@@ -18,6 +18,7 @@ from polyc.diagnostics import CompileBudgetError
 from polyc.ir.expr import Const
 from polyc.poly.dependences import Dependences, init_name, init_write, reads_by_tensor
 from polyc.poly.instances import (
+    Known,
     Theta,
     Time,
     Violation,
@@ -25,7 +26,6 @@ from polyc.poly.instances import (
     pairs_in_order,
     pairs_not_before,
     proof_quota,
-    schedule_maps,
 )
 from polyc.poly.isl import operation_quota
 from polyc.poly.scop import Scop
@@ -60,10 +60,6 @@ class ConcurrentLoop:
     """Of a pipeline: how many levels from `level` on say which column it is; the level behind them says how far along."""
 
 
-Prefixes = dict[str, list[islpy.Map]]
-"""By version, the outer levels that `_common_prefix` finds."""
-
-
 def prove_storage(
     scop: Scop,
     dependences: Dependences,
@@ -72,21 +68,20 @@ def prove_storage(
     *,
     with_vectors: bool = True,
     buffer: str | None = None,
-    theta: Theta | None = None,
-    prefixes: Prefixes | None = None,
+    known: Known | None = None,
 ) -> Violation | None:
     """None if every value is still in its cell when it is read, else one reason why not.
 
     Concurrent loops are the marks ``parallel …``, ``pipeline cN COLUMNS`` and ``vector cN LANES INTERLEAVE`` of the tree:
     the first member of the band below.  Versions without a folding have a buffer of their own.  Exact; what isl cannot
-    decide within its quota counts as not proved.  `buffer`: the only one to look at.  `theta`: `schedule_maps` of the tree,
-    where it is known.  `prefixes`: where proofs of one tree keep for each other what does not depend on the storage.
+    decide within its quota counts as not proved.  `buffer`: the only one to look at.  `known`: what proofs of the same
+    tree keep for each other.
     """
     del dependences  # what is written and read says it all: the proof shares nothing with what it checks
     try:
         with operation_quota(proof_quota(scop), "the proof of the storage"):
             uses = collect_uses(scop, storage, buffer)
-            return _check_storage(scop, schedule, uses, with_vectors, inputs_survive=True, theta=theta, prefixes=prefixes)
+            return _check_storage(scop, schedule, uses, with_vectors, inputs_survive=True, known=known)
     except CompileBudgetError as error:
         return Violation(error.diagnostics[0].message)
 
@@ -114,22 +109,21 @@ def _check_storage(
     uses: list[Use],
     with_vectors: bool,
     inputs_survive: bool,
-    theta: Theta | None = None,
-    prefixes: Prefixes | None = None,
+    known: Known | None = None,
 ) -> Violation | None:
-    prefixes = {} if prefixes is None else prefixes
+    known = known or Known()
     by_buffer: dict[str, list[Use]] = {}
     for use in uses:
         by_buffer.setdefault(use.buffer, []).append(use)
     loops = list(concurrent_loops(schedule, with_vectors))
-    theta = theta or schedule_maps(schedule)
+    theta = known.times(schedule)
     for buffer, group in by_buffer.items():
         if any(use.to_cell.dim(islpy.dim_type.out) != group[0].to_cell.dim(islpy.dim_type.out) for use in group):
             return Violation(f"versions of different rank share the buffer {buffer}")
         if len({use.space for use in group}) != 1:
             return Violation(f"versions of different kinds of memory share the buffer {buffer}")
         if _may_overwrite(group):
-            violation = _check_lifetimes(scop, theta, group, inputs_survive, prefixes)
+            violation = _check_lifetimes(scop, theta, group, inputs_survive, known.prefixes)
             if violation is not None:
                 return violation
         for loop in loops:
@@ -187,7 +181,9 @@ def _may_overwrite(group: list[Use]) -> bool:
     return not group[0].cells.is_injective()
 
 
-def _check_lifetimes(scop: Scop, theta: Theta, group: list[Use], inputs_survive: bool, prefixes: Prefixes) -> Violation | None:
+def _check_lifetimes(
+    scop: Scop, theta: Theta, group: list[Use], inputs_survive: bool, prefixes: dict[str, list[islpy.Map]]
+) -> Violation | None:
     tensors = scop.tensors.values()
     to_the_end = {r.version for r in scop.program.returns} | {t.name for t in tensors if t.role == "output"}
     if inputs_survive:

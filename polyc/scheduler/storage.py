@@ -14,12 +14,11 @@ from dataclasses import dataclass, replace
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Const, Index, walk
 from polyc.poly.dependences import Dependences
-from polyc.poly.instances import Theta, schedule_maps
+from polyc.poly.instances import Known
 from polyc.poly.isl import Schedule
 from polyc.poly.legality import prove_storage
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.storage import Folding
-from polyc.poly.storage_proof import Prefixes
 from polyc.poly.tree import Plan, PlanLoop, PlanSequence, plan_statements
 
 
@@ -56,27 +55,24 @@ STEPS_ALIVE = (1, 2, 3, 4)
 
 
 def fold_steps(
-    scop: Scop, dependences: Dependences, schedule: Schedule, plan: Plan, storage: dict[str, Folding]
+    scop: Scop, dependences: Dependences, schedule: Schedule, plan: Plan, storage: dict[str, Folding], known: Known
 ) -> tuple[dict[str, Folding], list[Remark]]:
     """Fold temporaries along sequential loops to the steps that are alive together, as far as the proof by storage allows.
 
-    `storage` is proved: each trial changes one buffer, so that is the only one to be looked at again."""
+    `storage` is proved: each trial changes one buffer, so that is the only one to be looked at again.  `known`: what the proofs
+    of the tree keep for each other."""
     remarks: list[Remark] = []
-    theta: Theta | None = None
-    prefixes: Prefixes = {}
     for name, dimension in _step_dimensions(plan, scop):
-        known = storage[name]
+        whole = storage[name]
         extent = scop.tensors[name].shape[dimension]
-        if known.moduli[dimension] is not None:
+        if whole.moduli[dimension] is not None:
             continue
         for steps in STEPS_ALIVE:
             if isinstance(extent, Const) and int(extent.value) <= steps:
                 break
-            moduli = tuple(steps if d == dimension else m for d, m in enumerate(known.moduli))
-            trial = {**storage, name: replace(known, moduli=moduli)}
-            theta = theta or schedule_maps(schedule)
-            only = known.buffer
-            if prove_storage(scop, dependences, schedule, trial, buffer=only, theta=theta, prefixes=prefixes) is None:
+            moduli = tuple(steps if d == dimension else m for d, m in enumerate(whole.moduli))
+            trial = {**storage, name: replace(whole, moduli=moduli)}
+            if prove_storage(scop, dependences, schedule, trial, buffer=whole.buffer, known=known) is None:
                 storage = trial
                 base = scop.tensors[name].base
                 remarks.append(Remark("passed", "storage", f"{base} keeps {steps} steps of dimension {dimension}", None))

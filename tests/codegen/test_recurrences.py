@@ -108,8 +108,9 @@ def test_columns_of_a_batch_run_in_vectors(name: str) -> None:
     for shape in ((3, 40, 64), (1, 12, 32), (2, 10, 20)):
         x, a = (rng.uniform(-1, 1, s).astype(np.float32) for s in (shape, shape[2]))
         (expected,) = interpret(operator.program, {"x": x, "a": a}).values()
-        np.testing.assert_allclose(operator(x, a), expected, rtol=1e-6, atol=1e-6)
-        assert "vector(" in operator.lower(x, a).as_text("loops")
+        lowered = operator.lower(x, a)
+        np.testing.assert_allclose(lowered.compile()(x, a), expected, rtol=1e-6, atol=1e-6)
+        assert "vector(" in lowered.as_text("loops")
 
 
 def test_running_sums_over_a_batch_take_whole_rows() -> None:
@@ -171,11 +172,12 @@ def test_columns_that_fill_no_vector_go_from_step_to_step_in_registers(columns: 
     """Stored under a mask and loaded by the next step they waited for memory in each: four times as long."""
     text = "def f(float(B, N, M) x) -> (y) { y(b, i, m) = i == 0 ? x(b, i, m) : y(b, i-1, m) + x(b, i, m) }"
     operator = polyc.compile(text, target=level)
-    inner = operator.lower(B=4, N=40, M=columns).as_text("loops")
+    lowered = operator.lower(B=4, N=40, M=columns)
+    inner = lowered.as_text("loops")
     inner = inner[inner.rindex("for (c1") :]
     assert "y.last0[1, " in inner and "- 1, " not in inner
     x = np.random.default_rng(columns).standard_normal((4, 40, columns), "f")
-    np.testing.assert_allclose(operator(x), np.cumsum(x, 1), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(lowered.compile()(x), np.cumsum(x, 1), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("columns", [9, 13, 21, 31])

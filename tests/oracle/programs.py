@@ -21,6 +21,12 @@ def operator(text: str, **options: Any) -> Any:
     return polyc.compile(text, **options)
 
 
+@functools.cache
+def for_any_sizes(op: Any) -> Any:
+    """The kernel of an operator for any sizes and strides, made once."""
+    return op.lower().compile()
+
+
 def draw(op: Any, sizes: dict[str, int], seed: int = 0, index_bound: int = 1) -> list[np.ndarray]:
     """Inputs at `sizes`: floats from a normal distribution, integers over a few values (from 0 to `index_bound` for i32)."""
     rng = np.random.default_rng([seed, *sizes.values()])

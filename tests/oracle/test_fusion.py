@@ -4,7 +4,7 @@ import pytest
 
 import polyc
 from polyc import driver
-from tests.oracle.programs import agree, draw, operator
+from tests.oracle.programs import agree, draw, for_any_sizes, operator
 from tests.property.pipeline import falls
 
 PROGRAMS = {
@@ -55,7 +55,7 @@ PROGRAMS = {
 def test_chains_at_sizes_beside_the_tiles(name, scheduler):
     text, symbols, variants = PROGRAMS[name]
     op = operator(text, scheduler=scheduler)
-    kernel = op.lower().compile()
+    kernel = for_any_sizes(op)
     polyc.set_num_threads(3)
     try:
         for values in variants:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import polyc
-from tests.oracle.programs import TYPES, agree, draw, operator
+from tests.oracle.programs import TYPES, agree, draw, for_any_sizes, operator
 
 
 def layouts(a: np.ndarray) -> dict[str, np.ndarray]:
@@ -42,7 +42,7 @@ def test_views_as_inputs(name):
     op = operator(VIEWED[name])
     sizes = {"M": 18, "N": 18, "K": 35} if name == "product" else {"M": 18, "N": 35}
     x, y = draw(op, sizes)
-    kernel = op.lower().compile()
+    kernel = for_any_sizes(op)
     for layout, view in layouts(x).items():
         agree(op, [view, y], sizes, call=kernel)
         agree(op, [y, view], sizes, call=kernel)
@@ -57,7 +57,7 @@ def test_views_as_results(layout):
         sizes = {"M": 18, "N": 19, "K": 35} if name == "product" else {"M": 18, "N": 35}
         arrays = draw(op, sizes)
         expected = op(*arrays)
-        for call in (op, op.lower().compile()):
+        for call in (op, for_any_sizes(op)):
             out = layouts(np.zeros_like(expected))[layout]
             around = out.base.copy() if out.base is not None and layout in ("strided", "rows") else None
             assert call(*arrays, out=out) is out
@@ -79,7 +79,7 @@ def test_accumulated_outputs():
     op = operator("def f(float(M,K) A, float(K,N) B) -> (C) { C(i,j) += A(i,k) * B(k,j) }")
     for m, n, k in ((1, 1, 1), (6, 16, 3), (7, 33, 65), (5, 4, 0), (0, 4, 3)):
         sizes = {"M": m, "N": n, "K": k}
-        for call in (op, op.lower().compile()):
+        for call in (op, for_any_sizes(op)):
             out = np.arange(m * n, dtype=np.float32).reshape(m, n)
             agree(op, draw(op, sizes), sizes, out={"C": out}, call=call)
         out = np.arange(m * n, dtype=np.float32).reshape(n, m).T
@@ -107,7 +107,7 @@ def test_result_over_an_input_where_it_is_safe(name, n):
     op = operator(SAFE_IN_PLACE[name])
     x, y = draw(op, {"N": n})
     expected = op(x, y)
-    for call in (op, op.lower().compile()):
+    for call in (op, for_any_sizes(op)):
         for a, b in ((x.copy(), y), (x[::-1].copy()[::-1], y)):
             assert call(a, b, out=a) is a
             np.testing.assert_array_equal(a, expected)
@@ -119,7 +119,7 @@ def test_result_over_an_input_where_it_may_be_unsafe(name, n):
     """Either it is refused and nothing is written, or the result is right."""
     op = operator(UNSAFE_IN_PLACE[name])
     x, y = draw(op, {"N": n}, index_bound=n)
-    for call in (op, op.lower().compile()):
+    for call in (op, for_any_sizes(op)):
         a, expected = x.copy(), call(x, y)
         try:
             call(a, y, out=a)
@@ -156,7 +156,7 @@ def test_every_element_type(dtype, target, n, is_fixed):
     if arrays[0].dtype.kind in "iu":  # the whole range: products and sums wrap around
         rng, info = np.random.default_rng(n), np.iinfo(arrays[0].dtype)
         arrays = [rng.integers(info.min, info.max, n, dtype=a.dtype, endpoint=True) for a in arrays]
-    agree(op, arrays, {"N": n}, call=op if is_fixed else op.lower().compile())
+    agree(op, arrays, {"N": n}, call=op if is_fixed else for_any_sizes(op))
 
 
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "host"])
@@ -166,7 +166,7 @@ def test_booleans(target):
     op = operator(text, target=target)
     for n in (0, 1, 16, 67):
         agree(op, draw(op, {"N": n}), {"N": n})
-    agree(op, draw(op, {"N": n}), {"N": n}, call=op.lower().compile())
+    agree(op, draw(op, {"N": n}), {"N": n}, call=for_any_sizes(op))
 
 
 CASTS = [(a, b) for a in TYPES for b in TYPES if a != b and a != "bool"]
@@ -218,7 +218,7 @@ def test_infinity_beside_the_edge_of_a_matmul_does_not_leak():
         a, b = draw(op, {"M": m, "N": n, "K": k})
         big_a, big_b = np.full((m + 20, k + 20), np.inf, np.float32), np.full((k + 20, n + 40), np.nan, np.float32)
         big_a[:m, :k], big_b[:k, :n] = a, b
-        for call in (op, op.lower().compile()):
+        for call in (op, for_any_sizes(op)):
             agree(op, [big_a[:m, :k], big_b[:k, :n]], {"M": m, "N": n, "K": k}, call=call)
 
 
@@ -227,7 +227,7 @@ def test_nothing_outside_a_result_is_written():
     for m, n, k in ((7, 33, 13), (25, 17, 3), (1, 1, 1), (6, 16, 4)):
         sizes = {"M": m, "N": n, "K": k}
         arrays = draw(op, sizes)
-        for call in (op, op.lower().compile()):
+        for call in (op, for_any_sizes(op)):
             c, r = np.full((m + 2, n + 64), 5, np.float32), np.full(m + 64, 5, np.float32)
             agree(op, arrays, sizes, out={"C": c[1:-1, 32:-32], "R": r[32:-32]}, call=call)
             c[1:-1, 32:-32], r[32:-32] = 5, 5

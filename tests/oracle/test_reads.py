@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import polyc
-from tests.oracle.programs import agree, draw, operator
+from tests.oracle.programs import agree, draw, for_any_sizes, operator
 
 INDEX_TYPES = {
     "int8": np.int8,
@@ -32,7 +32,7 @@ def test_gather_by_every_integer_type(dtype, target):
         for value in (9, *wrong):
             bad = index.copy()
             bad[n // 2] = value
-            for call in (op, op.lower().compile()) if d == 1 else (op,):
+            for call in (op, for_any_sizes(op)) if d == 1 else (op,):
                 with pytest.raises(polyc.BoundsError, match="9"):
                     call(table, bad)
 
@@ -77,7 +77,7 @@ def test_no_read_outside_the_pages_of_an_input(target):
     ]
     for text in texts:
         op = operator(text, target=target)
-        kernel = op.lower().compile()
+        kernel = for_any_sizes(op)
         for n in (3, 17, 31, 64, 65):
             first, last = middle[:n], middle[-n:]
             for x in (first, last, last[::-1]):
@@ -85,7 +85,7 @@ def test_no_read_outside_the_pages_of_an_input(target):
                 for call in (op, kernel) if n == 17 else (kernel,):
                     agree(op, inputs, {"N": n}, call=call)
     matmul = operator("def f(float(M,K) A, float(K,N) B) -> (C) { C(i,j) +=! A(i,k) * B(k,j) }", target=target)
-    kernel = matmul.lower().compile()
+    kernel = for_any_sizes(matmul)
     for m, n, k in ((7, 17, 5), (6, 33, 3), (13, 1, 9), (1, 16, 8)):
         a, b = middle[-m * k :].reshape(m, k), middle[-k * n :].reshape(k, n)
         for call in (matmul, kernel):
@@ -101,7 +101,7 @@ def test_padded_convolution_at_its_edges():
         """def f(float(C,H,W) I, float(K,C,3,3) G) -> (O) {
         O(k,h,w) +=! pad(I(c,h+r-1,w+s-1), 0.0) * G(k,c,r,s) where h in 0:H, w in 0:W }"""
     )
-    kernel = op.lower().compile()
+    kernel = for_any_sizes(op)
     for c, h, w, k in ((1, 1, 1, 1), (2, 5, 17, 3), (3, 2, 33, 8), (0, 3, 3, 2)):
         sizes = {"C": c, "H": h, "W": w, "K": k}
         agree(op, draw(op, sizes), sizes, call=kernel)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.oracle.programs import agree, draw, operator
+from tests.oracle.programs import agree, draw, for_any_sizes, operator
 
 ODD = (0, 1, 2, 7, 15, 16, 17, 33)
 """Around vectors of 4, 8 and 16 and the register tiles made of them; primes between."""
@@ -62,7 +62,7 @@ MATMUL = {
 @pytest.mark.parametrize("name", ONE_SIZE)
 def test_one_size_symbolic(name):
     op = operator(ONE_SIZE[name])
-    kernel = op.lower().compile()
+    kernel = for_any_sizes(op)
     for n in (*ODD, 31, 63, 64, 65, 130):
         if (n == 0 and name in ("gather",)) or (n < 3 and name in ("stencil", "convolution")):
             continue
@@ -81,7 +81,7 @@ def test_one_size_constant(name):
 @pytest.mark.parametrize("name", TWO_SIZES)
 def test_two_sizes_symbolic(name):
     op = operator(TWO_SIZES[name])
-    kernel = op.lower().compile()
+    kernel = for_any_sizes(op)
     for m, n in itertools.product((0, 1, 3, 8, 17), (0, 1, 5, 16, 35)):
         if name == "gather_rows" and m == 0:
             continue
@@ -100,7 +100,7 @@ def test_two_sizes_constant(name):
 @pytest.mark.parametrize("name", MATMUL)
 def test_matmul_in_all_transpositions(name):
     op = operator(MATMUL[name])
-    kernel = op.lower().compile()
+    kernel = for_any_sizes(op)
     shapes = [
         (1, 1, 1),
         (2, 3, 4),
@@ -136,7 +136,7 @@ def test_large_reductions_are_the_same_at_any_number_of_threads(name):
 
     statement, dtype = REDUCTIONS[name]
     op = operator(f"def f({dtype}(N) X) -> (O) {{ {statement} }}")
-    kernel = op.lower().compile()
+    kernel = for_any_sizes(op)
     for n in ((1 << 17) - 1, 1 << 17, (1 << 17) + 1, 300_007):
         arrays = draw(op, {"N": n})
         found = []
@@ -156,7 +156,7 @@ def test_more_threads_than_iterations():
     polyc.set_num_threads(7)
     try:
         op = operator(TWO_SIZES["row_softmax"])
-        for call in (op, op.lower().compile()):
+        for call in (op, for_any_sizes(op)):
             for m in (1, 2, 3, 8):
                 sizes = {"M": m, "N": 20_000}
                 agree(op, draw(op, sizes), sizes, call=call)

@@ -78,8 +78,9 @@ def test_what_is_not_copied(name: str):
     op = polyc.compile(SINGLE[name])
     sizes = own_sizes(SINGLE[name])
     arrays = draw(op, sizes)
-    agree(op, arrays, sizes)
-    assert not has_borders(op.lower(*arrays))
+    lowered = op.lower(*arrays)
+    agree(op, arrays, sizes, call=lowered.compile())
+    assert not has_borders(lowered)
 
 
 def test_remainders_are_borders():
@@ -103,5 +104,6 @@ def test_life_of_bytes():
     op = polyc.compile(source)
     sizes = {"H": 70, "W": 130}
     arrays = draw(op, sizes)
-    agree(op, arrays, sizes)
-    assert has_borders(op.lower(*arrays))
+    lowered = op.lower(*arrays)
+    agree(op, arrays, sizes, call=lowered.compile())
+    assert has_borders(lowered)

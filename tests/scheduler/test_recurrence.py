@@ -6,7 +6,7 @@ import islpy as isl
 import pytest
 
 from polyc.poly.dependences import compute_dependences
-from polyc.poly.farkas import make_piece, nonnegative_cone, respects, with_cone
+from polyc.poly.farkas import Piece, nonnegative_cone, respects
 from polyc.poly.legality import prove_values
 from polyc.poly.rows import Row, format_rows
 from polyc.scheduler.rows.ilp import schedule_statements
@@ -100,7 +100,7 @@ def test_the_cone_of_a_dependence() -> None:
 
 def test_rows_are_checked_exactly() -> None:
     scop = make_scop([parse_line(CASES["jacobi"][0][0])], {"T": 20, "N": 100})
-    (piece,) = (with_cone(make_piece(flow)) for flow in compute_dependences(scop).flows)
+    (piece,) = (Piece(flow.source, flow.sink, flow.relation) for flow in compute_dependences(scop).flows)
     assert respects({"S": Row((1, 1))}, piece)
     assert not respects({"S": Row((0, 1))}, piece)
 

@@ -57,12 +57,12 @@ def small_cache(name: str = "host", l2: int = 1 << 12) -> Target:
 
 def check(text: str, *inputs: Array, is_tiled: bool = True, target: Target | None = None, **options: Any) -> Any:
     operator = polyc.compile(text)
-    program = operator.lower(*inputs).program
+    program = operator.program
     sizes = {
         name: n for a, spec in zip(inputs, operator.program.parameters, strict=True) for name, n in _sizes(operator, spec, a)
     }
     chosen = default_options().replace(**options)
-    lowered = driver.lower(operator.program, sizes=sizes, options=chosen, target=target or small_cache())
+    lowered = driver.lower(program, sizes=sizes, options=chosen, target=target or small_cache())
     text = lowered.as_text("loops")
     (expected,) = interpret(program, dict(zip(program.parameters, inputs, strict=True))).values()
     np.testing.assert_allclose(lowered.compile()(*inputs), expected, rtol=1e-12, atol=1e-12)

@@ -35,6 +35,7 @@ from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.types import I32, I64, DType
 from polyc.poly.domains import box_domain, is_box, map_domain, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.scheduler.rewriting.rules.blocks import writes_whole
 
 SUMMING_UP = 40
 """Points that are searched in the time it takes to reduce the vectors of a block to one value."""
@@ -66,7 +67,7 @@ def block_positions(program: Program, ranges: Ranges) -> tuple[Program, Ranges, 
     remarks: list[Remark] = []
     for place in program.statements:
         pair = _find_pair(program, place, ranges)
-        if pair is None:
+        if pair is None or not writes_whole(pair.place, ranges) or not writes_whole(pair.best, ranges):
             continue
         extents = ranges.statements[place.name].indices
         extent = extents[pair.index].extent

@@ -22,7 +22,7 @@ from polyc.ir.simplify import simplify
 from polyc.poly.domains import is_box, map_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.scheduler.accesses import trip_count
-from polyc.scheduler.rewriting.rules.blocks import Edit, all_reads, has_own_elements, start_edit
+from polyc.scheduler.rewriting.rules.blocks import Edit, all_reads, has_own_elements, start_edit, writes_whole
 from polyc.scheduler.rewriting.rules.shared_rows import share_rows
 from polyc.target import Target
 
@@ -69,7 +69,7 @@ class _Plan:
                 return False
             if s.reduction.op not in ("add", "mul", "max", "min") or self.program.tensor(s.target).dtype.is_storage:
                 return False
-            if not has_own_elements(s, self.ranges):
+            if not has_own_elements(s, self.ranges) or not writes_whole(s, self.ranges):
                 return False
         if any(r.tensor == s.target for r in all_reads(s)) or any(isinstance(n, Pad) for n in walk(s.value)):
             return False

@@ -12,7 +12,7 @@ from typing import Literal
 
 from polyc.diagnostics import Diagnostic, UnsupportedError
 from polyc.poly.dependences import Dependences
-from polyc.poly.farkas import make_piece
+from polyc.poly.farkas import Piece
 from polyc.poly.rows import Node
 from polyc.poly.scop import Scop
 from polyc.scheduler.rows.groups import Choice, Group, NoRow, Used
@@ -40,7 +40,7 @@ def schedule_statements(
     """
     model = build_model(scop, dependences, sizes or scop.ranges.typical)
     budget = budget or Budget()
-    pieces = tuple(make_piece(flow) for flow in dependences.flows)
+    pieces = tuple(Piece(flow.source, flow.sink, flow.relation) for flow in dependences.flows)
     make_finder = ClassFinder if method == "classes" else partial(IlpFinder, budget=budget)
     used: dict[str, frozenset[int]] = {name: frozenset() for name in model.statements}
     try:

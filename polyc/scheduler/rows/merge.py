@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from polyc.poly.farkas import Piece, coincides, not_carried, respects, with_cone
+from polyc.poly.farkas import Piece, coincides, not_carried, respects
 from polyc.poly.rows import Band, Kind, Leaf, Member, Node, Row
 from polyc.poly.rows import Sequence as SequenceNode
 from polyc.scheduler.rows.components import find_components
@@ -134,7 +134,7 @@ class Merger:
         """Sequential rows for one component: a permutable band down to the last dimension if there is one, else its first row
         and, in a new band without the dependences that row carries, whatever is then possible."""
         statements = self.model.statements
-        band = [with_cone(p) for p in self.pieces if p.source in names and p.sink in names]
+        band = [p for p in self.pieces if p.source in names and p.sink in names]
         steps = self._find_row_of_steps(names)
         if steps is not None:
             kind = self._kind(steps, band)
@@ -276,7 +276,7 @@ class Merger:
         if not crossing or not all(is_outermost or (left[e.source], left[e.sink]) in e.unit_pairs for e in crossing):
             return None
         # One that walks forwards and one that walks backwards have no loop in common.
-        pieces = [with_cone(p) for p in self.pieces if p.source in names and p.sink in names]
+        pieces = [p for p in self.pieces if p.source in names and p.sink in names]
         dims = {name: self.model.statements[name].n_dims for name in names}
         earlier = {name: [_unit_row(d, dims[name]) for d in sorted(used[name])] for name in names}
         if find_sequential_row(dims, pieces, pieces, earlier, self.budget) is None:

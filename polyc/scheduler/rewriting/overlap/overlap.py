@@ -23,6 +23,7 @@ from polyc.scheduler.parallel import MINIMUM_ITERATIONS
 from polyc.scheduler.rewriting.overlap.overlap_boxes import Box, Boxes, Root, moves_with_all, tile_boxes, tile_name
 from polyc.scheduler.rewriting.overlap.overlap_costs import Estimate, Model, Trial
 from polyc.scheduler.rewriting.overlap.overlap_rewrite import Cluster, store_apart, tile_cluster
+from polyc.scheduler.rewriting.rules.blocks import writes_whole
 from polyc.target import Target
 
 ROW_SIZES = (2048, 1024, 512, 256, 128)
@@ -116,7 +117,7 @@ def _is_eligible(s: Statement, graph: _Graph, *, as_producer: bool) -> bool:
     if any(reads(e) for e in s.subscripts):
         return False
     if as_producer or s.reduction is not None:
-        return s.has_plain_left and len(graph.writers[s.target]) == 1
+        return s.has_plain_left and len(graph.writers[s.target]) == 1 and (as_producer or writes_whole(s, graph.ranges))
     return True
 
 

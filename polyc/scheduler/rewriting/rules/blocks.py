@@ -32,6 +32,7 @@ from polyc.ir.expr import (
 )
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.simplify import simplify
 from polyc.poly.domains import map_domain, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 
@@ -214,8 +215,36 @@ def all_reads(s: Statement) -> list[Read]:
 
 
 def is_simple(s: Statement, ranges: Ranges) -> bool:
-    """Whether a statement can be cut: a plain left side, no guards at run time, no elements of its own that it reads."""
-    return s.has_plain_left and not ranges.statements[s.name].guards and all(r.tensor != s.target for r in reads(s.value))
+    """Whether a statement can be cut: a plain left side, no guards at run time, no elements of its own that it reads, and as a
+    sum none that it leaves at the initial value."""
+    if not s.has_plain_left or ranges.statements[s.name].guards or any(r.tensor == s.target for r in reads(s.value)):
+        return False
+    return s.reduction is None or writes_whole(s, ranges)
+
+
+def writes_whole(s: Statement, ranges: Ranges) -> bool:
+    """Whether the indices of a statement reach every element of its target: a sum gives the others the initial value, which an
+    assignment in its place would not do."""
+    own = ranges.statements[s.name].indices
+    found: list[str] = []
+    for subscript, whole in zip(s.subscripts, ranges.tensors[s.target], strict=True):
+        steps = index_coefficients(subscript)
+        if steps is None:
+            return False
+        reach: Expr = int_const(0)
+        greatest = {i: Call("add", (own[i].lower, Call("sub", (own[i].extent, int_const(1))))) for i in steps}
+        least = {i: own[i].lower if c > 0 else greatest[i] for i, c in steps.items()}
+        for i in sorted(steps, key=lambda i: abs(steps[i])):
+            if abs(steps[i]) > 1 and (not isinstance(reach, Const) or abs(steps[i]) > int(reach.value) + 1):
+                return False
+            last = Call("sub", (own[i].extent, int_const(1)))
+            reach = simplify(Call("add", (reach, Call("mul", (int_const(abs(steps[i])), last)))))
+        first = simplify(Call("sub", (substitute(subscript, least), whole.lower)))
+        rest = simplify(Call("sub", (reach, whole.extent)))
+        if first != int_const(0) or rest != int_const(-1):
+            return False
+        found += steps
+    return len(found) == len(set(found))
 
 
 def has_own_elements(s: Statement, ranges: Ranges) -> bool:

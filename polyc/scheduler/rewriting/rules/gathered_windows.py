@@ -23,7 +23,7 @@ from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.simplify import linear_form, simplify
 from polyc.poly.domains import box_domain, is_box
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
-from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements
+from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, writes_whole
 
 MINIMUM_TERMS, LONGEST = 8, 1.75
 """Products of one position in the window that are summed in registers, from which on this always pays; with fewer it does
@@ -151,6 +151,8 @@ def find_windows(s: Statement, program: Program, ranges: Ranges) -> dict[int, _W
     if len(set(used)) != len(used) or len(set(used)) == len(s.indices):
         return {}
     if prod(len(w.choices) for w in windows.values()) > MAXIMUM_PARTS:
+        return {}
+    if any(w.phases > 1 for w in windows.values()) and not writes_whole(s, ranges):
         return {}
     return windows if _is_contraction(s, windows, program, ranges, trips) else {}
 

@@ -15,7 +15,7 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement, Tensor
 from polyc.poly.domains import box_domain, is_box
 from polyc.poly.ranges import Ranges, StatementRanges
-from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, has_own_elements
+from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, has_own_elements, writes_whole
 from polyc.scheduler.rewriting.rules.gathered_windows import find_windows
 
 MINIMUM_EXTENT = 16
@@ -51,7 +51,12 @@ def _find_phase(s: Statement, program: Program, ranges: Ranges) -> str | None:
         return None
     if isinstance(length, Const) and length.value < MINIMUM_EXTENT:
         return None
-    if not has_own_elements(s, ranges) or find_windows(s, program, ranges) or not _has_rows(s, outer, inner):
+    if (
+        not has_own_elements(s, ranges)
+        or not writes_whole(s, ranges)
+        or find_windows(s, program, ranges)
+        or not _has_rows(s, outer, inner)
+    ):
         return None
     return inner
 
