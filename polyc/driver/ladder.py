@@ -15,6 +15,7 @@ from polyc.codegen.nests.prefetch import prefetch_rows
 from polyc.codegen.nests.read_lines import begin_at_lines
 from polyc.codegen.nests.rows_ahead import prefetch_next_rows
 from polyc.codegen.nests.size import check_code_size
+from polyc.codegen.nests.steps_ahead import prefetch_steps
 from polyc.codegen.nests.streams import stream_results
 from polyc.config import Options, debugging
 from polyc.diagnostics import CompileBudgetError, Diagnostic, InternalError, RangeError, Remark, UnsupportedError
@@ -94,7 +95,7 @@ def climb_down(
                 nest = prefetch_windows(prefetch_rows(nest, target), target)
                 nest = block_columns(align_rows(nest, target), target)
                 nest = prefetch_blocks(stream_results(nest, target), target)
-                nest = prefetch_panels(prefetch_next_rows(nest, target), target)
+                nest = prefetch_steps(prefetch_panels(prefetch_next_rows(nest, target), target), target)
                 nest = begin_at_lines(nest)
                 check_code_size(nest)
                 label = name if rung is options else f"{name}, simplified"

@@ -142,10 +142,10 @@ def find_size_classes(forms: Sequence[Form], target: Target, constants: Collecti
             corners.append(sizes)
     # What is planned for many images leaves threads nothing to share in one.
     large = next(grid(first, windows, False))
-    kept = {name: first[name] for name in models[0].uncut_sizes(large) - sides - windows}
+    kept = {name: first[name] for name in models[0].tiled_sizes(large)[1] - sides - windows}
     near = near_first(first, windows, sides, kept) if sides and len(statements) == 1 else corners
     representatives = [first]
-    for sizes in ({**sizes, **kept} for sizes in near):
+    for sizes in (_without_cuts(models, {**sizes, **kept}, kept) for sizes in near):
         if sizes not in representatives:
             representatives.append(sizes)
     samples = [*corners, *draw_sizes(first, windows, sides)]
@@ -185,6 +185,14 @@ def find_size_classes(forms: Sequence[Form], target: Target, constants: Collecti
     for form, n in (made[taken[k]] for k in used):
         versions.append(Version(forms[form].fold(representatives[n]), forms[form].number, forms[form].known))
     return SizeClasses(tuple(versions), renumber(tree, {n: k for k, n in enumerate(used)}))
+
+
+def _without_cuts(models: Sequence[_Model], sizes: dict[str, int], kept: Collection[str]) -> dict[str, int]:
+    """`sizes`, but 1 for those of `kept` that a tile would cut: for calls with one image half of it would be empty."""
+    if all(sizes[name] == 1 for name in kept):
+        return sizes
+    cut = {name for m in models if m.form.fits(sizes) for name in m.tiled_sizes(sizes)[0]}
+    return sizes | dict.fromkeys(cut & set(kept), 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +236,8 @@ class _Model:
         cycles += sum(write_cycles(size, size, self.target) for size in written.values() if size)
         return _Found(found, cycles)
 
-    def uncut_sizes(self, sizes: Mapping[str, int]) -> set[str]:
-        """Sizes that are extents of left indices along which no register tile has more than one element at `sizes`."""
+    def tiled_sizes(self, sizes: Mapping[str, int]) -> tuple[set[str], set[str]]:
+        """Sizes that are extents of left indices along which register tiles at `sizes` have several elements; and others."""
         found = self.at(sizes)
         cut, left = set[str](), set[str]()
         for c, choice in zip(found.contractions, self.choose(found), strict=True):
@@ -237,7 +245,7 @@ class _Model:
                 continue
             for i in c.left:
                 (cut if i in choice.tile else left).update(n.name for n in walk(c.s.extents[i]) if isinstance(n, Size))
-        return left - cut
+        return cut, left - cut
 
     def choose(self, found: _Found) -> list[Choice | None]:
         return [None if c is None else choose(c, self.target, self.constants) for c in found.contractions]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from math import gcd
 
@@ -38,6 +38,13 @@ READ = {Level.L1: float("inf"), Level.L2: 40.0, Level.L3: 12.0, Level.MEMORY: 12
 
 READ_STRIDED = {Level.L1: float("inf"), Level.L2: 26.0, Level.L3: 5.0, Level.MEMORY: 5.0}
 """By lines that no prefetcher foresees."""
+
+ASKED_AHEAD = {Level.L3: 20.0, Level.MEMORY: 8.0}
+"""By lines that the steps of a sum ask for ahead (`codegen`'s `steps_ahead`): tiles of 4 x 4 vectors of 64 bytes, which read
+five lines in 16 cycles, wait for hardly any of them."""
+
+ASKED_LINES, ASKED_STEPS = 6, 64
+"""Most lines of a step, and fewest steps, for which that is done."""
 
 WRITTEN = {Level.L1: float("inf"), Level.L2: float("inf"), Level.L3: 8.0, Level.MEMORY: 4.0}
 """Bytes of results: each line is read before it is written, and goes back later.  Near caches take them meanwhile."""
@@ -106,6 +113,15 @@ def stream(bytes_per_step: float, footprint: float, target: Target, stride: int 
     level = find_level(footprint, target, stride, run)
     is_strided = bool(run if level <= Level.L2 else stride)
     return Stream(bytes_per_step, (READ_STRIDED if is_strided else READ)[level])
+
+
+def asked_ahead(found: Stream, width: float, steps: int, size: float, target: Target) -> Stream:
+    """The stream `found` of `width` bytes far apart in each of so many steps, over an operand of `size` bytes, where generated
+    code asks for it ahead."""
+    if not target.cache_line <= width <= ASKED_LINES * target.cache_line or steps < ASKED_STEPS or size <= target.l2:
+        return found
+    rate = ASKED_AHEAD[max(Level.L3, find_level(size, target))]
+    return replace(found, rate=max(found.rate, rate))
 
 
 def collides(footprint: float, stride: int, size: int, target: Target, run: float = 0) -> bool:

@@ -166,7 +166,7 @@ def test_of_two_large_operands_the_one_that_would_stream_by_more_often_is_copied
 @pytest.mark.parametrize(("K", "is_crowded"), [(1024, True), (1024 + 16, False)])
 def test_no_more_rows_are_unrolled_than_a_set_of_the_cache_has_lines(K, is_crowded):
     """Rows whole pages apart meet in one set: their lines, sixteen elements each, were fetched again for every element."""
-    (choice,) = lower(MATMUL_NT, {"M": 2048, "N": 200, "K": K}).choices.values()
+    (choice,) = lower(MATMUL_NT, {"M": 2048, "N": 112, "K": K}).choices.values()
     rows = math.prod(n for i, n in choice.tile.items() if i != choice.vector)
     assert choice.row_operand.read.tensor in "AB" and not choice.packs_rows
     assert (rows <= X86_64_V4.l1 // 4096) == is_crowded

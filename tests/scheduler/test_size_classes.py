@@ -214,6 +214,14 @@ def test_a_first_call_with_few_channels_leaves_no_version_for_long_and_narrow_im
     assert chosen.form == 1 and chosen.typical["C"] > 64
 
 
+def test_a_first_call_with_two_images_leaves_no_tile_of_two_images() -> None:
+    """One image of 16 channels and 454x454 ran at 0.38 of the specialised speed in tiles that were half empty."""
+    source = "def f(float(N,C,H,W) I, float(K,C,3,3) F) -> (O) { O(n,k,h,w) +=! I(n,c,h+r,w+s) * F(k,c,r,s) }"
+    found = lowered(source, (2, 3, 454, 472), (64, 3, 3, 3), target="x86-64-v4")
+    tiles = [choice.tile for version in (found, *found.others) for choice in version.choices.values()]
+    assert len(tiles) > 1 and not any("n" in tile for tile in tiles)
+
+
 WINDOWS = "def f(float(N,C,H,W) I, float(K,C,R,S) F) -> (O) { O(n,k,h,w) +=! I(n,c,h+r,w+s) * F(k,c,r,s) }"
 
 

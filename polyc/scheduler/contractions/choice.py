@@ -25,7 +25,7 @@ from polyc.scheduler.contractions.operand_streams import (
     run_length,
 )
 from polyc.scheduler.contractions.operands import Operand, form_extent
-from polyc.scheduler.traffic import pass_cycles, stream, write_cycles
+from polyc.scheduler.traffic import asked_ahead, pass_cycles, stream, write_cycles
 from polyc.target import Target
 
 FEW_ACCUMULATORS = 16
@@ -147,6 +147,15 @@ def _least_cycles(c: Contraction, x: _Combination, target: Target) -> float:
     return n_tiles * passes * (costs.TILE_START + c.depth * step + store)
 
 
+def _passes_in_parts(c: Contraction, vector: str, rows: Mapping[str, int]) -> tuple[int, int, int]:
+    """Tiles for each panel that have fewer rows than others, in how many parts each of them runs, and the rows of a part."""
+    if len(rows) != 1:
+        return 0, 0, 0
+    ((index, size),) = rows.items()
+    rest, part = c.trips[index] % size, ceil(size / costs.ROW_PARTS)
+    return prod(c.trips[i] for i in c.left if i not in (vector, index)), ceil(rest / part), part
+
+
 def _store_cycles(c: Contraction, vector: str, rows: Mapping[str, int], vectors: int, lanes: int) -> float:
     row_stride = min((abs(c.result.get(i, 0)) for i in rows), default=0)
     return costs.store_cycles(prod(rows.values()), vectors, lanes, abs(c.result.get(vector, 0)), row_stride, c.itemsize)
@@ -163,11 +172,13 @@ def _lanes(c: Contraction, vector: str) -> int:
 def _tiles(c: Contraction, vector: str, rows: list[str], shared: bool, target: Target) -> Iterator[tuple[dict[str, int], int]]:
     """Register tiles: elements of the row indices, and vectors.  Accumulators, a row of vectors and a broadcast must fit beside
     what the target needs itself.  Where masks take vector registers and the only tile is partial, one accumulator may go
-    through the stack: that is faster than a smaller tile (1024 x 10 doubles on AVX2: 4.3 µs, else 6.0)."""
+    through the stack: that is faster than a smaller tile (1024 x 10 doubles on AVX2: 4.3 µs, else 6.0).  Not of a single
+    vector, where it would be two for a row of many."""
     widest = min(4 if target.n_registers >= 32 else 3, ceil(c.trips[vector] / c.lanes))
     for vectors in range(1, widest + 1):
         free = target.n_registers - target.spare_registers
-        room = min(MAX_ROWS, (free - vectors - 1) // vectors)
+        is_masked = vectors == 1 and not target.has_masks and c.trips[vector] < c.lanes
+        room = min(MAX_ROWS, (free - vectors - 1) // vectors - is_masked)
         if not shared:
             room = min(room, FEW_ACCUMULATORS // vectors, (target.n_registers // 2 - (vectors == 1)) // vectors)
         yield {}, vectors
@@ -229,6 +240,8 @@ def _estimate(
         if stride > width:  # whole lines, and one more: arrays of others start anywhere in a line
             touched = (ceil(width / target.cache_line) + 1) * target.cache_line
             loads = stream(touched if shared else n_rows * touched, panel / width * touched, target, stride, touched)
+            if shared and view.is_given and inner is not None:
+                loads = asked_ahead(loads, width, trips[inner], view.bytes, target)
         else:
             loads = stream(width if shared else n_rows * width, panel, target)
     # The row operand: all of it passes by for every panel.
@@ -252,8 +265,14 @@ def _estimate(
         prod(trips[i] for i in c.left) * c.itemsize, run_length(list(reached), c.result, reached) * c.itemsize, target
     )
     steps = n_tiles * passes * c.depth
+    per_tile = costs.TILE_START + c.depth * step * tested
+    arithmetic = n_tiles * passes * per_tile
+    partial, n_parts, part = _passes_in_parts(c, vector, rows)
+    if shared and n_parts > 1:  # what is left of a tile takes as long as a tile, and longer in parts that wait for results
+        in_part = max(shuffles + costs.step_cycles(part, vectors, part, n_loads, target, straddles), loads.cycles)
+        arithmetic += n_tiles * partial * max(0.0, n_parts * (costs.TILE_START + c.depth * in_part * tested) - per_tile)
     spent = {
-        "arithmetic": n_tiles * passes * (costs.TILE_START + c.depth * step * tested),
+        "arithmetic": arithmetic,
         "stores": n_tiles * passes * store + written,
     }
     traffic = {
@@ -312,7 +331,10 @@ def _cycles_along_reduction(c: Contraction, target: Target) -> float:
     written = write_cycles(results * c.itemsize, results * c.itemsize, target)
     for i in c.summed:
         if c.trips[i] >= c.lanes and all(abs(v.strides.get(i, 0)) == 1 for v in c.views):
-            return 1.3 * volume / (target.fma_per_cycle * c.lanes) + 1.5 * results + written
+            side = 4 if target.n_registers >= 32 else 3
+            step = costs.step_cycles(side, side, side, side, target, False) / side**2
+            far = sum(stream(v.bytes, v.bytes, target).far_cycles for v in c.views if v.is_given)
+            return 1.3 * step * volume / c.lanes + 1.5 * results + written + costs.NOT_HIDDEN * far
     return float("inf")
 
 

@@ -1,0 +1,80 @@
+"""Prefetch what the steps of a sum read far apart, some steps ahead.
+
+Before: ``(registers C) for k { unroll i < 4 { vector j < 64 { C[i, j] += A[i, k] * B[k, j] } } }``.
+After: ``(registers C) for k { prefetch B[k + 16, 0], 256 bytes; unroll i < 4 { vector j < 64 { … } } }``.
+
+Each step reads a few lines, and the next one as many of another row of memory.  No prefetcher follows far enough, and a tile of
+few rows waits for most of them.  They come to the second-level cache: rows that lie whole pages apart meet in one set of the
+first one, which holds eight of them (AMD, Zen 4, 4x1024x1024 from the third-level cache, B copied panel by panel: 184 us; in
+place 88; with requests for the row 8 steps on, to the first-level cache, 110, to the second one 82; 8x1000x3000: 707, 872, 660
+and 524, and 16 steps on 458).  Prefetching an address never faults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from polyc.codegen.nests.copies import motion_of
+from polyc.codegen.nests.prefetch import large_arrays, put_values, row_bytes
+from polyc.ir.expr import Call, Index, Read, int_const, reads
+from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Update, known_length
+from polyc.target import Target
+
+AHEAD = 16
+"""Steps ahead: as many cycles as the third-level cache takes, in tiles of few products."""
+
+LEAST_STEPS = 64
+"""Steps of a sum below which most of what is asked for is never read."""
+
+MOST_LINES = 6
+"""Cache lines of a row, one more instruction for each in a step."""
+
+
+def prefetch_steps(nest: LoopNest, target: Target) -> LoopNest:
+    """Ask early for the rows of large arrays that register tiles read in place, a row in each step of their sum."""
+    kept = large_arrays(nest, target)
+    body = tuple(_visit(node, kept, target) for node in nest.body) if kept else nest.body
+    return nest if body == nest.body else replace(nest, body=body)
+
+
+def _visit(node: Node, kept: Mapping[str, Buffer], target: Target) -> Node:
+    match node:
+        case If():
+            body, orelse = (tuple(_visit(n, kept, target) for n in arm) for arm in (node.body, node.orelse))
+            return replace(node, body=body, orelse=orelse)
+        case Loop() if node.registers and node.kind == "serial":
+            return replace(node, body=(*_requests(node, kept, target), *node.body))
+        case Loop():
+            return replace(node, body=tuple(_visit(n, kept, target) for n in node.body))
+    return node
+
+
+def _requests(loop: Loop, kept: Mapping[str, Buffer], target: Target) -> Iterator[Prefetch]:
+    """The row that each large array's vectors read some steps of the sum `loop` later."""
+    length = known_length(loop)
+    if length is not None and length < LEAST_STEPS * loop.step:
+        return
+    asked: set[Read] = set()
+    for read, inner in _vectors(loop.body, ()):
+        buffer = kept.get(read.tensor)
+        size = None if buffer is None else row_bytes(buffer, read, inner)
+        if buffer is None or size is None or not target.cache_line <= size <= MOST_LINES * target.cache_line:
+            continue
+        motion = motion_of(read, buffer, loop.var)
+        first = put_values(read, {n.var: n.lower for n in inner})
+        if motion is None or abs(motion) * loop.step <= size or first in asked:
+            continue
+        asked.add(first)
+        later = put_values(first, {loop.var: Call("add", (Index(loop.var), int_const(AHEAD * loop.step)))})
+        yield Prefetch(read.tensor, later.subscripts, size, 2)
+
+
+def _vectors(body: tuple[Node, ...], inner: tuple[Loop, ...]) -> Iterator[tuple[Read, tuple[Loop, ...]]]:
+    """Reads of sums in expanded loops, the last of them a vector, with the loops that move each."""
+    for node in body:
+        match node:
+            case Update() if inner and inner[-1].kind == "vector":
+                yield from ((r, inner) for r in dict.fromkeys(reads(node.value)))
+            case Loop() if node.is_expanded:
+                yield from _vectors(node.body, (*inner, node))
