@@ -24,7 +24,7 @@ from polyc.ir.program import (
     describe_monoid_recurrence,
     tuple_components,
 )
-from polyc.poly.domains import box_domain, is_box
+from polyc.poly.domains import box_domain, is_box, subtract_domain
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, StatementRanges
 
 CHUNK_POINTS = 4096
@@ -106,7 +106,24 @@ class _Writer:
         for k, member in self.group.items():
             final = replace(member, indices=member.left_indices, value=values[k], reduction=None, where=())
             self._add(final)
+            if member.has_plain_left and len(self.program.writers()[member.target]) == 1:
+                self._add_rest(member)
         return self.statements
+
+    def _add_rest(self, member: Statement) -> None:
+        """Give the elements that no index reaches, where there are any, the initial value."""
+        assert member.reduction is not None
+        names, name = member.element_names, f"{member.name}_rest"
+        whole = dict(zip(names, self.ranges.tensors[member.target], strict=True))
+        if whole == {i: self.bounds[i] for i in names}:
+            return
+        reached, box = (box_domain(name, names, b, self.ranges.parameters) for b in (self.bounds, whole))
+        rest = subtract_domain(box, reached)
+        if rest.intersect_params(self.ranges.context).is_empty():
+            return
+        self.own[name] = StatementRanges(whole, rest)
+        value = member.reduction.init
+        self.statements.append(Statement(name, member.target, member.subscripts, names, value, None, (), member.span))
 
     def _masked(self, values: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """The values at all points of the box: the identity where a condition excludes a point."""
