@@ -57,7 +57,9 @@ def make_buffers(
         shape = tuple(e if m is None else int_const(m) for e, m in zip(t.shape, folding.moduli, strict=True))
         strides = row_major_strides(shape, t.dtype.itemsize)
         if folding.space in ("shared", "thread") and any(m is not None for m in folding.moduli):
-            strides = pad_rows(shape, t.dtype.itemsize, scop.ranges.typical)
+            # Versions of a kernel for any sizes share what they have in common where rows of tiles lie alike.
+            expected = scop.ranges.typical if folding.space == "shared" else {}
+            strides = pad_rows(shape, t.dtype.itemsize, expected)
         buffers.append(Buffer(folding.buffer, t.dtype, shape, strides, folding.space))
     return tuple(buffers)
 
