@@ -190,13 +190,14 @@ def test_typical_sizes_are_the_same_for_similar_ones():
 
 def test_estimates_of_symbolic_extents_come_from_the_first_sizes():
     conv = polyc.compile("def c(float(H,W) X, float(R,S) F) -> (Y) { Y(h,w) +=! X(h+r, w+s) * F(r,s) }", dynamic=True)
+    sizes = {"H": 30, "W": 61, "R": 3, "S": 5}
     lowered = conv.lower(draw(30, 61), draw(3, 5))
-    version = lowered.choice
-    while not isinstance(version, int):
-        holds = evaluate(version.condition, {"H": 30, "W": 61, "R": 3, "S": 5})
-        version = version.then if holds else version.other
-    (statement, *_) = (lowered, *lowered.others)[version].scop.statements
-    assert statement.trips == {"h": 30 - 3 + 1, "w": 61 - 5 + 1, "r": 3, "s": 5}
+    choice = lowered.choice
+    while not isinstance(choice, int):
+        choice = choice.then if evaluate(choice.condition, sizes) else choice.other
+    version = (lowered, *lowered.others)[choice]
+    (statement, *_) = version.scop.statements  # the windows are written out
+    assert version.ranges.typical == sizes and statement.trips == {"h": 30 - 3 + 1, "w": 61 - 5 + 1}
     (statement, *_) = polyc.compile(MM).lower().scop.statements
     assert statement.trips == {}
 
