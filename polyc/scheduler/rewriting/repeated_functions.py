@@ -10,17 +10,17 @@ each iteration of the loops around.  Such a function becomes a temporary like an
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Expr, Index, Pad, Read, Select, children, reads, rewrite, type_of, walk
+from polyc.ir.expr import Call, Expr, Index, Pad, Read, Select, children, reads, type_of, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.program import Program, Statement, Tensor
+from polyc.ir.program import Program, Statement
 from polyc.poly.domains import project_domain
-from polyc.poly.ranges import Ranges, StatementRanges
+from polyc.poly.ranges import Ranges
 from polyc.scheduler.accesses import MATH_WEIGHT, operation_weight, trip_count
 from polyc.scheduler.rewriting.rules.blocks import all_reads
+from polyc.scheduler.rewriting.temporaries import compute_before, read_instead
 
 MINIMUM_REPEATS = 4
 """Times that a value would be computed from which on storing and loading it costs less."""
@@ -103,23 +103,9 @@ def _store(
         theirs = ranges.statements[known.name]
         domain = project_domain(own.domain, s.indices, known.name, indices)
         if known.value == value and theirs.indices == intervals and domain.is_subset(theirs.domain):
-            return _redirect(program, s, value, Read(known.target, element)), ranges
-    like = program.tensor(s.target)
-    target, first_name = program.free_name(f"{s.target}.function"), program.free_name(f"{name}_function")
-    base = f"{like.base}.function"
-    tensor = Tensor(target, type_of(value, program.types), len(indices), None, "temporary", base, like.span)
-    first = Statement(first_name, target, element, indices, value, None, (), s.span)
+            return read_instead(program, s, value, Read(known.target, element)), ranges
+    names = program.free_name(f"{s.target}.function"), program.free_name(f"{name}_function")
+    base = f"{program.tensor(s.target).base}.function"
+    program, ranges, first = compute_before(program, ranges, s, value, indices, names, base)
     made.append(first)
-    stored = StatementRanges(intervals, project_domain(own.domain, s.indices, first_name, indices))
-    statements = tuple(x for old in program.statements for x in ((first, old) if old is s else (old,)))
-    program = replace(program, statements=statements, tensors=(*program.tensors, tensor))
-    return _redirect(program, s, value, Read(target, element)), replace(
-        ranges,
-        statements={**ranges.statements, first_name: stored},
-        tensors={**ranges.tensors, target: tuple(intervals.values())},
-    )
-
-
-def _redirect(program: Program, s: Statement, value: Expr, read: Read) -> Program:
-    redirected = replace(s, value=rewrite(s.value, lambda e: read if e == value else None))
-    return replace(program, statements=tuple(redirected if old is s else old for old in program.statements))
+    return program, ranges

@@ -9,16 +9,16 @@ of several reads becomes a temporary like any other: it shares loops or tiles wi
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Expr, Index, Pad, Read, reads, rewrite, substitute, type_of, walk
+from polyc.ir.expr import Call, Expr, Index, Pad, Read, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.program import Program, Statement, Tensor
+from polyc.ir.program import Program, Statement
 from polyc.poly.domains import project_domain
-from polyc.poly.ranges import Ranges, StatementRanges, estimate_extent
+from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.scheduler.rewriting.rules.blocks import is_simple
+from polyc.scheduler.rewriting.temporaries import compute_before, read_instead
 
 MINIMUM_REUSE = 16
 """Products that must share an element of the operand."""
@@ -84,28 +84,15 @@ def _store(program: Program, ranges: Ranges, name: str, operand: Expr) -> tuple[
             domain = project_domain(own.domain, s.indices, other.name, indices)
             is_same = len(same) == len(indices) == len(other.indices) and substitute(other.value, same) == operand
             if is_same and list(theirs.indices.values()) == list(intervals.values()) and domain.is_subset(theirs.domain):
-                return _redirect(program, s, operand, Read(other.target, element)), ranges
+                return read_instead(program, s, operand, Read(other.target, element)), ranges
     n = sum(other.name.startswith(f"{name}_operand") for other in program.statements)
-    target, made = f"{s.target}.operand{n}", f"{name}_operand{n}"
-    like = program.tensor(s.target)
-    tensor = Tensor(target, type_of(operand, program.types), len(indices), None, "temporary", f"{like.base}.operand", like.span)
-    first = Statement(made, target, element, indices, operand, None, (), s.span)
-    stored = StatementRanges(intervals, project_domain(own.domain, s.indices, made, indices))
-    statements = tuple(x for old in program.statements for x in ((first, old) if old is s else (old,)))
-    program = replace(program, statements=statements, tensors=(*program.tensors, tensor))
-    return _redirect(program, s, operand, Read(target, element)), replace(
-        ranges,
-        statements={**ranges.statements, made: stored},
-        tensors={**ranges.tensors, target: tuple(intervals.values())},
-    )
+    names = f"{s.target}.operand{n}", f"{name}_operand{n}"
+    base = f"{program.tensor(s.target).base}.operand"
+    program, ranges, _ = compute_before(program, ranges, s, operand, indices, names, base)
+    return program, ranges
 
 
 def _order(operand: Expr) -> tuple[str, ...]:
     """Its indices as its first read has them in memory, then the others."""
     found = [n.name for read in reads(operand) for e in read.subscripts for n in walk(e) if isinstance(n, Index)]
     return tuple(dict.fromkeys([*found, *(n.name for n in walk(operand) if isinstance(n, Index))]))
-
-
-def _redirect(program: Program, s: Statement, operand: Expr, read: Read) -> Program:
-    redirected = replace(s, value=rewrite(s.value, lambda e: read if e == operand else None))
-    return replace(program, statements=tuple(redirected if old is s else old for old in program.statements))
