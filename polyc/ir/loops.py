@@ -113,11 +113,12 @@ LoopKind = Literal["serial", "parallel", "vector", "unroll", "scan"]
 class Loop:
     """``for var in range(lower, upper, step)``.
 
-    kind `parallel`: iterations are independent; split into one contiguous block per thread of the team that came, where
-    `parallel_if` (None = always) holds.  Parallel loops are not nested.  Where the work of an iteration grows or shrinks
-    along the loop, each thread takes `rounds` blocks, every second round in the opposite order of threads.  With a `stream`,
-    iterations need each other: each run of the loop of that name inside is a column, and columns may run at the same time
-    if each begins its iteration at a value of `stream` only when all columns before it have left that value behind.
+    kind `parallel`: iterations are independent; split into one contiguous part per thread of the team that came, where
+    `parallel_if` (None = always) holds.  Parallel loops are not nested.  With a `least_part`, into several parts of so
+    many iterations or more, which threads take one by one; where `is_uneven`, the work of an iteration grows or shrinks along
+    the loop, and the parts of a thread lie apart.  With a `stream`, iterations need each other: each run of the loop of that
+    name inside is a column, and columns may run at the same time if each begins its iteration at a value of `stream` only
+    when all columns before it have left that value behind.
     kind `vector`: iterations are taken `lanes` at a time (times `interleave` vectors in flight); step is 1.  The rest is
     masked, or runs one by one where the target has no masks.
     kind `unroll`: expanded completely; `max_trip` is known, lower is 0 and step 1.  With a non-constant `upper` the copies
@@ -146,7 +147,8 @@ class Loop:
     initial: tuple[InitialValue, ...] = ()
     """Before the first iteration (also where there is none) these elements get their initial values."""
     parallel_if: Expr | None = None
-    rounds: int = 1
+    least_part: int = 0
+    is_uneven: bool = False
     stream: str | None = None
     tile: int | None = None
     """Iterations of a whole tile, for a loop over one that may begin behind 0: such a loop is not expanded."""

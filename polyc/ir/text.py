@@ -244,8 +244,8 @@ def _loop_head(loop: Loop) -> str:
         details.append("registers " + " ".join(name + starts.get(name, "") for name in loop.registers))
     if loop.stream is not None:
         details.append(f"in columns along {loop.stream}")
-    if loop.rounds > 1:
-        details.append(f"{loop.rounds} rounds")
+    if loop.least_part:
+        details.append(f"parts of {loop.least_part}" + (" that lie apart" if loop.is_uneven else ""))
     if loop.parallel_if is not None:
         details.append(f"if {format_expr(loop.parallel_if)}")
     kind += f"({', '.join(details)}) " if details else (" " if kind else "")

@@ -30,8 +30,10 @@ class Mark:
     kind: Literal["parallel", "pipeline", "unroll", "vector", "scan", "apart"]
     lanes: int = 1
     interleave: int = 1
-    rounds: int = 1
-    """Blocks of a parallel loop per thread."""
+    least_part: int = 0
+    """Iterations of a parallel loop that are worth a part of their own; 0: each thread gets one part."""
+    is_uneven: bool = False
+    """Of a parallel loop: whether the work of an iteration grows or shrinks along it."""
     columns: int = 0
     """Of a pipeline: the loops, this one the first, whose iterations run at the same time, each behind the one before: never
     further along the next loop inside."""
@@ -40,7 +42,8 @@ class Mark:
         text = f"{self.kind} {iterator}" + (f" {self.lanes} {self.interleave}" if self.kind == "vector" else "")
         text += f" {self.lanes}" if self.kind == "scan" else ""
         text += f" {self.columns}" if self.kind == "pipeline" else ""
-        return text + (f" {self.rounds}" if self.kind == "parallel" and self.rounds > 1 else "")
+        text += f" {self.least_part}" if self.kind == "parallel" and self.least_part else ""
+        return text + (" uneven" if self.is_uneven else "")
 
 
 def parse_mark(text: str) -> tuple[str, Mark] | None:
@@ -53,8 +56,9 @@ def parse_mark(text: str) -> tuple[str, Mark] | None:
     lanes, interleave = (int(words[2]), int(words[3])) if words[0] == "vector" else (1, 1)
     if words[0] == "scan":
         lanes = int(words[2])
-    rounds = int(words[2]) if words[0] == "parallel" and len(words) > 2 else 1
-    return words[1], Mark(words[0], lanes, interleave, rounds)  # type: ignore[arg-type]
+    if words[0] == "parallel":
+        return words[1], Mark("parallel", least_part=int(words[2]) if len(words) > 2 else 0, is_uneven="uneven" in words)
+    return words[1], Mark(words[0], lanes, interleave)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)

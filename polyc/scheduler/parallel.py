@@ -28,9 +28,11 @@ WORK_PER_STEP = 3 << 17
 """The same for what is shared out at each step of a sequential loop: the threads meet again at once, while they still wait in a
 loop for work, and what one of them reads at each step stays in its own cache (a recurrent layer's weights)."""
 
-ROUNDS = 4
-"""Blocks per thread of a loop whose iterations hold different numbers of instances, turning round after each block: an
-even number shares out a triangle exactly."""
+WORK_PER_PART = 1 << 18
+"""Operations that are worth a part of their own, which a thread that has done its own may take from another one."""
+
+UNEVEN_PART = 1 << 14
+"""The same where iterations hold different numbers of instances: with several parts each, threads share out a triangle."""
 
 WORK_TO_COLLAPSE = 1 << 12
 """Operations of an iteration of two loops from which threads share both as one: finding out where it is takes a division."""
@@ -71,7 +73,9 @@ def _mark(plan: Plan, scop: Scop, remarks: list[Remark], repetitions: int = 1) -
             vector = chain[0]
             inner = replace(vector, part="point", size=CHUNK)
             remarks.append(Remark("passed", "parallel", f"chunks of {CHUNK} elements of the vector loop", label))
-            return replace(vector, part="tile", size=CHUNK, mark=Mark("parallel"), child=inner)
+            tiles = replace(vector, part="tile", size=CHUNK, child=inner)
+            least = _least_part(work, _trip(tiles, scop), False, _has_symbolic_extent(vector, scop))
+            return replace(tiles, mark=Mark("parallel", least_part=least))
         remarks.append(Remark("missed", "parallel", "the outermost loop carries a dependence", label))
         return plan
     trips = {n: _trip(chain[n], scop) for n in free}
@@ -87,20 +91,32 @@ def _mark(plan: Plan, scop: Scop, remarks: list[Remark], repetitions: int = 1) -
     if trips[best] <= 1:
         remarks.append(Remark("missed", "parallel", "every coincident loop has one iteration", label))
         return plan
-    remarks.append(Remark("passed", "parallel", f"a loop of {trips[best]} iterations, {work} operations", label))
-    rounds = ROUNDS if any(_is_uneven(chain[best], name, scop) for name in names) else 1
-    chosen = replace(chain[best], mark=Mark("parallel", rounds=rounds))
+    is_uneven = any(_is_uneven(chain[best], name, scop) for name in names)
+    iterations, joined = trips[best], ""
     rest = [loop for n, loop in enumerate(chain) if n != best]
     second = next((n for n in range(len(chain)) if n != best), None)
-    if second in free and rounds == 1 and _may_be_short(chosen, scop):
-        iterations = trips[best] * trips[second]
-        if trips[second] > 1 and work // iterations >= WORK_TO_COLLAPSE:
+    if second in free and not is_uneven and _may_be_short(chain[best], scop):
+        both = iterations * trips[second]
+        if trips[second] > 1 and work // both >= WORK_TO_COLLAPSE:
+            iterations = both
             rest[0] = replace(rest[0], mark=Mark("parallel"))
-            remarks.append(Remark("passed", "parallel", f"with the loop inside, of {trips[second]} iterations, as one", label))
+            joined = f", with the loop inside, of {trips[second]} iterations, as one"
+    least = _least_part(work, iterations, is_uneven, _has_symbolic_extent(chain[best], scop))
+    parts = f", in parts of {least} or more" if least else ""
+    message = f"a loop of {trips[best]} iterations, {work} operations{joined}{parts}"
+    remarks.append(Remark("passed", "parallel", message, label))
+    chosen = replace(chain[best], mark=Mark("parallel", least_part=least, is_uneven=is_uneven))
     result: Plan = node
     for loop in reversed(rest):
         result = replace(loop, child=result)
     return replace(chosen, child=result)
+
+
+def _least_part(work: int, iterations: int, is_uneven: bool, is_symbolic: bool) -> int:
+    """Iterations of the least part of a loop for which a thread comes back; 0 where no thread would get two."""
+    wanted = UNEVEN_PART if is_uneven else WORK_PER_PART
+    least = -(-wanted // max(1, work // iterations))
+    return least if is_uneven or is_symbolic or iterations >= 4 * least else 0
 
 
 def _may_be_short(loop: PlanLoop, scop: Scop) -> bool:

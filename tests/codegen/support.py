@@ -39,10 +39,11 @@ def openmp() -> dict[str, int]:
 class Compiled:
     """A loaded nest; `run` takes arrays by buffer name and sizes by name, and changes the arrays."""
 
-    def __init__(self, nest: LoopNest, target: Target) -> None:
+    def __init__(self, nest: LoopNest, target: Target, symbols: dict[str, int] | None = None) -> None:
+        """`symbols`: the OpenMP entry points, the process's own where they are not given."""
         self.nest = nest
         self.text = emit_llvm(nest, target)
-        self.code = load_object(compile_object(self.text, target), nest.name, openmp())
+        self.code = load_object(compile_object(self.text, target), nest.name, symbols or openmp())
         self.entry = ENTRY(self.code.entry_address)
         self.workspace = WORKSPACE(self.code.workspace_address)
 

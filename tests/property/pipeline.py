@@ -55,6 +55,7 @@ def small_thresholds() -> Iterator[None]:
     changes = [
         (parallel, "MINIMUM_WORK", 1),
         (parallel, "MINIMUM_ITERATIONS", 2),
+        (parallel, "WORK_PER_PART", 4),
         (parallel, "CHUNK", 8),
         (steps, "MANY_STATES", 8),
         (split, "MINIMUM_POINTS", 2),

@@ -123,7 +123,7 @@ def test_images_that_become_one_row_are_planned_as_one():
     text = found.as_text("loops")
     # Threads share blocks of the long row, which stay in the cache while all results of them are computed.
     outermost, *inner = (line.strip() for line in text.splitlines() if "for (" in line)
-    assert outermost.startswith("parallel for (c0 = 0; c0 < W; c0 += ")
+    assert outermost.startswith("parallel") and " for (c0 = 0; c0 < W; c0 += " in outermost
     assert "c3 < K" in next(line for line in inner if "K" in line) and "there is one thread" not in text
 
 

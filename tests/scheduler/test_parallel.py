@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from polyc.ir.loops import If, Loop, Node
-from polyc.scheduler.parallel import CHUNK, MINIMUM_WORK
+from polyc.scheduler.parallel import CHUNK, MINIMUM_WORK, WORK_PER_PART
 from tests.property.pipeline import small_thresholds
 from tests.scheduler.support import check, lower
 
@@ -34,6 +34,19 @@ ADD = "def f(float(M,N) X, float(N) b) -> (O) { O(i,j) = X(i,j) + b(j) }"
 def test_little_work_stays_on_one_thread():
     assert said(ADD, M=100, N=300) == [f"missed: one thread: 60000 operations, parallel from {MINIMUM_WORK}"]
     assert said(ADD, M=110, N=300) == ["passed: a loop of 110 iterations, 66000 operations"]
+
+
+def test_much_work_is_cut_into_parts_that_are_worth_it():
+    assert said(ADD, M=4096, N=512) == [
+        f"passed: a loop of 4096 iterations, {4096 * 1024} operations, in parts of {WORK_PER_PART // 1024} or more"
+    ]
+    assert "parts" not in said(ADD, M=256, N=512)[0]  # a part of its own for each of two threads, and nothing to take over
+
+
+def test_uneven_work_is_cut_into_parts_that_lie_apart():
+    text = "def f(float(N,N) X) -> (Y) { Y(i) +=! X(i,j) where i in 0:N, j in 0:N, j <= i }"
+    (loop,) = lower(text, {"N": 1000}).nest.body
+    assert isinstance(loop, Loop) and loop.is_uneven and 0 < loop.least_part < 100
 
 
 def test_a_short_outer_loop_gives_way_to_a_longer_one():

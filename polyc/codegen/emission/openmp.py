@@ -1,8 +1,9 @@
 """Parallel loops: outlined bodies, and the fork through the GOMP ABI that libgomp, libomp and libiomp5 all offer.
 
-The iterations are split into one contiguous block per thread of the team that actually came, or into a few such blocks
-where their work is uneven.  The body is a function of its own, called by every thread of the team, or directly as a team of
-one.  Pipelines fork in the same way, and hand out their columns themselves (`pipelines`).
+The iterations are split into one contiguous part per thread of the team that actually came, or into several where there is
+enough work, of which threads take one after the other (`parts`).  The body is a function of its own, called by every thread of
+the team for each part, or directly as a team of one.  Pipelines fork in the same way, and hand out their columns themselves
+(`pipelines`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import replace
 
 from polyc.codegen.emission.context import Context, State
 from polyc.codegen.emission.expressions import as_scalar, eval_expr, eval_predicates
+from polyc.codegen.emission.parts import count_parts, make_counts, take_parts
 from polyc.codegen.emission.pipelines import PLACES, begin_columns, emit_column, make_places
 from polyc.codegen.writer.builder import Function, Val, int_val
 from polyc.codegen.writer.vectors import finish_streams
@@ -117,7 +119,7 @@ def _emit_body_function(
 
 
 def _emit_fork_function(state: State, name: str, body: str, captured: dict[str, Val], loop: Loop) -> str:
-    """What each thread runs: its number, its blocks of iterations, its own copies of the thread buffers.  Gives its name."""
+    """What each thread runs: its number, its parts of the iterations, its own copies of the thread buffers.  Gives its name."""
     module, step = state.module, loop.step
     fn = Function(module, f"define internal void {name}(ptr %block)")
     module.declare("omp_get_thread_num", "i32", [])
@@ -126,10 +128,10 @@ def _emit_fork_function(state: State, name: str, body: str, captured: dict[str, 
     team = fn.convert("zext", fn.effect_value("call i32 @omp_get_num_threads()", "i32"), "i64")
     values: dict[str, Val] = {}
     bounds = {"bound lower": int_val(0), "bound upper": int_val(0)}
-    for n, (key, value) in enumerate({**captured, **bounds, "hidden places": Val("null", "ptr")}.items()):
+    for n, (key, value) in enumerate({**captured, **bounds, "shared": Val("null", "ptr")}.items()):
         place = fn.pure(f"getelementptr i8, ptr %block, i64 {8 * n}", "ptr")
         values[key] = fn.effect_value(f"load {value.type}, {place}, align 8", value.type)
-    lower, upper, places = values.pop("bound lower"), values.pop("bound upper"), values.pop("hidden places")
+    lower, upper, shared = values.pop("bound lower"), values.pop("bound upper"), values.pop("shared")
     trips = fn.binary("sub", upper, lower)
     if step != 1:
         trips = fn.binary("sdiv", fn.binary("add", trips, int_val(step - 1)), int_val(step))
@@ -140,23 +142,26 @@ def _emit_fork_function(state: State, name: str, body: str, captured: dict[str, 
     operands = [argument_text(state, key, value) for key, value in values.items()]
     if loop.stream is not None:
         with fn.when(fn.compare("icmp slt", thread, int_val(PLACES))):
-            fn.effect(f"call void {body}({', '.join([*operands, str(lower), str(upper), str(places)])})")
+            fn.effect(f"call void {body}({', '.join([*operands, str(lower), str(upper), str(shared)])})")
         fn.current.terminator = "ret void"
         return module.share(fn, name)
-    blocks = fn.binary("mul", team, int_val(loop.rounds)) if loop.rounds > 1 else team
-    share, rest = fn.binary("sdiv", trips, blocks), fn.binary("srem", trips, blocks)
-    for turn in range(loop.rounds):
-        block = thread
-        if turn:
-            place = fn.binary("sub", fn.binary("sub", team, int_val(1)), thread) if turn % 2 else thread
-            block = fn.binary("add", place, fn.binary("mul", team, int_val(turn)))
-        start = fn.binary("add", fn.binary("mul", block, share), fn.intrinsic("smin", block, rest))
-        extra = fn.convert("zext", fn.compare("icmp slt", block, rest), "i64")
+    parts = count_parts(fn, trips, team, loop.least_part) if loop.least_part else int_val(1)
+    n_parts = fn.binary("mul", team, parts)
+    share, rest = fn.binary("sdiv", trips, n_parts), fn.binary("srem", trips, n_parts)
+
+    def run(part: Val) -> None:
+        start = fn.binary("add", fn.binary("mul", part, share), fn.intrinsic("smin", part, rest))
+        extra = fn.convert("zext", fn.compare("icmp slt", part, rest), "i64")
         stop = fn.binary("add", start, fn.binary("add", share, extra))
         first = fn.binary("add", lower, fn.binary("mul", start, int_val(step)))
         last = fn.intrinsic("smin", upper, fn.binary("add", lower, fn.binary("mul", stop, int_val(step))))
         with fn.when(fn.compare("icmp slt", first, last)):
             fn.effect(f"call void {body}({', '.join([*operands, str(first), str(last)])})")
+
+    if loop.least_part:
+        take_parts(fn, shared, thread, team, parts, loop.is_uneven, run)
+    else:
+        run(thread)
     fn.current.terminator = "ret void"
     return module.share(fn, name)
 
@@ -167,7 +172,6 @@ def _emit_call(
     fn = state.fn
     fn.module.declare("GOMP_parallel", "void", ["ptr", "ptr", "i32", "i32"])
     threads = state.hidden["threads"]
-    places = Val("null", "ptr") if loop.stream is None else make_places(fn)
     wanted = fn.compare("icmp sgt", threads, int_val(1, "i32"))
     wanted = fn.binary("and", wanted, fn.compare("icmp sgt", fn.binary("sub", upper, lower), int_val(loop.step)))
     if loop.parallel_if is not None:
@@ -176,15 +180,20 @@ def _emit_call(
     fn.branch_if(wanted, team, alone)
     fn.place(team)
     with fn.scope():
+        shared = Val("null", "ptr")
+        if loop.stream is not None:
+            shared = make_places(fn)
+        elif loop.least_part:
+            shared = make_counts(fn, threads)
         block = fn.alloca(f"[{len(captured) + 3} x i64]", 8)
-        for n, value in enumerate([*captured.values(), lower, upper, places]):
+        for n, value in enumerate([*captured.values(), lower, upper, shared]):
             fn.effect(f"store {value}, {fn.pure(f'getelementptr i8, {block}, i64 {8 * n}', 'ptr')}, align 8")
         fn.effect(f"call void @GOMP_parallel(ptr {fork}, {block}, {threads}, i32 0)")
         fn.branch(after)
     fn.place(alone)
     with fn.scope(), fn.when(fn.compare("icmp slt", lower, upper)):
         operands = [argument_text(state, key, value) for key, value in captured.items()]
-        operands += [str(lower), str(upper), *([] if loop.stream is None else [str(places)])]
+        operands += [str(lower), str(upper), *([] if loop.stream is None else [str(make_places(fn))])]
         fn.effect(f"call void {body}({', '.join(operands)})")
     fn.branch(after)
     fn.place(after)

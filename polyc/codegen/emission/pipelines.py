@@ -15,15 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from polyc.codegen.emission.context import Columns, State
+from polyc.codegen.emission.parts import LINE
 from polyc.codegen.writer.builder import Function, Module, Val, int_val
 from polyc.ir.expr import Expr, reads
 from polyc.ir.loops import If, Loop, Node
 
 PLACES = 128
 """Columns that may be under way, and so threads that may take part."""
-
-LINE = 128
-"""Bytes between places: what one thread writes and another one waits for shares its lines with nothing (x86 fetches pairs)."""
 
 SIZE = LINE * (PLACES + 1)
 
@@ -55,7 +53,7 @@ def is_pipeline(loop: Loop) -> bool:
 
 def make_places(fn: Function) -> Val:
     """Stack memory of a pipeline that has not begun."""
-    places = fn.alloca(f"[{SIZE} x i8]", LINE)
+    places = fn.shared_slot(f"[{SIZE} x i8]", LINE)
     callee = fn.module.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1 immarg"])
     fn.effect(f"call void {callee}({places}, i8 -1, i64 {SIZE}, i1 false)")
     fn.effect(f"store i64 0, {places}, align 8")

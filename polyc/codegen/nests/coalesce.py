@@ -16,7 +16,7 @@ from typing import assert_never
 from polyc.codegen.nests.copies import copy_nest, depends, rebuild
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Prefetch, Store, Update, node_expressions
+from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Prefetch, Store, Update, known_length, node_expressions
 from polyc.ir.simplify import simplify
 
 Dimension = tuple[str, int]
@@ -160,7 +160,7 @@ def _join(nest: Loop, position: int, buffers: Mapping[str, Buffer]) -> Loop:
     outer, inner = loops[position], loops[position + 1]
     names: dict[str, Expr] = {outer.var: int_const(0), inner.var: Index(outer.var)}
     lower, upper = (simplify(Call("mul", (bound, inner.upper))) for bound in (outer.lower, outer.upper))
-    joint = replace(outer, lower=lower, upper=upper)
+    joint = replace(outer, lower=lower, upper=upper, least_part=outer.least_part * (known_length(inner) or 1))
 
     def at(subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(simplify(substitute(s, names)) for s in subscripts)

@@ -186,7 +186,7 @@ class _Translator:
             loop = replace(loop, tile=known.upper if known.upper is not None and known.upper <= limit else None)
         match mark.kind:
             case "parallel":
-                return collapse_parallel(replace(loop, kind="parallel", rounds=mark.rounds))
+                return collapse_parallel(replace(loop, kind="parallel", least_part=mark.least_part, is_uneven=mark.is_uneven))
             case "pipeline":
                 return replace(loop, kind="parallel", stream=f"c{int(loop.var[1:]) + mark.columns}")
             case "apart":

@@ -119,7 +119,7 @@ def _run_alone(node: Node) -> Node:
             body = tuple(map(_run_alone, node.body))
             if node.kind != "parallel":
                 return replace(node, body=body)
-            return replace(node, body=body, kind="serial", rounds=1, stream=None)
+            return replace(node, body=body, kind="serial", least_part=0, is_uneven=False, stream=None)
         case If():
             return replace(node, body=tuple(map(_run_alone, node.body)), orelse=tuple(map(_run_alone, node.orelse)))
     return node

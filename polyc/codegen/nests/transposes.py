@@ -17,7 +17,7 @@ from dataclasses import replace
 from polyc.codegen.nests.copies import copy_nest, depends, motion_of, rebuild
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Store, known_length
+from polyc.ir.loops import LINE, Buffer, If, Loop, LoopKind, Node, Store, known_length
 from polyc.ir.simplify import simplify
 
 ROW_BYTES = 64
@@ -209,7 +209,8 @@ def _strip_mine(along: Loop, vector: Loop, store: Store, block: int) -> tuple[No
     """``for along { vector { store } }`` in blocks of `block` iterations of `along`."""
     lower, upper, name = along.lower, along.upper, f"{along.var}_0"
     trip = simplify(Call("sub", (upper, lower)))
-    whole = replace(along, var=name, step=block, kind="parallel" if along.kind == "parallel" else "serial", max_trip=None)
+    kind: LoopKind = "parallel" if along.kind == "parallel" else "serial"
+    whole = replace(along, var=name, step=block, kind=kind, max_trip=None, least_part=-(-along.least_part // block))
 
     def single(start: Expr, count: int) -> Loop:
         return _unroll(vector, store, along.var, simplify(start), count)

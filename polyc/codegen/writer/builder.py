@@ -173,7 +173,7 @@ class Function:
         self.header = header
         self.blocks: list[Block] = []
         self.allocas: list[str] = []
-        self._spare: Val | None = None
+        self._shared: dict[str, Val] = {}
         self.counter = 0
         self.is_streaming = False
         """Whether there are stores that pass the caches by: they are to be visible to others where it ends."""
@@ -241,9 +241,13 @@ class Function:
 
     def spare(self) -> Val:
         """Stack memory that holds nothing, as wide as any vector."""
-        if self._spare is None:
-            self._spare = self.alloca(f"[{SPARE_BYTES} x i8]", 64)
-        return self._spare
+        return self.shared_slot(f"[{SPARE_BYTES} x i8]", 64)
+
+    def shared_slot(self, type: str, align: int) -> Val:
+        """The stack slot of this type for all that use it, one after the other."""
+        if type not in self._shared:
+            self._shared[type] = self.alloca(type, align)
+        return self._shared[type]
 
     def alloca(self, type: str, align: int) -> Val:
         """A stack slot of the entry block; LLVM turns slots of one type into SSA values."""
