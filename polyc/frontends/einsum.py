@@ -95,6 +95,9 @@ def count_operands(subscripts: str) -> int:
 def _parse_subscripts(source: Source) -> tuple[list[Term], Term | None]:
     """Terms of the operands and of the explicit output; reports all errors at once."""
     errors: list[Diagnostic] = []
+    if (place := source.text.find("{")) >= 0:
+        help = "a text of definitions is compiled by polyc.compile(text)"
+        raise SemanticError(_error("semantic-einsum-letter", "'{' is no subscript", source, place, 1, help))
     left, arrow, right = source.text.partition("->")
     inputs = []
     position = 0
@@ -102,7 +105,7 @@ def _parse_subscripts(source: Source) -> tuple[list[Term], Term | None]:
         inputs.append(_parse_term(source, position, text, number, errors))
         position += len(text) + 1
     output = _parse_term(source, len(left) + 2, right, None, errors) if arrow else None
-    if output is not None:
+    if output is not None and not errors:
         _check_output(inputs, output, errors)
     if errors:
         raise SemanticError(*errors)
@@ -134,7 +137,7 @@ def _parse_term(source: Source, start: int, text: str, operand: int | None, erro
             break
         if character.isascii() and character.isalpha():
             letters.append(character)
-        elif character != " ":
+        elif character != " " and character not in text[: position - 1]:  # one error for each wrong character
             message = f"{character!r} is no subscript"
             help = "subscripts are the letters a to z and A to Z, with , between operands and one -> before the output"
             errors.append(_error("semantic-einsum-letter", message, source, place, 1, help))

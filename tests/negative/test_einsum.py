@@ -28,6 +28,7 @@ CALLS = {
     "accent": ("é->é", (X,), "semantic-einsum-letter", "'é' is no subscript"),
     "newline": ("ij\n->i", (A,), "semantic-einsum-letter", "no subscript"),
     "null_character": ("i\0j->i", (A,), "semantic-einsum-letter", "no subscript"),
+    "text_of_definitions": ("def f(float(N) X) -> (Y) { Y(i) = X(i) }", (A,), "semantic-einsum-letter", "polyc.compile(text)"),
     "hundred_thousand_letters": ("i" * 100_000, (A,), "argument-einsum-rank", "100000 subscripts"),
     "text_as_operand": ("ij,jk", ("a", B), "argument-type-array", "operand0 is a str"),
     "long_doubles": ("ij->i", (A.astype(np.longdouble),), "argument-type-dtype", "astype('float32')"),
@@ -42,6 +43,11 @@ def test_call_is_refused(name):
     error = refuse(lambda: polyc.einsum(subscripts, *operands), code, *fragments)
     if code.startswith("semantic") or code.startswith("argument-einsum"):
         assert "<subscripts>:" in str(error) and "^" in str(error)
+
+
+def test_a_character_that_comes_again_is_told_of_once():
+    error = refuse(lambda: polyc.einsum("i1 1 1 1->zi2", A), "semantic-einsum-letter")
+    assert [d.message for d in error.diagnostics] == ["'1' is no subscript", "'2' is no subscript"]
 
 
 def test_out_that_does_not_fit():
