@@ -11,7 +11,10 @@ def main() -> None:
     os.dup2(2, 1)  # what a library prints is no answer
     from polyc.jobs import work
 
-    work(sys.stdin.buffer, answers)
+    try:
+        work(sys.stdin.buffer, answers)
+    except BrokenPipeError:  # whoever asked has ended, and nobody is to be told
+        os._exit(1)
 
 
 if __name__ == "__main__":

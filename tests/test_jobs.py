@@ -147,6 +147,14 @@ def test_a_worker_ends_when_nothing_comes(no_debugging):
     process.stdin.close()
 
 
+def test_a_worker_whose_asker_has_ended_leaves_no_traceback(no_debugging):
+    command = [sys.executable, "-P", "-m", "polyc._worker"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.close()  # what it says first finds nobody
+    assert process.wait(60) == 1
+    assert process.stderr.read() == b""
+
+
 def test_a_model_is_compiled_without_loading_the_compiler(no_debugging, tmp_path, monkeypatch):
     # isl and LLVM are 100 MB that a process would keep.
     script = textwrap.dedent(
