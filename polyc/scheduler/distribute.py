@@ -15,7 +15,7 @@ from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import access_motions, index_trips, statement_work
 from polyc.scheduler.contractions.choice import choose
 from polyc.scheduler.contractions.contraction import find_contraction
-from polyc.scheduler.misfits import groups_across, narrows_tiles
+from polyc.scheduler.misfits import groups_across, narrows_tiles, scattered_parts
 from polyc.scheduler.parallel import MINIMUM_ITERATIONS, MINIMUM_WORK
 from polyc.scheduler.rewriting.split import ENOUGH_TASKS, TILE_TASK
 from polyc.scheduler.traffic import Level, find_level, pass_cycles, stream
@@ -43,6 +43,10 @@ def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_
             across = groups_across(node.members, child, scop)
             if len(across) > 1:
                 return Sequence(tuple(_band_over(node.members, g, scop) for g in across))
+            if (scattered := scattered_parts(node.members, child, scop, target)) is not None:
+                kept, groups = scattered
+                parts = Sequence(tuple(_join_bands(_band_over(node.members[kept:], g, scop)) for g in groups))
+                return Band(node.members[:kept], parts) if kept else parts
             child = _open_parts(node.members, child, scop, target)
             is_row = depth > 0 and len(node.members) == 1 and all(isinstance(part, Leaf) for part in child.children)
             reduces = any(m.kind == "R" for m in node.members)
@@ -200,6 +204,14 @@ def _band_over(members: tuple[Member, ...], parts: list[Node], scop: Scop) -> Ba
     names = list(statements_of(child))
     own = [replace(m, rows={n: m.rows[n] for n in names}) for m in members]
     return Band(tuple(replace(m, kind="P") if m.kind == "R" and not _any_reduces(m, names, scop) else m for m in own), child)
+
+
+def _join_bands(band: Node) -> Node:
+    """Two parallel bands around one statement as one."""
+    match band:
+        case Band(members, Band(inner, Leaf() as leaf)) if all(m.kind == "P" for m in (*members, *inner)):
+            return Band((*members, *inner), leaf)
+    return band
 
 
 def _any_reduces(member: Member, names: list[str], scop: Scop) -> bool:
