@@ -40,9 +40,11 @@ _FIELDS = (
 ).split()
 _MASK = 2**64 - 1
 _FASTCALL, _KEYWORDS = 0x80, 0x2
-"""METH_FASTCALL, of the stable ABI: ``PyObject *f(PyObject *self, PyObject *const *args, Py_ssize_t nargs)``; with METH_KEYWORDS a
-tuple of names follows, or NULL."""
-_NAMES = {name: sys.intern(text) for name, text in (("name_doors", "_doors"), ("name_slow", "_call_slowly"), ("name_out", "out"))}
+"""METH_FASTCALL, of the stable ABI: ``PyObject *f(PyObject *self, PyObject *const *args, Py_ssize_t nargs)``; with METH_KEYWORDS
+a tuple of names follows, or NULL."""
+_NAMES = {
+    name: sys.intern(text) for name, text in (("name_doors", "_doors"), ("name_slow", "_call_slowly"), ("name_out", "out"))
+}
 """Of attributes and of an argument, as compiled code knows them: interned."""
 _MAX_ARRAYS, _MAX_WORDS, _MAX_ADDRESSES = 64, 500, 128
 """A little less than `polyc_call` has room for."""
@@ -89,16 +91,17 @@ def is_available() -> bool:
     if offered is not None:
         try:
             _state.native = _load(*offered) if _is_laid_out_as_expected() else None
-            for cls in _state.answered if _state.native is not None else ():
-                _answer(_state.native, cls)
+            if _state.native is not None:
+                for cls in _state.answered:
+                    _answer(_state.native, cls)
         except Exception:  # a symbol is missing, or the code cannot be linked or does not do what it should: we do without
             _state.native = None
     return _state.native is not None
 
 
 def answer_calls(cls: type) -> None:
-    """Let compiled code be `cls.__call__`, once there is any, for objects with a bytearray `_doors` (`PlanTable.doors`).  What it
-    does not know it gives to the method `_call_slowly`."""
+    """Let compiled code be `cls.__call__`, once there is any, for objects with a bytearray `_doors` (`PlanTable.doors`).  What
+    it does not know it gives to the method `_call_slowly`."""
     _state.answered.append(cls)
     if _state.native is not None:
         _answer(_state.native, cls)
@@ -132,8 +135,10 @@ def symbols(names: Sequence[str]) -> dict[str, int]:
 def _numpy_function(position: int) -> int:
     """Address of the function at `position` of NumPy's table of them, which is the same for all versions."""
     core = "numpy._core" if hasattr(np, "_core") else "numpy.core"
-    capsule = sys.modules[f"{core}._multiarray_umath"]._ARRAY_API  # type: ignore[attr-defined]
-    open_capsule = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
+    capsule = sys.modules[f"{core}._multiarray_umath"]._ARRAY_API
+    open_capsule = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", ctypes.pythonapi)
+    )
     return ctypes.c_int64.from_address(open_capsule(capsule, None) + 8 * position).value
 
 

@@ -67,8 +67,8 @@ def make_allocator(shape: tuple[int, ...], dtype: np.dtype) -> Callable[[], np.n
 
 
 known_area = (ctypes.c_int64 * 3)()
-"""What `workspace_address` would say to the Python thread that asked last, for compiled code: the number of this thread, 0 for none;
-the bytes of its workspace; its address."""
+"""What `workspace_address` would say to the Python thread that asked last, for compiled code: the number of this thread, 0 for
+none; the bytes of its workspace; its address."""
 
 
 class _Area:
@@ -118,7 +118,7 @@ def workspace_address(size: int) -> int:
         for page in (first, last):
             ctypes.memset(page, 0, 64)
         area.lease, area.address, area.size = lease, first + GUARD, lease.pile.capacity - 2 * GUARD
-    known_area[:] = threading.get_ident(), area.size, area.address  # one step: no other thread comes between
+    known_area[:] = [threading.get_ident(), area.size, area.address]  # one step: no other thread comes between
     return area.address
 
 

@@ -31,7 +31,7 @@ class PlanTable:
         self._calls: dict[int, CallTable] = {}
         self._named: dict[Hashable, PlanTable] = {}
         self.doors = bytearray(16)
-        """Of an object whose calls give these arguments and no others: where compiled code finds the tables (`fastcalls.py`)."""
+        """Of an object whose calls give these arguments and no others: where compiled code finds tables (`fastcalls.py`)."""
         self._door_words = (ctypes.c_int64 * 2).from_buffer(self.doors)  # from now on the bytearray cannot be moved
 
     def under(self, named: Hashable) -> PlanTable:
