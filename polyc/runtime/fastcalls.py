@@ -40,8 +40,8 @@ _FIELDS = (
 ).split()
 _MASK = 2**64 - 1
 _FASTCALL, _KEYWORDS = 0x80, 0x2
-"""METH_FASTCALL, of the stable ABI: ``PyObject *f(PyObject *self, PyObject *const *args, Py_ssize_t nargs)``; METH_KEYWORDS: and
-a tuple of names, or NULL."""
+"""METH_FASTCALL, of the stable ABI: ``PyObject *f(PyObject *self, PyObject *const *args, Py_ssize_t nargs)``; METH_KEYWORDS:
+and a tuple of names, or NULL."""
 _NAMES = {
     name: sys.intern(text) for name, text in (("name_doors", "_doors"), ("name_slow", "_call_slowly"), ("name_out", "out"))
 }
