@@ -43,11 +43,16 @@ def check_result(shape: tuple[int, ...], dtype: np.dtype) -> None:
     check_memory(f"a result of shape {shape_label(shape)}", math.prod(shape) * dtype.itemsize)
 
 
+def is_small(shape: tuple[int, ...], dtype: np.dtype) -> bool:
+    """Whether a result is NumPy's own memory."""
+    return 0 < math.prod(shape) * dtype.itemsize < REUSE_FROM
+
+
 def make_allocator(shape: tuple[int, ...], dtype: np.dtype) -> Callable[[], np.ndarray]:
     """A function that makes uninitialised C-order arrays; ``argument-too-large`` where there is no memory for one."""
     size = math.prod(shape) * dtype.itemsize
     what = f"a result of shape {shape_label(shape)}"
-    if 0 < size < REUSE_FROM:
+    if is_small(shape, dtype):
         return functools.partial(np.empty, shape, dtype)
     check_memory(what, size)
     pile = store.pile(size) if size else None
@@ -62,6 +67,11 @@ def make_allocator(shape: tuple[int, ...], dtype: np.dtype) -> Callable[[], np.n
     return allocate
 
 
+known_area = (ctypes.c_int64 * 3)()
+"""What `workspace_address` would say to the Python thread that asked last, for compiled code: the number of this thread, 0 for
+none; the bytes of its workspace; its address."""
+
+
 class _Area:
     """The workspace of one thread."""
 
@@ -70,6 +80,10 @@ class _Area:
         self.size = -1
         self.address = 0
         self.generation = 0
+
+    def __del__(self, known: Any = known_area) -> None:
+        if known[2] == self.address:
+            known[0] = 0
 
 
 class _Workspace(threading.local):
@@ -94,6 +108,7 @@ def workspace_address(size: int) -> int:
     area = _workspace.area
     if size > area.size or area.generation != _generation[0]:
         # The old block is dropped first: two big ones at once could exceed the memory.
+        known_area[0] = 0
         area.lease, area.size, area.generation = None, -1, _generation[0]
         check_memory("the workspace for temporaries", size)
         try:
@@ -104,6 +119,7 @@ def workspace_address(size: int) -> int:
         for page in (first, last):
             ctypes.memset(page, 0, 64)
         area.lease, area.address, area.size = lease, first + GUARD, lease.pile.capacity - 2 * GUARD
+    known_area[:] = [threading.get_ident(), area.size, area.address]  # one step: no other thread comes between
     return area.address
 
 
@@ -120,6 +136,7 @@ def release() -> int:
     area = _workspace.area
     own, before = area.size + 2 * GUARD if area.size >= 0 else 0, store.count()
     _generation[0] += 1
+    known_area[0] = 0
     area.lease, area.size, area.generation = None, -1, _generation[0]
     # A workspace beyond the limit goes to the system at once, another to the store first.
     return (own if store.count() == before else 0) + store.release()

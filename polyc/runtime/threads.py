@@ -37,6 +37,7 @@ class OpenMP:
     addresses: dict[str, int]
 
     max_threads_function: Callable[[], int]
+    max_threads_address: int
 
     def max_threads(self) -> int:
         """OpenMP's own limit in this thread (`OMP_NUM_THREADS`, `threadpool_limits`, `omp_set_num_threads`)."""
@@ -61,16 +62,21 @@ class _State:
 _state = _State()
 _lock = threading.RLock()
 
+known_team = (ctypes.c_int64 * 3)()
+"""What `team_size` would say, for compiled code: the threads asked for, 0 where it has to be called; the number below which
+OpenMP's limit counts; the address of the function that gives this limit, 0 for none."""
+
 
 def _open(path: str, loaded_before: bool) -> OpenMP | None:
     """The runtime at `path`, or None where it cannot be opened or lacks the GOMP entry points."""
     try:
         library = ctypes.CDLL(path)
         addresses = {s: _address(library, s) for s in SYMBOLS}
+        limit_address = _address(library, "omp_get_max_threads")
         limit = ctypes.PYFUNCTYPE(ctypes.c_int)(("omp_get_max_threads", library))  # too short to release the GIL for
     except (OSError, AttributeError):
         return None
-    return OpenMP(path, loaded_before, library, addresses, limit)
+    return OpenMP(path, loaded_before, library, addresses, limit, limit_address)
 
 
 def _address(library: ctypes.CDLL, symbol: str) -> int:
@@ -198,6 +204,7 @@ def set_num_threads(n: int | None) -> None:
         _state.requested = None if n is None else int(n)
         if n is not None and _state.openmp is not None:
             _state.baseline = _state.openmp.max_threads()
+        known_team[0] = 0
 
 
 @contextlib.contextmanager
@@ -237,6 +244,8 @@ def team_size() -> int:
     n = get_num_threads()
     if n > 1:
         _state.used = True
+    if _state.searched and not _state.forked_after_use:
+        _tell_team()
     elif _state.forked_after_use:
         _warn_once(
             "threads-fork",
@@ -246,9 +255,19 @@ def team_size() -> int:
     return n
 
 
+def _tell_team() -> None:
+    """Fill `known_team`, where a call with more than one thread has nothing left to note."""
+    with _lock:
+        requested, openmp = _state.requested or _state.default, _state.openmp
+        if requested == 1 or _state.used:
+            known_team[1], known_team[2] = (_state.baseline, openmp.max_threads_address) if openmp is not None else (0, 0)
+            known_team[0] = requested if openmp is not None else 1
+
+
 def _after_fork() -> None:
     global _lock
     _lock = threading.RLock()  # another thread of the parent may have held it
+    known_team[0] = 0
     openmp = _state.openmp
     # A runtime that others loaded may have threads that polyc knows nothing of.
     others = openmp is not None and openmp.loaded_before
