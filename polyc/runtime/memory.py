@@ -123,6 +123,15 @@ def workspace_address(size: int) -> int:
     return area.address
 
 
+def hold_workspace(size: int) -> tuple[int, object]:
+    """As `workspace_address`, and what keeps the memory this caller's.
+
+    Finalisers and signal handlers run anywhere in Python code, and may call kernels that want more: the thread's workspace is
+    another one then."""
+    address = workspace_address(size)
+    return address, _workspace.area.lease
+
+
 def held() -> int:
     """Bytes that polyc keeps for calls to come: blocks of results that are no more, and the workspaces of all threads."""
     return store.count() + sum(area.size + 2 * GUARD for area in list(_areas) if area.size >= 0)
