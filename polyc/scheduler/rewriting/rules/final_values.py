@@ -3,7 +3,8 @@
 before  ``B[0, i, j] = A[i, j]``, ``B[k + 1, i, j] = B[k, i, j] - f(k, i, j)``, read as ``B[k, i, k]``, ``B[k, k, j]``
 after   ``B.sum[i, j] += -f(k, i, j)``, ``B.last[i, j] = A[i, j] + B.sum[i, j]``, read as ``B.last[i, k]``, ``B.last[k, j]``
 
-Steps may be counted either way (``B[k] = B[k - 1] - f(k)``).  Gaussian elimination and its relatives are written this way ("right-looking").  As sums they need no steps in memory, and
+Steps may be counted either way (``B[k] = B[k - 1] - f(k)``).
+Gaussian elimination and its relatives are written this way ("right-looking").  As sums they need no steps in memory, and
 `block_recurrences` computes them in blocks.
 """
 
