@@ -12,15 +12,16 @@ import math
 import os
 import sys
 import threading
-import warnings
 import weakref
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from polyc.config import parse_bytes
-from polyc.diagnostics import Diagnostic, PolycError, PolycWarning
+from polyc.diagnostics import PolycError
+from polyc.environment import warn_of_environment
 from polyc.limits import available_memory
 from polyc.runtime import pages
 from polyc.runtime.arrays import argument_error, shape_label
@@ -122,6 +123,15 @@ def workspace_address(size: int) -> int:
     return area.address
 
 
+def hold_workspace(size: int) -> tuple[int, object]:
+    """As `workspace_address`, and what keeps the memory this caller's.
+
+    Finalisers and signal handlers run anywhere in Python code, and may call kernels that want more: the thread's workspace is
+    another one then."""
+    address = workspace_address(size)
+    return address, _workspace.area.lease
+
+
 def held() -> int:
     """Bytes that polyc keeps for calls to come: blocks of results that are no more, and the workspaces of all threads."""
     return store.count() + sum(area.size + 2 * GUARD for area in list(_areas) if area.size >= 0)
@@ -143,6 +153,7 @@ def release() -> int:
 
 def limit() -> int:
     """Most bytes of results that are kept when nobody references them any more."""
+    warn_of_environment()
     return store.limit
 
 
@@ -150,27 +161,20 @@ def set_limit(n_bytes: int | None) -> None:
     """Keep at most `n_bytes` of results for calls to come; 0 keeps none, None goes back to the default.
 
     What exceeds it is given back at once.  Raises `ArgumentTypeError` and `ArgumentError` for what is no number of bytes."""
-    if n_bytes is not None and (isinstance(n_bytes, bool) or not isinstance(n_bytes, int)):
+    if n_bytes is not None and (isinstance(n_bytes, bool) or not isinstance(n_bytes, Integral)):
         message = f"the limit of kept memory must be an integer, not {n_bytes!r}"
         raise argument_error("argument-type-memory", message, None, "pass a number of bytes: set_limit(256 << 20)")
     if n_bytes is not None and n_bytes < 0:
         message = f"the limit of kept memory must not be negative, but is {n_bytes}"
         raise argument_error("argument-memory", message, None, "0 keeps nothing")
-    store.limit = default_limit() if n_bytes is None else n_bytes
+    store.limit = default_limit() if n_bytes is None else int(n_bytes)
     store.release(store.limit)
 
 
 def default_limit() -> int:
     """POLYC_HELD_MEMORY, else `MOST_HELD` or a sixteenth of the machine's memory, whichever is less."""
-    text = os.environ.get("POLYC_HELD_MEMORY", "")
-    given = parse_bytes(text)
-    if given is not None:
-        return given
-    if text:
-        message = f"POLYC_HELD_MEMORY={text} is no number of bytes and is ignored"
-        help = "set it to a number, with K, M or G for powers of 1024: POLYC_HELD_MEMORY=256M"
-        warnings.warn(PolycWarning(Diagnostic("argument-memory", message, None, help, "warning")), stacklevel=2)
-    return min(MOST_HELD, available_memory() // 16)
+    given = parse_bytes(os.environ.get("POLYC_HELD_MEMORY", ""))
+    return min(MOST_HELD, available_memory() // 16) if given is None else given
 
 
 def check_memory(what: str, size: int) -> None:
