@@ -43,8 +43,8 @@ def share_rows(program: Program, ranges: Ranges, target: Target) -> tuple[Progra
     """One pass over each array that is larger than the second-level cache and summed both ways."""
     remarks: list[Remark] = []
     for tensor in program.tensors:
-        found = _find_pass(tensor.name, program, ranges)
-        size = None if found is None else _block_size(tensor.name, program, ranges, target)
+        size = _block_size(tensor.name, program, ranges, target)
+        found = None if size is None else _find_pass(tensor.name, program, ranges)
         if found is None or size is None:
             continue
         program, ranges = _rewrite(found, size, program, ranges)
