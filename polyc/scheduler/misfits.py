@@ -23,8 +23,8 @@ CLEARLY = 0.95
 
 SCATTERED = {Level.L1: 2.0, Level.L2: 3.0, Level.L3: 15.0, Level.MEMORY: 15.0}
 """Cycles of an element that is written to a line of its own, by the cache that holds these lines until they are full.  (AMD,
-Zen 4: norms of rows whose result is turned take 1.6 cycles more of 100×100 and 300×300, 2.8 of 1000×1000, 16 of 1024×1024, whose
-lines meet in few sets.)"""
+Zen 4: norms of rows whose result is turned take 1.6 cycles more of 100×100 and 300×300, 2.8 of 1000×1000, 16 of 1024×1024
+whose lines meet in few sets.)"""
 
 TURNED = 0.5
 """The same where blocks of elements are turned in registers."""
