@@ -12,6 +12,7 @@ import numpy as np
 
 from polyc import driver, recall
 from polyc.api.bind import bound_error, describe_bound, own_inputs
+from polyc.api.call_signature import CallSignature
 from polyc.api.dynamic import DynamicSizes
 from polyc.api.kernels import Compilable, Kernels, Wanted
 from polyc.api.layouts import Layout, array_layout, declared_layouts, describe_argument
@@ -20,6 +21,7 @@ from polyc.api.sources import FixedSource, FunctionSource, ProgramSource, consta
 from polyc.config import Options
 from polyc.diagnostics import Remark
 from polyc.ir.program import Program
+from polyc.runtime import fastcalls
 from polyc.runtime.arguments import (
     Call,
     convert_inputs,
@@ -56,6 +58,8 @@ class Operator:
     `polyc.api.dynamic` states).  Every compilation is in `remarks`, and in the log ``polyc``.
     """
 
+    __signature__ = CallSignature()
+
     def __init__(
         self,
         source: ProgramSource,
@@ -71,6 +75,7 @@ class Operator:
         self._fixed_sizes = dict(sizes or {})
         self._plain = PlainArguments(source.formals, [r.name for r in source.fixed.returns] if source.fixed is not None else ())
         self._plans = PlanTable(self._plain.numbers)
+        self._doors = bytearray(16) if bound else self._plans.doors
         self.remarks_source: Callable[[], tuple[Remark, ...]] | None = None
         self._bound = dict(bound or {})
         self._input_names = tuple(f.name for f in source.formals if f.name not in self._bound)
@@ -104,6 +109,11 @@ class Operator:
     def input_names(self) -> tuple[str, ...]:
         """Names of the inputs of a call."""
         return self._input_names
+
+    @property
+    def size_names(self) -> tuple[str, ...]:
+        """Names of the sizes, as far as they are declared."""
+        return self._source.sizes
 
     @property
     def remarks(self) -> tuple[Remark, ...]:
@@ -204,6 +214,8 @@ class Operator:
             if result is not None:
                 return result
         return self._execute(inputs, out, named)
+
+    _call_slowly = __call__
 
     def specialize(self, /, *arrays: Any, **named: Any) -> Kernel:
         """The Kernel for these arguments, without running it.
@@ -348,6 +360,9 @@ class Operator:
             None if value is None else check_output(value, r.name, program.tensor(r.version).dtype, shapes[r.name])
             for r, value in zip(program.returns, given, strict=True)
         )
+
+
+fastcalls.answer_calls(Operator)
 
 
 def _restore_operator(

@@ -9,14 +9,14 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
 from polyc.diagnostics import ArgumentError, Diagnostic, PolycError, RangeError, Remark
 from polyc.ir.expr import evaluate
 from polyc.ir.signature import HostCheck, Signature
-from polyc.runtime import memory, threads
+from polyc.runtime import fastcalls, memory, threads
 from polyc.runtime.arguments import (
     Alias,
     check_input_strides,
@@ -32,6 +32,7 @@ from polyc.runtime.arguments import (
     sort_outputs,
 )
 from polyc.runtime.arrays import (
+    argument_error,
     byte_bounds,
     contiguous_strides,
     data_address,
@@ -98,6 +99,7 @@ class Kernel:
         self.touched = (ctypes.c_uint8 * 1)()
         self._plain = PlainArguments(self._formals, [a.name for a in self._results])
         self._plans = PlanTable(self._plain.numbers)
+        self._doors = bytearray(16) if self._bound else self._plans.doors
         # ABI order is parameters, constants, returns; `run` relies on it to concatenate addresses.
         assert tuple(signature.arrays) == (*self._inputs, *constant_specs(signature), *self._results)
 
@@ -110,6 +112,18 @@ class Kernel:
         results = ", ".join(a.name for a in self._results)
         sizes = "".join(f" {n}={v}" for n, v in self.fixed_sizes.items())
         return f"<polyc kernel {self.name}({inputs}) -> ({results}){sizes}>"
+
+    def __copy__(self) -> Kernel:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Kernel:
+        """The kernel itself, as for functions: nothing of it that calls see ever changes."""
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        """Kernels are machine code at an address of this process."""
+        help = "pickle the operator, and ask it for its kernel where that is needed: the code comes from the disk cache"
+        raise argument_error("argument-pickle", f"the kernel {self.name} cannot be pickled", None, help)
 
     def __call__(self, /, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """Run.  `named` are inputs by name, and sizes that no array determines."""
@@ -134,6 +148,8 @@ class Kernel:
         names = [a.name for a in self._results]
         values = sort_outputs(names, {a.name for a in self._results if a.role == "inout"}, out)
         return unpack(self.run(inputs, values, call.sizes))
+
+    _call_slowly = __call__
 
     def _with_bound(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """All inputs of a call by position, bound ones included, and the sizes it names."""
@@ -227,6 +243,9 @@ class Kernel:
             touched=self.touched,
             is_parallel=self._is_parallel,
         )
+
+
+fastcalls.answer_calls(Kernel)
 
 
 def _memory_strides(strides: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:
