@@ -49,7 +49,7 @@ def _walk(scop: Scop, dependences: Dependences, length: int) -> Iterator[tuple[t
         outgoing.setdefault(flow.source, []).append(flow)
     position = {s.name: n for n, s in enumerate(scop.statements)}
 
-    def extend(path: tuple[str, ...], relation: islpy.Map) -> Iterator[tuple[tuple[str, ...], islpy.Map]]:
+    def extend(path: tuple[str, ...], relation: islpy.Map | None) -> Iterator[tuple[tuple[str, ...], islpy.Map]]:
         for flow in outgoing.get(path[-1], ()):
             is_last = len(path) == length
             if (flow.sink != path[0]) if is_last else (flow.sink in path or position[flow.sink] < position[path[0]]):

@@ -188,3 +188,17 @@ def test_circles_through_several_statements_name_the_tensors_and_an_element(name
     square = "N, N" in text
     operator = polyc.compile(text)
     refuse(lambda: operator(np.ones((5, 5) if square else 5, np.float32)), "range-circular", *fragments)
+
+
+def test_tensors_of_more_dimensions_than_arrays_have_are_refused_before_they_are_compiled():
+    sizes, indices = (",".join(f"{letter}{k}" for k in range(65)) for letter in "Ni")
+    refuse(
+        lambda: polyc.compile(f"def f(float({sizes}) x) -> (y) {{ y({indices}) = x({indices}) }}"),
+        "budget-dimensions",
+        "x has 65 dimensions; the limit is 64",
+    )
+    refuse(
+        lambda: polyc.op(f"def f(x: 'f32[{sizes}]'):\n  y[{indices}] = x[{indices}]\n  return y"),
+        "budget-dimensions",
+        "x has 65 dimensions",
+    )
