@@ -79,7 +79,7 @@ DEFAULT_CACHE_SIZE = 512 << 20
 
 def cache_settings() -> tuple[Path, int] | None:
     """Directory and most bytes of the disk cache; None where it is switched off, or nobody knows a place for it."""
-    if os.environ.get("POLYC_CACHE", "") == "0":
+    if parse_flag(os.environ.get("POLYC_CACHE", "")) is False:
         return None
     directory = cache_directory()
     if directory is None:
@@ -116,21 +116,44 @@ def parse_bytes(text: str) -> int | None:
     return None if match is None else int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()]
 
 
+FLAG_WORDS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+"""What a variable that switches something may say, in any case of letters."""
+
+
+def parse_flag(text: str) -> bool | None:
+    """Whether a variable switches something on or off; None where it says neither."""
+    return FLAG_WORDS.get(text.strip().casefold())
+
+
+MAX_THREADS = 4096
+"""More than any machine has; OpenMP runtimes abort the process where they cannot start a thread."""
+
+
+def parse_threads(text: str) -> int | None:
+    """A number of threads; None for what is none."""
+    text = text.strip()
+    is_number = text.isascii() and text.isdecimal() and len(text) < 10
+    return int(text) if is_number and 1 <= int(text) <= MAX_THREADS else None
+
+
 def debugging() -> bool:
     """Whether internal faults should surface (set in polyc's own tests)."""
-    return os.environ.get("POLYC_DEBUG", "") not in ("", "0")
+    return parse_flag(os.environ.get("POLYC_DEBUG", "")) is True
+
+
+EINSUM_COMPILES = "compile"
 
 
 def compiles_every_einsum() -> bool:
     """Whether `polyc.einsum` compiles at the first call already, whatever it costs."""
-    return os.environ.get("POLYC_EINSUM", "") == "compile"
+    return os.environ.get("POLYC_EINSUM", "") == EINSUM_COMPILES
 
 
 def default_options() -> Options:
     """Options from the environment."""
     return Options(
         target=os.environ.get("POLYC_TARGET", "host") or "host",
-        verify=os.environ.get("POLYC_VERIFY", "") not in ("", "0"),
+        verify=parse_flag(os.environ.get("POLYC_VERIFY", "")) is True,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -206,3 +207,11 @@ class Remark:
     def __str__(self) -> str:
         where = f" [{self.statement}]" if self.statement else ""
         return f"{self.kind:8} {self.pass_name}{where}: {self.message}"
+
+
+def user_stacklevel() -> int:
+    """`stacklevel` for `warnings.warn` in the caller of this function, so that the warning points outside polyc."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "polyc":
+        level, frame = level + 1, frame.f_back
+    return level

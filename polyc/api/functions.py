@@ -160,16 +160,23 @@ def read_text(source: str | os.PathLike[str]) -> tuple[str, str]:
         )
     path = Path(source)
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(MOST_TEXT + 1)
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or str(problem)
         raise _file_error(f"cannot read {path}: {reason}", "check the path and its permissions") from problem
     return decode_text(content, str(source)), str(source)
 
 
+MOST_TEXT = 64 << 20
+"""Bytes of a source; a file with more is something else, and a device may have no end."""
+
+
 def decode_text(content: bytes, filename: str) -> str:
     """What a file of that name says.  A byte order mark, and the ends of lines of other systems, are an editor's business: as
     Python does for its own files.  `ArgumentError` ``argument-file`` where it is not UTF-8."""
+    if len(content) > MOST_TEXT:
+        raise _file_error(f"{filename} is not a text file (it has more than {MOST_TEXT >> 20} MiB)", "give a file of .tc text")
     try:
         return content.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as problem:

@@ -20,6 +20,7 @@ from polyc.api.sources import FixedSource, FunctionSource, ProgramSource, consta
 from polyc.config import Options
 from polyc.diagnostics import Remark
 from polyc.ir.program import Program
+from polyc.runtime import fastcalls
 from polyc.runtime.arguments import (
     Call,
     convert_inputs,
@@ -71,6 +72,7 @@ class Operator:
         self._fixed_sizes = dict(sizes or {})
         self._plain = PlainArguments(source.formals, [r.name for r in source.fixed.returns] if source.fixed is not None else ())
         self._plans = PlanTable(self._plain.numbers)
+        self._doors = bytearray(16) if bound else self._plans.doors
         self.remarks_source: Callable[[], tuple[Remark, ...]] | None = None
         self._bound = dict(bound or {})
         self._input_names = tuple(f.name for f in source.formals if f.name not in self._bound)
@@ -204,6 +206,8 @@ class Operator:
             if result is not None:
                 return result
         return self._execute(inputs, out, named)
+
+    _call_slowly = __call__
 
     def specialize(self, /, *arrays: Any, **named: Any) -> Kernel:
         """The Kernel for these arguments, without running it.
@@ -348,6 +352,9 @@ class Operator:
             None if value is None else check_output(value, r.name, program.tensor(r.version).dtype, shapes[r.name])
             for r, value in zip(program.returns, given, strict=True)
         )
+
+
+fastcalls.answer_calls(Operator)
 
 
 def _restore_operator(

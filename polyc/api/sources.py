@@ -9,12 +9,11 @@ from typing import Any, Protocol
 
 from polyc import driver
 from polyc.crash import name_crashes
-from polyc.diagnostics import Diagnostic, PolycError, PolycWarning, SemanticError
+from polyc.diagnostics import Diagnostic, PolycError, PolycWarning, SemanticError, user_stacklevel
 from polyc.ir.expr import Expr
 from polyc.ir.program import Program
 from polyc.ir.types import DType
 from polyc.runtime.sizes import Formal
-from polyc.runtime.threads import user_stacklevel
 
 _MAX_PROGRAMS = 1024
 """Programs that an einsum keeps, one per shapes; beyond it all are read again when wanted (kernels keep their own)."""

@@ -6,17 +6,32 @@ of the user's is shown as a diagnostic and ends with exit code 1, a wrong comman
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import click
 
 from polyc.cli.bench import bench_command
 from polyc.cli.cache import cache_command
+from polyc.cli.common import file_error, show_diagnostics
 from polyc.cli.compile import compile_command
 from polyc.cli.doctor import doctor_command
 from polyc.cli.explain import explain_command
 from polyc.cli.run import run_command
 
 
-@click.group("polyc", context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(click.Group):
+    """A group of which help and version, too, show what keeps them from being written as a diagnostic."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **kwargs)
+        except OSError as error:
+            show_diagnostics(file_error(error.filename or "standard output", error).diagnostics)
+            sys.exit(1)
+
+
+@click.group("polyc", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="polyc", prog_name="polyc")
 def main() -> None:
     """Compile tensor operators written in Einstein notation, and ONNX models.

@@ -26,7 +26,8 @@ def read_array(path: str) -> np.ndarray:
     except (OSError, ValueError, EOFError) as error:
         if isinstance(error, OSError) and error.strerror:
             raise file_error(path, error) from error
-        has_header = Path(path).read_bytes()[:6] == b"\x93NUMPY"
+        with open(path, "rb") as file:  # a device may have no end
+            has_header = file.read(6) == b"\x93NUMPY"
         message = f"{path} cannot be read: {error}" if has_header else f"{path} is not a NumPy .npy file"
         raise ArgumentError(Diagnostic("argument-file", message, None, "write it with numpy.save")) from error
     except MemoryError as error:

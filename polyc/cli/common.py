@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import sys
 import warnings
@@ -21,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 STANDARD = "-"
 """The file name that means standard input or output."""
 SIZE_HELP = "Value of a size symbol, ? for any; several with commas, or the option again."
-_SIZE = re.compile(r"\s*([A-Za-z_][A-Za-z_0-9.:/-]*)\s*=\s*(\d+|\?)\s*")
+_SIZE = re.compile(r"\s*([A-Za-z_][A-Za-z_0-9.:/-]*)\s*=\s*([0-9]+|\?)\s*")
 
 Sizes = dict[str, int | None]
 """Sizes of the command line by name; None: any."""
@@ -44,6 +45,20 @@ def parse_sizes(context: click.Context, parameter: click.Parameter, values: tupl
     return sizes
 
 
+def name_source(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """The file name of a source; a usage error where it is empty, which a shell makes of a variable that is not set."""
+    if not value:
+        raise click.BadParameter("the name is empty", context, parameter)
+    return value
+
+
+def name_output(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """The name of a file to write; a usage error where it is none."""
+    if value is not None and (not value or value.endswith(("/", os.sep))):
+        raise click.BadParameter(f"{value!r} is no name of a file", context, parameter)
+    return value
+
+
 def source_options(function: F) -> F:
     """The argument and options of every verb that reads an operator."""
     function = click.option(
@@ -53,7 +68,7 @@ def source_options(function: F) -> F:
         function
     )
     function = click.option("--entry", metavar="NAME", help="The def to take where the file has several.")(function)
-    return click.argument("source", metavar="FILE")(function)
+    return click.argument("source", metavar="FILE", callback=name_source)(function)
 
 
 Shapes = dict[str, tuple[int, ...]]
@@ -98,7 +113,7 @@ def load_operator(source: str, entry: str | None, target: str | None, sizes: Siz
         )
     if source != STANDARD:
         return functions.compile(Path(source), entry, dynamic=dynamic, **options)
-    text = functions.decode_text(sys.stdin.buffer.read(), "<stdin>")
+    text = functions.decode_text(sys.stdin.buffer.read(functions.MOST_TEXT + 1), "<stdin>")
     return functions.compile_text(text, "<stdin>", entry, functions.make_options(options), {}, dynamic)
 
 

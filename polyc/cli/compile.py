@@ -14,6 +14,7 @@ from polyc.cli.common import (
     guard_errors,
     known_sizes,
     load_operator,
+    name_output,
     parse_shapes,
     source_options,
 )
@@ -25,7 +26,14 @@ STAGES = ("program", "scop", "sched", "loops", "ll", "s")
 @click.command("compile")
 @source_options
 @click.option("--emit", type=click.Choice(STAGES), help="Write this stage as text instead of an object file.")
-@click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False, allow_dash=True), help="Where to write.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    callback=name_output,
+    help="Where to write.",
+)
 @click.option("--shape", "shapes", multiple=True, metavar="INPUT=N,N,…", callback=parse_shapes, help="ONNX: shape of an input.")
 @click.option("--weights", type=click.Choice(("inside", "beside")), help="ONNX: in the library (default), or a file beside it.")
 @guard_errors

@@ -9,12 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from polyc.diagnostics import Diagnostic, PolycWarning
+from polyc.diagnostics import Diagnostic, PolycWarning, user_stacklevel
 from polyc.frontends.onnx.model import read_model
 from polyc.onnx.binding import OrtValue
 from polyc.onnx.feed import check_output_names
 from polyc.onnx.session import Session
-from polyc.runtime.threads import user_stacklevel
 
 PROVIDER = "CPUExecutionProvider"
 

@@ -85,8 +85,8 @@ class _Frame:
                     addresses[slot] = base + offset
             self.base = base
 
-    def place_workspace(self, n_threads: int) -> None:
-        """A workspace for the calling thread's run, large enough for any step."""
+    def place_workspace(self, n_threads: int) -> object:
+        """A workspace for the calling thread's run, large enough for any step; what is to be held until the run is over."""
         if self.team != n_threads:
             self.workspace_size = 0
             for k, step in enumerate(self.steps):
@@ -94,11 +94,12 @@ class _Frame:
                 self.workspace_size = max(self.workspace_size, step.call.workspace(step.call.block_address, team))
                 self.words[WORDS * k + 4] = team
             self.team = n_threads
-        workspace = memory.workspace_address(self.workspace_size) if self.workspace_size else 0
+        workspace, held = memory.hold_workspace(self.workspace_size) if self.workspace_size else (0, None)
         if self.workspace != workspace:
             for k in range(len(self.steps)):
                 self.words[WORDS * k + 3] = workspace
             self.workspace = workspace
+        return held
 
 
 @dataclass(slots=True, eq=False)
@@ -177,10 +178,11 @@ class Plan:
             frame = self._frame()
             try:
                 frame.place_arena(0 if block is None else block.address)
-                frame.place_workspace(n_threads)
+                held = frame.place_workspace(n_threads)
                 for addresses, slot, name in frame.open:
                     addresses[slot] = place[name]
                 self._run_steps(frame, profile)
+                del held
             finally:
                 self._idle.append(frame)
         finally:

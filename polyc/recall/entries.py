@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import logging
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from polyc.config import VERSION, debugging, parse_bytes
-from polyc.diagnostics import Diagnostic, PolycWarning
+from polyc.config import VERSION, debugging
+from polyc.environment import warn_of_environment
 
 if TYPE_CHECKING:
     from polyc.cache import Entry, Key, Store
@@ -102,21 +101,11 @@ def own_versions() -> str:
     return f"polyc {VERSION} ({digest_text(repr(_PACKAGE))[:16]}), {versions('islpy', 'highspy')}"
 
 
-_warned: set[str] = set()
-
-
 def open_store() -> Store | None:
     """The store of the environment.  While faults should surface (`POLYC_DEBUG`), everything is compiled."""
+    warn_of_environment()
     if debugging():
         return None
-    size = os.environ.get("POLYC_CACHE_SIZE", "")
-    if size and size not in _warned and parse_bytes(size) is None:
-        from polyc.runtime.threads import user_stacklevel
-
-        _warned.add(size)
-        message = f"POLYC_CACHE_SIZE is {size!r}, which is no number of bytes; the default is used"
-        diagnostic = Diagnostic("argument-cache-size", message, None, "write for example 200M or 2G", "warning")
-        warnings.warn(PolycWarning(diagnostic), stacklevel=user_stacklevel())
     from polyc.cache import open_store
 
     return open_store()

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import itertools
 import math
 import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,11 +36,16 @@ Loader = Callable[[Mapping[str, int]], tuple[dict[str, int], object]]
 
 _FIELDS = (
     "n_words words misaligned bounds owner touched n_constants constants n_allocated allocators "
-    "team block workspace place entry fail"
+    "team block workspace place entry fail known_team known_area"
 ).split()
 _MASK = 2**64 - 1
-_FASTCALL = 0x80
-"""METH_FASTCALL, of the stable ABI: ``PyObject *f(PyObject *self, PyObject *const *args, Py_ssize_t nargs)``."""
+_FASTCALL, _KEYWORDS = 0x80, 0x2
+"""METH_FASTCALL, of the stable ABI: ``PyObject *f(PyObject *self, PyObject *const *args, Py_ssize_t nargs)``; METH_KEYWORDS:
+and a tuple of names, or NULL."""
+_NAMES = {
+    name: sys.intern(text) for name, text in (("name_doors", "_doors"), ("name_slow", "_call_slowly"), ("name_out", "out"))
+}
+"""Of attributes and of an argument, as compiled code knows them: interned."""
 _MAX_ARRAYS, _MAX_WORDS, _MAX_ADDRESSES = 64, 500, 128
 """A little less than `polyc_call` has room for."""
 
@@ -57,12 +63,16 @@ class _Native:
     exports: dict[str, int]
     keepalive: object
     method: _MethodDef
+    methods: list[_MethodDef] = field(default_factory=list)
 
 
 class _State:
     native: _Native | None = None
     offer: tuple[Sequence[str], Loader] | None = None
     was_offered: bool = False
+
+    def __init__(self) -> None:
+        self.answered: list[type] = []
 
 
 _state = _State()
@@ -81,9 +91,28 @@ def is_available() -> bool:
     if offered is not None:
         try:
             _state.native = _load(*offered) if _is_laid_out_as_expected() else None
+            if _state.native is not None:
+                for cls in _state.answered:
+                    _answer(_state.native, cls)
         except Exception:  # a symbol is missing, or the code cannot be linked or does not do what it should: we do without
             _state.native = None
     return _state.native is not None
+
+
+def answer_calls(cls: type) -> None:
+    """Let compiled code be `cls.__call__`, once there is any, for objects with a bytearray `_doors` (`PlanTable.doors`).  What
+    it does not know it gives to the method `_call_slowly`."""
+    _state.answered.append(cls)
+    if _state.native is not None:
+        _answer(_state.native, cls)
+
+
+def _answer(native: _Native, cls: Any) -> None:
+    text = f"__call__($self, /, *inputs, out=None, **named)\n--\n\n{cls._call_slowly.__doc__}"
+    method = _MethodDef(b"__call__", native.exports["polyc_call_object"], _FASTCALL | _KEYWORDS, text.encode())
+    native.methods.append(method)  # what is made of it points to it
+    new_method = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)(("PyDescr_NewMethod", ctypes.pythonapi))
+    cls.__call__ = new_method(cls, ctypes.addressof(method))
 
 
 def _load(symbol_names: Sequence[str], load: Loader) -> _Native | None:
@@ -99,7 +128,18 @@ def symbols(names: Sequence[str]) -> dict[str, int]:
     """Addresses of functions of the interpreter, and of the objects that `polyc_call` knows."""
     functions = {name: _address(getattr(ctypes.pythonapi, name)) for name in names}
     objects = {"PyArray_Type": np.ndarray, "Py_None": None, "PyFloat_Type": float, "PyLong_Type": int}
-    return {**functions, **{name: id(value) for name, value in objects.items()}}
+    known = {name: id(value) for name, value in (objects | _NAMES).items()}
+    return {**functions, **known, "PyArray_Empty": _numpy_function(184)}
+
+
+def _numpy_function(position: int) -> int:
+    """Address of the function at `position` of NumPy's table of them, which is the same for all versions."""
+    core = "numpy._core" if hasattr(np, "_core") else "numpy.core"
+    capsule = sys.modules[f"{core}._multiarray_umath"]._ARRAY_API
+    open_capsule = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+        ("PyCapsule_GetPointer", ctypes.pythonapi)
+    )
+    return ctypes.c_int64.from_address(open_capsule(capsule, None) + 8 * position).value
 
 
 def _address(function: Any) -> int:
@@ -182,8 +222,16 @@ class _Record:
         self.bounds = (ctypes.c_int64 * (2 * len(plan.bounds)))(*(end for pair in plan.bounds for end in pair))
         self.constants = (ctypes.c_int64 * len(plan.constant_addresses))(*plan.constant_addresses)
         allocated = [a for a in plan.allocate if a is not None]
-        self.functions = [memory.make_allocator(shape, dtype) for shape, dtype in allocated]
-        self.allocators = (ctypes.c_int64 * len(self.functions))(*map(id, self.functions))
+        self.functions = [None if memory.is_small(*a) else memory.make_allocator(*a) for a in allocated]
+        self.extents = [(ctypes.c_int64 * len(shape))(*shape) for shape, _ in allocated]
+        # Of each result: the function that makes it, 0 for NumPy's own; its rank, extents and element type.
+        self.allocators = (ctypes.c_int64 * (4 * len(allocated)))(
+            *itertools.chain.from_iterable(
+                (0 if function is None else id(function), len(shape), ctypes.addressof(extents), id(dtype))
+                for function, extents, (shape, dtype) in zip(self.functions, self.extents, allocated, strict=True)
+            )
+        )
+        self.result_types = [dtype for _, dtype in allocated]
         self.team, self.place, self.fail = threads.team_size, memory.workspace_address, plan.raise_bounds_error
         fields = {
             "n_words": len(key),
@@ -202,6 +250,8 @@ class _Record:
             "place": id(self.place),
             "entry": _address(plan.entry),
             "fail": id(self.fail),
+            "known_team": ctypes.addressof(threads.known_team),
+            "known_area": ctypes.addressof(memory.known_area),
         }
         self.fields = (ctypes.c_int64 * len(_FIELDS))(*(fields[name] for name in _FIELDS))
         self.hash = _hash_words(key)
@@ -237,6 +287,11 @@ class CallTable:
 
     def __len__(self) -> int:
         return len(self._records)
+
+    @property
+    def address(self) -> int:
+        """Of the words that compiled code reads."""
+        return ctypes.addressof(self._words)
 
     def add(self, plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         """Let calls like this one take `plan`.  Nothing happens where another thread changes the table at the moment, or where
@@ -340,7 +395,7 @@ def _passes_self_test(native: _Native) -> bool:
     result = table.call(x)
     if result.tolist() != [data_address(x), 1, memory.workspace_address(64), 0]:
         return False
-    if not _takes_numbers(plan, native):
+    if not _takes_numbers(plan, native) or not _answers_calls(native, table, into, x, out):
         return False
     block[1] = 6
     calls: tuple[Callable[[], Any], ...] = (lambda: table.call(x), lambda: into.call(x, out))
@@ -351,6 +406,31 @@ def _passes_self_test(native: _Native) -> bool:
         except ValueError:
             pass
     return failures == [(6, -7, 5)] * 2 and (sys.getrefcount(x), sys.getrefcount(out)) == counts
+
+
+def _answers_calls(native: _Native, table: CallTable, into: CallTable, x: np.ndarray, out: np.ndarray) -> bool:
+    """Whether objects of a class can be called, and give what they do not know to Python, unchanged."""
+
+    class Probe:
+        def __init__(self) -> None:
+            self._doors = bytearray(16)
+
+        def _call_slowly(self, *inputs: Any, **named: Any) -> Any:
+            return inputs, named
+
+    _answer(native, Probe)
+    probe: Any = Probe()
+    shut = probe(x), probe(x, out=out)
+    ctypes.c_int64.from_buffer(probe._doors, 0).value = table.address
+    ctypes.c_int64.from_buffer(probe._doors, 8).value = into.address
+    calls = probe(x), probe(x, out=out), probe(x, 1), probe(x, out=None), probe(y=x), probe(x, out=out, y=1)
+    return (
+        shut == (((x,), {}), ((x,), {"out": out}))
+        and type(calls[0]) is np.ndarray
+        and calls[1] is out
+        and calls[0].tolist() == out.tolist()
+        and calls[2:] == (((x, 1), {}), ((x,), {"out": None}), ((), {"y": x}), ((x,), {"out": out, "y": 1}))
+    )
 
 
 def _takes_numbers(plan: Plan, native: _Native) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 from polyc.diagnostics import ArgumentError, Diagnostic, PolycError, RangeError, Remark
 from polyc.ir.expr import evaluate
 from polyc.ir.signature import HostCheck, Signature
-from polyc.runtime import memory, threads
+from polyc.runtime import fastcalls, memory, threads
 from polyc.runtime.arguments import (
     Alias,
     check_input_strides,
@@ -98,6 +98,7 @@ class Kernel:
         self.touched = (ctypes.c_uint8 * 1)()
         self._plain = PlainArguments(self._formals, [a.name for a in self._results])
         self._plans = PlanTable(self._plain.numbers)
+        self._doors = bytearray(16) if self._bound else self._plans.doors
         # ABI order is parameters, constants, returns; `run` relies on it to concatenate addresses.
         assert tuple(signature.arrays) == (*self._inputs, *constant_specs(signature), *self._results)
 
@@ -134,6 +135,8 @@ class Kernel:
         names = [a.name for a in self._results]
         values = sort_outputs(names, {a.name for a in self._results if a.role == "inout"}, out)
         return unpack(self.run(inputs, values, call.sizes))
+
+    _call_slowly = __call__
 
     def _with_bound(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """All inputs of a call by position, bound ones included, and the sizes it names."""
@@ -227,6 +230,9 @@ class Kernel:
             touched=self.touched,
             is_parallel=self._is_parallel,
         )
+
+
+fastcalls.answer_calls(Kernel)
 
 
 def _memory_strides(strides: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:

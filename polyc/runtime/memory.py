@@ -12,15 +12,16 @@ import math
 import os
 import sys
 import threading
-import warnings
 import weakref
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from polyc.config import parse_bytes
-from polyc.diagnostics import Diagnostic, PolycError, PolycWarning
+from polyc.diagnostics import PolycError
+from polyc.environment import warn_of_environment
 from polyc.limits import available_memory
 from polyc.runtime import pages
 from polyc.runtime.arrays import argument_error, shape_label
@@ -42,11 +43,16 @@ def check_result(shape: tuple[int, ...], dtype: np.dtype) -> None:
     check_memory(f"a result of shape {shape_label(shape)}", math.prod(shape) * dtype.itemsize)
 
 
+def is_small(shape: tuple[int, ...], dtype: np.dtype) -> bool:
+    """Whether a result is NumPy's own memory."""
+    return 0 < math.prod(shape) * dtype.itemsize < REUSE_FROM
+
+
 def make_allocator(shape: tuple[int, ...], dtype: np.dtype) -> Callable[[], np.ndarray]:
     """A function that makes uninitialised C-order arrays; ``argument-too-large`` where there is no memory for one."""
     size = math.prod(shape) * dtype.itemsize
     what = f"a result of shape {shape_label(shape)}"
-    if 0 < size < REUSE_FROM:
+    if is_small(shape, dtype):
         return functools.partial(np.empty, shape, dtype)
     check_memory(what, size)
     pile = store.pile(size) if size else None
@@ -61,6 +67,11 @@ def make_allocator(shape: tuple[int, ...], dtype: np.dtype) -> Callable[[], np.n
     return allocate
 
 
+known_area = (ctypes.c_int64 * 3)()
+"""What `workspace_address` would say to the Python thread that asked last, for compiled code: the number of this thread, 0 for
+none; the bytes of its workspace; its address."""
+
+
 class _Area:
     """The workspace of one thread."""
 
@@ -69,6 +80,10 @@ class _Area:
         self.size = -1
         self.address = 0
         self.generation = 0
+
+    def __del__(self, known: Any = known_area) -> None:
+        if known[2] == self.address:
+            known[0] = 0
 
 
 class _Workspace(threading.local):
@@ -93,6 +108,7 @@ def workspace_address(size: int) -> int:
     area = _workspace.area
     if size > area.size or area.generation != _generation[0]:
         # The old block is dropped first: two big ones at once could exceed the memory.
+        known_area[0] = 0
         area.lease, area.size, area.generation = None, -1, _generation[0]
         check_memory("the workspace for temporaries", size)
         try:
@@ -103,7 +119,17 @@ def workspace_address(size: int) -> int:
         for page in (first, last):
             ctypes.memset(page, 0, 64)
         area.lease, area.address, area.size = lease, first + GUARD, lease.pile.capacity - 2 * GUARD
+    known_area[:] = [threading.get_ident(), area.size, area.address]  # one step: no other thread comes between
     return area.address
+
+
+def hold_workspace(size: int) -> tuple[int, object]:
+    """As `workspace_address`, and what keeps the memory this caller's.
+
+    Finalisers and signal handlers run anywhere in Python code, and may call kernels that want more: the thread's workspace is
+    another one then."""
+    address = workspace_address(size)
+    return address, _workspace.area.lease
 
 
 def held() -> int:
@@ -119,6 +145,7 @@ def release() -> int:
     area = _workspace.area
     own, before = area.size + 2 * GUARD if area.size >= 0 else 0, store.count()
     _generation[0] += 1
+    known_area[0] = 0
     area.lease, area.size, area.generation = None, -1, _generation[0]
     # A workspace beyond the limit goes to the system at once, another to the store first.
     return (own if store.count() == before else 0) + store.release()
@@ -126,6 +153,7 @@ def release() -> int:
 
 def limit() -> int:
     """Most bytes of results that are kept when nobody references them any more."""
+    warn_of_environment()
     return store.limit
 
 
@@ -133,27 +161,20 @@ def set_limit(n_bytes: int | None) -> None:
     """Keep at most `n_bytes` of results for calls to come; 0 keeps none, None goes back to the default.
 
     What exceeds it is given back at once.  Raises `ArgumentTypeError` and `ArgumentError` for what is no number of bytes."""
-    if n_bytes is not None and (isinstance(n_bytes, bool) or not isinstance(n_bytes, int)):
+    if n_bytes is not None and (isinstance(n_bytes, bool) or not isinstance(n_bytes, Integral)):
         message = f"the limit of kept memory must be an integer, not {n_bytes!r}"
         raise argument_error("argument-type-memory", message, None, "pass a number of bytes: set_limit(256 << 20)")
     if n_bytes is not None and n_bytes < 0:
         message = f"the limit of kept memory must not be negative, but is {n_bytes}"
         raise argument_error("argument-memory", message, None, "0 keeps nothing")
-    store.limit = default_limit() if n_bytes is None else n_bytes
+    store.limit = default_limit() if n_bytes is None else int(n_bytes)
     store.release(store.limit)
 
 
 def default_limit() -> int:
     """POLYC_HELD_MEMORY, else `MOST_HELD` or a sixteenth of the machine's memory, whichever is less."""
-    text = os.environ.get("POLYC_HELD_MEMORY", "")
-    given = parse_bytes(text)
-    if given is not None:
-        return given
-    if text:
-        message = f"POLYC_HELD_MEMORY={text} is no number of bytes and is ignored"
-        help = "set it to a number, with K, M or G for powers of 1024: POLYC_HELD_MEMORY=256M"
-        warnings.warn(PolycWarning(Diagnostic("argument-memory", message, None, help, "warning")), stacklevel=2)
-    return min(MOST_HELD, available_memory() // 16)
+    given = parse_bytes(os.environ.get("POLYC_HELD_MEMORY", ""))
+    return min(MOST_HELD, available_memory() // 16) if given is None else given
 
 
 def check_memory(what: str, size: int) -> None:

@@ -84,8 +84,9 @@ class Plan:
         if size is None:
             size = self.workspace_sizes[n_threads] = self.workspace(self.block_address, n_threads)
         error = _ERROR()
-        place = memory.workspace_address(size) if size else 0
+        place, held = memory.hold_workspace(size) if size else (0, None)  # until the code has run
         status = self.entry(self.addresses(*addresses), self.block_address, place, error, n_threads)
+        del held
         if status:
             self.raise_bounds_error(status, error[1], error[2])
         return results

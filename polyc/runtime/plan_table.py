@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +30,9 @@ class PlanTable:
         self._plans: dict[Any, Plan] = {}
         self._calls: dict[int, CallTable] = {}
         self._named: dict[Hashable, PlanTable] = {}
+        self.doors = bytearray(16)
+        """Of an object whose calls give these arguments and no others: where compiled code finds tables (`fastcalls.py`)."""
+        self._door_words = (ctypes.c_int64 * 2).from_buffer(self.doors)  # from now on the bytearray cannot be moved
 
     def under(self, named: Hashable) -> PlanTable:
         """The plans of calls that give these sizes and constants by keyword; this table itself for None."""
@@ -79,6 +83,8 @@ class PlanTable:
         if len(table) >= self._MAX_PLANS:
             table.forget(lambda plan: True)
         table.add(plan, inputs, outputs)
+        if len(outputs) < 2:
+            self._door_words[len(outputs)] = table.address
         if not outputs:
             self.call = table.call  # type: ignore[method-assign]
         elif len(outputs) == 1:

@@ -16,16 +16,15 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from numbers import Integral
 
-from polyc.diagnostics import Diagnostic, PolycWarning
+from polyc.config import MAX_THREADS, parse_threads
+from polyc.diagnostics import Diagnostic, PolycWarning, user_stacklevel
+from polyc.environment import warn_of_environment
 from polyc.runtime.arrays import argument_error
 
 SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 """What compiled code calls."""
-
-
-_MAX_THREADS = 4096
-"""More than any machine has; OpenMP runtimes abort the process where they cannot start a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +37,7 @@ class OpenMP:
     addresses: dict[str, int]
 
     max_threads_function: Callable[[], int]
+    max_threads_address: int
 
     def max_threads(self) -> int:
         """OpenMP's own limit in this thread (`OMP_NUM_THREADS`, `threadpool_limits`, `omp_set_num_threads`)."""
@@ -62,16 +62,21 @@ class _State:
 _state = _State()
 _lock = threading.RLock()
 
+known_team = (ctypes.c_int64 * 3)()
+"""What `team_size` would say, for compiled code: the threads asked for, 0 where it has to be called; the number below which
+OpenMP's limit counts; the address of the function that gives this limit, 0 for none."""
+
 
 def _open(path: str, loaded_before: bool) -> OpenMP | None:
     """The runtime at `path`, or None where it cannot be opened or lacks the GOMP entry points."""
     try:
         library = ctypes.CDLL(path)
         addresses = {s: _address(library, s) for s in SYMBOLS}
+        limit_address = _address(library, "omp_get_max_threads")
         limit = ctypes.PYFUNCTYPE(ctypes.c_int)(("omp_get_max_threads", library))  # too short to release the GIL for
     except (OSError, AttributeError):
         return None
-    return OpenMP(path, loaded_before, library, addresses, limit)
+    return OpenMP(path, loaded_before, library, addresses, limit, limit_address)
 
 
 def _address(library: ctypes.CDLL, symbol: str) -> int:
@@ -165,36 +170,25 @@ def count_cores() -> int:
         return os.cpu_count() or 1
 
 
-def _environment_threads(name: str) -> int | None:
-    """A positive number of threads from an environment variable (OMP_NUM_THREADS may be a list by nesting level)."""
-    text = os.environ.get(name, "").split(",")[0].strip()
-    return min(int(text), _MAX_THREADS) if text.isdecimal() and int(text) > 0 else None
-
-
 def _openmp_default() -> int:
-    return _environment_threads("OMP_NUM_THREADS") or count_cores()
+    """OMP_NUM_THREADS, which may be a list by nesting level, else the number of cores."""
+    return parse_threads(os.environ.get("OMP_NUM_THREADS", "").split(",")[0]) or count_cores()
 
 
 def default_num_threads() -> int:
     """POLYC_NUM_THREADS, else OMP_NUM_THREADS, else the number of cores."""
-    wanted, found = os.environ.get("POLYC_NUM_THREADS", ""), _environment_threads("POLYC_NUM_THREADS")
-    if found is None and wanted:
-        _warn_once(
-            "threads-environment",
-            f"POLYC_NUM_THREADS={wanted} is no number of threads and is ignored",
-            f"set it to a number from 1 to {_MAX_THREADS}, or not at all",
-        )
-    return found or _openmp_default()
+    warn_of_environment()
+    return parse_threads(os.environ.get("POLYC_NUM_THREADS", "")) or _openmp_default()
 
 
 def check_num_threads(n: int) -> None:
     """``argument-threads`` or ``argument-type-threads`` for what is no number of threads."""
-    if isinstance(n, bool) or not isinstance(n, int):
+    if isinstance(n, bool) or not isinstance(n, Integral):
         raise argument_error(
             "argument-type-threads", f"the number of threads must be an integer, not {n!r}", None, "pass an int"
         )
-    if not 1 <= n <= _MAX_THREADS:
-        message = f"the number of threads must be between 1 and {_MAX_THREADS}, but is {n}"
+    if not 1 <= n <= MAX_THREADS:
+        message = f"the number of threads must be between 1 and {MAX_THREADS}, but is {n}"
         raise argument_error("argument-threads", message, None, f"this machine has {count_cores()} cores")
 
 
@@ -207,9 +201,10 @@ def set_num_threads(n: int | None) -> None:
         check_num_threads(n)
     with _lock:
         _read_defaults()
-        _state.requested = n
+        _state.requested = None if n is None else int(n)
         if n is not None and _state.openmp is not None:
             _state.baseline = _state.openmp.max_threads()
+        known_team[0] = 0
 
 
 @contextlib.contextmanager
@@ -249,6 +244,8 @@ def team_size() -> int:
     n = get_num_threads()
     if n > 1:
         _state.used = True
+    if _state.searched and not _state.forked_after_use:
+        _tell_team()
     elif _state.forked_after_use:
         _warn_once(
             "threads-fork",
@@ -258,9 +255,19 @@ def team_size() -> int:
     return n
 
 
+def _tell_team() -> None:
+    """Fill `known_team`, where a call with more than one thread has nothing left to note."""
+    with _lock:
+        requested, openmp = _state.requested or _state.default, _state.openmp
+        if requested == 1 or _state.used:
+            known_team[1], known_team[2] = (_state.baseline, openmp.max_threads_address) if openmp is not None else (0, 0)
+            known_team[0] = requested if openmp is not None else 1
+
+
 def _after_fork() -> None:
     global _lock
     _lock = threading.RLock()  # another thread of the parent may have held it
+    known_team[0] = 0
     openmp = _state.openmp
     # A runtime that others loaded may have threads that polyc knows nothing of.
     others = openmp is not None and openmp.loaded_before
@@ -289,13 +296,3 @@ def _warn_once(code: str, message: str, help: str) -> None:
         return
     _state.warned.add(code)
     warnings.warn(PolycWarning(Diagnostic(code, message, None, help, "warning")), stacklevel=user_stacklevel())
-
-
-def user_stacklevel() -> int:
-    """`stacklevel` for `warnings.warn` in the caller of this function, so that the warning points outside polyc."""
-    import sys
-
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "polyc":
-        level, frame = level + 1, frame.f_back
-    return level

@@ -142,10 +142,15 @@ def operation_weight(expr: Expr) -> int:
         case Select() if not reads(expr.condition):
             return operation_weight(expr.then) + operation_weight(expr.other)
         case Call():
-            own = 1 if expr.op in _CHEAP_CALLS else (4 if expr.op in ("truediv", "sqrt", "rsqrt", "fma") else MATH_WEIGHT)
+            own = call_weight(expr)
         case _:
             own = 0
     return own + sum(operation_weight(child) for child in children(expr))
+
+
+def call_weight(call: Call) -> int:
+    """Work of a call without that of its operands."""
+    return 1 if call.op in _CHEAP_CALLS else (4 if call.op in ("truediv", "sqrt", "rsqrt", "fma") else MATH_WEIGHT)
 
 
 def statement_work(s: ScopStatement) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc import driver, recall
+from polyc import driver, environment, recall
 from polyc.api.sources import FixedSource
 from polyc.cache import Store, store
 from polyc.config import Options
@@ -294,8 +294,8 @@ def test_warnings_of_the_source_come_again() -> None:
 
 def test_size_that_is_no_number_of_bytes_is_a_warning(monkeypatch) -> None:
     monkeypatch.setenv("POLYC_CACHE_SIZE", "plenty")
-    monkeypatch.setattr(entries, "_warned", set())
-    with pytest.warns(polyc.PolycWarning, match="argument-cache-size") as caught:
+    monkeypatch.setattr(environment, "_told", set())
+    with pytest.warns(polyc.PolycWarning, match="argument-environment") as caught:
         np.testing.assert_allclose(polyc.compile(LAYER)(X, W, B), EXPECTED, rtol=1e-5, atol=1e-5)
     assert caught[0].filename == __file__
 

@@ -311,15 +311,27 @@ def test_powers(dtype, level):
     assert np.nanmax(ulp_error(got, exact)) <= (2 if dtype == F32 else 3)
 
 
-@pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, -1.0, -2.0, -3.0, 0.5, -0.5, 2.5, -7.0])
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    "exponent", [*range(9), -1, -2, -3, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 3.3, -7, 9, 10, 16, 21, 63, 64, 65, -9, -16]
+)
 @pytest.mark.parametrize("dtype", [F32, F64])
-def test_constant_powers(dtype, exponent):
-    x = np.array([*SPECIAL, 3.7, 1e10, 0.1], dtype.numpy)
+def test_constant_powers(dtype, exponent, level):
+    info = np.finfo(dtype.numpy)
+    largest = np.log(float(info.max)) / max(1, abs(exponent)) * 1.05
+    x = np.random.default_rng(3).uniform(-largest, largest, 3000)
+    with np.errstate(over="ignore"):
+        x = np.array([*SPECIAL, 3.7, 1e10, 0.1, *np.exp(x), *-np.exp(x[::5])]).astype(dtype.numpy)
     y = np.empty_like(x)
-    nest = elementwise(op("pow", rd("X", i("i")), Const(exponent, dtype)), dtype, dtype, 16)
-    compiled(nest).run({"X": x, "Y": y}, {"N": x.size})
+    nest = elementwise(op("pow", rd("X", i("i")), Const(float(exponent), dtype)), dtype, dtype, 16)
+    compiled(nest, level).run({"X": x, "Y": y}, {"N": x.size})
     with np.errstate(all="ignore"):
-        np.testing.assert_allclose(y, np.power(x.astype(float), np.full(x.size, exponent)).astype(dtype.numpy), rtol=5e-7)
+        plain = np.power(x.astype(float), np.full(x.size, dtype.numpy.type(exponent), float))
+        exact = np.power(x.astype(np.longdouble), np.longdouble(dtype.numpy.type(exponent)))
+    np.testing.assert_array_equal(np.isnan(y), np.isnan(plain))
+    np.testing.assert_array_equal(np.signbit(y)[~np.isnan(y)], np.signbit(plain)[~np.isnan(y)])
+    np.testing.assert_array_equal(y[np.isinf(plain)], plain[np.isinf(plain)].astype(dtype.numpy))
+    assert np.nanmax(ulp_error(y, exact)) <= 4
 
 
 def _pairs_of_all_sizes(dtype):

@@ -24,6 +24,23 @@ def test_tables_of_every_size_give_the_elements_that_data_names(type: str, size:
         np.testing.assert_array_equal(operator(codes, table), table[:, codes])
 
 
+@pytest.mark.parametrize("level", [*LEVELS, "host"])
+@pytest.mark.parametrize("size", [1, 4, 13, 16, 17, 64, 65, 128, 129, 200, 256])
+@pytest.mark.parametrize("type", ["uint8", "int8"])
+def test_tables_of_bytes(type: str, size: int, level: str) -> None:
+    operator = polyc.compile(f"def f(uint8(N) c, {type}(M, {size}) T) -> (Y) {{ Y(m, n) = T(m, c(n)) }}", target=level)
+    clipped = polyc.compile(
+        f"def f(uint8(N) c, {type}(M, {size}) T) -> (Y) {{ Y(m, n) = T(m, min(int32(c(n)), {size - 1})) }}", target=level
+    )
+    rng = np.random.default_rng(size)
+    table = rng.integers(-128, 128, (2, size)).astype(type)
+    for n in (1, 33, 200):
+        codes = rng.integers(0, size, n).astype(np.uint8)
+        np.testing.assert_array_equal(operator(codes, table), table[:, codes])
+        codes = rng.integers(0, 256, n).astype(np.uint8)
+        np.testing.assert_array_equal(clipped(codes, table), table[:, np.minimum(codes, size - 1)])
+
+
 @pytest.mark.parametrize("level", LEVELS)
 def test_rows_that_data_names_once_for_all_lanes(level: str) -> None:
     operator = polyc.compile("def f(int32(M) a, int32(N) b, float(24, 24) S) -> (D) { D(i, j) = S(a(i), b(j)) }", target=level)
@@ -67,6 +84,14 @@ def test_tables_not_along_memory_and_transposed_ones() -> None:
     columns = polyc.compile("def f(int32(N) c, float(7, 7) T) -> (y) { y(m, n) = T(c(n), m) }")
     np.testing.assert_array_equal(columns(codes, table), table[codes].T)
     np.testing.assert_array_equal(columns(codes, table.T), table.T[codes].T)
+
+
+@pytest.mark.parametrize(
+    ("level", "instruction"), [("x86-64-v2", "pshufb"), ("x86-64-v3", "vpshufb"), ("x86-64-v4", "vpshufb")]
+)
+def test_sixteen_bytes_are_chosen_from_by_one_instruction(level: str, instruction: str) -> None:
+    operator = polyc.compile("def f(uint8(N) c, uint8(16) T) -> (Y) { Y(n) = T(c(n) % uint8(16)) }", target=level)
+    assert instruction in operator.lower(("u1", (1000,)), ("u1", (16,))).as_text("s")
 
 
 @pytest.mark.parametrize(

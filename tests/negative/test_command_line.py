@@ -7,6 +7,7 @@ the usage.  Standard output stays empty in both cases.
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 
@@ -92,6 +93,8 @@ REFUSED = {
     "run mm.tc --input mm.tc": ("argument-file", "not a NumPy .npy file"),
     "run mm.tc --input folder.tc": ("argument-file", "directory"),
     "run look.tc --input I=index.npy --size V=5": ("bounds-index", "subscript 99", "0 <= subscript < 5"),
+    "run /dev/zero": ("argument-file", "more than 64 MiB"),
+    "run mm.tc --input /dev/zero --size N=3": ("argument-file", "not a NumPy .npy file"),
     f"run mm.tc {SIZES} --output mm.tc/x": ("argument-file", "Not a directory"),
     "compile mm.tc -o nowhere/x.o": ("argument-file", "No such file"),
     "explain nothing.tc": ("argument-file", "No such file"),
@@ -129,13 +132,19 @@ MISTYPED = {
     "compile mm.tc two.tc": "two.tc",
     "cmpile mm.tc": "No such command 'cmpile'",
     "--verson": "--version",
+    "compile ''": "the name is empty",
+    "run ''": "the name is empty",
+    "compile mm.tc -o ''": "is no name of a file",
+    "compile mm.tc -o new/": "'new/' is no name of a file",
+    "compile mm.tc --emit loops -o ''": "is no name of a file",
+    "run mm.tc --size M=２": "NAME=NUMBER",
 }
 
 
 @pytest.mark.parametrize("command", MISTYPED, ids=range(len(MISTYPED)))
 def test_command_line_does_not_parse(folder, command):
     before = {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
-    done = CliRunner().invoke(main, command.replace("FOLDER", folder.name).split())
+    done = CliRunner().invoke(main, shlex.split(command.replace("FOLDER", folder.name)))
     assert before == {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}, "what is there stays as it is"
     assert done.exit_code == 2 and done.stdout == "" and "Traceback" not in done.stderr
     assert MISTYPED[command] in done.stderr, done.stderr
@@ -168,3 +177,14 @@ def test_array_file_that_promises_more_than_memory(folder):
     content = b"\x93NUMPY\x01\x00" + (len(header) + len(padding)).to_bytes(2, "little") + header + padding
     (folder / "huge.npy").write_bytes(content)
     refuse_command(["run", "mm.tc", "--input", "huge.npy", "--size", "N=2"], "argument-too-large", "huge.npy")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a disk that is always full")
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["run", "--help"], ["compile", "mm.tc", "--emit", "program"]])
+def test_a_full_disk_behind_standard_output_is_named(folder, arguments):
+    with open("/dev/full", "wb") as full:
+        command = [sys.executable, "-m", "polyc", *arguments]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    check_rendering(done.stderr)
+    assert "error[argument-file]: cannot use standard output: No space left" in done.stderr

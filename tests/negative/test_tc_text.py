@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.negative.support import refuse_command
+import polyc
+from tests.negative.support import refuse, refuse_command
 
 
 def one(body: str, parameters: str = "float(N) A", returns: str = "O") -> str:
@@ -150,3 +151,14 @@ def test_caret_stands_below_wide_characters(tmp_path):
     path.write_text("def f(float(N) A) -> (O) { # 行列の積\n  O(i) = A(i) }  # 積\ndef 積")
     lines = refuse_command(["run", str(path)], "syntax-character").split("\n")
     assert lines[3] == "3 | def 積" and lines[4] == "  |     ^^"
+
+
+def test_texts_with_too_many_statements_are_refused_before_they_are_compiled():
+    chain = " ".join(f"t{k + 1}(i) = t{k}(i) + 1.0" for k in range(9999))
+    text = f"def f(float(N) x) -> (t9999) {{ t0(i) = x(i) {chain} }}"
+    error = refuse(lambda: polyc.compile(text), "budget-statements", "f has 10000 statements", "the limit is 4096")
+    span = error.diagnostics[0].span
+    assert span is not None and span.source.text[span.start :].startswith("t4096(i)")
+    body = "\n".join(f"    t{k + 1}[i] = t{k}[i] + 1" for k in range(4096))
+    source = f"def f(t0: 'f32[N]'):\n{body}\n    t4097[i] = t4096[i]\n    return t4097\n"
+    refuse(lambda: polyc.op(source), "budget-statements", "f has 4097 statements", "4098 |     t4097[i] = t4096[i]")

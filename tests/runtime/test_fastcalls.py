@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import inspect
 import os
 import pickle
 import sys
 import threading
+import warnings
 
 import numpy as np
 import pytest
+import threadpoolctl
 
 import polyc
 from polyc import ArgumentError, ArgumentTypeError, BoundsError, PolycError
 from polyc.codegen.objects.calls import PYTHON_FUNCTIONS, load_call
-from polyc.ir.signature import RuntimeGuard
+from polyc.ir.signature import RuntimeGuard, Signature
 from polyc.ir.types import DTYPES
-from polyc.runtime import fastcalls
+from polyc.runtime import fastcalls, memory, threads
+from polyc.runtime.kernel import Kernel
 from polyc.runtime.plain import PlainArguments
 from polyc.runtime.sizes import Formal
-from tests.runtime.test_kernel import add_kernel, make_kernel, spec
+from tests.runtime.test_kernel import ENTRY, WORKSPACE, add_kernel, make_kernel, spec
 from tests.runtime.test_plain import GENERIC, NUMBERS
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -270,6 +275,137 @@ def test_code_that_fails_its_self_test_is_not_used(monkeypatch):
     monkeypatch.setattr(fastcalls, "_state", fastcalls._State())
     fastcalls.offer(PYTHON_FUNCTIONS, lambda symbols: (wrong, keepalive))
     assert not fastcalls.is_available()
+
+
+def recording_kernel(seen, workspace=0):
+    """A kernel that notes its team and its workspace."""
+
+    def entry(data, block, place, error, n_threads):
+        seen.append((n_threads, place))
+        return 0
+
+    function, size_function = ENTRY(entry), WORKSPACE(lambda block, n: workspace)
+    addresses = (ctypes.cast(f, ctypes.c_void_p).value for f in (function, size_function))
+    arrays = spec("X", "M"), spec("Y", "M", "output")
+    return Kernel(Signature("op", ("M",), (), arrays, (), ()), *addresses, (function, size_function))
+
+
+def test_a_planned_call_has_the_team_that_is_set_last():
+    seen = []
+    kernel = recording_kernel(seen)
+    threads.find_openmp()
+    for n in (1, 3, 3, 2, 1, 4):
+        with threads.limited_to(n):
+            for _ in range(4):
+                kernel(B)
+            assert {team for team, _ in seen[-4:]} == {n}
+    with threadpoolctl.threadpool_limits(3, user_api="openmp"), threads.limited_to(3):  # what OpenMP says from now on lowers it
+        kernel(B)
+        for n in (2, 1, 3):
+            with threadpoolctl.threadpool_limits(n, user_api="openmp"):
+                kernel(B)
+                assert seen[-1][0] == threads.get_num_threads() and (seen[-1][0] == n or threads.find_openmp() is None)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_planned_call_of_a_forked_child_has_one_thread():
+    seen = []
+    kernel = recording_kernel(seen)
+    threads.find_openmp()
+    with threads.limited_to(2):
+        for _ in range(4):
+            kernel(B)
+        child = os.fork()
+        if child == 0:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                kernel(B)
+            os._exit(0 if seen[-1][0] == 1 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_planned_calls_of_threads_have_workspaces_of_their_own():
+    seen, barrier = [], threading.Barrier(3)
+
+    def work():
+        mine, kernel = [], recording_kernel(places := [], 5000)
+        for _ in range(30):
+            barrier.wait()
+            kernel(B)
+            mine.append(places[-1][1])
+        seen.append(set(mine))
+        barrier.wait()  # all are alive until the end: no workspace is used again
+
+    workers = [threading.Thread(target=work) for _ in range(3)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    assert all(len(places) == 1 for places in seen) and len(set.union(*seen)) == 3
+
+
+def test_a_workspace_that_was_given_up_is_not_used_again():
+    seen = []
+    kernel = recording_kernel(seen, 5000)
+    for _ in range(3):
+        kernel(B)
+    polyc.memory.release()
+    other = np.zeros(1 << 20, np.uint8)  # what the system may have given the memory to
+    kernel(B)
+    assert seen[-1][1] == memory.workspace_address(1) and not other.any()
+    larger = recording_kernel(seen, 50_000)
+    for _ in range(3):
+        larger(B)
+    assert seen[-1][1] == memory.workspace_address(50_000)
+    done = threading.Thread(target=lambda: [kernel(B) for _ in range(3)])
+    done.start()
+    done.join()
+    assert memory.known_area[0] == 0  # its thread is no more, and another may have its number
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 0), (5, 7), (2, 3, 4)])
+def test_small_results_are_arrays_like_any_others(shape):
+    operator = polyc.compile("def f(float(N) a) -> (b) { b = a(0) }" if not shape else _SHAPED[len(shape)])
+    a = np.zeros(shape or (1,), np.float32) + 3
+    results = [operator(a) for _ in range(4)]
+    assert all(r.shape == shape and r.dtype == np.float32 and r.flags.owndata and r.flags.c_contiguous for r in results)
+    assert all((r == 3).all() for r in results) and len({id(r) for r in results}) == 4
+    counts = sys.getrefcount(results[3].dtype)
+    for _ in range(100):
+        operator(a)
+    assert abs(sys.getrefcount(results[3].dtype) - counts) < 50
+
+
+_SHAPED = {
+    1: "def f(float(N) a) -> (b) { b(i) = a(i) }",
+    2: "def f(float(N,M) a) -> (b) { b(i,j) = a(i,j) }",
+    3: "def f(float(N,M,K) a) -> (b) { b(i,j,k) = a(i,j,k) }",
+}
+
+
+def test_a_call_by_compiled_code_takes_what_a_call_takes():
+    operator = polyc.compile("def f(float(N) a, float(N) b, float c) -> (y) { y(i) = a(i) - b(i) * c }")
+    a, b = np.arange(4, dtype=np.float32), np.ones(4, np.float32)
+    expected, out = a - b * 2, np.zeros(4, np.float32)
+    bound = operator.bind(c=2.0)
+    for call in (operator, operator.specialize(a, b, np.float32(2))):
+        for _ in range(3):
+            for result in (call(a, b, 2.0), call(a, b, 2.0, out=None), call(a, b=b, c=2.0), call(c=2.0, b=b, a=a)):
+                np.testing.assert_array_equal(result, expected)
+            for arguments, named in (((a, b, 2.0), {}), ((a, b), {"c": 2.0}), ((), {"c": 2.0, "b": b, "a": a})):
+                assert call(*arguments, out=out, **named) is out
+                np.testing.assert_array_equal(out, expected)
+                out[...] = 0
+            np.testing.assert_array_equal(call(a.tolist(), b, 2), expected)
+            np.testing.assert_array_equal(bound(a, b), expected)
+            assert bound(a, b, out=out) is out
+            with pytest.raises(PolycError):
+                call(a, b)
+            with pytest.raises(PolycError):
+                call(a, b, 2.0, out)
+            with pytest.raises(PolycError):
+                call(a, b, 2.0, d=1)
+        assert list(inspect.signature(type(call).__call__).parameters) == ["self", "inputs", "out", "named"]
 
 
 @pytest.mark.parametrize("kind", ["operator", "kernel"])

@@ -164,6 +164,20 @@ def test_workspaces_of_ended_threads_are_used_again():
     assert len(set(places)) == 1
 
 
+def test_a_call_from_a_finaliser_leaves_the_call_around_it_its_workspace():
+    """It wanted a larger workspace, and what it and later calls gave lay in the one that the call around it was to use."""
+
+    def body(views, sizes, place, error):
+        memory.workspace_address(64 * N)  # as a finaliser that runs after the address was asked for
+        later = [result(N + 2 * memory.GUARD // 4) for _ in range(3)]
+        places.extend((place, [address(y) for y in later]))
+
+    places = []
+    make_kernel(body, spec("X", "M N"), spec("Y", "M", "output"), workspace=4 * N)(np.zeros((2, 2), np.float32))
+    place, others = places
+    assert all(not other - 4 * N < place < other + 4 * N + 2 * memory.GUARD for other in others)
+
+
 def test_workspaces_of_other_threads_go_at_their_next_call():
     go_on, waiting, seen = threading.Event(), threading.Event(), []
 

@@ -155,4 +155,4 @@ def test_a_number_of_threads_in_the_environment_that_is_none_is_named():
         "    polyc.get_num_threads(); polyc.get_num_threads()\n"
         "print([w.message.diagnostic.code for w in caught], 'POLYC_NUM_THREADS=many' in str(caught[0].message))"
     )
-    assert run(code, POLYC_NUM_THREADS="many") == "['threads-environment'] True"
+    assert run(code, POLYC_NUM_THREADS="many") == "['argument-environment'] True"

@@ -94,6 +94,15 @@ CASES = {
         lambda n: (definite(n),),
         lambda a, u: u.T @ np.diag(1 / np.diag(u)) @ u - a,
     ),
+    "elimination by the step before": Case(
+        """def eliminate(double(N, N) A) -> (F) {
+          B(0, i, j) = A(i, j)
+          B(k, i, j) = i >= k && j >= k ? B(k-1, i, j) - B(k-1, i, k-1) / B(k-1, k-1, k-1) * B(k-1, k-1, j) : B(k-1, i, j)
+            where k in 1:N+1, i in 0:N, j in 0:N
+          F(i, j) = i <= j ? B(N, i, j) : B(N, i, j) / B(N, j, j) where i in 0:N, j in 0:N }""",
+        lambda n: (definite(n),),
+        lambda a, f: unit_lower(f) @ np.triu(f) - a,
+    ),
     "forward substitution": Case(FORWARD, lambda n: (np.tril(definite(n)), right(n, n + 7)), lambda l, b, x: l @ x - b),
     "backward substitution": Case(
         """def backward(double(N, N) U, double(N, R) B) -> (X) {
@@ -212,8 +221,9 @@ def test_one_long_right_side(source: str, triangle: Callable[[np.ndarray], np.nd
     np.testing.assert_allclose(a @ lowered.compile()(a, b), b, rtol=1e-9, atol=1e-9)
 
 
-def test_steps_become_sums():
-    program, ranges = infer(read(CASES["elimination under a condition"].source), N=128)
+@pytest.mark.parametrize("name", ["elimination under a condition", "elimination by the step before"])
+def test_steps_become_sums(name):
+    program, ranges = infer(read(CASES[name].source), N=128)
     new, _, remarks = sum_final_values(program, ranges)
     assert sorted(statements(new))[:2] == [
         "S0(i, j): B.last[i, j] = A[i, j] + B.sum[i, j]",

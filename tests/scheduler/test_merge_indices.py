@@ -54,6 +54,15 @@ def test_all_indices_of_a_pass_over_everything():
     ]
 
 
+def test_indices_of_what_chooses_an_element_of_a_table_merge():
+    text = "def f(uint8(H,W,3) X, uint8(256) T) -> (Y) { Y(h,w,c) = T(int32(X(h,w,c))) }"
+    assert merged(text, H=5, W=7) == ["S0(h.w.c): Y[h.w.c] = T[i64(i32(X[h.w.c]))]"]
+    apart = "def f(uint8(H,W,3) X, uint8(256,3) T) -> (Y) { Y(h,w,c) = T(int32(X(h,w,c)),c) }"
+    assert merged(apart, H=5, W=7) == ["S0(h.w, c): Y[h.w, c] = T[i64(i32(X[h.w, c])), c]"]
+    check(text, {"H": 5, "W": 7})
+    check(apart, {"H": 5, "W": 7})
+
+
 def test_reduction_indices_merge_among_themselves():
     text = "def f(float(A,B,C) X) -> (O) { O(i) +=! X(i,j,k) }"
     assert merged(text, A=2, B=3, C=4) == ["S0(i, j.k): O[i] += X[i, j.k] init 0.0"]

@@ -8,8 +8,12 @@ from polyc.codegen.writer.choices import is_defined
 from polyc.codegen.writer.vectors import is_any
 from polyc.target import Target
 
-_SIMPLE_EXPONENTS = (0.0, *map(float, range(1, 9)), -1.0, -2.0, -3.0, 0.5, -0.5)
+_SIMPLE_EXPONENTS = (0.0, *map(float, range(1, 8)), -1.0, -2.0, -3.0, 0.5, -0.5)
 """Those that few products give, within 4 units in the last place."""
+_HALVES = (1.5, 2.5)
+"""Those, and their opposites, that few products of the number and its root give."""
+_LARGEST_PRODUCT = 64
+"""Exponents, whole numbers, up to which products with more digits are faster than a logarithm."""
 
 
 def emit_function(fn: Function, target: Target, op: str, args: list[Val]) -> Val:
@@ -18,6 +22,15 @@ def emit_function(fn: Function, target: Target, op: str, args: list[Val]) -> Val
         for exponent in _SIMPLE_EXPONENTS:
             if args[1] == float_val(exponent, args[0].type):
                 return _simple_power(fn, args[0], exponent)
+        for exponent in _HALVES:
+            for sign in (1, -1):
+                if args[1] == float_val(sign * exponent, args[0].type):
+                    return _half_power(fn, args[0], exponent, sign)
+        for n in range(1, _LARGEST_PRODUCT + 1):
+            if args[1] == float_val(float(n), args[0].type) and (args[0].type == "float" or target.has_fma):
+                return _whole_power(fn, args[0], n)
+            if args[1] == float_val(float(-n), args[0].type) and args[0].type == "float":
+                return _whole_power(fn, args[0], -n)
     return polynomials.emit_inline(fn, target, op, args) or call_libm(fn, op, args)
 
 
@@ -41,6 +54,52 @@ def _simple_power(fn: Function, x: Val, exponent: float) -> Val:
     root = _simple_power(fn, x, float(half))
     square = fn.binary("fmul", root, root)
     return fn.binary("fmul", square, x) if exponent % 2 else square
+
+
+def _half_power(fn: Function, x: Val, exponent: float, sign: int) -> Val:
+    """x to the power `exponent`, a whole number and a half, or of its opposite: a power of the reciprocal."""
+    base = fn.binary("fdiv", float_val(1.0, x.type), x) if sign < 0 else x
+    if sign > 0:
+        root = _simple_power(fn, base, 0.5)
+    else:  # -inf may be the reciprocal of -0, which has a power, and of a small negative number, which has none
+        is_zero = fn.compare("fcmp oeq", x, float_val(0.0, x.type))
+        root = fn.binary("fadd", fn.intrinsic("sqrt", base), float_val(0.0, x.type))
+        root = fn.select(is_zero, float_val(float("inf"), x.type), root)
+    size = fn.intrinsic("fabs", base)  # the root has the sign: none, or it is no number
+    return fn.binary("fmul", _simple_power(fn, size, float(int(exponent))), root)
+
+
+def _whole_power(fn: Function, x: Val, exponent: int) -> Val:
+    """x to a whole number, by products: of float32 in float64, of float64 as sums of two numbers."""
+    if x.type == "float":
+        wide = fn.convert("fpext", x, "double")
+        power = _simple_power(fn, wide, float(abs(exponent)))
+        return fn.convert("fptrunc", power if exponent > 0 else fn.binary("fdiv", float_val(1.0, "double"), power), "float")
+    high, low = _sum_power(fn, x, exponent)
+    # What is infinite or no number has no rest, and a zero keeps its sign.
+    size = fn.intrinsic("fabs", high)
+    below = fn.compare("fcmp olt", size, float_val(float("inf"), x.type))
+    above = fn.compare("fcmp ogt", size, float_val(0.0, x.type))
+    return fn.select(fn.binary("and", below, above), fn.binary("fadd", high, low), high)
+
+
+def _sum_power(fn: Function, x: Val, exponent: int) -> tuple[Val, Val]:
+    """x to a positive whole number as a sum of two, the second of which is small."""
+    if exponent == 1:
+        return x, float_val(0.0, x.type)
+    high, low = _sum_power(fn, x, exponent // 2)
+    twice = fn.binary("fadd", high, high)
+    square = fn.binary("fmul", high, high)
+    rest = fn.intrinsic("fma", high, high, _negative(fn, square))
+    rest = fn.intrinsic("fma", twice, low, rest)
+    if exponent % 2 == 0:
+        return square, rest
+    product = fn.binary("fmul", square, x)
+    return product, fn.intrinsic("fma", rest, x, fn.intrinsic("fma", square, x, _negative(fn, product)))
+
+
+def _negative(fn: Function, a: Val) -> Val:
+    return fn.pure(f"fneg {a}", a.type, a.lanes)
 
 
 def call_libm(fn: Function, op: str, args: list[Val]) -> Val:

@@ -19,7 +19,8 @@ _THIRD = {"float": (1 / 3, 0.0), "double": (1 / 3, 1.850371707708594e-17)}
 
 
 USUAL = 2.0**14
-"""Exponents below are done in line where bases are positive numbers; a function of its own does all others."""
+"""Exponents below are done in line where bases are positive numbers, or 0 to a positive power; a function of its own
+does all others."""
 
 
 def emit_power(m: Math, x: Val, y: Val) -> Val:
@@ -37,11 +38,13 @@ def _define(m: Math, name: str, like: Val) -> None:
 
     def fast(fn: Function) -> tuple[Val, Val]:
         inner = replace(m, fn=fn)
-        # As integers positive numbers lie between those of zero and of infinity: one comparison without a sign.
-        last = int_val(m.format.int_of(float("inf")) - 1, m.format.int_type, like.lanes)
-        positive = fn.compare("icmp ult", inner.int_op("sub", inner.ints(x), 1), last)
-        usual = fn.binary("and", positive, inner.is_less(inner.abs(y), USUAL))
-        return _magnitude(inner, x, y, is_usual=True), usual
+        # As integers numbers without a sign lie below infinity: one comparison.  Positive powers of zero are zero.
+        infinity = int_val(m.format.int_of(float("inf")), m.format.int_type, like.lanes)
+        finite = fn.compare("icmp ult", inner.ints(x), infinity)
+        usual = fn.binary("and", finite, inner.is_less(inner.abs(y), USUAL))
+        is_zero = inner.is_equal(x, 0.0)
+        usual = fn.binary("and", usual, fn.binary("or", inner.is_less(0.0, y), fn.not_(is_zero)))
+        return inner.where(is_zero, 0.0, _magnitude(inner, x, y, is_usual=True)), usual
 
     define_choice(m.fn, name, (x, y), fast, lambda fn: _any_power(replace(m, fn=fn), x, y))
 

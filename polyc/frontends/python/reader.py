@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from polyc.diagnostics import (
+    CompileBudgetError,
     Diagnostic,
     PolycError,
     SemanticError,
@@ -19,6 +20,7 @@ from polyc.diagnostics import (
     UnsupportedError,
     suggest_name,
 )
+from polyc.frontends.budget import find_excess
 from polyc.frontends.calls import drop_unused_calls
 from polyc.frontends.python.calls import Reported, find_callee, find_results, find_targets, read_call
 from polyc.frontends.python.control import choose_branch, unroll_loop
@@ -142,6 +144,8 @@ def _read_text(
         errors.append(make_nesting_error(Span(text.source, 0, 3)))
         returns = ()
     outputs = declare_results(scope, returns)
+    excess = find_excess(signature.name, [s.span for s in statements])
+    errors += [excess] if excess is not None else []
     _raise_all(errors)
     versions = (outputs.get(t.name, t) for t in scope.versions)
     program = Program(
@@ -165,6 +169,8 @@ def _raise_all(errors: list[Diagnostic]) -> None:
     error: type[PolycError] = SemanticError
     if kinds == {"unsupported"}:
         error = UnsupportedError
+    elif kinds == {"budget"}:
+        error = CompileBudgetError
     elif kinds == {"syntax"}:
         error = SyntaxErrorInSource
     raise error(*ordered)

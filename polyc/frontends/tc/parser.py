@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from polyc.diagnostics import Diagnostic, Source, Span, SyntaxErrorInSource, suggest_name
+from polyc.diagnostics import CompileBudgetError, Diagnostic, Source, Span, SyntaxErrorInSource, suggest_name
+from polyc.frontends.budget import find_excess
 from polyc.frontends.tc.build import build_syntax
 from polyc.frontends.tc.mistakes import guess_habit
 from polyc.frontends.tc.syntax import (
@@ -42,7 +43,8 @@ def _load_parser() -> Any:
 
 
 def parse_tc(text: str, filename: str = "<string>") -> tuple[SyntaxDef, ...]:
-    """The definitions of `text` in order.  Raises `SyntaxErrorInSource` (codes ``syntax-*``)."""
+    """The definitions of `text` in order.  Raises `SyntaxErrorInSource` (codes ``syntax-*``), and
+    `CompileBudgetError` where there are too many statements."""
     from lark.exceptions import UnexpectedInput
 
     from polyc.frontends.tc.lexer import LexicalError
@@ -56,6 +58,10 @@ def parse_tc(text: str, filename: str = "<string>") -> tuple[SyntaxDef, ...]:
     except UnexpectedInput as error:
         raise SyntaxErrorInSource(_describe_unexpected(error, source)) from None
     definitions: tuple[SyntaxDef, ...] = build_syntax(tree, source)
+    for definition in definitions:
+        excess = find_excess(definition.name, [s.span for s in definition.statements])
+        if excess is not None:
+            raise CompileBudgetError(excess)
     _check_height(definitions)
     return definitions
 

@@ -286,8 +286,9 @@ def _is_together(
     return is_constant and int(second.extent.value) <= SHORT_ROW and (access.may_shift or not is_shifted)
 
 
-def _mentions(expr: Expr, index: str) -> bool:
-    return any(isinstance(node, Index) and node.name == index for node in walk(expr))
+def _mentions(subscript: Expr, index: str) -> bool:
+    """Whether it depends on the index itself: what it reads is an access of its own."""
+    return index in loose_indices(subscript)
 
 
 # -- rewriting

@@ -18,7 +18,7 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
 from polyc.poly.domains import project_domain
 from polyc.poly.ranges import Ranges
-from polyc.scheduler.accesses import MATH_WEIGHT, operation_weight, trip_count
+from polyc.scheduler.accesses import MATH_WEIGHT, call_weight, operation_weight, trip_count
 from polyc.scheduler.rewriting.rules.blocks import all_reads
 from polyc.scheduler.rewriting.temporaries import compute_before, read_instead
 
@@ -82,9 +82,7 @@ def _is_free(expr: Expr, s: Statement, program: Program) -> bool:
 
 
 def _calls(expr: Expr) -> Iterator[Call]:
-    return (
-        n for n in walk(expr) if isinstance(n, Call) and operation_weight(n) - sum(map(operation_weight, n.args)) >= MATH_WEIGHT
-    )
+    return (n for n in walk(expr) if isinstance(n, Call) and call_weight(n) >= MATH_WEIGHT)
 
 
 def _functions(expr: Expr) -> str:

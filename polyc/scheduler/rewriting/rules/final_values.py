@@ -3,6 +3,7 @@
 before  ``B[0, i, j] = A[i, j]``, ``B[k + 1, i, j] = B[k, i, j] - f(k, i, j)``, read as ``B[k, i, k]``, ``B[k, k, j]``
 after   ``B.sum[i, j] += -f(k, i, j)``, ``B.last[i, j] = A[i, j] + B.sum[i, j]``, read as ``B.last[i, k]``, ``B.last[k, j]``
 
+Steps may be counted either way (``B[k] = B[k - 1] - f(k)``).
 Gaussian elimination and its relatives are written this way ("right-looking").  As sums they need no steps in memory, and
 `block_recurrences` computes them in blocks.
 """
@@ -12,12 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, identity_of, int_const, rewrite, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, identity_of, int_const, rewrite, substitute, walk
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.simplify import simplify
 from polyc.poly import isl
-from polyc.poly.domains import points_up_to, project_domain, reads_within
-from polyc.poly.ranges import Ranges, StatementRanges
+from polyc.poly.domains import points_up_to, project_domain, reads_within, shift_domain
+from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.poly.reads import collect_reads
 from polyc.scheduler.rewriting.rules.blocks import start_edit
 
@@ -28,7 +29,11 @@ def sum_final_values(program: Program, ranges: Ranges) -> tuple[Program, Ranges,
     for tensor in program.tensors:
         if tensor.role != "temporary" or tensor.dtype.is_complex or tensor.dtype.is_storage or tensor.dtype.kind == "b":
             continue
-        found = _find(tensor.name, program, ranges)
+        for counted in ((program, ranges), _count_from_former(tensor.name, program, ranges)):
+            found = None if counted is None else _find(tensor.name, *counted)
+            if counted is not None and found is not None:
+                program, ranges = counted
+                break
         if found is None:
             continue
         program, ranges = _write(found, program, ranges)
@@ -47,6 +52,40 @@ class _Steps:
     """What a step adds."""
     domain: isl.Set  # the points of `update` where it adds something
     starts: tuple[Statement, ...]
+
+
+def _count_from_former(tensor: str, program: Program, ranges: Ranges) -> tuple[Program, Ranges] | None:
+    """The program with steps that are counted from the one before: ``B[k] = f(B[k - 1])`` becomes ``B[k + 1] = f(B[k])``."""
+    for s in program.writers().get(tensor, []):
+        steps = [_moved(s, site.read) for site in collect_reads(s) if _is_former(site.read, s)]
+        own = ranges.statements[s.name]
+        if not steps or steps[0] is None or steps.count(steps[0]) != len(steps) or own.guards:
+            continue
+        (step,) = {steps[0]}
+        later: dict[str, Expr] = {step: Call("add", (Index(step), int_const(1)))}
+
+        def counted(expr: Expr, later: dict[str, Expr] = later) -> Expr:
+            return rewrite(substitute(expr, later), _simplify_subscripts)
+
+        subscripts = tuple(simplify(substitute(e, later)) for e in s.subscripts)
+        new = replace(s, subscripts=subscripts, value=counted(s.value), where=())
+        lower = {i: int_const(-1 if i == step else 0) for i in s.indices}
+        interval = own.indices[step]
+        first = Interval(simplify(Call("sub", (interval.lower, int_const(1)))), interval.extent)
+        moved = replace(own, indices=own.indices | {step: first}, domain=shift_domain(own.domain, s.indices, lower))
+        statements = tuple(new if old is s else old for old in program.statements)
+        return replace(program, statements=statements), replace(ranges, statements=ranges.statements | {s.name: moved})
+    return None
+
+
+def _moved(s: Statement, read: Read) -> str | None:
+    """The index that alone is the subscript in which a read of a former step differs from what is written."""
+    (moved,) = (a for a, b in zip(s.subscripts, read.subscripts, strict=True) if a != b)
+    return moved.name if isinstance(moved, Index) else None
+
+
+def _simplify_subscripts(node: Expr) -> Expr | None:
+    return replace(node, subscripts=tuple(map(simplify, node.subscripts))) if isinstance(node, Read) else None
 
 
 def _find(tensor: str, program: Program, ranges: Ranges) -> _Steps | None:
@@ -88,8 +127,10 @@ def _find(tensor: str, program: Program, ranges: Ranges) -> _Steps | None:
 
 def _is_former(read: Read, s: Statement) -> bool:
     """Whether a read is of what the statement writes, one step earlier."""
+    if read.tensor != s.target:
+        return False
     differ = [simplify(Call("sub", (a, b))) for a, b in zip(s.subscripts, read.subscripts, strict=True) if a != b]
-    return read.tensor == s.target and differ == [int_const(1)]
+    return differ == [int_const(1)]
 
 
 def _is_plain(s: Statement, dimension: int) -> bool:

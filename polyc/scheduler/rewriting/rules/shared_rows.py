@@ -43,8 +43,9 @@ def share_rows(program: Program, ranges: Ranges, target: Target) -> tuple[Progra
     """One pass over each array that is larger than the second-level cache and summed both ways."""
     remarks: list[Remark] = []
     for tensor in program.tensors:
-        found = _find_pass(tensor.name, program, ranges)
-        size = None if found is None else _block_size(tensor.name, program, ranges, target)
+        is_there = tensor.name in ranges.tensors  # a pass before may have taken it in
+        size = _block_size(tensor.name, program, ranges, target) if is_there else None
+        found = None if size is None else _find_pass(tensor.name, program, ranges)
         if found is None or size is None:
             continue
         program, ranges = _rewrite(found, size, program, ranges)
