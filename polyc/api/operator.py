@@ -12,6 +12,7 @@ import numpy as np
 
 from polyc import driver, recall
 from polyc.api.bind import bound_error, describe_bound, own_inputs
+from polyc.api.call_signature import CallSignature
 from polyc.api.dynamic import DynamicSizes
 from polyc.api.kernels import Compilable, Kernels, Wanted
 from polyc.api.layouts import Layout, array_layout, declared_layouts, describe_argument
@@ -56,6 +57,8 @@ class Operator:
     Sizes that keep changing become symbolic: one kernel then serves all of them (`dynamic` of `polyc.op`, by the rule that
     `polyc.api.dynamic` states).  Every compilation is in `remarks`, and in the log ``polyc``.
     """
+
+    __signature__ = CallSignature()
 
     def __init__(
         self,
@@ -106,6 +109,11 @@ class Operator:
     def input_names(self) -> tuple[str, ...]:
         """Names of the inputs of a call."""
         return self._input_names
+
+    @property
+    def size_names(self) -> tuple[str, ...]:
+        """Names of the sizes, as far as they are declared."""
+        return self._source.sizes
 
     @property
     def remarks(self) -> tuple[Remark, ...]:

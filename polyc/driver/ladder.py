@@ -23,7 +23,8 @@ from polyc.driver.lock import compiling
 from polyc.driver.lowered import Lowered
 from polyc.ir.program import Program
 from polyc.ir.signature import Signature
-from polyc.poly.dependences import Dependences, compute_dependences, find_circular, keep_initial_values
+from polyc.poly.circles import LONGEST, find_circle
+from polyc.poly.dependences import Dependences, compute_dependences, keep_initial_values
 from polyc.poly.instances import Known
 from polyc.poly.legality import alias_is_safe, prove_storage, prove_values
 from polyc.poly.ranges import Ranges
@@ -71,7 +72,7 @@ def climb_down(
     constants: frozenset[str],
 ) -> Lowered:
     dependences = compute_dependences(scop)
-    _refuse_circles(scop, dependences)
+    _refuse_circles(scop, dependences, longest=1)  # through several statements: no schedule of them can be proved
     has_failed = False
     for name, rung in _rungs(options):
         try:
@@ -131,6 +132,7 @@ def climb_down(
             has_failed = True
             remarks.append(Remark("missed", "schedule", f"{name}: internal fault, {type(error).__name__}: {error}"))
     if dependences.has_recurrence():
+        _refuse_circles(scop, dependences, LONGEST)
         message = f"no order of loops was found that computes every element of {program.name} before it is read"
         help = "check the subscripts and ranges of the recurrence: an element may need itself through others"
         raise UnsupportedError(Diagnostic("unsupported-recurrence", message, program.statements[0].span, help))
@@ -140,11 +142,13 @@ def climb_down(
     raise InternalError(Diagnostic("internal-schedule", message, None, help))
 
 
-def _refuse_circles(scop: Scop, dependences: Dependences) -> None:
-    found = find_circular(scop, dependences)
+def _refuse_circles(scop: Scop, dependences: Dependences, longest: int) -> None:
+    found = find_circle(scop, dependences, longest)
     if found is not None:
-        s, point = found
-        message = f"an element of {scop.tensors[s.target].base} needs its own value, at {point}"
+        s, *others = found.statements
+        place = f", at {found.point}" if found.point else ""
+        through = f" through {', '.join(dict.fromkeys(scop.tensors[o.target].base for o in others))}" if others else ""
+        message = f"an element of {scop.tensors[s.target].base} needs its own value{through}{place}"
         help = "a recurrence reads elements that other statements, or earlier points, have computed; check the ranges"
         raise RangeError(Diagnostic("range-circular", message, s.origin.span, help))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 from polyc.config import Options
 from polyc.diagnostics import ArgumentError, Diagnostic, Remark, suggest_name
@@ -22,7 +22,7 @@ STAGES = ("program", "scop", "sched", "loops", "ll", "s")
 """Names of the stages, which are also file extensions."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Lowered:
     """All stages of one specialisation.  `program` is as written, `scop.program` what was scheduled."""
 
@@ -56,6 +56,16 @@ class Lowered:
     """Versions for sizes of other magnitudes."""
     choice: Tree = 0
     """Which version a call takes: 0 is this one, 1 the first of `others`."""
+
+    def __repr__(self) -> str:
+        sizes = "".join(f" {n}={v}" for n, v in self.fixed_sizes.items())
+        return f"<polyc stages of {self.program.name}{sizes}: {', '.join(STAGES)}>"
+
+    def __reduce__(self) -> NoReturn:
+        """Sets and schedules belong to a process."""
+        help = "pickle the operator, or the text of a stage: op.lower(...).as_text('loops')"
+        message = f"the stages of {self.program.name} cannot be pickled or copied"
+        raise ArgumentError(Diagnostic("argument-pickle", message, None, help))
 
     @cached_property
     def llvm_ir(self) -> str:

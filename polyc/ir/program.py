@@ -223,6 +223,11 @@ class Program:
     _by_name: dict[str, Tensor] = field(init=False, compare=False, repr=False, default_factory=dict)
     """Filled at the first question, as programs of hundreds of statements ask for every tensor many times."""
 
+    def __str__(self) -> str:
+        from polyc.ir.text import format_program
+
+        return format_program(self)
+
     def tensor(self, name: str) -> Tensor:
         """The tensor version of this name.  Raises KeyError."""
         if not self._by_name:

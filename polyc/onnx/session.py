@@ -17,7 +17,7 @@ from polyc.frontends.onnx.registry import find_implementation
 from polyc.frontends.onnx.trace import may_expand
 from polyc.jobs import Progress
 from polyc.onnx.binding import IOBinding
-from polyc.onnx.feed import check_feed, check_out, check_output_names, is_plain, plain_inputs
+from polyc.onnx.feed import check_feed, check_out, check_output_names, describe_port, is_plain, plain_inputs
 from polyc.onnx.iterate import is_driven
 from polyc.onnx.profile import Profile, Watch, profile_runs
 from polyc.onnx.runner import Runner, strict_problem
@@ -77,6 +77,12 @@ class Session:
             problems = self.runner.foresee(self._inputs)
             if problems:
                 raise UnsupportedError(*problems)
+
+    def __repr__(self) -> str:
+        inputs, outputs = (
+            ", ".join(f"{p.name}: {describe_port(p)}" for p in ports) for ports in (self._inputs, self.original.outputs)
+        )
+        return f"<polyc session ({inputs}) -> ({outputs})>"
 
     def __reduce__(self) -> NoReturn:
         """Sessions own compiled code and memory."""

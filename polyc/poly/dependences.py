@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import islpy
 
-from polyc.ir.expr import Const
 from polyc.poly.isl import operation_quota
 from polyc.poly.scop import Access, Scop, ScopStatement
 
@@ -111,24 +110,6 @@ def compute_dependences(scop: Scop) -> Dependences:
     """Scop → Dependences.  Raises `CompileBudgetError` where subscripts are too involved for isl's quota."""
     with operation_quota(QUOTA + QUOTA_PER_STATEMENT * len(scop.statements), "dependence analysis"):
         return _compute(scop)
-
-
-def find_circular(scop: Scop, dependences: Dependences) -> tuple[ScopStatement, str] | None:
-    """A statement with an instance that needs its own value, and that instance as ``i = 3, j = 0``; None if there is none.
-
-    Circles through several instances are not looked for here: no schedule of them can be proved."""
-    for flow in dependences.flows:
-        if flow.source != flow.sink:
-            continue
-        same = flow.relation.intersect(islpy.Map.identity(flow.relation.get_space())).domain()
-        if not same.is_empty():
-            s = scop.statement(flow.source)
-            point = same.sample_point()
-            values = [int(point.get_coordinate_val(islpy.dim_type.set, d).to_python()) for d in range(len(s.indices))]
-            lower = [scop.ranges.statements[s.name].indices[i].lower for i in s.indices]
-            shown = [v + int(low.value) if isinstance(low, Const) else v for v, low in zip(values, lower, strict=True)]
-            return s, ", ".join(f"{i} = {v}" for i, v in zip(s.indices, shown, strict=True))
-    return None
 
 
 def keep_initial_values(scop: Scop, dependences: Dependences) -> Dependences | None:

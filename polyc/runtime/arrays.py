@@ -63,7 +63,7 @@ def convert_input(value: Any, name: str, dtype: DType | None, span: Span | None 
         array = np.asarray(value)
     elif hasattr(value, "__dlpack__"):
         array = _import_dlpack(value, name, span)
-    elif isinstance(value, (bool, int, float, complex, list, tuple)):
+    elif isinstance(value, (bool, int, float, complex, list, tuple, range)):
         array = _convert_numbers(value, name, dtype, span)
     elif hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
         array = _export_array(value, name, span)
@@ -111,6 +111,8 @@ def check_element_type(array: np.ndarray, name: str, dtype: DType | None, span: 
             help = (
                 f"convert it: {name}.to(torch.{label})" if is_torch else f"convert it: numpy.asarray({name}).astype('{label}')"
             )
+        if found.is_complex and not dtype.is_complex:
+            help = f"pass its real or imaginary part: {name}.real"
         if name.startswith("out for "):
             help = f"pass an array of that type: numpy.empty({array.shape}, '{type_label(dtype)}')"
         raise argument_error("argument-type-dtype", message, span, help)
@@ -142,6 +144,12 @@ def _how_to_export(value: Any) -> str:
         return "pass x.resolve_conj().resolve_neg()"
     if "strided" not in str(getattr(value, "layout", "strided")):
         return "pass x.to_dense()"
+    if getattr(value, "is_quantized", False):
+        return "pass x.dequantize()"
+    if getattr(value, "is_meta", False):
+        return "pass a tensor that has elements: one on the device meta has a shape only"
+    if "float8" in str(getattr(value, "dtype", "")):
+        return "convert it: x.to(torch.float32)"
     return "detach it from the gradient tape (x.detach()) and bring it to the CPU (x.cpu())"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from polyc.runtime.arguments import (
     sort_outputs,
 )
 from polyc.runtime.arrays import (
+    argument_error,
     byte_bounds,
     contiguous_strides,
     data_address,
@@ -111,6 +112,18 @@ class Kernel:
         results = ", ".join(a.name for a in self._results)
         sizes = "".join(f" {n}={v}" for n, v in self.fixed_sizes.items())
         return f"<polyc kernel {self.name}({inputs}) -> ({results}){sizes}>"
+
+    def __copy__(self) -> Kernel:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Kernel:
+        """The kernel itself, as for functions: nothing of it that calls see ever changes."""
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        """Kernels are machine code at an address of this process."""
+        help = "pickle the operator, and ask it for its kernel where that is needed: the code comes from the disk cache"
+        raise argument_error("argument-pickle", f"the kernel {self.name} cannot be pickled", None, help)
 
     def __call__(self, /, *arrays: Any, out: Any = None, **named: Any) -> Any:
         """Run.  `named` are inputs by name, and sizes that no array determines."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
+from polyc.ir.expr import Expr, Index
+from polyc.ir.simplify import linear_form
 from polyc.poly.rows import Band, Leaf, Member, Node, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import access_motions, index_trips, statement_work
@@ -190,8 +192,17 @@ def _free_parallel_parts(members: tuple[Member, ...], child: Sequence, scop: Sco
 
 
 def _reduces(member: Member, s: ScopStatement) -> bool:
+    """Whether instances that differ in the member alone may add to one element: a place that data names is any."""
     row = member.rows[s.name]
-    return any(c and s.indices[n] in s.reduction_indices for n, c in enumerate(row.coefficients))
+    own = {i for e in s.subscripts if (i := _only_index(e)) is not None}
+    return s.is_reduction and any(c and s.indices[n] not in own for n, c in enumerate(row.coefficients))
+
+
+def _only_index(subscript: Expr) -> str | None:
+    """The index that alone moves an affine subscript."""
+    form = linear_form(subscript)
+    terms = [] if form is None else [term for term in form if term != 1]
+    return terms[0].name if len(terms) == 1 and isinstance(terms[0], Index) else None
 
 
 def _band_over(members: tuple[Member, ...], parts: list[Node], scop: Scop) -> Band:

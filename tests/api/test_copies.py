@@ -11,6 +11,7 @@ import pytest
 
 import polyc
 from polyc.diagnostics import PolycError
+from tests.negative.support import refuse
 
 
 @polyc.op
@@ -68,3 +69,10 @@ def test_what_depends_on_each_call_is_refused_by_name():
 def test_names_of_the_machinery_are_names_of_operators(name):
     operator = polyc.compile(f"def {name}(float(N, N) x) -> (y) {{ y(i, j) = exp(x(i, j)) }}")
     assert np.allclose(operator(np.ones((300, 300), np.float32)), np.e)
+
+
+def test_kernels_are_copied_as_functions_are_and_cannot_be_pickled():
+    kernel = polyc.compile(TEXT).specialize(X, X)
+    assert copy.copy(kernel) is kernel and copy.deepcopy([kernel])[0] is kernel
+    for value in (kernel, polyc.compile(TEXT).lower(X, X)):
+        refuse(lambda value=value: pickle.dumps(value), "argument-pickle", "cannot be pickled")

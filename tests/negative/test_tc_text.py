@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import polyc
@@ -162,3 +163,42 @@ def test_texts_with_too_many_statements_are_refused_before_they_are_compiled():
     body = "\n".join(f"    t{k + 1}[i] = t{k}[i] + 1" for k in range(4096))
     source = f"def f(t0: 'f32[N]'):\n{body}\n    t4097[i] = t4096[i]\n    return t4097\n"
     refuse(lambda: polyc.op(source), "budget-statements", "f has 4097 statements", "4098 |     t4097[i] = t4096[i]")
+
+
+CIRCLES = {
+    "two statements": (
+        "def f(float(N) x) -> (y) { a(i) = b(i) + x(i)  b(i) = a(i) * 0.5  y(i) = a(i) }",
+        ("a needs its own value through b, at i = ",),
+    ),
+    "three, through a sum": (
+        "def f(float(N, N) L) -> (x) { s(i) +=! L(i, j) * x(j) where j <= i  t(i) = 1.0 - s(i)  x(i) = t(i) where i in 0:N }",
+        ("needs its own value through", "t", "x"),
+    ),
+    "a transposed one": (
+        "def f(float(N, N) x) -> (a) { a(i, j) = b(j, i) + x(i, j) where i in 0:N, j in 0:N\n"
+        "  b(i, j) = a(i, j) where i in 0:N, j in 0:N }",
+        ("an element of a needs its own value through b, at i = ",),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CIRCLES)
+def test_circles_through_several_statements_name_the_tensors_and_an_element(name):
+    text, fragments = CIRCLES[name]
+    square = "N, N" in text
+    operator = polyc.compile(text)
+    refuse(lambda: operator(np.ones((5, 5) if square else 5, np.float32)), "range-circular", *fragments)
+
+
+def test_tensors_of_more_dimensions_than_arrays_have_are_refused_before_they_are_compiled():
+    sizes, indices = (",".join(f"{letter}{k}" for k in range(65)) for letter in "Ni")
+    refuse(
+        lambda: polyc.compile(f"def f(float({sizes}) x) -> (y) {{ y({indices}) = x({indices}) }}"),
+        "budget-dimensions",
+        "x has 65 dimensions; the limit is 64",
+    )
+    refuse(
+        lambda: polyc.op(f"def f(x: 'f32[{sizes}]'):\n  y[{indices}] = x[{indices}]\n  return y"),
+        "budget-dimensions",
+        "x has 65 dimensions",
+    )

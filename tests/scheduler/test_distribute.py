@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
+import polyc
 from polyc.poly.rows import Band, Sequence, statements_of
 from tests.scheduler.support import check, lower
 
@@ -59,3 +63,20 @@ def test_rows_that_were_shared_with_a_sum_over_them_are_parallel_again():
 def test_separated_sums_over_pairs_are_right():
     for n in (1, 5, 37):
         check(PAIRS, {"N": n})
+
+
+@pytest.mark.parametrize("n", [20_000, 300_000])
+def test_reductions_into_places_that_data_names_share_one_pass(n):
+    """Fused, their loop was taken for parallel where there was work enough for threads, and the proof refused the schedule."""
+    source = """def group(int32(N) g, double(N) v) -> (double(32) s, double(32) lo, double(32) hi, int32(32) c) {
+      s(g(i)) +=! v(i)  lo(g(i)) min=! v(i)  hi(g(i)) max=! v(i)  c(g(i)) +=! 1 }"""
+    rng = np.random.default_rng(n)
+    g, v = rng.integers(0, 32, n).astype(np.int32), rng.standard_normal(n)
+    operator = polyc.compile(source)
+    lowered = operator.lower(g, v)
+    assert not [r.message for r in lowered.remarks if "not proved" in r.message]
+    s, lo, hi, c = operator(g, v)
+    np.testing.assert_allclose(s, np.bincount(g, v, 32), rtol=1e-9)
+    np.testing.assert_array_equal(c, np.bincount(g, minlength=32))
+    np.testing.assert_array_equal(lo, [v[g == k].min() for k in range(32)])
+    np.testing.assert_array_equal(hi, [v[g == k].max() for k in range(32)])

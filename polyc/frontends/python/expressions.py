@@ -221,9 +221,8 @@ def read_element(version: Version, subscripts: tuple[Expr, ...], name: str, node
         wanted = count_dimensions(version.rank or 0)
         message = f"{name} has {wanted}, but is read with {len(subscripts)} subscript{'' if len(subscripts) == 1 else 's'}"
         if version.is_parameter and not version.rank:
-            raise Fault(
-                "semantic-rank", message, f"its annotation says a scalar: declare its dimensions, as in {name}: 'f32[N]'"
-            )
+            help = f"declare its dimensions, as in {name}: 'f32[N]', and give an array that has them"
+            raise Fault("semantic-rank", message, help)
         raise Fault("semantic-rank", message, f"give one subscript for each dimension of {name}")
     read = Read(version.name, subscripts, scope.text.span(node))
     return Value(read, version.dtype, version.is_weak, 1 + len(subscripts))

@@ -20,7 +20,7 @@ from polyc.diagnostics import (
     UnsupportedError,
     suggest_name,
 )
-from polyc.frontends.budget import find_excess
+from polyc.frontends.budget import find_excess, find_excess_rank
 from polyc.frontends.calls import drop_unused_calls
 from polyc.frontends.python.calls import Reported, find_callee, find_results, find_targets, read_call
 from polyc.frontends.python.control import choose_branch, unroll_loop
@@ -157,6 +157,8 @@ def _read_text(
         statements=tuple(replace(s, name=f"S{n}") for n, s in enumerate(statements)),
         source=text.source,
     )
+    excess = find_excess_rank(program)
+    _raise_all([excess] if excess is not None else [])
     program, unused = drop_unused_calls(program, scope.call_versions, scope.call_results)
     return program, (*scope.warnings, *unused)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from polyc.diagnostics import CompileBudgetError, Diagnostic, PolycError, SemanticError, UnsupportedError
+from polyc.frontends.budget import find_excess_rank
 from polyc.frontends.calls import CallFault
 from polyc.frontends.tc.parser import parse_tc
 from polyc.frontends.tc.semantics import check_definition
@@ -41,7 +42,8 @@ def read_tc_with_warnings(text: str, filename: str = "<string>") -> TcResult:
         findings += found
         if program is not None:
             programs.append(program)
-            findings += find_lonely_indices(program)
+            excess = find_excess_rank(program)
+            findings += [excess] if excess is not None else find_lonely_indices(program)
     findings = list(dict.fromkeys(findings))  # an index of a callee is found in all its callers
     errors = tuple(f for f in findings if f.severity == "error")
     if errors:

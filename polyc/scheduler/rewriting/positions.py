@@ -4,7 +4,8 @@ Before: ``m max= f[k]``, ``p min= f[k] == m ? k : none`` over K points, in 64 bi
 After, for blocks of T points: ``m.b[c] max= f[c*T + t]``, ``m max= m.b[c]``; the first block with the extreme (or a NaN) is
 ``b min= m.b[c] == m ? c : none``, its first point ``base = min(b*T, K - T)``, and ``q min= f[base + t] == m ? t : none`` in 32
 bits reads that block alone; then ``p = base + q``.  The last block is moved back to end with the row: what it shares with the
-block before cannot be the extreme, or that block had been the first.  Short rows are only narrowed.
+block before cannot be the extreme, or that block had been the first.  Short rows are only narrowed.  A row of unknown length is
+searched in blocks where it is long at the typical sizes; at others it may be shorter than a block, or have no point.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from polyc.ir.expr import (
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.types import I32, I64, DType
 from polyc.poly.domains import box_domain, is_box, map_domain, project_domain
-from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
 from polyc.scheduler.rewriting.rules.blocks import writes_whole
 
 SUMMING_UP = 40
@@ -70,14 +71,15 @@ def block_positions(program: Program, ranges: Ranges) -> tuple[Program, Ranges, 
         if pair is None or not writes_whole(pair.place, ranges) or not writes_whole(pair.best, ranges):
             continue
         extents = ranges.statements[place.name].indices
-        extent = extents[pair.index].extent
-        if not isinstance(extent, Const) or extent.value >= 1 << 31:
+        extent, has_few = extents[pair.index].extent, _count_results(place, ranges) < FEW_RESULTS
+        length = estimate_extent(extent, ranges.typical)
+        if length is None or (not isinstance(extent, Const) and not has_few) or length >= 1 << 31:
             continue
-        size = _block_size(int(extent.value), _count_results(place, ranges) < FEW_RESULTS)
-        if extent.value >= MINIMUM_BLOCKS * size and _runs_along(program, pair) and _is_alone(program, pair):
+        size = _block_size(length, has_few)
+        if length >= MINIMUM_BLOCKS * size and _runs_along(program, pair) and _is_alone(program, pair):
             program, ranges = _block(program, ranges, pair, size)
             remarks.append(Remark("passed", "positions", f"blocks of {size} points of {pair.index}", place.name, place.span))
-        elif pair.dtype.itemsize < program.tensor(place.target).dtype.itemsize:
+        elif isinstance(extent, Const) and pair.dtype.itemsize < program.tensor(place.target).dtype.itemsize:
             program, ranges = _narrow(program, ranges, pair)
             remarks.append(Remark("passed", "positions", f"{pair.index} is compared in 32 bits", place.name, place.span))
     return program, ranges, remarks
@@ -200,7 +202,6 @@ def _block(program: Program, ranges: Ranges, pair: _Pair, size: int) -> tuple[Pr
     own = ranges.statements[place.name]
     interval, left = own.indices[index], place.left_indices
     extent = interval.extent
-    assert isinstance(extent, Const)
     block, inner = f"{index}.block", f"{index}.in"
     target, element = program.tensor(place.target), (*left, block)
 
@@ -223,41 +224,49 @@ def _block(program: Program, ranges: Ranges, pair: _Pair, size: int) -> tuple[Pr
     found = Read(best.target, place.subscripts)
     value = Read(values.name, tuple(map(Index, element)))
     part = statement("values", values.name, element, (inner,), substitute(best.value, {index: point}), op)
-    n_blocks = -(-int(extent.value) // size)
-    if n_blocks > MOST_BLOCKS:
+    n_blocks = simplify_int(Call("floordiv", (Call("add", (extent, int_const(size - 1))), int_const(size))))
+    if not isinstance(n_blocks, Const) or n_blocks.value > MOST_BLOCKS:
         whole = replace(best, indices=element, value=value, where=())
         in_block = Select(_is_extreme(value, found, pair.dtype), Cast(Index(block), I32), _NONE)
         first = statement("block", chosen.name, left, (block,), in_block, "min")
     else:
-        parts = [Read(values.name, (*place.subscripts, int_const(c))) for c in range(n_blocks)]
+        parts = [Read(values.name, (*place.subscripts, int_const(c))) for c in range(int(n_blocks.value))]
         total = reduce(lambda a, b: Call(op, (a, b)), parts[1:], cast(Expr, parts[0]))
         whole = replace(best, indices=left, value=total, reduction=None, where=())
         # no nested selections: branches on data would be mispredicted
+        nowhere = Const(n_blocks.value, I32)
         places: list[Expr] = [
-            Select(_is_extreme(part, found, pair.dtype), Const(c, I32), Const(n_blocks, I32)) for c, part in enumerate(parts)
+            Select(_is_extreme(part, found, pair.dtype), Const(c, I32), nowhere) for c, part in enumerate(parts)
         ]
         where = reduce(lambda a, b: Call("min", (a, b)), places)
         first = statement("block", chosen.name, left, (), where, "")
     start = Call("mul", (Cast(Read(chosen.name, place.subscripts), I64), int_const(size)))
-    start = Call("min", (start, int_const(int(extent.value) - size)))
+    moved_back = simplify_int(Call("sub", (extent, int_const(size))))
+    start = Call("min", (start, moved_back if isinstance(extent, Const) else Call("max", (moved_back, int_const(0)))))
     begin = statement("base", base.name, left, (), simplify_int(Call("add", (start, interval.lower))), "")
     origin = Read(base.name, place.subscripts)
     again = substitute(best.value, {index: Call("add", (origin, Index(inner)))})
     in_row = Select(_is_extreme(again, found, pair.dtype), Cast(Index(inner), I32), _NONE)
     search = statement("offset", offset.name, left, (inner,), in_row, "min")
-    sum = Call("add", (origin, Cast(Read(offset.name, place.subscripts), I64)))
+    place_in_row = Read(offset.name, place.subscripts)
+    sum = Call("add", (origin, Cast(place_in_row, I64)))
     result: Expr = sum if target.dtype == I64 else Cast(sum, target.dtype)
+    if not isinstance(extent, Const):  # there may be nothing to choose from
+        result = Select(Call("eq", (place_in_row, _NONE)), identity_of("min", target.dtype), result)
     last = Statement(place.name, place.target, place.subscripts, left, result, None, (), place.span)
 
     points: list[Expr] = [point if i == index else Index(i) for i in place.indices]
     bounds = [Call("ge", (Index(inner), int_const(0))), Call("lt", (Index(inner), int_const(size)))]
-    blocks, inside = Interval(int_const(0), int_const(n_blocks)), Interval(int_const(0), int_const(size))
+    blocks, inside = Interval(int_const(0), n_blocks), Interval(int_const(0), int_const(size))
     kept = {i: own.indices[i] for i in left}
     domain = map_domain(own.domain, part.name, part.indices, points, bounds)
     added = {part.name: StatementRanges({**kept, block: blocks, inner: inside}, domain)}
     for s in (whole, first, begin, search, last):
         intervals = {n: {block: blocks, inner: inside}.get(n) or kept[n] for n in s.indices}
-        added[s.name] = StatementRanges(intervals, project_domain(domain, part.indices, s.name, s.indices))
+        own_domain = project_domain(domain, part.indices, s.name, s.indices)
+        if s in (begin, last):  # also where there is nothing to choose from
+            own_domain = box_domain(s.name, left, kept, ranges.parameters)
+        added[s.name] = StatementRanges(intervals, own_domain)
     made = {best.name: (part, whole), place.name: (first, begin, search, last)}
     rows = tuple(kept[i] for i in left)
     sizes = {values.name: (*rows, blocks), chosen.name: rows, base.name: rows, offset.name: rows}

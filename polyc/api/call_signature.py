@@ -1,0 +1,36 @@
+"""What `inspect.signature`, `help` and editors show of a call."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+
+class CallSignature:
+    """A descriptor: the `inspect.Signature` of an operator's call, made when somebody asks; none for the class itself."""
+
+    def __get__(self, operator: Any, owner: type) -> inspect.Signature:
+        if operator is None:
+            raise AttributeError("__signature__")  # that of `Operator.__init__` is found instead
+        try:
+            return make_signature(operator)
+        except ValueError as problem:  # a parameter whose name is a word of Python's
+            raise AttributeError("__signature__") from problem
+
+
+def make_signature(operator: Any) -> inspect.Signature:
+    """Inputs that are not bound, constants with their defaults, ``out``, and sizes, which arrays tell."""
+    function = getattr(operator, "__wrapped__", None)
+    own = inspect.signature(function).parameters if function is not None else {}
+    inputs = [_named(own, n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in operator.input_names]
+    constants = [p for p in own.values() if p.kind is inspect.Parameter.KEYWORD_ONLY]
+    taken = {p.name for p in (*inputs, *constants)}
+    rest = [n for n in ("out", *operator.size_names) if n not in taken]
+    return inspect.Signature(
+        [*inputs, *constants, *(inspect.Parameter(n, inspect.Parameter.KEYWORD_ONLY, default=None) for n in rest)]
+    )
+
+
+def _named(own: Any, name: str, kind: Any) -> inspect.Parameter:
+    found = own.get(name)
+    return inspect.Parameter(name, kind, annotation=inspect.Parameter.empty if found is None else found.annotation)
