@@ -18,6 +18,7 @@ from polyc.codegen.objects import jit
 from polyc.config import Options
 from polyc.diagnostics import ArgumentError, CompileBudgetError, Diagnostic, InternalError, UnsupportedError
 from polyc.driver import forms, ladder, stages
+from polyc.ir.expr import int_const
 from polyc.poly.instances import Violation
 from polyc.scheduler.rows import fallback, ilp
 from polyc.scheduler.size_classes import SizeClasses, Version
@@ -219,7 +220,7 @@ def test_what_is_scheduled_as_written_stays_so_for_every_version(monkeypatch: py
     monkeypatch.setattr(forms, "rewrite_program", record)
 
     def prefer_others(*_: Any) -> SizeClasses | None:
-        return SizeClasses((Version({"M": 9, "N": 9, "K": 9}),), 0) if asked[-1] else None
+        return SizeClasses((Version({"M": 9, "N": 9, "K": 9}),), (int_const(0),)) if asked[-1] else None
 
     monkeypatch.setattr(stages, "climb_down", refuse_what_was_rewritten)
     monkeypatch.setattr(stages, "find_size_classes", prefer_others)

@@ -15,7 +15,7 @@ from polyc.poly.extraction import extract_scop
 from polyc.poly.infer import infer_ranges
 from polyc.poly.ranges import Ranges, assume_sizes
 from polyc.poly.scop import Scop
-from polyc.scheduler import size_classes
+from polyc.scheduler import size_costs
 from polyc.scheduler.constants import Prepared, split_constants
 from polyc.scheduler.long_rows import join_long_rows
 from polyc.scheduler.rewriting.dead_instances import drop_dead_instances
@@ -49,7 +49,7 @@ class Form:
 
     program: Program
     ranges: Ranges
-    candidate: size_classes.Form
+    candidate: size_costs.Form
     groups: Groups
     remarks: list[Remark]
     constants: frozenset[str]
@@ -98,7 +98,7 @@ def make_form(source: Source, version: Version) -> Form:
         remarks = [*remarks, *joined]
     remarks = [*_tell_prepared(first_prepared), *remarks, *_tell_prepared(prepared), *found]
     folds = [] if constants else foldable_sizes(program, ranges)
-    candidate = size_classes.Form(scop, version.form, version.known, folds)
+    candidate = size_costs.Form(scop, version.form, version.known, folds)
     return Form(
         program,
         ranges,

@@ -11,11 +11,11 @@ from polyc.config import Options
 from polyc.diagnostics import ArgumentError, Diagnostic, Remark, suggest_name
 from polyc.driver.loading import load_kernel
 from polyc.driver.lock import compiling
+from polyc.ir.expr import Expr
 from polyc.ir.loops import LoopNest
 from polyc.ir.program import Program
 from polyc.ir.signature import Signature
 from polyc.ir.text import format_loops, format_program
-from polyc.ir.versions import Tree
 from polyc.target import Target
 
 STAGES = ("program", "scop", "sched", "loops", "ll", "s")
@@ -54,8 +54,8 @@ class Lowered:
     """Where several versions are worth it, the `SizeClasses` of this one."""
     others: tuple[Lowered, ...] = ()
     """Versions for sizes of other magnitudes."""
-    choice: Tree = 0
-    """Which version a call takes: 0 is this one, 1 the first of `others`."""
+    costs: tuple[Expr, ...] = ()
+    """What this version and each of `others` costs at the sizes of a call, which takes the cheapest."""
 
     def __repr__(self) -> str:
         sizes = "".join(f" {n}={v}" for n, v in self.fixed_sizes.items())
@@ -72,8 +72,8 @@ class Lowered:
         from polyc.codegen.emission.llvm import emit_llvm
         from polyc.codegen.nests.shared_versions import share_versions
 
-        (nest, *others), choice = share_versions([version.nest for version in (self, *self.others)], self.choice)
-        return emit_llvm(nest, self.target, others, choice)
+        (nest, *others), places = share_versions([version.nest for version in (self, *self.others)], self.costs)
+        return emit_llvm(nest, self.target, others, self.costs, places)
 
     @cached_property
     def _object(self) -> bytes:

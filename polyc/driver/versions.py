@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 
 from polyc.diagnostics import PolycError, Remark
 from polyc.driver.lowered import Lowered
-from polyc.ir.versions import format_choice, leaves, renumber
+from polyc.ir.text import format_expr
 from polyc.scheduler.size_classes import Version
 
 
 def add_versions(lowered: Lowered, lower_version: Callable[[Version], Lowered]) -> Lowered:
     """`lowered` with versions for sizes of other magnitudes, as far as they are called in the same way."""
-    numbers, others = {0: 0}, []
-    for n, version in enumerate(lowered.size_classes.versions[1:], 1):
-        numbers[n] = 0
+    (first, *rest), others = lowered.size_classes.costs, []
+    costs = [first]
+    for version, cost in zip(lowered.size_classes.versions[1:], rest, strict=True):
         try:
             other = lower_version(version)
         except PolycError as error:
@@ -29,15 +29,15 @@ def add_versions(lowered: Lowered, lower_version: Callable[[Version], Lowered]) 
             )
         elif other.nest != lowered.nest:
             others.append(other)
-            numbers[n] = len(others)
-    choice = renumber(lowered.size_classes.tree, numbers)
-    used = sorted({0, *leaves(choice)})
-    lowered.others = tuple(others[n - 1] for n in used[1:])
-    lowered.choice = renumber(choice, {n: k for k, n in enumerate(used)})
+            costs.append(cost)
+    lowered.others = tuple(others)
     if lowered.others:
+        lowered.costs = tuple(costs)
         described = ", ".join(_list_sizes(other.ranges.typical) for other in (lowered, *lowered.others))
-        message = f"{len(used)} versions, for sizes about {described}; {format_choice(lowered.choice)}"
+        message = f"{len(costs)} versions, for sizes about {described}; a call takes the one of least cost"
         lowered.remarks += (Remark("passed", "sizes", message),)
+        for n, cost in enumerate(costs):
+            lowered.remarks += (Remark("analysis", "sizes", f"version {n} costs {format_expr(cost)}"),)
         own, rest = lowered.alias_is_safe, [other.alias_is_safe for other in lowered.others]
         lowered.alias_is_safe = lambda out, source: own(out, source) and all(safe(out, source) for safe in rest)
         lowered.is_reproducible = all(each.is_reproducible for each in (lowered, *lowered.others))

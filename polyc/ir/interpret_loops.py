@@ -21,6 +21,7 @@ from polyc.ir.halves import is_bfloat16, narrow, widen
 from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.ir.numeric import APPLY, quiet
 from polyc.ir.types import BOOL, I64, DType
+from polyc.ir.versions import VERSION
 
 Failure = tuple[int, int, int]
 """A run-time check that did not hold: its number, the value and the bound."""
@@ -43,6 +44,8 @@ def interpret_loops(nest: LoopNest, data: list[np.ndarray], parameters: Mapping[
     missing = [p for p in nest.parameters if p not in values]
     if missing:
         _fail(f"no value was given for the parameter {missing[0]}")
+    if nest.version is not None:
+        values[VERSION] = evaluate(nest.version, values)
     arrays = {
         b.name: _check_argument(b, data[b.position], values) if b.position is not None else _allocate(b, values)
         for b in nest.buffers
@@ -160,7 +163,8 @@ def translate_loops(nest: LoopNest) -> Callable[[Mapping[str, np.ndarray], Mappi
         writer.emit(1, f"b{k} = arrays[{buffer.name!r}]")
         for d in range(len(buffer.shape)):
             writer.emit(1, f"b{k}_{d} = b{k}.shape[{d}]")
-    for k, name in enumerate((*nest.parameters, *(f"{name}.offset" for name in nest.offsets))):
+    computed = [*(f"{name}.offset" for name in nest.offsets), *([] if nest.version is None else [VERSION])]
+    for k, name in enumerate((*nest.parameters, *computed)):
         writer.variables["p " + name] = f"p{k}"
         writer.emit(1, f"p{k} = sizes[{name!r}]")
     _write_body(writer, nest.body, 1)

@@ -226,6 +226,8 @@ class LoopNest:
     array's.  The entry point finds them from the addresses."""
     folds: tuple[Fold, ...] = ()
     """What the entry point does to the sizes, before anything else."""
+    version: Expr | None = None
+    """What the entry point then computes, over the sizes, for the parameter `versions.VERSION`."""
 
     def buffer(self, name: str) -> Buffer:
         for b in self.buffers:

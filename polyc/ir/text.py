@@ -25,6 +25,7 @@ from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Prefetch, St
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Return, Statement, Tensor, Where
 from polyc.ir.text_reader import RESERVED, parse_program
 from polyc.ir.types import BOOL, F32, I64
+from polyc.ir.versions import VERSION
 
 __all__ = ["format_expr", "format_loops", "format_name", "format_program", "format_statement", "parse_program"]
 
@@ -184,6 +185,8 @@ def format_loops(nest: LoopNest) -> str:
         tests = " and ".join(f"{a} == {fold.second} * {format_expr(b)}" for a, b in fold.strides)
         tests += " and there is one thread" if fold.alone else ""
         lines.append(f"  {fold.first}, {fold.second} = 1, {fold.first} * {fold.second} if {tests}")
+    if nest.version is not None:
+        lines.append(f"  {VERSION} = {format_expr(nest.version)}")
     lines += ["  " + _buffer(b) for b in nest.buffers]
     for node in nest.body:
         lines += _node(node, 1)

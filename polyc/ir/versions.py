@@ -1,49 +1,80 @@
-"""A choice among versions of one kernel by the sizes of a call: a tree of conditions over sizes."""
+"""Which of the versions of one kernel a call takes: the one that costs least at its sizes.
+
+`costs` are whole numbers over the sizes of a call, one expression for each version, all in the same unit.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from functools import reduce
 
-from polyc.ir.expr import Expr
-from polyc.ir.text import format_expr
+import numpy as np
 
+from polyc.ir.expr import Call, Const, Expr, Select, Size, evaluate, int_const
 
-@dataclass(frozen=True, slots=True)
-class SizeTest:
-    """Where `condition`, over sizes, holds, the choice `then`, else `other`."""
+VERSION = "kernel.version"
+"""The parameter that is the number of a call's version, in loops that several versions share."""
 
-    condition: Expr
-    then: Tree
-    other: Tree
+NEVER = int_const((1 << 63) - 1)
+"""Cost of a version that cannot run."""
 
 
-Tree = int | SizeTest
-"""The number of a version, or a test that leads to it."""
+def cheapest(costs: Sequence[Expr]) -> Expr:
+    """The number of the version that costs least, of equal ones the first."""
+    number: Expr = int_const(len(costs) - 1)
+    for n in reversed(range(len(costs) - 1)):
+        tests = [Call("le", (costs[n], other)) for other in costs[n + 1 :]]
+        number = Select(reduce(lambda a, b: Call("and", (a, b)), tests), int_const(n), number)
+    return number
 
 
-def leaves(tree: Tree) -> Iterator[int]:
-    """Numbers of the versions that a tree leads to, from left to right."""
-    if isinstance(tree, int):
-        yield tree
-    else:
-        yield from leaves(tree.then)
-        yield from leaves(tree.other)
+def take_version(costs: Sequence[Expr], sizes: Mapping[str, int]) -> int:
+    """The number of the version that a call with these sizes takes."""
+    return evaluate(cheapest(costs), sizes)
 
 
-def renumber(tree: Tree, numbers: dict[int, int]) -> Tree:
-    """The tree with other numbers; tests whose two sides became the same are gone."""
-    if isinstance(tree, int):
-        return numbers[tree]
-    then, other = renumber(tree.then, numbers), renumber(tree.other, numbers)
-    return then if then == other else SizeTest(tree.condition, then, other)
+_APPLY = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "floordiv": np.floor_divide,
+    "mod": np.mod,
+    "max": np.maximum,
+    "min": np.minimum,
+    "le": np.less_equal,
+    "ge": np.greater_equal,
+    "eq": np.equal,
+    "and": np.logical_and,
+    "or": np.logical_or,
+}
 
 
-def format_choice(tree: Tree) -> str:
-    """``N < 96 ? 0 : M < 8 ? 1 : 2``."""
-    if isinstance(tree, int):
-        return str(tree)
-    then = format_choice(tree.then)
-    return (
-        f"{format_expr(tree.condition)} ? {then if isinstance(tree.then, int) else f'({then})'} : {format_choice(tree.other)}"
-    )
+def sizes_as_arrays(samples: Sequence[Mapping[str, int]], defined: Sequence[tuple[str, Expr]]) -> dict[str, np.ndarray]:
+    """By size its values in all samples, those of `defined` computed."""
+    values = {name: np.array([sizes[name] for sizes in samples], np.float64) for name in samples[0]}
+    for name, expr in defined:
+        values[name] = evaluate_arrays(expr, values)
+    return values
+
+
+def evaluate_arrays(expr: Expr, values: Mapping[str, np.ndarray]) -> np.ndarray:
+    """A whole number over sizes that have many values, as floating-point numbers: products may be larger than 64 bits hold."""
+    known: dict[int, np.ndarray] = {}
+
+    def value_of(node: Expr) -> np.ndarray:
+        if id(node) not in known:
+            match node:
+                case Const():
+                    known[id(node)] = np.asarray(node.value, np.float64)
+                case Size():
+                    known[id(node)] = values[node.name]
+                case Call():
+                    known[id(node)] = _APPLY[node.op](*map(value_of, node.args))
+                case Select():
+                    known[id(node)] = np.where(value_of(node.condition), value_of(node.then), value_of(node.other))
+                case _:
+                    raise ValueError("costs are over sizes alone")
+        return known[id(node)]
+
+    shape = next(iter(values.values())).shape
+    return np.broadcast_to(value_of(expr), shape)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from math import log
+from itertools import product
+from math import exp, log
 
 from polyc.ir.expr import Index, Size, walk
 from polyc.poly.scop import ScopStatement
@@ -12,11 +13,17 @@ from polyc.poly.scop import ScopStatement
 N_SAMPLES = 64
 """Sizes that stand for all."""
 
-SMALLEST, LARGEST, LARGEST_WINDOW = 2, 2048, 7
+SMALLEST, LARGEST, LARGEST_WINDOW = 8, 1024, 7
 """The sizes that are drawn; extents of windows are smaller."""
 
 SMALL, LARGE, WINDOW = 14, 719, 3
 """Sizes of the representatives, of which each is one or the other."""
+
+SIDES, OTHERS = (60, 300), (16, 64)
+"""The same of what windows move over, and of other sizes beside these: channels are fewer than columns."""
+
+MAX_OTHERS = 2
+"""Sizes beside those that windows move over that are small or large in all ways; more of them are those of the first call."""
 
 
 def window_sizes(statements: Sequence[ScopStatement]) -> set[str]:
@@ -44,14 +51,15 @@ def side_sizes(statements: Sequence[ScopStatement]) -> set[str]:
     return found - window_sizes(statements)
 
 
-def near_first(
+def with_sides(
     first: Mapping[str, int], windows: Collection[str], sides: Collection[str], kept: Collection[str]
 ) -> Iterator[dict[str, int]]:
-    """All sizes large, all small, and those of the first call, of which one is large or small.  What windows move over is one:
-    tiles for long and narrow images, which are seldom, cost others much.  Those that are `kept` do not change alone."""
-    yield from grid(first, windows, False)
-    groups = [[name] for name in first if name not in {*windows, *sides, *kept}] + [sorted(sides)]
-    yield from ({**first, **dict.fromkeys(group, size)} for group in groups for size in (LARGE, SMALL))
+    """All sizes small, then each small or large in all ways.  What windows move over is one: tiles for long and narrow images,
+    which are seldom, cost others much.  `kept`: sizes of the first call that do not change."""
+    yield {name: size if name in windows or name in kept else SMALL for name, size in first.items()}
+    others = [name for name in first if name not in windows and name not in sides and name not in kept][:MAX_OTHERS]
+    for side, *values in product(SIDES, *(OTHERS for _ in others)):
+        yield {**first, **dict.fromkeys(sides, side), **dict(zip(others, values, strict=True))}
 
 
 def grid(first: Mapping[str, int], windows: Collection[str], mixed: bool) -> Iterator[dict[str, int]]:
@@ -67,8 +75,7 @@ def grid(first: Mapping[str, int], windows: Collection[str], mixed: bool) -> Ite
 def draw_sizes(first: Mapping[str, int], windows: Collection[str], sides: Collection[str]) -> Iterator[dict[str, int]]:
     """Sizes of all magnitudes, the same at every run; of half of the samples some are those of the first call, as not all of
     a program's sizes change, extents of windows least of all.  What windows move over is about as long as wide."""
-    draw = random.Random(0)
-    magnitudes = log(LARGEST / SMALLEST)
+    draw, magnitudes = random.Random(0), log(LARGEST / SMALLEST)
     for n in range(N_SAMPLES):
         scale = draw.random() if n % 3 == 0 else None  # of a third all sizes are about as large
         side = draw.random() if sides and scale is None else scale
@@ -81,5 +88,5 @@ def draw_sizes(first: Mapping[str, int], windows: Collection[str], sides: Collec
             elif name in windows:
                 sizes[name] = 1 + int(position * LARGEST_WINDOW)
             else:
-                sizes[name] = int(SMALLEST * 2.718281828459045 ** (position * magnitudes))
+                sizes[name] = int(SMALLEST * exp(position * magnitudes))
         yield sizes

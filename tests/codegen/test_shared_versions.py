@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -14,15 +15,15 @@ from polyc.ir.expr import Call, Expr, Index, Read, Size, int_const
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, walk_nodes
 from polyc.ir.types import F32
-from polyc.ir.versions import SizeTest, Tree, leaves
+from polyc.ir.versions import take_version
 from polyc.scheduler.size_classes import SizeClasses, Version
 from tests.codegen.support import LEVELS
 
 CONV = "def conv(float(N,C,H,W) I, float(K,C,3,3) F) -> (O) { O(n,k,h,w) +=! I(n,c,h+r,w+s) * F(k,c,r,s) }"
 
 
-def below(name: str, bound: int) -> Expr:
-    return Call("lt", (Size(name), int_const(bound)))
+def cost(value: int | str) -> Expr:
+    return Size(value) if isinstance(value, str) else int_const(value)
 
 
 def store(buffer: str, value: Expr) -> Store:
@@ -56,37 +57,22 @@ def count_stores(made: LoopNest) -> int:
 
 
 def test_what_two_versions_have_in_common_is_there_once() -> None:
-    (shared,), choice = share_versions([FIRST, SECOND], SizeTest(below("M", 3), 0, 1))
-    assert choice == 0 and count_stores(shared) == 4
+    (shared,), places = share_versions([FIRST, SECOND], [Size("M"), int_const(2)])
+    assert places == [0, 0] and count_stores(shared) == 4
     np.testing.assert_array_equal(run(shared, 2), [2, 4, 6, 8, 10])
     np.testing.assert_array_equal(run(shared, 3), [1, 4, 9, 16, 25])
 
 
-@pytest.mark.parametrize(
-    "tree",
-    [
-        SizeTest(below("M", 3), 1, 0),
-        SizeTest(below("M", 3), 0, SizeTest(below("M", 6), 1, 0)),
-        SizeTest(below("M", 3), SizeTest(below("M", 2), 1, 0), 1),
-        SizeTest(below("M", 3), SizeTest(below("M", 2), 0, 1), SizeTest(below("M", 6), 1, 0)),
-        SizeTest(below("M", 6), SizeTest(below("M", 3), 1, 2), SizeTest(below("M", 8), 0, 2)),
-        SizeTest(below("M", 6), SizeTest(below("M", 3), 1, 2), 0),
-    ],
-)
-def test_each_call_runs_the_version_that_the_tree_leads_to(tree: Tree) -> None:
-    other = nest(over_rows(store("Z", int_const(7))))
-    nests = [FIRST, SECOND, other]
-    shared, choice = share_versions(nests, tree)
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+@pytest.mark.parametrize("costs", [(5, 5, 5), ("M", 5, 3), (4, "M", 9), (6, 7, "M"), ("M", 3, "M")])
+def test_each_call_runs_the_version_of_least_cost(costs: tuple[int | str, ...], order: tuple[int, ...]) -> None:
+    apart = nest(over_rows(store("Z", int_const(7))))
+    nests, formulas = ([of[n] for n in order] for of in ([FIRST, SECOND, apart], [cost(c) for c in costs]))
+    shared, places = share_versions(nests, formulas)
     assert len(shared) == 2
     for m in range(10):
-
-        def taken(tree: Tree, m: int = m) -> int:
-            while isinstance(tree, SizeTest):
-                assert isinstance(tree.condition, Call)
-                tree = tree.then if m < int(tree.condition.args[1].value) else tree.other  # type: ignore[union-attr]
-            return tree
-
-        np.testing.assert_array_equal(run(shared[taken(choice)], m), run(nests[taken(tree)], m))
+        number = take_version(formulas, {"N": 5, "M": m})
+        np.testing.assert_array_equal(run(shared[places[number]], m), run(nests[number], m))
 
 
 @pytest.mark.parametrize(
@@ -100,8 +86,7 @@ def test_each_call_runs_the_version_that_the_tree_leads_to(tree: Tree) -> None:
     ids=["nothing in common", "other buffers", "other parameters", "other loops"],
 )
 def test_versions_that_share_little_stay_apart(other: LoopNest) -> None:
-    tree = SizeTest(below("M", 3), 0, 1)
-    assert share_versions([FIRST, other], tree) == ([FIRST, other], tree)
+    assert share_versions([FIRST, other], [Size("M"), int_const(2)]) == ([FIRST, other], [0, 1])
 
 
 def test_no_branch_goes_into_vector_loops() -> None:
@@ -109,7 +94,7 @@ def test_no_branch_goes_into_vector_loops() -> None:
         nest(*FIRST.body, *SECOND.body, over_rows(store("Y", DOUBLE), store("Z", value), kind="vector", lanes=4))
         for value in (DOUBLE, SQUARE)
     )
-    (shared,), _ = share_versions([first, second], SizeTest(below("M", 3), 0, 1))
+    (shared,), _ = share_versions([first, second], [Size("M"), int_const(2)])
     assert isinstance(shared.body[2], If)
 
 
@@ -118,14 +103,12 @@ def test_two_tiles_of_a_filtered_convolution_transform_in_one_place(
     target: str, side: int, results: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few, many = ({"N": 1, "C": 64, "H": h, "W": h, "K": k} for h, k in ((300, 16), (side, results)))
-    tree = SizeTest(below("W", 40), 0, SizeTest(below("K", 20), 1, 0))
-    classes = SizeClasses((Version(many, 1), Version(few, 1)), tree)
+    classes = SizeClasses((Version(many, 1), Version(few, 1)), (int_const(20), Size("K")))
     monkeypatch.setattr(stages, "find_size_classes", lambda *_: classes)
     op = polyc.compile(CONV, dynamic=True, target=target)
     found = op.lower(("f32", (1, 64, 58, 58)), ("f32", (64, 64, 3, 3)))
-    assert set(leaves(found.choice)) == {0, 1}
     nests = [found.nest, found.others[0].nest]
-    (shared,), _ = share_versions(nests, found.choice)
+    (shared,), _ = share_versions(nests, found.costs)
     stores, of_first = (
         [node for node in walk_nodes(n.body) if isinstance(node, Store) and node.buffer != "O.products"]
         for n in (shared, found.nest)

@@ -19,7 +19,7 @@ from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Function, Module, Val, float_val, int_val
 from polyc.ir.expr import Call, Const, Expr, Select, Size, int_const, reads, simplify_int, walk
 from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node, Store, Update, node_expressions
-from polyc.ir.versions import Tree
+from polyc.ir.versions import VERSION, cheapest
 from polyc.target import BASELINE, Target
 
 _WORKSPACE_ALIGN = 64
@@ -29,15 +29,21 @@ KEEPING = "!polyc.keeping = !{}"
 is to look for values to keep in registers, from one iteration to the next and instead of spilling them."""
 
 
-def emit_llvm(nest: LoopNest, target: Target, others: Sequence[LoopNest] = (), choice: Tree = 0) -> str:
+def emit_llvm(
+    nest: LoopNest,
+    target: Target,
+    others: Sequence[LoopNest] = (),
+    costs: Sequence[Expr] = (),
+    places: Sequence[int] = (),
+) -> str:
     """The text of a module with ``<name>`` and ``<name>_workspace``.  Deterministic.
 
-    `others`: versions of `nest` (which is number 0) with the same parameters and arguments; `choice` says which one a
-    call takes."""
+    `others`: versions of `nest` (which is number 0) with the same parameters and arguments.  A call takes the one of least
+    cost; `places`: which nest each cost is one of."""
     module = Module()
     if others:
         versions = [replace(v, name=f"{nest.name}.v{n}") for n, v in enumerate((nest, *others))]
-        _emit_choices(nest, [v.name for v in versions], choice, module)
+        _emit_choices(nest, [versions[place].name for place in places], costs, module)
         for version in versions:
             _emit_entry(version, target, module, "internal ")
             _emit_workspace(version, module, "internal ")
@@ -53,30 +59,26 @@ def emit_llvm(nest: LoopNest, target: Target, others: Sequence[LoopNest] = (), c
     return module.as_text(target.triple, attributes)
 
 
-def _emit_choices(nest: LoopNest, versions: Sequence[str], choice: Tree, module: Module) -> None:
-    """The two entry points: each tests the sizes and calls its counterpart of one version."""
+def _emit_choices(nest: LoopNest, versions: Sequence[str], costs: Sequence[Expr], module: Module) -> None:
+    """The two entry points: each computes what every version costs and calls its counterpart of one.  `versions`: the
+    functions that run them."""
     # Both must choose alike, whatever the number of threads they are told.
-    nest = replace(nest, folds=tuple(fold for fold in nest.folds if not fold.alone))
+    folds = tuple(fold for fold in nest.folds if not fold.alone)
+    nest = replace(nest, folds=folds, version=cheapest(costs))
     entry = "ptr %data, ptr %sizes, ptr %workspace, ptr %error, i32 %threads"
     for suffix, result, arguments in (("", "i32", entry), ("_workspace", "i64", "ptr %sizes, i32 %threads")):
         fn = Function(module, f'define {result} @"{nest.name}{suffix}"({arguments})')
-        state = State(nest, BASELINE, module, fn, _load_parameters(fn, nest), {}, {}, {}, {})
-        _emit_choice(fn, state, choice, versions, suffix, result, arguments)
-
-
-def _emit_choice(
-    fn: Function, state: State, choice: Tree, versions: Sequence[str], suffix: str, result: str, arguments: str
-) -> None:
-    if isinstance(choice, int):
-        value = fn.effect_value(f'call {result} @"{versions[choice]}{suffix}"({arguments})', result)
-        fn.current.terminator = f"ret {value}"
-        return
-    then, other = fn.new_block("then"), fn.new_block("other")
-    fn.branch_if(eval_expr(state, Context(), choice.condition), then, other)
-    for block, side in ((then, choice.then), (other, choice.other)):
-        fn.place(block)
-        with fn.scope():
-            _emit_choice(fn, state, side, versions, suffix, result, arguments)
+        version = _load_parameters(fn, nest)[VERSION]
+        for n, called in enumerate(versions):
+            rest = fn.new_block("rest") if n + 1 < len(versions) else None
+            if rest is not None:
+                taken = fn.new_block("taken")
+                fn.branch_if(fn.compare("icmp eq", version, int_val(n)), taken, rest)
+                fn.place(taken)
+            value = fn.effect_value(f'call {result} @"{called}{suffix}"({arguments})', result)
+            fn.current.terminator = f"ret {value}"
+            if rest is not None:
+                fn.place(rest)
 
 
 def _emit_entry(nest: LoopNest, target: Target, module: Module, linkage: str = "") -> None:
@@ -227,6 +229,8 @@ def _load_parameters(fn: Function, nest: LoopNest) -> dict[str, Val]:
             product = fn.binary("mul", params[fold.first], params[fold.second])
             params[fold.second] = fn.select(condition, product, params[fold.second])
             params[fold.first] = fn.select(condition, int_val(1), params[fold.first])
+    if nest.version is not None:
+        params[VERSION] = eval_expr(_bare_state(fn, nest, params), Context(), nest.version)
     return params
 
 

@@ -8,52 +8,32 @@ Two register tiles of a filtered convolution share the transformations of data, 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
 
-from polyc.ir.expr import Call, Expr
+from polyc.ir.expr import Call, Expr, Size, int_const
 from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Store, Update, walk_nodes
-from polyc.ir.versions import Tree, renumber
+from polyc.ir.versions import VERSION, cheapest
 
 ENOUGH = 0.25
 """Part of the statements of two versions that they must have in common."""
 
 
-def share_versions(nests: Sequence[LoopNest], choice: Tree) -> tuple[list[LoopNest], Tree]:
-    """The same versions in fewer nests, and the choice among these.  The first nest stays the first."""
-    groups: list[tuple[LoopNest, set[int]]] = []
+def share_versions(nests: Sequence[LoopNest], costs: Sequence[Expr]) -> tuple[list[LoopNest], list[int]]:
+    """The same versions in fewer nests, and which of these each version is in.  The first nest stays the first; `costs`
+    choose among versions."""
+    shared, places = list[LoopNest](), list[int]()
     for number, nest in enumerate(nests):
-        for place, (shared, members) in enumerate(groups):
-            condition = _leads_to(choice, members, {number})
-            joined = None if isinstance(condition, str) else _join(shared, nest, condition)
+        for place, other in enumerate(shared):
+            joined = _join(other, nest, Call("ne", (Size(VERSION), int_const(number))))
             if joined is not None:
-                groups[place] = joined, members | {number}
+                shared[place] = replace(joined, version=cheapest(costs))
+                places.append(place)
                 break
         else:
-            groups.append((nest, {number}))
-    numbers = {n: place for place, (_, members) in enumerate(groups) for n in members}
-    return [nest for nest, _ in groups], renumber(choice, numbers)
-
-
-def _leads_to(tree: Tree, versions: Collection[int], others: Collection[int]) -> Expr | Literal["always", "never", "any"]:
-    """When a choice takes one of `versions`, where it takes one of these or of `others`."""
-    if isinstance(tree, int):
-        return "always" if tree in versions else "never" if tree in others else "any"
-    then, other = _leads_to(tree.then, versions, others), _leads_to(tree.other, versions, others)
-    if then == other or other == "any":
-        return then
-    if then == "any":
-        return other
-    opposite = Call("not", (tree.condition,))
-    if isinstance(then, str) and isinstance(other, str):
-        return tree.condition if then == "always" else opposite
-    if isinstance(then, str):
-        assert not isinstance(other, str)
-        return Call("or", (tree.condition, other)) if then == "always" else Call("and", (opposite, other))
-    if isinstance(other, str):
-        return Call("or", (opposite, then)) if other == "always" else Call("and", (tree.condition, then))
-    return Call("or", (Call("and", (tree.condition, then)), Call("and", (opposite, other))))
+            places.append(len(shared))
+            shared.append(nest)
+    return shared, places
 
 
 def _join(a: LoopNest, b: LoopNest, condition: Expr) -> LoopNest | None:

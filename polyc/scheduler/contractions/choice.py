@@ -312,16 +312,19 @@ def _estimate(
     )
 
 
-def _copy_cycles(c: Contraction, view: View, last: str, inside: set[str]) -> float:
+def _copy_cycles(c: Contraction, view: View, last: str, inside: Collection[str]) -> float:
     """Copying an operand so that `last` becomes its fastest index, in pieces over the indices `inside`."""
-    if abs(view.strides.get(last, 0)) == 1:
-        per_element = costs.PLAIN_COPY
-    elif any(abs(step) == 1 and i in inside for i, step in view.strides.items()):
-        per_element = costs.TRANSPOSING_COPY
-    else:
-        per_element = costs.SCATTERED_COPY
     rows = view.elements / form_extent(view.operand.forms[-1], c.trips) if view.operand.is_padded else 0.0
-    return costs.COPY_START + view.elements * per_element + rows * costs.COPIED_ROW
+    return costs.COPY_START + view.elements * element_copy(view, last, inside) + rows * costs.COPIED_ROW
+
+
+def element_copy(view: View, last: str, inside: Collection[str]) -> float:
+    """Cycles for each element of such a copy."""
+    if abs(view.strides.get(last, 0)) == 1:
+        return costs.PLAIN_COPY
+    if any(abs(step) == 1 and i in inside for i, step in view.strides.items()):
+        return costs.TRANSPOSING_COPY
+    return costs.SCATTERED_COPY
 
 
 def _cycles_along_reduction(c: Contraction, target: Target) -> float:

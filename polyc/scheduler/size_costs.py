@@ -1,0 +1,137 @@
+"""What a program costs at any sizes, computed in one way: its contractions (`cost_formula`), and what they pass on."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from polyc.ir.expr import Call, Expr, Select, Size, int_const, substitute, walk
+from polyc.ir.versions import NEVER
+from polyc.poly.ranges import assume_sizes, estimate_extent
+from polyc.poly.scop import Scop, ScopStatement
+from polyc.scheduler.accesses import NEAR, access_motions
+from polyc.scheduler.contractions.choice import Choice, choose
+from polyc.scheduler.contractions.contraction import Contraction, find_contraction
+from polyc.scheduler.contractions.cost_formula import contraction_cost, known_trips, write_cost
+from polyc.scheduler.contractions.size_algebra import ceil_div, product, scaled, total
+from polyc.target import Target
+
+READ_CYCLES, FAR_READ_CYCLES, VECTOR_BYTES = 1.8, 12.0, 64
+"""Of a statement that is no contraction, for each read of a vector of so many bytes: along memory, and lane by lane."""
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A program before scheduling, rewritten as `Version.form` and `Version.known` say; `folds`: pairs of sizes that a call
+    replaces by 1 and their product (`fold_sizes`)."""
+
+    scop: Scop
+    number: int = 0
+    known: Mapping[str, int] = field(default_factory=dict)
+    folds: Sequence[tuple[str, str]] = ()
+
+    def fits(self, sizes: Mapping[str, int]) -> bool:
+        return all(sizes[name] == value for name, value in self.known.items())
+
+    def fold(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """`sizes` as the code meets them."""
+        folded = dict(sizes)
+        for first, second in self.folds:
+            folded[first], folded[second] = 1, folded[first] * folded[second]
+        return folded
+
+
+class CostModel:
+    """The contractions of a program at any sizes, and what they cost; `whole`: with all other statements."""
+
+    def __init__(
+        self,
+        form: Form,
+        target: Target,
+        constants: Collection[str],
+        statements: Sequence[ScopStatement],
+        whole: bool,
+    ) -> None:
+        self.form, scop = form, form.scop
+        self.scop, self.target, self.constants, self.statements = scop, target, constants, statements
+        taken = {s.name for s in statements}
+        self.others = [(s, _weigh_reads(s, target, scop)) for s in scop.statements if s.name not in taken] if whole else []
+
+    def at(self, sizes: Mapping[str, int]) -> list[Contraction | None]:
+        """The contractions at some sizes."""
+        ranges = assume_sizes(self.scop.ranges, self.scop.program.defined_sizes, self.form.fold(sizes))
+        scop = replace(self.scop, ranges=ranges)
+        found = []
+        for s in self.statements:
+            estimates = {i: estimate_extent(s.extents[i], ranges.typical) for i in s.trips}
+            trips = {i: max(1, n) for i, n in estimates.items() if n is not None}
+            found.append(find_contraction(replace(s, trips=trips), scop, self.target))
+        return found
+
+    def choose(self, found: Sequence[Contraction | None]) -> list[Choice | None]:
+        return [None if c is None else choose(c, self.target, self.constants) for c in found]
+
+    def tiled_sizes(self, sizes: Mapping[str, int]) -> tuple[set[str], set[str]]:
+        """Sizes that are extents of left indices along which register tiles at `sizes` have several elements; and others."""
+        found = self.at(sizes)
+        cut, left = set[str](), set[str]()
+        for c, choice in zip(found, self.choose(found), strict=True):
+            if c is None or choice is None:
+                continue
+            for i in c.left:
+                (cut if i in choice.tile else left).update(n.name for n in walk(c.s.extents[i]) if isinstance(n, Size))
+        return cut, left - cut
+
+    def work(self) -> Expr:
+        """Products of all contractions."""
+        return self._folded(total([product(list(known_trips(s).values())) for s in self.statements]))
+
+    def cost(self, found: Sequence[Contraction | None], choices: Sequence[Choice | None]) -> Expr:
+        """The cost at the sizes of a call, where contractions are computed as `choices` say that were made for `found`."""
+        scop, terms, written = self.scop, list[Expr](), dict[str, list[Expr]]()
+        for s, (along, per_vector, lanes) in self.others:
+            trips = known_trips(s)
+            vectors = product([ceil_div(n, lanes) if i == along else n for i, n in trips.items()])
+            terms.append(product([vectors, int_const(scaled(per_vector))]))
+            if not s.is_reduction and not self._is_passed_on(s.target):
+                size = int_const(scop.tensors[s.target].dtype.itemsize)
+                written.setdefault(s.target, []).append(product([*trips.values(), size]))
+        terms += [write_cost(total(parts), 1.0, self.target) for parts in written.values()]
+        for c, choice in zip(found, choices, strict=True):
+            if c is not None:
+                shared = [] if choice is None else [i for i in self._shared_loops(c) if i not in choice.tile]
+                terms.append(contraction_cost(c, choice, scop, self.target, self.constants, shared))
+        cost = self._folded(total(terms))
+        for name, value in self.form.known.items():
+            cost = Select(Call("eq", (Size(name), int_const(value))), cost, NEVER)
+        return cost
+
+    def _folded(self, cost: Expr) -> Expr:
+        """Over the sizes of a call, before it replaces any."""
+        for first, second in self.form.folds:
+            merged: dict[str, Expr] = {first: int_const(1), second: Call("mul", (Size(first), Size(second)))}
+            cost = substitute(cost, {}, merged)
+        return cost
+
+    def _shared_loops(self, c: Contraction) -> list[str]:
+        """Left indices that move the result and one operand, both of which other statements of the program have to do with."""
+        if not self._is_passed_on(c.s.target):
+            return []
+        movers = {i: [v for v in c.views if v.moves(i)] for i in c.left}
+        return [i for i, moved in movers.items() if len(moved) == 1 and self._is_passed_on(moved[0].operand.read.tensor)]
+
+    def _is_passed_on(self, tensor: str) -> bool:
+        return self.scop.tensors[tensor].role == "temporary"
+
+
+def _weigh_reads(s: ScopStatement, target: Target, scop: Scop) -> tuple[str | None, float, int]:
+    """Of a statement that is no contraction: the index along memory of what it writes, cycles per vector, and its lanes."""
+    write, *read = access_motions(s)
+    last = (write.coefficients[-1] if write.coefficients else None) or {}
+    along = next((i for i, step in last.items() if abs(step) <= NEAR), None)
+    if along is None:
+        return None, READ_CYCLES * len(read), 1
+    size = scop.tensors[s.target].dtype.itemsize
+    lanes = max(1, target.lanes(size))
+    cycles = sum(FAR_READ_CYCLES if m.motion(along) == "strided" else READ_CYCLES for m in read)
+    return along, cycles * lanes * size / VECTOR_BYTES, lanes
