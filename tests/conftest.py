@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import gc
-import hashlib
 import itertools
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from polyc.codegen.objects import jit
-from polyc.target import Target
+from tests.objects import begin_test, remember_objects
 
 # Every test compiles anew, whatever earlier runs left behind; POLYC_CACHE=1 and a POLYC_CACHE_DIR run the suite warm.
 os.environ.setdefault("POLYC_CACHE", "0")
@@ -75,6 +74,12 @@ def pytest_configure() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    begin_test(item)
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """What is collected stays: looking for garbage among it, again and again as it grows, takes a third of the time."""
     gc.disable()
@@ -82,17 +87,5 @@ def pytest_collection() -> Iterator[None]:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(50_000)  # what a test makes is mostly not garbage before it ends
         gc.enable()
-
-
-def remember_objects(compile_object: Callable[[str, Target], bytes]) -> Callable[[str, Target], bytes]:
-    """`compile_object` that asks LLVM once for each text and target: what stands before it runs for every test."""
-    objects: dict[tuple[bytes, Target], bytes] = {}
-
-    def compile_once(ir_text: str, target: Target) -> bytes:
-        key = hashlib.sha256(ir_text.encode()).digest(), target
-        if key not in objects:
-            objects[key] = compile_object(ir_text, target)
-        return objects[key]
-
-    return compile_once

@@ -70,6 +70,7 @@ def make_allocator(shape: tuple[int, ...], dtype: np.dtype) -> Callable[[], np.n
 known_area = (ctypes.c_int64 * 3)()
 """What `workspace_address` would say to the Python thread that asked last, for compiled code: the number of this thread, 0 for
 none; the bytes of its workspace; its address."""
+_ALL = slice(None)
 
 
 class _Area:
@@ -119,7 +120,11 @@ def workspace_address(size: int) -> int:
         for page in (first, last):
             ctypes.memset(page, 0, 64)
         area.lease, area.address, area.size = lease, first + GUARD, lease.pile.capacity - 2 * GUARD
-    known_area[:] = [threading.get_ident(), area.size, area.address]  # one step: no other thread comes between
+    # One step, so that no other thread comes between; and no object is made once the fields are read, since the collector might
+    # run a finaliser that calls a kernel and gets another workspace.
+    words: list[Any] = [threading.get_ident(), 0, 0]
+    words[1], words[2] = area.size, area.address
+    known_area[_ALL] = words
     return area.address
 
 

@@ -24,6 +24,8 @@ from polyc.target import AARCH64, BASELINE, PINNED, X86_64_V2, X86_64_V3, X86_64
 
 from .support import ENTRY, HOST, LEVELS, argument, c, i, n, op, rd, strides_of
 
+pytestmark = pytest.mark.optimised
+
 
 def scale_nest(kind="parallel", name="scale"):
     x, y = argument("X", F32, (n("N"),), 0), argument("Y", F32, (n("N"),), 1)

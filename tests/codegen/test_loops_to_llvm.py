@@ -13,6 +13,8 @@ from polyc.ir.types import DTYPES, F32, F64, I32, I64
 
 from .support import LEVELS, argument, c, compiled, i, n, op, random_array, rd, strides_of
 
+pytestmark = pytest.mark.optimised
+
 SIZES = (0, 1, 3, 15, 16, 17, 63, 64, 65, 130)
 
 

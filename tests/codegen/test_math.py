@@ -16,6 +16,8 @@ from polyc.ir.types import F32, F64, I8, I16, I32, I64, U8, U16, U32, U64
 from .support import LEVELS, argument, c, compiled, i, n, op, rd, strides_of
 from .test_loops_to_llvm import elementwise
 
+pytestmark = pytest.mark.optimised
+
 BOUNDS = dict.fromkeys(INLINE, 4) | dict.fromkeys(("exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "sqrt", "rsqrt"), 2)
 PI = np.longdouble("3.14159265358979323846264338327950288")
 

@@ -11,6 +11,8 @@ from polyc.ir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, DType
 
 from .support import LEVELS, argument, c, check_with_interpreter, compiled, i, n, op, random_array, rd, strides_of
 
+pytestmark = pytest.mark.optimised
+
 RNG = np.random.default_rng(5)
 NAMES = sorted(name for name, t in DTYPES.items() if not t.is_complex)
 """Element types of loops: complex numbers are pairs of real ones by then."""

@@ -15,6 +15,8 @@ from polyc.ir.types import I64
 
 from .support import argument, c, compiled, i, n, op, rd, strides_of
 
+pytestmark = pytest.mark.optimised
+
 BELOW = op("sub", i("j"), c(1))
 CELL = Store("Y", (i("t"), i("j")), op("add", rd("Y", op("sub", i("t"), c(1)), BELOW), op("mul", c(3), rd("Y", i("t"), BELOW))))
 

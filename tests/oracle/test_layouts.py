@@ -6,6 +6,8 @@ import pytest
 import polyc
 from tests.oracle.programs import TYPES, agree, draw, for_any_sizes, operator
 
+pytestmark = pytest.mark.optimised
+
 
 def layouts(a: np.ndarray) -> dict[str, np.ndarray]:
     """The same values in other places: all of the shape and (but for `broadcast`) the content of `a`."""

@@ -14,6 +14,8 @@ from polyc.ir.program import Program, Return, Statement, Tensor
 from polyc.ir.types import BOOL, DTYPES, DType
 from tests.property.pipeline import LEVELS, pinned
 
+pytestmark = pytest.mark.optimised
+
 N = Size("N")
 LOGICAL = ("and", "or", "not")
 LESS_EXACT = {"pow": 1e-4, "lgamma": 1e-3, "tgamma": 1e-3}

@@ -1,0 +1,51 @@
+"""Object code in tests: LLVM is asked once for each text, and does not optimise where its optimiser is not what is tested."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+
+import llvmlite.binding as llvm
+import pytest
+
+from polyc.codegen.objects import jit
+from polyc.target import Target
+
+UNOPTIMISED = ("tests/codegen", "tests/conformance", "tests/frontends", "tests/onnx", "tests/oracle", "tests/scheduler")
+"""Folders whose tests run code as LLVM translates it without optimising, which takes a tenth of the time.  Assembly text is
+always optimised.  LLVM takes little for granted that could be wrong (arguments that are ``noalias``, counters of loops that do
+not overflow): the other folders, generated programs among them, and tests marked ``optimised`` run what users run."""
+
+_STATE = {"is_optimised": True}
+
+
+def begin_test(item: pytest.Item) -> None:
+    """From now on objects are made as this test wants them."""
+    has_mark = item.get_closest_marker("optimised") is not None
+    is_everywhere = os.environ.get("POLYC_TEST_LLVM") == "optimised"
+    _STATE["is_optimised"] = has_mark or is_everywhere or not item.nodeid.startswith(UNOPTIMISED)
+
+
+def remember_objects(compile_object: Callable[[str, Target], bytes]) -> Callable[[str, Target], bytes]:
+    """`compile_object` that asks LLVM once for each text and target, in the way that the running test wants."""
+    objects: dict[tuple[bytes, Target, bool], bytes] = {}
+
+    def compile_once(ir_text: str, target: Target) -> bytes:
+        is_optimised = _STATE["is_optimised"]
+        key = hashlib.sha256(ir_text.encode()).digest(), target, is_optimised
+        if key not in objects:
+            objects[key] = compile_object(ir_text, target) if is_optimised else translate(ir_text, target)
+        return objects[key]
+
+    return compile_once
+
+
+def translate(ir_text: str, target: Target) -> bytes:
+    """Object code for `target` that is not optimised."""
+    with jit.locked_session():
+        backend = llvm.Target.from_triple(target.triple)
+        options = {"cpu": target.cpu, "features": target.features, "reloc": "pic", "codemodel": "small"}
+        module = llvm.parse_assembly(ir_text)
+        module.verify()
+        return bytes(backend.create_target_machine(opt=0, **options).emit_object(module))
