@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from polyc.codegen.functions.floats import F32, Format, Math
 from polyc.codegen.writer.builder import Val
 
@@ -10,16 +12,32 @@ _LN_10 = 2.302585092994046
 _LOG2_10 = 3.321928094887362
 
 
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """An integer below 2 * bias in size: as a number, and in the low bits of integers to which 2 * bias was added.
+
+    These halved are the exponent of a power of two, of half as many twos, and what is left to the whole is another one."""
+
+    value: Val
+    bits: Val
+
+
 def _range(f: Format) -> tuple[float, float]:
     """Beyond these e^x is zero or infinite, whatever is rounded on the way."""
     return (-104.0, 89.0) if f is F32 else (-746.0, 710.0)
 
 
-def _reduce(m: Math, x: Val) -> tuple[Val, Val]:
-    """x = n ln 2 + r: the shifted sum that holds n in its low bits, and r with |r| <= ln(2)/2."""
-    shifted = m.fma(x, LOG2_E, m.format.magic)
-    n = m.sub(shifted, m.format.magic)
-    return shifted, m.fma(n, -m.format.ln2_low, m.fma(n, -m.format.ln2_high, x))
+def round_to_whole(m: Math, x: Val, unit: float = 1.0) -> Whole:
+    """The integer next to `x` times `unit`, which is below 2 * bias in size."""
+    magic = m.format.magic + 2 * m.format.bias
+    shifted = m.add(x, magic) if unit == 1.0 else m.fma(x, unit, magic)
+    return Whole(m.sub(shifted, magic), m.ints(shifted))
+
+
+def _reduce(m: Math, x: Val) -> tuple[Whole, Val]:
+    """x = n ln 2 + r: n, and r with |r| <= ln(2)/2."""
+    n = round_to_whole(m, x, LOG2_E)
+    return n, m.fma(n.value, -m.format.ln2_low, m.fma(n.value, -m.format.ln2_high, x))
 
 
 def _near_zero(m: Math, r: Val) -> Val:
@@ -32,15 +50,15 @@ def emit_exp(m: Math, x: Val) -> Val:
     low, high = _range(m.format)
     if m.is_f32 and m.target.has_masks:
         return _exp_by_table(m, m.at_least(x, low))
-    shifted, r = _reduce(m, m.clamp(x, low, high))
-    return scale(m, _near_zero(m, r), shifted)
+    n, r = _reduce(m, m.clamp(x, low, high))
+    return scale(m, _near_zero(m, r), n)
 
 
 def emit_exp_of_sum(m: Math, x: Val, rest: Val, factor: Val) -> Val:
     """factor * e^(x + rest), `rest` far below 1, the product rounded before it is scaled."""
     low, high = _range(m.format)
-    shifted, r = _reduce(m, m.clamp(x, low, high))
-    return scale(m, m.mul(_near_zero(m, m.add(r, rest)), factor), shifted)
+    n, r = _reduce(m, m.clamp(x, low, high))
+    return scale(m, m.mul(_near_zero(m, m.add(r, rest)), factor), n)
 
 
 def _exp_by_table(m: Math, x: Val) -> Val:
@@ -67,35 +85,37 @@ def _exp_by_table(m: Math, x: Val) -> Val:
 def emit_exp2(m: Math, x: Val) -> Val:
     """2^x."""
     x = m.clamp(x, *(1.5 * b for b in _range(m.format)))
-    shifted = m.add(x, m.format.magic)
-    r = m.sub(x, m.sub(shifted, m.format.magic))
-    return scale(m, m.fma(r, m.horner(r, m.terms("exp2")), 1.0), shifted)
+    n = round_to_whole(m, x)
+    r = m.sub(x, n.value)
+    return scale(m, m.fma(r, m.horner(r, m.terms("exp2")), 1.0), n)
 
 
 def emit_exp10(m: Math, x: Val) -> Val:
     """10^x."""
     x = m.clamp(x, *(b / 2 for b in _range(m.format)))
-    shifted = m.fma(x, _LOG2_10, m.format.magic)
-    n = m.sub(shifted, m.format.magic)
-    r = m.fma(n, -m.format.log10_2_low, m.fma(n, -m.format.log10_2_high, x))
+    n = round_to_whole(m, x, _LOG2_10)
+    r = m.fma(n.value, -m.format.log10_2_low, m.fma(n.value, -m.format.log10_2_high, x))
     high = m.format.round(_LN_10)
     low = _LN_10 - high if m.is_f32 else -2.1707562233822494e-16
     p, rest = m.product(r, high)
     p = m.add(p, m.fma(r, low, rest))
-    return scale(m, _near_zero(m, p), shifted)
+    return scale(m, _near_zero(m, p), n)
 
 
-def scale(m: Math, p: Val, shifted: Val, less: int = 0) -> Val:
-    """p * 2^(n - less), rounded once, over the whole range: overflow to infinity, gradual underflow.  n is in `shifted`."""
+def scale(m: Math, p: Val, n: Whole, less: int = 0) -> Val:
+    """p * 2^(n - less), rounded once, over the whole range: overflow to infinity, gradual underflow."""
     if m.target.has_masks:
-        return m.call512("scalef", 2, "", p, m.sub(shifted, m.format.magic + less))
-    integer = m.int_op("sub", m.rounded_int(shifted), less) if less else m.rounded_int(shifted)
-    # Two factors of half the exponent each; the first product is exact, the second rounds.  The offset keeps the shift logical.
-    offset = 4 * (m.format.bias + 1)
-    half = m.int_op("lshr", m.int_op("add", integer, offset), 1)
-    first = m.power_of_two(m.int_op("sub", half, offset // 2))
-    second = m.power_of_two(m.int_op("add", m.fn.binary("sub", integer, half), offset // 2))
+        return m.call512("scalef", 2, "", p, m.sub(n.value, float(less)) if less else n.value)
+    # Two factors of half the exponent each; the first product is exact, the second rounds.
+    both = m.int_op("sub", n.bits, less) if less else n.bits
+    half = m.int_op("lshr", both, 1)
+    first, second = (m.floats(m.int_op("shl", e, m.format.mantissa)) for e in (half, m.fn.binary("sub", both, half)))
     return m.mul(m.mul(p, first), second)
+
+
+def _power_of_two(m: Math, n: Whole, less: int = 0) -> Val:
+    """2^(n - less), a normal number."""
+    return m.floats(m.int_op("shl", m.int_op("sub", n.bits, m.format.bias + less), m.format.mantissa))
 
 
 def _minus_one(m: Math, r: Val) -> Val:
@@ -105,8 +125,8 @@ def _minus_one(m: Math, r: Val) -> Val:
 
 def emit_expm1(m: Math, x: Val) -> Val:
     """e^x - 1 = 2^n (e^r - 1) + (2^n - 1), which is accurate near 0 too; half of it, so that 2^n is finite."""
-    shifted, r = _reduce(m, m.clamp(x, -(m.format.mantissa + 3.0), _range(m.format)[1]))
-    half = m.power_of_two(m.int_op("sub", m.rounded_int(shifted), 1))
+    n, r = _reduce(m, m.clamp(x, -(m.format.mantissa + 3.0), _range(m.format)[1]))
+    half = _power_of_two(m, n, 1)
     result = m.mul(m.fma(half, _minus_one(m, r), m.sub(half, 0.5)), 2.0)
     tiny = m.is_less(m.abs(x), 2.0 ** -(m.format.mantissa + 2))  # half of a denormal number may be none
     return m.where(tiny, x, result)
@@ -121,16 +141,16 @@ def emit_sigmoid(m: Math, x: Val) -> Val:
 def emit_tanh(m: Math, x: Val) -> Val:
     """u/(u+2) with u = e^(2|x|) - 1."""
     bound = 10.0 if m.is_f32 else 20.0
-    shifted, r = _reduce(m, m.mul(m.at_most(m.abs(x), bound), 2.0))
-    power = m.power_of_two(m.rounded_int(shifted))
+    n, r = _reduce(m, m.mul(m.at_most(m.abs(x), bound), 2.0))
+    power = _power_of_two(m, n)
     u = m.fma(power, _minus_one(m, r), m.sub(power, 1.0))
     return m.copysign(m.div(u, m.add(u, 2.0)), x)
 
 
 def _half_exp(m: Math, x: Val) -> Val:
     """e^x / 2 for x >= 0, finite wherever sinh and cosh are."""
-    shifted, r = _reduce(m, m.at_most(x, _range(m.format)[1] + 2))
-    return scale(m, _near_zero(m, r), shifted, 1)
+    n, r = _reduce(m, m.at_most(x, _range(m.format)[1] + 2))
+    return scale(m, _near_zero(m, r), n, 1)
 
 
 def emit_sinh(m: Math, x: Val) -> Val:

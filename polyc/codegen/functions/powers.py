@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from polyc.codegen.functions.exponentials import scale
+from polyc.codegen.functions.exponentials import round_to_whole, scale
 from polyc.codegen.functions.floats import Math
 from polyc.codegen.functions.logarithms import split_exponent
 from polyc.codegen.writer.builder import Function, Val, int_val
@@ -81,9 +81,9 @@ def _magnitude(m: Math, t: Val, y: Val, is_usual: bool = False) -> Val:
         # Only where the product is far out of range is the rest larger than that.
         limit = 160.0 if m.is_f32 else 1100.0
         rest, exponent = m.clamp(rest, -0.5, 0.5), m.clamp(product, -limit, limit)
-    shifted = m.add(exponent, m.format.magic)
-    r = m.add(m.sub(exponent, m.sub(shifted, m.format.magic)), rest)
-    return scale(m, m.fma(r, m.horner(r, m.terms("exp2")), 1.0), shifted)
+    n = round_to_whole(m, exponent)
+    r = m.add(m.sub(exponent, n.value), rest)
+    return scale(m, m.fma(r, m.horner(r, m.terms("exp2")), 1.0), n)
 
 
 def _log2(m: Math, t: Val) -> tuple[Val, Val]:
