@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import polyc
 from polyc.codegen.nests.buffers import row_major_strides
 from polyc.codegen.nests.loops import _LoopRange, fold_index
 from polyc.codegen.nests.size import MAX_OPERATIONS, check_code_size
@@ -117,10 +119,31 @@ def test_short_vector_loops_are_expanded_and_long_ones_interleaved():
 
 @pytest.mark.parametrize(("target", "lanes"), [(X86_64_V2, 4), (X86_64_V3, 8), (X86_64_V4, 16)])
 def test_lanes_follow_the_machine(target, lanes):
-    text = "def f(float(M,N) X) -> (O) { O(i) +=! exp(X(i,j)) }"
+    text = "def f(float(M,N) X) -> (O) { O(i) +=! sqrt(X(i,j)) }"
     lowered = lower(text, {"M": 7, "N": 1000}, target=target)
     check_nest(lowered, {"M": 7, "N": 1000})
     assert {v.lanes for v in loops_of(lowered.nest.body) if v.kind == "vector"} == {lanes}
+
+
+@pytest.mark.parametrize(("target", "lanes"), [(X86_64_V2, 8), (X86_64_V3, 16), (X86_64_V4, 16)])
+def test_functions_take_two_registers_where_their_chains_are_long(target, lanes):
+    text = "def f(float(M,N) X) -> (O) { O(i,j) = exp(X(i,j)) }"
+    loops = loops_of(lower(text, {"M": 7, "N": 1000}, target=target).nest.body)
+    assert {v.lanes for v in loops if v.kind == "vector"} == {lanes}
+
+
+@pytest.mark.parametrize("dtype", ["float", "double"])
+@pytest.mark.parametrize("target", [X86_64_V2, X86_64_V3], ids=lambda t: t.name)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_vectors_of_two_registers_take_each_element_once(target, dtype, dynamic):
+    text = f"def f({dtype}(M,N) X) -> (E, S, P) {{ E(i,j) = exp(X(i,j)) S(i) +=! exp(X(i,j) - 1) P(i) max=! tanh(X(i,j)) }}"
+    f = polyc.compile(text, target=target.name, dynamic=dynamic)
+    rng = np.random.default_rng(2)
+    for n in (*range(1, 20), 24, 25, 31, 33, 40, 71, 200, 213) if dynamic else (9, 12, 20, 24, 213):
+        x = rng.standard_normal((3, n)).astype("f4" if dtype == "float" else "f8")
+        wanted = np.exp(x), np.exp(x.astype("f8") - 1).sum(axis=1), np.tanh(x).max(axis=1)
+        for got, exact in zip(f(x), wanted, strict=True):
+            np.testing.assert_allclose(got, exact, rtol=2e-6 if dtype == "float" else 1e-14)
 
 
 def test_the_widest_type_decides_the_lanes():

@@ -34,7 +34,7 @@ from polyc.codegen.emission.unrolling import count_unrolled, reads_between_lanes
 from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Function, Val, int_val
 from polyc.ir.expr import Call, Const, Expr, Index, int_const, operands_of, reads, simplify_int
-from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update, node_expressions
+from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update, node_expressions, walk_nodes
 from polyc.ir.simplify import simplify
 
 
@@ -285,7 +285,10 @@ def _emit_expanded(state: State, ctx: Context, loop: Loop) -> None:
         ctx = replace(ctx, is_moved=True)
         lanes = min(lanes, 1 << (trip.bit_length() - 1))
         starts = sorted({*range(0, trip - lanes + 1, lanes), trip - lanes})
+    one_register = _one_register(state, loop)
     for number, start in enumerate(starts):
+        if trip is not None and trip - start <= one_register:
+            lanes = min(lanes, one_register)
         base: int | Expr = start
         if loop.lower != int_const(0):
             base = simplify_int(Call("add", (loop.lower, int_const(start))))
@@ -405,11 +408,14 @@ def _only_stores(body: tuple[Node, ...]) -> list[Store] | None:
 def _emit_rest(state: State, ctx: Context, loop: Loop, start: Val, upper: Val) -> None:
     """Fewer iterations than lanes, without masks: vectors of half and a quarter of the lanes, the others one by one.
 
-    Reductions go one by one at once: combining the lanes of another accumulator costs more than it saves."""
+    Of vectors in two registers, reductions take one more with one of them; the others go one by one at once, as what they
+    would save is less than the combination of the lanes."""
     fn, lanes = state.fn, loop.lanes
     rest = fn.binary("sub", upper, start)
     width = lanes
-    narrowest = max(2, lanes // 4) if _only_stores(loop.body) is not None and not lanes & (lanes - 1) else lanes
+    narrowest = lanes
+    if not lanes & (lanes - 1):
+        narrowest = max(2, lanes // 4) if _only_stores(loop.body) is not None else min(lanes, _one_register(state, loop))
     ctx = replace(ctx.multiple(loop.var, 1), is_moved=True)
     while width > narrowest:
         base = fn.binary("add", start, fn.binary("and", rest, int_val(-width)))
@@ -420,6 +426,12 @@ def _emit_rest(state: State, ctx: Context, loop: Loop, start: Val, upper: Val) -
     base = fn.binary("add", start, fn.binary("and", rest, int_val(-width))) if width < lanes else start
     with fn.when(fn.compare("icmp slt", base, upper)):
         _emit_serial(state, replace(ctx, is_remainder=True), loop, base, upper)
+
+
+def _one_register(state: State, loop: Loop) -> int:
+    """Lanes of one register for the widest element that a loop writes."""
+    written = (n.buffer for n in walk_nodes(loop.body) if isinstance(n, Store | Update))
+    return state.target.lanes(max((state.by_name[name].dtype.itemsize for name in written), default=1))
 
 
 def _modulo(fn: Function, trip: Val, width: int) -> Val:

@@ -308,7 +308,7 @@ class NestPlanner:
         return count if count <= (MAX_COLUMN_VECTORS if whole == 1 else HELD_VECTORS * whole) else 0
 
     def _waits_for_functions(self, statements: list[ScopStatement]) -> bool:
-        """Whether functions of one vector are chains that a core waits for: vectors of two registers each then advance together.
+        """Whether functions of one vector are chains that a core waits for: those of two registers advance together.
 
         With AVX-512 there is a short way for most (AVX2, 4096 floats: exp .351 to .3 ns each)."""
         if self.view.target.has_masks:
