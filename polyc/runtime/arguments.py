@@ -96,8 +96,10 @@ def with_suggestion(name: str, known: Sequence[str], listing: str) -> str:
 
 
 def convert_inputs(formals: Sequence[Formal], values: Sequence[Any]) -> tuple[np.ndarray, ...]:
-    """Arrays of the declared element types and ranks."""
-    return tuple(check_rank(f, convert_input(v, f.name, f.dtype, f.span)) for f, v in zip(formals, values, strict=True))
+    """Arrays of the declared element types and ranks; weak numbers where an input takes them."""
+    return tuple(
+        check_rank(f, convert_input(v, f.name, f.dtype, f.span, f.takes_weak)) for f, v in zip(formals, values, strict=True)
+    )
 
 
 def check_rank(formal: Formal, array: np.ndarray) -> np.ndarray:

@@ -21,6 +21,8 @@ class Formal:
     dtype: DType | None
     shape: tuple[Expr, ...] | None
     span: Span | None = None
+    takes_weak: bool = False
+    """Whether a Python number adapts to what it meets, as in NumPy; only where `dtype` is open."""
 
 
 Reasons = dict[str, str]
