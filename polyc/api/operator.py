@@ -82,6 +82,7 @@ class Operator:
         self.remarks_source: Callable[[], tuple[Remark, ...]] | None = None
         self._bound = dict(bound or {})
         self._input_names = tuple(f.name for f in source.formals if f.name not in self._bound)
+        self._defaults = {f.name: f.default for f in source.formals if f.default is not None and f.name not in self._bound}
         last = [f.name for f in source.formals[len(self._input_names) :]]
         # The common case, inputs before weights, needs no sorting at a call.
         self._bound_last = tuple(self._bound[n] for n in last) if all(n in self._bound for n in last) else None
@@ -185,7 +186,7 @@ class Operator:
                 message = f"{self.name} cannot be pickled: its program depends on the arguments of each call"
                 help = "define it at the top of a module under its own name, or annotate all parameters: a: 'f32[N]'"
                 raise argument_error("argument-pickle", message, None, help)
-            source = FixedSource(source.fixed)
+            source = FixedSource(source.fixed, {f.name: f.default for f in source.formals if f.default is not None})
         sizes, bound = self._fixed_sizes, {n: np.asarray(a) for n, a in self._bound.items()}
         return _restore_operator, (source, self.name, self._options, sizes, bound, self._dynamic.dynamic)
 
@@ -200,7 +201,9 @@ class Operator:
         """Run on `inputs`; see the class."""
         # The fast path: arrays in a layout that was seen before, or what makes such.  Anything else goes through `_execute`.
         arrays: tuple[Any, ...] | None = inputs
-        if named:
+        if self._defaults and len(inputs) < len(self._input_names):
+            arrays = self._with_defaults(inputs, named)
+        elif named:
             # Names that are the missing inputs and nothing else; `get` gives None, which has no layout, for any other.
             is_complete = len(inputs) + len(named) == len(self._input_names)
             arrays = (*inputs, *[named.get(n) for n in self._input_names[len(inputs) :]]) if is_complete else None
@@ -279,12 +282,21 @@ class Operator:
         for name in self._bound:
             if name in named:
                 raise bound_error(self.name, name)
-        call = sort_arguments(self.name, self._input_names, self._source.sizes, self._source.constants, inputs, named)
+        source = self._source
+        call = sort_arguments(self.name, self._input_names, source.sizes, source.constants, inputs, named, self._defaults)
         return replace(call, inputs=self._with_bound(call.inputs)) if self._bound else call
 
     def sorted_inputs(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """The inputs of a call in the order of `formals`, bound ones included."""
         return tuple(self._sort(arrays, named).inputs)
+
+    def _with_defaults(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...] | None:
+        """The inputs of a call in order; None where one is missing, or where a name is none of theirs."""
+        rest = self._input_names[len(inputs) :]
+        values = [named[n] if n in named else self._defaults.get(n) for n in rest]
+        if any(n not in rest for n in named) or any(v is None for v in values):
+            return None
+        return (*inputs, *values)
 
     def _with_bound(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """All inputs in the order of the source: those of a call, and those that are bound."""
@@ -409,6 +421,8 @@ def call_key(call: Call) -> Hashable:
 
 
 def _describe_formal(formal: Formal) -> str:
+    if formal.default is not None:
+        return f"{_describe_formal(replace(formal, default=None))} = {formal.default!r}"
     if formal.dtype is None or formal.shape is None:
         return formal.name
     from polyc.ir.expr import Const, Size

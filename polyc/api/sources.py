@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from polyc import driver
@@ -75,10 +75,12 @@ class FixedSource:
     """One Program for all calls: a ``.tc`` def, or a ready Program."""
 
     program: Program
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Of scalars, by name."""
 
     @property
     def formals(self) -> tuple[Formal, ...]:
-        return program_formals(self.program)
+        return tuple(replace(f, default=self.defaults.get(f.name)) for f in program_formals(self.program))
 
     @property
     def sizes(self) -> tuple[str, ...]:
@@ -152,7 +154,8 @@ def make_function_source(function: Callable[..., Any] | str) -> FunctionSource:
     for p in signature.parameters:
         known = p.annotation
         shape: tuple[Expr, ...] | None = None if known is None else tuple(known.shape)
-        formals.append(Formal(p.name, None if known is None else known.dtype, shape, p.span, takes_weak=known is None))
+        dtype = None if known is None else known.dtype
+        formals.append(Formal(p.name, dtype, shape, p.span, takes_weak=known is None, default=p.default))
     constants = tuple(c.name for c in signature.constants)
     source = FunctionSource(function, signature, tuple(formals), tuple(signature.sizes), constants)
     if signature.is_fully_annotated and all(c.value is not None for c in signature.constants):

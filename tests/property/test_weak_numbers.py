@@ -33,16 +33,12 @@ def expressions(draw: Any, depth: int = 3) -> str:
     if depth == 0 or draw(st.integers(0, 5)) == 0:
         return draw(st.sampled_from(["a", "b", "x[i]", "x[i]", "y[i]", "2", "0.5", "3"]))
     left, right = draw(expressions(depth - 1)), draw(expressions(depth - 1))
-    op = draw(
-        st.sampled_from(["+", "-", "*", "+", "*", "/", "//", "%", "<", "==", "max", "where", "neg", "f32", "i16", "part"])
-    )
+    op = draw(st.sampled_from(["+", "-", "*", "+", "*", "/", "//", "%", "<", "==", "max", "neg", "f32", "i16", "part"]))
     match op:
         case "/" | "//" | "%":
             return f"({left} {op} {draw(st.sampled_from(['a', 'b', '3', '2.5']))})"
         case "max":
             return f"np.maximum({left}, x[i])"
-        case "where":
-            return f"np.where(y[i] != 0, x[i], {right})"
         case "neg":
             return f"(-{left})"
         case "f32" | "i16":

@@ -18,6 +18,7 @@ from polyc.frontends.python.element_functions import returns_elements
 from polyc.frontends.python.expressions import read_expression
 from polyc.frontends.python.functions import KNOWN
 from polyc.frontends.python.scope import Scope, Version
+from polyc.frontends.python.signature import read_defaults
 from polyc.frontends.python.source import FunctionText, load_function
 from polyc.frontends.python.values import POISON, Fault, Value, convert
 from polyc.ir.expr import Index, walk
@@ -132,6 +133,7 @@ class _Callee:
     positional: tuple[str, ...]
     annotated: frozenset[str]
     constants: tuple[str, ...]
+    defaults: Mapping[str, object]
 
 
 def _inline(
@@ -204,7 +206,9 @@ def _describe_callee(callee: Any, scope: Scope) -> _Callee:
     spec = text.definition.args
     positional = tuple(a.arg for a in (*spec.posonlyargs, *spec.args))
     annotated = frozenset(a.arg for a in (*spec.posonlyargs, *spec.args) if a.annotation is not None)
-    return _Callee(text.definition.name, text, None, positional, annotated, tuple(a.arg for a in spec.kwonlyargs))
+    constants = tuple(a.arg for a in spec.kwonlyargs)
+    defaults = {name: value for name, (value, _) in read_defaults(text).items()}
+    return _Callee(text.definition.name, text, None, positional, annotated, constants, defaults)
 
 
 def _describe_program(operator: Any) -> _Callee:
@@ -214,7 +218,8 @@ def _describe_program(operator: Any) -> _Callee:
         message = f"the program of {operator.name} is not known before its arguments are"
         raise Fault("semantic-call", message, "annotate its parameters, or write it as a function") from None
     names = tuple(program.tensor(p).base for p in program.parameters)
-    return _Callee(operator.name, None, program, names, frozenset(names), ())
+    defaults = {f.name: f.default for f in operator.formals if f.default is not None}
+    return _Callee(operator.name, None, program, names, frozenset(names), (), defaults)
 
 
 def _recursion(chain: list[FunctionText], name: str, function: object = None) -> Fault:
@@ -248,6 +253,9 @@ def _sort_arguments(call: ast.Call, callee: _Callee, scope: Scope) -> tuple[dict
             raise Fault("semantic-call", message, f"its parameters are: {', '.join([*positional, *keyword_only])}")
         else:
             given[name] = node
+    for name, number in callee.defaults.items():
+        if name not in given and isinstance(number, (bool, int, float, complex)):
+            given[name] = ast.copy_location(ast.Constant(number), call)
     missing = [name for name in positional if name not in given]
     if missing:
         raise Fault("semantic-call", f"{callee.name} needs a tensor for {', '.join(missing)}", "give all parameters")
