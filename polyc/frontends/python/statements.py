@@ -6,7 +6,8 @@ import ast
 from dataclasses import dataclass, replace
 
 from polyc.diagnostics import Span, suggest_name
-from polyc.frontends.python.expressions import call_name, count_dimensions, find_outer_names, inline_numbers, read_expression
+from polyc.frontends.python.attributes import count_dimensions
+from polyc.frontends.python.expressions import call_name, find_outer_names, inline_numbers, read_expression
 from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.operators import binary, negate, require_bool
 from polyc.frontends.python.scope import Clauses, Retyped, Scope, Version
@@ -260,7 +261,7 @@ def _settle_type(value: Value, version: str, target: Target, scope: Scope) -> Va
 
 
 def _check_scatter(op: str | None, target: Target) -> None:
-    if op is None and any(isinstance(n, Read | Pad) for e in target.subscripts for n in walk(e)):
+    if op is None and any(isinstance(n, (Read, Pad)) for e in target.subscripts for n in walk(e)):
         message = f"which elements of {target.name} are written depends on data, and two values may meet in one"
         raise Fault("semantic-scatter", message, f"say how they combine: {target.name}[...] += value, or = max(value)")
 
