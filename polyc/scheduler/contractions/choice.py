@@ -13,7 +13,7 @@ from itertools import product
 from math import ceil, prod
 from types import MappingProxyType
 
-from polyc.ir.expr import Read
+from polyc.ir.expr import Const, Read
 from polyc.scheduler.contractions import costs
 from polyc.scheduler.contractions.contraction import Contraction, View
 from polyc.scheduler.contractions.operand_streams import (
@@ -140,11 +140,20 @@ def _combinations(
 def _least_cycles(c: Contraction, x: _Combination, target: Target) -> float:
     """What `_estimate` says at least: arithmetic and stores of all tiles, with everything in the first-level cache."""
     n_rows = prod(x.rows.values())
-    n_tiles = ceil(c.trips[x.vector] / (x.vectors * _lanes(c, x.vector)))
+    n_tiles = _panels(c, x.vector, n_rows, x.vectors, _lanes(c, x.vector), x.shared, target)
     passes = prod(ceil(c.trips[i] / x.rows.get(i, 1)) for i in c.left if i != x.vector)
     step = costs.step_cycles(n_rows, x.vectors, n_rows if x.shared else 1, x.vectors, target, False)
     store = _store_cycles(c, x.vector, x.rows, x.vectors, _lanes(c, x.vector))
     return n_tiles * passes * (costs.TILE_START + c.depth * step + store)
+
+
+def _panels(c: Contraction, vector: str, n_rows: int, vectors: int, lanes: int, shared: bool, target: Target) -> float:
+    """Register tiles along the vector; of an extent that is not known the last one runs as many vectors as there are."""
+    size = vectors * lanes
+    if isinstance(c.s.extents[vector], Const):
+        return ceil(c.trips[vector] / size)
+    whole, rest = divmod(c.trips[vector], size)
+    return whole + costs.partial_panels(n_rows, vectors, n_rows if shared else 1, target)[ceil(rest / lanes)]
 
 
 def _passes_in_parts(c: Contraction, vector: str, rows: Mapping[str, int]) -> tuple[int, int, int]:
@@ -216,6 +225,7 @@ def _estimate(
         lanes = _lanes(c, vector)
     n_rows = prod(rows.values())
     n_tiles = ceil(trips[vector] / (vectors * lanes))
+    panels = _panels(c, vector, n_rows, vectors, lanes, shared, target)
     passes = prod(ceil(trips[i] / rows.get(i, 1)) for i in c.left if i != vector)  # row tiles that read a panel
     order = reduction_order(c, view, other, () if shared else tuple(rows))
     straddles = any(i != vector for form in view.operand.forms if any(i == vector for i, _ in form) for i, _ in form)
@@ -266,14 +276,14 @@ def _estimate(
     )
     steps = n_tiles * passes * c.depth
     per_tile = costs.TILE_START + c.depth * step * tested
-    arithmetic = n_tiles * passes * per_tile
+    arithmetic = panels * passes * per_tile
     partial, n_parts, part = _passes_in_parts(c, vector, rows)
     if shared and n_parts > 1:  # what is left of a tile takes as long as a tile, and longer in parts that wait for results
         in_part = max(shuffles + costs.step_cycles(part, vectors, part, n_loads, target, straddles), loads.cycles)
         arithmetic += n_tiles * partial * max(0.0, n_parts * (costs.TILE_START + c.depth * in_part * tested) - per_tile)
     spent = {
         "arithmetic": arithmetic,
-        "stores": n_tiles * passes * store + written,
+        "stores": panels * passes * store + written,
     }
     traffic = {
         view.operand.read.tensor: 0.0 if loads.rate == float("inf") else steps * loads.bytes,

@@ -21,7 +21,7 @@ from polyc.scheduler.contractions import costs
 from polyc.scheduler.contractions.choice import PLAIN_LOADS, Choice, element_copy
 from polyc.scheduler.contractions.contraction import Contraction, View
 from polyc.scheduler.contractions.operand_streams import LONG_RUN, loads_of_rows, run_length
-from polyc.scheduler.contractions.size_algebra import ceil_div, if_at_most, product, scaled, total
+from polyc.scheduler.contractions.size_algebra import UNIT, ceil_div, if_at_most, product, scaled, total
 from polyc.scheduler.traffic import PAGE, PASSED, READ, READ_STRIDED, WRITTEN, Level, l1_ways, room_bytes
 from polyc.target import Target
 
@@ -165,7 +165,7 @@ def _tiled_cost(
         apart = _stride_bytes(c.s.subscripts, scop.tensors[c.s.target], choice.vector)
         one_store = if_at_most(apart, int_const(costs.FAR_STRIDE - 1), store(2), store(costs.FAR_STRIDE))
     one_tile = total([one_store, product([depth, one_step])])
-    terms = [product([tiles, one_tile])]
+    terms = [_all_tiles(c, choice, trips, n_rows, vectors, shares_loads, tiles, one_tile, target)]
     if shares_loads and len(rows) == 1:
         terms.append(_partial_rows(c, choice, trips, rows, depth, one_step, arithmetic, tested))
     results = product([int_const(c.itemsize), *(trips[i] for i in c.left)])
@@ -179,6 +179,32 @@ def _tiled_cost(
         terms.append(product([int_const(scaled(0.2)), n_blocks, *(trips[i] for i in c.left)]))
     terms += _inner_loops(c, choice, view, trips, tiles, rows, vectors, target)
     return total(terms)
+
+
+def _all_tiles(
+    c: Contraction,
+    choice: Choice,
+    trips: Mapping[str, Expr],
+    n_rows: int,
+    vectors: int,
+    shares_loads: bool,
+    tiles: Expr,
+    one_tile: Expr,
+    target: Target,
+) -> Expr:
+    """What all tiles cost, of which the last of each row runs as many vectors as there are."""
+    extent, size = trips[choice.vector], choice.tile[choice.vector]
+    parts = costs.partial_panels(n_rows, vectors, n_rows if shares_loads else 1, target)
+    if isinstance(extent, Const) or min(parts[1:]) == 1.0:
+        return product([tiles, one_tile])
+    rest = simplify_int(Call("mod", (extent, int_const(size))))
+    last: Expr = int_const(scaled(parts[-1]))
+    for n in reversed(range(vectors)):
+        last = if_at_most(rest, int_const(n * choice.lanes), int_const(scaled(parts[n])), last)
+    whole = Call("floordiv", (extent, int_const(size)))
+    panels = total([product([whole, int_const(UNIT)]), last])
+    others = product([ceil_div(trips[i], choice.tile.get(i, 1)) for i in c.left if i != choice.vector])
+    return Call("floordiv", (product([panels, others, one_tile]), int_const(UNIT)))
 
 
 def _over_vector_streams(

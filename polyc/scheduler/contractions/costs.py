@@ -32,8 +32,8 @@ SHARPNESS = 7
 delays it, too.  AMD, Zen 4, vectors of 256 bits, where 8 accumulators just cover the latency: of the peak 4 x 2 vectors reach
 0.91, 5 x 2 0.94, 6 x 2 and 4 x 3 0.98, 12 x 1 0.87 (13 loads for 12 products), 3 x 2 0.75; the mean is within 4 % of these."""
 
-ROW_PARTS = 3
-"""Parts of a tile in which code generation runs the rows that the ends of loops leave of it."""
+ROW_PARTS, LANE_PARTS = 3, 2
+"""Parts of a tile in which code generation runs the rows, and the vectors, that the ends of loops leave of it."""
 
 LINE_STRADDLE = 0.1
 """Per vector that is read in place: arrays of others start anywhere in a cache line."""
@@ -63,6 +63,26 @@ def step_cycles(rows: int, vectors: int, broadcasts: int, loads: float, target: 
     n = loads * (1.3 if straddles else 1.0) + broadcasts
     waits = (rows * vectors / target.fma_per_cycle, n / target.loads_per_cycle, float(target.fma_latency))
     return float(sum(w**SHARPNESS for w in waits) ** (1 / SHARPNESS)) + LOAD * n
+
+
+def partial_panels(rows: int, vectors: int, broadcasts: int, target: Target) -> list[float]:
+    """By the vectors that the end of a loop leaves of a tile, from none to all but for a mask: their time as a part of that of
+    the whole tile.  They run by halves, and what half of these have room for, by as many."""
+    if not target.has_masks:  # all vectors are computed
+        return [0.0] + [1.0] * vectors
+    times = [step_cycles(rows, n, broadcasts, n, target, False) for n in range(1, vectors + 1)]
+    size = -(-vectors // LANE_PARTS)
+
+    def part(n: int) -> float:
+        taken = size
+        while taken > 1 and n <= -(-taken // LANE_PARTS):
+            taken = -(-taken // LANE_PARTS)
+        return times[taken - 1] / times[-1]
+
+    found = [0.0]
+    for n in range(1, vectors + 1):
+        found.append(part(n) if n <= size else found[size] + found[n - size])
+    return found
 
 
 def store_cycles(rows: int, vectors: int, lanes: int, stride: int, row_stride: int, itemsize: int) -> float:
