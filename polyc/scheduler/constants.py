@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from polyc.ir.expr import Call, Expr, Index, Read, reads, simplify_int, walk
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement, Where
 from polyc.ir.types import DType
-from polyc.poly.domains import box_domain, parameter_names
+from polyc.poly.domains import fills_box
 from polyc.poly.extraction import extract_scop
-from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.poly.ranges import Interval, Ranges
 from polyc.poly.rows import Band, Leaf, Node, Sequence
 from polyc.poly.scop import Scop
 
@@ -110,18 +110,10 @@ def _is_constant(s: Statement, ranges: Ranges, known: set[str]) -> bool:
     own = ranges.statements[s.name]
     if not tensors or not tensors <= known or own.guards:
         return False
-    if not s.where and not _is_told_by_ranges(s, own):
+    # A statement that a rewriting made has no clauses that say its domain; only the box of its ranges can be told by them.
+    if not s.where and not (own.domain.is_box() and fills_box(own.domain, own.indices, s.indices)):
         return False
     return s.reduction is not None or any(set(s.left_indices) <= _indices(r) for r in statement_reads(s))
-
-
-def _is_told_by_ranges(s: Statement, own: StatementRanges) -> bool:
-    """Whether the ranges alone say the domain of a statement that a rewriting made, and that has no clauses."""
-    domain = own.domain
-    if not domain.is_box():
-        return False
-    box = box_domain(s.name, s.indices, own.indices, parameter_names(domain))
-    return bool(box.intersect_params(domain.params()).is_subset(domain))
 
 
 def _indices(expr: Expr) -> set[str]:
