@@ -110,8 +110,14 @@ def build_jax(workload: Workload, arrays: Arrays) -> Once:
     return lambda: as_results([r.block_until_ready() for r in as_tuple(jitted(**tensors))])
 
 
+MODEL_BYTES = 1 << 31
+"""What a serialised model takes at most."""
+
+
 def build_onnxruntime(workload: Workload, arrays: Arrays, out: Results | None, threads: int) -> Once:
-    """A session of a small model whose weights are constants; inputs and results are bound, so that a run copies nothing."""
+    """A session of a small model; inputs and results are bound, so that a run copies nothing.
+
+    Weights are constants of the model, or inputs if it would be too large for a file of ONNX."""
     import onnxruntime
 
     conv, given = workload.convolution, dict(arrays)
@@ -122,14 +128,16 @@ def build_onnxruntime(workload: Workload, arrays: Arrays, out: Results | None, t
         shapes = [conv.plain_result]
     graph = Graph({n: a.shape for n, a in given.items()}, workload.dtype)
     result = workload.peers["onnxruntime"](graph, None, **{n: n for n in given})
-    model = build_model(graph, given, workload.weights, result, workload.dtype)
+    held = sum(given[n].nbytes for n in workload.weights) < MODEL_BYTES
+    constants = workload.weights if held else ()
+    model = build_model(graph, given, constants, result, workload.dtype)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     binding = session.io_binding()
     for name, array in given.items():
-        if name not in workload.weights:
+        if name not in constants:
             binding.bind_cpu_input(name, array)
     for number, name in enumerate(as_tuple(result)):
         if places is None:

@@ -25,6 +25,7 @@ from polyc.config import VERSION as __version__
 from polyc.config import Options
 from polyc.diagnostics import (
     ArgumentError,
+    ArgumentOverflowError,
     ArgumentTypeError,
     BoundsError,
     CompileBudgetError,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ArgumentError",
+    "ArgumentOverflowError",
     "ArgumentTypeError",
     "BoundsError",
     "CompileBudgetError",

@@ -162,6 +162,10 @@ class ArgumentError(PolycError, ValueError):
     """An array or size given at a call does not fit.  Codes ``argument-*``."""
 
 
+class ArgumentOverflowError(ArgumentError, OverflowError):
+    """A Python number given at a call does not fit the element type that it meets.  Code ``argument-number``."""
+
+
 class ArgumentTypeError(PolycError, TypeError):
     """An argument has the wrong dtype or is no array.  Codes ``argument-type-*``."""
 

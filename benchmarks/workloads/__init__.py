@@ -26,7 +26,7 @@ def _both(names: tuple[str, ...]) -> tuple[str, ...]:
 GROUPS: dict[str, tuple[str, ...]] = {
     "contraction": tuple(name for names in _TABLE.values() for name in _both(names)),
     **{f"contraction_{group}": _both(names) for group, names in _TABLE.items()},
-    "fusion": fusion.GROUP,
+    **fusion.GROUPS,
     **polybench.GROUPS,
 }
 """Workloads that are asked for by one name; contractions in single and in double precision."""

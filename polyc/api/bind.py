@@ -19,6 +19,7 @@ from polyc.runtime.arguments import check_rank, unknown_name
 from polyc.runtime.arrays import argument_error, check_element_type, convert_input
 from polyc.runtime.packing import lay_in_panels
 from polyc.runtime.sizes import Formal
+from polyc.runtime.weak import without_weakness
 
 MAX_PREPARED = 64
 """Packed sets of constants that a bound operator keeps; beyond it the one used longest ago is forgotten."""
@@ -38,8 +39,8 @@ def own_inputs(
         if key not in by_name:
             raise unknown_name(name, key, list(by_name))
         formal = by_name[key]
-        array = convert_input(value, formal.name, formal.dtype, formal.span)
-        check_element_type(array, formal.name, formal.dtype, formal.span)
+        array = convert_input(value, formal.name, formal.dtype, formal.span, formal.takes_weak)
+        check_element_type(without_weakness(array), formal.name, formal.dtype, formal.span)
         check_rank(formal, array)
         copy = memory.allocate_result(array.shape, array.dtype)
         copy[...] = array

@@ -19,10 +19,11 @@ class CallSignature:
 
 
 def make_signature(operator: Any) -> inspect.Signature:
-    """Inputs that are not bound, constants with their defaults, ``out``, and sizes, which arrays tell."""
+    """Inputs that are not bound and constants, with their defaults, ``out``, and sizes, which arrays tell."""
     function = getattr(operator, "__wrapped__", None)
     own = inspect.signature(function).parameters if function is not None else {}
-    inputs = [_named(own, n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in operator.input_names]
+    defaults = {f.name: f.default for f in operator.formals if f.default is not None}
+    inputs = [_named(own, n, defaults.get(n, inspect.Parameter.empty)) for n in operator.input_names]
     constants = [p for p in own.values() if p.kind is inspect.Parameter.KEYWORD_ONLY]
     taken = {p.name for p in (*inputs, *constants)}
     rest = [n for n in ("out", *operator.size_names) if n not in taken]
@@ -31,6 +32,7 @@ def make_signature(operator: Any) -> inspect.Signature:
     )
 
 
-def _named(own: Any, name: str, kind: Any) -> inspect.Parameter:
+def _named(own: Any, name: str, default: Any) -> inspect.Parameter:
     found = own.get(name)
-    return inspect.Parameter(name, kind, annotation=inspect.Parameter.empty if found is None else found.annotation)
+    annotation = inspect.Parameter.empty if found is None else found.annotation
+    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default, annotation=annotation)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from polyc.runtime.arrays import (
     stride_class,
 )
 from polyc.runtime.sizes import Formal, size_names
+from polyc.runtime.weak import is_weak, without_weakness
 
 Strides = tuple[int | None, ...] | None
 """Byte strides that code may rely on; None entries and None as a whole: any."""
@@ -33,6 +34,8 @@ class Layout:
     dtype: DType
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    is_weak: bool = False
+    """Whether it is a Python number that adapts to what it meets."""
 
     @property
     def known_strides(self) -> Strides:
@@ -70,8 +73,10 @@ def describe_argument(value: Any, formal: Formal) -> Layout:
 
 
 def _array_layout(value: Any, formal: Formal) -> Layout:
-    array = convert_input(value, formal.name, formal.dtype, formal.span)
-    return array_layout(array, check_element_type(array, formal.name, formal.dtype, formal.span))
+    given = convert_input(value, formal.name, formal.dtype, formal.span, formal.takes_weak)
+    array = without_weakness(given)
+    layout = array_layout(array, check_element_type(array, formal.name, formal.dtype, formal.span))
+    return replace(layout, is_weak=is_weak(given))
 
 
 def _declared_layout(dtype: Any, shape: Any, formal: Formal) -> Layout:

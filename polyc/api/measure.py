@@ -86,10 +86,12 @@ def measure(operator: Operator, arrays: Sequence[Any], named: Mapping[str, Any],
     lowered = operator.lower(*arrays, **named)
     results = operator(*arrays, out=out, **named)
     kept = results if out is None else out
-    rest = {n: v for n, v in named.items() if n not in kernel.fixed_sizes}
+    inputs = operator.sorted_inputs(arrays, named)
+    free = [a for f, a in zip(operator.formals, inputs, strict=True) if f.name in operator.input_names]
+    rest = {n: v for n, v in named.items() if n in kernel.signature.sizes and n not in kernel.fixed_sizes}
 
     def call() -> object:
-        return kernel(*arrays, out=kept, **rest)
+        return kernel(*free, out=kept, **rest)
 
     with threads.limited_to(1):
         chains: list[float] = []
@@ -97,7 +99,6 @@ def measure(operator: Operator, arrays: Sequence[Any], named: Mapping[str, Any],
         missed = count_cache_misses(call)
     n_threads = threads.get_num_threads()
     several = _fastest(call, time.perf_counter, lambda: None)
-    inputs = operator.sorted_inputs(arrays, named)
     shapes = {f.name: np.shape(a) for f, a in zip(operator.formals, inputs, strict=True)}
     outputs = results if isinstance(results, tuple) else (results,)
     estimates = [choice.total for choice in lowered.choices.values()]

@@ -17,9 +17,11 @@ from polyc.api.dynamic import DynamicSizes
 from polyc.api.kernels import Compilable, Kernels, Wanted
 from polyc.api.layouts import Layout, array_layout, declared_layouts, describe_argument
 from polyc.api.result_shapes import ResultShapes
-from polyc.api.sources import FixedSource, FunctionSource, ProgramSource, constants_key, program_formals
+from polyc.api.sources import ArrayType, FixedSource, FunctionSource, ProgramSource, constants_key, program_formals
 from polyc.config import Options
 from polyc.diagnostics import Remark
+from polyc.ir.expr import Size
+from polyc.ir.number_checks import NumberCheck
 from polyc.ir.program import Program
 from polyc.runtime import fastcalls
 from polyc.runtime.arguments import (
@@ -34,6 +36,7 @@ from polyc.runtime.kernel import Kernel
 from polyc.runtime.plain import PlainArguments
 from polyc.runtime.plan_table import PlanTable, unpack
 from polyc.runtime.sizes import Formal, missing_sizes, solve_sizes
+from polyc.runtime.weak import is_weak, without_weakness
 
 if TYPE_CHECKING:
     from polyc.api.measure import Measurement
@@ -79,6 +82,7 @@ class Operator:
         self.remarks_source: Callable[[], tuple[Remark, ...]] | None = None
         self._bound = dict(bound or {})
         self._input_names = tuple(f.name for f in source.formals if f.name not in self._bound)
+        self._defaults = {f.name: f.default for f in source.formals if f.default is not None and f.name not in self._bound}
         last = [f.name for f in source.formals[len(self._input_names) :]]
         # The common case, inputs before weights, needs no sorting at a call.
         self._bound_last = tuple(self._bound[n] for n in last) if all(n in self._bound for n in last) else None
@@ -86,7 +90,8 @@ class Operator:
         constant = solve_sizes(formals, {n: a.shape for n, a in self._bound.items()}, {}, self._fixed_sizes)
         self._dynamic = DynamicSizes(dynamic, constant)
         self._shapes = ResultShapes(name)
-        self._kernels = Kernels(name, options, self._bound, self._dynamic, self._shapes, self._plans.forget)
+        owned = {n: without_weakness(a) for n, a in self._bound.items()}
+        self._kernels = Kernels(name, options, owned, self._dynamic, self._shapes, self._plans.forget)
         self.__name__ = name
         self.__doc__ = Operator.__doc__
         if function is not None:
@@ -181,7 +186,7 @@ class Operator:
                 message = f"{self.name} cannot be pickled: its program depends on the arguments of each call"
                 help = "define it at the top of a module under its own name, or annotate all parameters: a: 'f32[N]'"
                 raise argument_error("argument-pickle", message, None, help)
-            source = FixedSource(source.fixed)
+            source = FixedSource(source.fixed, {f.name: f.default for f in source.formals if f.default is not None})
         sizes, bound = self._fixed_sizes, {n: np.asarray(a) for n, a in self._bound.items()}
         return _restore_operator, (source, self.name, self._options, sizes, bound, self._dynamic.dynamic)
 
@@ -196,7 +201,9 @@ class Operator:
         """Run on `inputs`; see the class."""
         # The fast path: arrays in a layout that was seen before, or what makes such.  Anything else goes through `_execute`.
         arrays: tuple[Any, ...] | None = inputs
-        if named:
+        if self._defaults and len(inputs) < len(self._input_names):
+            arrays = self._with_defaults(inputs, named)
+        elif named:
             # Names that are the missing inputs and nothing else; `get` gives None, which has no layout, for any other.
             is_complete = len(inputs) + len(named) == len(self._input_names)
             arrays = (*inputs, *[named.get(n) for n in self._input_names[len(inputs) :]]) if is_complete else None
@@ -260,9 +267,9 @@ class Operator:
             return self._want(program, sizes, declared_layouts(formals, sizes))
         call = self._sort(arrays, named)
         layouts = tuple(describe_argument(a, f) for a, f in zip(call.inputs, source.formals, strict=True))
-        program = source.program_for([(a.dtype, a.shape) for a in layouts], call.constants)
+        program = source.program_for([ArrayType(a.dtype, a.shape, a.is_weak) for a in layouts], call.constants)
         formals = program_formals(program)
-        layouts = tuple(describe_argument(a, f) for a, f in zip(call.inputs, formals, strict=True))
+        layouts = tuple(describe_argument(without_weakness(a), f) for a, f in zip(call.inputs, formals, strict=True))
         shapes = {f.name: a.shape for f, a in zip(formals, layouts, strict=True)}
         ordered = self._bound_first(formals)
         sizes = solve_sizes(ordered, shapes, call.sizes, self._fixed_sizes, program.defined_sizes)
@@ -275,12 +282,21 @@ class Operator:
         for name in self._bound:
             if name in named:
                 raise bound_error(self.name, name)
-        call = sort_arguments(self.name, self._input_names, self._source.sizes, self._source.constants, inputs, named)
+        source = self._source
+        call = sort_arguments(self.name, self._input_names, source.sizes, source.constants, inputs, named, self._defaults)
         return replace(call, inputs=self._with_bound(call.inputs)) if self._bound else call
 
     def sorted_inputs(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...]:
         """The inputs of a call in the order of `formals`, bound ones included."""
         return tuple(self._sort(arrays, named).inputs)
+
+    def _with_defaults(self, inputs: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, ...] | None:
+        """The inputs of a call in order; None where one is missing, or where a name is none of theirs."""
+        rest = self._input_names[len(inputs) :]
+        values = [named[n] if n in named else self._defaults.get(n) for n in rest]
+        if any(n not in rest for n in named) or any(v is None for v in values):
+            return None
+        return (*inputs, *values)
 
     def _with_bound(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """All inputs in the order of the source: those of a call, and those that are bound."""
@@ -298,15 +314,18 @@ class Operator:
             result = plans.call_converted(self._plain, call.inputs, out)
             if result is not None:
                 return result
-        arrays = convert_inputs(source.formals, call.inputs)
+        given_inputs = convert_inputs(source.formals, call.inputs)
+        arrays = tuple(without_weakness(a) for a in given_inputs)
         types = [check_element_type(a, f.name, f.dtype, f.span) for a, f in zip(arrays, source.formals, strict=True)]
+        given_types = [ArrayType(t, a.shape, is_weak(a)) for t, a in zip(types, given_inputs, strict=True)]
         with driver.compiling():
-            program = source.program_for([(t, a.shape) for t, a in zip(types, arrays, strict=True)], call.constants)
+            program = source.program_for(given_types, call.constants)
         formals = program_formals(program)
         arrays = convert_inputs(formals, arrays)
         names = tuple(r.name for r in program.returns)
         given = sort_outputs(names, {r.name for r in program.returns if r.initial is not None}, out)
         sizes = self._solve(program, formals, arrays, names, given, call.sizes)
+        self._check_numbers(source.number_checks(program), formals, arrays, sizes)
         outputs = self._check_outputs(program, sizes, names, given)
         aliases = find_aliases([f.name for f in formals], arrays, names, outputs)
         layouts = tuple(array_layout(a, t) for a, t in zip(arrays, types, strict=True))
@@ -320,8 +339,24 @@ class Operator:
         else:
             results = plan.run(arrays, checked)
             if len(checked) in (0, len(names)):
-                plans.remember(plan, arrays, checked)
+                plans.remember(plan, given_inputs, checked)
         return unpack(tuple(r if value is None else value for r, value in zip(results, given, strict=True)))
+
+    def _check_numbers(
+        self, checks: Sequence[NumberCheck], formals: Sequence[Formal], arrays: Sequence[np.ndarray], sizes: Mapping[str, int]
+    ) -> None:
+        """Ask `checks` of this call.  Planned calls ask nothing: from now on they take only integers that surely pass."""
+        if not checks:
+            return
+        names = [f.name for f in formals]
+        values = {n: int(a) for n, a in zip(names, arrays, strict=True) if any(n in check.names for check in checks)}
+        for check in checks:
+            check.ask({**sizes, **values})
+            is_plain = isinstance(check.value, Size)
+            for name in (n for n in check.names if n in values):
+                least, largest = check.limits if is_plain else (1, 0)
+                if self._plain.take_fewer_integers(names.index(name), least, largest):
+                    self._plans.read_numbers_again()
 
     def _bound_first(self, formals: Sequence[Formal]) -> list[Formal]:
         """Bound inputs first: a size that does not fit is then an error of the array that was given at the call."""
@@ -386,6 +421,8 @@ def call_key(call: Call) -> Hashable:
 
 
 def _describe_formal(formal: Formal) -> str:
+    if formal.default is not None:
+        return f"{_describe_formal(replace(formal, default=None))} = {formal.default!r}"
     if formal.dtype is None or formal.shape is None:
         return formal.name
     from polyc.ir.expr import Const, Size

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
 
 from polyc import driver
 from polyc.crash import name_crashes
 from polyc.diagnostics import Diagnostic, PolycError, PolycWarning, SemanticError, user_stacklevel
 from polyc.ir.expr import Expr
+from polyc.ir.number_checks import NumberCheck, find_number_checks
 from polyc.ir.program import Program
 from polyc.ir.types import DType
 from polyc.runtime.sizes import Formal
@@ -18,8 +19,13 @@ from polyc.runtime.sizes import Formal
 _MAX_PROGRAMS = 1024
 """Programs that an einsum keeps, one per shapes; beyond it all are read again when wanted (kernels keep their own)."""
 
-ArrayType = tuple[DType, tuple[int, ...]]
-"""Element type and shape of an argument."""
+
+class ArrayType(NamedTuple):
+    """Element type and shape of an argument, and whether it is a Python number, which adapts to what it meets."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    is_weak: bool = False
 
 
 def issue_warnings(found: Iterable[Diagnostic]) -> None:
@@ -50,6 +56,9 @@ class ProgramSource(Protocol):
     def program_for(self, types: Sequence[ArrayType], constants: Mapping[str, Any]) -> Program:
         """The Program for arguments of these types; the same object for the same arguments."""
 
+    def number_checks(self, program: Program) -> tuple[NumberCheck, ...]:
+        """What calls of one of these programs must ask of Python's integers."""
+
 
 def program_formals(program: Program) -> tuple[Formal, ...]:
     tensors = [program.tensor(name) for name in program.parameters]
@@ -66,10 +75,12 @@ class FixedSource:
     """One Program for all calls: a ``.tc`` def, or a ready Program."""
 
     program: Program
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    """Of scalars, by name."""
 
     @property
     def formals(self) -> tuple[Formal, ...]:
-        return program_formals(self.program)
+        return tuple(replace(f, default=self.defaults.get(f.name)) for f in program_formals(self.program))
 
     @property
     def sizes(self) -> tuple[str, ...]:
@@ -86,6 +97,9 @@ class FixedSource:
     def program_for(self, types: Sequence[ArrayType], constants: Mapping[str, Any]) -> Program:
         return self.program
 
+    def number_checks(self, program: Program) -> tuple[NumberCheck, ...]:
+        return ()
+
 
 @dataclass(slots=True)
 class FunctionSource:
@@ -98,22 +112,32 @@ class FunctionSource:
     constants: tuple[str, ...]
     fixed: Program | None = None
     _programs: dict[Any, Program] = field(default_factory=dict)
+    _checks: dict[int, tuple[NumberCheck, ...]] = field(default_factory=dict)
+    """By the identity of the program, which is kept in `_programs`."""
 
     def program_for(self, types: Sequence[ArrayType], constants: Mapping[str, Any]) -> Program:
         if not constants and self.fixed is not None:
             return self.fixed
-        opened = {
-            f.name: (dtype, len(shape)) for f, (dtype, shape) in zip(self.formals, types, strict=False) if f.dtype is None
-        }
-        key = (tuple(opened.values()), constants_key(constants))
+        opened = {f.name: t for f, t in zip(self.formals, types, strict=False) if f.dtype is None}
+        dtypes = {name: (t.dtype, len(t.shape)) for name, t in opened.items()}
+        weak = frozenset(name for name, t in opened.items() if t.is_weak)
+        key = (tuple(dtypes.values()), weak, constants_key(constants))
         program = self._programs.get(key)
         if program is None:
-            program = self._programs[key] = self._read(opened, constants)
+            program = self._programs[key] = self._read(dtypes, constants, weak)
+            checks = find_number_checks(program, weak)
+            if checks:
+                self._checks[id(program)] = checks
         return program
 
-    def _read(self, dtypes: Mapping[str, tuple[DType, int]], constants: Mapping[str, Any]) -> Program:
+    def number_checks(self, program: Program) -> tuple[NumberCheck, ...]:
+        return self._checks.get(id(program), ())
+
+    def _read(
+        self, dtypes: Mapping[str, tuple[DType, int]], constants: Mapping[str, Any], weak: frozenset[str] = frozenset()
+    ) -> Program:
         with driver.compiling(), name_crashes("reading the function"):  # calls infer ranges, and isl is not thread-safe
-            result = driver.read_function(self.function, dtypes or None, constants or None)
+            result = driver.read_function(self.function, dtypes or None, constants or None, weak)
         issue_warnings(result.warnings)
         program: Program = result.program
         return program
@@ -130,7 +154,8 @@ def make_function_source(function: Callable[..., Any] | str) -> FunctionSource:
     for p in signature.parameters:
         known = p.annotation
         shape: tuple[Expr, ...] | None = None if known is None else tuple(known.shape)
-        formals.append(Formal(p.name, None if known is None else known.dtype, shape, p.span))
+        dtype = None if known is None else known.dtype
+        formals.append(Formal(p.name, dtype, shape, p.span, takes_weak=known is None, default=p.default))
     constants = tuple(c.name for c in signature.constants)
     source = FunctionSource(function, signature, tuple(formals), tuple(signature.sizes), constants)
     if signature.is_fully_annotated and all(c.value is not None for c in signature.constants):
@@ -173,10 +198,13 @@ class EinsumSource:
         key = tuple(types)
         program = self._programs.get(key)
         if program is None:
-            shapes, dtypes = [shape for _, shape in types], [dtype for dtype, _ in types]
+            shapes, dtypes = [t.shape for t in types], [t.dtype for t in types]
             with name_crashes("reading the subscripts"):
                 found: Program = driver.read_einsum(self.subscripts, shapes, dtypes, self.path, self.dtype)
             if len(self._programs) >= _MAX_PROGRAMS:
                 self._programs.clear()
             self._programs[key] = program = found
         return program
+
+    def number_checks(self, program: Program) -> tuple[NumberCheck, ...]:
+        return ()

@@ -50,8 +50,9 @@ def sort_arguments(
     constants: Collection[str],
     args: Sequence[Any],
     named: Mapping[str, Any],
+    defaults: Mapping[str, Any] | None = None,
 ) -> Call:
-    """Assign positional and named arguments.  Errors: too many, missing, given twice, unknown name."""
+    """Assign positional and named arguments, and `defaults`.  Errors: too many, missing, given twice, unknown name."""
     listing = ", ".join(inputs)
     if len(args) > len(inputs):
         message = f"{operator_name} expected {count_label(len(inputs), 'input')} ({listing}), but got {len(args)}"
@@ -70,11 +71,13 @@ def sort_arguments(
             given_sizes[name] = check_size(name, value)
         else:
             raise unknown_name(operator_name, name, [*inputs, *sizes, *constants])
+    n_given = len(values)
+    values = {**(defaults or {}), **values}
     missing = [n for n in inputs if n not in values]
     if missing:
         message = (
             f"{operator_name} expected {count_label(len(inputs), 'input')} ({listing}), "
-            f"but got {len(values)}: {', '.join(missing)} missing"
+            f"but got {n_given}: {', '.join(missing)} missing"
         )
         raise argument_error("argument-count", message, None, "give inputs by position or by name")
     return Call(tuple(values[n] for n in inputs), given_sizes, given_constants)
@@ -96,8 +99,10 @@ def with_suggestion(name: str, known: Sequence[str], listing: str) -> str:
 
 
 def convert_inputs(formals: Sequence[Formal], values: Sequence[Any]) -> tuple[np.ndarray, ...]:
-    """Arrays of the declared element types and ranks."""
-    return tuple(check_rank(f, convert_input(v, f.name, f.dtype, f.span)) for f, v in zip(formals, values, strict=True))
+    """Arrays of the declared element types and ranks; weak numbers where an input takes them."""
+    return tuple(
+        check_rank(f, convert_input(v, f.name, f.dtype, f.span, f.takes_weak)) for f, v in zip(formals, values, strict=True)
+    )
 
 
 def check_rank(formal: Formal, array: np.ndarray) -> np.ndarray:

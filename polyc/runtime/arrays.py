@@ -9,9 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic, PolycError, Span, UnsupportedError
+from polyc.diagnostics import (
+    ArgumentError,
+    ArgumentOverflowError,
+    ArgumentTypeError,
+    Diagnostic,
+    PolycError,
+    Span,
+    UnsupportedError,
+)
 from polyc.ir.halves import narrow, widen
 from polyc.ir.types import BF16, DTYPES, DType, from_numpy
+from polyc.runtime.weak import is_weak, weak_array
 
 _capsule_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", ctypes.pythonapi)
@@ -43,14 +52,17 @@ def argument_error(code: str, message: str, span: Span | None = None, help: str 
     return cls(Diagnostic(code, message, span, help))
 
 
-def convert_input(value: Any, name: str, dtype: DType | None, span: Span | None = None) -> np.ndarray:
+def convert_input(value: Any, name: str, dtype: DType | None, span: Span | None = None, takes_weak: bool = False) -> np.ndarray:
     """The array that `value` means: a NumPy array, a DLPack object, a Python scalar or nested list, a buffer.
 
     Arrays keep their element type, which must be `dtype` (None: any that polyc has).  Python numbers are converted
     where the declared type holds them exactly (a float may be rounded to a float type).  Never copies an array,
-    except one whose elements are not aligned, which compiled code must not touch.
+    except one whose elements are not aligned, which compiled code must not touch.  Where the input `takes_weak`, Python numbers
+    become weak ones (`runtime/weak.py`).
     """
     if isinstance(value, np.ndarray):
+        if takes_weak and is_weak(value):
+            return value
         if type(value) is not np.ndarray and isinstance(value, np.ma.MaskedArray):  # np.ma takes long to import
             raise argument_error(
                 "argument-type-masked",
@@ -63,6 +75,8 @@ def convert_input(value: Any, name: str, dtype: DType | None, span: Span | None 
         array = np.asarray(value)
     elif hasattr(value, "__dlpack__"):
         array = _import_dlpack(value, name, span)
+    elif takes_weak and isinstance(value, (bool, int, float, complex)):
+        return _make_weak(value, name, span)
     elif isinstance(value, (bool, int, float, complex, list, tuple, range)):
         array = _convert_numbers(value, name, dtype, span)
     elif hasattr(value, "__array_interface__") or hasattr(value, "__array__"):
@@ -180,6 +194,14 @@ def _export_array(value: Any, name: str, span: Span | None) -> np.ndarray:
     except Exception as problem:
         message = f"{name} is a {type(value).__name__} that makes no array: {problem}"
         raise argument_error("argument-type-array", message, span, "pass a NumPy array") from problem
+
+
+def _make_weak(value: bool | int | float | complex, name: str, span: Span | None) -> np.ndarray:
+    array = weak_array(value)
+    if array is None:
+        message = f"{name} is an integer beyond 64 bits"
+        raise ArgumentOverflowError(Diagnostic("argument-number", message, span, f"pass a float: {name}=float(...)"))
+    return array
 
 
 def _convert_numbers(value: Any, name: str, dtype: DType | None, span: Span | None) -> np.ndarray:

@@ -293,6 +293,10 @@ class CallTable:
         """Of the words that compiled code reads."""
         return ctypes.addressof(self._words)
 
+    def read_numbers(self, numbers: Sequence[Mapping[type, NumberRange]]) -> None:
+        """Take these numbers from now on, for as many inputs as before."""
+        self._numbers[:] = make_number_table(numbers, _type_word)[:]
+
     def add(self, plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         """Let calls like this one take `plan`.  Nothing happens where another thread changes the table at the moment, or where
         the call has too many arguments."""

@@ -19,11 +19,15 @@ from polyc.ir.types import BF16, C128, F64, I64, DType
 from polyc.runtime.arrays import convert_input, view_output
 from polyc.runtime.scalar_tables import NumberRange
 from polyc.runtime.sizes import Formal
+from polyc.runtime.weak import WEAK_TYPES
 
 
 @cache
-def _number_ranges(dtype: DType | None) -> dict[type, NumberRange]:
+def _number_ranges(dtype: DType | None, takes_weak: bool) -> Mapping[type, NumberRange]:
     """By the type of a Python number, what `convert_input` takes for `dtype`.  Infinities and NaN are held where floats are."""
+    if takes_weak:
+        held = np.iinfo(I64.numpy)
+        return {kind: (weak, *((held.min, held.max) if kind is int else (None, None))) for kind, weak in WEAK_TYPES.items()}
     if dtype == BF16:  # rounded by bits
         return {}
     target = None if dtype is None else dtype.numpy
@@ -48,13 +52,22 @@ class PlainArguments:
 
     def __init__(self, formals: Sequence[Formal], results: Sequence[str]) -> None:
         self._formals = tuple(formals)
-        self._ranges = tuple(_number_ranges(f.dtype) for f in formals)
+        self._ranges = [_number_ranges(f.dtype, f.takes_weak) for f in formals]
         self._results = tuple(results)
 
     @property
-    def numbers(self) -> tuple[Mapping[type, NumberRange], ...]:
+    def numbers(self) -> Sequence[Mapping[type, NumberRange]]:
         """Of each input, the Python numbers that make an array of it, by their type."""
         return self._ranges
+
+    def take_fewer_integers(self, position: int, least: int, largest: int) -> bool:
+        """Have no answer for other integers given for this input from now on; False where that was so before."""
+        known = self._ranges[position]
+        dtype, low, high = known[int]
+        if least <= low and high <= largest:
+            return False
+        self._ranges[position] = {**known, int: (dtype, max(low, least), min(high, largest))}
+        return True
 
     def inputs(self, values: Sequence[Any]) -> tuple[np.ndarray, ...] | None:
         """The array of each value; None where one makes none, or perhaps not the right one."""
@@ -77,7 +90,7 @@ class PlainArguments:
             else:
                 formal = self._formals[position]
                 try:
-                    arrays.append(convert_input(value, formal.name, formal.dtype, formal.span))
+                    arrays.append(convert_input(value, formal.name, formal.dtype, formal.span, formal.takes_weak))
                 except PolycError:
                     return None
         return tuple(arrays)

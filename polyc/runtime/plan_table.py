@@ -75,6 +75,13 @@ class PlanTable:
             return None
         return unpack(given)
 
+    def read_numbers_again(self) -> None:
+        """Let compiled code know that `numbers` have changed."""
+        for table in self._calls.values():
+            table.read_numbers(self._numbers)
+        for named in list(self._named.values()):
+            named.read_numbers_again()
+
     def _speed_up(self, plan: Plan, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         """Let compiled code find `plan` from now on."""
         table = self._calls.get(len(outputs))

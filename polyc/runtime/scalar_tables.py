@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from polyc.runtime.weak import held_type
+
 NumberRange = tuple[np.dtype | None, Any, Any]
 """The type of the array made of a Python number, and the least and the largest that it surely holds; None, None: any."""
 
@@ -54,6 +56,7 @@ def make_number_table(ranges: Sequence[Mapping[type, NumberRange]], type_word: C
 
 
 def _kind(dtype: np.dtype) -> int:
+    dtype = held_type(dtype)
     if dtype.kind in "iu":
         return _INTEGER
     return dtype.itemsize if dtype.kind == "f" and dtype.itemsize in (4, 8) else _NOTHING

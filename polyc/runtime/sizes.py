@@ -21,6 +21,10 @@ class Formal:
     dtype: DType | None
     shape: tuple[Expr, ...] | None
     span: Span | None = None
+    takes_weak: bool = False
+    """Whether a Python number adapts to what it meets, as in NumPy; only where `dtype` is open."""
+    default: Any = None
+    """The number that it is where a call gives none; None: a call must."""
 
 
 Reasons = dict[str, str]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from benchmarks.workload import Arrays, Workload, example, nbytes, normal
 from benchmarks.workloads import layers, models
 from benchmarks.workloads.fusion.common import fused
 
-ENTRIES, FEATURES, BATCH, INDICES = 1_000_000, 64, 128, 50
+FEATURES, BATCH, INDICES = 64, 128, 50
 POOLED = (8, 64, 112, 112)
 FIVE = (16, 24, 16, 40, 48)
 COPY_BAR = 0.75
@@ -64,16 +65,22 @@ def permutation(name: str, what: str, loops: str, axes: tuple[int, ...], shape: 
     return replace(workload, roof_bar=COPY_BAR, has_same_stores=True)
 
 
-def table(rng: np.random.Generator) -> np.ndarray:
-    return normal(rng, ENTRIES, FEATURES)
+def look_up(entries: int) -> Callable[[np.random.Generator], Arrays]:
+    """A table and what to sum of it."""
+    return lambda rng: {
+        "T": normal(rng, entries, FEATURES),
+        "I": rng.integers(0, entries, (BATCH, INDICES), dtype=np.int32),
+    }
 
 
-def indices(rng: np.random.Generator) -> np.ndarray:
-    return rng.integers(0, ENTRIES, (BATCH, INDICES), dtype=np.int32)
+def look_up_twice(entries: int) -> Callable[[np.random.Generator], Arrays]:
+    """Two tables and what to sum of them."""
 
+    def make(rng: np.random.Generator) -> Arrays:
+        other = look_up(entries)(rng)
+        return look_up(entries)(rng) | {"U": other["T"], "J": other["I"]}
 
-def two_tables(rng: np.random.Generator) -> Arrays:
-    return {"T": table(rng), "I": indices(rng), "U": table(rng), "J": indices(rng)}
+    return make
 
 
 def embedding(xp: Any, T: Any, I: Any) -> Any:
@@ -108,17 +115,14 @@ def onnx_avgpool(graph: Graph, out: Any, X: str) -> str:
 
 ROWS_READ = nbytes((BATCH, INDICES), (BATCH, INDICES, FEATURES))
 
-WORKLOADS = (
-    permutation("transpose", "4096×4096", "transpose", (1, 0), (4096, 4096)),
-    permutation("nchw_nhwc", "32×64×56×56, channels last", "nchw_nhwc", (0, 2, 3, 1), (32, 64, 56, 56)),
-    permutation("nhwc_nchw", "32×56×56×64, channels first", "nhwc_nchw", (0, 3, 1, 2), (32, 56, 56, 64)),
-    permutation("permute_caebd", "abcde → caebd, 16×24×16×40×48", "permute_caebd", (2, 0, 4, 1, 3), FIVE),
-    permutation("permute_dbeac", "abcde → dbeac, 16×24×16×40×48", "permute_dbeac", (3, 1, 4, 0, 2), FIVE),
-    fused(
-        "embedding_1lut",
-        "sum of 50 rows of a table of 10⁶×64, batch 128",
+
+def bag(name: str, entries: int, rows: str) -> Workload:
+    """The sums of some rows of a table."""
+    return fused(
+        name,
+        f"sum of 50 rows of a table of {rows}×64, batch 128",
         example("embedding_sum"),
-        lambda rng: {"T": table(rng), "I": indices(rng)},
+        look_up(entries),
         embedding,
         ((BATCH, FEATURES),),
         1.0 * BATCH * INDICES * FEATURES,
@@ -126,12 +130,16 @@ WORKLOADS = (
         "embedding",
         {"torch": layers.torch_embedding_sum, "onnxruntime": models.onnx_embedding_sum},
         weights=("T",),
-    ),
-    fused(
-        "embedding_2lut",
-        "sums of 50 rows of two tables of 10⁶×64, batch 128",
+    )
+
+
+def two_bags(name: str, entries: int, rows: str) -> Workload:
+    """The sums of some rows of two tables."""
+    return fused(
+        name,
+        f"sums of 50 rows of two tables of {rows}×64, batch 128",
         EMBEDDING_2,
-        two_tables,
+        look_up_twice(entries),
         embedding_2,
         ((BATCH, FEATURES), (BATCH, FEATURES)),
         2.0 * BATCH * INDICES * FEATURES,
@@ -139,7 +147,21 @@ WORKLOADS = (
         "embedding_2",
         {"torch": torch_embedding_2, "onnxruntime": onnx_embedding_2},
         weights=("T", "U"),
-    ),
+    )
+
+
+LARGE = (bag("embedding_1lut_10m", 10_000_000, "10⁷"), two_bags("embedding_2lut_10m", 10_000_000, "10⁷"))
+"""Tables that take 2.6 and 5.1 GB in the process of each side, and three times as much while the reference is computed."""
+
+WORKLOADS = (
+    permutation("transpose", "4096×4096", "transpose", (1, 0), (4096, 4096)),
+    permutation("nchw_nhwc", "32×64×56×56, channels last", "nchw_nhwc", (0, 2, 3, 1), (32, 64, 56, 56)),
+    permutation("nhwc_nchw", "32×56×56×64, channels first", "nhwc_nchw", (0, 3, 1, 2), (32, 56, 56, 64)),
+    permutation("permute_caebd", "abcde → caebd, 16×24×16×40×48", "permute_caebd", (2, 0, 4, 1, 3), FIVE),
+    permutation("permute_dbeac", "abcde → dbeac, 16×24×16×40×48", "permute_dbeac", (3, 1, 4, 0, 2), FIVE),
+    bag("embedding_1lut", 1_000_000, "10⁶"),
+    two_bags("embedding_2lut_100k", 100_000, "10⁵"),
+    two_bags("embedding_2lut", 1_000_000, "10⁶"),
     fused(
         "avgpool",
         "2×2 mean, 64 channels, 112×112, batch 8",

@@ -12,23 +12,33 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from polyc.diagnostics import Diagnostic, PolycError
+from polyc.diagnostics import Diagnostic, PolycError, Span
 from polyc.frontends.calls import Argument, Caller, CallFault, CallResult, Incomplete, inline_program
 from polyc.frontends.python.element_functions import returns_elements
 from polyc.frontends.python.expressions import read_expression
 from polyc.frontends.python.functions import KNOWN
 from polyc.frontends.python.scope import Scope, Version
+from polyc.frontends.python.signature import read_defaults
 from polyc.frontends.python.source import FunctionText, load_function
-from polyc.frontends.python.values import POISON, Fault, convert
+from polyc.frontends.python.values import POISON, Fault, Value, convert
 from polyc.ir.expr import Index, walk
 from polyc.ir.program import Program, Statement, Tensor
 from polyc.ir.types import DType
 
+
+@dataclass(frozen=True, slots=True)
+class ReadCallee:
+    """The program of a function, warnings, and which of its results are numbers that adapt to what they meet."""
+
+    program: Program
+    warnings: tuple[Diagnostic, ...]
+    weak_results: tuple[bool, ...]
+
+
 ReadProgram = Callable[
-    [FunctionText, Mapping[str, tuple[DType, int]], Mapping[str, object], tuple[FunctionText, ...]],
-    tuple[Program, tuple[Diagnostic, ...]],
+    [FunctionText, Mapping[str, tuple[DType, int]], Mapping[str, object], frozenset[str], tuple[FunctionText, ...]], ReadCallee
 ]
-"""Reads a called function for element types and constants; the last argument are the functions that call it."""
+"""Reads a called function for element types, constants and the names of weak arguments, with the functions that call it."""
 
 MAX_DEPTH = 64
 """Calls inside each other."""
@@ -96,19 +106,19 @@ def read_call(
 
     Raises `Fault` where something does not fit; errors in the body are reported where they stand."""
     assert isinstance(node.value, ast.Call)
-    results, name = _inline(node.value, callee, scope, statements, read)
+    results, weak, name = _inline(node.value, callee, scope, statements, read)
     if len(results) != len(targets):
         message = f"{name} returns {len(results)} tensor{'s' if len(results) != 1 else ''}, and {len(targets)} are assigned"
         raise Fault("semantic-call", message, "give one name for each result; _ for one that is not wanted")
     if len({t.id for t in targets}) < len(targets):
         raise Fault("semantic-call", "two results of this call have the same name", "give each result a name of its own")
-    for target, result in zip(targets, results, strict=True):
+    for target, result, is_weak in zip(targets, results, weak, strict=True):
         if target.id in scope.sizes or (target.id in scope.tensors and scope.tensors[target.id].is_parameter):
             raise Fault("semantic-immutable-input", f"{target.id} cannot be assigned", "give the result a name of its own")
         span = scope.text.span(target)
         shape = tuple(i.extent for i in scope.intervals[result.name])
         writers = [s for s in statements if s.target == result.name]
-        scope.tensors[target.id] = Version(result.name, result.dtype, result.rank, False, shape, False, span, writers)
+        scope.tensors[target.id] = Version(result.name, result.dtype, result.rank, is_weak, shape, False, span, writers)
         scope.n_versions[target.id] = scope.n_versions.get(target.id, 0) + 1
         scope.call_results[result.name] = CallResult(target.id, name, span)
 
@@ -123,12 +133,13 @@ class _Callee:
     positional: tuple[str, ...]
     annotated: frozenset[str]
     constants: tuple[str, ...]
+    defaults: Mapping[str, object]
 
 
 def _inline(
     call: ast.Call, callee: object, scope: Scope, statements: list[Statement], read: ReadProgram
-) -> tuple[tuple[Tensor, ...], str]:
-    """The results of a call as versions of this program, and the name of the callee."""
+) -> tuple[tuple[Tensor, ...], tuple[bool, ...], str]:
+    """The results of a call as versions of this program, which of them are weak, and the name of the callee."""
     if callee is _ITSELF:
         raise _recursion([*scope.callers, scope.text], scope.text.definition.name)
     described = _describe_callee(callee, scope)
@@ -143,11 +154,14 @@ def _inline(
         given[p] = _read_argument(p, node, scope, statements, read)
         version = scope.known_tensors()[given[p].version]
         types_of[p] = version.dtype, version.rank
-    program = described.program
-    if program is None:
+    if described.program is None:
         assert described.text is not None
         opened = {p: t for p, t in types_of.items() if p not in described.annotated}
-        program = _read_callee(described.text, opened, constants, scope, read)
+        weak = frozenset(p for p in opened if given[p].is_weak)
+        found = _read_callee(described.text, opened, constants, weak, scope, read)
+        program, weak_results = found.program, found.weak_results
+    else:
+        program, weak_results = described.program, (False,) * len(described.program.returns)
     declared = {program.tensor(p).base: program.tensor(p) for p in program.parameters}
     scope.n_calls += 1
     for p in numbers:
@@ -169,7 +183,7 @@ def _inline(
     scope.versions += inlined.tensors
     scope.call_versions |= {t.name: name for t in inlined.tensors}
     statements += inlined.statements
-    return inlined.results, name
+    return inlined.results, weak_results, name
 
 
 class Reported(Exception):
@@ -192,7 +206,9 @@ def _describe_callee(callee: Any, scope: Scope) -> _Callee:
     spec = text.definition.args
     positional = tuple(a.arg for a in (*spec.posonlyargs, *spec.args))
     annotated = frozenset(a.arg for a in (*spec.posonlyargs, *spec.args) if a.annotation is not None)
-    return _Callee(text.definition.name, text, None, positional, annotated, tuple(a.arg for a in spec.kwonlyargs))
+    constants = tuple(a.arg for a in spec.kwonlyargs)
+    defaults = {name: value for name, (value, _) in read_defaults(text).items()}
+    return _Callee(text.definition.name, text, None, positional, annotated, constants, defaults)
 
 
 def _describe_program(operator: Any) -> _Callee:
@@ -202,7 +218,8 @@ def _describe_program(operator: Any) -> _Callee:
         message = f"the program of {operator.name} is not known before its arguments are"
         raise Fault("semantic-call", message, "annotate its parameters, or write it as a function") from None
     names = tuple(program.tensor(p).base for p in program.parameters)
-    return _Callee(operator.name, None, program, names, frozenset(names), ())
+    defaults = {f.name: f.default for f in operator.formals if f.default is not None}
+    return _Callee(operator.name, None, program, names, frozenset(names), (), defaults)
 
 
 def _recursion(chain: list[FunctionText], name: str, function: object = None) -> Fault:
@@ -236,6 +253,9 @@ def _sort_arguments(call: ast.Call, callee: _Callee, scope: Scope) -> tuple[dict
             raise Fault("semantic-call", message, f"its parameters are: {', '.join([*positional, *keyword_only])}")
         else:
             given[name] = node
+    for name, number in callee.defaults.items():
+        if name not in given and isinstance(number, (bool, int, float, complex)):
+            given[name] = ast.copy_location(ast.Constant(number), call)
     missing = [name for name in positional if name not in given]
     if missing:
         raise Fault("semantic-call", f"{callee.name} needs a tensor for {', '.join(missing)}", "give all parameters")
@@ -254,11 +274,17 @@ def _read_argument(parameter: str, node: ast.expr, scope: Scope, statements: lis
     callee = find_callee(node, scope)
     if callee is not None:
         assert isinstance(node, ast.Call)
-        results, name = _inline(node, callee, scope, statements, read)
+        results, weak, name = _inline(node, callee, scope, statements, read)
         if len(results) != 1:
             message = f"{name} returns {len(results)} tensors, and an argument is one"
             raise Fault("semantic-call", message, "assign them to names first")
-        return Argument(results[0].name, f"the result of {name}", span)
+        return Argument(results[0].name, f"the result of {name}", span, weak[0])
+    if _is_scalar(node, scope):
+        value = read_expression(node, scope)
+        if value is POISON:
+            raise Reported
+        scope.n_calls += 1
+        return _add_scalar(f"{parameter}.{scope.n_calls}", parameter, value.dtype, value, span, scope, statements)
     if not isinstance(node, ast.Name) or node.id not in scope.tensors:
         help = "assign the expression to a tensor first, and give its name"
         raise Fault("semantic-call", f"the argument {parameter} must be the name of a tensor", help)
@@ -277,33 +303,51 @@ def _make_scalar(name: str, parameter: Tensor, node: ast.expr, scope: Scope, sta
     value = read_expression(node, scope)
     if value is POISON or any(isinstance(n, Index) for n in walk(value.expr)):
         raise Reported
-    version = f"{name}.{scope.n_calls}.{parameter.name}"
     if not value.weak or (value.dtype.is_float and not parameter.dtype.is_float):
         message = f"{parameter.base} of {name} is {parameter.dtype}, and the argument is {value.dtype}"
         if value.dtype != parameter.dtype:
             raise Fault("type-call", message, f"cast it: {parameter.dtype}(...)")
-    scope.versions.append(Tensor(version, parameter.dtype, 0, (), "temporary", parameter.base, span))
+    version = f"{name}.{scope.n_calls}.{parameter.name}"
     scope.call_versions[version] = name
-    statements.append(Statement("", version, (), (), convert(value, parameter.dtype).expr, None, (), span))
-    return Argument(version, "the argument", span)
+    return _add_scalar(version, parameter.base, parameter.dtype, value, span, scope, statements)
+
+
+def _is_scalar(node: ast.expr, scope: Scope) -> bool:
+    """Whether an argument is a number, or an expression made of numbers, sizes and scalars."""
+    names = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+    scalars = {name for name, version in scope.tensors.items() if version.rank == 0 and version.dtype is not None}
+    is_tensor = isinstance(node, ast.Name) and node.id in scope.tensors
+    has_call = any(isinstance(n, ast.Call) for n in ast.walk(node))
+    return not is_tensor and not has_call and names <= {*scalars, *scope.sizes, *scope.constants}
+
+
+def _add_scalar(
+    version: str, base: str, dtype: DType, value: Value, span: Span, scope: Scope, statements: list[Statement]
+) -> Argument:
+    """A scalar tensor that holds a value."""
+    scope.versions.append(Tensor(version, dtype, 0, (), "temporary", base, span))
+    statements.append(Statement("", version, (), (), convert(value, dtype).expr, None, (), span))
+    return Argument(version, "the argument", span, value.weak and value.dtype == dtype)
 
 
 def _read_callee(
     text: FunctionText,
     opened: Mapping[str, tuple[DType, int]],
     constants: Mapping[str, object],
+    weak: frozenset[str],
     scope: Scope,
     read: ReadProgram,
-) -> Program:
+) -> ReadCallee:
     """The Program of a called function for these types; read once for all calls alike."""
     numbers = tuple((n, type(v).__name__, repr(v)) for n, v in sorted(constants.items()))
-    key = (id(text.function), tuple(opened.items()), numbers)
+    key = (id(text.function), tuple(opened.items()), weak, numbers)
     if key not in scope.callee_programs:
         try:
-            program, warnings = read(text, opened, constants, (*scope.callers, scope.text))
+            found = read(text, opened, constants, weak, (*scope.callers, scope.text))
         except PolycError as error:
             scope.errors += [d for d in error.diagnostics if d not in scope.errors]
             raise Reported from None
-        scope.warnings += [w for w in warnings if w not in scope.warnings]
-        scope.callee_programs[key] = program
-    return scope.callee_programs[key]
+        scope.warnings += [w for w in found.warnings if w not in scope.warnings]
+        scope.callee_programs[key] = found
+    known: ReadCallee = scope.callee_programs[key]
+    return known

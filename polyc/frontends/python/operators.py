@@ -17,6 +17,7 @@ from polyc.frontends.python.values import (
     check_size,
     common_type,
     convert,
+    convert_weakly,
     float_type,
     make_literal,
     unify,
@@ -75,6 +76,8 @@ _AS_LOGIC = {
     "bitxor": "ne",
 }
 """NumPy's meaning of arithmetic on two booleans."""
+_BITWISE = frozenset(("bitand", "bitor", "bitxor", "max", "min", "fmax", "fmin"))
+"""What makes a truth value of two of Python's, too."""
 
 
 def binary(op: str, a: Value, b: Value, span: Span | None = None) -> Value:
@@ -89,12 +92,14 @@ def binary(op: str, a: Value, b: Value, span: Span | None = None) -> Value:
         return _compare(op, a, b, dtype, weak, span)
     if op == "truediv" and not dtype.is_float and not dtype.is_complex:
         dtype = F64
+    if dtype == BOOL and weak and op not in _BITWISE:
+        dtype = I64  # two of Python's truth values add up as numbers
     if dtype == BOOL:
         if op == "sub":
             raise Fault("type-operands", "booleans cannot be subtracted", "use != for 'exactly one', or cast with i32(...)")
         if op in _AS_LOGIC:
             return call(_AS_LOGIC[op], unify((a, b), BOOL, weak), span)
-        dtype = I8 if not weak else I64
+        dtype = I8
     if op.startswith("bit") and not dtype.is_integer:
         help = "comparisons beside & and | stand in parentheses, (a < b) & (c < d), or between 'and' and 'or'"
         help += "; for the bits of a number cast with i32(...)"
@@ -117,6 +122,8 @@ def _compare(op: str, a: Value, b: Value, dtype: DType, weak: bool, span: Span |
         limit = int(info.min if is_below else info.max)
         op = {(True, True): "ge", (True, False): "lt", (False, True): "le", (False, False): "gt"}[is_below, holds]
         b = make_literal(limit, b.expr.span)
+    if dtype.is_integer and dtype.bits < 64 and any(v.weak and v.dtype.is_integer and v.constant is None for v in (a, b)):
+        dtype = I64  # nor does a number that only the call tells have to fit here
     return call(op, unify((a, b), dtype, weak), span)
 
 
@@ -155,6 +162,8 @@ def negate(a: Value, span: Span | None = None) -> Value:
         return POISON
     if a.constant is not None:
         return make_literal(-a.constant, span)
+    if a.dtype == BOOL and a.weak:
+        return call("neg", (convert_weakly(a, I64),), span)
     if a.dtype == BOOL:
         raise Fault("type-operands", "a boolean has no negative", "write 'not' for the opposite")
     return call("neg", (a,), span)
@@ -164,7 +173,9 @@ def keep(a: Value) -> Value:
     """Unary plus."""
     if a.dtype == BOOL and a is not POISON and not a.weak:
         raise Fault("type-operands", "a boolean has no sign", "leave out the +, or cast with i32(...)")
-    return make_literal(int(a.constant)) if isinstance(a.constant, bool) else a
+    if isinstance(a.constant, bool):
+        return make_literal(int(a.constant))
+    return convert_weakly(a, I64) if a.dtype == BOOL and a is not POISON else a
 
 
 def logical(op: str, values: tuple[Value, ...], span: Span | None = None) -> Value:

@@ -22,7 +22,7 @@ from polyc.diagnostics import (
 )
 from polyc.frontends.budget import find_excess, find_excess_rank
 from polyc.frontends.calls import drop_unused_calls
-from polyc.frontends.python.calls import Reported, find_callee, find_results, find_targets, read_call
+from polyc.frontends.python.calls import ReadCallee, Reported, find_callee, find_results, find_targets, read_call
 from polyc.frontends.python.control import choose_branch, unroll_loop
 from polyc.frontends.python.declarations import declare_parameters, declare_results
 from polyc.frontends.python.forward import find_forward_reads
@@ -71,11 +71,12 @@ def read_function(
     function_or_source: Callable[..., Any] | str,
     dtypes: Mapping[str, tuple[DType, int]] | None = None,
     constants: Mapping[str, object] | None = None,
+    weak: frozenset[str] = frozenset(),
 ) -> ReadResult:
     """The Program of an einsum-style function, read from its source (the function is never called).
 
     `dtypes` gives element type and rank of each parameter that has no annotation; its sizes are then fresh symbols
-    ``X_0, X_1, …``.  `constants` replace the defaults of keyword-only parameters.
+    ``X_0, X_1, …``.  `constants` replace the defaults of keyword-only parameters.  Those in `weak` are given Python numbers.
 
     ``T[i, j] += e`` sums over the indices that are absent on the left, from zero on where T is new, else onto T; ``*=``
     multiplies; ``T[i] = max(e)`` (min, sum, prod, any, all) reduces with another operator.  Without absent indices ``=``
@@ -87,28 +88,29 @@ def read_function(
     A return annotation (``-> "f32[M, N]"``, or a tuple of them) declares the extents of the results, which the statements must
     then cover exactly.
 
-    Element types follow NumPy 2.  Literals, compile-time constants, extents (``X.shape[0]``, ``len(X)``), and tensors assigned
-    from such only, are weakly typed as Python scalars are.  Indices and size symbols used as values are i64 arrays as
-    ``np.arange`` gives: with an f32 X, ``X[i] * i`` and ``X[i] / N`` are f64, ``X[i] / f32(N)`` and ``X[i] / X.shape[0]`` f32.
-    ``/`` of integers is f64.  A tensor has the type of its right side, and keeps it under ``+=``.  Sums and products
-    accumulate in the type of their operand (NumPy widens small integers), those of booleans in i64.
+    Element types follow NumPy 2.  Literals, compile-time constants, extents (``X.shape[0]``, ``len(X)``), parameters in `weak`,
+    and tensors assigned from such only, are weakly typed as Python scalars are.  Indices and size symbols used as values are
+    i64 arrays as ``np.arange`` gives: with an f32 X, ``X[i] * i`` and ``X[i] / N`` are f64, ``X[i] / f32(N)`` and
+    ``X[i] / X.shape[0]`` f32.  ``/`` of integers is f64.  A tensor has the type of its right side, and keeps it under ``+=``.
+    Sums and products accumulate in the type of their operand (NumPy widens small integers), those of booleans in i64.
 
     Raises SyntaxErrorInSource, SemanticError or UnsupportedError, with all errors of the function at once.
     """
-    program, warnings = _read_program(load_function(function_or_source), dtypes or {}, constants, ())
-    return ReadResult(program, (*warnings, *find_lonely_indices(program)))
+    found = _read_program(load_function(function_or_source), dtypes or {}, constants, weak, ())
+    return ReadResult(found.program, (*found.warnings, *find_lonely_indices(found.program)))
 
 
 def _read_program(
     text: FunctionText,
     dtypes: Mapping[str, tuple[DType, int]],
     constants: Mapping[str, object] | None,
+    weak: frozenset[str],
     callers: tuple[FunctionText, ...],
-) -> tuple[Program, tuple[Diagnostic, ...]]:
+) -> ReadCallee:
     hints: dict[str, tuple[DType, bool]] = {}
     while True:
         try:
-            return _read_text(text, dtypes, constants, hints, callers)
+            return _read_text(text, dtypes, constants, weak, hints, callers)
         except Retyped as found:
             assert found.hint != hints.get(found.version), "a hint that changes nothing"
             hints[found.version] = found.hint
@@ -118,9 +120,10 @@ def _read_text(
     text: FunctionText,
     dtypes: Mapping[str, tuple[DType, int]],
     constants: Mapping[str, object] | None,
+    weak: frozenset[str],
     hints: dict[str, tuple[DType, bool]],
     callers: tuple[FunctionText, ...],
-) -> tuple[Program, tuple[Diagnostic, ...]]:
+) -> ReadCallee:
     errors: list[Diagnostic] = []
     signature = read_parameters(text, constants, errors.append)
     tensors, sizes = declare_parameters(text, signature, dict(dtypes), errors)
@@ -132,7 +135,7 @@ def _read_text(
     results = find_results(scope)  # whole before they are read, and so in no recurrence
     scope.forward = {name: rank for name, rank in scope.forward.items() if name not in results}
     for tensor in tensors:
-        version = Version(tensor.name, tensor.dtype, tensor.rank, False, tensor.shape, True, tensor.span)
+        version = Version(tensor.name, tensor.dtype, tensor.rank, tensor.name in weak, tensor.shape, True, tensor.span)
         scope.tensors[tensor.name] = version
     for parameter in signature.parameters:
         scope.tensors.setdefault(parameter.name, Version(parameter.name, None, None, is_parameter=True))
@@ -160,7 +163,8 @@ def _read_text(
     excess = find_excess_rank(program)
     _raise_all([excess] if excess is not None else [])
     program, unused = drop_unused_calls(program, scope.call_versions, scope.call_results)
-    return program, (*scope.warnings, *unused)
+    weak_results = tuple(any(v.name == r.version and v.is_weak for v in scope.tensors.values()) for r in returns)
+    return ReadCallee(program, (*scope.warnings, *unused), weak_results)
 
 
 def _raise_all(errors: list[Diagnostic]) -> None:

@@ -106,8 +106,8 @@ class Scope:
     inputs: tuple[Tensor, ...] = ()
     intervals: dict[str, tuple[Interval, ...]] = field(default_factory=dict)
     """Versions whose ranges a call has needed, so that no more parts may be assigned."""
-    callee_programs: dict[Any, Program] = field(default_factory=dict)
-    """Programs of called functions, by function, element types and constants."""
+    callee_programs: dict[Any, Any] = field(default_factory=dict)
+    """What was read of called functions (`ReadCallee`), by function, element types and constants."""
     callee_intervals: dict[int, tuple[Program, dict[str, tuple[Interval, ...]]]] = field(default_factory=dict)
     call_versions: dict[str, str] = field(default_factory=dict)
     """Callee by version that a call has made."""

@@ -14,6 +14,7 @@ import numpy as np
 from polyc.diagnostics import Diagnostic, Span
 from polyc.frontends.python.functions import TYPE_NAMES, UNSUPPORTED_TYPES
 from polyc.frontends.python.source import FunctionText, quiet_parser
+from polyc.frontends.python.values import Fault, convert, make_literal
 from polyc.ir.expr import Call, Const, Expr, Size, int_const, simplify_int, walk
 from polyc.ir.types import DTYPES, DType
 
@@ -55,11 +56,12 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """An array (or scalar) that a call gives by position or name."""
+    """An array (or scalar) that a call gives by position or name; a scalar may have a `default`."""
 
     name: str
     annotation: Annotation | None
     span: Span
+    default: Number | complex | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +104,59 @@ def read_parameters(
     if first is not None and first.arg in ("self", "cls") and first.annotation is None:
         help = f"leave out {first.arg}, and put @staticmethod above @polyc.op"
         _complain(report, text, first, "a method cannot be an operator: it would need an object", help)
-    for default in arguments.defaults:
-        help = "put compile-time constants behind a bare *: def f(X, *, stride=2)"
-        _complain(report, text, default, "an array parameter has no default", help)
+    defaults = read_defaults(text)
     known = _read_constants(text, dict(constants or {}), report, needs_values)
     values = {c.name: c.value for c in known if c.value is not None}
     parameters = []
     for argument in (*arguments.posonlyargs, *arguments.args):
         annotation = _read_annotation(text, argument.annotation, values, report)
-        parameters.append(Parameter(argument.arg, annotation, _name_span(text, argument)))
+        default = None
+        if argument.arg in defaults:
+            default = _check_default(text, argument.arg, annotation, *defaults[argument.arg], report)
+        parameters.append(Parameter(argument.arg, annotation, _name_span(text, argument), default))
     sizes = _collect_sizes(parameters, {c.name for c in known}, report)
     return PythonSignature(text.definition.name, tuple(parameters), known, sizes)
+
+
+def read_defaults(text: FunctionText) -> dict[str, tuple[object, ast.expr]]:
+    """By the name of a parameter before a bare ``*``, its default and where that stands."""
+    arguments = text.definition.args
+    nodes = arguments.defaults
+    live = (text.function.__defaults__ or ()) if text.function is not None else ()
+    values = live if len(live) == len(nodes) else [_literal(node) for node in nodes]
+    names = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
+    return dict(zip(names[len(names) - len(nodes) :], zip(values, nodes, strict=True), strict=True))
+
+
+def _check_default(
+    text: FunctionText, name: str, annotation: Annotation | None, value: object, node: ast.expr, report: Report
+) -> Number | complex | None:
+    """The default of a scalar parameter; None after a report."""
+    if annotation is not None and annotation.shape:
+        help = "a default is a number, for a scalar; compile-time constants stand behind a bare *: def f(X, *, stride=2)"
+        _complain(report, text, node, f"{name} is an array, and has no default", help)
+    elif not isinstance(value, (bool, int, float, complex)):
+        shown = "None" if value is None else repr(value)[:40]
+        help = f"give {name} a number as its default, or none at all: parameters that are left out have no meaning"
+        _complain(report, text, node, f"the default of {name} is {shown}, which is no number", help)
+    elif annotation is not None and not _holds(annotation.dtype, value):
+        _complain(
+            report, text, node, f"{name} is {annotation.dtype}, which does not hold its default {value!r}", "change one of them"
+        )
+    else:
+        return value
+    return None
+
+
+def _holds(dtype: DType, value: Number | complex) -> bool:
+    literal = make_literal(value)
+    if "biufc".index(literal.dtype.kind) > "biufc".index("i" if dtype.kind == "u" else dtype.kind):
+        return False
+    try:
+        convert(literal, dtype)
+    except Fault:
+        return False
+    return True
 
 
 def _collect_sizes(parameters: list[Parameter], constants: set[str], report: Report) -> tuple[str, ...]:
