@@ -142,3 +142,18 @@ def test_a_place_that_one_arm_reads_where_it_holds_is_read_in_full_by_others(fir
     a, key = np.arange(1.0, 122.0).reshape(11, 11), (np.arange(11) * 7 % 11).astype(np.int16)
     key[:2] = 5, 8
     np.testing.assert_array_equal(polyc.compile(text, **options)(a, key), a[0, key])
+
+
+@pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
+def test_rows_beyond_a_short_padded_row_are_not_looked_for_where_no_page_is(level):
+    # Masked off, their loads raise no fault, but take a hundred times as long there.
+    text = """def f(float(12,7553,8) X) -> (Y) {
+        Y(a,b,c) = pad(X(a-5,b-5,c-1), 0.0) where a in 0:19, b in 0:7563, c in 0:14 }"""
+    x = np.arange(12 * 7553 * 8, dtype=np.float32).reshape(12, 7553, 8)
+    op = polyc.compile(text, target=level)
+    ir = op.lower(x).as_text("ll")
+    (spare,) = set(re.findall(r"(%slot\d+) = alloca \[1024 x i8\]", ir))
+    chosen = set(re.findall(rf"(%v\d+) = select i1 %v\d+, ptr %v\d+, ptr {spare}", ir))
+    loaded = re.findall(r"call <8 x float> @llvm\.masked\.load\.\S+\(ptr align 4 (%v\d+),", ir)
+    assert loaded and set(loaded) <= chosen
+    np.testing.assert_array_equal(op(x), np.pad(x, ((5, 2), (5, 5), (1, 5))))
