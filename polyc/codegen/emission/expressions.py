@@ -263,8 +263,12 @@ def _chosen_for_all(state: State, ctx: Context, guard: tuple[Val | None, Val | N
 
 
 def _conjuncts(condition: Expr) -> list[Expr]:
-    if isinstance(condition, Call) and condition.op == "and":
-        return [term for part in condition.args for term in _conjuncts(part)]
+    """Conditions that hold together where `condition` does."""
+    match condition:
+        case Call("and", parts):
+            return [term for part in parts for term in _conjuncts(part)]
+        case Call("not", (Call("or", parts),)):
+            return [term for part in parts for term in _conjuncts(Call("not", (part,)))]
     return [condition]
 
 
@@ -399,6 +403,7 @@ def load_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[E
             return load(fn, dtype, pointer, ctx.lanes, as_mask(state, ctx, guard), epoch, other)
         if step is not None and shuffles.is_small_stride(state.target, dtype, step, guard != (None, None)):
             pointer, mask = element_pointer(state, ctx, buffer, uniform), as_mask(state, ctx, guard)
+            pointer = vectors.pointer_or_spare(fn, _chosen_for_all(state, ctx, guard), pointer)
             stride = step // dtype.itemsize
             phase = None
             if stride > 1 and buffer.space != "register":
