@@ -87,5 +87,5 @@ def pytest_collection() -> Iterator[None]:
         return (yield)
     finally:
         gc.freeze()
-        gc.set_threshold(50_000)  # what a test makes is mostly not garbage before it ends
+        gc.set_threshold(300_000, 20, 20)  # what a test makes is mostly not garbage before it ends, and then needs no collector
         gc.enable()

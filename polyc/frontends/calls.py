@@ -379,7 +379,7 @@ class _Splice:
 
     def _expr(self, expr: Expr, elements: Mapping[str, str] | None = None) -> Expr:
         indices = self.indices if elements is None else {**self.indices, **elements}
-        if not any(isinstance(n, Read | Index | Size) for n in walk(expr)):
+        if not any(isinstance(n, (Read, Index, Size)) for n in walk(expr)):
             return expr
 
         def rule(node: Expr) -> Expr | None:

@@ -18,7 +18,7 @@ def _check_statement(s: Statement, program: Program) -> list[Diagnostic]:
     uses = Counter(n.name for n in walk(s.value) if isinstance(n, Index))
     spoken = {w.index for w in s.where if isinstance(w, RangeClause)}
     for clause in s.where:
-        if isinstance(clause, Condition | Exists):
+        if isinstance(clause, (Condition, Exists)):
             root = clause.condition if isinstance(clause, Condition) else clause.value
             spoken |= {n.name for n in walk(root) if isinstance(n, Index)}
     lonely = [i for i in s.reduction_indices if uses[i] == 1 and i not in spoken]

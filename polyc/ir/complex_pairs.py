@@ -64,7 +64,7 @@ def has_complex(program: Program) -> bool:
         return True
     roots = [e for s in program.statements for e in (s.value, *s.subscripts)]
     roots += [c.condition for s in program.statements for c in s.where if isinstance(c, Condition)]
-    return any(isinstance(n, Cast | Const) and n.dtype.is_complex for e in roots for n in walk(e)) or any(
+    return any(isinstance(n, (Cast, Const)) and n.dtype.is_complex for e in roots for n in walk(e)) or any(
         isinstance(n, Call) and n.op == "complex" for e in roots for n in walk(e)
     )
 
@@ -226,7 +226,7 @@ class _Splitter:
         if not starts_at_one:
             left = s.left_indices
             made = [Read(t, s.subscripts, s.span) for t in targets]
-            where = tuple(w for w in s.where if not isinstance(w, Condition | Exists) and w.index in left)
+            where = tuple(w for w in s.where if not isinstance(w, (Condition, Exists)) and w.index in left)
             for part_name, result in zip(("re", "im"), multiply_pairs(self._pair(init), (made[0], made[1])), strict=True):
                 self.statements.append(
                     Statement(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
 from polyc.diagnostics import Span
+from polyc.ir.nodes import Hashed, quick, remember_hash
 from polyc.ir.traced import whole
 from polyc.ir.types import BOOL, C64, C128, F32, I64, DType
 
@@ -21,6 +22,7 @@ def _span() -> Span | None:
     return field(default=None, compare=False, repr=False)  # type: ignore[return-value]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Const:
     """A literal of element type `dtype`; infinities and NaN are Python floats.  One of a complex type has no imaginary part."""
@@ -30,6 +32,7 @@ class Const:
     span: Span | None = _span()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Index:
     """An iteration index of a statement, or a loop variable in a loop nest."""
@@ -42,6 +45,7 @@ class Index:
         return hash(self.name)
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Size:
     """A size symbol, or an integer parameter of the entry point in a loop nest."""
@@ -53,8 +57,10 @@ class Size:
         return hash(self.name)
 
 
+@quick
+@remember_hash
 @dataclass(frozen=True, slots=True)
-class Read:
+class Read(Hashed):
     """The element of a tensor version (or buffer) at `subscripts`; rank 0 has none."""
 
     tensor: str
@@ -67,8 +73,10 @@ PAD_MODES: tuple[PadMode, ...] = ("clamp", "wrap", "reflect", "symmetric")
 """Modes that need no value; the tensor must not be empty."""
 
 
+@quick
+@remember_hash
 @dataclass(frozen=True, slots=True)
-class Pad:
+class Pad(Hashed):
     """`read` where all its subscripts are inside the tensor, else `value`, or by `mode` the element that takes its place.
 
     clamp: the nearest element.  wrap: the tensor repeated.  reflect: mirrored at its first and last element.
@@ -80,8 +88,10 @@ class Pad:
     mode: PadMode = "value"
 
 
+@quick
+@remember_hash
 @dataclass(frozen=True, slots=True)
-class Call:
+class Call(Hashed):
     """An operator of `OPERATORS` applied to operands of one element type."""
 
     op: str
@@ -89,8 +99,10 @@ class Call:
     span: Span | None = _span()
 
 
+@quick
+@remember_hash
 @dataclass(frozen=True, slots=True)
-class Select:
+class Select(Hashed):
     """`then` where `condition` holds, else `other`; the arm not taken is not evaluated (its reads are guarded)."""
 
     condition: Expr
@@ -99,8 +111,10 @@ class Select:
     span: Span | None = _span()
 
 
+@quick
+@remember_hash
 @dataclass(frozen=True, slots=True)
-class Cast:
+class Cast(Hashed):
     """Conversion of element type, as NumPy's `astype` (float to integer truncates towards zero)."""
 
     value: Expr

@@ -49,7 +49,7 @@ def form_of(expr: Expr, sizes: Mapping[str, int]) -> Form:
                 return add_forms({1: 0}, y, x[1])
             if len(y) == 1 and 1 in y:
                 return add_forms({1: 0}, x, y[1])
-    if not any(isinstance(node, Index | Read) for node in walk(expr)):
+    if not any(isinstance(node, (Index, Read)) for node in walk(expr)):
         return {1: evaluate(expr, sizes)}
     return {_fold(expr, sizes): 1, 1: 0}
 
@@ -58,7 +58,7 @@ def _fold(expr: Expr, sizes: Mapping[str, int]) -> Expr:
     """`expr` with operands that hold no index as constants, so that terms can be evaluated without sizes."""
     if isinstance(expr, Call):
         return Call(expr.op, tuple(_fold(a, sizes) for a in expr.args))
-    if any(isinstance(node, Index | Read) for node in walk(expr)):
+    if any(isinstance(node, (Index, Read)) for node in walk(expr)):
         return expr
     return Const(evaluate(expr, sizes))
 
@@ -69,7 +69,7 @@ def indices_of_form(form: Form) -> frozenset[str]:
 
 
 def is_linear_form(form: Form) -> bool:
-    return all(isinstance(term, int | Index) for term in form)
+    return all(isinstance(term, (int, Index)) for term in form)
 
 
 def indices_of(expr: Expr) -> frozenset[str]:

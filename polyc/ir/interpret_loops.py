@@ -407,7 +407,7 @@ def _read(w: _Writer, read: Read) -> str:
         return buffer  # a step computed before
     parts = []
     for d, sub in enumerate(read.subscripts):
-        if isinstance(sub, Index | Size):
+        if isinstance(sub, (Index, Size)):
             name, first = _expr(w, sub), _expr(w, sub)
         else:
             name = w.fresh("s")

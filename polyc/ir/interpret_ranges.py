@@ -188,7 +188,7 @@ def _is_affine_condition(expr: Expr) -> bool:
                 return False
         case Call("mul", (a, b)):
             for x, y in ((a, b), (b, a)):
-                if indices_of(x) and any(isinstance(node, Index | Size) for node in walk(y)):
+                if indices_of(x) and any(isinstance(node, (Index, Size)) for node in walk(y)):
                     return False
         case Call("floordiv" | "mod", (a, b)):
             if any(isinstance(node, Index) for node in walk(b)) or (indices_of(a) and not _is_literal(b)):
@@ -202,7 +202,7 @@ _AFFINE = frozenset("add sub neg max min lt le gt ge eq ne and or not".split())
 
 
 def _is_literal(expr: Expr) -> bool:
-    return not any(isinstance(node, Index | Size | Read) for node in walk(expr))
+    return not any(isinstance(node, (Index, Size, Read)) for node in walk(expr))
 
 
 def execution_conditions(s: Statement) -> list[Expr]:

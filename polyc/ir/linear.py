@@ -42,7 +42,7 @@ def _indices_of(expr: Expr) -> set[str] | None:
     """Names of all indices in an expression without reads; None if it reads."""
     names: set[str] = set()
     for node in walk(expr):
-        if isinstance(node, Read | Pad):
+        if isinstance(node, (Read, Pad)):
             return None
         if isinstance(node, Index):
             names.add(node.name)

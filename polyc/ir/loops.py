@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from polyc.ir.expr import Call, Const, Expr
+from polyc.ir.nodes import quick
 from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
 
@@ -24,6 +25,7 @@ Space = Literal["argument", "shared", "thread", "register"]
 register: a small constant-shaped tile that lives in registers (every access sits in unrolled and vector loops)."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Buffer:
     """An array.  Element ``[s0, s1, …]`` lies at ``base + sum(s_d * strides[d])`` bytes.
@@ -41,6 +43,7 @@ class Buffer:
     may_alias: tuple[str, ...] = ()
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Store:
     """``buffer[subscripts] = value``."""
@@ -53,6 +56,7 @@ class Store:
     """Its vectors lie in one cache line each, and go to memory directly (a promise and a hint: it means the same)."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Update:
     """``buffer[subscripts] = buffer[subscripts] op value`` with `op` a monoid of `expr.MONOIDS`."""
@@ -64,6 +68,7 @@ class Update:
     statement: str = ""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Guard:
     """Report check number `check` with `value` and `bound` unless ``0 <= value < bound`` (or `condition` is false).
@@ -76,6 +81,7 @@ class Guard:
     condition: Expr | None = None
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Prefetch:
     """Say that the `size` bytes from ``buffer[subscripts]`` on will be read soon; it means nothing.
@@ -89,6 +95,7 @@ class Prefetch:
     """The cache that they come to."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class If:
     condition: Expr
@@ -109,6 +116,7 @@ class InitialValue:
 LoopKind = Literal["serial", "parallel", "vector", "unroll", "scan"]
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Loop:
     """``for var in range(lower, upper, step)``.

@@ -382,7 +382,7 @@ def define_sizes(program: Program) -> Program:
 
 def _is_size_only(expr: Expr) -> bool:
     nodes = list(walk(expr))
-    return not any(isinstance(n, Index | Read) for n in nodes) and any(isinstance(n, Size) for n in nodes)
+    return not any(isinstance(n, (Index, Read)) for n in nodes) and any(isinstance(n, Size) for n in nodes)
 
 
 def _is_non_affine_size(expr: Expr) -> bool:

@@ -47,7 +47,7 @@ def _casts_to_storage(program: Program) -> bool:
 
 
 def _has_storage_cast(expr: Expr) -> bool:
-    here = isinstance(expr, Cast | Const) and expr.dtype.is_storage
+    here = isinstance(expr, (Cast, Const)) and expr.dtype.is_storage
     return here or any(_has_storage_cast(child) for child in children(expr))
 
 

@@ -109,7 +109,7 @@ def _check_tensor(program: Program, tensor: Tensor, sizes: Set[str]) -> Iterator
 
 def _check_size_expression(what: str, expr: Expr, sizes: Set[str], span: Span | None) -> Iterator[Problem]:
     for node in walk(expr):
-        if isinstance(node, Index | Read):
+        if isinstance(node, (Index, Read)):
             yield f"{what} depends on {node.name if isinstance(node, Index) else node.tensor}", span
             return
         if isinstance(node, Size) and node.name not in sizes:

@@ -72,7 +72,7 @@ def _check_buffers(nest: LoopNest, context: _Context) -> Iterator[str]:
             if other not in context.ranks:
                 yield f"{b.name} may alias the unknown buffer {other}"
         for expr in (*b.shape, *b.strides):
-            if any(isinstance(node, Index | Read) for node in walk(expr)):
+            if any(isinstance(node, (Index, Read)) for node in walk(expr)):
                 yield f"shape or stride of {b.name} depends on more than parameters"
             else:
                 yield from _check_expr(expr, I64, context, f"shape or stride of {b.name}")

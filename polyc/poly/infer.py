@@ -138,7 +138,7 @@ def _assume_sizes(state: _State) -> None:
     for name, expr in program.defined_sizes:
         operators = {node.op for node in walk(expr) if isinstance(node, Call)}
         names = {node.name for node in walk(expr) if isinstance(node, Size)}
-        literals = [node for node in walk(expr) if not isinstance(node, Call | Size)]
+        literals = [node for node in walk(expr) if not isinstance(node, (Call, Size))]
         positive = all(getattr(node, "value", -1) >= 0 for node in literals)
         if operators <= {"add", "mul", "max", "min", "floordiv", "mod"} and names <= known and positive:
             known.add(name)

@@ -48,7 +48,7 @@ def has_unread_parts(s: ScopStatement, scop: Scop) -> bool:
         return False
     if s.guards or not s.writes_exactly or not s.origin.has_plain_left:
         return False
-    if any(isinstance(e, Pad | Select) for e in walk(s.value)):
+    if any(isinstance(e, (Pad, Select)) for e in walk(s.value)):
         return False
     if sum(w.target == s.target for w in scop.statements) > 1 or not all(isinstance(e, Const) for e in s.extents.values()):
         return False

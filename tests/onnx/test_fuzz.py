@@ -1,7 +1,7 @@
 """Mutated models in a process of their own: whatever they say, it ends by itself, with results or named errors.  Random graphs:
 they are compiled, and compute what they should.
 
-POLYC_FUZZ_MODELS is the number of models (60), POLYC_FUZZ_GRAPHS that of graphs (25), POLYC_FUZZ_SEED the seed (0)."""
+POLYC_FUZZ_MODELS is the number of models (40), POLYC_FUZZ_GRAPHS that of graphs (25), POLYC_FUZZ_SEED the seed (0)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.onnx.random_graphs import find_fault
 
 SEED = os.environ.get("POLYC_FUZZ_SEED", "0")
-COUNT = int(os.environ.get("POLYC_FUZZ_MODELS", "60"))
+COUNT = int(os.environ.get("POLYC_FUZZ_MODELS", "40"))
 GRAPHS = int(os.environ.get("POLYC_FUZZ_GRAPHS", "25"))
 PATIENCE = 300 + 5 * COUNT
 """Seconds after which a process counts as one that hangs."""

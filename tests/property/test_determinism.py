@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,6 +57,7 @@ def digest() -> str:
     return text.hexdigest()
 
 
+@pytest.mark.optimised
 def test_other_processes_and_hash_seeds_give_the_same_text_and_object_code() -> None:
     found = {digest()}
     for seed in ("1", "2"):

@@ -64,11 +64,11 @@ def _block_reads(state: State, loop: Loop) -> Iterator[Read]:
     """Reads that every copy makes, of memory that no copy writes."""
     written: set[str] = set()
     for node in loop.body:
-        if not isinstance(node, Store | Update):
+        if not isinstance(node, (Store, Update)):
             return
         written |= {node.buffer, *state.by_name[node.buffer].may_alias}
     for node in loop.body:
-        assert isinstance(node, Store | Update)
+        assert isinstance(node, (Store, Update))
         for read in sorted(certain_reads(node.value), key=repr):
             buffer = state.by_name[read.tensor]
             if buffer.space != "register" and read.tensor not in written and not any(reads(s) for s in read.subscripts):

@@ -35,7 +35,7 @@ def leading_checks(state: State, ctx: Context, loop: Loop) -> tuple[Guard, ...]:
         return ()
     written: set[str] = set()
     for node in work:
-        if not isinstance(node, Store | Update):
+        if not isinstance(node, (Store, Update)):
             return ()
         written |= {node.buffer, *state.by_name[node.buffer].may_alias}
     for check in checks:
@@ -62,7 +62,7 @@ def _without_clamps(body: tuple[Node, ...], values: Mapping[Guard, Expr]) -> tup
         return known.get(expr)
 
     def visit(node: Node) -> Node:
-        if not isinstance(node, Store | Update):
+        if not isinstance(node, (Store, Update)):
             return node
         return replace(node, subscripts=tuple(rewrite(e, rule) for e in node.subscripts), value=rewrite(node.value, rule))
 

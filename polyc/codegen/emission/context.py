@@ -20,6 +20,7 @@ from polyc.codegen.emission.linear import (
 from polyc.codegen.writer.builder import Block, Function, Module, Val
 from polyc.ir.expr import Call, Expr, Index, Read, operands_of
 from polyc.ir.loops import Buffer, Loop, LoopNest, Update
+from polyc.ir.nodes import quick
 from polyc.ir.types import DType
 from polyc.target import Target
 
@@ -27,6 +28,7 @@ WORKSPACES = ("shared", "thread")
 """Spaces of buffers in the workspace: behind each element there is memory for the rest of a vector."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Predicate:
     """A condition under which the code at hand runs.
@@ -45,6 +47,7 @@ class Predicate:
     """Where `condition` is a value: the expression that it is the value of, if that is all there is to it."""
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Context:
     """Bindings of loop variables (outermost first), the vector loop around (its variable, lanes, copy), predicates."""

@@ -42,7 +42,7 @@ def as_linear(expr: Expr, env: Mapping[str, Binding], lane: str | None) -> Linea
             return add_linear(result, {(LANE,): 1}) if expr.name == lane else result
         case Size():
             return {(expr,): 1}
-        case Cast(value, dtype) if dtype == I64 and isinstance(value, Index | Size):
+        case Cast(value, dtype) if dtype == I64 and isinstance(value, (Index, Size)):
             return as_linear(value, env, lane)
         case Call("add" | "sub" as op, (a, b)):
             result = as_linear(a, env, lane)
@@ -101,7 +101,7 @@ def _join_atoms(left: tuple[Expr, ...], right: tuple[Expr, ...]) -> tuple[Expr, 
 
 @lru_cache(maxsize=1024)
 def _atom_key(atom: Expr) -> str:
-    return atom.name if isinstance(atom, Index | Size) else repr(atom)
+    return atom.name if isinstance(atom, (Index, Size)) else repr(atom)
 
 
 def split_lane(linear: Linear, lane: str | None) -> tuple[Linear, Linear] | None:
@@ -125,14 +125,14 @@ def split_lane(linear: Linear, lane: str | None) -> tuple[Linear, Linear] | None
 
 def _varies(atom: Expr, lane: str) -> bool:
     # The lane variable itself as an atom is its value in lane 0: uniform.
-    return not isinstance(atom, Index | Size) and lane in index_names(atom)
+    return not isinstance(atom, (Index, Size)) and lane in index_names(atom)
 
 
 def index_names(expr: Expr) -> set[str]:
     """Loop variables in `expr`, those in subscripts of reads included."""
     if isinstance(expr, Index):
         return {expr.name}
-    if isinstance(expr, Size | Const):
+    if isinstance(expr, (Size, Const)):
         return set()
     return {node.name for node in walk(expr) if isinstance(node, Index)}
 

@@ -273,7 +273,7 @@ def _buffer_bytes(state: State, buffer: Buffer) -> Val:
 def _has_recurrence(node: Node) -> bool:
     """Whether some innermost loop reads what it stores, at other places."""
     inside = (*node.body, *node.orelse) if isinstance(node, If) else node.body if isinstance(node, Loop) else ()
-    if isinstance(node, Loop) and not any(isinstance(n, Loop | If) for n in inside):
+    if isinstance(node, Loop) and not any(isinstance(n, (Loop, If)) for n in inside):
         stored = {(n.buffer, n.subscripts) for n in inside if isinstance(n, Store)}
         buffers = {buffer for buffer, _ in stored}
         found = (r for n in inside for e in node_expressions(n) for r in reads(e))

@@ -100,7 +100,7 @@ def _emit_guard(state: State, ctx: Context, node: Guard, behind: tuple[Node, ...
     if guard is not None:
         failed = fn.binary("and", failed, guard)
     value, bound = (fn.splat(v, failed.lanes) for v in (value, bound))
-    is_plain = node.condition is None and guard is None and all(isinstance(n, Guard | Store | Update) for n in behind)
+    is_plain = node.condition is None and guard is None and all(isinstance(n, (Guard, Store, Update)) for n in behind)
     slot = fn.alloca("i64", 8) if is_plain and ctx.lane is None and failed.lanes == 1 else None
     if slot is not None:
         fn.effect(f"store {value}, {slot}, align 8")

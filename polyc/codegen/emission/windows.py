@@ -100,7 +100,7 @@ def has_window(loop: Loop, strides: Callable[[Read, str], int | None], most: int
             match node:
                 case Loop(kind="vector"):
                     for inner in node.body:
-                        if isinstance(inner, Store | Update) and any(fits(r, node.var) for r in reads(inner.value)):
+                        if isinstance(inner, (Store, Update)) and any(fits(r, node.var) for r in reads(inner.value)):
                             return True
                 case Loop():
                     if visit(node.body):

@@ -316,7 +316,7 @@ def _take_block(body: tuple[Node, ...], row: str, blocks: _Blocks) -> tuple[Node
             arms = (_take_block(arm, row, blocks) for arm in (node.body, node.orelse))
             result.append(If(node.condition, *arms))
             continue
-        assert isinstance(node, Store | Loop)
+        assert isinstance(node, (Store, Loop))
         piece = _describe(node, row)
         assert piece is not None
         if not piece.is_cut or piece.first < blocks.begin:

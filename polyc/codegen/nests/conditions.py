@@ -49,7 +49,7 @@ def _split_loop(loop: Loop) -> tuple[Node, ...] | None:
         return None
     if len(loop.body) != 1 and (loop.kind != "vector" or loop.step != 1):
         return None
-    nodes = tuple(n for n in loop.body if isinstance(n, Store | Update))
+    nodes = tuple(n for n in loop.body if isinstance(n, (Store, Update)))
     conditions = {n.value.condition for n in nodes if _chooses(n) and isinstance(n.value, Select)}
     if len(nodes) < len(loop.body) or not conditions:
         return None

@@ -129,7 +129,7 @@ def _is_like(loop: Loop, other: Loop) -> bool:
 
 
 def _accesses(node: Node, name: str) -> Iterator[tuple[Expr, ...]]:
-    assert isinstance(node, Store | Update)
+    assert isinstance(node, (Store, Update))
     if node.buffer == name:
         yield node.subscripts
     yield from (r.subscripts for e in node_expressions(node) for r in reads(e) if r.tensor == name)

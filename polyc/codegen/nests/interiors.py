@@ -66,7 +66,7 @@ def _find_tests(loop: Loop) -> _Tests | None:
     moving: dict[Expr, None] = {}
     lower, upper = loop.lower, loop.upper
     for node in loop.body:
-        if not isinstance(node, Store | Update) or not any(_mentions(e, loop.var) for e in node.subscripts):
+        if not isinstance(node, (Store, Update)) or not any(_mentions(e, loop.var) for e in node.subscripts):
             return None
         if isinstance(node.value, Select) and not _is_mirrored_copy(node.value):
             continue  # a copy with a border of one value: masks do that
@@ -100,7 +100,7 @@ def _slack(atom: Call) -> Expr | None:
         return None
     a, b = atom.args if atom.op in ("ge", "gt") else reversed(atom.args)
     slack = Call("sub", (a, b))
-    if linear_form(slack) is None or any(not isinstance(e, Index | Size | Const | Call) for e in walk(slack)):
+    if linear_form(slack) is None or any(not isinstance(e, (Index, Size, Const, Call)) for e in walk(slack)):
         return None
     return slack if atom.op in ("ge", "le") else Call("sub", (slack, int_const(1)))
 
@@ -110,7 +110,7 @@ def bound_of(atom: Expr, var: str) -> tuple[str, Expr] | None:
     assert isinstance(atom, Call)
     slack = _slack(atom)
     form = None if slack is None else linear_form(slack)
-    if form is None or any(not isinstance(t, int | Index) and _mentions(t, var) for t in form):
+    if form is None or any(not isinstance(t, (int, Index)) and _mentions(t, var) for t in form):
         return None
     step = form.get(Index(var), 0)
     if abs(step) != 1:
@@ -228,9 +228,9 @@ def _take_stand_ins(node: Node, tests: _Tests, var: str, begin: int, end: int) -
     subscripts = []
     for inside, stand_in in zip(then.subscripts, other.subscripts, strict=True):
         if _mentions(stand_in, var):
-            if any(isinstance(n, Size | Read) or (isinstance(n, Index) and n.name != var) for n in walk(stand_in)):
+            if any(isinstance(n, (Size, Read)) or (isinstance(n, Index) and n.name != var) for n in walk(stand_in)):
                 return node
-            if any(isinstance(n, Size | Read) or (isinstance(n, Index) and n.name != var) for n in walk(inside)):
+            if any(isinstance(n, (Size, Read)) or (isinstance(n, Index) and n.name != var) for n in walk(inside)):
                 return node
             if any(evaluate(inside, {var: v}) != evaluate(stand_in, {var: v}) for v in range(begin, end)):
                 return node
@@ -241,7 +241,7 @@ def _take_stand_ins(node: Node, tests: _Tests, var: str, begin: int, end: int) -
 
 def _assume(node: Node, known: set[Expr]) -> Node:
     """A store under conditions that are known to hold."""
-    assert isinstance(node, Store | Update)
+    assert isinstance(node, (Store, Update))
 
     def rule(e: Expr) -> Expr | None:
         if not isinstance(e, Select):

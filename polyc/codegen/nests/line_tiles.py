@@ -48,7 +48,7 @@ def _row_store(loop: Loop, wanted: set[str], buffers: dict[str, Buffer]) -> Stor
     """The store of a long result inside of a loop of whole tiles; None where tiles that overlap would change what is written,
     or rows do not lie whole lines apart."""
     written = {
-        n.buffer for n in walk_nodes(loop.body) if isinstance(n, Store | Update) and buffers[n.buffer].space == "argument"
+        n.buffer for n in walk_nodes(loop.body) if isinstance(n, (Store, Update)) and buffers[n.buffer].space == "argument"
     }
     aliases = written | {other for name in written for other in buffers[name].may_alias}
     if any(isinstance(n, Update) and n.buffer in written for n in walk_nodes(loop.body)):

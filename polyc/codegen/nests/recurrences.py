@@ -263,7 +263,7 @@ def _replace_known(value: Expr, known: Mapping[Read, Read]) -> Expr:
 def _is_straight(body: tuple[Node, ...]) -> bool:
     """Whether there are stores and checks only, some of them in branches that indices decide."""
     return all(
-        isinstance(n, Store | Guard)
+        isinstance(n, (Store, Guard))
         or (isinstance(n, If) and not reads(n.condition) and _is_straight(n.body) and _is_straight(n.orelse))
         for n in body
     )

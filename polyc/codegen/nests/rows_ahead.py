@@ -173,7 +173,7 @@ def _row_of(found: _Pass) -> Read:
 
 def _writes(node: Node, vector: Loop, arrays: _Arrays) -> bool:
     """Whether `node` writes a row of an array."""
-    return isinstance(node, Store | Update) and node.buffer in arrays.arguments and _moves(node.subscripts, vector)
+    return isinstance(node, (Store, Update)) and node.buffer in arrays.arguments and _moves(node.subscripts, vector)
 
 
 def _moves(subscripts: tuple[Expr, ...], loop: Loop) -> bool:

@@ -154,7 +154,7 @@ def _describe(node: Node, buffers: dict[str, Buffer]) -> _Piece:
             if n.parallel_if is not None:
                 expressions.append(n.parallel_if)
         read |= {r.tensor for e in expressions for r in reads(e)}
-        if isinstance(n, Store | Update):
+        if isinstance(n, (Store, Update)):
             written.add(n.buffer)
         if isinstance(n, Guard):
             written.add("")  # the first check that fails is the one that is reported

@@ -97,4 +97,4 @@ def _join_nodes(a: Node, b: Node, condition: Expr) -> Node | None:
 
 
 def _count(body: tuple[Node, ...]) -> int:
-    return sum(isinstance(node, Store | Update) for node in walk_nodes(body))
+    return sum(isinstance(node, (Store, Update)) for node in walk_nodes(body))

@@ -193,7 +193,7 @@ def _bytes(buffer: Buffer) -> Expr:
 
 
 def _writes(body: tuple[Node, ...]) -> Iterator[Store | Update]:
-    return (node for node in walk_nodes(body) if isinstance(node, Store | Update))
+    return (node for node in walk_nodes(body) if isinstance(node, (Store, Update)))
 
 
 def _is_streamed(node: Store | Update) -> bool:

@@ -14,9 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from polyc.ir.nodes import quick
 from polyc.ir.types import DType
 
 
+@quick
 @dataclass(frozen=True, slots=True)
 class Val:
     """An operand: its text, its scalar LLVM type, and the number of lanes (1 = a scalar)."""

@@ -97,7 +97,7 @@ def _items(node: ast.expr, scope: Scope) -> list[Number | tuple[Number, ...]]:
 
 
 def _item(node: ast.expr, scope: Scope) -> Number | tuple[Number, ...]:
-    if isinstance(node, ast.Tuple | ast.List):
+    if isinstance(node, (ast.Tuple, ast.List)):
         return tuple(_number(e, scope) for e in node.elts)
     return _number(node, scope)
 

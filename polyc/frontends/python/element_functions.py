@@ -38,7 +38,7 @@ def returns_elements(function: types.FunctionType) -> bool:
         return False
     returned = [n.value for n in ast.walk(definition) if isinstance(n, ast.Return)]
     parts = [p for value in returned for p in (value.elts if isinstance(value, ast.Tuple) else [value])]
-    return any(p is not None and not isinstance(p, ast.Name | ast.Call) for p in parts)
+    return any(p is not None and not isinstance(p, (ast.Name, ast.Call)) for p in parts)
 
 
 def read_element_function(node: ast.Call, function: types.FunctionType, scope: Scope, depth: int) -> list[Value]:
@@ -98,7 +98,7 @@ def _sort_arguments(
         argument, default = given.get(parameter), live[parameter].default
         if argument is not None:
             values[parameter] = read_expression(argument, scope, depth)
-        elif isinstance(default, bool | int | float | complex):
+        elif isinstance(default, (bool, int, float, complex)):
             values[parameter] = make_literal(default)
         else:
             raise Fault(_CODE, f"{name} needs a value for {parameter}", "give all arguments; defaults are numbers")

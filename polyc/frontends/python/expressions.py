@@ -297,7 +297,7 @@ def inline_numbers(expr: Expr, scope: Scope) -> Expr:
         if len(writers) != 1 or writers[0].reduction is not None or writers[0].where:
             return None
         value = writers[0].value
-        return value if all(isinstance(n, Const | Size | Call | Cast) for n in walk(value)) else None
+        return value if all(isinstance(n, (Const, Size, Call, Cast)) for n in walk(value)) else None
 
     return rewrite(expr, rule)
 

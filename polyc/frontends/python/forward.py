@@ -33,9 +33,9 @@ def find_forward_reads(body: Sequence[ast.stmt], parameters: frozenset[str]) -> 
 
 def _assignments(body: Sequence[ast.stmt]) -> Iterator[ast.Assign | ast.AugAssign]:
     for node in body:
-        if isinstance(node, ast.Assign | ast.AugAssign):
+        if isinstance(node, (ast.Assign, ast.AugAssign)):
             yield node
-        elif isinstance(node, ast.With | ast.For):
+        elif isinstance(node, (ast.With, ast.For)):
             yield from _assignments(node.body)
         elif isinstance(node, ast.If):
             yield from _assignments([*node.body, *node.orelse])

@@ -115,7 +115,7 @@ def _read_comparison(a: ast.expr, op: ast.cmpop, b: ast.expr, node: ast.expr, fo
         if value is POISON:
             return
         values.append(replace(value, expr=inline_numbers(value.expr, scope)))
-    if any(isinstance(n, Read | Pad) for value in values for n in walk(value.expr)):
+    if any(isinstance(n, (Read, Pad)) for value in values for n in walk(value.expr)):
         help = "select in the value instead, as in Y[i] = X[i] if X[i] > 0 else 0; bounds are made of sizes and numbers"
         raise Fault("semantic-read-in-bound", "which points are computed cannot depend on the elements of a tensor", help)
     sides = [require_integer(value, "the bound of a range") for value in values]

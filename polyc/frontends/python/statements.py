@@ -260,7 +260,7 @@ def _settle_type(value: Value, version: str, target: Target, scope: Scope) -> Va
 
 
 def _check_scatter(op: str | None, target: Target) -> None:
-    if op is None and any(isinstance(n, Read | Pad) for e in target.subscripts for n in walk(e)):
+    if op is None and any(isinstance(n, (Read, Pad)) for e in target.subscripts for n in walk(e)):
         message = f"which elements of {target.name} are written depends on data, and two values may meet in one"
         raise Fault("semantic-scatter", message, f"say how they combine: {target.name}[...] += value, or = max(value)")
 

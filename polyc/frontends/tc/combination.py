@@ -129,7 +129,7 @@ def _assign(scope: Scope, part: NamedValue, parameters: list[str], monoid: Synta
     if value is not None and not check_size(reporter, value.expr, part.value):
         value = None
     for node in walk(value.expr) if value is not None else ():
-        if isinstance(node, Index | Size):
+        if isinstance(node, (Index, Size)):
             message = f"{node.name} has no value in {monoid.name}"
             help = f"{monoid.name} sees its parameters ({', '.join(parameters)}) and the names assigned above"
             reporter.error(_CODE, message, node.span or part.value.span, help)

@@ -27,7 +27,7 @@ def find_forward_reads(syntax: SyntaxDef) -> dict[str, int]:
     """Rank by name of the tensors that may be read above their first assignment."""
     first: dict[str, int] = {}
     calls = {
-        t.name for s in syntax.statements if isinstance(s, SyntaxCall | SyntaxSelection | SyntaxCombination) for t in s.targets
+        t.name for s in syntax.statements if isinstance(s, (SyntaxCall, SyntaxSelection, SyntaxCombination)) for t in s.targets
     }
     own = [s for s in syntax.statements if isinstance(s, SyntaxStatement)]
     for position, s in enumerate(own):
@@ -53,7 +53,7 @@ def find_forward_reads(syntax: SyntaxDef) -> dict[str, int]:
 
 
 def _expressions(s: SyntaxStatement) -> list[SyntaxExpr]:
-    clauses = [c.value for c in s.where if isinstance(c, LetSyntax | ExistsSyntax | ConditionSyntax)]
+    clauses = [c.value for c in s.where if isinstance(c, (LetSyntax, ExistsSyntax, ConditionSyntax))]
     return [s.value, *s.subscripts, *clauses]
 
 
@@ -77,5 +77,5 @@ def _reads_itself_in_place(s: SyntaxStatement, name: str) -> bool:
     """Whether the statement reads the very element that it writes."""
     if name != s.target:
         return False
-    reads = [n for n in _nodes(s) if isinstance(n, Apply | Name) and n.name == name]
+    reads = [n for n in _nodes(s) if isinstance(n, (Apply, Name)) and n.name == name]
     return any(isinstance(n, Name) or n.args == s.subscripts for n in reads)

@@ -69,7 +69,7 @@ def parse_tc(text: str, filename: str = "<string>") -> tuple[SyntaxDef, ...]:
 def _expressions(statement: AnyStatement) -> Iterator[SyntaxExpr]:
     if isinstance(statement, SyntaxStatement):
         yield from statement.subscripts
-    if isinstance(statement, SyntaxSelection | SyntaxCombination):
+    if isinstance(statement, (SyntaxSelection, SyntaxCombination)):
         for target in statement.targets:
             yield from target.subscripts
     if isinstance(statement, SyntaxCombination):

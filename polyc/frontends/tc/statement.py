@@ -49,7 +49,7 @@ def build_left(scope: Scope, s: SyntaxStatement) -> tuple[Expr, ...] | None:
         if subscript is None:
             return None
         subscripts.append(subscript)
-        if s.op == "=" and any(isinstance(node, Read | Pad) for node in walk(subscript)):
+        if s.op == "=" and any(isinstance(node, (Read, Pad)) for node in walk(subscript)):
             message = f"which elements of {s.target} are written depends on data, and two values may meet in one"
             help = "say how they combine: +=! (or *=! min=! max=!)"
             scope.reporter.error("semantic-scatter", message, syntax.span, help)

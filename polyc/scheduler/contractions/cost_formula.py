@@ -73,7 +73,7 @@ class _Stream:
 
 def known_trips(s: ScopStatement) -> dict[str, Expr]:
     """Iterations of the loop over each index of a statement, at least 1."""
-    return {i: e if isinstance(e, Const | Size) else Call("max", (e, int_const(1))) for i, e in s.extents.items()}
+    return {i: e if isinstance(e, (Const, Size)) else Call("max", (e, int_const(1))) for i, e in s.extents.items()}
 
 
 def contraction_cost(

@@ -68,7 +68,7 @@ def _collect(expr: Expr, parts: dict[Read, Expr]) -> bool:
             expr = read
         parts[read] = expr
         return True
-    if isinstance(expr, Read | Pad):
+    if isinstance(expr, (Read, Pad)):
         return False  # a subscript or a border value reads
     return all(_collect(child, parts) for child in children(expr))
 

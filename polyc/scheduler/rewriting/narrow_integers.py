@@ -104,7 +104,7 @@ class _Narrowing:
 
     def choose(self, *exprs: Expr) -> DType | None:
         """The type of 16 bits that integer expressions with arithmetic in them can all be computed in."""
-        if not any(isinstance(e, Call | Select) for e in exprs):
+        if not any(isinstance(e, (Call, Select)) for e in exprs):
             return None
         if any(not (t := type_of(e, self.types)).is_integer or t.bits <= U16.bits for e in exprs):
             return None

@@ -48,7 +48,7 @@ def _find_functions(s: Statement, program: Program, ranges: Ranges) -> list[tupl
     found: dict[Expr, tuple[str, ...]] = {}
 
     def visit(expr: Expr) -> None:
-        if not isinstance(expr, Call | Select) or operation_weight(expr) < MATH_WEIGHT:
+        if not isinstance(expr, (Call, Select)) or operation_weight(expr) < MATH_WEIGHT:
             return
         if _is_free(expr, s, program):
             names = {n.name for n in walk(expr) if isinstance(n, Index)}

@@ -22,7 +22,7 @@ def assign_single_values(program: Program, ranges: Ranges) -> Program:
 def _is_single(s: Statement, ranges: Ranges) -> bool:
     if s.reduction is None or s.reduction.monoid is not None or s.reduction_indices or not reads(s.reduction.init):
         return False
-    if not s.has_plain_left or any(isinstance(w, Condition | RangeClause) for w in s.where):
+    if not s.has_plain_left or any(isinstance(w, (Condition, RangeClause)) for w in s.where):
         return False
     own = ranges.statements[s.name].indices
     return tuple(own[e.name] for e in s.subscripts if isinstance(e, Index)) == ranges.tensors[s.target]

@@ -104,7 +104,7 @@ def _is_copy(s: Statement, part: Expr, found: set[str]) -> bool:
 def _touched(s: Statement) -> Iterator[str]:
     """All tensors that a statement has to do with."""
     yield s.target
-    conditions = [c.condition if isinstance(c, Condition) else c.value for c in s.where if isinstance(c, Condition | Exists)]
+    conditions = [c.condition if isinstance(c, Condition) else c.value for c in s.where if isinstance(c, (Condition, Exists))]
     initial = () if s.reduction is None else (s.reduction.init,)
     for expr in (s.value, *s.subscripts, *conditions, *initial):
         yield from (r.tensor for r in reads(expr))

@@ -122,7 +122,7 @@ def _read_box(
     lower: Form = {}
     extent = 1
     for term, c in form.items():
-        if isinstance(term, int | Size):
+        if isinstance(term, (int, Size)):
             _add(lower, {term: c})
             continue
         if not isinstance(term, Index):

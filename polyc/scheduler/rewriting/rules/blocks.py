@@ -390,7 +390,7 @@ def literal(expr: Expr) -> float | None:
 def _integer(expr: Expr) -> int | None:
     """The value of sums and products of whole numbers (of sizes, once they are known); None where a type may wrap around."""
     for node in walk(expr):
-        is_number = isinstance(node, Const) and not isinstance(node.value, bool | float)
+        is_number = isinstance(node, Const) and not isinstance(node.value, (bool, float))
         is_wide = isinstance(node, Cast) and node.dtype.is_integer and node.dtype.bits >= 32
         if not (is_number or is_wide or (isinstance(node, Call) and node.op in ("add", "sub", "mul"))):
             return None

@@ -159,7 +159,7 @@ def find_windows(s: Statement, program: Program, ranges: Ranges) -> dict[int, _W
 
 def _find_window(subscript: Expr, intervals: Mapping[str, Interval], trips: Mapping[str, int]) -> _Window | None:
     form = linear_form(subscript)
-    if form is None or any(not isinstance(term, int | Index) for term in form):
+    if form is None or any(not isinstance(term, (int, Index)) for term in form):
         return None
     steps = index_coefficients(subscript) or {}
     if len(steps) != 2 or any(intervals[i].lower != int_const(0) for i in steps):

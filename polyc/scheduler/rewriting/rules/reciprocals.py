@@ -72,7 +72,7 @@ def _is_count(expr: Expr) -> bool:
     """Whether `expr` is an integer made of sizes and numbers."""
     return all(
         isinstance(node, Size)
-        or (isinstance(node, Const | Cast) and node.dtype.kind in "iu")
+        or (isinstance(node, (Const, Cast)) and node.dtype.kind in "iu")
         or (isinstance(node, Call) and node.op in HOST_OPERATORS)
         for node in walk(expr)
     )

@@ -166,7 +166,7 @@ def _steps(expr: Expr, outer: str, inner: str) -> tuple[int, int] | None:
     """Coefficients of both indices in a linear form; None where one of them stands inside of another term."""
     form = linear_form(expr) or {}
     for term in form:
-        if not isinstance(term, int | Index) and any(n in (Index(outer), Index(inner)) for n in walk(term)):
+        if not isinstance(term, (int, Index)) and any(n in (Index(outer), Index(inner)) for n in walk(term)):
             return None
     return form.get(Index(outer), 0), form.get(Index(inner), 0)
 

@@ -1,0 +1,76 @@
+"""Nodes made quickly are the dataclasses that they are written as."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import pickle
+
+import pytest
+
+from polyc.codegen.emission.context import Context
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, Size, int_const
+from polyc.ir.loops import Loop, Store
+from polyc.ir.nodes import Hashed, quick, remember_hash
+from polyc.ir.types import F32
+
+TREE = Call("add", (Read("A", (Index("i"), Size("N"))), Select(Const(True), int_const(1), int_const(2))))
+COUNTED = []
+
+
+@quick
+@dataclasses.dataclass(frozen=True, slots=True)
+class Point:
+    x: int
+    y: int = 7
+    names: list[str] = dataclasses.field(default_factory=list)
+
+
+class Leaf:
+    def __hash__(self) -> int:
+        COUNTED.append(self)
+        return 5
+
+
+@remember_hash
+@dataclasses.dataclass(frozen=True, slots=True)
+class Branch(Hashed):
+    leaf: Leaf
+    note: str = dataclasses.field(default="", compare=False)
+
+
+def test_fields_are_given_by_place_and_by_name_and_have_their_defaults():
+    assert Point(1) == Point(x=1, y=7, names=[]) != Point(1, 8)
+    assert Point(1).names is not Point(1).names
+    assert Pad(Read("A", ()), int_const(0), mode="wrap").mode == "wrap"
+    assert Loop("i", int_const(0), Size("N"), 1, "serial", ()).lanes == 1
+    assert Context() == Context(env={}) and Context().env is not Context().env
+    for arguments, named in (((), {}), ((1, 2, [], 4), {}), ((1,), {"x": 1}), ((1,), {"z": 1})):
+        with pytest.raises(TypeError, match=r"Point\.__init__"):
+            Point(*arguments, **named)
+
+
+def test_fields_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        TREE.op = "sub"  # type: ignore[misc]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Point(1).x = 2  # type: ignore[misc]
+
+
+def test_a_hash_is_worked_out_once_and_is_that_of_what_is_compared():
+    branch = Branch(Leaf())
+    COUNTED.clear()
+    assert hash(branch) == hash(branch) == hash(Branch(branch.leaf, "noted"))
+    assert len(COUNTED) == 2
+    assert hash(TREE) == hash(dataclasses.replace(TREE)) and TREE in {dataclasses.replace(TREE)}
+
+
+@pytest.mark.parametrize("node", [TREE, Store("A", (Index("i"),), Const(0.5, F32))], ids=["expression", "statement"])
+def test_nodes_are_copied_with_or_without_their_hash(node: Expr | Store):
+    other = dataclasses.replace(node)
+    hash(node)
+    for one in (node, other):
+        for found in (copy.copy(one), copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
+            assert found == node and hash(found) == hash(node)
+    changed = dataclasses.replace(TREE, op="sub")
+    assert changed != TREE and hash(changed) == hash(Call("sub", TREE.args))
