@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 
 import numpy as np
@@ -33,7 +33,12 @@ def take_version(costs: Sequence[Expr], sizes: Mapping[str, int]) -> int:
     return evaluate(cheapest(costs), sizes)
 
 
-_APPLY = {
+def _bits(apply: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    """An operator on bits, of arrays of whole floating-point numbers."""
+    return lambda *operands: apply(*(x.astype(np.int64) for x in operands)).astype(np.float64)
+
+
+_APPLY: dict[str, Callable[..., np.ndarray]] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
@@ -41,6 +46,11 @@ _APPLY = {
     "mod": np.mod,
     "max": np.maximum,
     "min": np.minimum,
+    "neg": np.negative,
+    "bitand": _bits(np.bitwise_and),
+    "bitor": _bits(np.bitwise_or),
+    "lt": np.less,
+    "gt": np.greater,
     "le": np.less_equal,
     "ge": np.greater_equal,
     "eq": np.equal,

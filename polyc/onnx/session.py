@@ -9,7 +9,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from polyc.config import Options, default_options
-from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic, Remark, UnsupportedError
+from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic, Remark, SemanticError, UnsupportedError
+from polyc.frontends.onnx.element_types import numpy_type
 from polyc.frontends.onnx.graph import Graph, Node, Port
 from polyc.frontends.onnx.model import read_model
 from polyc.frontends.onnx.passes import simplify
@@ -72,6 +73,7 @@ class Session:
         self._setting = Setting(options, Weights(options), strict, progress, Shapes(dynamic))
         self.runner = Runner(simplify(graph), self._setting, self._defaults, [p.name for p in self._inputs])
         self._names = [p.name for p in graph.outputs]
+        self._unconfirmed = {p.name: p for p in graph.outputs if numpy_type(p.type) is not None}
         if strict:
             _require_functions(self.runner.graph)
             problems = self.runner.foresee(self._inputs)
@@ -140,7 +142,7 @@ class Session:
         missing, unknown, or of another type or shape than the model says, and whatever goes wrong in a node."""
         if out is not None and not isinstance(out, Mapping):
             check_out(self.original.outputs, out, feed)  # which says what it should be
-        if not out and (output_names is None or output_names == self._names):
+        if not out and not self._unconfirmed and (output_names is None or output_names == self._names):
             results = self.runner.run_whole(feed, self._threads)
             if results is not None:
                 return results
@@ -194,6 +196,9 @@ class Session:
         results: list[Any] = []
         for name in names:
             value = env[name] if name in env else self.runner.graph.constants[name]
+            if (port := self._unconfirmed.get(name)) is not None:
+                _check_declared(port, value)
+                self._unconfirmed.pop(name, None)  # the types of a graph are the same in every run
             target = out.get(name)
             if isinstance(value, np.ndarray):
                 if target is not None:
@@ -239,6 +244,14 @@ def _check_options(options: object, progress: object, dynamic: object) -> None:
         problem, help = f"progress cannot be {progress!r}", "pass a function of two numbers: kernels done, and all of them"
     if problem is not None:
         raise argument_error("argument-option", problem, None, help)
+
+
+def _check_declared(port: Port, value: Any) -> None:
+    """Raise where a result has another element type than the model says."""
+    if isinstance(value, np.ndarray) and value.dtype != numpy_type(port.type):
+        message = f"the model declares its output {port.name!r} as {port.type}, and what it computes is {value.dtype}"
+        help = "correct the declared type, or put a Cast in front of the output"
+        raise SemanticError(Diagnostic("semantic-onnx-type", message, None, help))
 
 
 def _copy_to(name: str, target: np.ndarray, value: np.ndarray) -> None:

@@ -4,7 +4,7 @@ What is best for one size may be twice as slow for another: a register tile for 
 that is seven wide, a copy that few rows pay for.  The cost model of contractions ranks the choices without compiling: sizes are
 drawn over magnitudes, always the same ones; each is given the best choice of its own, in each form that rewritings can give
 the program; and of the sizes as representatives those few are taken that leave least to be gained.  A call takes the version
-that costs least by the same model at its own sizes, which it computes (`cost_formula`).
+that costs least by the same model at its own sizes, which it computes (`size_costs`).
 
 Extents of windows are few and seldom change, but decide much: sums over three taps may be filtered, those over one are no
 windows at all.  Where they are symbolic, some forms take the first call's for known; behind these there is always a version for

@@ -1,19 +1,20 @@
-"""What a program costs at any sizes, computed in one way: its contractions (`cost_formula`), and what they pass on."""
+"""What a program costs at any sizes, computed in one way: its contractions (`contractions.costs`), and what they pass on."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 
 from polyc.ir.expr import Call, Expr, Select, Size, int_const, substitute, walk
 from polyc.ir.versions import NEVER
 from polyc.poly.ranges import assume_sizes, estimate_extent
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import NEAR, access_motions
-from polyc.scheduler.contractions.choice import Choice, choose
-from polyc.scheduler.contractions.contraction import Contraction, find_contraction
-from polyc.scheduler.contractions.cost_formula import contraction_cost, known_trips, write_cost
-from polyc.scheduler.contractions.size_algebra import ceil_div, product, scaled, total
+from polyc.scheduler.amounts import Amount, as_expr, ceil_div, product, total
+from polyc.scheduler.contractions.choice import Choice, choose, estimate
+from polyc.scheduler.contractions.contraction import Contraction, call_trips, find_contraction, measure_call
+from polyc.scheduler.traffic import write_cycles
 from polyc.target import Target
 
 READ_CYCLES, FAR_READ_CYCLES, VECTOR_BYTES = 1.8, 12.0, 64
@@ -84,24 +85,26 @@ class CostModel:
 
     def work(self) -> Expr:
         """Products of all contractions."""
-        return self._folded(total([product(list(known_trips(s).values())) for s in self.statements]))
+        return self._folded(as_expr(total(product(call_trips(s).values()) for s in self.statements), 1))
 
     def cost(self, found: Sequence[Contraction | None], choices: Sequence[Choice | None]) -> Expr:
         """The cost at the sizes of a call, where contractions are computed as `choices` say that were made for `found`."""
-        scop, terms, written = self.scop, list[Expr](), dict[str, list[Expr]]()
+        scop, terms, written = self.scop, list[Amount](), dict[str, list[Amount]]()
         for s, (along, per_vector, lanes) in self.others:
-            trips = known_trips(s)
-            vectors = product([ceil_div(n, lanes) if i == along else n for i, n in trips.items()])
-            terms.append(product([vectors, int_const(scaled(per_vector))]))
+            trips = call_trips(s)
+            terms.append(per_vector * product(ceil_div(n, lanes) if i == along else n for i, n in trips.items()))
             if not s.is_reduction and not self._is_passed_on(s.target):
-                size = int_const(scop.tensors[s.target].dtype.itemsize)
-                written.setdefault(s.target, []).append(product([*trips.values(), size]))
-        terms += [write_cost(total(parts), 1.0, self.target) for parts in written.values()]
+                size = scop.tensors[s.target].dtype.itemsize
+                written.setdefault(s.target, []).append(product(trips.values()) * size)
+        terms += [write_cycles(total(parts), inf, self.target) for parts in written.values()]
         for c, choice in zip(found, choices, strict=True):
             if c is not None:
+                # Each pass of loops that are shared with other statements is weighed alone.
                 shared = [] if choice is None else [i for i in self._shared_loops(c) if i not in choice.tile]
-                terms.append(contraction_cost(c, choice, scop, self.target, self.constants, shared))
-        cost = self._folded(total(terms))
+                one = estimate(c, measure_call(c, scop, shared), choice, self.target, self.constants)
+                trips = call_trips(c.s)
+                terms.append(one * product(trips[i] for i in shared))
+        cost = self._folded(as_expr(total(terms)))
         for name, value in self.form.known.items():
             cost = Select(Call("eq", (Size(name), int_const(value))), cost, NEVER)
         return cost

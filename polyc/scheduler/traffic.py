@@ -4,17 +4,17 @@ Everything follows from a *footprint*: the bytes that are touched between two us
 room for them gives the element back; each level has rates, in bytes per cycle of one core, which were measured on the kernels
 whose choices they decide.  `contraction` asks for streams of operands, `overlap_costs` and `distribute` for tensors that one
 statement passes to the next.  Rough on purpose: it only has to rank choices.  Functions give cycles of one core unless their
-name says bytes.
+name says bytes.  They take amounts (`amounts`): numbers, or formulas over the sizes of a call.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from enum import IntEnum
-from math import gcd
+from typing import Generic
 
+from polyc.scheduler.amounts import A, Amount, Truth, common_power, either, largest, smallest, whole_part
 from polyc.target import Target
 
 
@@ -69,78 +69,133 @@ def room_bytes(level: Level, target: Target) -> float:
             return float("inf")
 
 
-def find_level(footprint: float, target: Target, stride: int = 0, run: float = 0) -> Level:
-    """The level that holds `footprint` bytes.  `stride`: bytes between steps where lines do not follow each other, `run`: bytes
-    that one step reads in order."""
+Places = list[tuple[Truth, Level]]
+"""Levels, nearest first, and where each of them holds something that none before does; the last one holds what is left."""
+
+
+def find_places(footprint: Amount, target: Target, stride: Amount = 0, run: float = 0) -> Places:
+    """Which levels hold `footprint` bytes until they are used again: one where that is known.  `stride`: bytes between steps
+    where lines do not follow each other, `run`: bytes that one step reads in order."""
+    found: Places = []
     for level in Level:
-        is_near = level <= Level.L2
-        size = target.l1 if level is Level.L1 else target.l2
-        if footprint <= room_bytes(level, target) and not (is_near and collides(footprint, stride, size, target, run)):
-            return level
-    raise AssertionError("memory holds everything")
+        held: Truth = level is Level.MEMORY or footprint <= room_bytes(level, target)
+        if level <= Level.L2 and held is not False:
+            size = target.l1 if level is Level.L1 else target.l2
+            held = held & has_sets(footprint, stride, size, target, run)
+        if held is not False:
+            found.append((held, level))
+        if held is True:
+            break
+    return found
 
 
-def pass_cycles(size: float, between: float, target: Target) -> float:
+def find_level(footprint: float, target: Target, stride: int = 0, run: float = 0) -> Level:
+    """The level that holds a known number of bytes; `stride` and `run` as in `find_places`."""
+    ((_, level),) = find_places(footprint, target, stride, run)
+    return level
+
+
+def at_places(places: Places, cost: Callable[[Level], A]) -> A:
+    """What `cost` says of the level that holds something."""
+    *nearer, (_, farthest) = places
+    found = cost(farthest)
+    for held, level in reversed(nearer):
+        found = either(held, cost(level), found)
+    return found
+
+
+def pass_cycles(size: A, between: A, target: Target) -> A:
     """Writing `size` bytes, and reading them again after `between` bytes."""
-    return size / PASSED[find_level(between, target)]
+    return at_places(find_places(between, target), lambda level: size / PASSED[level])
 
 
-def write_cycles(footprint: float, run: float, target: Target) -> float:
+def write_cycles(footprint: A, run: A, target: Target) -> A:
     """Writing `footprint` bytes of results once, `run` bytes at a time: the line at an end of a run may be moved once more."""
-    return footprint * (1 + 0.5 * target.cache_line / run) / WRITTEN[find_level(footprint, target)]
+    moved = footprint * (1 + 0.5 * target.cache_line / run)
+    return at_places(find_places(footprint, target), lambda level: moved / WRITTEN[level])
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
-    """Bytes that one step of a register tile reads of an operand, and where they come from."""
+class Stream(Generic[A]):
+    """What one step of a register tile reads of an operand."""
 
-    bytes: float
-    rate: float
-    """Bytes per cycle; infinite where the first-level cache holds them."""
-
-    @property
-    def cycles(self) -> float:
-        return self.bytes / self.rate
-
-    @property
-    def far_cycles(self) -> float:
-        """The same where they come from beyond the second-level cache, else 0."""
-        return self.cycles if self.rate <= READ[Level.L3] else 0.0
+    bytes: A
+    cycles: A
+    far_cycles: A
+    """The same where they come from beyond the second-level cache and nothing asks for them ahead, else 0."""
+    passed: A
+    """1 where they come from beyond the first-level cache, else 0."""
 
 
-def stream(bytes_per_step: float, footprint: float, target: Target, stride: int = 0, run: float = 0) -> Stream:
-    """A stream over `footprint` bytes that is repeated; `stride` and `run` as in `find_level`."""
-    level = find_level(footprint, target, stride, run)
-    is_strided = bool(run if level <= Level.L2 else stride)
-    return Stream(bytes_per_step, (READ_STRIDED if is_strided else READ)[level])
+def stream(bytes_per_step: A, footprint: A, target: Target, stride: A = 0, run: float = 0) -> Stream[A]:
+    """A stream over `footprint` bytes that is repeated; `stride` and `run` as in `find_places`."""
+    places = find_places(footprint, target, stride, run)
+    is_strided = not (isinstance(stride, int) and stride == 0)
+
+    def cycles(level: Level) -> A:
+        return bytes_per_step / (READ_STRIDED if (run if level <= Level.L2 else is_strided) else READ)[level]
+
+    def far_cycles(level: Level) -> A:
+        return cycles(level) if level >= Level.L3 else 0.0
+
+    passed = at_places(places, lambda level: 1.0 if level > Level.L1 else 0.0)
+    return Stream(bytes_per_step, at_places(places, cycles), at_places(places, far_cycles), passed)
 
 
-def asked_ahead(found: Stream, width: float, steps: int, size: float, target: Target) -> Stream:
+def choose_stream(condition: Truth, then: Callable[[], Stream[A]], other: Callable[[], Stream[A]]) -> Stream[A]:
+    """What `then` returns where the condition holds, else what `other` does."""
+    if isinstance(condition, bool):
+        return then() if condition else other()
+    a, b = then(), other()
+    pairs = ((a.bytes, b.bytes), (a.cycles, b.cycles), (a.far_cycles, b.far_cycles), (a.passed, b.passed))
+    return Stream(*(either(condition, x, y) for x, y in pairs))
+
+
+def asked_ahead(found: Stream[A], width: float, steps: A, size: A, target: Target) -> Stream[A]:
     """The stream `found` of `width` bytes far apart in each of so many steps, over an operand of `size` bytes, where generated
     code asks for it ahead."""
-    if not target.cache_line <= width <= ASKED_LINES * target.cache_line or steps < ASKED_STEPS or size <= target.l2:
+    if not target.cache_line <= width <= ASKED_LINES * target.cache_line:
         return found
-    rate = ASKED_AHEAD[max(Level.L3, find_level(size, target))]
-    return replace(found, rate=max(found.rate, rate))
+
+    def asked() -> Stream[A]:
+        places = [(held, level) for held, level in find_places(size, target) if level >= Level.L3]
+
+        def at(level: Level) -> A:
+            return smallest(found.cycles, found.bytes / ASKED_AHEAD[level])
+
+        def far(level: Level) -> A:
+            return 0.0 if ASKED_AHEAD[level] > READ[level] else smallest(found.far_cycles, at(level))
+
+        return Stream(found.bytes, at_places(places, at), at_places(places, far), found.passed)
+
+    return choose_stream((steps >= ASKED_STEPS) & (size > target.l2), asked, lambda: found)
 
 
-def collides(footprint: float, stride: int, size: int, target: Target, run: float = 0) -> bool:
-    """Whether runs of lines that start `stride` bytes apart fall into so few sets of a cache that it cannot hold them."""
-    if stride < target.cache_line:
-        return False
-    ways = l1_ways(target) if size == target.l1 else 8
-    sets = size // (ways * target.cache_line)
-    step = 1 if stride % target.cache_line else gcd(stride // target.cache_line, sets)
-    reached = sets // step * min(step, max(1, run // target.cache_line))
-    return footprint / target.cache_line > 1.25 * reached * ways
+def has_sets(footprint: Amount, stride: Amount, size: int, target: Target, run: float = 0) -> Truth:
+    """Whether a cache can hold runs of lines that start `stride` bytes apart: they may fall into few of its sets."""
+    line, ways = target.cache_line, l1_ways(target) if size == target.l1 else 8
+    together = stride < line
+    if together is True:
+        return True
+    sets = size // (ways * line)
+    # Of sets that are no power of two that part decides which strides return to the same ones.
+    step = largest(1, whole_part(common_power(stride, line * (sets & -sets)), line))
+    reached = sets / step * smallest(step, max(1, run // line))
+    return together | (footprint <= 1.25 * ways * line * reached)
+
+
+def holds_rows(rows: int, strides: Iterable[Amount], target: Target) -> Truth:
+    """Whether a set of the first-level cache holds a line of each row of a tile, which are so many bytes apart: too many of
+    them fall into one set where all strides are about whole pages."""
+    margin = (target.cache_line - 1) // l1_ways(target)
+    found: Truth = rows <= l1_ways(target)
+    if found:
+        return True
+    for stride in strides:
+        found = found | (stride <= margin) | ((stride + margin) % PAGE > 2 * margin)
+    return found
 
 
 def l1_ways(target: Target) -> int:
     """Lines that a set of the first-level cache holds."""
     return max(8, target.l1 // PAGE)
-
-
-def lines_in_a_set(addresses: Iterable[int], target: Target) -> int:
-    """The most of the lines at these addresses that fall into one set of the first-level cache."""
-    lines = {a // target.cache_line for a in addresses}
-    return max(Counter(line % (PAGE // target.cache_line) for line in lines).values(), default=0)

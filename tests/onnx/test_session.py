@@ -333,6 +333,37 @@ def test_types_that_an_operator_does_not_take_are_errors():
     assert caught.value.code == "semantic-onnx-type"
 
 
+def test_a_result_of_another_type_than_declared_is_an_error_in_every_run():
+    nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Neg", ["x"], ["z"])]
+    proto = model(nodes, [("x", FLOAT, ["n"])], [("y", FLOAT, ["n"]), ("z", INT, ["n"])])
+    session = polyc.onnx.load(proto)
+    for _ in range(4):
+        with pytest.raises(
+            PolycError, match=r"declares its output 'z' as tensor\(int64\), and what it computes is float32"
+        ) as caught:
+            session.run(None, {"x": X[0]})
+        assert caught.value.code == "semantic-onnx-type"
+        np.testing.assert_array_equal(session.run(["y"], {"x": X[0]})[0], np.maximum(X[0], 0))
+
+
+@pytest.mark.parametrize("op", ["ScatterElements", "ScatterND"])
+@pytest.mark.parametrize("reduction", ["add", "mul", "max", "min"])
+def test_scatters_of_16_bit_floats_reduce_without_rounding_in_between(op, reduction):
+    x, updates = np.full(3, 2048, np.float16), np.array([1, 1, 0.5, 2], np.float16)
+    positions = np.array([0, 0, 1, 0])
+    half = TensorProto.FLOAT16
+    place = positions if op == "ScatterElements" else positions[:, None]
+    inputs = [("x", half, [3]), ("i", INT, place.shape), ("u", half, [4])]
+    nodes = [helper.make_node(op, ["x", "i", "u"], ["y"], reduction=reduction)]
+    session = polyc.onnx.load(model(nodes, inputs, [("y", half, [3])], opset=18), strict=True)
+    (y,) = session.run(None, {"x": x, "i": place, "u": updates})
+    wanted = x.astype(np.float32)
+    function = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[reduction]
+    function.at(wanted, positions, updates.astype(np.float32))
+    assert y.dtype == np.float16
+    np.testing.assert_array_equal(y, wanted.astype(np.float16))
+
+
 def test_profile_names_kernels_and_their_nodes(tmp_path):
     session = polyc.onnx.load(residual())
     profile = session.profile({"x": X}, n_runs=3)

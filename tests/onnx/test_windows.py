@@ -122,6 +122,39 @@ def test_infinities_meet_the_filter_elements_that_reach_them_only() -> None:
     assert np.isinf(y).sum() == 9
 
 
+@pytest.mark.parametrize("constants", [("w",), ()])
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {},
+        {"strides": [2, 2]},
+        {"strides": [3, 1], "pads": [1, 0, 1, 1]},
+        {"dilations": [2, 1]},
+        {"group": 2, "strides": [2, 3]},
+    ],
+)
+def test_filters_that_are_not_finite_meet_the_image_only(attributes: dict[str, Any], value: float, constants: Any) -> None:
+    pytest.importorskip("onnxruntime")
+    x, w = normal(2, 2, 4, 4), normal(2, 3, 3, 3)
+    w[0, 0, 0, 0], w[1, 2, 2, 1] = value, -value
+    inputs = {"x": x, "w": w, "b": normal(3 * attributes.get("group", 1))}
+    wanted = run_onnxruntime("ConvTranspose", inputs, constants=constants, **attributes)
+    assert np.isfinite(wanted[0]).sum() > wanted[0].size / 4
+    assert_close(run_node("ConvTranspose", inputs, constants=constants, **attributes), wanted, 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("filters", [(2, 3, 3, 2), (2, 3, 2, 3)])
+def test_dilated_filters_meet_infinities_with_their_own_elements_only(filters: tuple[int, ...]) -> None:
+    pytest.importorskip("onnxruntime")
+    x = normal(1, 2, 5, 4)
+    x[0, 0, 2, 1] = np.inf
+    inputs = {"x": x, "w": np.abs(normal(*filters)) + 1}
+    for attributes in ({"dilations": [2, 3]}, {"dilations": [3, 1], "pads": [1, 0, 2, 1]}):
+        wanted = run_onnxruntime("ConvTranspose", inputs, constants=("w",), **attributes)
+        assert_close(run_node("ConvTranspose", inputs, constants=("w",), **attributes), wanted, 1e-4, 1e-4)
+
+
 @pytest.mark.parametrize("ceil_mode", [0, 1])
 @pytest.mark.parametrize("count_include_pad", [0, 1])
 @pytest.mark.parametrize("shape", [(1, 2, 9), (2, 1, 7, 6)])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
-from polyc.scheduler.traffic import Level, find_level, lines_in_a_set, pass_cycles, stream, write_cycles
+from polyc.scheduler.traffic import Level, find_level, holds_rows, pass_cycles, stream, write_cycles
 from polyc.target import X86_64_V4
 
 TARGET = replace(X86_64_V4, l1=32 << 10, l2=1 << 20, l3=32 << 20)
@@ -33,10 +35,19 @@ def test_lines_that_fall_into_few_sets_leave_the_near_caches():
     assert find_level(64 * rows, TARGET, stride, 64) is Level.L3
 
 
-def test_lines_meet_in_a_set_where_they_lie_whole_pages_apart():
-    assert lines_in_a_set(range(0, 14 * 12288, 12288), TARGET) == 14
-    assert lines_in_a_set(range(0, 14 * 3072, 3072), TARGET) == 4
-    assert lines_in_a_set([0, 4, 60, 4096], TARGET) == 2
+def test_rows_meet_in_a_set_where_they_lie_whole_pages_apart():
+    assert not holds_rows(14, [12288], TARGET) and not holds_rows(12, [8192, 4096], TARGET)
+    assert holds_rows(14, [3072], TARGET) and holds_rows(14, [4], TARGET) and holds_rows(8, [12288], TARGET)
+
+
+@pytest.mark.parametrize("rows", [(9,), (12,), (14,), (5, 2), (3, 4), (2, 7)])
+def test_rows_that_fit_their_sets_are_those_of_which_few_lines_are_in_one(rows):
+    """Counted one by one, for rows that share no lines."""
+    for strides in itertools.product((4, 12, 64, 100, 1024, 2048, 3072, 4096, 4100, 4160, 6144, 8192, 12288), repeat=len(rows)):
+        starts = [sum(a * b for a, b in zip(at, strides, strict=True)) for at in itertools.product(*map(range, rows))]
+        lines = Counter(line % 64 for line in {start // 64 for start in starts})
+        if len({start // 64 for start in starts}) == len(starts):
+            assert holds_rows(len(starts), strides, TARGET) == (max(lines.values()) <= 8), strides
 
 
 def test_a_machine_that_reports_a_huge_last_level_cache_is_not_believed():

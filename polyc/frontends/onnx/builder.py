@@ -198,6 +198,10 @@ class Builder:
         body: Body,
     ) -> Value:
         """`initial`, with ``T[subscripts(r, …)] op= body(r, …)`` for all r of the box `over`: subscripts may depend on data."""
+        if initial.dtype.is_storage:  # as in `reduce`
+            start = self.map(initial.shape, initial.dtype.computed, lambda *i: initial[i])
+            wide = self.accumulate(op, start, over, subscripts, body)
+            return self.map(initial.shape, initial.dtype, lambda *i: wide[i])
         target = self._declare(initial.shape, initial.dtype)
         names = self._indices("r", len(over))
         terms = [index(n) for n in names]
@@ -209,8 +213,8 @@ class Builder:
         from polyc.ir.program import element_names
 
         elements = tuple(index(n) for n in element_names(target.name, left))
-        start = initial[elements].expr if elements else initial[()].expr
-        self._assign(target, left, ordered, tuple(extents[n] for n in ordered), value, Reduction(op, start), ())
+        first = initial[elements].expr if elements else initial[()].expr
+        self._assign(target, left, ordered, tuple(extents[n] for n in ordered), value, Reduction(op, first), ())
         return target
 
     def recur(self, shape: Sequence[int], dtype: DType, body: Callable[..., Operand]) -> Value:

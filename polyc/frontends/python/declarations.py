@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 
 from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic
-from polyc.frontends.python.expressions import count_dimensions
+from polyc.frontends.python.attributes import count_dimensions
 from polyc.frontends.python.scope import Scope
 from polyc.frontends.python.signature import Parameter, PythonSignature, find_word, parse_annotation
 from polyc.frontends.python.source import FunctionText

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ast
-import math
-import types
 
 import numpy as np
 
 from polyc.diagnostics import Span, suggest_name
-from polyc.frontends.python.functions import INSTEAD, KNOWN, REDUCERS, apply_function, invert, take_part
+from polyc.frontends.python.attributes import (
+    count_dimensions,
+    count_from_the_end,
+    read_attribute,
+    read_extent,
+)
+from polyc.frontends.python.functions import KNOWN, REDUCERS, apply_function, invert, take_part
 from polyc.frontends.python.names import Index as IndexObject
-from polyc.frontends.python.names import UserMonoid
 from polyc.frontends.python.operators import binary, keep, logical, negate, select
-from polyc.frontends.python.padding import apply_pad, apply_pad_mode, pad_mode
 from polyc.frontends.python.scope import Retyped, Scope, Version
 from polyc.frontends.python.source import make_nesting_error
 from polyc.frontends.python.values import (
@@ -59,8 +61,7 @@ _COMPARISON: dict[type[ast.cmpop], str] = {
     ast.Eq: "eq",
     ast.NotEq: "ne",
 }
-_NUMBERS = {"pi": math.pi, "e": math.e, "inf": math.inf, "nan": math.nan, "tau": math.tau}
-_ALLOWED = (
+ALLOWED = (
     "an expression may hold numbers, names, X[i, j], operators, comparisons, and/or/not, 'a if c else b' and calls of functions"
 )
 
@@ -109,18 +110,20 @@ def _read_node(node: ast.expr, scope: Scope, depth: int) -> Value:
             then, other = read_expression(body, scope, depth), read_expression(orelse, scope, depth)
             return select(condition, then, other, span)
         case ast.Call():
-            return _read_call(node, scope, depth)
+            from polyc.frontends.python.element_calls import read_element_call
+
+            return read_element_call(node, scope, depth)
         case ast.Attribute(ast.Name(module), ("real" | "imag") as part) if module in (*scope.tensors, *scope.values):
             return take_part(part, _read_name(ast.copy_location(ast.Name(module), node), scope), span)
         case ast.Attribute(ast.Name(module), name):
-            return _read_attribute(module, name, node, scope)
+            return read_attribute(module, name, scope, scope.text.span(node))
         case ast.Attribute(inner, ("real" | "imag") as part):
             return take_part(part, read_expression(inner, scope, depth), span)
         case ast.GeneratorExp() | ast.ListComp() | ast.SetComp() | ast.DictComp():
             help = "indices stand for loops: s = sum(X[i]) runs over all i, and with polyc.where(0 <= i < 3): gives their range"
             raise Fault("semantic-expression", "comprehensions have no meaning here", help)
         case _:
-            raise Fault("semantic-expression", "this Python expression has no meaning here", _ALLOWED)
+            raise Fault("semantic-expression", "this Python expression has no meaning here", ALLOWED)
 
 
 def _read_boolean(node: ast.expr, scope: Scope, depth: int) -> Value:
@@ -209,10 +212,6 @@ def _undefined(name: str, scope: Scope) -> Fault:
     return Fault("semantic-undefined", f"{name} is read before it is assigned", "move its assignment up")
 
 
-def count_dimensions(rank: int) -> str:
-    return f"{rank} dimension{'' if rank == 1 else 's'}"
-
-
 def read_element(version: Version, subscripts: tuple[Expr, ...], name: str, node: ast.expr, scope: Scope) -> Value:
     """The read of one element of the current version of a tensor."""
     if version.dtype is None:
@@ -246,15 +245,17 @@ def _read_subscript(node: ast.Subscript, scope: Scope, depth: int) -> Value:
                 help = f"write all subscripts in one pair of brackets: {name}[i, j]"
             raise Fault("semantic-expression", f"{name}[...] is an element, and has no subscripts", help)
         case ast.Attribute(ast.Name(name), "T") if name in scope.tensors:
-            raise Fault("semantic-expression", "tensors have no .T", f"turn the subscripts round: {name}[j, i]")
+            return _read_tensor(name, node, scope, depth, is_turned=True)
     called = call_name(node.value.func) if isinstance(node.value, ast.Call) else None
     if called is not None and called[1] not in KNOWN:
         apply_function(*called, (), scope.text.span(node))  # whatever it is of whole arrays: tell its name
     raise Fault("semantic-expression", "only a tensor has subscripts", "assign the value to a name of its own first")
 
 
-def _read_tensor(name: str, node: ast.Subscript, scope: Scope, depth: int) -> Value:
+def _read_tensor(name: str, node: ast.Subscript, scope: Scope, depth: int, is_turned: bool = False) -> Value:
     subscripts = read_subscripts(node.slice, scope, depth)
+    if is_turned and subscripts is not None:
+        subscripts = subscripts[::-1]
     version = scope.tensors.get(name) or scope.forward_version(name)
     if version is None:
         if name in scope.assigned_names:
@@ -265,7 +266,13 @@ def _read_tensor(name: str, node: ast.Subscript, scope: Scope, depth: int) -> Va
         if isinstance(scope.text.lookup(name), np.ndarray):
             hint = f"arrays come in as parameters: make {name} one, and fix it with bind({name}={name}) if it never changes"
         raise Fault("semantic-undefined", f"there is no tensor {name}", hint)
-    return POISON if subscripts is None else read_element(version, subscripts, name, node, scope)
+    if subscripts is None:
+        return POISON
+    if not scope.is_padded:  # there, what is in front of a tensor is not its end
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        from_end = [isinstance(p, ast.UnaryOp) and isinstance(p.operand, ast.Constant) for p in parts]
+        subscripts = count_from_the_end(subscripts, from_end[::-1] if is_turned else from_end, version)
+    return read_element(version, subscripts, name, node, scope)
 
 
 def read_subscripts(node: ast.expr, scope: Scope, depth: int = 0) -> tuple[Expr, ...] | None:
@@ -311,38 +318,7 @@ def known_number(value: Value, scope: Scope) -> int | float | bool | None:
 
 
 def _read_extent(name: str, node: ast.Subscript, scope: Scope) -> Value:
-    version = _tensor_with_shape(name, scope)
-    if version is None:
-        return POISON
-    dimension = read_expression(node.slice, scope).constant
-    if not isinstance(dimension, int) or version.shape is None or not -len(version.shape) <= dimension < len(version.shape):
-        message = f"{name} has {count_dimensions(version.rank or 0)}; the dimension must be a number among them"
-        raise Fault("semantic-rank", message, f"write {name}.shape[0] for the first extent")
-    return _extent_value(version.shape[dimension])
-
-
-def _extent_value(extent: Expr) -> Value:
-    return make_literal(int(extent.value)) if isinstance(extent, Const) else Value(extent, I64, weak=True)
-
-
-def _tensor_with_shape(name: str, scope: Scope) -> Version | None:
-    version = scope.tensors.get(name)
-    if version is None:
-        raise Fault("semantic-undefined", f"there is no tensor {name}", "only tensors have a shape")
-    if version.dtype is not None and version.shape is None:
-        message = f"the extents of {name} are found after the function is read"
-        raise Fault("unsupported-extent", message, "use the shape of a parameter")
-    return version if version.dtype is not None else None
-
-
-def _read_attribute(module: str, name: str, node: ast.Attribute, scope: Scope) -> Value:
-    if module in scope.tensors or module in scope.assigned_names:
-        if name == "ndim" and module in scope.tensors and scope.tensors[module].rank is not None:
-            return make_literal(scope.tensors[module].rank or 0)
-        raise Fault("semantic-expression", f"{module}.{name} has no meaning here", f"write {module}.shape[0] for an extent")
-    if name in _NUMBERS:
-        return make_literal(_NUMBERS[name], scope.text.span(node))
-    raise Fault("semantic-expression", f"{module}.{name} is no number that polyc knows", "known are pi, e, tau, inf and nan")
+    return read_extent(name, read_expression(node.slice, scope).constant, scope)
 
 
 def call_name(node: ast.expr) -> tuple[str | None, str] | None:
@@ -377,103 +353,3 @@ def is_reduction(node: ast.AST) -> bool:
         return False
     found = call_name(node.func)
     return found is not None and found[1] in REDUCERS
-
-
-def _read_call(node: ast.Call, scope: Scope, depth: int) -> Value:
-    found = call_name(node.func)
-    if found is None:
-        is_cast = isinstance(node.func, ast.Attribute) and node.func.attr == "astype"
-        help = "convert with a function: polyc.f64(x)" if is_cast else _ALLOWED
-        raise Fault("semantic-function", "only functions with a name can be called", help)
-    module, name = found
-    if (function := _find_function(name, node, scope)) is not None:
-        return _read_function(node, function, scope, depth)
-    if isinstance(scope.text.lookup(name), UserMonoid):
-        raise Fault("semantic-monoid", f"{name} reduces, and stands alone on the right side", f"assign it: s[i] = {name}(...)")
-    if module in scope.tensors or module in scope.assigned_names or module in scope.values:
-        raise Fault("semantic-function", f"tensors have no method {name}", _instead_of_method(name, module, scope))
-    if module is None and name in scope.tensors:
-        subscripts = ", ".join("ijklmnpq"[: scope.tensors[name].rank or 1])
-        raise Fault(
-            "semantic-function", f"{name} is a tensor, and is not called", f"subscripts stand in brackets: {name}[{subscripts}]"
-        )
-    if name == "pad" and (mode := pad_mode(node)) is not None:
-        return apply_pad_mode(read_expression(node.args[0], scope, depth), mode, node, scope)
-    if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
-        place = node.keywords[0].value if node.keywords else node.args[0]
-        help = "give the operands by position; reductions run over the indices that are absent on the left"
-        scope.report("semantic-function", f"{name} takes positional operands only", place, help)
-        return POISON
-    if name == "len" and len(node.args) == 1 and isinstance(node.args[0], ast.Name):
-        version = _tensor_with_shape(node.args[0].id, scope)
-        if version is not None and not version.shape:
-            raise Fault("semantic-rank", f"{node.args[0].id} has no dimension", "len is the first extent of a tensor")
-        return POISON if version is None or not version.shape else _extent_value(version.shape[0])
-    if name == "float" and len(node.args) == 1 and isinstance(node.args[0], ast.Constant):
-        text = node.args[0].value
-        if isinstance(text, str):
-            try:
-                return make_literal(float(text), scope.text.span(node))
-            except ValueError:
-                raise Fault("type-literal", f"{text!r} is no number", "write float('inf') or float('nan')") from None
-    if name not in KNOWN and any(isinstance(a, ast.Name) and a.id in scope.tensors for a in node.args):
-        apply_function(
-            module, name, (), scope.text.span(node)
-        )  # tensors as they stand were meant for an operator: tell its name
-    if is_reduction(node):
-        if scope.outer_names is None:
-            message = f"{name} of one operand is a reduction, which cannot stand here"
-            raise Fault("unsupported-nested-reduction", message, f"assign it to a name of its own first: t[i] = {name}(...)")
-        from polyc.frontends.python.nested import read_reduction
-
-        return read_reduction(node, name, scope, depth)
-    args = tuple(read_expression(a, scope, depth) for a in node.args)
-    if name == "pad":
-        return apply_pad(args, node, scope)
-    return apply_function(module, name, args, scope.text.span(node))
-
-
-def _instead_of_method(name: str, tensor: str | None, scope: Scope) -> str:
-    version = scope.tensors.get(tensor or "")
-    element = f"{tensor}[{', '.join('ijklmnpq'[: version.rank])}]" if version is not None and version.rank else f"{tensor}[i]"
-    if name in REDUCERS:
-        return f"write the reduction of its elements: s = {name}({element})"
-    if name in INSTEAD:
-        return INSTEAD[name]
-    if name == "astype":
-        return f"convert elements with a function: polyc.f64({element})"
-    if name == "copy":
-        return f"copy its elements: Y{element[len(tensor or '') :]} = {element}"
-    return (
-        f"write {name}({element}) as a function of elements" if name in KNOWN else "the language reference lists what there is"
-    )
-
-
-def _find_function(name: str, node: ast.Call, scope: Scope) -> object | None:
-    """The function of the program around that a call is of."""
-    from polyc.frontends.python.calls import find_function
-
-    found = find_function(node, scope)
-    if found is None and name in KNOWN:
-        return None
-    if found is None and isinstance(node.func, ast.Name) and not isinstance(scope.text.lookup(node.func.id), UserMonoid):
-        found = scope.text.lookup(node.func.id)
-        if isinstance(found, types.FunctionType):  # of a library: known by its name, or not at all
-            return None
-    return found if callable(found) else None
-
-
-def _read_function(node: ast.Call, function: object, scope: Scope, depth: int) -> Value:
-    """A call inside of an expression: of a function of numbers, which is read in place."""
-    from polyc.frontends.python.element_functions import read_element_function
-
-    name = ast.unparse(node.func)
-    if not isinstance(function, types.FunctionType):
-        message = f"{name} computes whole tensors, and cannot be called on elements"
-        help = f"call it as a statement of its own: T = {name}(X); or write out what it does, on elements"
-        raise Fault("unsupported-call", message, help)
-    values = read_element_function(node, function, scope, depth)
-    if len(values) != 1:
-        message = f"{name} returns {len(values)} values, and one is needed here"
-        raise Fault("semantic-element-function", message, f"assign them: a[i], b[i] = {name}(...)")
-    return values[0]

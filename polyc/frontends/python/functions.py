@@ -308,6 +308,7 @@ def _apply_special(name: str, args: tuple[Value, ...], span: Span | None) -> Val
 
 
 INSTEAD = {
+    "reduce": "reduce with sum, prod, max, min, any or all, over the indices that are not on the left: s[i] = max(X[i, j])",
     **dict.fromkeys(
         ("rand", "randn", "random", "normal", "uniform", "randint", "default_rng", "standard_normal"),
         "random numbers come from outside: make an array of them a parameter",

@@ -234,6 +234,7 @@ def _read_statement(node: ast.stmt, clauses: Clauses, scope: Scope, statements: 
             if selection is not None:
                 read_selection(node, selection, clauses, scope, statements)
                 return
+            node = _spell_extents(node, scope)
             if isinstance(targets[0], ast.Tuple):
                 made = read_assignments(node, targets[0].elts, clauses, scope)
             else:
@@ -269,6 +270,17 @@ def _read_statement(node: ast.stmt, clauses: Clauses, scope: Scope, statements: 
             scope.report("semantic-statement", "return cannot stand inside a block", node, "move it to the end of the function")
         case _:
             scope.report("semantic-statement", "this Python statement has no meaning here", node, _STATEMENTS)
+
+
+def _spell_extents(node: ast.Assign, scope: Scope) -> ast.Assign:
+    """``n, m = x.shape`` as ``n, m = x.shape[0], x.shape[1]``; any other assignment as it is."""
+    match node:
+        case ast.Assign([ast.Tuple()], ast.Attribute(ast.Name(name), "shape") as value) if name in scope.tensors:
+            dimensions = range(scope.tensors[name].rank or 0)
+            parts = [ast.Subscript(value, ast.copy_location(ast.Constant(d), value), ast.Load()) for d in dimensions]
+            extents = ast.copy_location(ast.Tuple([ast.copy_location(p, value) for p in parts], ast.Load()), value)
+            return ast.copy_location(ast.Assign(node.targets, extents), node)
+    return node
 
 
 def _take_pending(scope: Scope) -> list[Statement]:

@@ -100,6 +100,8 @@ class Scope:
     used_indices: dict[str, Span] = field(default_factory=dict)
     errors: list[Diagnostic] = field(default_factory=list)
     ambiguous: set[str] = field(default_factory=set)
+    is_padded: bool = False
+    """Whether the elements at hand may stand beside their tensors, inside of `pad`."""
     callers: tuple[FunctionText, ...] = ()
     """Functions that call this one, outermost first."""
     n_calls: int = 0

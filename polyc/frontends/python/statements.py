@@ -6,7 +6,8 @@ import ast
 from dataclasses import dataclass, replace
 
 from polyc.diagnostics import Span, suggest_name
-from polyc.frontends.python.expressions import call_name, count_dimensions, find_outer_names, inline_numbers, read_expression
+from polyc.frontends.python.attributes import count_dimensions
+from polyc.frontends.python.expressions import call_name, find_outer_names, inline_numbers, read_expression
 from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.operators import binary, negate, require_bool
 from polyc.frontends.python.scope import Clauses, Retyped, Scope, Version

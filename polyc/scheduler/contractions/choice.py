@@ -8,32 +8,22 @@ of high-performance matrix multiplication", TOMS 2008; one copy is often enough)
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import ceil, prod
 from types import MappingProxyType
 
 from polyc.ir.expr import Read
+from polyc.scheduler.amounts import A
 from polyc.scheduler.contractions import costs
-from polyc.scheduler.contractions.contraction import Contraction, View
-from polyc.scheduler.contractions.operand_streams import (
-    UNROLLED_PRODUCTS,
-    find_block,
-    loads_of_rows,
-    reduction_order,
-    row_stream,
-    run_length,
-)
-from polyc.scheduler.contractions.operands import Operand, form_extent
-from polyc.scheduler.traffic import asked_ahead, pass_cycles, stream, write_cycles
+from polyc.scheduler.contractions.contraction import Contraction, Measures, measure
+from polyc.scheduler.contractions.operands import Operand
+from polyc.scheduler.contractions.way import Way, find_block, reduction_order
 from polyc.target import Target
 
 FEW_ACCUMULATORS = 16
 """Accumulators of a tile that shares broadcasts only, at most, and half of the registers: with few, short windows are unrolled,
 and their loads shared as well."""
-
-PLAIN_LOADS = 4.0
-"""Of a vector of products where nothing is shared, in loads: two, and often a store."""
 
 MAX_ROWS = 14
 """Rows of a register tile; more only lengthen the code."""
@@ -80,35 +70,41 @@ def choose(
     `constants` are tensors whose copies are made once, outside of the call; `in_place`: reads that cannot be copied; `within`:
     pieces that loops shared with other statements are cut into, which the tile has to divide."""
     best: Choice | None = None
-    first = 0
+    first, at = 0, measure(c)
     tried = list(_combinations(c, target, in_place, within))
     # Those that can be best come first, and the rest need no estimate; of equal ones the first of all is taken.
-    for least, n in sorted((_least_cycles(c, x, target), n) for n, x in enumerate(tried)):
+    for least, n in sorted((x.least, n) for n, x in enumerate(tried)):
         if best is not None and least > best.total:
             break
-        x = tried[n]
-        other = c.views[1 - c.views.index(x.view)]
-        found = _estimate(
-            c, target, x.view, other, x.vector, x.rows, x.vectors, x.packs_vector, x.packs_rows, constants, x.shared
-        )
+        found = _make_choice(c, at, _make_way(c, at, tried[n], target, constants), target, constants)
         if best is None or (found.total, n) < (best.total, first):
             best, first = found, n
     if best is None or not (best.packs_vector or any(i != best.vector for i in best.tile)):
         return None  # nothing is shared
-    return best if best.total < min(_cycles_along_reduction(c, target), _cycles_along_batch(c, target)) else None
+    if costs.reduced_vector(c) is not None and best.total >= costs.weigh_reduced(c, at, target):
+        return None
+    return None if _has_batched_vector(c) and best.total >= costs.weigh_batched(c, at, target) else best
+
+
+def _has_batched_vector(c: Contraction) -> bool:
+    """Whether the result and both operands have an index along memory."""
+    strides = (c.result, *(v.strides for v in c.views))
+    return any(c.trips[i] >= c.lanes and all(abs(own.get(i, 0)) == 1 for own in strides) for i in c.left)
 
 
 @dataclass(frozen=True, slots=True)
 class _Combination:
-    """A vector operand and index, a register tile, and what is copied; arguments of `_estimate`."""
+    """A vector operand (`Way.side`) and index, a register tile, and what is copied."""
 
-    view: View
+    side: int
     vector: str
     rows: dict[str, int]
     vectors: int
     packs_vector: bool
     packs_rows: bool
     shared: bool
+    least: float
+    """Cycles that `weigh` says at least."""
 
 
 def _combinations(
@@ -123,42 +119,45 @@ def _combinations(
         for vector in c.columns(view):
             if vector not in c.separate_left or c.trips[vector] < max(2, c.lanes // 4):
                 continue
+            step = abs(view.strides[vector])
+            in_vectors = step == 1 or (not shared and target.has_masks and step in costs.SMALL_STEPS)
+            tiles = []
+            for tile, vectors in _tiles(c, vector, [i for i in rows if i != vector], shared, target):
+                sizes = {vector: vectors * c.lanes, **tile} if within else {}
+                if not any(within.get(i, size) % size for i, size in sizes.items()):
+                    tiles.append((tile, vectors, _least_cycles(c, vector, tile, vectors, shared, target)))
             for packs_vector, packs_rows in product((False, True), repeat=2):
-                step = abs(view.strides[vector])
-                if not packs_vector and step != 1 and (shared or not target.has_masks or step not in costs.SMALL_STEPS):
+                copied = ((view, packs_vector), (other, packs_rows))
+                if not (packs_vector or in_vectors) or any(x and not c.is_worth_a_copy(v, in_place) for v, x in copied):
                     continue
-                if any(
-                    packs and not c.is_worth_a_copy(v, in_place) for v, packs in ((view, packs_vector), (other, packs_rows))
-                ):
-                    continue
-                for tile, vectors in _tiles(c, vector, [i for i in rows if i != vector], shared, target):
-                    sizes = {vector: vectors * c.lanes, **tile} if within else {}
-                    if not any(within.get(i, size) % size for i, size in sizes.items()):
-                        yield _Combination(view, vector, tile, vectors, packs_vector, packs_rows, shared)
+                for tile, vectors, least in tiles:
+                    yield _Combination(n, vector, tile, vectors, packs_vector, packs_rows, shared, least)
 
 
-def _least_cycles(c: Contraction, x: _Combination, target: Target) -> float:
-    """What `_estimate` says at least: arithmetic and stores of all tiles, with everything in the first-level cache."""
-    n_rows = prod(x.rows.values())
-    n_tiles = ceil(c.trips[x.vector] / (x.vectors * _lanes(c, x.vector)))
-    passes = prod(ceil(c.trips[i] / x.rows.get(i, 1)) for i in c.left if i != x.vector)
-    step = costs.step_cycles(n_rows, x.vectors, n_rows if x.shared else 1, x.vectors, target, False)
-    store = _store_cycles(c, x.vector, x.rows, x.vectors, _lanes(c, x.vector))
+def _least_cycles(c: Contraction, vector: str, rows: Mapping[str, int], vectors: int, shared: bool, target: Target) -> float:
+    """What `weigh` says at least: arithmetic and stores of all tiles, with everything in the first-level cache."""
+    n_rows, lanes = prod(rows.values()), _lanes(c, vector)
+    n_tiles = ceil(c.trips[vector] / (vectors * lanes))
+    passes = prod(ceil(c.trips[i] / rows.get(i, 1)) for i in c.left if i != vector)
+    step = costs.step_cycles(n_rows, vectors, n_rows if shared else 1, vectors, target, False)
+    row_stride = min((abs(c.result.get(i, 0)) for i in rows), default=0)
+    stride = abs(c.result.get(vector, 0))
+    store = costs.store_cycles(n_rows, vectors, lanes, stride, row_stride, stride * c.itemsize)
     return n_tiles * passes * (costs.TILE_START + c.depth * step + store)
 
 
-def _passes_in_parts(c: Contraction, vector: str, rows: Mapping[str, int]) -> tuple[int, int, int]:
-    """Tiles for each panel that have fewer rows than others, in how many parts each of them runs, and the rows of a part."""
-    if len(rows) != 1:
-        return 0, 0, 0
-    ((index, size),) = rows.items()
-    rest, part = c.trips[index] % size, ceil(size / costs.ROW_PARTS)
-    return prod(c.trips[i] for i in c.left if i not in (vector, index)), ceil(rest / part), part
-
-
-def _store_cycles(c: Contraction, vector: str, rows: Mapping[str, int], vectors: int, lanes: int) -> float:
-    row_stride = min((abs(c.result.get(i, 0)) for i in rows), default=0)
-    return costs.store_cycles(prod(rows.values()), vectors, lanes, abs(c.result.get(vector, 0)), row_stride, c.itemsize)
+def _make_way(c: Contraction, at: Measures[float], x: _Combination, target: Target, constants: Collection[str]) -> Way:
+    """A combination with what follows from it."""
+    view, other = c.views[x.side], c.views[1 - x.side]
+    order = reduction_order(c, view, other, () if x.shared else tuple(x.rows))
+    lanes = _lanes(c, x.vector)
+    panel = prod(c.trips[i] for i in order if view.moves(i)) * x.vectors * lanes * view.itemsize
+    block = find_block(c, order, view, panel, target) if x.packs_vector else None
+    way = Way(x.side, x.vector, lanes, x.rows, x.vectors, x.packs_vector, x.packs_rows, x.shared, order, block)
+    if not x.packs_vector or block is not None or view.operand.read.tensor in constants:
+        return way
+    at_once = costs.copy_at_once(c, at, way, target)
+    return replace(way, is_whole=at_once < costs.copy_of_panels(c, at, way, target))
 
 
 def _lanes(c: Contraction, vector: str) -> int:
@@ -195,195 +194,64 @@ def _tiles(c: Contraction, vector: str, rows: list[str], shared: bool, target: T
                         yield {first: size, second: more}, vectors
 
 
-def _estimate(
-    c: Contraction,
-    target: Target,
-    view: View,
-    other: View,
-    vector: str,
-    rows: dict[str, int],
-    vectors: int,
-    packs_vector: bool,
-    packs_rows: bool,
-    constants: Collection[str],
-    shared: bool,
-    lanes: int | None = None,
-) -> Choice:
-    """`shared`: the rows share the loads of the vector operand; else they share the broadcasts of the other one.  `lanes`:
-    where they are given."""
-    trips = c.trips
-    if lanes is None:
-        lanes = _lanes(c, vector)
-    n_rows = prod(rows.values())
-    n_tiles = ceil(trips[vector] / (vectors * lanes))
-    passes = prod(ceil(trips[i] / rows.get(i, 1)) for i in c.left if i != vector)  # row tiles that read a panel
-    order = reduction_order(c, view, other, () if shared else tuple(rows))
-    straddles = any(i != vector for form in view.operand.forms if any(i == vector for i, _ in form) for i, _ in form)
-    n_loads = float(vectors) if shared else vectors * loads_of_rows(c, view, rows, vectors)
-    shuffles = 0.0
-    if not packs_vector:
-        # Lanes that are some elements apart are picked out of as many vectors.
-        shuffles = n_loads * (abs(view.strides[vector]) - 1) * costs.SHUFFLE
-        n_loads *= abs(view.strides[vector])
-    step = shuffles + costs.step_cycles(n_rows, vectors, n_rows if shared else 1, n_loads, target, straddles)
-    # The vector operand: a panel of all steps, read once for each row tile.
-    width = vectors * lanes * view.itemsize
-    panel = prod(trips[i] for i in order if view.moves(i)) * width
-    block = None
-    if packs_vector:
-        block = find_block(c, order, view, panel, target)
-        held = panel if block is None else panel // trips[block[0]] * block[1]
-        loads = stream(width if shared else n_rows * width, held, target)
-    else:
-        inner = next((i for i in reversed(order) if view.moves(i)), None)
-        stride = abs(view.strides[inner]) * view.itemsize if inner is not None else 0
-        if stride > width:  # whole lines, and one more: arrays of others start anywhere in a line
-            touched = (ceil(width / target.cache_line) + 1) * target.cache_line
-            loads = stream(touched if shared else n_rows * touched, panel / width * touched, target, stride, touched)
-            if shared and view.is_given and inner is not None:
-                loads = asked_ahead(loads, width, trips[inner], view.bytes, target)
-        else:
-            loads = stream(width if shared else n_rows * width, panel, target)
-    # The row operand: all of it passes by for every panel.
-    broadcasts = row_stream(c, other, rows if shared else {}, order, packs_rows, target)
-    waits = {"arithmetic": step, "caches": loads.cycles + broadcasts.cycles}
-    step = max(waits.values())
-    step += costs.NOT_HIDDEN * sum(x.far_cycles for x, of in ((loads, view), (broadcasts, other)) if of.is_given)
-    if not packs_vector and loads.rate != float("inf"):
-        step += costs.LINE_STRADDLE * vectors
-    tested = 1.0
-    if (view.operand.is_padded and not packs_vector) or vector in c.tested:
-        # The ends of whole rows in loops that are all unrolled are constants.
-        is_known = n_tiles == 1 and target.has_masks and n_rows * vectors * c.depth <= UNROLLED_PRODUCTS
-        step += n_loads * (1.0 if shared else costs.KNOWN_MASK if is_known else costs.ROW_MASK)
-    if other.operand.is_padded and not packs_rows:
-        near = max((2 / max(2, ceil(trips[i] / rows.get(i, 1))) for i in other.indices if i in c.left), default=0.0)
-        tested += costs.BORDER_SLOWDOWN * near
-    store = _store_cycles(c, vector, rows, vectors, lanes)
-    reached = {vector: min(trips[vector], vectors * lanes), **rows}
-    written = write_cycles(
-        prod(trips[i] for i in c.left) * c.itemsize, run_length(list(reached), c.result, reached) * c.itemsize, target
-    )
-    steps = n_tiles * passes * c.depth
-    per_tile = costs.TILE_START + c.depth * step * tested
-    arithmetic = n_tiles * passes * per_tile
-    partial, n_parts, part = _passes_in_parts(c, vector, rows)
-    if shared and n_parts > 1:  # what is left of a tile takes as long as a tile, and longer in parts that wait for results
-        in_part = max(shuffles + costs.step_cycles(part, vectors, part, n_loads, target, straddles), loads.cycles)
-        arithmetic += n_tiles * partial * max(0.0, n_parts * (costs.TILE_START + c.depth * in_part * tested) - per_tile)
-    spent = {
-        "arithmetic": arithmetic,
-        "stores": n_tiles * passes * store + written,
-    }
-    traffic = {
-        view.operand.read.tensor: 0.0 if loads.rate == float("inf") else steps * loads.bytes,
-        other.operand.read.tensor: 0.0 if broadcasts.rate == float("inf") else steps * broadcasts.bytes,
-    }
-    copied, is_whole = 0.0, False
-    whole = {i for i in c.s.indices if not (i in c.left and view.moves(i) and other.moves(i))}
-    if packs_vector and view.operand.read.tensor not in constants:
-        panels, at_once = _copy_cycles(c, view, vector, {*order, vector}), _copy_cycles(c, view, vector, whole)
-        at_once += pass_cycles(view.bytes, view.bytes, target)
-        is_whole = block is None and at_once < panels
-        copied += min(at_once, panels) if block is None else panels
-        traffic["copied"] = view.bytes
-    if packs_rows and other.operand.read.tensor not in constants:
-        copied += _copy_cycles(c, other, order[-1], whole)
-        traffic["copied"] = traffic.get("copied", 0.0) + other.bytes
+def _make_choice(c: Contraction, at: Measures[float], way: Way, target: Target, constants: Collection[str]) -> Choice:
+    """A way with what it costs at the sizes that it is chosen for."""
+    found = costs.weigh(c, at, way, target, constants)
+    view, other = way.views(c)
+    vectors, rows = found.streams
+    traffic = {v.operand.read.tensor: found.steps * x.bytes * x.passed for v, x in ((view, vectors), (other, rows))}
+    copies = [(view, way.packs_vector), (other, way.packs_rows)]
+    copied = [v.bytes for v, packs in copies if packs and v.operand.read.tensor not in constants]
     if copied:
-        spent["copies"] = copied
-    if block is not None:
-        spent["blocks"] = 0.2 * ceil(trips[block[0]] / block[1]) * prod(trips[i] for i in c.left)
-    tile = {i: size for i, size in rows.items() if size > 1} | {vector: vectors * lanes}
+        traffic["copied"] = float(sum(copied))
     return Choice(
-        vector,
-        lanes,
-        tile,
+        way.vector,
+        way.lanes,
+        {i: size for i, size in way.rows.items() if size > 1} | {way.vector: way.width},
         view.operand,
         other.operand,
-        packs_vector,
-        packs_rows,
-        order,
-        block,
-        is_whole,
-        spent,
+        way.packs_vector,
+        way.packs_rows,
+        way.order,
+        way.block,
+        way.is_whole,
+        found.cycles,
         traffic,
-        waits,
+        {"arithmetic": found.step, "caches": vectors.cycles + rows.cycles},
     )
 
 
-def _copy_cycles(c: Contraction, view: View, last: str, inside: Collection[str]) -> float:
-    """Copying an operand so that `last` becomes its fastest index, in pieces over the indices `inside`."""
-    rows = view.elements / form_extent(view.operand.forms[-1], c.trips) if view.operand.is_padded else 0.0
-    return costs.COPY_START + view.elements * element_copy(view, last, inside) + rows * costs.COPIED_ROW
+def find_way(c: Contraction, choice: Choice) -> Way:
+    """What is fixed of a contraction that is computed as `choose` found best, at these or other sizes."""
+    side = next(n for n, v in enumerate(c.views) if v.operand.read == choice.vector_operand.read)
+    view, other = c.views[side], c.views[1 - side]
+    rows = {i: n for i, n in choice.tile.items() if i != choice.vector}
+    return Way(
+        side,
+        choice.vector,
+        choice.lanes,
+        rows,
+        choice.tile[choice.vector] // choice.lanes,
+        choice.packs_vector,
+        choice.packs_rows,
+        all(other.moves(i) and not view.moves(i) for i in rows),
+        choice.reduction_order,
+        choice.block,
+        choice.is_whole,
+    )
 
 
-def element_copy(view: View, last: str, inside: Collection[str]) -> float:
-    """Cycles for each element of such a copy."""
-    if abs(view.strides.get(last, 0)) == 1:
-        return costs.PLAIN_COPY
-    if any(abs(step) == 1 and i in inside for i, step in view.strides.items()):
-        return costs.TRANSPOSING_COPY
-    return costs.SCATTERED_COPY
-
-
-def _cycles_along_reduction(c: Contraction, target: Target) -> float:
-    """The same with a reduction index as the vector, everything in place: lanes are summed up for every result."""
-    volume = prod(c.trips[i] for i in c.s.indices)
-    results = prod(c.trips[i] for i in c.left)
-    written = write_cycles(results * c.itemsize, results * c.itemsize, target)
-    for i in c.summed:
-        if c.trips[i] >= c.lanes and all(abs(v.strides.get(i, 0)) == 1 for v in c.views):
-            side = 4 if target.n_registers >= 32 else 3
-            step = costs.step_cycles(side, side, side, side, target, False) / side**2
-            far = sum(stream(v.bytes, v.bytes, target).far_cycles for v in c.views if v.is_given)
-            return 1.3 * step * volume / c.lanes + 1.5 * results + written + costs.NOT_HIDDEN * far
-    return float("inf")
+def estimate(c: Contraction, at: Measures[A], choice: Choice | None, target: Target, constants: Collection[str] = ()) -> A:
+    """Cycles of a contraction that is as long as `at` says where it is computed as `choose` found best for `c`; None: by plain
+    loops."""
+    if choice is None:
+        return costs.weigh_plain(c, at, target)
+    return costs.weigh(c, at, find_way(c, choice), target, constants).total
 
 
 def estimate_cycles(c: Contraction, choice: Choice | None, target: Target, constants: Collection[str] = ()) -> float:
     """Cycles of a contraction at its own sizes where it is computed as `choose` found best at others; None: by plain loops."""
-    if choice is None:
-        along = _cycles_along_reduction(c, target)
-        return along if along != float("inf") else _cycles_plain(c, target)
-    view = next(v for v in c.views if v.operand.read == choice.vector_operand.read)
-    other = c.views[1 - c.views.index(view)]
-    vectors = choice.tile[choice.vector] // choice.lanes
-    rows = {i: n for i, n in choice.tile.items() if i != choice.vector}
-    shared = all(other.moves(i) and not view.moves(i) for i in rows)
-    return _estimate(
-        c,
-        target,
-        view,
-        other,
-        choice.vector,
-        rows,
-        vectors,
-        choice.packs_vector,
-        choice.packs_rows,
-        constants,
-        shared,
-        choice.lanes,
-    ).total
-
-
-def _cycles_plain(c: Contraction, target: Target) -> float:
-    """The same in loops that share nothing: vectors along the memory of the result, whole ones to the end of each row."""
-    row = next((c.trips[i] for i in c.left if abs(c.result.get(i, 0)) == 1), 1)
-    rows = prod(c.trips[i] for i in c.left) / row
-    return rows * (costs.TILE_START + PLAIN_LOADS / target.loads_per_cycle * c.depth * ceil(row / c.lanes))
-
-
-def _cycles_along_batch(c: Contraction, target: Target) -> float:
-    """The same with an index as the vector that the result and both operands have along memory: each product reads a vector of
-    one operand, the other one's serve some rows."""
-    volume = prod(c.trips[i] for i in c.s.indices)
-    results = prod(c.trips[i] for i in c.left)
-    written = write_cycles(results * c.itemsize, results * c.itemsize, target)
-    for i in c.left:
-        if c.trips[i] >= c.lanes and abs(c.result.get(i, 0)) == 1 and all(abs(v.strides.get(i, 0)) == 1 for v in c.views):
-            return 2 / target.loads_per_cycle * (volume + results) / c.lanes + written
-    return float("inf")
+    return estimate(c, measure(c), choice, target, constants)
 
 
 def describe(choice: Choice) -> str:

@@ -12,15 +12,17 @@ The rest are reduction indices.  What is chosen of them is in `choice`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Generic
 
-from polyc.ir.expr import Const, Expr, Read, Select, walk
+from polyc.ir.expr import Const, Expr, Read, Select, Size, walk
 from polyc.ir.linear import index_coefficients
 from polyc.poly.ranges import estimate_extent
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import index_trips, trip_count
+from polyc.scheduler.amounts import A, Amount, Formula, N, largest, product
 from polyc.scheduler.contractions.operands import Operand, find_operands, form_extent
 from polyc.target import Target
 
@@ -78,6 +80,57 @@ class Contraction:
     def depth(self) -> int:
         return prod(self.trips[i] for i in self.summed)
 
+    def has_known_trips(self, indices: Collection[str]) -> bool:
+        """Whether code generation knows how often the loops over these indices run."""
+        return all(isinstance(self.s.extents[i], Const) for i in indices)
+
+
+@dataclass(frozen=True, slots=True)
+class Measures(Generic[A]):
+    """The lengths of a contraction that its cost depends on: numbers, or formulas over the sizes of a call."""
+
+    trips: Mapping[str, A]
+    elements: tuple[A, A]
+    """Of each view."""
+    strides: tuple[Mapping[str, A], Mapping[str, A]]
+    """Of each view: elements between neighbours along an index, whichever way."""
+    result: Mapping[str, A]
+    """The same of the result."""
+
+
+def measure(c: Contraction) -> Measures[float]:
+    """The lengths of a contraction at its own sizes."""
+    a, b = c.views
+    apart = [{i: abs(n) for i, n in strides.items()} for strides in (a.strides, b.strides, c.result)]
+    return Measures(c.trips, (a.elements, b.elements), (apart[0], apart[1]), apart[2])
+
+
+def measure_call(c: Contraction, scop: Scop, shared: Collection[str] = ()) -> Measures[Amount]:
+    """The lengths of a contraction at the sizes of any call, where arrays are in C order; indices `shared` have one value, and
+    temporaries hold what is made for that one."""
+    trips = {i: 1 if i in shared else n for i, n in call_trips(c.s).items()}
+
+    def find_strides(tensor: str, subscripts: tuple[Expr, ...]) -> dict[str, Amount]:
+        is_kept = scop.tensors[tensor].role != "temporary"
+        extents: list[Amount] = []
+        for subscript, extent in zip(subscripts, scop.tensors[tensor].shape, strict=True):
+            is_long = is_kept or not any(i in shared for i in index_coefficients(subscript) or ())
+            extents.append(Formula(extent).known if is_long else 1)
+        return _strides(subscripts, extents, is_signed=False) or {}
+
+    strides, elements = list[Mapping[str, Amount]](), list[Amount]()
+    for v in c.views:
+        read = v.operand.read
+        strides.append(find_strides(read.tensor, read.subscripts))
+        elements.append(product(form_extent(form, trips) for form in v.operand.forms))
+    return Measures(trips, (elements[0], elements[1]), (strides[0], strides[1]), find_strides(c.s.target, c.s.subscripts))
+
+
+def call_trips(s: ScopStatement) -> dict[str, Amount]:
+    """Iterations of the loop over each index of a statement at the sizes of a call, at least 1 where that is an expression."""
+    found: dict[str, Amount] = {i: Formula(e).known for i, e in s.extents.items()}
+    return {i: n if isinstance(s.extents[i], Size) else largest(n, 1) for i, n in found.items()}
+
 
 def find_contraction(
     s: ScopStatement, scop: Scop, target: Target, sequential: frozenset[str] = frozenset()
@@ -113,20 +166,20 @@ def find_contraction(
 def _extents(tensor: str, scop: Scop) -> list[int]:
     """Extents of a tensor, estimated where they are symbolic."""
     found = ((e, estimate_extent(e, scop.ranges.typical)) for e in scop.tensors[tensor].shape)
-    return [trip_count(e) if n is None else n for e, n in found]
+    return [max(1, trip_count(e) if n is None else n) for e, n in found]
 
 
-def _strides(subscripts: tuple[Expr, ...], shape: list[int]) -> dict[str, int] | None:
+def _strides(subscripts: tuple[Expr, ...], shape: Sequence[N], is_signed: bool = True) -> dict[str, N] | None:
     """Elements by which each index moves an access to an array in C order; None where that is not linear."""
-    result: dict[str, int] = {}
-    step = 1
+    result: dict[str, N] = {}
+    step: N = 1
     for subscript, extent in zip(reversed(subscripts), reversed(shape), strict=True):
         coefficients = index_coefficients(subscript)
         if coefficients is None:
             return None
         for i, c in coefficients.items():
-            result[i] = result.get(i, 0) + c * step
-        step *= max(1, extent)
+            result[i] = result.get(i, 0) + (c if is_signed else abs(c)) * step
+        step = step * extent
     return result
 
 

@@ -1,12 +1,28 @@
-"""Estimated cycles of a sum of products under a choice of vector, register tile and copies, on one core.
+"""The model: estimated cycles of a sum of products that is computed in some way, on one core.
 
-What streams through the caches is the matter of `traffic`.  Rough on purpose: it only has to rank choices.  Constants were
-measured on the kernels that they rank; what depends on the machine comes from `Target`.  Each function returns cycles unless
-its name says bytes.
+It is written once, over amounts (`amounts`): at known sizes, where ways are chosen, it gives numbers, and over the sizes of a
+call the formula by which a kernel takes one of its versions.  What a way fixes (`Way`: tile, order of the sum, copies) and
+strides that are one or not are those of the contraction that it was made for; `Measures` hold the lengths that vary.
+
+`weigh` adds up a contraction's terms.  What streams through the caches is the matter of `operand_streams` and `traffic`.  Rough
+on purpose: it only has to rank choices.  Constants were measured on the kernels that they rank; what depends on the machine
+comes from `Target`.  Each function returns cycles unless its name says bytes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil
+from typing import Generic
+
+from polyc.scheduler.amounts import A, ceil_div, either, largest, product, smallest, total
+from polyc.scheduler.contractions.contraction import Contraction, Measures, View
+from polyc.scheduler.contractions.operand_streams import row_stream, run_length, vector_stream
+from polyc.scheduler.contractions.operands import form_extent
+from polyc.scheduler.contractions.way import UNROLLED_PRODUCTS, Way, loads_of_rows
+from polyc.scheduler.traffic import Stream, pass_cycles, stream, write_cycles
 from polyc.target import Target
 
 TRANSPOSING_COPY, PLAIN_COPY, SCATTERED_COPY = 0.45, 0.15, 3.0
@@ -35,6 +51,18 @@ delays it, too.  AMD, Zen 4, vectors of 256 bits, where 8 accumulators just cove
 ROW_PARTS = 3
 """Parts of a tile in which code generation runs the rows that the ends of loops leave of it."""
 
+LOOP_START = 2.5
+"""Until a loop in a register tile runs, where code generation does not know its trips."""
+
+PLAIN_LOADS = 4.0
+"""Of a vector of products where nothing is shared, in loads: two, and often a store."""
+
+BLOCK_START = 0.2
+"""Per result and block of a sum that is cut: partial sums are stored and loaded again."""
+
+REDUCED_TILE, REDUCED_RESULT = 1.3, 1.5
+"""Where lanes lie along the sum: how much longer than a register tile of as many products, and adding up lanes, per result."""
+
 LINE_STRADDLE = 0.1
 """Per vector that is read in place: arrays of others start anywhere in a cache line."""
 
@@ -58,6 +86,210 @@ BORDER_SLOWDOWN = 0.8
 """Part by which a tile with tests in it takes longer."""
 
 
+@dataclass(frozen=True, slots=True)
+class Costs(Generic[A]):
+    """What a contraction costs in some way."""
+
+    cycles: dict[str, A]
+    """By what they are spent on."""
+    steps: A
+    """Steps of the reduction, in all register tiles."""
+    step: float
+    """Cycles of one whose operands are in the first-level cache."""
+    streams: tuple[Stream[A], Stream[A]]
+    """What a step reads of the vector operand and of the row operand."""
+
+    @property
+    def total(self) -> A:
+        return total(self.cycles.values())
+
+
+def weigh(c: Contraction, at: Measures[A], way: Way, target: Target, constants: Collection[str] = ()) -> Costs[A]:
+    """What `c` costs where it is as long as `at` says and computed in a way that was made for it.  `constants` are tensors
+    whose copies are made once, outside of the call."""
+    n_tiles = ceil_div(at.trips[way.vector], way.width)
+    passes = product(ceil_div(at.trips[i], way.rows.get(i, 1)) for i in c.left if i != way.vector)  # they read a panel each
+    depth = product(at.trips[i] for i in c.summed)
+    vectors, rows = vector_stream(c, at, way, target), row_stream(c, at, way, target)
+    own, slower = arithmetic_cycles(c, way, way.n_rows, target), _border_slowdown(c, at, way)
+    step = largest(own, vectors.cycles + rows.cycles) + _waited_cycles(c, way, vectors, rows, target)
+    per_tile = TILE_START + depth * (step * slower)
+    arithmetic = n_tiles * passes * per_tile + _loop_starts(c, at, way, n_tiles * passes)
+    if way.shared and len(way.rows) == 1:
+        part = ceil(way.n_rows / ROW_PARTS)
+        in_part = largest(arithmetic_cycles(c, way, part, target), vectors.cycles) * slower
+        arithmetic = arithmetic + n_tiles * _parted_rows(c, at, way, part, TILE_START + depth * in_part, per_tile)
+    stores = n_tiles * passes * _store_cycles(c, at, way) + _written_cycles(c, at, way, target)
+    cycles = {"arithmetic": arithmetic, "stores": stores}
+    view, other = way.views(c)
+    copies = []
+    if way.packs_vector and view.operand.read.tensor not in constants:
+        copies.append((copy_at_once if way.is_whole else copy_of_panels)(c, at, way, target))
+    if way.packs_rows and other.operand.read.tensor not in constants:
+        copies.append(_copy_cycles(c, at, 1 - way.side, way.order[-1], _outside_of_batches(c)))
+    if copies:
+        cycles["copies"] = total(copies)
+    if way.block is not None:
+        index, size = way.block
+        cycles["blocks"] = BLOCK_START * ceil_div(at.trips[index], size) * product(at.trips[i] for i in c.left)
+    return Costs(cycles, n_tiles * passes * depth, own, (vectors, rows))
+
+
+def arithmetic_cycles(c: Contraction, way: Way, rows: int, target: Target) -> float:
+    """One step of the reduction in a tile of so many rows: products, and reads from the first-level cache."""
+    view, _ = way.views(c)
+    n_loads = _loads_of_step(c, way)
+    shuffles = 0.0
+    if not way.packs_vector:
+        # Lanes that are some elements apart are picked out of as many vectors.
+        shuffles = n_loads * (abs(view.strides[way.vector]) - 1) * SHUFFLE
+        n_loads *= abs(view.strides[way.vector])
+    forms = [form for form in view.operand.forms if any(i == way.vector for i, _ in form)]
+    straddles = any(i != way.vector for form in forms for i, _ in form)
+    return shuffles + step_cycles(rows, way.vectors, rows if way.shared else 1, n_loads, target, straddles)
+
+
+def _loads_of_step(c: Contraction, way: Way) -> float:
+    """Vectors that a step needs of the vector operand."""
+    return float(way.vectors) if way.shared else way.vectors * loads_of_rows(c, way.views(c)[0], way.rows, way.vectors)
+
+
+def _waited_cycles(c: Contraction, way: Way, vectors: Stream[A], rows: Stream[A], target: Target) -> A:
+    """What a step takes longer than its arithmetic or its streams: for far reads, lines that vectors straddle, and masks."""
+    view, other = way.views(c)
+    waited = NOT_HIDDEN * total(x.far_cycles for x, of in ((vectors, view), (rows, other)) if of.is_given)
+    if not way.packs_vector:
+        waited = waited + LINE_STRADDLE * way.vectors * vectors.passed
+    if (view.operand.is_padded and not way.packs_vector) or way.vector in c.tested:
+        # The ends of whole rows in loops that are all unrolled are constants.
+        is_known = c.has_known_trips((way.vector, *c.summed)) and c.trips[way.vector] <= way.width and target.has_masks
+        is_known = is_known and way.n_rows * way.vectors * c.depth <= UNROLLED_PRODUCTS
+        each = 1.0 if way.shared else KNOWN_MASK if is_known else ROW_MASK
+        waited = waited + _loads_of_step(c, way) * (1 if way.packs_vector else abs(view.strides[way.vector])) * each
+    return waited
+
+
+def _border_slowdown(c: Contraction, at: Measures[A], way: Way) -> A:
+    """How much longer steps take on the average of tiles, of which those at borders test what rows they read in place."""
+    _, other = way.views(c)
+    near: A = 0.0
+    if other.operand.is_padded and not way.packs_rows:
+        for i in c.left:
+            if other.moves(i):
+                near = largest(near, 2 / largest(2, ceil_div(at.trips[i], way.rows.get(i, 1))))
+    return 1 + BORDER_SLOWDOWN * near
+
+
+def _loop_starts(c: Contraction, at: Measures[A], way: Way, tiles: A) -> A:
+    """Starts of loops inside of tiles whose trips are known at the call alone."""
+    spent: A = 0.0
+    starts = tiles
+    for outer, inner in pairwise(way.order):
+        starts = starts * at.trips[outer]
+        if not c.has_known_trips((inner,)):
+            spent = spent + LOOP_START * starts
+    return spent
+
+
+def _parted_rows(c: Contraction, at: Measures[A], way: Way, part: int, per_part: A, per_tile: A) -> A:
+    """What tiles of one panel that have fewer rows than others take longer: they run in parts, which wait for results."""
+    ((index, size),) = way.rows.items()
+    rest = at.trips[index] % size
+    if isinstance(rest, int) and rest <= part:
+        return 0.0
+    longer = largest(0.0, ceil_div(rest, part) * per_part - per_tile)
+    passes = product(at.trips[i] for i in c.left if i not in (way.vector, index))
+    return passes * either(rest <= part, 0.0, longer)
+
+
+def _store_cycles(c: Contraction, at: Measures[A], way: Way) -> A:
+    stride = abs(c.result.get(way.vector, 0))
+    row_stride = min((abs(c.result.get(i, 0)) for i in way.rows), default=0)
+    apart = at.result.get(way.vector, 0) * c.itemsize
+    return store_cycles(way.n_rows, way.vectors, way.lanes, stride, row_stride, apart)
+
+
+def _written_cycles(c: Contraction, at: Measures[A], way: Way, target: Target) -> A:
+    """Results on their way to memory."""
+    reached = {way.vector: smallest(at.trips[way.vector], way.width), **way.rows}
+    run = run_length(sorted(reached, key=lambda i: abs(c.result.get(i, 0))), at.result, reached)
+    return write_cycles(product(at.trips[i] for i in c.left) * c.itemsize, run * c.itemsize, target)
+
+
+def _outside_of_batches(c: Contraction) -> set[str]:
+    """Indices that a copy made outside of all that repeats it may walk over."""
+    a, b = c.views
+    return {i for i in c.s.indices if not (i in c.left and a.moves(i) and b.moves(i))}
+
+
+def copy_at_once(c: Contraction, at: Measures[A], way: Way, target: Target) -> A:
+    """Copying all of the vector operand before the first tile, which takes it through the caches."""
+    size = at.elements[way.side] * way.views(c)[0].itemsize
+    return _copy_cycles(c, at, way.side, way.vector, _outside_of_batches(c)) + pass_cycles(size, size, target)
+
+
+def copy_of_panels(c: Contraction, at: Measures[A], way: Way, target: Target) -> A:
+    """Copying the vector operand panel by panel, before the tiles that read it."""
+    return _copy_cycles(c, at, way.side, way.vector, {*way.order, way.vector})
+
+
+def _copy_cycles(c: Contraction, at: Measures[A], side: int, last: str, inside: Collection[str]) -> A:
+    """Copying an operand so that `last` becomes its fastest index, in pieces over the indices `inside`."""
+    view, elements = c.views[side], at.elements[side]
+    cycles = COPY_START + elements * element_copy(view, last, inside)
+    if view.operand.is_padded:
+        cycles = cycles + COPIED_ROW * product(form_extent(form, at.trips) for form in view.operand.forms[:-1])
+    return cycles
+
+
+def element_copy(view: View, last: str, inside: Collection[str]) -> float:
+    """Cycles for each element of such a copy."""
+    if abs(view.strides.get(last, 0)) == 1:
+        return PLAIN_COPY
+    if any(abs(step) == 1 and i in inside for i, step in view.strides.items()):
+        return TRANSPOSING_COPY
+    return SCATTERED_COPY
+
+
+def weigh_plain(c: Contraction, at: Measures[A], target: Target) -> A:
+    """Cycles where no register tile shares loads: lanes along the sum where both operands have it along memory, else along the
+    memory of the result."""
+    index = reduced_vector(c)
+    if index is not None:
+        return weigh_reduced(c, at, target)
+    row = next((i for i in c.left if abs(c.result.get(i, 0)) == 1), None)
+    vectors = 1 if row is None else ceil_div(at.trips[row], c.lanes)
+    depth, rows = product(at.trips[i] for i in c.summed), product(at.trips[i] for i in c.left if i != row)
+    return rows * (TILE_START + PLAIN_LOADS / target.loads_per_cycle * (depth * vectors))
+
+
+def reduced_vector(c: Contraction) -> str | None:
+    """An index of the sum that both operands have along memory."""
+    along = (i for i in c.summed if c.trips[i] >= c.lanes and all(abs(v.strides.get(i, 0)) == 1 for v in c.views))
+    return next(along, None)
+
+
+def weigh_reduced(c: Contraction, at: Measures[A], target: Target) -> A:
+    """Cycles with a reduction index as the vector, everything in place: lanes are summed up for every result."""
+    results = product(at.trips[i] for i in c.left)
+    volume = results * product(at.trips[i] for i in c.summed)
+    written = write_cycles(results * c.itemsize, results * c.itemsize, target)
+    side = 4 if target.n_registers >= 32 else 3
+    step = step_cycles(side, side, side, side, target, False) / side**2
+    sizes = [n * v.itemsize for n, v in zip(at.elements, c.views, strict=True) if v.is_given]
+    far = total(stream(size, size, target).far_cycles for size in sizes)
+    return REDUCED_TILE * step / c.lanes * volume + REDUCED_RESULT * results + written + NOT_HIDDEN * far
+
+
+def weigh_batched(c: Contraction, at: Measures[A], target: Target) -> A:
+    """Cycles with an index as the vector that the result and both operands have along memory: each product reads a vector of
+    one operand, the other one's serve some rows."""
+    results = product(at.trips[i] for i in c.left)
+    volume = results * product(at.trips[i] for i in c.summed)
+    written = write_cycles(results * c.itemsize, results * c.itemsize, target)
+    return 2 / target.loads_per_cycle / c.lanes * (volume + results) + written
+
+
 def step_cycles(rows: int, vectors: int, broadcasts: int, loads: float, target: Target, straddles: bool) -> float:
     """One step of the reduction in a register tile whose operands are in the first-level cache."""
     n = loads * (1.3 if straddles else 1.0) + broadcasts
@@ -65,10 +297,11 @@ def step_cycles(rows: int, vectors: int, broadcasts: int, loads: float, target: 
     return float(sum(w**SHARPNESS for w in waits) ** (1 / SHARPNESS)) + LOAD * n
 
 
-def store_cycles(rows: int, vectors: int, lanes: int, stride: int, row_stride: int, itemsize: int) -> float:
-    """Writing a register tile; strides in elements along the lanes and along the rows (0: rows are not neighbours)."""
+def store_cycles(rows: int, vectors: int, lanes: int, stride: int, row_stride: int, apart: A) -> A:
+    """Writing a register tile; strides in elements along the lanes and along the rows (0: rows are not neighbours), and bytes
+    from lane to lane."""
     if stride == 1:
         return 1.0 * rows * vectors
     if row_stride == 1 and rows >= 2:
         return TRANSPOSED_STORE * vectors * (1.0 if vectors <= 2 else 1.7)
-    return rows * vectors * lanes * (FAR_STORE if stride * itemsize >= FAR_STRIDE else NEAR_STORE)
+    return rows * vectors * lanes * either(apart >= FAR_STRIDE, FAR_STORE, NEAR_STORE)

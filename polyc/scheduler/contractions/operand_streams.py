@@ -1,121 +1,124 @@
-"""How a register tile reads its operands: in which order of the sum, in blocks of which size, and from which cache."""
+"""What one step of a contraction's register tile reads of its operands, and from which cache."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from itertools import product
-from math import ceil, prod
+from collections.abc import Iterable, Mapping
+from math import ceil
 
-from polyc.scheduler.contractions.contraction import Contraction, View
-from polyc.scheduler.traffic import READ_STRIDED, Level, Stream, collides, l1_ways, lines_in_a_set, stream
+from polyc.scheduler.amounts import A, either, largest, product, smallest
+from polyc.scheduler.contractions.contraction import Contraction, Measures
+from polyc.scheduler.contractions.way import Way
+from polyc.scheduler.traffic import READ_STRIDED, Level, Stream, asked_ahead, choose_stream, has_sets, holds_rows, stream
 from polyc.target import Target
 
 LONG_RUN = 1024
 """Bytes of consecutive memory from which prefetchers keep up with a stream."""
 
-UNROLLED_PRODUCTS = 80
-"""Products of a tile and a loop around it that code generation unrolls completely."""
+
+def vector_stream(c: Contraction, at: Measures[A], way: Way, target: Target) -> Stream[A]:
+    """What a step reads of the vector operand: a panel of all steps, which passes by once for each row tile."""
+    view, _ = way.views(c)
+    size, line, n_reads = way.width * view.itemsize, target.cache_line, 1 if way.shared else way.n_rows
+    steps = {i: at.trips[i] for i in way.order if view.moves(i)}
+    if way.packs_vector and way.block is not None and way.block[0] in steps:
+        index, most = way.block
+        steps[index] = smallest(steps[index], most)
+    panel = product(steps.values())
+
+    def in_order() -> Stream[A]:
+        return stream(n_reads * size, panel * size, target)
+
+    if way.packs_vector or not steps:
+        return in_order()
+    inner = list(steps)[-1]
+    stride = at.strides[way.side].get(inner, 0) * view.itemsize
+    touched = (ceil(size / line) + 1) * line  # whole lines, and one more: arrays of others start anywhere in a line
+
+    def apart() -> Stream[A]:
+        lines = stream(n_reads * touched, panel * touched, target, stride, touched)
+        if not way.shared or not view.is_given:
+            return lines
+        return asked_ahead(lines, size, at.trips[inner], at.elements[way.side] * view.itemsize, target)
+
+    return choose_stream(stride > size, apart, in_order)
 
 
-def loads_of_rows(c: Contraction, view: View, rows: dict[str, int], vectors: int) -> float:
-    """Rows to load in each step for the rows of a tile that shares broadcasts only: with the loops over windows along the rows
-    unrolled, a row of the operand is loaded once for all products that it is part of."""
-    n_rows = prod(rows.values())
-    for form in view.operand.forms:
-        along, window = [i for i, _ in form if i in rows], [i for i, _ in form if i in c.summed]
-        if len(form) == 2 and along and window and rows[along[0]] == n_rows:
-            steps, by = dict(form)[along[0]], dict(form)[window[0]]
-            n = c.trips[window[0]]
-            if vectors * n_rows * n <= UNROLLED_PRODUCTS:
-                return len({steps * r + by * k for r in range(n_rows) for k in range(n)}) / n
-    return n_rows
+def row_stream(c: Contraction, at: Measures[A], way: Way, target: Target) -> Stream[A]:
+    """What a step reads of the row operand: all of it passes by for every panel."""
+    _, view = way.views(c)
+    rows: Mapping[str, int] = way.rows if way.shared else {}
+    n_rows = way.n_rows if way.shared else 1
+    size, line = view.itemsize, target.cache_line
+    footprint, strides = at.elements[1 - way.side] * size, at.strides[1 - way.side]
+    inner: list[str] = [i for i in reversed(way.order) if view.moves(i)]
 
+    def in_order() -> Stream[A]:
+        return stream(n_rows * size, footprint, target)
 
-def reduction_order(c: Contraction, view: View, other: View, rows: tuple[str, ...]) -> tuple[str, ...]:
-    """Reduction indices, outermost first: the row operand is read along its memory, its smallest stride innermost.
-
-    Where rows share broadcasts only, those that walk over the same elements are innermost: unrolled they share loads."""
-    walked = {i for form in view.operand.forms for i, _ in form if any(j in rows for j, _ in form)}
-    last = [i for i in c.summed if i in walked]
-    own = [i for i in c.summed if other.moves(i) and i not in last]
-    rest = [i for i in c.summed if not other.moves(i) and i not in last]
-    return (*rest, *sorted(own, key=lambda i: -abs(other.strides[i])), *last)
-
-
-def find_block(c: Contraction, order: tuple[str, ...], view: View, panel: int, target: Target) -> tuple[str, int] | None:
-    """Which reduction index to cut so that a packed panel stays in the second-level cache, and how often."""
-    if panel <= 0.6 * target.l2:
-        return None
-    plain = [i for i in order if view.operand.is_plain(i)]
-    if not plain:
-        return None
-    index = plain[0]
-    wanted = ceil(panel / (0.5 * target.l2))
-    size = ceil(c.trips[index] / wanted)
-    if size >= 16:
-        size = ceil(size / 16) * 16
-    return (index, size) if 1 <= size < c.trips[index] else None
-
-
-def row_stream(
-    c: Contraction, other: View, rows: dict[str, int], order: tuple[str, ...], packs: bool, target: Target
-) -> Stream:
-    """What a step of a register tile reads of the row operand: all of it passes by for every panel."""
-    n_rows, size, line = prod(rows.values()), other.itemsize, target.cache_line
-    inner = [i for i in reversed(order) if other.moves(i)]
     if not inner:
-        return stream(n_rows * size, other.bytes, target)
-    depth = prod(c.trips[i] for i in inner)
-    if packs or abs(other.strides[inner[0]]) == 1:
-        # Steps go along lines, one for each row: one that another row's pushes out is fetched again before its next element.
-        strides = _packed_strides(c, rows, depth) if packs else other.strides
-        if lines_in_a_set(_row_starts(rows, strides, size), target) > l1_ways(target):
-            return Stream(n_rows * line, READ_STRIDED[Level.L2])
-        if packs:
-            return stream(n_rows * size, other.bytes, target)
-        run = run_length([*inner, *rows], other.strides, {**c.trips, **rows}) * size
-        if run >= LONG_RUN or run >= other.bytes:
-            return stream(n_rows * size, other.bytes, target)
-        return stream(max(n_rows * size, _bytes_of_runs(c, other, rows, inner[0], line)), other.bytes, target, run)
-    stride = abs(other.strides[inner[0]]) * size
-    neighbours = any(abs(other.strides.get(i, 0)) == 1 for i in rows)
-    # Lines of one row tile serve the next ones where they stay in the cache meanwhile.
-    kept = neighbours and depth * line <= target.l2 // 2 and not collides(depth * line, stride, target.l2, target)
-    used = n_rows * size if kept else (n_rows * size + line if neighbours else n_rows * line)
-    footprint = other.bytes if kept or neighbours else other.elements * line
-    return stream(used, footprint, target, stride)
+        return in_order()
+    depth = product(at.trips[i] for i in inner)
+    if not way.packs_rows and abs(view.strides[inner[0]]) != 1:
+        stride = strides[inner[0]] * size
+        if not any(abs(view.strides.get(i, 0)) == 1 for i in rows):
+            return stream(n_rows * line, at.elements[1 - way.side] * line, target, stride)
+        # Lines of one row tile serve the next ones where they stay in the cache meanwhile.
+        kept = (depth * line <= target.l2 // 2) & has_sets(depth * line, stride, target.l2, target)
+        return choose_stream(
+            kept,
+            lambda: stream(n_rows * size, footprint, target, stride),
+            lambda: stream(n_rows * size + line, footprint, target, stride),
+        )
+
+    def along_lines() -> Stream[A]:
+        if way.packs_rows:
+            return in_order()
+        order = sorted(dict.fromkeys((*inner, *rows)), key=lambda i: abs(view.strides.get(i, 0)))
+        run = run_length(order, strides, {**at.trips, **rows}) * size
+        pieces = _bytes_of_runs(view.strides, strides, rows, at.trips[inner[0]], size, line)
+        return choose_stream(
+            (run >= LONG_RUN) | (run >= footprint),
+            in_order,
+            lambda: stream(largest(n_rows * size, pieces), footprint, target, line),
+        )
+
+    # Steps go along lines, one for each row: one that another row's pushes out is fetched again before its next element.
+    starts = _packed_strides(at.trips, rows, depth) if way.packs_rows else {i: strides.get(i, 0) for i in rows}
+    lost = n_rows * line
+    return choose_stream(
+        holds_rows(n_rows, [n * size for n in starts.values()], target),
+        along_lines,
+        lambda: Stream(lost, lost / READ_STRIDED[Level.L2], 0.0, 1.0),
+    )
 
 
-def _bytes_of_runs(c: Contraction, other: View, rows: Mapping[str, int], inner: str, line: int) -> float:
-    """What one of the steps along `inner` takes of the lines that these and the rows of a tile touch: each piece of memory that
-    they reach together may start anywhere in a line."""
-    steps = c.trips[inner]
-    touched, n_pieces = steps, 1
-    for i, n in sorted(rows.items(), key=lambda pair: abs(other.strides.get(pair[0], 0))):
-        step = abs(other.strides.get(i, 0))
-        if step * other.itemsize < line + touched * other.itemsize:
-            touched += step * (n - 1)
-        else:
-            n_pieces *= n
-    return n_pieces * (touched * other.itemsize + line) / steps
+def _bytes_of_runs(
+    order: Mapping[str, int], strides: Mapping[str, A], rows: Mapping[str, int], steps: A, size: int, line: int
+) -> A:
+    """What one of so many steps along memory takes of the lines that these and the rows of a tile touch: each piece of memory
+    that they reach together may start anywhere in a line.  `order`: strides of which the sizes are known."""
+    touched: A = steps * size
+    n_pieces: A = 1
+    for i, n in sorted(rows.items(), key=lambda pair: abs(order.get(pair[0], 0))):
+        step = strides.get(i, 0) * size
+        is_near = step < line + touched
+        touched = touched + either(is_near, step * (n - 1), 0)
+        n_pieces = n_pieces * either(is_near, 1, n)
+    return n_pieces * (touched + line) / steps
 
 
-def _packed_strides(c: Contraction, rows: Collection[str], depth: int) -> dict[str, int]:
+def _packed_strides(trips: Mapping[str, A], rows: Iterable[str], depth: A) -> dict[str, A]:
     """Elements between neighbours along each row index in a copy that has the sum's indices inside."""
-    return {i: depth * prod(c.trips[j] for j in list(rows)[n + 1 :]) for n, i in enumerate(rows)}
+    names = list(rows)
+    return {i: depth * product(trips[j] for j in names[n + 1 :]) for n, i in enumerate(names)}
 
 
-def _row_starts(rows: Mapping[str, int], strides: Mapping[str, int], itemsize: int) -> list[int]:
-    """Bytes from the first row of a register tile to each of its rows."""
-    along = ([abs(strides.get(i, 0)) * itemsize * k for k in range(n)] for i, n in rows.items())
-    return [sum(at) for at in product(*along)]
-
-
-def run_length(indices: list[str], strides: dict[str, int], trips: dict[str, int]) -> int:
-    """Consecutive elements that these indices reach together."""
-    run = 1
-    for i in sorted(dict.fromkeys(indices), key=lambda i: abs(strides.get(i, 0))):
-        step = abs(strides.get(i, 0))
-        if 0 < step <= run:
-            run += step * (trips[i] - 1)
+def run_length(indices: Iterable[str], strides: Mapping[str, A], trips: Mapping[str, A]) -> A:
+    """Consecutive elements that these indices reach together, which are in the order of their strides."""
+    run: A = 1
+    for i in indices:
+        step = strides.get(i, 0)
+        if isinstance(step, int) and step == 0:
+            continue
+        run = run + either(step <= run, step * (trips[i] - 1), 0)
     return run

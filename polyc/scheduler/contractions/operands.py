@@ -15,6 +15,7 @@ from math import gcd
 from polyc.ir.expr import Call, Expr, Index, Pad, Read, children, int_const, reads, rewrite, simplify_int, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.poly.ranges import Interval
+from polyc.scheduler.amounts import N, total
 
 Form = tuple[tuple[str, int], ...]
 """A linear form: index and coefficient, in the order of appearance, coefficients without a common divisor."""
@@ -140,8 +141,11 @@ def form_interval(form: Form, intervals: Mapping[str, Interval]) -> Interval:
     return Interval(simplify_int(lower), simplify_int(extent))
 
 
-def form_extent(form: Form, trips: Mapping[str, int]) -> int:
-    return 1 + sum(abs(c) * (max(1, trips[i]) - 1) for i, c in form)
+def form_extent(form: Form, trips: Mapping[str, N]) -> N:
+    """The values that a form reaches over and with those between them; `trips` are at least 1."""
+    if len(form) == 1 and abs(form[0][1]) == 1:
+        return trips[form[0][0]]
+    return 1 + total(abs(c) * (trips[i] - 1) for i, c in form)
 
 
 def over_forms(operand: Operand) -> Expr:

@@ -328,3 +328,32 @@ def test_shifts_by_numbers(dtype: str) -> None:
 def test_other_shifts_are_refused(value: str) -> None:
     with pytest.raises(SemanticError, match="shift"):
         polyc.op(f"def f(x: 'i32[N]'):\n    y[i] = {value}\n    return y\n")
+
+
+@pytest.mark.parametrize(
+    "body, expected",
+    [
+        ("R[i] = X[i, -1]", lambda x: x[:, -1]),
+        ("R[j] = X[-2, j] + X[-3, -j + 3]", lambda x: x[-2] + x[-3, ::-1]),
+        ("R[i, j] = X.T[i, j]", lambda x: x.T),
+        ("R[i] = X.T[-1, i]", lambda x: x.T[-1]),
+        ("n, m = X.shape\nR[i, j] = X[i, j] / n - m", lambda x: x / 3 - 4),
+        ("R[i, j] = X[i, j] / X.size", lambda x: x / 12),
+        ("R[i, j] = X[i, j].astype(np.float32)", lambda x: x.astype(np.float32)),
+        ("R[i, j] = (X[i, j] * 0.1).astype('int32')", lambda x: (x * 0.1).astype(np.int32)),
+    ],
+)
+def test_habits_of_numpy(body, expected):
+    x = np.arange(12.0).reshape(3, 4)
+    found = run_body(body, x)
+    assert found.dtype == expected(x).dtype
+    np.testing.assert_array_equal(found, expected(x))
+
+
+def test_negative_subscripts_beside_a_tensor_are_borders_inside_of_pad():
+    x = np.arange(1.0, 5.0)
+    np.testing.assert_array_equal(run_body("with polyc.where(0 <= i < 4):\n    R[i] = pad(X[-1], 0.0) + X[i]", x), x)
+    unrolled = (
+        "with polyc.where(0 <= i < 1):\n    R[i] = pad(X[i], 0.0)\n    for k in (0, 1):\n        R[i] += pad(X[k - 1], 0.0)"
+    )
+    np.testing.assert_array_equal(run_body(unrolled, x), [2.0])

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from math import prod
 
+import numpy as np
+
 from polyc.frontends.onnx.builder import Body, Builder, Value
 from polyc.frontends.onnx.registry import operator as onnx_operator
 from polyc.frontends.onnx.sampling import sample_linear
@@ -168,11 +170,15 @@ class _Transposed:
         self.x = stored(b, x)
         self.filters = w.shape[1]
         self.per_group = x.shape[1] // group
+        self.columns: Value | None = None
+        """``[n, g, m, k, …, i, …]``: the sums over channels, where a zero beside the input might not give a zero."""
 
     def build(self) -> Value:
         b, output = self.b, self.output
-        if any(d > 1 for d in self.dilation):
+        if any(d > 1 and s > 1 for d, s in zip(self.dilation, self.stride, strict=True)):
             self.dilate_filters()
+        if self.w.known is None or not np.isfinite(self.w.known.astype(np.float64)).all():
+            self.columns = self.sum_channels()
         kernel = self.w.shape[2:]
         is_index = [k % s == 0 for k, s in zip(kernel, self.stride, strict=True)]
         choices = [(None,) if even else tuple(range(s)) for even, s in zip(is_index, self.stride, strict=True)]
@@ -217,10 +223,21 @@ class _Transposed:
         self.w = self.b.map(shape, w.dtype, body)
         self.dilation = (1,) * self.rank
 
+    def sum_channels(self) -> Value:
+        x, w, rank = self.x, self.w, self.rank
+
+        def body(*i: Term) -> Operand:
+            n, g, m, c = i[0], i[1], i[2], i[3 + 2 * rank]
+            channel = c if self.group == 1 else g * self.per_group + c
+            return x[(n, channel, *i[3 + rank : 3 + 2 * rank])] * w[(channel, m, *i[3 : 3 + rank])]
+
+        shape = (x.shape[0], self.group, self.filters, *w.shape[2:], *x.shape[2:])
+        return self.b.reduce("add", shape, (self.per_group,), x.dtype, body)
+
     def phase(self, chosen: Sequence[int | None], first: Sequence[int], count: Sequence[int]) -> Value:
         """``[n, g, m, q, r, …]`` for the chosen phases r; a phase that is an index keeps its dimension."""
         b, x, w, stride, kernel = self.b, self.x, self.w, self.stride, self.w.shape[2:]
-        per_group, filters, group = self.per_group, self.filters, self.group
+        per_group, filters, group, columns = self.per_group, self.filters, self.group, self.columns
         phases = [s if r is None else 1 for r, s in zip(chosen, stride, strict=True)]
         # Elements of the filter in a phase.
         taps = [-(-k // s) if r is None else len(range(r, k, s)) for r, k, s in zip(chosen, kernel, stride, strict=True)]
@@ -235,8 +252,10 @@ class _Transposed:
 
         def body(*i: Term) -> Operand:
             n, g, m, q, r, c, t = split(i)
-            at = [a + f - e for a, f, e in zip(q, first, t, strict=True)]
+            at = [a + f - e * d for a, f, e, d in zip(q, first, t, self.dilation, strict=True)]
             k = [e * s + a for e, s, a in zip(t, stride, r, strict=True)]
+            if columns is not None:
+                return columns.padded((n, g, m, *k, *at))
             channel = c if group == 1 else g * per_group + c
             return x.padded((n, channel, *at)) * w[(channel, m, *k)]
 
@@ -250,7 +269,8 @@ class _Transposed:
 
         bias = self.bias
         init: Body | None = None if bias is None else lambda n, g, m, *_: bias[m if group == 1 else g * filters + m]
-        return b.reduce("add", left, (per_group, *taps), x.dtype, body, init, where if uneven else None)
+        over = (1 if columns is not None else per_group, *taps)
+        return b.reduce("add", left, over, x.dtype, body, init, where if uneven else None)
 
     def piece(
         self, chosen: Sequence[int | None], phase: Value, first: Sequence[int], whole: tuple[int, ...]

@@ -129,7 +129,7 @@ def scatter_nd(b: Builder, x: Value, positions: Value, updates: Value, *, reduct
 
 
 def _operation(b: Builder, reduction: str, x: Value) -> str:
-    if reduction not in _REDUCTIONS or x.dtype.is_storage:
+    if reduction not in _REDUCTIONS:
         b.refuse(f"reduction {reduction} of {x.dtype.label}")
     return _REDUCTIONS[reduction]
 

@@ -1,0 +1,73 @@
+"""What is known of tensors without reading them: ``x.shape[0]``, ``x.size``, ``x.ndim``, and numbers such as ``np.pi``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+
+from polyc.diagnostics import Span
+from polyc.frontends.python.operators import binary
+from polyc.frontends.python.scope import Scope, Version
+from polyc.frontends.python.values import POISON, Fault, Value, make_literal
+from polyc.ir.expr import Call, Const, Expr, simplify_int
+from polyc.ir.types import I64
+
+_NUMBERS = {"pi": math.pi, "e": math.e, "inf": math.inf, "nan": math.nan, "tau": math.tau}
+
+
+def count_dimensions(rank: int) -> str:
+    return f"{rank} dimension{'' if rank == 1 else 's'}"
+
+
+def tensor_with_shape(name: str, scope: Scope) -> Version | None:
+    """The tensor of that name, whose extents are known; None where it has an error of its own."""
+    version = scope.tensors.get(name)
+    if version is None:
+        raise Fault("semantic-undefined", f"there is no tensor {name}", "only tensors have a shape")
+    if version.dtype is not None and version.shape is None:
+        message = f"the extents of {name} are found after the function is read"
+        raise Fault("unsupported-extent", message, "use the shape of a parameter")
+    return version if version.dtype is not None else None
+
+
+def read_extent(name: str, dimension: object, scope: Scope) -> Value:
+    """``name.shape[dimension]``."""
+    version = tensor_with_shape(name, scope)
+    if version is None:
+        return POISON
+    if not isinstance(dimension, int) or version.shape is None or not -len(version.shape) <= dimension < len(version.shape):
+        message = f"{name} has {count_dimensions(version.rank or 0)}; the dimension must be a number among them"
+        raise Fault("semantic-rank", message, f"write {name}.shape[0] for the first extent")
+    return extent_value(version.shape[dimension])
+
+
+def extent_value(extent: Expr) -> Value:
+    """An extent as a number: weak, as Python's."""
+    return make_literal(int(extent.value)) if isinstance(extent, Const) else Value(extent, I64, weak=True)
+
+
+def read_attribute(module: str, name: str, scope: Scope, span: Span) -> Value:
+    """``x.ndim``, ``x.size``, ``np.pi``."""
+    if module in scope.tensors or module in scope.assigned_names:
+        if name == "ndim" and module in scope.tensors and scope.tensors[module].rank is not None:
+            return make_literal(scope.tensors[module].rank or 0)
+        if name == "size" and module in scope.tensors:
+            version = tensor_with_shape(module, scope)
+            extents = [] if version is None else [extent_value(e) for e in version.shape or ()]
+            return reduce(lambda a, b: binary("mul", a, b, span), extents, make_literal(1)) if version is not None else POISON
+        help = f"read an element of it: {module}.T[i, j]" if name == "T" else f"write {module}.shape[0] for an extent"
+        raise Fault("semantic-expression", f"{module}.{name} has no meaning here", help)
+    if name in _NUMBERS:
+        return make_literal(_NUMBERS[name], span)
+    raise Fault("semantic-expression", f"{module}.{name} is no number that polyc knows", "known are pi, e, tau, inf and nan")
+
+
+def count_from_the_end(subscripts: tuple[Expr, ...], is_literal: Sequence[bool], version: Version) -> tuple[Expr, ...]:
+    """Subscripts that are written as negative numbers count from the end, where the extents are known."""
+    if version.shape is None or len(version.shape) != len(subscripts):
+        return subscripts
+    return tuple(
+        simplify_int(Call("add", (extent, s))) if literal and isinstance(s, Const) and s.value < 0 else s
+        for s, literal, extent in zip(subscripts, is_literal, version.shape, strict=True)
+    )

@@ -1,0 +1,138 @@
+"""Calls inside of expressions: functions of elements, reductions, borders, and what is no function here."""
+
+from __future__ import annotations
+
+import ast
+import types
+
+from polyc.frontends.python.attributes import extent_value, tensor_with_shape
+from polyc.frontends.python.expressions import ALLOWED, call_name, is_reduction, read_expression
+from polyc.frontends.python.functions import CAST_NAMES, INSTEAD, KNOWN, REDUCERS, apply_function, cast
+from polyc.frontends.python.names import UserMonoid
+from polyc.frontends.python.padding import apply_pad, apply_pad_mode, pad_mode
+from polyc.frontends.python.scope import Scope
+from polyc.frontends.python.values import POISON, Fault, Value, make_literal
+
+
+def read_element_call(node: ast.Call, scope: Scope, depth: int) -> Value:
+    """The value of a call inside of an expression."""
+    found = call_name(node.func)
+    if found is None:
+        if isinstance(node.func, ast.Attribute) and node.func.attr == "astype" and len(node.args) == 1 and not node.keywords:
+            return _convert_element(node.func.value, node.args[0], node, scope, depth)
+        is_cast = isinstance(node.func, ast.Attribute) and node.func.attr == "astype"
+        help = "convert with a function: polyc.f64(x)" if is_cast else ALLOWED
+        raise Fault("semantic-function", "only functions with a name can be called", help)
+    module, name = found
+    if (function := _find_function(name, node, scope)) is not None:
+        return _read_function(node, function, scope, depth)
+    if isinstance(scope.text.lookup(name), UserMonoid):
+        raise Fault("semantic-monoid", f"{name} reduces, and stands alone on the right side", f"assign it: s[i] = {name}(...)")
+    if module in scope.tensors or module in scope.assigned_names or module in scope.values:
+        raise Fault("semantic-function", f"tensors have no method {name}", _instead_of_method(name, module, scope))
+    if module is None and name in scope.tensors:
+        subscripts = ", ".join("ijklmnpq"[: scope.tensors[name].rank or 1])
+        raise Fault(
+            "semantic-function", f"{name} is a tensor, and is not called", f"subscripts stand in brackets: {name}[{subscripts}]"
+        )
+    if name == "pad":
+        return _read_pad(node, scope, depth)
+    if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
+        return _refuse_keywords(node, name, scope)
+    if name == "len" and len(node.args) == 1 and isinstance(node.args[0], ast.Name):
+        version = tensor_with_shape(node.args[0].id, scope)
+        if version is not None and not version.shape:
+            raise Fault("semantic-rank", f"{node.args[0].id} has no dimension", "len is the first extent of a tensor")
+        return POISON if version is None or not version.shape else extent_value(version.shape[0])
+    if name == "float" and len(node.args) == 1 and isinstance(node.args[0], ast.Constant):
+        text = node.args[0].value
+        if isinstance(text, str):
+            try:
+                return make_literal(float(text), scope.text.span(node))
+            except ValueError:
+                raise Fault("type-literal", f"{text!r} is no number", "write float('inf') or float('nan')") from None
+    if name not in KNOWN and any(isinstance(a, ast.Name) and a.id in scope.tensors for a in node.args):
+        apply_function(
+            module, name, (), scope.text.span(node)
+        )  # tensors as they stand were meant for an operator: tell its name
+    if is_reduction(node):
+        if scope.outer_names is None:
+            message = f"{name} of one operand is a reduction, which cannot stand here"
+            raise Fault("unsupported-nested-reduction", message, f"assign it to a name of its own first: t[i] = {name}(...)")
+        from polyc.frontends.python.nested import read_reduction
+
+        return read_reduction(node, name, scope, depth)
+    args = tuple(read_expression(a, scope, depth) for a in node.args)
+    return apply_function(module, name, args, scope.text.span(node))
+
+
+def _read_pad(node: ast.Call, scope: Scope, depth: int) -> Value:
+    mode = pad_mode(node)
+    if mode is None and (node.keywords or any(isinstance(a, ast.Starred) for a in node.args)):
+        return _refuse_keywords(node, "pad", scope)
+    scope.is_padded = True
+    args = tuple(read_expression(a, scope, depth) for a in (node.args if mode is None else node.args[:1]))
+    scope.is_padded = False
+    return apply_pad(args, node, scope) if mode is None else apply_pad_mode(args[0], mode, node, scope)
+
+
+def _refuse_keywords(node: ast.Call, name: str, scope: Scope) -> Value:
+    place = node.keywords[0].value if node.keywords else node.args[0]
+    help = "give the operands by position; reductions run over the indices that are absent on the left"
+    scope.report("semantic-function", f"{name} takes positional operands only", place, help)
+    return POISON
+
+
+def _convert_element(element: ast.expr, wanted: ast.expr, node: ast.Call, scope: Scope, depth: int) -> Value:
+    """``x[i].astype(np.float32)``; the type by its name, also in a text."""
+    match wanted:
+        case ast.Constant(str() as name) | ast.Name(name) | ast.Attribute(_, name) if name in CAST_NAMES:
+            value = read_expression(element, scope, depth)
+            return value if value is POISON else cast(value, CAST_NAMES[name], scope.text.span(node))
+    raise Fault("semantic-function", "astype takes the name of an element type here", "write x[i].astype(np.float32)")
+
+
+def _instead_of_method(name: str, tensor: str | None, scope: Scope) -> str:
+    version = scope.tensors.get(tensor or "")
+    element = f"{tensor}[{', '.join('ijklmnpq'[: version.rank])}]" if version is not None and version.rank else f"{tensor}[i]"
+    if name in REDUCERS:
+        return f"write the reduction of its elements: s = {name}({element})"
+    if name in INSTEAD:
+        return INSTEAD[name]
+    if name == "astype":
+        return f"convert elements with a function: polyc.f64({element})"
+    if name == "copy":
+        return f"copy its elements: Y{element[len(tensor or '') :]} = {element}"
+    return (
+        f"write {name}({element}) as a function of elements" if name in KNOWN else "the language reference lists what there is"
+    )
+
+
+def _find_function(name: str, node: ast.Call, scope: Scope) -> object | None:
+    """The function of the program around that a call is of."""
+    from polyc.frontends.python.calls import find_function
+
+    found = find_function(node, scope)
+    if found is None and name in KNOWN:
+        return None
+    if found is None and isinstance(node.func, ast.Name) and not isinstance(scope.text.lookup(node.func.id), UserMonoid):
+        found = scope.text.lookup(node.func.id)
+        if isinstance(found, types.FunctionType):  # of a library: known by its name, or not at all
+            return None
+    return found if callable(found) else None
+
+
+def _read_function(node: ast.Call, function: object, scope: Scope, depth: int) -> Value:
+    """A call inside of an expression: of a function of numbers, which is read in place."""
+    from polyc.frontends.python.element_functions import read_element_function
+
+    name = ast.unparse(node.func)
+    if not isinstance(function, types.FunctionType):
+        message = f"{name} computes whole tensors, and cannot be called on elements"
+        help = f"call it as a statement of its own: T = {name}(X); or write out what it does, on elements"
+        raise Fault("unsupported-call", message, help)
+    values = read_element_function(node, function, scope, depth)
+    if len(values) != 1:
+        message = f"{name} returns {len(values)} values, and one is needed here"
+        raise Fault("semantic-element-function", message, f"assign them: a[i], b[i] = {name}(...)")
+    return values[0]
