@@ -6,8 +6,8 @@ slot a hash and the address of a record, or 0. *Record*: the fields of `_FIELDS`
 record's owner.
 
 Where the interpreter or NumPy is not laid out as expected (another Python than CPython, one without a GIL, a NumPy of other
-structures), where a symbol is missing, or where the self-test fails, there are no such tables and planned calls go through
-Python: several times slower, and no different otherwise.
+structures), where a symbol is missing, or where the self-test (`call_self_test`) fails, there are no such tables and planned
+calls go through Python: several times slower, and no different otherwise.
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ from __future__ import annotations
 import ctypes
 import functools
 import itertools
-import math
 import sys
 import sysconfig
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -57,7 +55,7 @@ class _MethodDef(ctypes.Structure):
 
 
 @dataclass(frozen=True, slots=True)
-class _Native:
+class Native:
     """The loaded code.  Functions made of `method` point into it: it is never dropped."""
 
     exports: dict[str, int]
@@ -67,7 +65,7 @@ class _Native:
 
 
 class _State:
-    native: _Native | None = None
+    native: Native | None = None
     offer: tuple[Sequence[str], Loader] | None = None
     was_offered: bool = False
 
@@ -93,7 +91,7 @@ def is_available() -> bool:
             _state.native = _load(*offered) if _is_laid_out_as_expected() else None
             if _state.native is not None:
                 for cls in _state.answered:
-                    _answer(_state.native, cls)
+                    answer(_state.native, cls)
         except Exception:  # a symbol is missing, or the code cannot be linked or does not do what it should: we do without
             _state.native = None
     return _state.native is not None
@@ -104,10 +102,10 @@ def answer_calls(cls: type) -> None:
     it does not know it gives to the method `_call_slowly`."""
     _state.answered.append(cls)
     if _state.native is not None:
-        _answer(_state.native, cls)
+        answer(_state.native, cls)
 
 
-def _answer(native: _Native, cls: Any) -> None:
+def answer(native: Native, cls: Any) -> None:
     text = f"__call__($self, /, *inputs, out=None, **named)\n--\n\n{cls._call_slowly.__doc__}"
     method = _MethodDef(b"__call__", native.exports["polyc_call_object"], _FASTCALL | _KEYWORDS, text.encode())
     native.methods.append(method)  # what is made of it points to it
@@ -115,13 +113,15 @@ def _answer(native: _Native, cls: Any) -> None:
     cls.__call__ = new_method(cls, ctypes.addressof(method))
 
 
-def _load(symbol_names: Sequence[str], load: Loader) -> _Native | None:
+def _load(symbol_names: Sequence[str], load: Loader) -> Native | None:
     exports, keepalive = load(symbols(symbol_names))
     method = _MethodDef(
         b"polyc_call", exports["polyc_call"], _FASTCALL, b"Run the planned call for these arrays; None: there is none."
     )
-    native = _Native(exports, keepalive, method)
-    return native if _passes_self_test(native) else None
+    native = Native(exports, keepalive, method)
+    from polyc.runtime.call_self_test import passes_self_test  # it makes tables and answers calls as this module does
+
+    return native if passes_self_test(native) else None
 
 
 def symbols(names: Sequence[str]) -> dict[str, int]:
@@ -268,7 +268,7 @@ class CallTable:
     ``call(*arrays)`` gives the result (of several a tuple), or None where no plan fits."""
 
     def __init__(
-        self, n_outputs: int, native: _Native | None = None, numbers: Sequence[Mapping[type, NumberRange]] = ()
+        self, n_outputs: int, native: Native | None = None, numbers: Sequence[Mapping[type, NumberRange]] = ()
     ) -> None:
         native = native or _state.native
         assert native is not None
@@ -349,111 +349,3 @@ class CallTable:
 @functools.cache
 def _scalar_types() -> Any:
     return make_type_table(_type_word)
-
-
-def _passes_self_test(native: _Native) -> bool:
-    """Whether calls of a probe give what they should: addresses, results, refusals, errors, and no reference too many."""
-    failures: list[tuple[int, ...]] = []
-
-    def fail(*values: int) -> None:
-        failures.append(values)
-        raise ValueError
-
-    entry_type = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * 4, ctypes.c_int32)
-    workspace_type = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int32)
-    block = (ctypes.c_int64 * 3)(2, 0, 0)  # see the probe: position of its result, status, bytes of workspace
-    constant = np.zeros(1)
-    plan: Any = SimpleNamespace(
-        bounds=((0, 32), (0, 24)),
-        constants=(constant,),
-        constant_addresses=[data_address(constant)],
-        allocate=(((4,), np.dtype(np.int64)),),
-        misaligned=3,
-        touched=(ctypes.c_uint8 * 1)(),
-        is_parallel=False,
-        block_address=ctypes.addressof(block),
-        workspace=workspace_type(native.exports["polyc_probe_workspace"]),
-        entry=entry_type(native.exports["polyc_probe"]),
-        raise_bounds_error=fail,
-    )
-    x = np.zeros((4, 2), np.float32)
-    out = np.zeros(4, np.int64)
-    table, into = CallTable(0, native), CallTable(1, native)
-    table.add(plan, (x,), ())
-    into.add(SimpleNamespace(**{**vars(plan), "allocate": (None,)}), (x,), (out,))  # type: ignore[arg-type]
-    refused: list[tuple[Any, ...]] = [(), (x.T,), (x[:3],), ([1.0],), (x, x), (x.view(np.int32),), (x.view(np.recarray),)]
-    inside, readonly = x.reshape(-1).view(np.int64), np.zeros(4, np.int64)
-    readonly.flags.writeable = False
-    refused_into: list[tuple[Any, ...]] = [(x,), (x, inside), (x, readonly), (out, x)]
-    counts = sys.getrefcount(x), sys.getrefcount(out)
-    result = table.call(x)
-    if type(result) is not np.ndarray or result.tolist() != [data_address(x), 1, 0, 0] or plan.touched[0] != 1:
-        return False
-    if into.call(x, out) is not out or out.tolist() != result.tolist():
-        return False
-    if any(table.call(*arguments) is not None for arguments in refused):
-        return False
-    if any(into.call(*arguments) is not None for arguments in refused_into):
-        return False
-    block[2] = 64
-    result = table.call(x)
-    if result.tolist() != [data_address(x), 1, memory.workspace_address(64), 0]:
-        return False
-    if not _takes_numbers(plan, native) or not _answers_calls(native, table, into, x, out):
-        return False
-    block[1] = 6
-    calls: tuple[Callable[[], Any], ...] = (lambda: table.call(x), lambda: into.call(x, out))
-    for call in calls:
-        try:
-            call()
-            return False
-        except ValueError:
-            pass
-    return failures == [(6, -7, 5)] * 2 and (sys.getrefcount(x), sys.getrefcount(out)) == counts
-
-
-def _answers_calls(native: _Native, table: CallTable, into: CallTable, x: np.ndarray, out: np.ndarray) -> bool:
-    """Whether objects of a class can be called, and give what they do not know to Python, unchanged."""
-
-    class Probe:
-        def __init__(self) -> None:
-            self._doors = bytearray(16)
-
-        def _call_slowly(self, *inputs: Any, **named: Any) -> Any:
-            return inputs, named
-
-    _answer(native, Probe)
-    probe: Any = Probe()
-    shut = probe(x), probe(x, out=out)
-    ctypes.c_int64.from_buffer(probe._doors, 0).value = table.address
-    ctypes.c_int64.from_buffer(probe._doors, 8).value = into.address
-    calls = probe(x), probe(x, out=out), probe(x, 1), probe(x, out=None), probe(y=x), probe(x, out=out, y=1)
-    return (
-        shut == (((x,), {}), ((x,), {"out": out}))
-        and type(calls[0]) is np.ndarray
-        and calls[1] is out
-        and calls[0].tolist() == out.tolist()
-        and calls[2:] == (((x, 1), {}), ((x,), {"out": None}), ((), {"y": x}), ((x,), {"out": out, "y": 1}))
-    )
-
-
-def _takes_numbers(plan: Plan, native: _Native) -> bool:
-    """Whether the probe finds the values of numbers, and calls with numbers that nothing holds are refused."""
-    for dtype, low, high, refused in (
-        (np.dtype(np.float64), -(2**53), 2**53, [2**53 + 1, -(2**70), True]),
-        (np.dtype(np.float32), -(2**24), 2**24, [2**24 + 1, 1e300]),
-        (np.dtype(np.int8), -128, 127, [128, -129, 2**70, 0.5]),
-    ):
-        ranges: dict[type, NumberRange] = {int: (dtype, low, high)}
-        if dtype.kind == "f":
-            ranges[float] = dtype, -1.0, 1.0
-        table = CallTable(0, native, (ranges,))
-        table.add(plan, (np.zeros((), dtype),), ())
-        taken = [low, high, 0, dtype.type(3), *([0.1, -math.inf] if dtype.kind == "f" else [])]
-        for value in taken:
-            found = table.call(value)
-            if found is None or found[3:].view(dtype)[0] != np.array(value, dtype):
-                return False
-        if any(table.call(value) is not None for value in refused):
-            return False
-    return True

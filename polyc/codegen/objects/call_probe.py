@@ -1,4 +1,4 @@
-"""Entry points that `runtime/fastcalls.py` tests `polyc_call` with before it is used."""
+"""Entry points that `runtime/call_self_test.py` tests `polyc_call` with before it is used."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The way from a Python call to compiled code, itself compiled: `polyc_call`, a CPython function in LLVM IR.
 
 It finds the planned call for the layouts of its arguments, checks all that a plan wants checked, has results allocated, and
-jumps.  `runtime/fastcalls.py` describes the tables it reads and tests it before use; nothing depends on its being there.
+jumps.  `runtime/fastcalls.py` describes the tables it reads, `call_self_test.py` there tests it before use; nothing depends on
+its being there.
 
 Of CPython it uses functions of the stable ABI and the place of `ob_type`; of NumPy the fields of `PyArrayObject_fields` and
 `PyArray_Descr`, which are part of NumPy's documented binary interface (extension modules have their offsets compiled in).
