@@ -75,6 +75,12 @@ def is_box(domain: islpy.Set, intervals: Mapping[str, Interval], indices: Sequen
     return bool(box_domain(str(domain.get_tuple_name()), indices, intervals, parameter_names(domain)).is_subset(domain))
 
 
+def fills_box(domain: islpy.Set, intervals: Mapping[str, Interval], indices: Sequence[str]) -> bool:
+    """As `is_box`, for the sizes only at which a domain has points."""
+    box = box_domain(str(domain.get_tuple_name()), indices, intervals, parameter_names(domain))
+    return bool(box.intersect_params(domain.params()).is_subset(domain))
+
+
 def stays_inside(domain: islpy.Set, indices: Sequence[str], subscripts: Sequence[Expr], shape: Sequence[Expr]) -> bool:
     """Whether ``0 <= subscripts < shape`` at every point of `domain`; False where that is not affine."""
     affine = isl.Affine(domain.get_space(), {i: n for n, i in enumerate(indices)})

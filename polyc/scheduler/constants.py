@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from polyc.ir.expr import Call, Expr, Index, Read, reads, simplify_int, walk
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement, Where
 from polyc.ir.types import DType
+from polyc.poly.domains import fills_box
 from polyc.poly.extraction import extract_scop
 from polyc.poly.ranges import Interval, Ranges
 from polyc.poly.rows import Band, Leaf, Node, Sequence
@@ -109,8 +110,8 @@ def _is_constant(s: Statement, ranges: Ranges, known: set[str]) -> bool:
     own = ranges.statements[s.name]
     if not tensors or not tensors <= known or own.guards:
         return False
-    # A statement that a rewriting made has no clauses that say its domain; only a box can be told by ranges.
-    if not s.where and not own.domain.is_box():
+    # A statement that a rewriting made has no clauses that say its domain; only the box of its ranges can be told by them.
+    if not s.where and not (own.domain.is_box() and fills_box(own.domain, own.indices, s.indices)):
         return False
     return s.reduction is not None or any(set(s.left_indices) <= _indices(r) for r in statement_reads(s))
 

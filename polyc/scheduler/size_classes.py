@@ -47,6 +47,9 @@ WORTHWHILE = (0.0, 0.08, 0.1)
 """Parts of the time, on the average of all samples, that a second and a third version must save: the cost model is hardly more
 precise, and each takes as long to compile as the first."""
 
+OTHER_FORM = 0.05
+"""The same for a version of a form that none has: it is far better at sizes that few samples have, as three channels."""
+
 
 @dataclass(frozen=True, slots=True)
 class Version:
@@ -182,9 +185,10 @@ def _select(
         if min(total(taken), total(pair[:1])) - total(pair) >= WORTHWHILE[1]:
             taken = pair
     while len(taken) < len(WORTHWHILE):
-        most = total(taken) - WORTHWHILE[len(taken)]
-        totals = {n: t for n in candidates if (t := total([*taken, n])) <= most}
-        if not totals:
+        present, now, least = {forms[n] for n in taken}, total(taken), WORTHWHILE[len(taken)]
+        totals = {n: total([*taken, n]) for n in candidates}
+        enough = [n for n in candidates if now - totals[n] >= (least if forms[n] in present else OTHER_FORM)]
+        if not enough:
             break
-        taken.append(min(totals, key=lambda n: (forms[n] in {forms[t] for t in taken}, totals[n])))
+        taken.append(min(enough, key=lambda n: (forms[n] in present, totals[n])))
     return taken

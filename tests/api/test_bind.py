@@ -11,6 +11,7 @@ import pytest
 import polyc
 from polyc.api.bind import MAX_PREPARED, lay_in_panels
 from polyc.ir.interpret_loops import interpret_loops
+from polyc.scheduler.rewriting import split
 
 FC = "def fc(float(M,K) X, float(N,K) W) -> (Y) { Y(m,n) +=! X(m,k) * W(n,k) }"
 LAYER = """
@@ -217,6 +218,15 @@ def test_no_more_prepared_sets_than_the_limit():
         made._made[n] = ()
         made._remember(n)
     assert len(made._made) == MAX_PREPARED and 0 not in made._made
+
+
+def test_weights_of_a_sum_shorter_than_one_part_of_it(monkeypatch):
+    """The domain of such a part is a box, but a smaller one than its ranges tell."""
+    monkeypatch.setattr(split, "MINIMUM_POINTS", 2)
+    x, w = normal(3, 1000), normal(1000, 4, seed=1)
+    op = polyc.compile("def f(float(M,K) X, float(K,N) W) -> (Y) { Y(m,n) +=! X(m,k) * W(k,n) }")
+    assert ".chunk" in op.lower(x, w).as_text("scop")
+    np.testing.assert_allclose(op.bind(W=w)(x), x @ w, rtol=1e-4, atol=1e-4)
 
 
 def test_same_bits_at_any_number_of_threads():

@@ -191,11 +191,11 @@ def test_typical_sizes_are_the_same_for_similar_ones():
 
 def test_estimates_of_symbolic_extents_come_from_the_first_sizes():
     conv = polyc.compile("def c(float(H,W) X, float(R,S) F) -> (Y) { Y(h,w) +=! X(h+r, w+s) * F(r,s) }", dynamic=True)
-    sizes = {"H": 30, "W": 61, "R": 3, "S": 5}
-    lowered = conv.lower(draw(30, 61), draw(3, 5))
+    sizes = {"H": 101, "W": 90, "R": 3, "S": 5}
+    lowered = conv.lower(draw(101, 90), draw(3, 5))
     version = (lowered, *lowered.others)[take_version(lowered.costs, sizes)]
     (statement, *_) = version.scop.statements  # the windows are written out
-    assert version.ranges.typical == sizes and statement.trips == {"h": 30 - 3 + 1, "w": 61 - 5 + 1}
+    assert version.ranges.typical == sizes and statement.trips == {"h": 101 - 3 + 1, "w": 90 - 5 + 1}
     (statement, *_) = polyc.compile(MM).lower().scop.statements
     assert statement.trips == {}
 

@@ -34,3 +34,11 @@ def test_vectors_of_each_channel_are_stored_side_by_side():
     lowered = polyc.compile(permutation((0, 3, 2, 1)), target="x86-64-v4").lower(numbers((2, 3, 64, 64), "float32"))
     text = lowered.as_text("ll")
     assert "scatter" not in text and "gather" not in text
+
+
+def test_pixels_of_fewer_bytes_than_what_they_are_made_of():
+    """Rows of the operand are shorter than a block of pixels: both cut one loop, and each part has a name of its own."""
+    x = np.random.default_rng(0).integers(-40, 250, (4, 4, 31, 16)).astype(np.float64)
+    op = polyc.compile("""def f(double(4,4,31,16) X) -> (Y) {
+        Y(i,j,k,l) = uint8(min(max(X(l,i,k,j), double(0)), double(255))) where i in 0:4, j in 0:16, k in 0:31, l in 0:4 }""")
+    np.testing.assert_array_equal(op(x), np.clip(x, 0, 255).astype(np.uint8).transpose(1, 3, 2, 0))

@@ -270,9 +270,26 @@ def test_the_last_lanes_run_in_parts(in_place):
     for n in (0, 1, 7, 8, 9, 15, 16, 17, 24, 28):
         (outer,) = agrees((product(in_place=in_place, lanes=4),), n, {"X": (30, 30), "Y": (30, 30)})
     (lanes,) = part_loops(outer, "jr")
-    (summed,) = lanes.body
-    rows = summed.body[0]
-    assert lanes.step == 8 and rows.upper == int_const(7) and rows.body[0].max_trip == 8
+    (choice,) = lanes.body
+    for summed, most in zip((*choice.body, *choice.orelse), (4, 8), strict=True):
+        rows = summed.body[0]
+        assert rows.upper == int_const(7) and rows.body[0].max_trip == most
+    assert lanes.step == 8
+
+
+def test_what_one_vector_has_room_for_is_computed_by_one():
+    """16 results in tiles of four vectors were computed by two."""
+    (outer,) = agrees((product(lanes=2),), 20, {"X": (30, 30), "Y": (30, 30)})
+    for n in range(20):
+        agrees((product(lanes=2),), n, {"X": (30, 30), "Y": (30, 30)})
+    (lanes,) = part_loops(outer, "jr")
+
+    def narrowest(nodes):
+        (node,) = nodes
+        return narrowest(node.body) if isinstance(node, If) else node
+
+    (rows,) = narrowest(lanes.body).body
+    assert lanes.step == 8 and rows.body[0].max_trip == 2
 
 
 def test_few_rows_and_their_lanes_run_in_parts():

@@ -19,6 +19,8 @@ PARTED = {
     "band on both sides": """def f(float(N,N) A) -> (U) {
         U(i,j) = i > j + 1 || j > i + 1 ? 0.0 : i > 0 && j > 0 ? A(i,j) - 0.5 * U(i-1,j-1) : A(i,j)
           where i in 0:N, j in 0:N }""",
+    "rows as short as pixels, which run as one otherwise": """def f(float(N,8) x) -> (y) {
+        y(i,j) = i > 0 && i < 7 ? y(i-1,j) + x(i,j) : x(i,j) where i in 0:N, j in 0:8 }""",
     "a few columns": """def f(float(N,N) x) -> (y) {
         y(i,j) = j > 3 ? x(i,j) : i > 0 ? 0.5 * y(i-1,j) + x(i,j) : x(i,j) where i in 0:N, j in 0:N }""",
 }

@@ -247,6 +247,31 @@ def as_mask(state: State, ctx: Context, guard: tuple[Val | None, Val | None]) ->
     return None if both is None else state.fn.splat(both, ctx.lanes)
 
 
+def _chosen_for_all(state: State, ctx: Context, guard: tuple[Val | None, Val | None]) -> Val | None:
+    """What the choices between values that `guard` is made of ask of all lanes alike; None where they ask nothing."""
+    if guard == (None, None) or ctx.lane is None:
+        return None
+    outer, found = replace(ctx, predicates=()), None
+    for p in ctx.predicates:
+        if p.branched or p.source is None or not isinstance(p.condition, Val):
+            continue
+        for term in _conjuncts(p.source):
+            if ctx.lane not in index_names(term) and not reads(term):
+                value = eval_expr(state, outer, term)
+                found = found if value.lanes > 1 or value.ref == "true" else state.fn.and_(found, value)
+    return found
+
+
+def _conjuncts(condition: Expr) -> list[Expr]:
+    """Conditions that hold together where `condition` does."""
+    match condition:
+        case Call("and", parts):
+            return [term for part in parts for term in _conjuncts(part)]
+        case Call("not", (Call("or", parts),)):
+            return [term for part in parts for term in _conjuncts(Call("not", (part,)))]
+    return [condition]
+
+
 # -- memory
 
 
@@ -373,10 +398,12 @@ def load_element(state: State, ctx: Context, buffer: Buffer, subscripts: tuple[E
             return vectors.load_scalar(fn, dtype, pointer, condition, epoch, other)
         if step is not None and abs(step) == dtype.itemsize:
             pointer = element_pointer(state, ctx, buffer, uniform)
+            pointer = vectors.pointer_or_spare(fn, _chosen_for_all(state, ctx, guard), pointer)
             load = vectors.load_contiguous if step > 0 else vectors.load_reversed
             return load(fn, dtype, pointer, ctx.lanes, as_mask(state, ctx, guard), epoch, other)
         if step is not None and shuffles.is_small_stride(state.target, dtype, step, guard != (None, None)):
             pointer, mask = element_pointer(state, ctx, buffer, uniform), as_mask(state, ctx, guard)
+            pointer = vectors.pointer_or_spare(fn, _chosen_for_all(state, ctx, guard), pointer)
             stride = step // dtype.itemsize
             phase = None
             if stride > 1 and buffer.space != "register":

@@ -2,7 +2,8 @@
 
 Before: ``for k { unroll i < min(M - c, 12) { vector j { H[c + i, j] += … } } }``, of which 12 rows are computed.
 After: ``for r = 0, 4, … < min(M - c, 12) { for k { unroll i < min(M - c - r, 4) { vector j { H[c + r + i, j] += … } } } }``.
-With lanes it is the same, by half of the vectors.
+With lanes it is the same, by half of the vectors, and where a part has no more lanes than half of these hold, by as many:
+``for r = 0, 32 < min(N - c, 64) { if (N - c - r <= 16) for k { vector j < min(N - c - r, 16) … } else … }``.
 
 Rows (or lanes) must not meet: what a nest writes lies in a row of its own, and it reads nothing that it writes in another one.
 Each element is computed by the same operations in the same order.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Literal
 
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, rewrite, substitute, walk
@@ -30,30 +32,53 @@ def run_in_parts(
     these have no open end, or meet.
 
     `registers`: register buffers, which start anew with each part.  `shared`: buffers that may be the same memory as others."""
+    found = _find_rows(nests, kind, registers, shared)
+    if found is None:
+        return None
+    row = Index(f"{min(found.rows)}r")
+    if row.name in found.inner or any(isinstance(e, Index) and e.name in found.inner for e in walk(found.end)):
+        return None
+    part = _Part(row, found.end, found.count, found.size, frozenset(registers))
+    body = tuple(_narrow(node, part, None) for node in nests)
+    if kind == "vector":
+        body = _take_few_lanes(body, registers, shared)
+    return (Loop(row.name, int_const(0), Call("min", (found.end, int_const(found.count))), found.size, "serial", body),)
+
+
+def _take_few_lanes(nests: tuple[Node, ...], registers: Collection[str], shared: Collection[str]) -> tuple[Node, ...]:
+    """`nests`, and half of their vectors where so many have all lanes that are left."""
+    found = _find_rows(nests, "vector", registers, shared)
+    if found is None or any(isinstance(e, Index) and e.name in found.inner for e in walk(found.end)):
+        return nests
+    part = _Part(int_const(0), found.end, found.count, found.size, frozenset(registers))
+    few = _take_few_lanes(tuple(_narrow(node, part, None) for node in nests), registers, shared)
+    return (If(Call("le", (found.end, int_const(found.size))), few, nests),)
+
+
+def _find_rows(
+    nests: tuple[Node, ...], kind: Literal["unroll", "vector"], registers: Collection[str], shared: Collection[str]
+) -> _Rows | None:
+    """The rows or lanes of nests that may run a part at a time."""
     ends = list(dict.fromkeys(e for node in nests for e in _expanded_ends(node, kind)))
     if len(ends) != 1 or not any(isinstance(node, Loop) and node.registers for node in nests):
         return None
     ((end, count, lanes),) = ends
     size = -(-count // ROW_PARTS) if kind == "unroll" else lanes * -(-count // (lanes * LANE_PARTS))
-    found = _Rows(end, count)
+    found = _Rows(end, count, size)
     if size >= count or not all(_collect(node, None, (), found) for node in nests) or found.writes & set(shared):
         return None
     if any(r.tensor in found.writes and r.tensor not in registers for r in found.reads):
         return None
-    row = Index(f"{min(found.rows)}r")
-    if row.name in found.inner or any(isinstance(e, Index) and e.name in found.inner for e in walk(end)):
-        return None
-    part = _Part(row, end, count, size, frozenset(registers))
-    body = tuple(_narrow(node, part, None) for node in nests)
-    return (Loop(row.name, int_const(0), Call("min", (end, int_const(count))), size, "serial", body),)
+    return found
 
 
 @dataclass(slots=True)
 class _Rows:
-    """What nests do whose row loops, over at most `count` rows, end at `end`."""
+    """What nests do whose row loops, over at most `count` rows, end at `end`; `size`: rows of a part."""
 
     end: Expr
     count: int
+    size: int
     rows: set[str] = field(default_factory=set)
     """Variables of row loops."""
     inner: set[str] = field(default_factory=set)
@@ -64,7 +89,8 @@ class _Rows:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    row: Index
+    row: Expr
+    """The first row of the part."""
     end: Expr
     count: int
     size: int
@@ -152,9 +178,12 @@ def _narrow(node: Node, part: _Part, row: str | None) -> Node:
             initial = tuple(replace(i, value=_shift_all(i.value, part, rows), nest=each(i.nest, row)) for i in node.initial)
             if row is None and _open_end(node) == (part.end, part.count):
                 ends = [part.end] if part.count % part.size == 0 else [part.end, int_const(part.count)]
+                rest = [simplify(Call("sub", (end, part.row))) for end in ends]
+                if node.kind == "vector":  # an open end again: fewer lanes may be left than the part has
+                    rest = [reduce(_least, rest)]
                 bound: Expr = int_const(part.size)
-                for end in reversed(ends):
-                    bound = Call("min", (simplify(Call("sub", (end, part.row))), bound))
+                for end in reversed(rest):
+                    bound = _least(end, bound)
                 trip = None if node.max_trip is None else part.size
                 return replace(node, upper=bound, max_trip=trip, body=each(node.body, node.var), initial=initial)
             lower, upper = _shift(node.lower, part, row), _shift(node.upper, part, row)
@@ -162,15 +191,20 @@ def _narrow(node: Node, part: _Part, row: str | None) -> Node:
     return node
 
 
+def _least(a: Expr, b: Expr) -> Expr:
+    return Call("min", (a, b))
+
+
 def _shift(expr: Expr, part: _Part, row: str | None) -> Expr:
     """`expr` with the rows of the part; register buffers hold these alone."""
     if row is None:
         return expr
     shifted = substitute(expr, {row: Call("add", (part.row, Index(row)))})
+    first = {part.row.name: int_const(0)} if isinstance(part.row, Index) else {}
 
     def rule(node: Expr) -> Expr | None:
         if isinstance(node, Read) and node.tensor in part.registers:
-            return Read(node.tensor, tuple(substitute(e, {part.row.name: int_const(0)}) for e in node.subscripts))
+            return Read(node.tensor, tuple(substitute(e, first) for e in node.subscripts))
         return None
 
     return simplify(rewrite(shifted, rule))

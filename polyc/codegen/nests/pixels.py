@@ -115,7 +115,7 @@ def _in_blocks(pixels: _Pixels, block: Buffer) -> tuple[Node, ...]:
 
 def _cut(loop: Loop, size: int, make: _Make) -> tuple[Node, ...]:
     """The iterations of `loop` by `size`, and what is left of them; `make` is given where a part begins, and its length."""
-    trip, variable = trip_count(loop), f"{loop.var}_0"
+    trip, variable = trip_count(loop), f"{loop.var}_group"
     whole = trip - trip % size
     parts: tuple[Node, ...] = ()
     if whole:

@@ -38,7 +38,7 @@ def pointer_or_zeros(fn: Function, condition: Val, pointer: Val) -> Val:
 
 
 def pointer_or_spare(fn: Function, condition: Val | None, pointer: Val) -> Val:
-    """`pointer`, or where `condition` fails memory of its own for a store that is masked off: at a page that is not there it
+    """`pointer`, or where `condition` fails memory of its own for an access that is masked off: at a page that is not there it
     would take a hundred times as long."""
     return pointer if condition is None else fn.select(condition, pointer, fn.spare())
 

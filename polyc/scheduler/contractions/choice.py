@@ -137,7 +137,7 @@ def _combinations(
 def _least_cycles(c: Contraction, vector: str, rows: Mapping[str, int], vectors: int, shared: bool, target: Target) -> float:
     """What `weigh` says at least: arithmetic and stores of all tiles, with everything in the first-level cache."""
     n_rows, lanes = prod(rows.values()), _lanes(c, vector)
-    n_tiles = ceil(c.trips[vector] / (vectors * lanes))
+    n_tiles = costs.panels(c, c.trips[vector], vector, n_rows, vectors, lanes, shared, target)
     passes = prod(ceil(c.trips[i] / rows.get(i, 1)) for i in c.left if i != vector)
     step = costs.step_cycles(n_rows, vectors, n_rows if shared else 1, vectors, target, False)
     row_stride = min((abs(c.result.get(i, 0)) for i in rows), default=0)

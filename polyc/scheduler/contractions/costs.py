@@ -17,7 +17,7 @@ from itertools import pairwise
 from math import ceil
 from typing import Generic
 
-from polyc.scheduler.amounts import A, ceil_div, either, largest, product, smallest, total
+from polyc.scheduler.amounts import A, ceil_div, either, largest, product, smallest, total, whole_part
 from polyc.scheduler.contractions.contraction import Contraction, Measures, View
 from polyc.scheduler.contractions.operand_streams import row_stream, run_length, vector_stream
 from polyc.scheduler.contractions.operands import form_extent
@@ -48,8 +48,8 @@ SHARPNESS = 7
 delays it, too.  AMD, Zen 4, vectors of 256 bits, where 8 accumulators just cover the latency: of the peak 4 x 2 vectors reach
 0.91, 5 x 2 0.94, 6 x 2 and 4 x 3 0.98, 12 x 1 0.87 (13 loads for 12 products), 3 x 2 0.75; the mean is within 4 % of these."""
 
-ROW_PARTS = 3
-"""Parts of a tile in which code generation runs the rows that the ends of loops leave of it."""
+ROW_PARTS, LANE_PARTS = 3, 2
+"""Parts of a tile in which code generation runs the rows, and the vectors, that the ends of loops leave of it."""
 
 LOOP_START = 2.5
 """Until a loop in a register tile runs, where code generation does not know its trips."""
@@ -114,12 +114,13 @@ def weigh(c: Contraction, at: Measures[A], way: Way, target: Target, constants: 
     own, slower = arithmetic_cycles(c, way, way.n_rows, target), _border_slowdown(c, at, way)
     step = largest(own, vectors.cycles + rows.cycles) + _waited_cycles(c, way, vectors, rows, target)
     per_tile = TILE_START + depth * (step * slower)
-    arithmetic = n_tiles * passes * per_tile + _loop_starts(c, at, way, n_tiles * passes)
+    n_panels = panels(c, at.trips[way.vector], way.vector, way.n_rows, way.vectors, way.lanes, way.shared, target)
+    arithmetic = n_panels * passes * per_tile + _loop_starts(c, at, way, n_tiles * passes)
     if way.shared and len(way.rows) == 1:
         part = ceil(way.n_rows / ROW_PARTS)
         in_part = largest(arithmetic_cycles(c, way, part, target), vectors.cycles) * slower
         arithmetic = arithmetic + n_tiles * _parted_rows(c, at, way, part, TILE_START + depth * in_part, per_tile)
-    stores = n_tiles * passes * _store_cycles(c, at, way) + _written_cycles(c, at, way, target)
+    stores = n_panels * passes * _store_cycles(c, at, way) + _written_cycles(c, at, way, target)
     cycles = {"arithmetic": arithmetic, "stores": stores}
     view, other = way.views(c)
     copies = []
@@ -133,6 +134,38 @@ def weigh(c: Contraction, at: Measures[A], way: Way, target: Target, constants: 
         index, size = way.block
         cycles["blocks"] = BLOCK_START * ceil_div(at.trips[index], size) * product(at.trips[i] for i in c.left)
     return Costs(cycles, n_tiles * passes * depth, own, (vectors, rows))
+
+
+def panels(c: Contraction, trips: A, vector: str, rows: int, vectors: int, lanes: int, shared: bool, target: Target) -> A:
+    """Register tiles along the vector; where its extent is not known, the last one runs as many vectors as are left."""
+    parts = _partial_panels(rows, vectors, rows if shared else 1, target)
+    if c.has_known_trips((vector,)) or min(parts[1:]) == 1.0:
+        return ceil_div(trips, vectors * lanes)
+    rest = trips % (vectors * lanes)
+    last: A = parts[-1]
+    for n in reversed(range(vectors)):
+        last = either(rest <= n * lanes, parts[n], last)
+    return whole_part(trips, vectors * lanes) + last
+
+
+def _partial_panels(rows: int, vectors: int, broadcasts: int, target: Target) -> list[float]:
+    """By the vectors that the end of a loop leaves of a tile, from none to all but for a mask: their time as a part of that of
+    the whole tile.  They run by halves, and what half of these have room for, by as many."""
+    if not target.has_masks:  # all vectors are computed
+        return [0.0] + [1.0] * vectors
+    times = [step_cycles(rows, n, broadcasts, n, target, False) for n in range(1, vectors + 1)]
+    size = ceil(vectors / LANE_PARTS)
+
+    def part(n: int) -> float:
+        taken = size
+        while taken > 1 and n <= ceil(taken / LANE_PARTS):
+            taken = ceil(taken / LANE_PARTS)
+        return times[taken - 1] / times[-1]
+
+    found = [0.0]
+    for n in range(1, vectors + 1):
+        found.append(part(n) if n <= size else found[size] + found[n - size])
+    return found
 
 
 def arithmetic_cycles(c: Contraction, way: Way, rows: int, target: Target) -> float:

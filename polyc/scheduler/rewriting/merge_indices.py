@@ -21,7 +21,7 @@ from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, rewrite, simplify_int, substitute, walk
 from polyc.ir.program import Program, Statement, element_names
 from polyc.ir.simplify import linear_form
-from polyc.poly.domains import box_domain, is_box
+from polyc.poly.domains import box_domain, fills_box, is_box
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.scheduler.accesses import loose_indices
 
@@ -231,7 +231,7 @@ def _statement_pairs(
     s: Statement, own: StatementRanges, accesses: list[_Access], dims: set[Pair], ranges: Ranges
 ) -> set[tuple[str, str]]:
     """Pairs of indices of a statement that stand side by side wherever one of them stands."""
-    if own.guards or (s.where and not is_box(own.domain, own.indices, s.indices)):
+    if own.guards or not fills_box(own.domain, own.indices, s.indices):
         return set()
     if any(isinstance(node, Pad) for node in walk(s.value)):
         return set()
@@ -394,5 +394,5 @@ def _merge_statement(
     intervals = {i: _merge_intervals([own.indices[o] for o in parts.get(i, [i])]) for i in indices}
     # Where clauses say no more than the intervals here, and speak of indices that are gone.
     new = replace(s, subscripts=subscripts, indices=indices, value=value, reduction=reduction, where=())
-    new_ranges = StatementRanges(intervals, box_domain(s.name, indices, intervals, ranges.parameters))
-    return new, new_ranges, sorted(set(merged.values()))
+    domain = box_domain(s.name, indices, intervals, ranges.parameters).intersect_params(own.domain.params())
+    return new, StatementRanges(intervals, domain), sorted(set(merged.values()))
