@@ -430,7 +430,7 @@ def _emit_rest(state: State, ctx: Context, loop: Loop, start: Val, upper: Val) -
 
 def _one_register(state: State, loop: Loop) -> int:
     """Lanes of one register for the widest element that a loop writes."""
-    written = (n.buffer for n in walk_nodes(loop.body) if isinstance(n, Store | Update))
+    written = (n.buffer for n in walk_nodes(loop.body) if isinstance(n, (Store, Update)))
     return state.target.lanes(max((state.by_name[name].dtype.itemsize for name in written), default=1))
 
 
