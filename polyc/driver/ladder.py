@@ -23,6 +23,7 @@ from polyc.driver.lock import compiling
 from polyc.driver.lowered import Lowered
 from polyc.ir.program import Program
 from polyc.ir.signature import Signature
+from polyc.ir.verify_loops import verify_loops
 from polyc.poly.circles import LONGEST, find_circle
 from polyc.poly.dependences import Dependences, compute_dependences, keep_initial_values
 from polyc.poly.instances import Known
@@ -99,6 +100,7 @@ def climb_down(
                 nest = prefetch_steps(prefetch_panels(prefetch_next_rows(nest, target), target), target)
                 nest = begin_at_lines(nest)
                 check_code_size(nest)
+                verify_loops(nest)
                 label = name if rung is options else f"{name}, simplified"
                 remarks = [*remarks, Remark("passed", "schedule", f"{label}: proved by value and by storage")]
                 remarks += [*refined.remarks, *found]
