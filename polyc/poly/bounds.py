@@ -310,7 +310,7 @@ def _help_outside(read: Read, d: int, is_own: bool) -> str:
     """What to do about a read that leaves its tensor at every size; `is_own`: the statement assigns that tensor."""
     subscript = simplify_int(read.subscripts[d])
     if isinstance(subscript, Const) and subscript.value < 0:
-        return "subscripts do not count from the end: the last of N elements is number N - 1"
+        return "subscripts run from 0: of N elements the last is number N - 1"
     if is_own:
         return (
             "a recurrence begins with a statement for its first elements; give the others a range: "

@@ -50,7 +50,7 @@ def number_name(number: int) -> str:
 def numpy_type(name: str) -> np.dtype | None:
     """The element type of arrays for ``tensor(float)``; None for what arrays do not hold as numbers."""
     label = name.removeprefix("tensor(").removesuffix(")")
-    if label == name or label == "string" or label.upper() not in TensorProto.DataType.keys():  # noqa: SIM118
+    if label == name or label in ("string", "undefined") or label.upper() not in TensorProto.DataType.keys():  # noqa: SIM118
         return None
     return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(label.upper())))
 
