@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from polyc.codegen.nests.alignment import align_rows
+from polyc.codegen.nests.block_sizes import fit_blocks
 from polyc.codegen.nests.blocks_ahead import prefetch_blocks
 from polyc.codegen.nests.column_blocks import block_columns
 from polyc.codegen.nests.lookahead import prefetch_windows
@@ -100,7 +101,7 @@ def climb_down(
                 nest = block_columns(align_rows(nest, target), target)
                 nest = prefetch_blocks(stream_results(nest, target), target)
                 nest = prefetch_steps(prefetch_panels(prefetch_next_rows(nest, target), target), target)
-                nest = begin_at_lines(nest)
+                nest = begin_at_lines(fit_blocks(nest, target))
                 check_code_size(nest)
                 verify_loops(nest)
                 label = name if rung is options else f"{name}, simplified"
