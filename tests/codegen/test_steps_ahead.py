@@ -49,3 +49,22 @@ def test_results_are_right_where_rows_beyond_the_end_are_asked_for(target: str, 
     a, b = rng.integers(-9, 9, (m, k)).astype(np.float32), rng.integers(-9, 9, (k, n)).astype(np.float32)
     options = {} if target == "host" else {"target": target}
     assert np.array_equal(polyc.compile(NN, **options)(a, b), a @ b)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "ahead"),
+    [((2, 64, 300, 300, 16), 16), ((1, 3, 600, 600, 64), 0), ((1, 128, 7, 7, 16), 0)],
+    ids=["many channels", "few channels", "a small image"],
+)
+def test_the_sizes_of_a_call_say_whether_planes_of_images_of_any_size_are_asked_for(
+    sizes: tuple[int, int, int, int, int], ahead: int
+) -> None:
+    text = "def f(float(N, C, H, W) I, float(K, C) F) -> (O) { O(n, k, h, w) +=! I(n, c, h, w) * F(k, c) }"
+    lowered = polyc.compile(text, target="x86-64-v4", dynamic=True).lower(("f32", (1, 64, 300, 300)), ("f32", (64, 64)))
+    nodes = list(walk_nodes(lowered.nest.body))
+    found = [n for n in nodes if isinstance(n, Prefetch) and n.buffer == "I"]
+    assert found
+    names, here = dict(zip("NCHWK", sizes, strict=True)), dict.fromkeys((n.var for n in nodes if isinstance(n, Loop)), 0)
+    for request in found:
+        place = substitute(request.subscripts[1], {v: int_const(n) for v, n in here.items()})
+        assert evaluate(place, names) == ahead

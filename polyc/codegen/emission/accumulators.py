@@ -10,19 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from polyc.codegen.emission.accesses import load_element, store_element
 from polyc.codegen.emission.arithmetic import emit_operator
 from polyc.codegen.emission.blocks import Result, store_results
 from polyc.codegen.emission.context import Context, Element, Frame, Key, State, byte_offset
-from polyc.codegen.emission.expressions import (
-    as_mask,
-    as_scalar,
-    eval_expr,
-    eval_predicates,
-    eval_value,
-    load_element,
-    store_element,
-)
+from polyc.codegen.emission.expressions import eval_expr, eval_value
 from polyc.codegen.emission.linear import LANE, Linear, index_names
+from polyc.codegen.emission.predicates import as_mask, as_scalar, eval_predicates
 from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Val, memory_type
 from polyc.codegen.writer.byte_products import add_byte_products

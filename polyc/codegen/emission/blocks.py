@@ -15,17 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from polyc.codegen.emission.accesses import element_pointer, store_element
 from polyc.codegen.emission.context import Context, State, byte_offset
-from polyc.codegen.emission.expressions import (
-    as_mask,
-    certain_reads,
-    element_pointer,
-    eval_predicates,
-    eval_value,
-    store_element,
-)
+from polyc.codegen.emission.expressions import certain_reads, eval_value
 from polyc.codegen.emission.linear import Linear, add_linear, constant_of, index_names, scale_linear, split_lane
 from polyc.codegen.emission.lines import do_meet
+from polyc.codegen.emission.predicates import as_mask, eval_predicates
 from polyc.codegen.writer import shuffles, vectors
 from polyc.codegen.writer.builder import Val, int_val
 from polyc.ir.expr import Expr, Index, Read, int_const, reads

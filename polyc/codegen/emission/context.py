@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from polyc.codegen.emission.linear import (
@@ -166,6 +166,8 @@ class State:
     """``error``, ``threads`` and ``per_thread`` (bytes of the thread buffers of one thread)."""
     types: dict[str, DType]
     by_name: dict[str, Buffer]
+    evaluator: Callable[[State, Context, Expr], Val]
+    """`expressions.eval_expr`: subscripts and conditions, which it evaluates, hold expressions themselves."""
     in_parallel: bool = False
     columns: Columns | None = None
     """Those of the pipeline that the function is part of."""
@@ -182,6 +184,10 @@ class State:
     statement_context: Context = field(default_factory=Context)
     functions: dict[str, int] = field(default_factory=dict)
     """Counters for the names of outlined functions."""
+
+    def evaluate(self, ctx: Context, expr: Expr) -> Val:
+        """The value of `expr`: one lane, or `ctx.lanes`."""
+        return self.evaluator(self, ctx, expr)
 
     def epoch(self, ctx: Context, buffer: str, subscripts: tuple[Expr, ...]) -> str:
         """What changes with every store that may be to the element: equal loads of one epoch are one load."""
