@@ -7,7 +7,7 @@ import pytest
 
 import polyc
 from polyc.ir.expr import evaluate, int_const, substitute
-from polyc.ir.loops import Loop, Prefetch, walk_nodes
+from polyc.ir.loops import If, Loop, Prefetch, walk_nodes
 
 NN = "def f(float(M, K) A, float(K, N) B) -> (C) { C(m, n) +=! A(m, k) * B(k, n) }"
 NT = "def f(float(M, K) A, float(N, K) B) -> (C) { C(m, n) +=! A(m, k) * B(n, k) }"
@@ -52,19 +52,18 @@ def test_results_are_right_where_rows_beyond_the_end_are_asked_for(target: str, 
 
 
 @pytest.mark.parametrize(
-    ("sizes", "ahead"),
-    [((2, 64, 300, 300, 16), 16), ((1, 3, 600, 600, 64), 0), ((1, 128, 7, 7, 16), 0)],
+    ("sizes", "asks"),
+    [((2, 64, 300, 300, 16), True), ((1, 3, 600, 600, 64), False), ((1, 128, 7, 7, 16), False)],
     ids=["many channels", "few channels", "a small image"],
 )
 def test_the_sizes_of_a_call_say_whether_planes_of_images_of_any_size_are_asked_for(
-    sizes: tuple[int, int, int, int, int], ahead: int
+    sizes: tuple[int, int, int, int, int], asks: bool
 ) -> None:
     text = "def f(float(N, C, H, W) I, float(K, C) F) -> (O) { O(n, k, h, w) +=! I(n, c, h, w) * F(k, c) }"
     lowered = polyc.compile(text, target="x86-64-v4", dynamic=True).lower(("f32", (1, 64, 300, 300)), ("f32", (64, 64)))
-    nodes = list(walk_nodes(lowered.nest.body))
-    found = [n for n in nodes if isinstance(n, Prefetch) and n.buffer == "I"]
-    assert found
-    names, here = dict(zip("NCHWK", sizes, strict=True)), dict.fromkeys((n.var for n in nodes if isinstance(n, Loop)), 0)
-    for request in found:
-        place = substitute(request.subscripts[1], {v: int_const(n) for v, n in here.items()})
-        assert evaluate(place, names) == ahead
+    sums = [n for n in walk_nodes(lowered.nest.body) if isinstance(n, Loop) and n.registers]
+    found = [n for loop in sums for n in loop.body if isinstance(n, If)]
+    assert found and all(isinstance(n, Prefetch) and n.buffer == "I" for test in found for n in test.body)
+    assert not any(isinstance(n, Prefetch) for loop in sums for n in loop.body)
+    for test in found:
+        assert bool(evaluate(test.condition, dict(zip("NCHWK", sizes, strict=True)))) == asks
