@@ -141,10 +141,11 @@ def _read_shift(op: ast.LShift | ast.RShift, value: Value, count: Value, span: S
         raise Fault("semantic-expression", f"only integers are shifted, and this is {value.dtype}", help)
     if count.constant is None:
         return _shift_by_values(op, value, count, span)
-    bits = 63 if value.weak else value.dtype.bits - int(value.dtype.is_signed)
-    if type(count.constant) is not int or not 0 <= count.constant < bits:
-        message = f"{value.dtype} is shifted by numbers from 0 to {bits - 1}"
+    if type(count.constant) is not int or count.constant < 0:
+        message = f"{value.dtype} is shifted by numbers from 0 on"
         raise Fault("semantic-expression", message, help)
+    if count.constant >= (63 if value.weak else value.dtype.bits - int(value.dtype.is_signed)):
+        return _shift_by_values(op, value, count, span)
     return binary("mul" if isinstance(op, ast.LShift) else "floordiv", value, make_literal(1 << count.constant, span), span)
 
 
