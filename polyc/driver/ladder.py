@@ -18,6 +18,7 @@ from polyc.codegen.nests.rows_ahead import prefetch_next_rows
 from polyc.codegen.nests.size import check_code_size
 from polyc.codegen.nests.steps_ahead import prefetch_steps
 from polyc.codegen.nests.streams import stream_results
+from polyc.codegen.nests.tiles_ahead import prefetch_tiles
 from polyc.config import Options, debugging
 from polyc.diagnostics import CompileBudgetError, Diagnostic, InternalError, RangeError, Remark, UnsupportedError
 from polyc.driver.lock import compiling
@@ -100,8 +101,8 @@ def climb_down(
                 nest = prefetch_windows(prefetch_rows(nest, target), target)
                 nest = block_columns(align_rows(nest, target), target)
                 nest = prefetch_blocks(stream_results(nest, target), target)
-                nest = prefetch_steps(prefetch_panels(prefetch_next_rows(nest, target), target), target)
-                nest = begin_at_lines(fit_blocks(nest, target))
+                nest = prefetch_tiles(prefetch_panels(prefetch_next_rows(nest, target), target), target)
+                nest = begin_at_lines(fit_blocks(prefetch_steps(nest, target), target))
                 check_code_size(nest)
                 verify_loops(nest)
                 label = name if rung is options else f"{name}, simplified"
