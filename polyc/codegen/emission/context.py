@@ -63,6 +63,8 @@ class Context:
     """In a vector that was moved back to end with its loop, or is narrower: it does not lie where the others do."""
     is_remainder: bool = False
     """In the scalar rest of a vector loop: loops inside run as they did under the vectors, one by one."""
+    n_vectors: int = 1
+    """Vectors of the loop around: what is the same in all lanes is computed once for all of them."""
     ahead: tuple[Expr, ...] = ()
     """How far the loops around are from their ends, ``M - c0``: at least 1."""
     clamped: Mapping[str, Expr] = field(default_factory=dict)
@@ -123,6 +125,8 @@ class Element:
     """Slot that starts from memory."""
     parts: dict[tuple[str, int], tuple[Val, int]] = field(default_factory=dict)
     """Vector slots (and lanes) that start from the identity, by lane variable and interleaved copy."""
+    ordered: Val | None = None
+    """Slot beside `direct` that says of maxima and minima whether all values were numbers; `direct` then passes NaN by."""
 
 
 @dataclass(slots=True)
@@ -136,6 +140,8 @@ class Frame:
     initial: Mapping[str, Expr] = field(default_factory=dict)
     """Values that accumulators start from instead of memory."""
     elements: dict[Key, Element] = field(default_factory=dict)
+    n_vectors: int | None = None
+    """Vectors of accumulators; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)

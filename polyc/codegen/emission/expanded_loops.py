@@ -33,6 +33,8 @@ def emit_expanded(state: State, ctx: Context, loop: Loop, emit: Body) -> None:
         lanes = min(lanes, 1 << (trip.bit_length() - 1))
         starts = sorted({*range(0, trip - lanes + 1, lanes), trip - lanes})
     one_register = register_lanes(state, loop)
+    if lanes > 1:
+        ctx = replace(ctx, n_vectors=len(starts))
     for number, start in enumerate(starts):
         if trip is not None and trip - start <= one_register:
             lanes = min(lanes, one_register)

@@ -20,6 +20,7 @@ from polyc.codegen.emission.index_values import compare_indices, eval_linear, is
 from polyc.codegen.emission.linear import as_linear
 from polyc.codegen.emission.lines import MINIMUM_SHARED, share_lines
 from polyc.codegen.emission.predicates import eval_predicates
+from polyc.codegen.emission.quotients import emit_quotient
 from polyc.codegen.writer.builder import Val, float_val, int_val, llvm_type
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, reads, type_of
 from polyc.ir.halves import narrow_bits
@@ -53,10 +54,13 @@ def eval_expr(state: State, ctx: Context, expr: Expr) -> Val:
             if op in _ORDER and all(is_index_bound(a) for a in args):
                 return compare_indices(state, ctx, op, args[0], args[1])
             dtype = type_of(args[0], state.types)
-            if op in ("max", "min") and dtype.is_float and (operands := find_operands(expr)) is not None:
-                values = {a: eval_expr(state, ctx, a) for a in operands}
+            if op in ("max", "min") and dtype.is_float and (found := find_operands(expr)) is not None:
+                values = {a: eval_expr(state, ctx, a) for a in found}
                 return emit_extrema(state.fn, state.target, expr, values)
-            return emit_operator(state.fn, state.target, op, [eval_expr(state, ctx, a) for a in args], dtype)
+            operands = [eval_expr(state, ctx, a) for a in args]
+            if op == "truediv":
+                return emit_quotient(state.fn, state.target, operands[0], operands[1], ctx.n_vectors)
+            return emit_operator(state.fn, state.target, op, operands, dtype)
         case _:
             assert_never(expr)
 

@@ -12,6 +12,7 @@ from typing import assert_never
 
 from polyc.codegen.emission.accesses import element_pointer, store_element
 from polyc.codegen.emission.accumulators import emit_update, finish_frame
+from polyc.codegen.emission.blocks import emit_rows, find_rows
 from polyc.codegen.emission.checks import clamped, emit_checked, leading_checks, use_checked
 from polyc.codegen.emission.context import Context, Frame, Predicate, State, byte_offset
 from polyc.codegen.emission.expanded_loops import emit_expanded
@@ -23,7 +24,7 @@ from polyc.codegen.emission.openmp import emit_parallel, emit_stream
 from polyc.codegen.emission.pipelines import is_pipeline
 from polyc.codegen.emission.predicates import as_scalar, eval_predicates
 from polyc.codegen.emission.scans import emit_scan, find_scan
-from polyc.codegen.emission.unrolling import count_unrolled, reads_between_lanes, tests_border
+from polyc.codegen.emission.unrolling import count_accumulators, count_unrolled, reads_between_lanes, tests_border
 from polyc.codegen.emission.vector_loops import constant_trip, emit_vector, is_vectorizable
 from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Val
@@ -36,6 +37,10 @@ def emit_body(state: State, ctx: Context, body: tuple[Node, ...]) -> None:
         if stores := find_interleaved(state, ctx, body[number - 1 :]):
             emit_interleaved(state, ctx, stores)
             emit_body(state, ctx, body[number - 1 + len(stores) :])
+            return
+        if rows := find_rows(state, ctx, body[number - 1 :]):
+            emit_rows(state, ctx, rows)
+            emit_body(state, ctx, body[number - 1 + len(rows) :])
             return
         match node:
             case Store():
@@ -232,7 +237,8 @@ def _with_frame(state: State, ctx: Context, loop: Loop, run: Callable[[], None])
         run()
         return
     fn = state.fn
-    frame = Frame(ctx, fn.current, list(fn.scopes), held, {i.buffer: i.value for i in loop.initial})
+    initial = {i.buffer: i.value for i in loop.initial}
+    frame = Frame(ctx, fn.current, list(fn.scopes), held, initial, n_vectors=count_accumulators(loop))
     start = fn.new_block("start")
     fn.branch(start)
     fn.place(start)

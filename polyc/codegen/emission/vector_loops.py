@@ -23,13 +23,20 @@ Body = Callable[[Context], None]
 InOrder = Callable[[Context, Val, Val], None]
 """Writes the iterations of a loop from a lower to an upper bound one after the other."""
 
+_MANY = 1000
+"""Vectors of a loop whose trips are not known."""
+
 
 def emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, emit: Body, in_order: InOrder) -> None:
     """Emit a vector loop of at least one iteration."""
     fn, lanes = state.fn, loop.lanes
     ctx = ctx.multiple(loop.var, gcd(int(lower.ref), lanes) if lower.is_const else 1)
 
-    def emit_vectors(count: int, ctx: Context = ctx) -> Callable[[Val], None]:
+    known = constant_trip(loop)
+    n_vectors = 1 if any(isinstance(node, Loop) for node in loop.body) else _MANY if known is None else known // lanes
+    whole = replace(ctx, n_vectors=n_vectors)
+
+    def emit_vectors(count: int, ctx: Context = whole) -> Callable[[Val], None]:
         def emit_copies(i: Val) -> None:
             inner = ctx if count == 1 else ctx.bind(start_of := f"{loop.var}·start", i)
             for copy in range(count):
@@ -39,14 +46,13 @@ def emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, 
 
         return emit_copies
 
-    trip, known = fn.binary("sub", upper, lower), constant_trip(loop)
+    trip = fn.binary("sub", upper, lower)
     start = lower
     for count in (loop.interleave, 1) if loop.interleave > 1 else (1,):
         width = lanes * count
         if known is not None and known < width:
             continue
-        whole = fn.binary("sub", trip, _modulo(fn, trip, width))
-        stop = fn.binary("add", lower, whole)
+        stop = fn.binary("add", lower, fn.binary("sub", trip, _modulo(fn, trip, width)))
         state.invalidate_all()
         with fn.when(fn.compare("icmp slt", start, stop)):
             fn.counted_loop(start, stop, width, emit_vectors(count))

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 
 from polyc.diagnostics import Diagnostic, Span, suggest_name
 from polyc.frontends.python.attributes import count_dimensions
-from polyc.frontends.python.expressions import call_name, find_outer_names, inline_numbers, read_expression
+from polyc.frontends.python.element_functions import read_elements
+from polyc.frontends.python.expressions import inline_numbers, read_expression
 from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.operators import binary, negate, require_bool
 from polyc.frontends.python.scope import Clauses, Retyped, Scope, Version
 from polyc.frontends.python.source import make_nesting_error
+from polyc.frontends.python.syntax import call_name, find_outer_names
 from polyc.frontends.python.values import (
     POISON,
     Fault,
@@ -76,8 +78,6 @@ def read_assignment(node: ast.Assign | ast.AugAssign, left: ast.expr, clauses: C
 def read_assignments(node: ast.Assign, lefts: list[ast.expr], clauses: Clauses, scope: Scope) -> list[Statement]:
     """The statements of ``a[i], b[i] = e, f``, or of a function of elements that returns several: first all values, then the
     assignments, as Python does it."""
-    from polyc.frontends.python.element_functions import read_elements
-
     scope.clauses = clauses
     scope.target = next((name for left in lefts if (name := target_name(left)) is not None), None)
     scope.outer_names = find_outer_names([*lefts, node.value], scope)
