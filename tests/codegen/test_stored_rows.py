@@ -88,3 +88,20 @@ def test_no_store_goes_lane_by_lane() -> None:
     text = polyc.compile(source(range(8), "float"), target="x86-64-v3").lower(a, b).as_text("s")
     assert not re.search("vextractps|vpextrd", text) and "vunpcklps" in text
     assert "vscatter" not in polyc.compile(source(range(9), "float"), target="x86-64-v4").lower(a, b).as_text("s")
+
+
+def test_what_fills_rows_of_one_result_runs_in_one_loop() -> None:
+    text = """def f(float(N) a) -> (y) {
+      y(i,0) = 0.5 where i in 0:N
+      y(i,1) = a(i)
+      y(i,2) = a(i) * a(i)
+      y(i,3) = -a(i)
+      y(i,4) = 2.0 * a(i) }"""
+    loops = polyc.compile(text).lower(np.zeros(512, "f4")).as_text("loops")
+    assert loops.count("for (") - loops.count("parallel for") == 1
+
+
+def test_parts_that_follow_each_other_have_loops_of_their_own() -> None:
+    text = "def f(float(N) a, float(N) b) -> (y) { y(i) = a(i) y(i + N) = b(i) where i in 0:N }"
+    loops = polyc.compile(text).lower(np.zeros(512, "f4"), np.zeros(512, "f4")).as_text("loops")
+    assert loops.count("vector(") == 2

@@ -14,6 +14,11 @@ STORED = {
     "of an index": "def f(float(N) x, float a) -> (y) { y(i) max=! x(i+k) * exp(-a * float(k)) where k in 0:6 }",
     "in a condition": "def f(float(9,N) C, float(N) F) -> (T) { T(d,v) = exp(F(v)) > C(d,v) ? C(d,v) : 0.0 }",
     "of a triangle": "def f(float(N,N) C, float(N) F) -> (T) { T(i) max=! C(i,j) + sin(F(j)) where j <= i }",
+    "of a root": "def f(float(9,N) C, float(N) F) -> (T) { T(d,v) = C(d,v) * (1.0 / sqrt(F(v) * F(v) + 1.0)) }",
+    "of the steps of a recurrence": """def f(float(8) K, float u) -> (V) {
+        V(0,b,i) = K(b) where i in 0:9
+        V(t,b,i) = max(V(t-1,b,i+1) - V(t-1,b,i), K(b) - pow(u, float(t + i))) where t in 1:9, b in 0:8, i in 0:9-t
+        V(t,b,i) = 0.0 where t in 1:9, b in 0:8, i in 9-t:9 }""",
     "of parts of a tensor": """def f(float(6,N) q, float(N) a) -> (M) {
         M(b,j,0) = sin(q(b,j)) * cos(a(j))
         M(b,j,1) = cos(q(b,j)) * cos(a(j)) }""",

@@ -18,9 +18,11 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
 from polyc.poly.domains import project_domain
 from polyc.poly.ranges import Ranges
-from polyc.scheduler.accesses import MATH_WEIGHT, call_weight, operation_weight, trip_count
-from polyc.scheduler.rewriting.rules.blocks import all_reads
+from polyc.scheduler.accesses import MATH_WEIGHT, call_weight, trip_count
 from polyc.scheduler.rewriting.temporaries import compute_before, read_instead
+
+_SLOW = ("truediv", "sqrt", "rsqrt")
+"""Operations that count as functions: they take as long as several loads."""
 
 MINIMUM_REPEATS = 4
 """Times that a value would be computed from which on storing and loading it costs less."""
@@ -41,14 +43,14 @@ def store_repeated_functions(program: Program, ranges: Ranges) -> tuple[Program,
 def _find_functions(s: Statement, program: Program, ranges: Ranges) -> list[tuple[Expr, tuple[str, ...]]]:
     """The largest such expressions of a statement and their indices, in the order of memory."""
     own = ranges.statements[s.name]
-    if own.guards or any(r.tensor == s.target for r in all_reads(s)) or _is_product(s):
+    if own.guards or _is_product(s):
         return []
     trips = {i: trip_count(own.indices[i].extent) for i in s.indices}
     moving = {*s.reduction_indices, *s.left_indices[-1:]}
     found: dict[Expr, tuple[str, ...]] = {}
 
     def visit(expr: Expr) -> None:
-        if not isinstance(expr, (Call, Select)) or operation_weight(expr) < MATH_WEIGHT:
+        if not isinstance(expr, (Call, Select)) or not any(True for _ in _calls(expr)):
             return
         if _is_free(expr, s, program):
             names = {n.name for n in walk(expr) if isinstance(n, Index)}
@@ -82,7 +84,7 @@ def _is_free(expr: Expr, s: Statement, program: Program) -> bool:
 
 
 def _calls(expr: Expr) -> Iterator[Call]:
-    return (n for n in walk(expr) if isinstance(n, Call) and call_weight(n) >= MATH_WEIGHT)
+    return (n for n in walk(expr) if isinstance(n, Call) and (n.op in _SLOW or call_weight(n) >= MATH_WEIGHT))
 
 
 def _functions(expr: Expr) -> str:

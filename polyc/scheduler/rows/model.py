@@ -13,7 +13,7 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.scans import find_scan
 from polyc.ir.types import DType
 from polyc.poly.dependences import Dependences
-from polyc.poly.scop import Access, Scop, ScopStatement
+from polyc.poly.scop import Scop, ScopStatement
 
 UNKNOWN_EXTENT = 64
 """Extent of a dimension of unknown size, for footprints."""
@@ -324,17 +324,20 @@ def unit_pairs_of(equations: list[Equation] | tuple[Equation, ...], n: int, m: i
 
 
 def _find_links(scop: Scop) -> tuple[Link, ...]:
-    """Statements that read one tensor with identical full-rank subscripts: neighbours in source order only."""
+    """Statements that read one tensor with identical full-rank subscripts, or write what lies between each other's elements:
+    neighbours in source order only."""
     seen: dict[tuple[str, _Shape], tuple[str, tuple[int, ...]]] = {}
     links: dict[tuple[str, str], Link] = {}
     for s in scop.statements:
         found: set[tuple[str, _Shape]] = set()
-        for access in s.accesses:
-            walked = _walked_dimensions(access, s)
+        walks = [(a.tensor, _walked_dimensions(a.read.subscripts, s)) for a in s.accesses]
+        if not s.is_reduction and (own := _walked_dimensions(s.subscripts, s)) is not None:
+            walks.append((s.target, (own[0], _between(own[1]))))
+        for tensor, walked in walks:
             if walked is None or not walked[0] or len(walked[0]) != len(s.indices):
                 continue
             mine, shape = walked
-            key = (access.tensor, shape)
+            key = (tensor, shape)
             if key in found:
                 continue
             found.add(key)
@@ -350,13 +353,22 @@ _Shape = tuple[tuple[tuple[tuple[int, bool], ...], int], ...]
 subscript."""
 
 
-def _walked_dimensions(access: Access, s: ScopStatement) -> tuple[tuple[int, ...], _Shape] | None:
+def _between(shape: _Shape) -> _Shape:
+    """The same for all elements that lie between those of one statement: phases of its steps, places in what it walks along."""
+    last = max((n for n, (kinds, _) in enumerate(shape) if kinds), default=-1)
+    return tuple(
+        (kinds, constant // min(c for c, _ in kinds) if kinds else constant if n < last else 0)
+        for n, (kinds, constant) in enumerate(shape)
+    )
+
+
+def _walked_dimensions(subscripts: tuple[Expr, ...], s: ScopStatement) -> tuple[tuple[int, ...], _Shape] | None:
     """The dimensions in the subscripts, in order, and how they move them; None unless each is there once, going forward (by any
     step), and none can be taken for another one: of two with one coefficient, one is summed over."""
     summed = {d for d, i in enumerate(s.indices) if i in s.reduction_indices}
     dims: list[int] = []
     shape: list[tuple[tuple[tuple[int, bool], ...], int]] = []
-    for sub in access.read.subscripts:
+    for sub in subscripts:
         form = linear_form(sub, s.indices)
         if form is None or form.sizes or min(form.coefficients, default=0) < 0:
             return None

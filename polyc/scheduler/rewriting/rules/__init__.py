@@ -24,6 +24,7 @@ from polyc.scheduler.rewriting.rules.phases import separate_phases
 from polyc.scheduler.rewriting.rules.product_sums import separate_products
 from polyc.scheduler.rewriting.rules.reciprocals import multiply_by_reciprocals
 from polyc.scheduler.rewriting.rules.recurrences import block_recurrences
+from polyc.scheduler.rewriting.rules.roots import multiply_by_roots
 from polyc.scheduler.rewriting.rules.shared_rows import share_rows
 from polyc.scheduler.rewriting.rules.shifted_exponentials import block_exponentials
 from polyc.scheduler.rewriting.rules.windows import separate_windows
@@ -69,6 +70,7 @@ def rewrite_algebra(
         (options.single_pass_moments, lambda p, r: block_moments(p, r, target)),
         (options.factor_sums, factor_sums),
         (True, multiply_by_reciprocals),
+        (True, multiply_by_roots),
         (tiles, lambda p, r: share_rows(p, r, target)),
         (options.separate_products and tiles, separate_products),
         (options.minimal_filtering and tiles, lambda p, r: filter_minimally(p, r, target, constants, form == FILTERED)),
