@@ -71,10 +71,10 @@ def test_statements_say_ranges_loops_vector_and_tile():
     own = text.split("\nS0(")[1]
     assert "ranges   m in 0:256, n in 0:384, k in 0:512" in own
     (choice,) = lowered.choices.values()
-    (other,) = {"m", "n"} - {choice.vector}
-    assert f"{choice.vector} in vectors of 16" in own and f"{choice.tile[other]} {other} unrolled" in own
-    assert f"16 lanes along {choice.vector}: 2.0 memory operations each; along " in own and "one by one 56.0" in own
-    assert f"{other} {choice.tile[other]} x {choice.vector} {choice.tile[choice.vector]}: " in own
+    (other,) = {"m", "n"} - {choice.way.vector}
+    assert f"{choice.way.vector} in vectors of 16" in own and f"{choice.way.tile[other]} {other} unrolled" in own
+    assert f"16 lanes along {choice.way.vector}: 2.0 memory operations each; along " in own and "one by one 56.0" in own
+    assert f"{other} {choice.way.tile[other]} x {choice.way.vector} {choice.way.tile[choice.way.vector]}: " in own
     assert f"{register_use(choice).accumulators} accumulators, 32 registers" in own
     assert "each element is used " in own
 
@@ -102,7 +102,7 @@ def test_contractions_say_roles_registers_cycles_and_bytes():
     text = sections(lowered.explain())["contractions"]
     (choice,) = lowered.choices.values()
     assert "sums     k (512)" in text and "m (256)" in text and "n (384)" in text
-    assert f"columns  {choice.vector} " in text
+    assert f"columns  {choice.way.vector} " in text
     assert f"{register_use(choice).registers} of 32 registers" in text
     copied = [o.read.tensor for o, packs in _operands(choice) if packs]
     assert all(f"{name}: " in text.split("copies")[1].split("\n")[0] for name in copied)
@@ -110,7 +110,7 @@ def test_contractions_say_roles_registers_cycles_and_bytes():
 
 
 def _operands(choice):
-    return ((choice.row_operand, choice.packs_rows), (choice.vector_operand, choice.packs_vector))
+    return ((choice.row_operand, choice.way.packs_rows), (choice.vector_operand, choice.way.packs_vector))
 
 
 def test_every_statement_has_its_compulsory_bytes():

@@ -185,20 +185,6 @@ def _positive_constant(expr: Expr) -> bool:
     return isinstance(expr, Const) and not expr.dtype.is_float and int(expr.value) > 0
 
 
-def affine_over_sizes(parameters: Sequence[str]) -> Affine:
-    """`Affine` over the zero-dimensional set space: expressions of sizes only."""
-    return Affine(set_space(parameters, None, ()), {})
-
-
-def expr_of_pw_aff(value: isl.PwAff, context: isl.Set | None = None) -> Expr:
-    """An expression over sizes for a piecewise affine function of parameters only (domain dimensions: none)."""
-    domain = isl.Set.universe(value.get_space().domain().params()) if context is None else context.params()
-    if value.dim(isl.dim_type.in_) == 0 and not value.get_space().is_params():
-        value = value.project_domain_on_params() if hasattr(value, "project_domain_on_params") else value
-    build = isl.AstBuild.from_context(domain)
-    return expr_of_ast(build.expr_from_pw_aff(value.gist_params(domain).coalesce()), set())
-
-
 _OPERATORS: dict[object, str] = {
     isl.ast_expr_op_type.add: "add",
     isl.ast_expr_op_type.sub: "sub",

@@ -86,7 +86,7 @@ def _panels_lie_across(members: tuple[Member, ...], s: ScopStatement, scop: Scop
     contraction = find_contraction(s, scop, target)
     choice = None if contraction is None else choose(contraction, target)
     rows = [m.rows[s.name].unit_index() for m in members]
-    return choice is not None and choice.vector not in {s.indices[p] for p in rows if p is not None}
+    return choice is not None and choice.way.vector not in {s.indices[p] for p in rows if p is not None}
 
 
 def _groups_of_streams(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Target) -> list[list[Node]]:

@@ -54,7 +54,7 @@ def narrows_tiles(members: tuple[Member, ...], child: Sequence, passed: int, sco
             own, theirs = (_index_of(m, scop.statement(n)) for n in (name, first))
             if own is None:
                 return False
-            size = min(pieces[own], cut.tile.get(theirs or "", 1))
+            size = min(pieces[own], cut.way.tile.get(theirs or "", 1))
             repeated *= -(-pieces[own] // size)
             pieces[own] = size
         if contraction is heaviest:

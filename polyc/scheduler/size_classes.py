@@ -120,7 +120,7 @@ def find_size_classes(forms: Sequence[Form], target: Target, constants: Collecti
     choices = [models[form].choose(own) for (form, _), own in zip(made, found, strict=True)]
     distinct: dict[str, int] = {}
     for n, own in enumerate(choices):
-        told = [c and (c.tile, c.lanes, c.packs_vector, c.packs_rows, c.block) for c in own]
+        told = [c and (c.way.tile, c.way.lanes, c.way.packs_vector, c.way.packs_rows, c.way.block) for c in own]
         distinct.setdefault(repr((made[n][0], told)), n)
     candidates = list(distinct.values())
     if len(candidates) == 1:

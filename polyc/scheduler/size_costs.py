@@ -80,7 +80,7 @@ class CostModel:
             if c is None or choice is None:
                 continue
             for i in c.left:
-                (cut if i in choice.tile else left).update(n.name for n in walk(c.s.extents[i]) if isinstance(n, Size))
+                (cut if i in choice.way.tile else left).update(n.name for n in walk(c.s.extents[i]) if isinstance(n, Size))
         return cut, left - cut
 
     def work(self) -> Expr:
@@ -100,7 +100,7 @@ class CostModel:
         for c, choice in zip(found, choices, strict=True):
             if c is not None:
                 # Each pass of loops that are shared with other statements is weighed alone.
-                shared = [] if choice is None else [i for i in self._shared_loops(c) if i not in choice.tile]
+                shared = [] if choice is None else [i for i in self._shared_loops(c) if i not in choice.way.tile]
                 one = estimate(c, measure_call(c, scop, shared), choice, self.target, self.constants)
                 trips = call_trips(c.s)
                 terms.append(one * product(trips[i] for i in shared))

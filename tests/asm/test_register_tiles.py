@@ -79,12 +79,12 @@ def faults(lowered: driver.Lowered, target: Target) -> list[str]:
         assert use.registers <= target.n_registers
         candidates = [x for x in steps if x.products and x.products % use.accumulators == 0]
         # Without masks, the last vector of a row is read in pieces: as halves or element by element.
-        extent = int(lowered.scop.statement(name).extents[choice.vector].value)
-        is_partial = extent % choice.tile[choice.vector] != 0 and not target.has_masks
-        pieces = choice.lanes if is_partial else 0
+        extent = int(lowered.scop.statement(name).extents[choice.way.vector].value)
+        is_partial = extent % choice.way.tile[choice.way.vector] != 0 and not target.has_masks
+        pieces = choice.way.lanes if is_partial else 0
         # Neighbouring steps of a window share what they read.
         has_windows = any(len(form) > 1 for o in (choice.vector_operand, choice.row_operand) for form in o.forms)
-        none = [f"{choice.tile}: no loop has {use.accumulators} products"]
+        none = [f"{choice.way.tile}: no loop has {use.accumulators} products"]
         # Beside the full tile there are versions for remainders, and for borders.
         found += min((_compare(x, use, pieces, has_windows, target) for x in candidates), key=len, default=none)
     return found

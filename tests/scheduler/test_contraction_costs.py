@@ -25,7 +25,7 @@ def peak(rows: int, vectors: int, target: Target) -> float:
 def accumulators(size: int, target: Target) -> int:
     """Of the tile that is chosen for a product of square matrices."""
     (choice,) = lower(MATMUL_NT, {"M": size, "N": size, "K": size}, target=target).choices.values()
-    return math.prod(choice.tile.values()) // choice.lanes
+    return math.prod(choice.way.tile.values()) // choice.way.lanes
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_tiles_have_accumulators_to_spare_where_few_just_cover_the_latency():
 def test_rows_that_are_left_in_short_parts_cost_more_than_whole_tiles():
     """Of 100 rows tiles of 6 leave 4, two after two, which wait for each other's results: 23.7 us, and 21.6 with tiles of 5."""
     (choice,) = lower(MATMUL_NN, dict.fromkeys("MNK", 100), target=replace(X86_64_V3, l1=32 << 10)).choices.values()
-    rows = [n for i, n in choice.tile.items() if i != choice.vector]
+    rows = [n for i, n in choice.way.tile.items() if i != choice.way.vector]
     assert rows == [5]
 
 

@@ -153,22 +153,22 @@ def test_tiles_cover_neighbours_of_a_large_result():
     """Rows 16 KB apart made every line of a 64 MB result travel twice: 10.4 ms, with neighbouring rows 4.0."""
     text = "def f(float(G,E,B,C) X, float(D,A,F,G) Y) -> (O) { O(a,b,c,d,e,f) +=! X(g,e,b,c) * Y(d,a,f,g) }"
     (choice,) = lower(text, dict.fromkeys("ABCDEFG", 16)).choices.values()
-    assert set(choice.tile) == {"e", "f"}
+    assert set(choice.way.tile) == {"e", "f"}
     check(text, {**dict.fromkeys("ABCDEFG", 5), "F": 16}, target=replace(X86_64_V4, l2=1 << 12, l3=1 << 14))
 
 
 def test_of_two_large_operands_the_one_that_would_stream_by_more_often_is_copied():
     """Weights of 9 MB passed by for each panel of 32 rows, which arithmetic hid only in part: 24.2 ms, now 22.4."""
     (choice,) = lower(MATMUL_NT, {"M": 512, "N": 3072, "K": 768}).choices.values()
-    assert choice.packs_vector and choice.vector_operand.read.tensor == "B"
+    assert choice.way.packs_vector and choice.vector_operand.read.tensor == "B"
 
 
 @pytest.mark.parametrize(("K", "is_crowded"), [(1024, True), (1024 + 16, False)])
 def test_no_more_rows_are_unrolled_than_a_set_of_the_cache_has_lines(K, is_crowded):
     """Rows whole pages apart meet in one set: their lines, sixteen elements each, were fetched again for every element."""
     (choice,) = lower(MATMUL_NT, {"M": 2048, "N": 112, "K": K}).choices.values()
-    rows = math.prod(n for i, n in choice.tile.items() if i != choice.vector)
-    assert choice.row_operand.read.tensor in "AB" and not choice.packs_rows
+    rows = math.prod(n for i, n in choice.way.tile.items() if i != choice.way.vector)
+    assert choice.row_operand.read.tensor in "AB" and not choice.way.packs_rows
     assert (rows <= X86_64_V4.l1 // 4096) == is_crowded
 
 
@@ -178,7 +178,7 @@ def test_a_vector_operand_whose_lines_lie_across_panels_is_copied_at_once():
     for target in (X86_64_V4, replace(X86_64_V4, l1=1 << 10, l2=1 << 12, l3=1 << 14)):
         lowered = check(text, {"A": 17, "B": 9, "C": 3, "D": 32, "E": 12}, target=target)
         (choice,) = lowered.choices.values()
-        assert choice.vector == "d" and choice.is_whole
+        assert choice.way.vector == "d" and choice.way.is_whole
 
 
 def test_steps_in_order_are_no_rows_of_a_tile():
@@ -188,7 +188,7 @@ def test_steps_in_order_are_no_rows_of_a_tile():
       S(t,n,j) +=! R(j,l) * H(t,n,l) where t in 0:T, n in 0:B, j in 0:J
       H(t+1,n,j) = tanh(S(t,n,j) + X(t,n,j)) where t in 0:T, n in 0:B, j in 0:J }"""
     lowered = check(text, {"T": 40, "B": 8, "J": 24, "L": 24})
-    assert "t" not in lowered.choices["S1"].tile and "n" in lowered.choices["S1"].tile
+    assert "t" not in lowered.choices["S1"].way.tile and "n" in lowered.choices["S1"].way.tile
 
 
 ATTENTION = """def attention(float(B,M,D) Q, float(B,N,D) K, float(B,N,D) V) -> (Y) {
@@ -201,7 +201,7 @@ def test_tiles_of_contractions_that_share_rows_do_not_overlap_each_other(rows):
     """Six rows of scores and four of results: each row found its place by remainders, at a third of the speed."""
     lowered = lower(ATTENTION, {"B": 2, "M": rows, "N": rows, "D": 64})
     assert "%" not in lowered.as_text("loops")
-    sizes = [choice.tile["m"] for choice in lowered.choices.values()]
+    sizes = [choice.way.tile["m"] for choice in lowered.choices.values()]
     assert len(sizes) == 2 and max(sizes) % min(sizes) == 0
 
 

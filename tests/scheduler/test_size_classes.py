@@ -41,7 +41,7 @@ def test_a_kernel_first_called_with_small_sizes_has_a_version_for_large_ones():
     small, large = (take_version(found.costs, dict.fromkeys("MNK", n)) for n in (16, 500))
     assert small != large
     assert versions[small].ranges.typical["N"] < 100 < versions[large].ranges.typical["N"]
-    tiles = {n: versions[n].choices["S0"].tile for n in (small, large)}
+    tiles = {n: versions[n].choices["S0"].way.tile for n in (small, large)}
     assert np.prod(list(tiles[small].values())) < np.prod(list(tiles[large].values()))
 
 
@@ -218,7 +218,7 @@ def test_a_first_call_with_two_images_leaves_no_tile_of_two_images() -> None:
     """One image of 16 channels and 454x454 ran at 0.38 of the specialised speed in tiles that were half empty."""
     source = "def f(float(N,C,H,W) I, float(K,C,3,3) F) -> (O) { O(n,k,h,w) +=! I(n,c,h+r,w+s) * F(k,c,r,s) }"
     found = lowered(source, (2, 3, 454, 472), (64, 3, 3, 3), target="x86-64-v4")
-    tiles = [choice.tile for version in (found, *found.others) for choice in version.choices.values()]
+    tiles = [choice.way.tile for version in (found, *found.others) for choice in version.choices.values()]
     assert len(tiles) > 1 and not any("n" in tile for tile in tiles)
 
 
@@ -318,4 +318,4 @@ def test_large_images_in_steps_of_two_are_not_left_to_tiles_of_a_few_columns(
     source = "def f(float(N,C,H,W) I, float(K,C,R,S) F) -> (O) { O(n,k,h,w) +=! I(n,c,2*h+r,2*w+s) * F(k,c,r,s) }"
     found = lowered(source, (1, 64, 257, 257), (64, 64, 3, 3))
     taken = take_version(found.costs, {"N": 1, "C": 3, "H": 449, "W": 449, "K": 32, "R": 3, "S": 3})
-    assert "h" not in (found, *found.others)[taken].choices["S0"].tile
+    assert "h" not in (found, *found.others)[taken].choices["S0"].way.tile

@@ -31,21 +31,11 @@ MAX_ROWS = 14
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """How to compute a contraction.  `tile`: elements of each left index in the register tile, where more than one.
+    """How to compute a contraction, and what that costs."""
 
-    `block`: a reduction index that is cut into blocks of so many, so that the copy of a block stays in the cache."""
-
-    vector: str
-    lanes: int
-    tile: dict[str, int]
+    way: Way
     vector_operand: Operand
     row_operand: Operand
-    packs_vector: bool
-    packs_rows: bool
-    reduction_order: tuple[str, ...]
-    block: tuple[str, int] | None = None
-    is_whole: bool = False
-    """Whether the vector operand is copied at once, not panel by panel: its lines lie along an index outside of a panel."""
     cycles: dict[str, float] = field(default_factory=dict)
     """Estimated cycles by what they are spent on."""
     traffic: dict[str, float] = field(default_factory=dict)
@@ -79,7 +69,7 @@ def choose(
         found = _make_choice(c, at, _make_way(c, at, tried[n], target, constants), target, constants)
         if best is None or (found.total, n) < (best.total, first):
             best, first = found, n
-    if best is None or not (best.packs_vector or any(i != best.vector for i in best.tile)):
+    if best is None or not (best.way.packs_vector or any(i != best.way.vector for i in best.way.tile)):
         return None  # nothing is shared
     if costs.reduced_vector(c) is not None and best.total >= costs.weigh_reduced(c, at, target):
         return None
@@ -204,41 +194,15 @@ def _make_choice(c: Contraction, at: Measures[float], way: Way, target: Target, 
     copied = [v.bytes for v, packs in copies if packs and v.operand.read.tensor not in constants]
     if copied:
         traffic["copied"] = float(sum(copied))
-    return Choice(
-        way.vector,
-        way.lanes,
-        {i: size for i, size in way.rows.items() if size > 1} | {way.vector: way.width},
-        view.operand,
-        other.operand,
-        way.packs_vector,
-        way.packs_rows,
-        way.order,
-        way.block,
-        way.is_whole,
-        found.cycles,
-        traffic,
-        {"arithmetic": found.step, "caches": vectors.cycles + rows.cycles},
-    )
+    step = {"arithmetic": found.step, "caches": vectors.cycles + rows.cycles}
+    return Choice(way, view.operand, other.operand, found.cycles, traffic, step)
 
 
 def find_way(c: Contraction, choice: Choice) -> Way:
-    """What is fixed of a contraction that is computed as `choose` found best, at these or other sizes."""
+    """The way of a choice for a contraction of the same form, at these or other sizes, whose operands may stand the other way
+    round."""
     side = next(n for n, v in enumerate(c.views) if v.operand.read == choice.vector_operand.read)
-    view, other = c.views[side], c.views[1 - side]
-    rows = {i: n for i, n in choice.tile.items() if i != choice.vector}
-    return Way(
-        side,
-        choice.vector,
-        choice.lanes,
-        rows,
-        choice.tile[choice.vector] // choice.lanes,
-        choice.packs_vector,
-        choice.packs_rows,
-        all(other.moves(i) and not view.moves(i) for i in rows),
-        choice.reduction_order,
-        choice.block,
-        choice.is_whole,
-    )
+    return replace(choice.way, side=side)
 
 
 def estimate(c: Contraction, at: Measures[A], choice: Choice | None, target: Target, constants: Collection[str] = ()) -> A:
@@ -256,16 +220,15 @@ def estimate_cycles(c: Contraction, choice: Choice | None, target: Target, const
 
 def describe(choice: Choice) -> str:
     """The choice in words: ``n 64 x m 6, vectors of 16 along n; copies B; 1.2e+06 cycles (arithmetic 95 %, …)``."""
-    tile = " x ".join(f"{i} {size}" for i, size in choice.tile.items())
+    way = choice.way
+    tile = " x ".join(f"{i} {size}" for i, size in way.tile.items())
     copied = [
-        o.read.tensor
-        for o, packs in ((choice.vector_operand, choice.packs_vector), (choice.row_operand, choice.packs_rows))
-        if packs
+        o.read.tensor for o, packs in ((choice.vector_operand, way.packs_vector), (choice.row_operand, way.packs_rows)) if packs
     ]
     total = choice.total
     shares = ", ".join(f"{what} {100 * x / total:.0f} %" for what, x in choice.cycles.items())
-    blocks = f"; {choice.block[0]} in blocks of {choice.block[1]}" if choice.block else ""
+    blocks = f"; {way.block[0]} in blocks of {way.block[1]}" if way.block else ""
     return (
-        f"{tile}, vectors of {choice.lanes} along {choice.vector}; "
+        f"{tile}, vectors of {way.lanes} along {way.vector}; "
         f"copies {' and '.join(copied) or 'nothing'}{blocks}; about {total:.2g} cycles ({shares})"
     )

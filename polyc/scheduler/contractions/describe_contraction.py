@@ -13,21 +13,21 @@ from polyc.target import Target
 
 def describe_contraction(choice: Choice, s: ScopStatement, scop: Scop, target: Target) -> list[tuple[str, str]]:
     """Titles and facts about how a contraction is computed.  Cycles are estimates for one core."""
-    use, trips = register_use(choice), index_trips(s)
-    tile = " x ".join(f"{i} {n}" for i, n in choice.tile.items())
+    way, use, trips = choice.way, register_use(choice), index_trips(s)
+    tile = " x ".join(f"{i} {n}" for i, n in way.tile.items())
     registers = f"{use.accumulators} accumulators, {use.registers} of {target.n_registers} registers"
     step = (
         f"{use.accumulators} products, {use.loads} vectors of {choice.vector_operand.read.tensor} and "
         f"{use.broadcasts} elements of {choice.row_operand.read.tensor} are read"
     )
     volume = prod(trips.values())
-    peak = volume / choice.lanes / target.fma_per_cycle
+    peak = volume / way.lanes / target.fma_per_cycle
     facts = [
         *((title, _with_trips(indices, trips)) for title, indices in classify_indices(choice, s).items() if indices),
-        ("tile", f"{tile}, vectors of {choice.lanes} along {choice.vector}: {registers}"),
+        ("tile", f"{tile}, vectors of {way.lanes} along {way.vector}: {registers}"),
         ("step", step),
         ("copies", "; ".join(_describe_copies(choice)) or "none: both operands are read where they lie"),
-        ("blocks", f"{choice.block[0]} by {choice.block[1]}: the copy stays in the cache" if choice.block else "none"),
+        ("blocks", f"{way.block[0]} by {way.block[1]}: the copy stays in the cache" if way.block else "none"),
         ("cycles", f"{_list(choice.cycles, '')}; {choice.total:.3g} in all, {100 * peak / choice.total:.0f} % of the peak"),
         ("caches", _list(choice.traffic, " bytes") + " from beyond the first-level cache"),
     ]
@@ -41,7 +41,7 @@ def classify_indices(choice: Choice, s: ScopStatement) -> dict[str, list[str]]:
         "columns": [i for i in s.left if i in vector and i not in row],
         "rows": [i for i in s.left if i in row and i not in vector],
         "batch": [i for i in s.left if (i in row) == (i in vector)],
-        "sums": list(choice.reduction_order),
+        "sums": list(choice.way.order),
     }
 
 
@@ -50,10 +50,10 @@ def _with_trips(indices: list[str], trips: dict[str, int]) -> str:
 
 
 def _describe_copies(choice: Choice) -> list[str]:
-    found = []
+    way, found = choice.way, []
     for operand, packs, why in (
-        (choice.row_operand, choice.packs_rows, "its elements are broadcast, and lie one behind the other in the copy"),
-        (choice.vector_operand, choice.packs_vector, f"its vectors along {choice.vector} are read from one place, in order"),
+        (choice.row_operand, way.packs_rows, "its elements are broadcast, and lie one behind the other in the copy"),
+        (choice.vector_operand, way.packs_vector, f"its vectors along {way.vector} are read from one place, in order"),
     ):
         if packs:
             found.append(f"{operand.read.tensor}: {why}")

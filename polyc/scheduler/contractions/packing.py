@@ -91,7 +91,7 @@ def _shared_tiles(node: Node, name: str, choices: Mapping[str, Choice], scop: Sc
                 position = m.rows[other].unit_index() if other in m.rows else None
                 if own is None or position is None or m.kind != "P":
                     continue
-                size = choice.tile.get(scop.statement(other).indices[position], 1)
+                size = choice.way.tile.get(scop.statement(other).indices[position], 1)
                 if size > 1:
                     index = scop.statement(name).indices[own]
                     found[index] = gcd(found.get(index, size), size)
@@ -121,22 +121,22 @@ def _apply(before: Packed, name: str, choice: Choice, target: Target) -> Packed 
     s = before.scop.statement(name)
     # The row operand first: its copy is made outside of everything that repeats it.
     for operand, is_vector in ((choice.row_operand, False), (choice.vector_operand, True)):
-        if not (choice.packs_vector if is_vector else choice.packs_rows):
+        if not (choice.way.packs_vector if is_vector else choice.way.packs_rows):
             continue
         copy = _make_copy(result.scop, s, operand, _order_forms(operand, choice, is_vector))
         placed = None if copy is None else _place(result.rows, copy, choice, is_vector, target)
         if copy is None or placed is None:
             return operand
         vector = form_name(copy.forms[-1])
-        tiles = {**result.tiles, copy.name: RegisterTile(vector, choice.lanes, {})}
+        tiles = {**result.tiles, copy.name: RegisterTile(vector, choice.way.lanes, {})}
         reuse = f"each element is used {_reuse(s, copy.forms)} times"
         text = f"{operand.read.tensor} by {vector}: {reuse}"
         remark = Remark("passed", "pack", text, name)
         result = replace(result, scop=copy.scop, rows=placed, tiles=tiles, remarks=[*result.remarks, remark])
-    sizes = dict(choice.tile)
-    if choice.block is not None:
-        sizes[choice.block[0]] = choice.block[1]
-    tile = RegisterTile(choice.vector, choice.lanes, sizes, order=choice.reduction_order)
+    sizes = dict(choice.way.tile)
+    if choice.way.block is not None:
+        sizes[choice.way.block[0]] = choice.way.block[1]
+    tile = RegisterTile(choice.way.vector, choice.way.lanes, sizes, order=choice.way.order)
     remarks = [*result.remarks, Remark("analysis", "contraction", describe(choice), name)]
     tiles, choices = {**result.tiles, name: tile}, {**result.choices, name: choice}
     return replace(result, tiles=tiles, choices=choices, remarks=remarks)
@@ -153,10 +153,10 @@ def _reuse(s: ScopStatement, forms: tuple[Form, ...]) -> int:
 
 def _order_forms(operand: Operand, choice: Choice, is_vector: bool) -> tuple[Form, ...]:
     """Dimensions of the copy: for a vector operand its vector index last, for rows the reduction along memory."""
-    depth = {i: n for n, i in enumerate(choice.reduction_order)}
+    depth = {i: n for n, i in enumerate(choice.way.order)}
 
     def key(form: Form) -> tuple[int, int]:
-        if is_vector and any(i == choice.vector for i, _ in form):
+        if is_vector and any(i == choice.way.vector for i, _ in form):
             return 2, 0
         reduced = [depth[i] for i, _ in form if i in depth]
         plain = bool(reduced) and len(form) == 1
@@ -241,25 +241,25 @@ def _place(node: Node, copy: _Copy, choice: Choice, is_vector: bool, target: Tar
     other = choice.row_operand if is_vector else choice.vector_operand
     s = copy.scop.statement(copy.statement)
     plain &= set(s.left)
-    block = choice.block[0] if choice.block and is_vector and choice.vector in plain else None
+    block = choice.way.block[0] if choice.way.block and is_vector and choice.way.vector in plain else None
     shared = frozenset(plain & other.indices)
     if not is_vector:
         return _place_at(node, copy, shared, None)
-    at_once = choice.is_whole or _is_small(copy, choice, target)
+    at_once = choice.way.is_whole or _is_small(copy, choice, target)
     whole = _place_at(node, copy, shared, None) if at_once else None
     return whole or _place_at(node, copy, frozenset(plain), block)
 
 
 def _is_small(copy: _Copy, choice: Choice, target: Target) -> bool:
     """Whether a copy fits a quarter of the second-level cache and its tiles are too few to share among threads."""
-    if choice.block is not None:
+    if choice.way.block is not None:
         return False
     made = copy.scop.statement(copy.name)
     size = copy.scop.tensors[made.target].dtype.itemsize
     trips = index_trips(made)
     for i in made.indices:
         size *= trips[i]
-    tiles = -(-trips[copy.indices[-1]] // choice.tile[choice.vector])
+    tiles = -(-trips[copy.indices[-1]] // choice.way.tile[choice.way.vector])
     return size <= target.l2 // 4 and tiles < MINIMUM_ITERATIONS
 
 

@@ -28,9 +28,9 @@ class RegisterUse:
 def register_use(choice: Choice) -> RegisterUse:
     """Registers and operations of a step of the tile of `choice`."""
     rows, vectors = 1, 1
-    for index, size in choice.tile.items():
-        if index == choice.vector:
-            vectors *= ceil(size / choice.lanes)
+    for index, size in choice.way.tile.items():
+        if index == choice.way.vector:
+            vectors *= ceil(size / choice.way.lanes)
         elif index in choice.vector_operand.indices:
             vectors *= size
         else:

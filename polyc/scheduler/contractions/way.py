@@ -45,6 +45,11 @@ class Way:
         """Elements of the vector index in the tile."""
         return self.vectors * self.lanes
 
+    @property
+    def tile(self) -> dict[str, int]:
+        """Elements of each left index in the register tile, where more than one; the vector index comes last."""
+        return {i: size for i, size in self.rows.items() if size > 1} | {self.vector: self.width}
+
     def views(self, c: Contraction) -> tuple[View, View]:
         """The vector operand and the row operand."""
         return c.views[self.side], c.views[1 - self.side]

@@ -36,12 +36,12 @@ def complete_tiles(scop: Scop, target: Target, constants: Collection[str] = ()) 
             continue
         c = find_contraction(s, scop, target)
         choice = None if c is None else choose(c, target, constants)
-        whole = None if choice is None else make_whole_tiles(s, scop, choice.tile, choice.vector)
+        whole = None if choice is None else make_whole_tiles(s, scop, choice.way.tile, choice.way.vector)
         if choice is None or whole is None or whole.growth > MOST_MORE:
             continue
         own[s.name] = whole.own
         changed[s.name] = () if whole.condition is None else (Condition(whole.condition),)
-        size = " x ".join(f"{i} {n}" for i, n in choice.tile.items())
+        size = " x ".join(f"{i} {n}" for i, n in choice.way.tile.items())
         message = f"computed for whole tiles of {size}: {whole.growth:.2g} products for each that is read"
         remarks.append(Remark("passed", "whole-tiles", message, s.name, s.origin.span))
     if not remarks:
