@@ -8,6 +8,7 @@ from typing import Any
 from polyc.codegen.nests.alignment import align_rows
 from polyc.codegen.nests.blocks_ahead import prefetch_blocks
 from polyc.codegen.nests.column_blocks import block_columns
+from polyc.codegen.nests.first_tiles import run_first_tiles_apart
 from polyc.codegen.nests.lookahead import prefetch_windows
 from polyc.codegen.nests.loops import build_loop_nest
 from polyc.codegen.nests.panels_ahead import prefetch_panels
@@ -98,7 +99,7 @@ def climb_down(
                 nest = block_columns(align_rows(nest, target), target)
                 nest = prefetch_blocks(stream_results(nest, target), target)
                 nest = prefetch_steps(prefetch_panels(prefetch_next_rows(nest, target), target), target)
-                nest = begin_at_lines(nest)
+                nest = run_first_tiles_apart(begin_at_lines(nest))
                 check_code_size(nest)
                 verify_loops(nest)
                 label = name if rung is options else f"{name}, simplified"
