@@ -11,7 +11,9 @@ Say what is computed; polyc decides how::
     y = linear_relu(x, w, b)                         # NumPy (or any DLPack array) in, NumPy out
 
 `compile` does the same for ``.tc`` text and files, `einsum` is a drop-in for `numpy.einsum`, and `rearrange`, `reduce` and
-`repeat` for those of einops.
+`repeat` for those of einops.  ``op.explain(x, w, b)`` of an `Operator` says what was decided, ``op.bind(W=w)`` keeps an input,
+and `Options` lists what can be changed.  `polyc.onnx` runs models, ``polyc --help`` is the command line, and errors are
+subclasses of `PolycError`, each with a code that docs/errors.md explains.
 """
 
 import importlib

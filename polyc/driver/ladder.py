@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from polyc.codegen.nests.alignment import align_rows
+from polyc.codegen.nests.block_sizes import fit_blocks
 from polyc.codegen.nests.blocks_ahead import prefetch_blocks
 from polyc.codegen.nests.column_blocks import block_columns
 from polyc.codegen.nests.first_tiles import run_first_tiles_apart
@@ -18,6 +19,7 @@ from polyc.codegen.nests.rows_ahead import prefetch_next_rows
 from polyc.codegen.nests.size import check_code_size
 from polyc.codegen.nests.steps_ahead import prefetch_steps
 from polyc.codegen.nests.streams import stream_results
+from polyc.codegen.nests.tiles_ahead import prefetch_tiles
 from polyc.config import Options, debugging
 from polyc.diagnostics import CompileBudgetError, Diagnostic, InternalError, RangeError, Remark, UnsupportedError
 from polyc.driver.lock import compiling
@@ -40,7 +42,7 @@ from polyc.scheduler.storage import fold_steps
 from polyc.target import Target
 
 WITH_INITIAL_VALUES = "ilp with initial values"
-"""A rung for recurrences: what starts a tensor stays in front of the steps that read it."""
+"""A rung for recurrences, and for readers of nothing but what starts a tensor: that stays in front of what reads it."""
 APART = "ilp, no loops shared"
 """Another one: all of a tensor is started, and written, before anything reads it that it does not need itself."""
 
@@ -75,10 +77,12 @@ def climb_down(
 ) -> Lowered:
     dependences = compute_dependences(scop)
     _refuse_circles(scop, dependences, longest=1)  # through several statements: no schedule of them can be proved
-    has_failed = False
+    has_recurrence, has_failed = dependences.has_recurrence(), False
     for name, rung in _rungs(options):
         try:
-            if name in (WITH_INITIAL_VALUES, APART) and not dependences.has_recurrence():
+            if name == WITH_INITIAL_VALUES and not (has_recurrence or dependences.reads_initial_values_alone()):
+                continue
+            if name == APART and not has_recurrence:
                 continue
             rows = _find_rows(name, scop, dependences)
             if rows is None:
@@ -98,8 +102,8 @@ def climb_down(
                 nest = prefetch_windows(prefetch_rows(nest, target), target)
                 nest = block_columns(align_rows(nest, target), target)
                 nest = prefetch_blocks(stream_results(nest, target), target)
-                nest = prefetch_steps(prefetch_panels(prefetch_next_rows(nest, target), target), target)
-                nest = run_first_tiles_apart(begin_at_lines(nest))
+                nest = prefetch_tiles(prefetch_panels(prefetch_next_rows(nest, target), target), target)
+                nest = begin_at_lines(fit_blocks(prefetch_steps(nest, target), target))
                 check_code_size(nest)
                 verify_loops(nest)
                 label = name if rung is options else f"{name}, simplified"
@@ -134,7 +138,7 @@ def climb_down(
                 raise
             has_failed = True
             remarks.append(Remark("missed", "schedule", f"{name}: internal fault, {type(error).__name__}: {error}"))
-    if dependences.has_recurrence():
+    if has_recurrence:
         _refuse_circles(scop, dependences, LONGEST)
         message = f"no order of loops was found that computes every element of {program.name} before it is read"
         help = "check the subscripts and ranges of the recurrence: an element may need itself through others"
@@ -174,4 +178,6 @@ def _find_rows(name: str, scop: Scop, dependences: Dependences) -> Any:
         return ilp.schedule_statements(scop, dependences, most_together=1)
     if name == "isl":
         return fallback.schedule_with_isl(scop, dependences)
+    if dependences.reads_initial_values_alone():
+        dependences = keep_initial_values(scop, dependences) or dependences
     return fallback.schedule_source_order(scop, dependences)

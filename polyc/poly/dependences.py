@@ -68,6 +68,13 @@ class Dependences:
                     stack.append((step, iter(sorted(successors.get(step, ())))))
         return False
 
+    def reads_initial_values_alone(self) -> bool:
+        """Whether some statement reads only such elements of another that no instance reduces into: no flow orders the two."""
+        ordered = {(f.source, f.sink) for f in self.flows}
+        started = [f for f in self.init_flows if f.source.startswith("init_")]
+        pairs = {(f.source.removeprefix("init_"), f.sink.removeprefix("init_")) for f in started}
+        return any(source != sink and (source, sink) not in ordered for source, sink in pairs)
+
 
 def init_name(statement: str) -> str:
     """Name of the instance set of a reduction's initial values."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +16,8 @@ from polyc.api.sources import FixedSource
 from polyc.cache import Store, store
 from polyc.config import Options
 from polyc.ir.text import format_program
-from polyc.recall import entries
-from polyc.target import X86_64_V3
+from polyc.recall import entries, kernels
+from polyc.target import X86_64_V3, Target
 from tests.golden.programs import PROGRAMS
 from tests.golden.test_texts import ERRORS
 
@@ -95,6 +95,26 @@ def test_each_part_of_the_key_matters(calls, monkeypatch) -> None:
     assert not compiles(sizes=dict(reversed(sizes.items())))
     monkeypatch.setattr(driver, "select_target", lambda options: replace(X86_64_V3, l2=3 << 20))
     assert compiles(sizes=sizes)
+
+
+def test_every_option_and_every_property_of_the_machine_makes_another_key(monkeypatch) -> None:
+    """Code for one value would else be found for another one, which no result tells where both are right, or nearly."""
+    request = kernels.Request(driver.read_tc(LAYER)[0], {"M": 8, "N": 16, "K": 32}, None, (), Options())
+    machine = X86_64_V3
+    monkeypatch.setattr(driver, "select_target", lambda options: machine)
+
+    def other(value: object) -> object:
+        return not value if isinstance(value, bool) else value + (1 if isinstance(value, int) else "x")  # type: ignore[operator]
+
+    keys = {"": request.key()}
+    for option in fields(Options):
+        options = replace(Options(), **{option.name: other(getattr(Options(), option.name))})
+        keys[f"option {option.name}"] = replace(request, options=options).key()
+    assert keys.pop("option verify") == keys[""]
+    for part in fields(Target):
+        machine = replace(X86_64_V3, **{part.name: other(getattr(X86_64_V3, part.name))})
+        keys[f"machine's {part.name}"] = request.key()
+    assert len({key.parts for key in keys.values()}) == len(keys)
 
 
 def test_another_version_is_a_miss(calls, monkeypatch) -> None:

@@ -69,3 +69,41 @@ def test_bounds_that_are_numbers_need_no_test_and_let_nan_through(level: str, n:
     np.testing.assert_array_equal(y, np.minimum(np.float32(1.5), a))
     np.testing.assert_array_equal(z, np.clip(a, np.float32(-1), np.float32(6)))
     assert "fcmp uno" not in operator.lower(a).as_text("ll")
+
+
+WINDOWS = """def f({t}(H,W) X) -> (A, B) {{
+  A(i,j) max=! X(i+r,j+s) where r in 0:3, s in 0:3
+  B(i,j) min=! X(i+r,j+s) where r in 0:3, s in 0:3 }}"""
+
+
+@pytest.mark.parametrize("level", [*LEVELS, "x86-64-v4"])
+@pytest.mark.parametrize(("name", "dtype"), [("float", "f4"), ("double", "f8")])
+@pytest.mark.parametrize("width", [3, 9, 40, 75])
+def test_not_a_number_in_any_place_of_a_window(level: str, name: str, dtype: str, width: int) -> None:
+    operator = polyc.compile(WINDOWS.format(t=name), target=level)
+    rng = np.random.default_rng(width)
+    for share in (0, 0.02, 0.3, 1):
+        x = rng.standard_normal((7, width)).astype(dtype)
+        x[rng.random(x.shape) < share] = np.nan
+        x[rng.random(x.shape) < 0.1] = np.inf
+        views = np.lib.stride_tricks.sliding_window_view(x, (3, 3))
+        low, high = operator(x)[::-1]
+        np.testing.assert_array_equal(high, views.max((2, 3)))
+        np.testing.assert_array_equal(low, views.min((2, 3)))
+
+
+def test_windows_on_top_of_what_was_there() -> None:
+    text = "def f(float(N) x, float(N) s) -> (y) { y(i) = s(i)  y(i) max= pad(x(i+k), -1.0) where i in 0:N, k in 0:3 }"
+    rng = np.random.default_rng(0)
+    x, s = rng.standard_normal((2, 83)).astype("f4")
+    x[5] = s[40] = s[82] = np.nan
+    padded = np.concatenate([x, np.float32([-1, -1])])
+    wanted = np.maximum(np.lib.stride_tricks.sliding_window_view(padded, 3).max(1), s)
+    np.testing.assert_array_equal(polyc.compile(text)(x, s), wanted)
+
+
+def test_a_window_takes_one_instruction_and_one_test_for_each_value() -> None:
+    text = polyc.compile("def f(float(N) x) -> (y) { y(i) max=! x(i+k) where k in 0:5 }", target="x86-64-v4")
+    lines = text.lower(np.zeros(4096, "f4")).as_text("s").splitlines()
+    choices = sum("{%k" in line and "vcmp" not in line and "(%" not in line for line in lines)
+    assert choices < sum("vmaxps" in line for line in lines) / 2

@@ -239,3 +239,15 @@ def test_buffers_that_may_share_memory_are_not_noalias(level, rng):
         want = data * 3
         code.run({"X": data, "Y": data, "Z": data}, {"N": size})
         np.testing.assert_array_equal(data, want)
+
+
+def test_memory_that_a_store_may_share_is_read_again_behind_it(rng):
+    x, y, z = (argument(name, F32, (n("N"),), k) for k, name in enumerate("XYZ"))
+    x, y = replace(x, may_alias=("Y",)), replace(y, may_alias=("X",))
+    body = (Store("Y", (i("i"),), op("mul", rd("X", i("i")), Const(3.0, F32))), Store("Z", (i("i"),), rd("X", i("i"))))
+    loop = Loop("i", c(0), n("N"), 1, "serial", body)
+    code = compiled(LoopNest("f", ("N", *strides_of(x, y, z)), (x, y, z), (loop,)))
+    data, behind = rng.standard_normal(9).astype("f4"), np.zeros(9, "f4")
+    want = data * 3
+    code.run({"X": data, "Y": data, "Z": behind}, {"N": 9})
+    np.testing.assert_array_equal(behind, want)

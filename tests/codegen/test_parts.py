@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from polyc.codegen.emission.parts import MOST_PARTS, PLACES
-from polyc.ir.loops import Loop, LoopNest, Store
+from polyc.ir.loops import Buffer, Loop, LoopNest, Store
 from polyc.ir.types import I64
 
 from .support import Compiled, argument, c, compiled, i, n, op, rd, strides_of, target
@@ -104,3 +104,15 @@ def test_parts_are_no_shorter_than_the_least():
         pieces = np.array_split(np.arange(size), 2 * parts)
         wanted = np.concatenate([pieces[n] for n in (*turning, *(n ^ 1 for n in turning))])
         np.testing.assert_array_equal(np.argsort(order), wanted, err_msg=f"{size} {parts}")
+
+
+def test_each_thread_has_buffers_of_its_own():
+    """What an iteration finds in a buffer of its thread is what the one before left there, of the same thread."""
+    y, own = argument("Y", I64, (n("N"),), 0), Buffer("T", I64, (c(1),), (c(8),), "thread")
+    body = (Store("Y", (i("k"),), rd("T", c(0))), Store("T", (c(0),), i("k")))
+    loop = Loop("k", c(0), n("N"), 1, "parallel", body)
+    code = Compiled(LoopNest("f", ("N", *strides_of(y)), (y, own), (loop,)), target("host"), Team(0, 1).symbols)
+    found = np.zeros(6, np.int64)
+    code.run({"Y": found}, {"N": 6}, 2)
+    untouched = np.full(8, 0xA5, np.uint8).view(np.int64)[0]
+    np.testing.assert_array_equal(found, [untouched, 0, 1, untouched, 3, 4])

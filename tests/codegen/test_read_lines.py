@@ -1,4 +1,4 @@
-"""Strips of transposes begin at the cache lines of rows that meet in few sets of a cache."""
+"""Strips of transposes begin at the cache lines of rows that are whole lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ CASES = [
     ((1, 0), (80, 3072)),
     ((1, 0), (96, 1024)),
     ((1, 0), (112, 2048)),
-    ((1, 0), (272, 512)),  # tiles of strips
+    ((1, 0), (272, 512)),
+    ((1, 0), (144, 1536)),  # tiles of strips
+    ((1, 0), (208, 1184)),  # the last of which is shorter
     ((0, 2, 1), (2, 96, 1024)),
     ((2, 1, 0), (96, 2, 1024)),
 ]
@@ -58,16 +60,34 @@ def test_the_nest_means_the_same(small_cache):
         np.testing.assert_array_equal(y, x.T)
 
 
+def loops_of(shape: tuple[int, int]) -> str:
+    return polyc.compile(permutation((1, 0)), target="x86-64-v4").lower(numbers(shape, "float32")).as_text("loops")
+
+
 def test_strips_go_on_over_tiles(small_cache):
-    text = polyc.compile(permutation((1, 0)), target="x86-64-v4").lower(numbers((512, 1024), "float32")).as_text("loops")
-    assert "for (c1 = 0; c1 < X.offset % 64 // 4 + 1024; c1 += 256)" in text
+    text = loops_of((512, 1024))
+    assert "for (c1 = 0; c1 < X.offset % 64 // 4 + 1024; c1 += 512)" in text
     assert "min(c2_0_strip - X.offset % 64 // 4, 1008 - c1)" in text
 
 
-def test_rows_that_fill_all_sets_stay_as_they_are(small_cache):
-    for shape in ((96, 1040), (96, 1000)):
-        text = polyc.compile(permutation((1, 0)), target="x86-64-v4").lower(numbers(shape, "float32")).as_text("loops")
-        assert "X.offset" not in text
+def test_strips_go_on_over_tiles_around_other_loops(small_cache):
+    text = loops_of((512, 4096))
+    lines = [line.strip() for line in text.splitlines()]
+    tile = next(n for n, line in enumerate(lines) if "for (c0 = 0; c0 < X.offset % 64 // 4 + 4096; c0 += 512)" in line)
+    assert lines[tile + 1] == "for (c1 = -(Y.offset % 64 // 4); c1 < 512; c1 += 64) {"
+    assert "min(c2_0_strip - X.offset % 64 // 4, 4080 - c0)" in text
+
+
+def test_blocks_behind_an_edge_are_asked_for(small_cache):
+    whole, edge = loops_of((512, 4096)).split("      } else {\n        for (c2_0 = 0;")
+    for part in (whole, edge):
+        # The next rows, or the first ones of the next columns: as far back as there are blocks with one that begins in front.
+        assert "(c1 + 64 < 512 ? c1 + 64 : c1 - 64 * ((Y.offset % 64 // 4 + 63) // 64) - 448)" in part.split("prefetch X[")[1]
+
+
+def test_rows_that_are_no_whole_lines_stay_as_they_are(small_cache):
+    assert "X.offset" in loops_of((640, 1040))
+    assert "X.offset" not in loops_of((640, 1000))
 
 
 @pytest.mark.parametrize(("target", "lanes"), [("x86-64-v3", 8), ("x86-64-v2", 4)])

@@ -7,7 +7,7 @@ import pytest
 
 from polyc.ir.expr import MONOIDS, OPERATORS, identity_of, result_type
 from polyc.ir.numeric import APPLY, REDUCE, quiet
-from polyc.ir.types import BOOL, DTYPES, F32, F64, I32
+from polyc.ir.types import BOOL, DTYPES, F32, F64, I32, DType
 
 
 def apply(op: str, *args: object, dtype: str = "f4") -> np.ndarray:
@@ -35,12 +35,19 @@ def test_results_have_the_documented_type(dtype) -> None:
         assert result.dtype == result_type(op, dtype).numpy, op
 
 
+def extremes(dtype: DType) -> tuple[float, ...]:
+    """The least and the greatest value, where there are such."""
+    if dtype.is_integer:
+        return np.iinfo(dtype.numpy).min, np.iinfo(dtype.numpy).max
+    return (-np.inf, np.inf) if dtype.is_float else ()
+
+
 @pytest.mark.parametrize("op", MONOIDS)
 def test_identities(op: str) -> None:
     for dtype in DTYPES.values():
         if (op in ("and", "or")) != (dtype == BOOL):
             continue
-        values = np.array([0, 1, 1, 0], dtype.numpy)
+        values = np.array([0, 1, 1, 0, *extremes(dtype)], dtype.numpy)
         neutral = np.asarray(identity_of(op, dtype).value, dtype.numpy)
         np.testing.assert_array_equal(REDUCE[op](values, neutral), values)
 

@@ -360,3 +360,17 @@ def test_a_monoid_over_its_own_result_is_refused() -> None:
     with pytest.raises(PolycError, match="m combines values that depend on its own result") as caught:
         polyc.compile(text)(np.ones(4, np.float32))
     assert caught.value.code == "unsupported-monoid-recurrence"
+
+
+def test_one_reduction_may_be_asked_for_twice() -> None:
+    """The second took the place of the first among the components, which was left without a tree."""
+    text = """monoid turned(float a, float b, float x, float y) -> (p = 1.0, q = 0.0) { p = a * x - b * y  q = a * y + b * x }
+              def f(float(M, N) A) -> (p, q, r, s) {
+                (p(i), q(i)) turned=! (A(i, j), 0.5)
+                (r(i), s(i)) turned=! (A(i, j), 0.5)
+              }"""
+    a = np.random.default_rng(0).uniform(-1, 1, (3, 7)).astype(np.float32)
+    expected = np.prod(a + 0.5j, axis=1)
+    p, q, r, s = polyc.compile(text)(a)
+    np.testing.assert_allclose(p + 1j * q, expected, rtol=1e-5)
+    np.testing.assert_array_equal((r, s), (p, q))

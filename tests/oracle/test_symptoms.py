@@ -3,6 +3,8 @@
 import numpy as np
 
 import polyc
+from polyc.ir.text_reader import parse_program
+from tests.scheduler.support import check_nest, lower
 
 
 def test_an_initial_value_is_there_where_a_triangle_has_one_point() -> None:
@@ -42,3 +44,20 @@ def test_a_diagonal_of_one_element_is_added_to() -> None:
     text = "def f(float(N, N) A, float(N) x) -> (T) { S(i, j) = A(i, j)  S(k, k) += x(k) where k in 0:N  T(i, j) = S(i, j) }"
     got = polyc.compile(text, dynamic=False)(np.full((1, 1), 2.0, np.float32), np.ones(1, np.float32))
     np.testing.assert_array_equal(got, [[3.0]])
+
+
+def test_an_empty_sum_is_started_before_a_reader_that_stands_above_it() -> None:
+    """No instance of the sum orders the two, and its initial value came behind the reader on every rung."""
+    text = """program f(x: f64[N, 4]) -> (y)
+  sizes N
+  temporary s: f64[]
+  output y: f64[3]
+  S0(i): y[i] = s[] + 1.0:f64
+    where i in 0:3
+  S1(i, j): s[] += x[i, j] init 2.0:f64
+    where i in 0:N, j in 0:4
+"""
+    for n in (0, 5):
+        lowered = lower(parse_program(text), {"N": n})
+        lowered.remarks = ()  # the first rung may fail
+        check_nest(lowered, {"N": n})

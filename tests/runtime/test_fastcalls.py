@@ -86,6 +86,15 @@ def test_unaligned_inputs_are_left_to_python():
     np.testing.assert_array_equal(kernel(x, B), X + B)
 
 
+def test_unaligned_inputs_and_results_need_the_full_checks_without_compiled_calls_too(monkeypatch):
+    monkeypatch.setattr(fastcalls._state, "native", None)
+    x, out = (np.zeros(49, np.uint8)[1:].view(np.float32).reshape(3, 4) for _ in range(2))
+    kernel, aligned = warm_kernel(X, B), np.zeros_like(X)
+    kernel(X, B, out=aligned)
+    assert kernel._plans.run((X, B)) is not None and kernel._plans.run((X, B), (aligned,)) is not None
+    assert kernel._plans.run((x, B)) is None and kernel._plans.run((X, B), (out,)) is None
+
+
 def test_errors_are_those_of_the_first_call():
     kernel = warm_kernel(X, B)
     with pytest.raises(ArgumentTypeError, match="expected type float32"):

@@ -22,12 +22,17 @@ PAIRS = """def pairs(int32(N) base) -> (T) {
 
 
 def most_pairs(base: np.ndarray) -> np.ndarray:
+    """Interval lengths one after the other; ``t[i, i+d]`` is ``behind[i, d]``, and ``t[j-d, j]`` is ``before[j, d]``."""
     n = len(base)
-    t = np.zeros((n, n), np.int32)
-    for j in range(1, n):
-        for i in range(j - 1, -1, -1):
-            best = max(t[i, j - 1], t[i + 1, j], t[i + 1, j - 1] + (i < j - 1 and base[i] + base[j] == 3))
-            t[i, j] = max(best, (t[i, i + 1 : j] + t[i + 2 : j + 1, j]).max(initial=0))
+    t, behind, before = np.zeros((3, n, n), np.int32)
+    for d in range(1, n):
+        i = np.arange(n - d)
+        j = i + d
+        best = t[i + 1, j - 1] + ((d > 1) & (base[i] + base[j] == 3))
+        best = np.maximum(best, np.maximum(behind[i, d - 1], before[j, d - 1]))
+        if d > 1:
+            best = np.maximum(best, (behind[: n - d, 1:d] + before[d:, : d - 1][:, ::-1]).max(axis=1))
+        t[i, j] = behind[i, d] = before[j, d] = best
     return t
 
 

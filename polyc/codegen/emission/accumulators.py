@@ -10,24 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from polyc.codegen.emission.arithmetic import emit_operator
+from polyc.codegen.emission.accesses import load_element, store_element
+from polyc.codegen.emission.arithmetic import emit_operator, emit_plain_extremum
 from polyc.codegen.emission.blocks import Result, store_results
 from polyc.codegen.emission.context import Context, Element, Frame, Key, State, byte_offset
-from polyc.codegen.emission.expressions import (
-    as_mask,
-    as_scalar,
-    eval_expr,
-    eval_predicates,
-    eval_value,
-    load_element,
-    store_element,
-)
+from polyc.codegen.emission.expressions import eval_expr, eval_value
 from polyc.codegen.emission.linear import LANE, Linear, index_names
+from polyc.codegen.emission.predicates import as_mask, as_scalar, eval_predicates
 from polyc.codegen.writer import vectors
-from polyc.codegen.writer.builder import Val, memory_type
+from polyc.codegen.writer.builder import Val, float_val, memory_type
 from polyc.codegen.writer.byte_products import add_byte_products
 from polyc.ir.expr import Call, identity_of
 from polyc.ir.loops import Update
+
+MOST_TRACKED = 8
+"""Accumulators of maxima and minima beyond which there are not enough registers of masks."""
 
 
 def combine(state: State, update: Update) -> Callable[[Val, Val], Val]:
@@ -106,12 +103,42 @@ def _update_slot(state: State, ctx: Context, update: Update, frame: Frame) -> No
     shared = tuple(p for p in ctx.predicates[len(frame.context.predicates) :] if not (p.variable and p.variable in names))
     old = fn.effect_value(f"load {type}, {access}", _scalar(type), lanes)
     inner = replace(ctx, has_loose_lanes=own_lane and buffer.dtype.is_float)
-    new = fn.splat(apply_update(state, inner, update, lambda: old), lanes)
+    is_tracked = own_lane and _is_tracked(state, update, frame, lanes)
+    if is_tracked:
+        value = fn.splat(eval_value(state, inner, update.value), lanes)
+        new = emit_plain_extremum(fn, state.target, update.op, value, old)
+    else:
+        new = fn.splat(apply_update(state, inner, update, lambda: old), lanes)
     scalar, mask = eval_predicates(state, replace(ctx, predicates=shared))
     condition = fn.and_(scalar, mask)
     if condition is not None:
         new = fn.select(condition, new, old)
     fn.effect(f"store {new}, {access}")
+    if is_tracked:
+        _track_numbers(state, element, frame, value, condition)
+
+
+def _is_tracked(state: State, update: Update, frame: Frame, lanes: int) -> bool:
+    """Whether maxima and minima take plain instructions, while a mask for each accumulator remembers NaN.
+
+    Masks follow each other more slowly than maxima do, so this is for accumulators whose loops are short and unrolled."""
+    dtype = state.by_name[update.buffer].dtype
+    is_extremum = update.op in ("max", "min") and dtype.is_float and lanes > 1 and not lanes & (lanes - 1)
+    return is_extremum and state.target.has_masks and frame.n_vectors is not None and frame.n_vectors <= MOST_TRACKED
+
+
+def _track_numbers(state: State, element: Element, frame: Frame, value: Val, condition: Val | None) -> None:
+    """The test for NaN is no part of the chain of maxima: one instruction that compares and combines masks."""
+    fn, type = state.fn, f"<{value.lanes} x i1>"
+    if element.ordered is None:
+        element.ordered = fn.alloca(type, 1)
+        with fn.at(frame.preheader, frame.scopes):
+            fn.effect(f"store {type} splat (i1 true), {element.ordered}, align 1")
+    old = fn.effect_value(f"load {type}, {element.ordered}, align 1", "i1", value.lanes)
+    new = fn.binary("and", old, fn.compare("fcmp ord", value, value))
+    if condition is not None:
+        new = fn.select(condition, new, old)
+    fn.effect(f"store {new}, {element.ordered}, align 1")
 
 
 def _scalar(type: str) -> str:
@@ -189,6 +216,9 @@ def finish_frame(state: State, frame: Frame) -> None:
         value: Val | None = None
         if element.direct is not None:
             value = _load_slot(state, update, element.direct, ctx.lanes)
+            if element.ordered is not None:
+                ordered = state.fn.effect_value(f"load <{ctx.lanes} x i1>, {element.ordered}, align 1", "i1", ctx.lanes)
+                value = state.fn.select(ordered, value, float_val(float("nan"), value.type))
         partial: dict[int, list[Val]] = {}
         for slot, lanes in element.parts.values():
             partial.setdefault(lanes, []).append(_load_slot(state, update, slot, lanes))

@@ -15,24 +15,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from polyc.codegen.emission.accesses import element_pointer, store_element
 from polyc.codegen.emission.context import Context, State, byte_offset
-from polyc.codegen.emission.expressions import (
-    as_mask,
-    certain_reads,
-    element_pointer,
-    eval_predicates,
-    eval_value,
-    store_element,
-)
-from polyc.codegen.emission.linear import Linear, add_linear, constant_of, index_names, scale_linear, split_lane
+from polyc.codegen.emission.expressions import certain_reads, eval_value
+from polyc.codegen.emission.linear import LANE, Linear, add_linear, constant_of, index_names, scale_linear, split_lane
 from polyc.codegen.emission.lines import do_meet
+from polyc.codegen.emission.predicates import as_mask, eval_predicates
 from polyc.codegen.writer import shuffles, vectors
 from polyc.codegen.writer.builder import Val, int_val
 from polyc.ir.expr import Expr, Index, Read, int_const, reads
-from polyc.ir.loops import Buffer, Loop, Store, Update
+from polyc.ir.loops import Buffer, Loop, Node, Store, Update
 
 MIN_ROW = 2
 """Copies below which there is nothing to gain."""
+
+MIN_STORED_ROW = 4
+"""Stores side by side below which each goes by itself."""
 
 
 def load_blocks(state: State, ctx: Context, loop: Loop, copies: int) -> dict[Read, tuple[str, list[Val]]]:
@@ -147,6 +145,39 @@ class Result:
     buffer: Buffer
     subscripts: tuple[Expr, ...]
     value: Val
+
+
+def find_rows(state: State, ctx: Context, body: tuple[Node, ...]) -> list[Store]:
+    """The stores that `body` begins with, where several fill rows that each lane has of its own; none where one could read what
+    another one writes."""
+    first = body[0]
+    if ctx.lane is None or ctx.lanes & (ctx.lanes - 1) or not isinstance(first, Store):
+        return []
+    buffer = state.by_name[first.buffer]
+    near = {buffer.name, *buffer.may_alias, *(b.name for b in state.nest.buffers if buffer.name in b.may_alias)}
+    size, found = buffer.dtype.itemsize, dict[int, Store]()
+    start: Linear = {}
+    for node in body[: state.target.lanes(size)]:
+        if not isinstance(node, Store) or node.buffer != first.buffer or node.streamed:
+            break
+        split = split_lane(byte_offset(ctx, buffer, node.subscripts), ctx.lane)
+        step = None if split is None else constant_of(split[1])
+        if split is None or step is None or abs(step) <= shuffles.MAX_STRIDE * size:
+            break
+        place = split[0].get((), 0)
+        varying = {**split[0], (): 0, (LANE,): step}
+        if any(r.tensor in near for r in reads(node.value)) or place in found or (start and varying != start):
+            break
+        start = varying
+        found[place] = node
+    is_row = len(found) >= MIN_STORED_ROW and any(place + size in found for place in found)
+    return list(found.values()) if is_row and buffer.space != "register" else []
+
+
+def emit_rows(state: State, ctx: Context, stores: list[Store]) -> None:
+    """Emit stores that `find_rows` has found: all of their values, then a row for each lane."""
+    results = [Result(ctx, state.by_name[node.buffer], node.subscripts, eval_value(state, ctx, node.value)) for node in stores]
+    store_results(state, results)
 
 
 @dataclass(slots=True)

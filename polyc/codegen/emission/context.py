@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from polyc.codegen.emission.linear import (
@@ -63,6 +63,8 @@ class Context:
     """In a vector that was moved back to end with its loop, or is narrower: it does not lie where the others do."""
     is_remainder: bool = False
     """In the scalar rest of a vector loop: loops inside run as they did under the vectors, one by one."""
+    n_vectors: int = 1
+    """Vectors of the loop around: what is the same in all lanes is computed once for all of them."""
     ahead: tuple[Expr, ...] = ()
     """What is at least 1: how far the loops around are from their ends, ``M - c0``, and the ends of those that begin at 0."""
     clamped: Mapping[str, Expr] = field(default_factory=dict)
@@ -126,6 +128,8 @@ class Element:
     """Slot that starts from memory."""
     parts: dict[tuple[str, int], tuple[Val, int]] = field(default_factory=dict)
     """Vector slots (and lanes) that start from the identity, by lane variable and interleaved copy."""
+    ordered: Val | None = None
+    """Slot beside `direct` that says of maxima and minima whether all values were numbers; `direct` then passes NaN by."""
 
 
 @dataclass(slots=True)
@@ -139,6 +143,8 @@ class Frame:
     initial: Mapping[str, Expr] = field(default_factory=dict)
     """Values that accumulators start from instead of memory."""
     elements: dict[Key, Element] = field(default_factory=dict)
+    n_vectors: int | None = None
+    """Vectors of accumulators; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +175,8 @@ class State:
     """``error``, ``threads`` and ``per_thread`` (bytes of the thread buffers of one thread)."""
     types: dict[str, DType]
     by_name: dict[str, Buffer]
+    evaluator: Callable[[State, Context, Expr], Val]
+    """`expressions.eval_expr`: subscripts and conditions, which it evaluates, hold expressions themselves."""
     in_parallel: bool = False
     columns: Columns | None = None
     """Those of the pipeline that the function is part of."""
@@ -185,6 +193,10 @@ class State:
     statement_context: Context = field(default_factory=Context)
     functions: dict[str, int] = field(default_factory=dict)
     """Counters for the names of outlined functions."""
+
+    def evaluate(self, ctx: Context, expr: Expr) -> Val:
+        """The value of `expr`: one lane, or `ctx.lanes`."""
+        return self.evaluator(self, ctx, expr)
 
     def epoch(self, ctx: Context, buffer: str, subscripts: tuple[Expr, ...]) -> str:
         """What changes with every store that may be to the element: equal loads of one epoch are one load."""

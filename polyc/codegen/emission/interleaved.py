@@ -6,9 +6,11 @@ After: both values, interleaved, and two contiguous stores.
 
 from __future__ import annotations
 
+from polyc.codegen.emission.accesses import element_pointer
 from polyc.codegen.emission.context import Context, State, byte_offset
-from polyc.codegen.emission.expressions import element_pointer, eval_predicates, eval_value
+from polyc.codegen.emission.expressions import eval_value
 from polyc.codegen.emission.linear import Linear, constant_of, split_lane
+from polyc.codegen.emission.predicates import eval_predicates
 from polyc.codegen.writer import shuffles, vectors
 from polyc.ir.expr import reads
 from polyc.ir.loops import Node, Store

@@ -9,7 +9,7 @@ ones in the middle are put together from the outer ones, and nothing is read tha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from polyc.codegen.emission.context import Context, State
 from polyc.codegen.emission.linear import Linear, constant_of, split_lane
@@ -27,7 +27,6 @@ WAY = 4096
 MOST_ROWS = 4
 """Rows whose lines stay in one set until they are read again."""
 
-Load = Callable[[Read], Val]
 Reads = dict[int, Read]
 """Reads of one row by their offset in elements."""
 
@@ -58,7 +57,7 @@ def _is_multiple(expr: Expr, n: int) -> bool:
 
 
 def share_lines(
-    state: State, ctx: Context, found: list[tuple[Read, Linear]], target: tuple[Buffer, Expr] | None, load: Load
+    state: State, ctx: Context, found: list[tuple[Read, Linear]], target: tuple[Buffer, Expr] | None
 ) -> dict[Read, Val]:
     """Values of some of the reads, which are surely made, `found` with their byte offsets.
 
@@ -70,12 +69,12 @@ def share_lines(
         if centre is not None:
             near = {o - centre: read for o, read in row.items() if abs(o - centre) < lanes}
             if len(near) > 1 or 0 not in near:
-                values |= _from_lines(state, near, lanes, load)
+                values |= _from_lines(state, ctx, near)
             continue
         first, last = min(row), max(row)
         if len(row) < 3 or last - first > lanes:
             continue
-        a, b = load(row[first]), load(row[last])
+        a, b = state.evaluate(ctx, row[first]), state.evaluate(ctx, row[last])
         for offset, read in row.items():
             if first < offset < last:
                 places = (offset - first + k for k in range(lanes))
@@ -118,14 +117,15 @@ def _centre(state: State, row: Reads, target: tuple[Buffer, Expr] | None) -> int
     return None
 
 
-def _from_lines(state: State, near: Reads, lanes: int, load: Load) -> dict[Read, Val]:
+def _from_lines(state: State, ctx: Context, near: Reads) -> dict[Read, Val]:
     """Reads by their distance from a line: each from the line that it begins in and the one behind."""
+    lanes = ctx.lanes
 
     def line(number: int) -> Val:
         distance, read = next(iter(near.items()))
         *outer, last = read.subscripts
         shifted = Call("add", (last, int_const(number * lanes - distance)))
-        return load(Read(read.tensor, (*outer, shifted)))
+        return state.evaluate(ctx, Read(read.tensor, (*outer, shifted)))
 
     values: dict[Read, Val] = {}
     for distance, read in near.items():

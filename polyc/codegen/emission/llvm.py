@@ -112,6 +112,7 @@ def _emit_entry(nest: LoopNest, target: Target, module: Module, linkage: str = "
             {name: arguments[f"hidden {name}"] for name in hidden},
             {b.name: b.dtype for b in version.buffers},
             {b.name: b for b in version.buffers},
+            eval_expr,
         )
 
     guards = has_guards(nest.body)
@@ -198,7 +199,7 @@ _TOO_MANY_BYTES = 1 << 62
 
 def _estimate_bytes(fn: Function, nest: LoopNest, params: dict[str, Val]) -> Val | None:
     """About the bytes of one thread's workspace, as a double, which does not wrap around; None where they are few."""
-    state = State(nest, BASELINE, fn.module, fn, params, {}, {}, {}, {})
+    state = _bare_state(fn, nest, params)
     total: Val | None = None
     for buffer in nest.buffers:
         known = [int(e.value) for e in buffer.shape if isinstance(e, Const)]
@@ -236,12 +237,12 @@ def _load_parameters(fn: Function, nest: LoopNest) -> dict[str, Val]:
 
 def _bare_state(fn: Function, nest: LoopNest, params: dict[str, Val]) -> State:
     """For expressions over parameters alone."""
-    return State(nest, BASELINE, fn.module, fn, params, {}, {}, {}, {})
+    return State(nest, BASELINE, fn.module, fn, params, {}, {}, {}, {}, eval_expr)
 
 
 def _layout_workspace(fn: Function, nest: LoopNest, params: dict[str, Val]) -> tuple[dict[str, Val], Val, Val]:
     """Offsets of the workspace buffers (thread buffers: of thread 0), bytes of the shared ones, bytes per thread."""
-    state = State(nest, BASELINE, fn.module, fn, params, {}, {}, {}, {})
+    state = _bare_state(fn, nest, params)
     offsets: dict[str, Val] = {}
     # In front of the first buffer there is room for a line as there is behind the last: windows load whole lines.
     total = int_val(LINE if any(has_aligned_rows(b) for b in nest.buffers) else 0)

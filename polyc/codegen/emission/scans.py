@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from polyc.codegen.emission.accesses import store_element
 from polyc.codegen.emission.arithmetic import emit_operator
 from polyc.codegen.emission.context import Context, Predicate, State, byte_offset
-from polyc.codegen.emission.expressions import eval_expr, eval_value, store_element
+from polyc.codegen.emission.expressions import eval_expr, eval_value
 from polyc.codegen.emission.linear import add_linear, constant_of, scale_linear, split_lane
 from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Val, float_val, int_val, llvm_type

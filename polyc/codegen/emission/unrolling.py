@@ -49,6 +49,13 @@ def count_unrolled(loop: Loop, target: Target) -> int:
     return 2 if is_innermost and (trip is None or trip >= 16) else 1
 
 
+def count_accumulators(loop: Loop) -> int | None:
+    """Vectors that a loop over accumulators holds; None where that is not known."""
+    held = _count_updates(loop.body, with_serial=False)
+    is_open = loop.kind == "vector" and not loop.is_expanded
+    return None if held is None else held * (loop.interleave if is_open else 1)
+
+
 def tests_border(loop: Loop) -> bool:
     """Whether a selection inside depends on the variable of the loop (the border of a padded read)."""
 

@@ -13,6 +13,7 @@ from itertools import product
 
 from polyc.codegen.emission.context import Context, State, byte_offset
 from polyc.codegen.emission.linear import index_names, split_lane
+from polyc.codegen.emission.predicates import always_holds
 from polyc.codegen.writer.builder import Val
 from polyc.ir.expr import Expr, Index, Read, operands_of, reads, walk
 from polyc.ir.loops import Loop, Node, Store, Update
@@ -20,14 +21,11 @@ from polyc.ir.loops import Loop, Node, Store, Update
 MAX_TAPS = 64
 """Copies of the loops around that are looked at for one read."""
 
-Holds = Callable[[Context, Expr], bool]
-"""Whether a condition is known to hold in a context, in all lanes."""
 
-
-def find_phase(state: State, ctx: Context, read: Read, stride: int, holds: Holds) -> int | None:
+def find_phase(state: State, ctx: Context, read: Read, stride: int) -> int | None:
     """Which of the `stride` elements from one lane to the next `read` is, where all of them are read under its conditions."""
     size = state.by_name[read.tensor].dtype.itemsize
-    known = _places(state, ctx, read, holds)
+    known = _places(state, ctx, read)
     while known:
         first = min(known)
         row = {first + n * size for n in range(stride)}
@@ -42,7 +40,7 @@ def find_phase(state: State, ctx: Context, read: Read, stride: int, holds: Holds
     return None
 
 
-def _places(state: State, ctx: Context, read: Read, holds: Holds) -> set[int]:
+def _places(state: State, ctx: Context, read: Read) -> set[int]:
     """Bytes from `read` to what the statement reads in all copies of the loops around, ending with the elements of one lane."""
     buffer = state.by_name[read.tensor]
     own = split_lane(byte_offset(ctx, buffer, read.subscripts), ctx.lane)
@@ -54,7 +52,7 @@ def _places(state: State, ctx: Context, read: Read, holds: Holds) -> set[int]:
     if read in state.certain:
         siblings += [r for r in sorted(state.certain, key=str) if r.tensor == read.tensor and r != read]
     found: set[int] = set()
-    for other in _copies(ctx, read, holds):
+    for other in _copies(state, ctx, read):
         for sibling in siblings:
             if any(reads(s) for s in sibling.subscripts):
                 continue
@@ -66,7 +64,7 @@ def _places(state: State, ctx: Context, read: Read, holds: Holds) -> set[int]:
     return found
 
 
-def _copies(ctx: Context, read: Read, holds: Holds) -> Iterator[Context]:
+def _copies(state: State, ctx: Context, read: Read) -> Iterator[Context]:
     """The contexts of all copies of this one in unrolled loops around, under whose conditions the same elements are read."""
     taps = {n: ctx.taps[n] for n in ctx.taps if any(n in index_names(s) for s in read.subscripts)}
     tests: list[Expr] = []
@@ -81,12 +79,12 @@ def _copies(ctx: Context, read: Read, holds: Holds) -> Iterator[Context]:
     count = 1
     for places in taps.values():
         count *= len(places)
-    if not taps or count > MAX_TAPS or not all(holds(ctx, test) for test in tests):
+    if not taps or count > MAX_TAPS or not all(always_holds(state, ctx, test) for test in tests):
         yield ctx
         return
     for values in product(*taps.values()):
         other = replace(ctx, env={**ctx.env, **dict(zip(taps, values, strict=True))})
-        if all(holds(other, test) for test in tests):
+        if all(always_holds(state, other, test) for test in tests):
             yield other
 
 

@@ -60,7 +60,10 @@ def _visit(node: Node, around: tuple[Loop, ...], kept: dict[str, Buffer], target
             body, orelse = (_visit_body(arm, around, kept, target) for arm in (node.body, node.orelse))
             return replace(node, body=body, orelse=orelse)
         case Loop() if node.kind in ("serial", "parallel") and not node.registers:
-            if around and (made := _ask_ahead(node, around, kept, target)) is not None:
+            if (
+                around
+                and (made := _ask_ahead(node, around, kept, target) or _ask_at_edge(node, around, kept, target)) is not None
+            ):
                 return made
             chain = (*around, node) if node.kind == "serial" else (node,)
             return replace(node, body=_visit_body(node.body, chain, kept, target))
@@ -172,38 +175,84 @@ def _ask_in_vectors(
     columns, rows = known_length(loop), known_length(vector)
     if columns is None or columns <= 0 or rows is None or rows <= 0:
         return None
-    buffer = kept[read.tensor]
-    size = columns * buffer.dtype.itemsize
-    is_dense = motion_of(read, buffer, vector.var) == size
-    level = level_of_rows(rows, is_dense)
-    if rows * size > (target.l1 if level == 1 else target.l2 // PART_OF_L2) or (
-        rows <= FEW_ROWS and motion_of(read, buffer, around[-1].var) == size // around[-1].step
-    ):
-        return None
     group = vector.lanes if width == loop.step else max(vector.lanes, loop.step)
-    whole = rows // group if vector.max_trip is not None else 0
-    n_parts = math.ceil(columns / loop.step) * max(1, whole)
-    n_pieces = max(1, min(n_parts // rows, size // target.cache_line))
-    share, row, start = math.ceil(rows * n_pieces / n_parts), f"{loop.var}_ahead", f"{vector.var}_0"
+    whole, start = rows // group if vector.max_trip is not None else 0, f"{vector.var}_0"
     iteration: Expr = Call("floordiv", (Call("sub", (Index(loop.var), loop.lower)), int_const(loop.step)))
     if whole > 1:
         own = Call("floordiv", (Index(start), int_const(group)))
         iteration = Call("add", (Call("mul", (iteration, int_const(whole))), own))
-    part: Expr = Call("add", (Call("mul", (iteration, int_const(share))), Index(row)))
-    column, piece = loop.lower, math.ceil(size / n_pieces / target.cache_line) * target.cache_line
-    if n_pieces > 1:
-        within = Call("mul", (Call("mod", (part, int_const(n_pieces))), int_const(piece // buffer.dtype.itemsize)))
-        part, column = Call("floordiv", (part, int_const(n_pieces))), Call("add", (column, within))
-    later = step_ahead(around, max(1, round(AHEAD_BYTES / (rows * size))))
-    place = put_values(put_values(read, {vector.var: Call("add", (vector.lower, part)), loop.var: column}), later)
-    asked = Prefetch(read.tensor, place.subscripts, min(size, piece), level)
-    ask = Loop(row, int_const(0), int_const(share), 1, "serial", (asked,))
+    n_parts = math.ceil(columns / loop.step) * max(1, whole)
+    from_rows = put_values(read, {vector.var: Call("add", (vector.lower, Index(vector.var)))})
+    ask = _request(loop, vector.var, rows, (iteration, n_parts), from_rows, around, kept[read.tensor], target)
+    if ask is None:
+        return None
     if whole <= 1:
         return ask, _in_columns(vector, loop, width)
     end = whole * group
     inside = (ask, _in_columns(shift_rows(vector, Index(start), group), loop, width))
     parts = Loop(start, int_const(0), int_const(end), group, "serial", inside)
     return (parts, shift_rows(vector, int_const(end), rows - end)) if rows > end else (parts,)
+
+
+def _request(
+    loop: Loop,
+    across: str,
+    rows: int,
+    part_of: tuple[Expr, int],
+    read: Read,
+    around: tuple[Loop, ...],
+    buffer: Buffer,
+    target: Target,
+) -> Loop | None:
+    """What asks for a part of the next block of `read`, of the columns of `loop` and of `rows` along the variable `across`.
+
+    None where a block is too large, or its rows go on in the next one.
+    `part_of`: which part, and how many there are."""
+    columns = known_length(loop)
+    if columns is None or columns <= 0:
+        return None
+    size = columns * buffer.dtype.itemsize
+    level = level_of_rows(rows, motion_of(read, buffer, across) == size)
+    if rows * size > (target.l1 if level == 1 else target.l2 // PART_OF_L2) or (
+        rows <= FEW_ROWS and motion_of(read, buffer, around[-1].var) == size // around[-1].step
+    ):
+        return None
+    number, n_parts = part_of
+    n_pieces = max(1, min(n_parts // rows, size // target.cache_line))
+    share, row = math.ceil(rows * n_pieces / n_parts), f"{loop.var}_ahead"
+    part: Expr = Call("add", (Call("mul", (number, int_const(share))), Index(row)))
+    column, piece = loop.lower, math.ceil(size / n_pieces / target.cache_line) * target.cache_line
+    if n_pieces > 1:
+        within = Call("mul", (Call("mod", (part, int_const(n_pieces))), int_const(piece // buffer.dtype.itemsize)))
+        part, column = Call("floordiv", (part, int_const(n_pieces))), Call("add", (column, within))
+    later = step_ahead(around, max(1, round(AHEAD_BYTES / (rows * size))))
+    place = put_values(put_values(read, {across: part, loop.var: column}), later)
+    asked = Prefetch(read.tensor, place.subscripts, min(size, piece), level)
+    return Loop(row, int_const(0), int_const(share), 1, "serial", (asked,))
+
+
+def _ask_at_edge(loop: Loop, around: tuple[Loop, ...], kept: dict[str, Buffer], target: Target) -> Loop | None:
+    """`loop`, over the columns of a block of which some rows lie outside, with requests for the next block in front of each
+    strip: the blocks that follow one at an edge would all be waited for.
+
+    None where it is no such loop."""
+    vectors = [n for n in loop.body if isinstance(n, Loop) and n.kind == "vector" and not n.registers]
+    if len(vectors) < len(loop.body) or all(known_length(v) is not None for v in vectors) or loop.lower != int_const(0):
+        return None
+    found = [(v, read) for v in vectors for read in _turned_in(loop, v, kept)]
+    columns, source = known_length(loop), kept[found[0][1].tensor] if found else None
+    if len(found) < len(vectors) or columns is None or source is None:
+        return None
+    vector, read = found[0]
+    if any(r != put_values(read, {vector.var: Index(v.var)}) for v, r in found):
+        return None
+    tiles = [n for n in around if n.step > 1 and motion_of(read, source, n.var) == motion_of(read, source, vector.var)]
+    if len(tiles) != 1:
+        return None
+    iteration = Call("floordiv", (Index(loop.var), int_const(loop.step)))
+    n_parts = math.ceil(columns / loop.step)
+    ask = _request(loop, vector.var, tiles[0].step, (iteration, n_parts), read, around, source, target)
+    return None if ask is None else replace(loop, body=(ask, *loop.body))
 
 
 def _in_columns(vector: Loop, loop: Loop, width: int) -> Loop:

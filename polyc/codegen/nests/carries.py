@@ -16,17 +16,17 @@ of a block as they are turned (AMD, Zen 4, a busy machine: `abcde → dbeac` 3.7
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from polyc.codegen.emission.lines import do_meet
+from polyc.codegen.nests.carried_rows import ROW, Block, carry_block, cut_row, end_rows
 from polyc.codegen.nests.coalesce import merge_dimensions
-from polyc.codegen.nests.copies import copy_nest, motion_of, rebuild
+from polyc.codegen.nests.copies import copy_nest, motion_of
 from polyc.codegen.nests.staging import (
     MOST_REQUESTS,
     ask_ahead,
     begins_at_line,
-    digits,
     find_crossing,
     find_run,
     first_dimension,
@@ -35,38 +35,17 @@ from polyc.codegen.nests.staging import (
     later_loops,
     make_buffer,
     number_iterations,
-    sum_of,
     trip_count,
 )
-from polyc.codegen.nests.streams import find_written_once, offset_of
+from polyc.codegen.nests.streams import find_written_once
 from polyc.codegen.nests.transposes import MAX_INTERLEAVED
-from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute
-from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch, Store
+from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads
+from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch
 from polyc.ir.simplify import simplify
 from polyc.target import Target
 
-ROW = "row"
-"""The variable of loops over the rows of a block."""
-
 MOST_ROWS = 12
 """Rows that are read whose lines may meet in one set of the first-level cache where blocks go through `B` at lines, too."""
-
-EXPANDED = 16
-"""Vectors of a row that are expanded."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """What one iteration of a loop over blocks does: `n_rows` pieces of `run` elements."""
-
-    loops: tuple[Loop, ...]
-    store: Store
-    run: int
-    places: Mapping[str, int]
-    rows: Mapping[str, int]
-    n_rows: int
-    distances: tuple[tuple[int, int], ...]
-    """Of each loop over rows: the multiple of its variable in the number of the row, and bytes between two of its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +53,8 @@ class _Chain:
     """A loop whose blocks go on with the rows of the one before: whole ones, and the last one if that is shorter."""
 
     loop: Loop
-    whole: _Block
-    rest: _Block | None
+    whole: Block
+    rest: Block | None
     around: tuple[Loop, ...]
     """Serial loops around the blocks, this one the last, in whose order its iterations are the next ones."""
 
@@ -156,7 +135,7 @@ def _find_chain(
     return _Chain(loop, whole, rest, around)
 
 
-def _find_block(chain: Loop, node: Node, name: str, buffers: Mapping[str, Buffer], target: Target) -> _Block | None:
+def _find_block(chain: Loop, node: Node, name: str, buffers: Mapping[str, Buffer], target: Target) -> Block | None:
     nest = copy_nest(node, buffers)
     if nest is None or nest[1].buffer != name:
         return None
@@ -179,7 +158,7 @@ def _find_block(chain: Loop, node: Node, name: str, buffers: Mapping[str, Buffer
     if math.prod(trips.values()) * size > target.l1:
         return None
     distances = tuple((multiple, motions[v] or 0) for v, multiple in rows.items())
-    return _Block(tuple(loops), store, run, places, rows, n_rows, distances)
+    return Block(tuple(loops), store, run, places, rows, n_rows, distances)
 
 
 # -- making
@@ -200,7 +179,7 @@ def _replace_chains(body: tuple[Node, ...], made: Mapping[int, Node]) -> tuple[N
 
 def _carry(chain: _Chain, buffers: Mapping[str, Buffer], carry: Buffer, target: Target) -> Node:
     loop, whole, buffer = chain.loop, chain.whole, buffers[chain.whole.store.buffer]
-    chunk, n_chunks = _cut_row(whole.run * buffer.dtype.itemsize // LINE)
+    chunk, n_chunks = cut_row(whole.run * buffer.dtype.itemsize // LINE)
     n_parts, most = whole.n_rows * n_chunks, max(chunk, MOST_REQUESTS)
 
     def ask(part: Expr) -> tuple[Prefetch, ...]:
@@ -210,10 +189,12 @@ def _carry(chain: _Chain, buffers: Mapping[str, Buffer], carry: Buffer, target: 
     assert isinstance(loop.lower, Const) and isinstance(loop.upper, Const)
     last = int(loop.lower.value) + (int(loop.upper.value) - int(loop.lower.value) - 1) // loop.step * loop.step
     is_first, is_last = (Call("eq", (Index(loop.var), int_const(n))) for n in (int(loop.lower.value), last))
-    made = _go_on(whole, buffers, carry, ask, is_first, is_last if chain.rest is None else None, _successors(chain, buffer))
+    made = carry_block(
+        whole, buffers, carry, ask, is_first, is_last if chain.rest is None else None, _successors(chain, buffer)
+    )
     if chain.rest is not None:
         asked = ask_ahead(whole.loops, whole.store, chain.around, Index(ROW), whole.n_rows, buffers, target)
-        made = (If(Call("lt", (Index(loop.var), int_const(last))), made, _end(chain.rest, buffers, carry, asked)),)
+        made = (If(Call("lt", (Index(loop.var), int_const(last))), made, end_rows(chain.rest, buffers, carry, asked)),)
     carried = replace(loop, body=made)
     is_whole_lines = all(isinstance(s, Const) and int(s.value) % LINE == 0 for s in buffer.strides[:-1])
     if not is_whole_lines or not _do_rows_meet(whole, buffers):
@@ -221,7 +202,7 @@ def _carry(chain: _Chain, buffers: Mapping[str, Buffer], carry: Buffer, target: 
     return If(begins_at_line(buffer.name), (loop,), (carried,))
 
 
-def _do_rows_meet(block: _Block, buffers: Mapping[str, Buffer]) -> bool:
+def _do_rows_meet(block: Block, buffers: Mapping[str, Buffer]) -> bool:
     """Whether rows of what is read are gone from a cache before the next vectors of a block come to them: what is asked for
     early is lost then, too."""
     vector = next(n for n in block.loops if n.kind == "vector")
@@ -262,191 +243,3 @@ def _successors(chain: _Chain, buffer: Buffer) -> int:
     if chain.rest is not None or (1, length) not in whole.distances:
         return 1
     return next(trip_count(n) for n in whole.loops if whole.rows.get(n.var) == 1)
-
-
-_Ask = Callable[[Expr], tuple[Prefetch, ...]]
-"""Requests for the part of the next block that has a number, counted through the rows of a block (`_cut_row`)."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Loops over the rows of a block: `n_rows` times something for row ``Index(row)``, which begins `off` elements behind a
-    line."""
-
-    block: _Block
-    carry: Buffer
-    row: str
-    element: str
-    lanes: int
-    line: int
-    chunk: int
-    n_chunks: int
-    """Lines that are written with the requests of one part, and how many times that is a row."""
-    buffers: Mapping[str, Buffer]
-    subscripts: tuple[Expr, ...]
-    off: Expr
-    groups: tuple[Loop, ...]
-    """Loops over groups of rows, of which each is put together and written at once."""
-    first: Expr
-    count: int
-    """The first row of a group, and how many it has."""
-
-    def each(self, *body: Node) -> Loop:
-        upper = simplify(Call("add", (self.first, int_const(self.count))))
-        return Loop(self.row, self.first, upper, 1, "serial", body)
-
-    def in_groups(self, *body: Node) -> tuple[Node, ...]:
-        for loop in reversed(self.groups):
-            body = (replace(loop, body=body),)
-        return body
-
-    def store(self, start: Expr, streamed: bool) -> Store:
-        """The store of element ``Index(element)`` from the one of number `start` in the block on."""
-        place = Call("add", (start, Index(self.element)))
-        *outer, last = self.subscripts
-        value = Read(self.carry.name, (Index(self.row), simplify(Call("add", (place, int_const(self.line))))))
-        subscripts = (*outer, simplify(Call("add", (last, place))))
-        return replace(self.block.store, subscripts=subscripts, value=value, streamed=streamed)
-
-    def part(self, start: Expr, length: Expr) -> Loop:
-        """`length` elements, less than a line, in the ordinary way."""
-        body = If(Call("lt", (Index(self.element), length)), (self.store(start, False),))
-        return Loop(self.element, int_const(0), int_const(self.line), 1, "vector", (body,), self.line, self.lanes)
-
-    def lines(self, start: Expr, length: Expr, ask: _Ask | None = None) -> tuple[Node, ...]:
-        """Whole lines, streamed, with requests for lines of the next block between them."""
-        if length == int_const(0):
-            return ()
-        count = int(length.value) // self.line if isinstance(length, Const) else 0
-        if ask is not None and 0 < count <= self.chunk:
-            return self.chunk_of_lines(start, count, ask(Index(self.row)))
-        if ask is not None and count == self.chunk * self.n_chunks:
-            group, size = f"{self.element}_0", self.chunk * self.line
-            row = Call("mul", (Index(self.row), int_const(self.n_chunks)))
-            asked = ask(simplify(Call("add", (row, Call("floordiv", (Index(group), int_const(size)))))))
-            body = self.chunk_of_lines(simplify(Call("add", (start, Index(group)))), self.chunk, asked)
-            return (Loop(group, int_const(0), length, size, "serial", body),)
-        most = count * self.line if 0 < count * self.line <= EXPANDED * self.lanes else None
-        return (Loop(self.element, int_const(0), length, 1, "vector", (self.store(start, True),), most, self.lanes),)
-
-    def chunk_of_lines(self, start: Expr, count: int, asked: tuple[Prefetch, ...]) -> tuple[Node, ...]:
-        """`count` lines, and a part of the requests in front of each."""
-        made: list[Node] = []
-        for n, requests in enumerate(_share_out(asked, count, self.buffers)):
-            store = self.store(simplify(Call("add", (start, int_const(n * self.line)))), True)
-            write = Loop(self.element, int_const(0), int_const(self.line), 1, "vector", (store,), self.line, self.lanes)
-            made += [*requests, write]
-        return tuple(made)
-
-    def keep(self) -> Loop:
-        """The last line's elements of the block become those in front of the next one."""
-        at = (Index(self.row), Call("add", (Index(self.element), int_const(self.block.run))))
-        store = Store(
-            self.carry.name, (Index(self.row), Index(self.element)), Read(self.carry.name, at), self.block.store.statement
-        )
-        return Loop(self.element, int_const(0), int_const(self.line), 1, "vector", (store,), self.line, self.lanes)
-
-    def lend(self) -> Loop:
-        """The first line's elements of a row go behind the last ones of the row in front of it."""
-        place = Call("add", (Index(self.element), int_const(self.line + self.block.run)))
-        own = Read(self.carry.name, (Index(self.row), Call("add", (Index(self.element), int_const(self.line)))))
-        row = Call("sub", (Index(self.row), int_const(1)))
-        store = Store(self.carry.name, (row, place), own, self.block.store.statement)
-        return Loop(self.element, int_const(0), int_const(self.line), 1, "vector", (store,), self.line, self.lanes)
-
-
-def _cut_row(n_lines: int) -> tuple[int, int]:
-    """Lines of a row that are written one after the other, no more than can be expanded, and how many times that is a row."""
-    chunk = max(n for n in range(1, max(1, min(n_lines, EXPANDED)) + 1) if n_lines % n == 0)
-    return chunk, n_lines // chunk
-
-
-def _share_out(asked: tuple[Prefetch, ...], n: int, buffers: Mapping[str, Buffer]) -> list[list[Prefetch]]:
-    """The lines of `asked` in `n` parts one after the other; twice where that is a line for each part.
-
-    Some requests are lost: `abcde → caebd` took 3.2 to 3.5 ms instead of 4.0 to 4.3, where a copy took 2.4 (AMD, Zen 4).  Where
-    they are more than the lines that are written, as in `dbeac`, twice as many took a tenth longer."""
-    lines: list[Prefetch] = []
-    for prefetch in asked:
-        *outer, last = prefetch.subscripts
-        for begin in range(0, prefetch.size, LINE):
-            place = simplify(Call("add", (last, int_const(begin // buffers[prefetch.buffer].dtype.itemsize))))
-            lines.append(replace(prefetch, subscripts=(*outer, place), size=min(LINE, prefetch.size - begin)))
-    times = 2 if len(lines) == n else 1
-    return [lines[len(lines) * k // n : len(lines) * (k + 1) // n] * times for k in range(n)]
-
-
-def _rows_of(block: _Block, buffers: Mapping[str, Buffer], carry: Buffer) -> tuple[Loop, _Rows]:
-    """The nest that puts a block together, and what writes its rows."""
-    buffer = buffers[block.store.buffer]
-    size = buffer.dtype.itemsize
-    line = LINE // size
-    vector = next(n for n in block.loops if n.kind == "vector")
-    row, element = ROW, f"{vector.var}_run"
-    place = simplify(Call("add", (sum_of(block.places), int_const(line))))
-    put = replace(block.store, buffer=carry.name, subscripts=(sum_of(block.rows), place))
-    begin: dict[str, Expr] = {n.var: int_const(0) for n in block.loops} | digits(Index(row), block.rows)
-    subscripts = tuple(simplify(substitute(s, begin)) for s in block.store.subscripts)
-    first = offset_of(replace(block.store, subscripts=subscripts), buffer, {})
-    off = simplify(Call("floordiv", (Call("mod", (first, int_const(LINE))), int_const(size))))
-    along = next((n for n in block.loops if block.rows.get(n.var) == 1), None)
-    cuts = _cut_row(block.run // line)
-    rows = _Rows(
-        block, carry, row, element, vector.lanes, line, *cuts, buffers, subscripts, off, (), int_const(0), block.n_rows
-    )
-    trip = 0 if along is None else trip_count(along)
-    if along is None or trip % line or trip == line:
-        return rebuild(list(block.loops), put), rows
-    name = f"{along.var}_rows"
-    names: dict[str, Expr] = {along.var: Call("add", (Index(name), Index(along.var)))}
-    at = tuple(simplify(substitute(s, names)) for s in put.subscripts)
-    put = replace(put, subscripts=at, value=substitute(put.value, names))
-    few = replace(along, upper=int_const(line), max_trip=None if along.max_trip is None else line)
-    others = [n for n in block.loops if n.var in block.rows and n is not along]
-    first = sum_of({**{n.var: block.rows[n.var] for n in others}, name: 1})
-    groups = (*others, Loop(name, int_const(0), int_const(trip), line, "serial", ()))
-    inner = [few if n is along else n for n in block.loops if n is along or n.var not in block.rows]
-    return rebuild(inner, put), replace(rows, groups=groups, first=first, count=line)
-
-
-def _go_on(
-    block: _Block,
-    buffers: Mapping[str, Buffer],
-    carry: Buffer,
-    ask: _Ask,
-    is_first: Expr,
-    is_last: Expr | None,
-    n_together: int,
-) -> tuple[Node, ...]:
-    """A block of whole lines; `is_last` where the rows may end with it.  Of `n_together` rows that follow each other, each ends
-    with the line in which the next one begins."""
-    put, rows = _rows_of(block, buffers, carry)
-    missing = simplify(Call("sub", (int_const(rows.line), rows.off)))
-    is_aligned, length = Call("eq", (rows.off, int_const(0))), int_const(block.run)
-    number = Call("mod", (Index(ROW), int_const(n_together)))
-    head: Node = rows.part(int_const(0), missing)
-    if n_together > 1:
-        head = If(Call("lt", (int_const(0), number)), (rows.lend(),), (head,))
-    begun = If(
-        is_aligned, rows.lines(int_const(0), length, ask), (head, *rows.lines(missing, int_const(block.run - rows.line), ask))
-    )
-    back = simplify(Call("neg", (rows.off,)))
-    write = If(is_first, (rows.each(begun, rows.keep()),), (rows.each(*rows.lines(back, length, ask), rows.keep()),))
-    if is_last is None:
-        return rows.in_groups(put, write)
-    end = simplify(Call("sub", (length, rows.off)))
-    tail: Node = rows.part(end, rows.off)
-    if n_together > 1:
-        joint = If(Call("lt", (int_const(0), rows.off)), rows.lines(end, int_const(rows.line)))
-        tail = If(Call("lt", (number, int_const(n_together - 1))), (joint,), (tail,))
-    return rows.in_groups(put, write, If(is_last, (rows.each(tail),)))
-
-
-def _end(block: _Block, buffers: Mapping[str, Buffer], carry: Buffer, asked: tuple[Prefetch, ...]) -> tuple[Node, ...]:
-    """The last block of rows, of any length."""
-    put, rows = _rows_of(block, buffers, carry)
-    there = Call("add", (rows.off, int_const(block.run)))
-    whole = Call("mul", (Call("floordiv", (there, int_const(rows.line))), int_const(rows.line)))
-    back = simplify(Call("neg", (rows.off,)))
-    tail = rows.part(Call("sub", (whole, rows.off)), Call("mod", (there, int_const(rows.line))))
-    return rows.in_groups(put, rows.each(*asked, *rows.lines(back, whole), tail))

@@ -119,7 +119,7 @@ def split_last_tiles(body: tuple[Node, ...], buffers: tuple[Buffer, ...]) -> tup
             case If():
                 return replace(node, body=tuple(map(split, node.body)), orelse=tuple(map(split, node.orelse)))
             case Loop():
-                if copy_nest(node, by_name) is not None:
+                if _are_copies(node, by_name):
                     return _split_tiles(node, {})
                 return replace(node, body=tuple(map(split, node.body)))
         return node
@@ -127,11 +127,26 @@ def split_last_tiles(body: tuple[Node, ...], buffers: tuple[Buffer, ...]) -> tup
     return tuple(map(split, body))
 
 
+def _are_copies(node: Node, buffers: Mapping[str, Buffer]) -> bool:
+    """Whether a nest is a copy, or loops around one that has several versions (`streams.align_tiles`)."""
+    if copy_nest(node, buffers) is not None:
+        return True
+    match node:
+        case Loop(body=(inner,)) if not node.registers and not node.initial:
+            return _are_copies(inner, buffers)
+        case If():
+            return all(copy_nest(n, buffers) is not None for n in node.body + node.orelse)
+    return False
+
+
 Range = tuple[int, int]
 """Smallest and largest value of a loop variable."""
 
 
 def _split_tiles(node: Node, ranges: Mapping[str, Range]) -> Node:
+    if isinstance(node, If):
+        body, orelse = (tuple(_split_tiles(n, ranges) for n in arm) for arm in (node.body, node.orelse))
+        return replace(node, body=body, orelse=orelse)
     if not isinstance(node, Loop):
         return node
     upper = _drop_loose(node.upper, ranges)
@@ -159,6 +174,8 @@ def _split_tiles(node: Node, ranges: Mapping[str, Range]) -> Node:
 
 def _moves_bounds(node: Node, variable: str) -> bool:
     """Whether bounds of loops inside depend on `variable`."""
+    if isinstance(node, If):
+        return any(_moves_bounds(n, variable) for n in node.body + node.orelse)
     if not isinstance(node, Loop):
         return False
     return any(depends(e, variable) for e in (node.lower, node.upper)) or any(_moves_bounds(n, variable) for n in node.body)
@@ -170,6 +187,9 @@ def depends(expr: Expr, variable: str) -> bool:
 
 def _fix(node: Node, variable: str, value: int) -> Node:
     """The copy with `variable` = `value` in its bounds."""
+    if isinstance(node, If):
+        body, orelse = (tuple(_fix(n, variable, value) for n in arm) for arm in (node.body, node.orelse))
+        return replace(node, body=body, orelse=orelse)
     if not isinstance(node, Loop):
         return node
     names = {variable: int_const(value)}

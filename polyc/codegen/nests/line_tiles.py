@@ -101,12 +101,12 @@ def _replace_tile(body: tuple[Node, ...], var: str, step: int, base: str) -> tup
         rest = substitute(subscript, {var: int_const(0)})
         return simplify(Call("add", (rest, Call("mul", (int_const(times // step), Index(base))))))
 
-    moved = _map_nodes(body, lambda e: rewrite(e, rule), move)
+    moved = map_nodes(body, lambda e: rewrite(e, rule), move)
     uses = any(isinstance(e, Index) and e.name == var for expr in _expressions(moved) for e in walk(expr))
     return None if uses else moved
 
 
-def _map_nodes(body: tuple[Node, ...], value: Callable[[Expr], Expr], subscript: Callable[[Expr], Expr]) -> tuple[Node, ...]:
+def map_nodes(body: tuple[Node, ...], value: Callable[[Expr], Expr], subscript: Callable[[Expr], Expr]) -> tuple[Node, ...]:
     """`value` of all expressions, and `subscript` of places that are written."""
 
     def place(subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:

@@ -226,6 +226,9 @@ def step_ahead(loops: tuple[Loop, ...], rows: int) -> dict[str, Expr]:
             turn = int_const(trip * loop.step)
             # As many iterations of the loop around cost no test of where this one ends.
             whole, rows = (round(rows / trip), 0) if rows >= trip * NEAR_A_TURN else divmod(rows, trip)
+        elif loop.step > 1:
+            trips = Call("floordiv", (simplify(Call("add", (turn, int_const(loop.step - 1)))), int_const(loop.step)))
+            turn = simplify(Call("mul", (trips, int_const(loop.step))))
         later = simplify(Call("add", (Index(loop.var), int_const(rows * loop.step))))
         if carry is not None:
             later = Select(carry, simplify(Call("add", (later, int_const(loop.step)))), later)

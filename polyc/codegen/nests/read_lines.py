@@ -5,8 +5,9 @@ of X begin 16 bytes behind a line, so that each line of them is read by two stri
 After: ``for t < 4100 by 256 { for n < min(256, 4100 - t) by 16 { for c = max(-t, min(n - 4, 4080 - t)) once { … } } }``, where
 the first and the last two strips overlap.
 
-Rows that lie powers of two apart meet in few sets of the first-level cache: until the next strip comes to a line again, it is
-gone (C, 4096×4096 on AMD, Zen 4, 16 bytes off a line: 5.9 ms, and 3.7 at its lines).  A copy may write an element twice.
+Each load of a strip off its lines takes two of them (5000×4000 on AMD, Zen 4, 16 bytes off a line: 6.9 ms, and 6.1 at its
+lines).  Rows that lie powers of two apart meet in few sets of the first-level cache besides: until the next strip comes to a
+line again, it is gone (C, 4096×4096: 5.9 ms, and 3.7).  A copy may write an element twice.
 """
 
 from __future__ import annotations
@@ -24,23 +25,24 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Prefetch, Store
 from polyc.ir.simplify import simplify
 
-LEAST_STRIPS = 8
-"""Strips of a loop of which one more costs little."""
+LEAST_STRIPS, MANY_STRIPS = 8, 32
+"""Strips of a loop of which one more costs little, where rows meet in few sets of a cache, and where they do not (16 strips of
+784×256 to channels first, 16 bytes off a line: 1.28 ms, and 1.39 with one more; 32 strips 3.30 and 3.37)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Strips:
-    """A loop over strips, the loop over tiles around it if there is one, and the elements of `source` from the beginning of a
-    line to the first one."""
+    """Loops over strips that may begin at lines, the loop over tiles around them if there is one, and the elements of `source`
+    from the beginning of a line to the first one."""
 
     tile: Loop | None
-    loop: Loop
+    loops: tuple[Loop, ...]
     source: str
     lead: Expr
 
 
 def begin_at_lines(nest: LoopNest) -> LoopNest:
-    """The nest with strips that read rows which meet in few sets of a cache beginning at the lines of these rows."""
+    """The nest with strips that read rows of whole lines beginning at these lines."""
     sources = read_arrays(nest)
     buffers = {b.name: b for b in nest.buffers}
     used: dict[str, None] = {}
@@ -50,24 +52,21 @@ def begin_at_lines(nest: LoopNest) -> LoopNest:
             case If():
                 return replace(node, body=tuple(map(visit, node.body)), orelse=tuple(map(visit, node.orelse)))
             case Loop():
-                match node.body:
-                    case (Loop() as inner,):
-                        found = _find_strips(node, inner, sources, buffers) or _find_strips(None, node, sources, buffers)
-                    case _:
-                        found = _find_strips(None, node, sources, buffers)
+                found = _find_tiles(node, sources, buffers) or _find_strips(node, sources, buffers)
                 if found is None:
                     return replace(node, body=tuple(map(visit, node.body)))
                 used[found.source] = None
-                return _overlap(found)
+                return (
+                    _overlap_tiles(found.tile, found) if found.tile is not None else _overlap(found.loops[0], None, found.lead)
+                )
         return node
 
     body = tuple(map(visit, nest.body))
     return replace(nest, body=body, offsets=tuple(dict.fromkeys((*nest.offsets, *used)))) if used else nest
 
 
-def _overlap(strips: _Strips) -> Loop:
+def _overlap(loop: Loop, tile: Loop | None, lead: Expr) -> Loop:
     """The strips, the first one `lead` elements shorter and the others moved back by as many, all of whole length."""
-    tile, loop, lead = strips.tile, strips.loop, strips.lead
     number = f"{loop.var}_strip"
     first, end, most = loop.lower, loop.upper, simplify(Call("add", (loop.upper, lead)))
     if tile is not None:
@@ -78,10 +77,27 @@ def _overlap(strips: _Strips) -> Loop:
     begin = Call("max", (first, Call("min", (simplify(Call("sub", (Index(number), lead))), last))))
     body = tuple(_number_requests(n, {loop.var: Index(number)}) for n in loop.body)
     once = replace(loop, lower=begin, upper=Call("add", (begin, int_const(loop.step))), max_trip=None, body=body)
-    made = Loop(number, loop.lower, most, loop.step, "serial", (once,))
-    if tile is None:
-        return made
-    return replace(tile, upper=simplify(Call("add", (tile.upper, lead))), max_trip=None, body=(made,))
+    return Loop(number, loop.lower, most, loop.step, "serial", (once,))
+
+
+def _overlap_tiles(tile: Loop, strips: _Strips) -> Loop:
+    """The tiles with such strips, and one more tile for what they are moved by; other strips in them stay where they are."""
+
+    def visit(node: Node) -> Node:
+        match node:
+            case If():
+                return replace(node, body=tuple(map(visit, node.body)), orelse=tuple(map(visit, node.orelse)))
+            case Loop() if node in strips.loops:
+                return _overlap(node, tile, strips.lead)
+            case Loop() if _are_strips(node, tile):
+                left = simplify(Call("sub", (tile.upper, Index(tile.var))))
+                return replace(node, upper=Call("min", (node.upper, left)))
+            case Loop():
+                return replace(node, body=tuple(map(visit, node.body)))
+        return node
+
+    upper = simplify(Call("add", (tile.upper, strips.lead)))
+    return replace(tile, upper=upper, max_trip=None, body=tuple(map(visit, tile.body)))
 
 
 def _number_requests(node: Node, names: Mapping[str, Expr]) -> Node:
@@ -97,15 +113,50 @@ def _number_requests(node: Node, names: Mapping[str, Expr]) -> Node:
     return node
 
 
-def _find_strips(tile: Loop | None, loop: Loop, sources: Mapping[str, Buffer], buffers: Mapping[str, Buffer]) -> _Strips | None:
-    """The strips of `loop`, in each of the tiles where `tile` goes on with them."""
-    trip = _whole_trip(loop)
-    around: tuple[Loop, ...] = (loop,)
-    if tile is not None:
-        if loop.lower != int_const(0) or tile.step != trip or not (trip := _whole_trip(tile)):
-            return None
-        around = (tile, loop)
-    if loop.step == 1 or trip // loop.step < LEAST_STRIPS:
+def _find_tiles(tile: Loop, sources: Mapping[str, Buffer], buffers: Mapping[str, Buffer]) -> _Strips | None:
+    """The strips in a loop over tiles that go on with each other from tile to tile."""
+    trip = _whole_trip(tile)
+    strips = list(_strips_in(tile.body, tile, ())) if trip and tile.step > 1 else []
+    if any(loop is None for _, loop in strips):
+        return None
+    found: list[_Strips] = []
+    for between, loop in strips:
+        if loop is not None and (of_loop := _find_strips(loop, sources, buffers, tile, between)) is not None:
+            found.append(of_loop)
+    if not found or any((f.source, f.lead) != (found[0].source, found[0].lead) for f in found):
+        return None
+    return replace(found[0], loops=tuple(loop for f in found for loop in f.loops))
+
+
+def _strips_in(body: tuple[Node, ...], tile: Loop, between: tuple[Loop, ...]) -> Iterator[tuple[tuple[Loop, ...], Loop | None]]:
+    """The loops over the strips of `tile` in `body`, with the loops between; None for anything else that is computed."""
+    for node in body:
+        match node:
+            case Loop() if _are_strips(node, tile):
+                yield between, node
+            case Loop() if node.kind == "serial" and not node.registers and not node.initial:
+                yield from _strips_in(node.body, tile, (*between, node))
+            case If():
+                yield from _strips_in(node.body + node.orelse, tile, between)
+            case _:
+                yield between, None
+
+
+def _are_strips(loop: Loop, tile: Loop) -> bool:
+    return loop.lower == int_const(0) and loop.step > 1 and loop.kind == "serial" and _whole_trip(loop) == tile.step
+
+
+def _find_strips(
+    loop: Loop,
+    sources: Mapping[str, Buffer],
+    buffers: Mapping[str, Buffer],
+    tile: Loop | None = None,
+    between: tuple[Loop, ...] = (),
+) -> _Strips | None:
+    """The strips of `loop`, in each of the tiles where `tile` goes on with them; `between`: the loops between these."""
+    trip = _whole_trip(loop if tile is None else tile)
+    around = (loop,) if tile is None else (tile, *between, loop)
+    if loop.step == 1 or loop.kind != "serial" or trip // loop.step < LEAST_STRIPS:
         return None
     found: list[tuple[str, Expr]] = []
     paths = list(_paths(loop.body, around))
@@ -126,16 +177,17 @@ def _find_strips(tile: Loop | None, loop: Loop, sources: Mapping[str, Buffer], b
         ):
             return None
         rows = tuple(n for n in loops[len(around) :] if n not in parts)
-        lead = next((e for r in reads(store.value) if (e := _lead(r, around, rows, parts, sources)) is not None), None)
+        is_long = trip // loop.step >= MANY_STRIPS
+        lead = next((e for r in reads(store.value) if (e := _lead(r, around, rows, parts, sources, is_long)) is not None), None)
         if lead is None:
             return None
         found.append(lead)
-    return _Strips(tile, loop, *found[0]) if found and all(f == found[0] for f in found) else None
+    return _Strips(tile, (loop,), *found[0]) if found and all(f == found[0] for f in found) else None
 
 
 def _whole_trip(loop: Loop) -> int:
-    """From the first to the last value of a serial loop, if its steps divide that; 0 where it is not known."""
-    if loop.kind != "serial" or loop.registers or loop.initial:
+    """From the first to the last value of a loop, if its steps divide that; 0 where it is not known."""
+    if loop.kind not in ("serial", "parallel") or loop.registers or loop.initial:
         return 0
     if not isinstance(loop.lower, Const) or not isinstance(loop.upper, Const):
         return 0
@@ -165,23 +217,33 @@ def _paths(body: tuple[Node, ...], around: tuple[Loop, ...]) -> Iterator[tuple[t
 
 
 def _lead(
-    read: Read, around: tuple[Loop, ...], inside: tuple[Loop, ...], parts: Sequence[Loop], sources: Mapping[str, Buffer]
+    read: Read,
+    around: tuple[Loop, ...],
+    inside: tuple[Loop, ...],
+    parts: Sequence[Loop],
+    sources: Mapping[str, Buffer],
+    is_long: bool,
 ) -> tuple[str, Expr] | None:
     """The array of `read`, and the elements from the beginning of a line to the first one that the strips read.
 
-    `parts`: the loop over parts of a strip, if vectors take less than all of it."""
+    `parts`: the loop over parts of a strip, if vectors take less than all of it; `is_long`: whether strips are so many that
+    rows need not meet in few sets of a cache."""
     source = sources.get(read.tensor)
     if source is None or around[-1].step * source.dtype.itemsize != LINE:
         return None
     size = source.dtype.itemsize
     motions = {n.var: motion_of(read, source, n.var) for n in (*around, *inside)}
     *rows, copies = inside
+    between = around[1:-1]
     across = motions[rows[-1].var]
     if (motions[around[-1].var], motions[copies.var]) != (size, size) or across is None or across <= size:
         return None
-    if any((m := motions[n.var]) is None or m % LINE for n in rows) or not do_meet(across, _count(rows)):
+    if any((m := motions[n.var]) is None or m % LINE for n in (*between, *rows)):
         return None
-    begin: dict[str, Expr] = {n.var: int_const(0) for n in (*inside, *parts)} | {n.var: n.lower for n in around}
+    if not is_long and not do_meet(across, _count(rows)):
+        return None
+    begin: dict[str, Expr] = {n.var: int_const(0) for n in (*between, *inside, *parts)}
+    begin |= {n.var: n.lower for n in (around[0], around[-1])}
     first = offset_of(Store(read.tensor, read.subscripts, read), source, begin)
     return read.tensor, simplify(Call("floordiv", (Call("mod", (first, int_const(LINE))), int_const(size))))
 

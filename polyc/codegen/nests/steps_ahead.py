@@ -8,16 +8,22 @@ few rows waits for most of them.  They come to the second-level cache: rows that
 first one, which holds eight of them (AMD, Zen 4, 4x1024x1024 from the third-level cache, B copied panel by panel: 184 us; in
 place 88; with requests for the row 8 steps on, to the first-level cache, 110, to the second one 82; 8x1000x3000: 707, 872, 660
 and 524, and 16 steps on 458).  Prefetching an address never faults.
+
+Steps of a sum of any length over an array of any size ask where the sizes of a call leave neither short (1x1 of 64 channels of
+349×349, 16 results, any sizes: 12.6 ms without requests, 8.8 with).  The test in each step costs nothing that shows, while
+requests for what is near take 5 to 10 % of steps of few products (1x1 of 64 channels of 56×56, AVX2).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import reduce
 
 from polyc.codegen.nests.copies import motion_of
-from polyc.codegen.nests.prefetch import large_arrays, put_values, row_bytes
-from polyc.ir.expr import Call, Index, Read, int_const, reads
+from polyc.codegen.nests.prefetch import bytes_of, large_arrays, put_values, row_bytes
+from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads
+from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Update, known_length
 from polyc.target import Target
 
@@ -50,7 +56,7 @@ def _visit(node: Node, kept: Mapping[str, Buffer], target: Target) -> Node:
     return node
 
 
-def _requests(loop: Loop, kept: Mapping[str, Buffer], target: Target) -> Iterator[Prefetch]:
+def _requests(loop: Loop, kept: Mapping[str, Buffer], target: Target) -> Iterator[Prefetch | If]:
     """The row that each large array's vectors read some steps of the sum `loop` later."""
     length = known_length(loop)
     if length is not None and length < LEAST_STEPS * loop.step:
@@ -61,13 +67,37 @@ def _requests(loop: Loop, kept: Mapping[str, Buffer], target: Target) -> Iterato
         size = None if buffer is None else row_bytes(buffer, read, inner)
         if buffer is None or size is None or not target.cache_line <= size <= MOST_LINES * target.cache_line:
             continue
-        motion = motion_of(read, buffer, loop.var)
         first = put_values(read, {n.var: n.lower for n in inner})
-        if motion is None or abs(motion) * loop.step <= size or first in asked:
+        if first in asked or not _moves_far(read, buffer, loop, size):
             continue
         asked.add(first)
         later = put_values(first, {loop.var: Call("add", (Index(loop.var), int_const(AHEAD * loop.step)))})
-        yield Prefetch(read.tensor, later.subscripts, size, 2)
+        request = Prefetch(read.tensor, later.subscripts, size, 2)
+        tests = _tests(loop, buffer, target)
+        yield If(reduce(lambda a, b: Call("and", (a, b)), tests), (request,)) if tests else request
+
+
+def _moves_far(read: Read, buffer: Buffer, loop: Loop, size: int) -> bool:
+    """Whether `read` moves by more than `size` bytes in a step, or to another row of an array of any size."""
+    motion = motion_of(read, buffer, loop.var)
+    if motion is not None:
+        return abs(motion) * loop.step > size
+    coefficients = [index_coefficients(s) for s in read.subscripts]
+    if any(c is None for c in coefficients):
+        return False
+    moved = [stride for c, stride in zip(coefficients, buffer.strides, strict=True) if c and c.get(loop.var)]
+    return not any(isinstance(stride, Const) for stride in moved)
+
+
+def _tests(loop: Loop, buffer: Buffer, target: Target) -> list[Expr]:
+    """What the sizes of a call have to say for requests: that the sum is long, and that the array is not near."""
+    tests: list[Expr] = []
+    if known_length(loop) is None:
+        tests.append(Call("ge", (Call("sub", (loop.upper, loop.lower)), int_const(LEAST_STEPS * loop.step))))
+    if bytes_of(buffer) is None:
+        elements = reduce(lambda a, b: Call("mul", (a, b)), buffer.shape)
+        tests.append(Call("gt", (elements, int_const(target.l2 // buffer.dtype.itemsize))))
+    return tests
 
 
 def _vectors(body: tuple[Node, ...], inner: tuple[Loop, ...]) -> Iterator[tuple[Read, tuple[Loop, ...]]]:

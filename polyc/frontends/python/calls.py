@@ -14,9 +14,8 @@ from typing import Any
 
 from polyc.diagnostics import Diagnostic, PolycError, Span
 from polyc.frontends.calls import Argument, Caller, CallFault, CallResult, Incomplete, inline_program
-from polyc.frontends.python.element_functions import returns_elements
+from polyc.frontends.python.callees import ITSELF, find_callee
 from polyc.frontends.python.expressions import read_expression
-from polyc.frontends.python.functions import KNOWN
 from polyc.frontends.python.scope import Scope, Version
 from polyc.frontends.python.signature import read_defaults
 from polyc.frontends.python.source import FunctionText, load_function
@@ -42,61 +41,6 @@ ReadProgram = Callable[
 
 MAX_DEPTH = 64
 """Calls inside each other."""
-
-_ITSELF = object()
-"""A function that is still being defined."""
-
-
-def find_callee(value: ast.expr, scope: Scope) -> object | None:
-    """The operator that an expression calls; None where it is an expression over elements."""
-    found = find_function(value, scope)
-    return None if isinstance(found, types.FunctionType) and returns_elements(found) else found
-
-
-def find_function(value: ast.expr, scope: Scope) -> object | None:
-    """The operator or Python function that an expression calls; None where it is none of the program around."""
-    if not isinstance(value, ast.Call):
-        return None
-    match value.func:
-        case ast.Name(name) if name == scope.text.definition.name:
-            found = scope.text.lookup(name) or scope.text.function or _ITSELF
-        case ast.Name(name):
-            found = scope.text.lookup(name)
-            if name in KNOWN and not is_own_function(found):
-                return None
-        case ast.Attribute(ast.Name(module), name) if isinstance(scope.text.lookup(module), types.ModuleType):
-            found = getattr(scope.text.lookup(module), name, None)
-        case _:
-            return None
-    if found is _ITSELF:
-        return found
-    return found if is_own_function(found) or (hasattr(found, "formals") and hasattr(found, "input_names")) else None
-
-
-_LIBRARIES = frozenset("polyc numpy scipy math cmath builtins torch jax tensorflow cupy numba".split())
-"""Modules whose functions are known by their names."""
-
-
-def is_own_function(found: object) -> bool:
-    """Whether a name stands for a Python function of the user's, which counts more than one that polyc knows by that name."""
-    return isinstance(found, types.FunctionType) and found.__module__.split(".")[0] not in _LIBRARIES
-
-
-def find_targets(node: ast.Assign) -> list[ast.Name] | None:
-    """The names that an assignment of a call gives its results; None where its left side is made of something else."""
-    if len(node.targets) != 1:
-        return None
-    targets = node.targets[0].elts if isinstance(node.targets[0], ast.Tuple) else [node.targets[0]]
-    names = [t for t in targets if isinstance(t, ast.Name)]
-    return names if len(names) == len(targets) else None
-
-
-def find_results(scope: Scope) -> set[str]:
-    """Names that calls in the function give their results."""
-    calls = [
-        n for n in ast.walk(scope.text.definition) if isinstance(n, ast.Assign) and find_callee(n.value, scope) is not None
-    ]
-    return {t.id for node in calls for t in find_targets(node) or ()}
 
 
 def read_call(
@@ -140,7 +84,7 @@ def _inline(
     call: ast.Call, callee: object, scope: Scope, statements: list[Statement], read: ReadProgram
 ) -> tuple[tuple[Tensor, ...], tuple[bool, ...], str]:
     """The results of a call as versions of this program, which of them are weak, and the name of the callee."""
-    if callee is _ITSELF:
+    if callee is ITSELF:
         raise _recursion([*scope.callers, scope.text], scope.text.definition.name)
     described = _describe_callee(callee, scope)
     name = described.name

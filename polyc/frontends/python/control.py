@@ -6,9 +6,10 @@ import ast
 from collections.abc import Callable, Sequence
 
 from polyc.diagnostics import Span
-from polyc.frontends.python.expressions import call_name, known_number, read_expression
+from polyc.frontends.python.expressions import known_number, read_expression
 from polyc.frontends.python.scope import Scope
 from polyc.frontends.python.signature import Number
+from polyc.frontends.python.syntax import call_name
 from polyc.frontends.python.values import POISON, Fault
 
 MAX_ROUNDS = 4096

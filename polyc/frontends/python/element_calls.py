@@ -6,11 +6,15 @@ import ast
 import types
 
 from polyc.frontends.python.attributes import extent_value, tensor_with_shape
-from polyc.frontends.python.expressions import ALLOWED, call_name, is_reduction, read_expression
+from polyc.frontends.python.callees import find_function
+from polyc.frontends.python.element_functions import read_element_function
+from polyc.frontends.python.expressions import ALLOWED, read_expression
 from polyc.frontends.python.functions import CAST_NAMES, INSTEAD, KNOWN, REDUCERS, apply_function, cast
 from polyc.frontends.python.names import UserMonoid
+from polyc.frontends.python.nested import read_reduction
 from polyc.frontends.python.padding import apply_pad, apply_pad_mode, pad_mode
 from polyc.frontends.python.scope import Scope
+from polyc.frontends.python.syntax import call_name, is_reduction
 from polyc.frontends.python.values import POISON, Fault, Value, make_literal
 
 
@@ -59,8 +63,6 @@ def read_element_call(node: ast.Call, scope: Scope, depth: int) -> Value:
         if scope.outer_names is None:
             message = f"{name} of one operand is a reduction, which cannot stand here"
             raise Fault("unsupported-nested-reduction", message, f"assign it to a name of its own first: t[i] = {name}(...)")
-        from polyc.frontends.python.nested import read_reduction
-
         return read_reduction(node, name, scope, depth)
     args = tuple(read_expression(a, scope, depth) for a in node.args)
     return apply_function(module, name, args, scope.text.span(node))
@@ -110,8 +112,6 @@ def _instead_of_method(name: str, tensor: str | None, scope: Scope) -> str:
 
 def _find_function(name: str, node: ast.Call, scope: Scope) -> object | None:
     """The function of the program around that a call is of."""
-    from polyc.frontends.python.calls import find_function
-
     found = find_function(node, scope)
     if found is None and name in KNOWN:
         return None
@@ -124,8 +124,6 @@ def _find_function(name: str, node: ast.Call, scope: Scope) -> object | None:
 
 def _read_function(node: ast.Call, function: object, scope: Scope, depth: int) -> Value:
     """A call inside of an expression: of a function of numbers, which is read in place."""
-    from polyc.frontends.python.element_functions import read_element_function
-
     name = ast.unparse(node.func)
     if not isinstance(function, types.FunctionType):
         message = f"{name} computes whole tensors, and cannot be called on elements"

@@ -6,12 +6,12 @@ import ast
 import inspect
 import types
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from polyc.diagnostics import PolycError
+from polyc.frontends.python.callees import find_function
 from polyc.frontends.python.expressions import read_expression
 from polyc.frontends.python.operators import select
 from polyc.frontends.python.scope import Scope
@@ -29,18 +29,6 @@ _ALLOWED = "it may assign names, choose by if, and return expressions of its par
 Values = dict[str, Value]
 
 
-@lru_cache(maxsize=256)
-def returns_elements(function: types.FunctionType) -> bool:
-    """Whether a function can only be one of numbers: it returns an expression, where an operator returns names of tensors."""
-    try:
-        definition = load_function(function).definition
-    except PolycError:
-        return False
-    returned = [n.value for n in ast.walk(definition) if isinstance(n, ast.Return)]
-    parts = [p for value in returned for p in (value.elts if isinstance(value, ast.Tuple) else [value])]
-    return any(p is not None and not isinstance(p, (ast.Name, ast.Call)) for p in parts)
-
-
 def read_element_function(node: ast.Call, function: types.FunctionType, scope: Scope, depth: int) -> list[Value]:
     """What the function returns for the arguments of a call, one value for each component; POISON where there were errors."""
     try:
@@ -56,7 +44,12 @@ def read_element_function(node: ast.Call, function: types.FunctionType, scope: S
         raise Fault("budget-calls", f"calls are nested more than {MAX_DEPTH} deep", "call the inner functions from one")
     values = _sort_arguments(node, text.definition, function, scope, depth)
     inner = Scope(
-        text, values=values, errors=scope.errors, constants=_numbers_around(text), callers=(*scope.callers, scope.text)
+        text,
+        scope.read_call,
+        values=values,
+        errors=scope.errors,
+        constants=_numbers_around(text),
+        callers=(*scope.callers, scope.text),
     )
     inner.element_function = name
     inner.assigned_names = frozenset(
@@ -154,8 +147,6 @@ def _assign(target: ast.expr, value: ast.expr, scope: Scope, depth: int) -> None
 
 def read_elements(value: ast.expr, scope: Scope, depth: int = 0) -> list[Value]:
     """Values of a right side that stands for several: a tuple, or a call of a function that returns one."""
-    from polyc.frontends.python.calls import find_function
-
     if isinstance(value, ast.Tuple):
         return [read_expression(p, scope, depth) for p in value.elts]
     function = find_function(value, scope)

@@ -13,11 +13,11 @@ from polyc.frontends.python.attributes import (
     read_attribute,
     read_extent,
 )
-from polyc.frontends.python.functions import KNOWN, REDUCERS, apply_function, invert, take_part
-from polyc.frontends.python.names import Index as IndexObject
+from polyc.frontends.python.functions import KNOWN, apply_function, invert, take_part
 from polyc.frontends.python.operators import binary, keep, logical, negate, select
 from polyc.frontends.python.scope import Retyped, Scope, Version
 from polyc.frontends.python.source import make_nesting_error
+from polyc.frontends.python.syntax import call_name
 from polyc.frontends.python.values import (
     POISON,
     Fault,
@@ -110,9 +110,7 @@ def _read_node(node: ast.expr, scope: Scope, depth: int) -> Value:
             then, other = read_expression(body, scope, depth), read_expression(orelse, scope, depth)
             return select(condition, then, other, span)
         case ast.Call():
-            from polyc.frontends.python.element_calls import read_element_call
-
-            return read_element_call(node, scope, depth)
+            return scope.read_call(node, scope, depth)
         case ast.Attribute(ast.Name(module), ("real" | "imag") as part) if module in (*scope.tensors, *scope.values):
             return take_part(part, _read_name(ast.copy_location(ast.Name(module), node), scope), span)
         case ast.Attribute(ast.Name(module), name):
@@ -143,10 +141,11 @@ def _read_shift(op: ast.LShift | ast.RShift, value: Value, count: Value, span: S
         raise Fault("semantic-expression", f"only integers are shifted, and this is {value.dtype}", help)
     if count.constant is None:
         return _shift_by_values(op, value, count, span)
-    bits = 63 if value.weak else value.dtype.bits - int(value.dtype.is_signed)
-    if type(count.constant) is not int or not 0 <= count.constant < bits:
-        message = f"{value.dtype} is shifted by numbers from 0 to {bits - 1}"
+    if type(count.constant) is not int or count.constant < 0:
+        message = f"{value.dtype} is shifted by numbers from 0 on"
         raise Fault("semantic-expression", message, help)
+    if count.constant >= (63 if value.weak else value.dtype.bits - int(value.dtype.is_signed)):
+        return _shift_by_values(op, value, count, span)
     return binary("mul" if isinstance(op, ast.LShift) else "floordiv", value, make_literal(1 << count.constant, span), span)
 
 
@@ -319,37 +318,3 @@ def known_number(value: Value, scope: Scope) -> int | float | bool | None:
 
 def _read_extent(name: str, node: ast.Subscript, scope: Scope) -> Value:
     return read_extent(name, read_expression(node.slice, scope).constant, scope)
-
-
-def call_name(node: ast.expr) -> tuple[str | None, str] | None:
-    """``(module, name)`` of ``module.name(...)`` or ``name(...)``: functions are known by name, whatever the module."""
-    match node:
-        case ast.Name(name):
-            return None, name
-        case ast.Attribute(ast.Name(module), name):
-            return module, name
-        case ast.Attribute(ast.Attribute(ast.Name()), name):
-            return None, name
-    return None
-
-
-def find_outer_names(nodes: list[ast.expr], scope: Scope) -> frozenset[str]:
-    """Names in expressions, those inside of reductions left out: what a reduction among them does not run over."""
-    found: set[str] = set()
-    waiting: list[ast.AST] = list(nodes)
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Name):
-            meaning = scope.text.lookup(node.id)
-            found.add(meaning.name if isinstance(meaning, IndexObject) else node.id)
-        elif not is_reduction(node):
-            waiting += ast.iter_child_nodes(node)
-    return frozenset(found)
-
-
-def is_reduction(node: ast.AST) -> bool:
-    """Whether a node is a call such as ``max(e)``, of one operand."""
-    if not isinstance(node, ast.Call) or len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
-        return False
-    found = call_name(node.func)
-    return found is not None and found[1] in REDUCERS

@@ -107,7 +107,7 @@ def read_monoid(monoid: UserMonoid, dtypes: list[DType], scope: Scope) -> Monoid
         for k, dtype in enumerate(dtypes):
             shown = name if len(dtypes) == 1 else f"{name}[{k}]"
             tensors[shown] = Version(f"{side}.{k}", dtype, 0, False, ())
-    inner = Scope(text, tensors=tensors, constants=_constants(text), errors=scope.errors)
+    inner = Scope(text, scope.read_call, tensors=tensors, constants=_constants(text), errors=scope.errors)
     n_errors = len(scope.errors)
     parts = _result_parts(text, sides, len(dtypes), monoid)
     results = []

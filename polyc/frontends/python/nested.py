@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 
-from polyc.frontends.python.expressions import find_outer_names, read_expression
+from polyc.frontends.python.expressions import read_expression
 from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.scope import Scope
 from polyc.frontends.python.statements import Target, index_names, make_statement
+from polyc.frontends.python.syntax import find_outer_names
 from polyc.frontends.python.values import POISON, Fault, Value
 from polyc.ir.expr import Index, Read
 

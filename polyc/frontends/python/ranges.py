@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 
-from polyc.frontends.python.expressions import call_name, inline_numbers, read_expression
+from polyc.frontends.python.expressions import inline_numbers, read_expression
 from polyc.frontends.python.scope import Clause, Clauses, Scope
+from polyc.frontends.python.syntax import call_name
 from polyc.frontends.python.values import POISON, Fault, Value, require_integer
 from polyc.ir.expr import Call, Expr, Index, Pad, Read, int_const, simplify_int, walk
 from polyc.ir.program import Condition

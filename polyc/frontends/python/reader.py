@@ -22,9 +22,11 @@ from polyc.diagnostics import (
 )
 from polyc.frontends.budget import find_excess, find_excess_rank
 from polyc.frontends.calls import drop_unused_calls
-from polyc.frontends.python.calls import ReadCallee, Reported, find_callee, find_results, find_targets, read_call
+from polyc.frontends.python.callees import find_callee, find_results, find_targets
+from polyc.frontends.python.calls import ReadCallee, Reported, read_call
 from polyc.frontends.python.control import choose_branch, unroll_loop
 from polyc.frontends.python.declarations import declare_parameters, declare_results
+from polyc.frontends.python.element_calls import read_element_call
 from polyc.frontends.python.forward import find_forward_reads
 from polyc.frontends.python.monoid import find_monoid, read_combination
 from polyc.frontends.python.ranges import read_where
@@ -127,7 +129,7 @@ def _read_text(
     errors: list[Diagnostic] = []
     signature = read_parameters(text, constants, errors.append)
     tensors, sizes = declare_parameters(text, signature, dict(dtypes), errors)
-    scope = Scope(text, sizes=sizes, constants={c.name: c.value for c in signature.constants}, errors=errors)
+    scope = Scope(text, read_element_call, sizes=sizes, constants={c.name: c.value for c in signature.constants}, errors=errors)
     scope.type_hints = hints
     scope.callers = callers
     scope.inputs = tuple(tensors)

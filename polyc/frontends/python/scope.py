@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import numbers
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,6 +72,8 @@ class Scope:
     """The state of one reading.  Names resolve as `resolve` says."""
 
     text: FunctionText
+    read_call: Callable[[ast.Call, Scope, int], Value]
+    """`element_calls.read_element_call`: calls inside of expressions hold expressions themselves."""
     tensors: dict[str, Version] = field(default_factory=dict)
     sizes: tuple[str, ...] = ()
     constants: dict[str, Number | None] = field(default_factory=dict)

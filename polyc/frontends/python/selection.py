@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from polyc.frontends.python.expressions import call_name, read_expression
+from polyc.frontends.python.expressions import read_expression
 from polyc.frontends.python.scope import Clauses, Scope, Version
 from polyc.frontends.python.statements import Target, index_names, read_target, target_name
+from polyc.frontends.python.syntax import call_name
 from polyc.frontends.python.values import POISON, Fault, Value, convert
 from polyc.frontends.selection import SELECTIONS, build_selection, compared_type
 from polyc.ir.expr import Index, Read

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, replace
 
-from polyc.diagnostics import Span, suggest_name
+from polyc.diagnostics import Diagnostic, Span, suggest_name
 from polyc.frontends.python.attributes import count_dimensions
-from polyc.frontends.python.expressions import call_name, find_outer_names, inline_numbers, read_expression
+from polyc.frontends.python.element_functions import read_elements
+from polyc.frontends.python.expressions import inline_numbers, read_expression
 from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.operators import binary, negate, require_bool
 from polyc.frontends.python.scope import Clauses, Retyped, Scope, Version
 from polyc.frontends.python.source import make_nesting_error
+from polyc.frontends.python.syntax import call_name, find_outer_names
 from polyc.frontends.python.values import (
     POISON,
     Fault,
@@ -76,8 +78,6 @@ def read_assignment(node: ast.Assign | ast.AugAssign, left: ast.expr, clauses: C
 def read_assignments(node: ast.Assign, lefts: list[ast.expr], clauses: Clauses, scope: Scope) -> list[Statement]:
     """The statements of ``a[i], b[i] = e, f``, or of a function of elements that returns several: first all values, then the
     assignments, as Python does it."""
-    from polyc.frontends.python.element_functions import read_elements
-
     scope.clauses = clauses
     scope.target = next((name for left in lefts if (name := target_name(left)) is not None), None)
     scope.outer_names = find_outer_names([*lefts, node.value], scope)
@@ -221,6 +221,8 @@ def make_statement(
         value = _as_logic(value, reducer)
     elif op is not None and value.dtype == BOOL:  # NumPy's sum counts, its max is 'any'
         value, op = (value, "or" if op == "max" else "and") if op in ("max", "min") else (_count(value), op)
+    elif reducer in ("sum", "prod"):
+        _warn_of_narrow(reducer, value, scope)
     init: Expr | None = None
     if accumulates:
         assert previous is not None
@@ -340,6 +342,17 @@ def _count(value: Value) -> Value:
     """Sums and products of booleans count in i64, as NumPy's do."""
     number = value.constant
     return make_literal(int(number), value.expr.span) if number is not None else convert(value, I64)
+
+
+def _warn_of_narrow(reducer: str, value: Value, scope: Scope) -> None:
+    """Warn where NumPy's function of this name would count in 64 bits, and values of 8 or 16 bits soon wrap around."""
+    if not value.dtype.is_integer or value.dtype.bits > 16 or value.weak:
+        return
+    message = f"this {reducer} of {value.dtype} is {value.dtype} and wraps around, where np.{reducer} counts in 64 bits"
+    help = f"convert what is reduced: {reducer}({I64}(...)); to keep {value.dtype}, write {'+=' if reducer == 'sum' else '*='}"
+    found = Diagnostic("type-narrow-sum", message, value.expr.span, help, "warning")
+    if found not in scope.warnings:
+        scope.warnings.append(found)
 
 
 def _as_logic(value: Value, reducer: str | None) -> Value:

@@ -36,11 +36,11 @@ LONG_ROW = 8 * CHUNK_POINTS
 
 def lower_monoids(program: Program, ranges: Ranges, may_reassociate: bool) -> tuple[Program, Ranges, list[Remark]]:
     """Replace all reductions by users' monoids."""
-    groups: dict[object, dict[int, Statement]] = {}
+    groups: dict[object, list[Statement]] = {}  # two of a group have one component where a text asks twice
     for s in program.statements:
         if s.reduction is not None and s.reduction.monoid is not None:
             key = (s.reduction.monoid, tuple_components(s), s.subscripts, s.indices, s.where)
-            groups.setdefault(key, {})[s.reduction.component] = s
+            groups.setdefault(key, []).append(s)
     if not groups:
         return program, ranges, []
     _refuse_recurrences(program)
@@ -49,8 +49,8 @@ def lower_monoids(program: Program, ranges: Ranges, may_reassociate: bool) -> tu
     tensors, own, intervals = list(program.tensors), dict(ranges.statements), dict(ranges.tensors)
     for group in groups.values():
         writer = _Writer(group, program, ranges, may_reassociate)
-        made[next(iter(group.values())).name] = writer.write()
-        made |= {s.name: [] for s in group.values() if s.name not in made}
+        made[writer.s.name] = writer.write()
+        made |= {s.name: [] for s in group[1:]}
         tensors += writer.tensors
         own |= writer.own
         intervals |= writer.intervals
@@ -80,9 +80,9 @@ def _refuse_recurrences(program: Program) -> None:
 class _Writer:
     """The statements of one group of components."""
 
-    def __init__(self, group: dict[int, Statement], program: Program, ranges: Ranges, may_reassociate: bool) -> None:
+    def __init__(self, group: list[Statement], program: Program, ranges: Ranges, may_reassociate: bool) -> None:
         self.group = group
-        self.s = next(iter(group.values()))
+        self.s = group[0]
         self.program, self.ranges, self.may_reassociate = program, ranges, may_reassociate
         reduction = self.s.reduction
         assert reduction is not None
@@ -103,8 +103,10 @@ class _Writer:
         while others:
             index = others.pop()
             values = self._fold(values, index, (*s.left_indices, *others))
-        for k, member in self.group.items():
-            final = replace(member, indices=member.left_indices, value=values[k], reduction=None, where=())
+        for member in self.group:
+            assert member.reduction is not None
+            value = values[member.reduction.component]
+            final = replace(member, indices=member.left_indices, value=value, reduction=None, where=())
             self._add(final)
             if member.has_plain_left and len(self.program.writers()[member.target]) == 1:
                 self._add_rest(member)

@@ -1,6 +1,8 @@
 # ruff: noqa: F821
 """What decorated functions compute, against NumPy."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -324,7 +326,18 @@ def test_shifts_by_numbers(dtype: str) -> None:
         np.testing.assert_array_equal(got, expected)
 
 
-@pytest.mark.parametrize("value", ["x[i] << 0.5 * x[i]", "x[i] << 31", "x[i] >> -1", "x[i] << True", "x[i] * 0.5 << 1"])
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i4", "u4", "i8", "u8"])
+def test_shifts_by_as_many_bits_as_there_are_and_more(dtype: str) -> None:
+    """The sign of a number is `x >> 31`; a bit more than the literal's power of two holds was refused."""
+    bits, ends = 8 * np.dtype(dtype).itemsize, np.iinfo(dtype)
+    x = np.array([ends.min, ends.min + 1, 3, 1, 0, ends.max - 1, ends.max], dtype)
+    for n in (bits - 2, bits - 1, bits, bits + 1, 100):
+        left, right = polyc.op(f"def f(x):\n    y[i] = x[i] << {n}\n    z[i] = x[i] >> {n}\n    return y, z\n")(x)
+        np.testing.assert_array_equal(left, x << n, strict=True)
+        np.testing.assert_array_equal(right, x >> n, strict=True)
+
+
+@pytest.mark.parametrize("value", ["x[i] << 0.5 * x[i]", "x[i] << -31", "x[i] >> -1", "x[i] << True", "x[i] * 0.5 << 1"])
 def test_other_shifts_are_refused(value: str) -> None:
     with pytest.raises(SemanticError, match="shift"):
         polyc.op(f"def f(x: 'i32[N]'):\n    y[i] = {value}\n    return y\n")
@@ -357,3 +370,27 @@ def test_negative_subscripts_beside_a_tensor_are_borders_inside_of_pad():
         "with polyc.where(0 <= i < 1):\n    R[i] = pad(X[i], 0.0)\n    for k in (0, 1):\n        R[i] += pad(X[k - 1], 0.0)"
     )
     np.testing.assert_array_equal(run_body(unrolled, x), [2.0])
+
+
+@pytest.mark.parametrize("body", ["s = sum(x[i])", "s = prod(x[i])", "s = x[0] - sum(x[i])"])
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i2", "u2"])
+def test_a_sum_that_wraps_around_where_numpys_does_not_is_warned_of(body: str, dtype: str) -> None:
+    with pytest.warns(polyc.PolycWarning, match="type-narrow-sum") as caught:
+        polyc.op(f"def f(x):\n    {body}\n    return s\n")(np.ones(3, dtype))
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "dtype"),
+    [
+        ("s += x[i]", "u1"),
+        ("s = sum(polyc.i64(x[i]))", "u1"),
+        ("s = max(x[i])", "u1"),
+        ("s = sum(x[i] > 0)", "u1"),
+        ("s = sum(x[i])", "i4"),
+    ],
+)
+def test_sums_that_are_wide_or_meant_to_wrap_are_not_warned_of(body: str, dtype: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        polyc.op(f"def f(x):\n    {body}\n    return s\n")(np.ones(3, dtype))
