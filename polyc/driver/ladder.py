@@ -9,6 +9,7 @@ from polyc.codegen.nests.alignment import align_rows
 from polyc.codegen.nests.block_sizes import fit_blocks
 from polyc.codegen.nests.blocks_ahead import prefetch_blocks
 from polyc.codegen.nests.column_blocks import block_columns
+from polyc.codegen.nests.first_tiles import run_first_tiles_apart
 from polyc.codegen.nests.lookahead import prefetch_windows
 from polyc.codegen.nests.loops import build_loop_nest
 from polyc.codegen.nests.panels_ahead import prefetch_panels
@@ -103,6 +104,7 @@ def climb_down(
                 nest = prefetch_blocks(stream_results(nest, target), target)
                 nest = prefetch_tiles(prefetch_panels(prefetch_next_rows(nest, target), target), target)
                 nest = begin_at_lines(fit_blocks(prefetch_steps(nest, target), target))
+                nest = run_first_tiles_apart(nest)
                 check_code_size(nest)
                 verify_loops(nest)
                 label = name if rung is options else f"{name}, simplified"

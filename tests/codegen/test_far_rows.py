@@ -86,6 +86,24 @@ def test_rows_of_any_number_lie_apart() -> None:
     assert "for (c0 = 4 * (N // 4); c0 < N; c0++)" in text
 
 
+def test_sums_of_rows_that_lie_apart_by_any_number_stay_in_registers() -> None:
+    target = "x86-64-v3"
+    op = polyc.compile(PRODUCT, dynamic=True, target=target)
+    code = op.lower(*arguments(PRODUCT, 1300, 1300)).as_text("ll")
+    blocks = re.findall(r"^\w+:.*?(?=^\w+:|\Z)", code, re.MULTILINE | re.DOTALL)
+    steps = [block for block in blocks if block.count("@llvm.fma.v4f64") >= 4]
+    assert steps
+    assert not any("store double" in step for step in steps)
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 4, 5, 7, 8, 11, 1301])
+def test_any_number_of_rows_in_a_kernel_for_many(n: int) -> None:
+    op = polyc.compile(PRODUCT, dynamic=True)
+    op(*arguments(PRODUCT, 1300, 700))
+    a, x = arguments(PRODUCT, n, 700)
+    np.testing.assert_array_equal(op(a, x), a @ x)
+
+
 @pytest.mark.parametrize(
     "source, shape",
     [(PRODUCT, (200, 300)), (PRODUCT, (300, 20000)), (SUM, (2000, 2000)), (PRODUCT, (12, 4000))],

@@ -18,7 +18,7 @@ from polyc.codegen.emission.linear import (
     parameters_as_linear,
 )
 from polyc.codegen.writer.builder import Block, Function, Module, Val
-from polyc.ir.expr import Call, Expr, Index, Read, operands_of
+from polyc.ir.expr import Call, Expr, Index, Read, int_const, operands_of
 from polyc.ir.loops import Buffer, Loop, LoopNest, Update
 from polyc.ir.nodes import quick
 from polyc.ir.types import DType
@@ -66,7 +66,7 @@ class Context:
     n_vectors: int = 1
     """Vectors of the loop around: what is the same in all lanes is computed once for all of them."""
     ahead: tuple[Expr, ...] = ()
-    """How far the loops around are from their ends, ``M - c0``: at least 1."""
+    """What is at least 1: how far the loops around are from their ends, ``M - c0``, and the ends of those that begin at 0."""
     clamped: Mapping[str, Expr] = field(default_factory=dict)
     """Variables of unrolled copies that may lie beyond the end of their loop, and a position that does not: what such a copy
     computes is dropped, so that it may compute the last one's again, without conditions."""
@@ -83,7 +83,10 @@ class Context:
 
     def inside(self, loop: Loop, value: Binding) -> Context:
         """In an iteration of a loop, whose variable has this value."""
-        ahead = (Call("sub", (bound, Index(loop.var))) for bound in operands_of(loop.upper, "min"))
+        ends = operands_of(loop.upper, "min")
+        ahead = [Call("sub", (end, Index(loop.var))) for end in ends]
+        if loop.lower == int_const(0):
+            ahead += [end for end in ends if isinstance(end, Call)]
         return replace(self.bind(loop.var, value), ahead=(*self.ahead, *ahead))
 
     def bind_lanes(self, name: str, base: Binding, lanes: int, copy: int = 0) -> Context:

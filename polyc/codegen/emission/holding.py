@@ -7,13 +7,13 @@ What does not qualify stays in memory, which is always right.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from polyc.codegen.emission.context import Context, State
 from polyc.codegen.emission.linear import as_linear, index_names
 from polyc.codegen.writer.builder import Val
-from polyc.ir.expr import Expr, reads
+from polyc.ir.expr import Expr, Index, reads
 from polyc.ir.loops import If, Loop, Node, Store, Update, node_expressions
 
 
@@ -53,7 +53,7 @@ def _is_holdable(ctx: Context, loop: Loop, name: str, sharing: frozenset[str]) -
         return False  # the initial value is due where the condition fails, too
     shapes = set()
     for site in sites:
-        relevant = _relevant_loops(site)
+        relevant = _relevant_loops(site, ctx.ahead)
         if relevant is None:
             return False
         shapes.add((site.update.subscripts, site.update.op, relevant))
@@ -129,8 +129,10 @@ def _collect(
     return True
 
 
-def _relevant_loops(site: _Site) -> tuple[object, ...] | None:
-    """The expanded loops whose copies have elements of their own, or None where the target cannot be held."""
+def _relevant_loops(site: _Site, positive: Collection[Expr]) -> tuple[object, ...] | None:
+    """The expanded loops whose copies have elements of their own, or None where the target cannot be held.
+
+    `positive`: expressions that are at least 1."""
     subscripts = site.update.subscripts
     names = set().union(*(index_names(s) for s in subscripts)) if subscripts else set()
     own = [loop for loop in site.expanded if loop.var in names]
@@ -141,26 +143,33 @@ def _relevant_loops(site: _Site) -> tuple[object, ...] | None:
     tests = [condition for condition, _, _ in site.conditions]
     if any(index_names(e) & changing or reads(e) for e in bounds + tests):
         return None
-    if not _is_disjoint(subscripts, own):
+    if not _is_disjoint(subscripts, own, positive):
         return None
     return tuple((loop.var, loop.kind, loop.lower, loop.upper, loop.max_trip, loop.lanes) for loop in own)
 
 
-def _is_disjoint(subscripts: tuple[Expr, ...], own: list[Loop]) -> bool:
-    """Whether different copies and lanes write different elements: in each dimension the strides of the variables nest."""
+def _is_disjoint(subscripts: tuple[Expr, ...], own: list[Loop], positive: Collection[Expr]) -> bool:
+    """Whether different copies and lanes write different elements: in each dimension the strides of the variables nest, or one
+    variable alone has a stride that is at least 1."""
     trips = {loop.var: loop.max_trip or 1 for loop in own}
     seen: set[str] = set()
     for subscript in subscripts:
         env = {name: Val("%", "i64") for name in index_names(subscript)}
         strides: list[tuple[int, int, str]] = []
+        is_open = False
         for atoms, c in as_linear(subscript, env, None).items():
             touched = [n for atom in atoms for n in index_names(atom) if n in trips]
             if not touched:
                 continue
-            name = getattr(atoms[0], "name", "")
-            if len(atoms) != 1 or name not in trips:
+            variables = [atom.name for atom in atoms if isinstance(atom, Index) and atom.name in trips]
+            if len(variables) != 1 or len(touched) != 1:
                 return False
-            strides.append((abs(c), trips[name], name))
+            if len(atoms) > 1 and not all(atom in positive or atom == Index(variables[0]) for atom in atoms):
+                return False
+            is_open |= len(atoms) > 1
+            strides.append((abs(c), trips[variables[0]], variables[0]))
+        if is_open and len(strides) > 1:
+            return False
         reach = 0
         for stride, trip, name in sorted(strides):
             if name in seen or stride <= reach:
