@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from math import prod
 
 from polyc.diagnostics import Remark
 from polyc.poly.domains import is_product
@@ -92,6 +93,11 @@ def _mark(plan: Plan, scop: Scop, remarks: list[Remark], repetitions: int = 1) -
         remarks.append(Remark("missed", "parallel", "every coincident loop has one iteration", label))
         return plan
     is_uneven = any(_is_uneven(chain[best], name, scop) for name in names)
+    if not is_uneven and best and set(range(best)) <= set(free):
+        in_order = _share_in_order(chain, best, node, trips, work, scop, label)
+        if in_order is not None:
+            remarks.append(in_order[1])
+            return in_order[0]
     iterations, joined = trips[best], ""
     rest = [loop for n, loop in enumerate(chain) if n != best]
     second = next((n for n in range(len(chain)) if n != best), None)
@@ -110,6 +116,39 @@ def _mark(plan: Plan, scop: Scop, remarks: list[Remark], repetitions: int = 1) -
     for loop in reversed(rest):
         result = replace(loop, child=result)
     return replace(chosen, child=result)
+
+
+def _share_in_order(
+    chain: list[PlanLoop], best: int, inner: Plan, trips: dict[int, int], work: int, scop: Scop, label: str | None
+) -> tuple[Plan, Remark] | None:
+    """Threads share the loops in front of `best`, which may be short, and blocks of tiles of it as one loop: elements are
+    visited in the order of memory, whatever their number is.  None where this is not worth it, and for blocks that are cut for
+    the cache: what they hold is used again by their tiles, and the call says how long they are (`nests/block_sizes.py`)."""
+    first = next((n for n in range(best) if not _may_be_short(chain[n], scop)), best)
+    loop = chain[best]
+    if not first or loop.part != "tile" or loop.period or _is_block(chain, best, scop):
+        return None
+    n_tiles = max(1, trips[best] // MINIMUM_ITERATIONS)
+    blocks = -(-trips[best] // n_tiles)
+    iterations = prod(trips[n] for n in range(first)) * blocks
+    if work // iterations < WORK_TO_COLLAPSE:
+        return None
+    block = loop.size * n_tiles
+    outer = [*chain[:first], replace(loop, size=block)]
+    rest = (
+        [*chain[first:best], replace(loop, period=block), *chain[best + 1 :]]
+        if n_tiles > 1
+        else [*chain[first:best], *chain[best + 1 :]]
+    )
+    least = _least_part(work, iterations, False, True)
+    marks = [Mark("parallel", least_part=least), *(Mark("parallel") for _ in outer[1:])]
+    result = inner
+    for each in reversed(rest):
+        result = replace(each, child=result)
+    for each, mark in reversed(list(zip(outer, marks, strict=True))):
+        result = replace(each, mark=mark, child=result)
+    message = f"{first + 1} loops of {iterations} iterations as one, {work} operations, in parts of {least} or more"
+    return result, Remark("passed", "parallel", message, label)
 
 
 def _least_part(work: int, iterations: int, is_uneven: bool, is_symbolic: bool) -> int:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
 import pytest
 
+import polyc
 from polyc.ir.loops import If, Loop, Node
 from polyc.scheduler.parallel import CHUNK, MINIMUM_WORK, WORK_PER_PART
 from tests.property.pipeline import small_thresholds
@@ -54,6 +58,29 @@ def test_a_short_outer_loop_gives_way_to_a_longer_one():
     lowered = check(text, {"B": 2, "M": 50, "N": 100})
     assert lowered.summary().startswith("parallel i(50)")
     assert parallel_loops(lowered.nest.body)[0][0] == 0
+
+
+WINDOWS = "def f(float(N,C,H,W) I, float(C,3,3) F) -> (O) { O(n,c,h,w) +=! I(n,c,h+r,w+s) * F(c,r,s) }"
+
+
+def test_short_outer_loops_of_any_length_stay_outside_of_longer_ones():
+    op = polyc.compile(WINDOWS, dynamic=True, target="x86-64-v3")
+    image, taps = np.zeros((2, 3, 454, 472), np.float32), np.zeros((3, 3, 3), np.float32)
+    (line,) = (s for s in op.lower(image, taps).as_text("loops").splitlines() if "parallel(" in s)
+    assert re.search(r"c0_c1_c2 < N \* .*C \* .*H", line), line
+
+
+@pytest.mark.parametrize(
+    "n, c, h, w", [(1, 1, 3, 3), (2, 3, 62, 67), (1, 5, 63, 70), (3, 2, 123, 20), (0, 3, 9, 9), (2, 40, 7, 66)]
+)
+def test_loops_shared_as_one_at_other_lengths(n: int, c: int, h: int, w: int):
+    op = polyc.compile(WINDOWS, dynamic=True)
+    draw = np.random.default_rng(0)
+    taps = draw.integers(-4, 5, (40, 3, 3)).astype(np.float32)
+    op(np.zeros((2, 3, 454, 472), np.float32), taps[:3])
+    image = draw.integers(-4, 5, (n, c, h, w)).astype(np.float32)
+    windows = np.lib.stride_tricks.sliding_window_view(image, (3, 3), axis=(2, 3))
+    np.testing.assert_array_equal(op(image, taps[:c]), np.einsum("nchwrs,crs->nchw", windows, taps[:c]))
 
 
 def test_the_vector_loop_alone_is_cut_into_chunks():
