@@ -238,6 +238,8 @@ class LoopNest:
     """What the entry point does to the sizes, before anything else."""
     version: Expr | None = None
     """What the entry point then computes, over the sizes, for the parameter `versions.VERSION`."""
+    exact_quotients: bool = False
+    """Whether every quotient is the number nearest to it, as with ``reassociate=False``; else its last bit may differ."""
 
     def buffer(self, name: str) -> Buffer:
         for b in self.buffers:

@@ -48,6 +48,18 @@ def test_hardly_any_quotient_is_rounded_otherwise(name: str, dtype: type) -> Non
     assert differ <= 20
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(("name", "dtype"), TYPES)
+def test_last_bits_near_the_smallest_numbers_without_reassociation(level: str, name: str, dtype: type) -> None:
+    text = f"def f({name}(N) x, {name} d) -> (y, z) {{ y(i) = x(i) / d  z(i) = x(i) / {name}(3.3) }}"
+    x = (np.random.default_rng(0).standard_normal(3001) * np.finfo(dtype).tiny * 8).astype(dtype)
+    d = dtype(3.7)
+    for dynamic in (False, True):
+        y, z = polyc.compile(text, target=level, reassociate=False, dynamic=dynamic)(x, d)
+        np.testing.assert_array_equal(y, x / d)
+        np.testing.assert_array_equal(z, x / dtype(3.3))
+
+
 @pytest.mark.parametrize("divisor", ["3.0", "-0.1", "961.0", "2.0", "1e-30", "1e30", "0.0", "1e-40"])
 @pytest.mark.parametrize("n", [1, 5, 16, 100])
 def test_literals_divide_as_in_numpy(divisor: str, n: int) -> None:

@@ -58,7 +58,7 @@ def eval_expr(state: State, ctx: Context, expr: Expr) -> Val:
                 values = {a: eval_expr(state, ctx, a) for a in found}
                 return emit_extrema(state.fn, state.target, expr, values)
             operands = [eval_expr(state, ctx, a) for a in args]
-            if op == "truediv":
+            if op == "truediv" and not state.nest.exact_quotients:
                 return emit_quotient(state.fn, state.target, operands[0], operands[1], ctx.n_vectors)
             return emit_operator(state.fn, state.target, op, operands, dtype)
         case _:

@@ -91,7 +91,7 @@ def build_loop_nest(
 ) -> LoopNest:
     """Schedule tree → LoopNest for `target`.  `aliases`: pairs (output, input) of user's names that share memory.
     `groups`: by argument, which of the caller's dimensions each dimension of the program stands for.
-    `reassociate`: whether terms may be added up in another order than the schedule's."""
+    `reassociate`: whether terms may be added up in another order than the schedule's, and quotients differ in the last bit."""
     translator = _Translator(scop, storage)
     build = isl.AstBuild.from_context(scop.context)
     ast = build.node_from_schedule(schedule)
@@ -116,7 +116,8 @@ def build_loop_nest(
     nodes = split_partial_tiles(block_transposes(nodes, buffers, streamed), held, aliased, target.has_masks)
     nodes, buffers = carry_elements(nodes, buffers)
     nodes = run_sections(nodes, buffers, target.cores)
-    return LoopNest(signature.name, tuple(parameters), buffers, nodes, tuple(translator.guards), offsets)
+    guards = tuple(translator.guards)
+    return LoopNest(signature.name, tuple(parameters), buffers, nodes, guards, offsets, exact_quotients=not reassociate)
 
 
 def _count_stores(body: tuple[Node, ...]) -> int:
