@@ -31,15 +31,15 @@ def tensor_with_shape(name: str, scope: Scope) -> Version | None:
     return version if version.dtype is not None else None
 
 
-def read_extent(name: str, dimension: object, scope: Scope) -> Value:
-    """``name.shape[dimension]``."""
+def read_extent(name: str, is_turned: bool, dimension: object, scope: Scope) -> Value:
+    """``name.shape[dimension]``, or ``name.T.shape[dimension]``."""
     version = tensor_with_shape(name, scope)
     if version is None:
         return POISON
     if not isinstance(dimension, int) or version.shape is None or not -len(version.shape) <= dimension < len(version.shape):
         message = f"{name} has {count_dimensions(version.rank or 0)}; the dimension must be a number among them"
         raise Fault("semantic-rank", message, f"write {name}.shape[0] for the first extent")
-    return extent_value(version.shape[dimension])
+    return extent_value(version.shape[-1 - dimension if is_turned else dimension])
 
 
 def extent_value(extent: Expr) -> Value:

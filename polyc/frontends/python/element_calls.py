@@ -14,7 +14,7 @@ from polyc.frontends.python.names import UserMonoid
 from polyc.frontends.python.nested import read_reduction
 from polyc.frontends.python.padding import apply_pad, apply_pad_mode, pad_mode
 from polyc.frontends.python.scope import Scope
-from polyc.frontends.python.syntax import call_name, is_reduction
+from polyc.frontends.python.syntax import call_name, is_reduction, unturn
 from polyc.frontends.python.values import POISON, Fault, Value, make_literal
 
 
@@ -43,11 +43,11 @@ def read_element_call(node: ast.Call, scope: Scope, depth: int) -> Value:
         return _read_pad(node, scope, depth)
     if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
         return _refuse_keywords(node, name, scope)
-    if name == "len" and len(node.args) == 1 and isinstance(node.args[0], ast.Name):
-        version = tensor_with_shape(node.args[0].id, scope)
+    if name == "len" and len(node.args) == 1 and (tensor := unturn(node.args[0])) is not None:
+        version = tensor_with_shape(tensor[0], scope)
         if version is not None and not version.shape:
-            raise Fault("semantic-rank", f"{node.args[0].id} has no dimension", "len is the first extent of a tensor")
-        return POISON if version is None or not version.shape else extent_value(version.shape[0])
+            raise Fault("semantic-rank", f"{tensor[0]} has no dimension", "len is the first extent of a tensor")
+        return POISON if version is None or not version.shape else extent_value(version.shape[-1 if tensor[1] else 0])
     if name == "float" and len(node.args) == 1 and isinstance(node.args[0], ast.Constant):
         text = node.args[0].value
         if isinstance(text, str):

@@ -13,9 +13,10 @@ import numpy as np
 from polyc.diagnostics import PolycError
 from polyc.frontends.python.callees import find_function
 from polyc.frontends.python.expressions import read_expression
-from polyc.frontends.python.operators import select
+from polyc.frontends.python.operators import binary, select
 from polyc.frontends.python.scope import Scope
 from polyc.frontends.python.source import load_function
+from polyc.frontends.python.syntax import is_division
 from polyc.frontends.python.values import POISON, Fault, Value, make_literal
 
 MAX_DEPTH = 64
@@ -120,7 +121,7 @@ def _run(body: Sequence[ast.stmt], scope: Scope, depth: int) -> list[Value] | No
                 left = ast.copy_location(ast.Name(name, ast.Load()), target)
                 scope.values[name] = read_expression(ast.copy_location(ast.BinOp(left, op, value), statement), scope, depth)
             case ast.Return(value) if value is not None:
-                return [read_expression(p, scope, depth) for p in _parts(value)]
+                return read_elements(value, scope, depth)
             case ast.If():
                 return _choose(statement, body[n + 1 :], scope, depth)
             case _:
@@ -146,7 +147,7 @@ def _assign(target: ast.expr, value: ast.expr, scope: Scope, depth: int) -> None
 
 
 def read_elements(value: ast.expr, scope: Scope, depth: int = 0) -> list[Value]:
-    """Values of a right side that stands for several: a tuple, or a call of a function that returns one."""
+    """Values of a right side that stands for several: a tuple, ``divmod``, or a call of a function that returns several."""
     if isinstance(value, ast.Tuple):
         return [read_expression(p, scope, depth) for p in value.elts]
     function = find_function(value, scope)
@@ -156,6 +157,10 @@ def read_elements(value: ast.expr, scope: Scope, depth: int = 0) -> list[Value]:
         except Fault as fault:
             scope.report(fault.code, fault.message, value, fault.help)
             return [POISON]
+    if is_division(value):
+        assert isinstance(value, ast.Call)
+        a, b = (read_expression(p, scope, depth) for p in value.args)
+        return [binary(op, a, b, scope.text.span(value)) for op in ("floordiv", "mod")]
     return [read_expression(value, scope, depth)]
 
 

@@ -17,7 +17,7 @@ from polyc.frontends.python.functions import KNOWN, apply_function, invert, take
 from polyc.frontends.python.operators import binary, keep, logical, negate, select
 from polyc.frontends.python.scope import Retyped, Scope, Version
 from polyc.frontends.python.source import make_nesting_error
-from polyc.frontends.python.syntax import call_name
+from polyc.frontends.python.syntax import call_name, unturn
 from polyc.frontends.python.values import (
     POISON,
     Fault,
@@ -115,6 +115,10 @@ def _read_node(node: ast.expr, scope: Scope, depth: int) -> Value:
             return take_part(part, _read_name(ast.copy_location(ast.Name(module), node), scope), span)
         case ast.Attribute(ast.Name(module), name):
             return read_attribute(module, name, scope, scope.text.span(node))
+        case ast.Attribute(ast.Attribute(_, "T") as inner, ("T" | "ndim" | "size") as name) if (
+            tensor := unturn(inner)
+        ) is not None:
+            return read_attribute(tensor[0], name, scope, span)
         case ast.Attribute(inner, ("real" | "imag") as part):
             return take_part(part, read_expression(inner, scope, depth), span)
         case ast.GeneratorExp() | ast.ListComp() | ast.SetComp() | ast.DictComp():
@@ -235,16 +239,16 @@ def _read_subscript(node: ast.Subscript, scope: Scope, depth: int) -> Value:
             raise Fault("semantic-element-function", f"{name} is one element here, and has no subscripts", help)
         case ast.Name(name):
             return _read_tensor(name, node, scope, depth)
-        case ast.Attribute(ast.Name(name), "shape"):
-            return _read_extent(name, node, scope)
+        case ast.Attribute(inner, "shape") if (tensor := unturn(inner)) is not None:
+            return read_extent(*tensor, read_expression(node.slice, scope).constant, scope)
         case ast.Subscript(ast.Name(name), slice=inner) if name in scope.tensors:
             if any(isinstance(part, ast.Slice) for part in ast.walk(inner)):
                 help = f"tensors are not sliced: put the offset into the subscript, as in {name}[i + 1]"
             else:
                 help = f"write all subscripts in one pair of brackets: {name}[i, j]"
             raise Fault("semantic-expression", f"{name}[...] is an element, and has no subscripts", help)
-        case ast.Attribute(ast.Name(name), "T") if name in scope.tensors:
-            return _read_tensor(name, node, scope, depth, is_turned=True)
+        case ast.Attribute(_, "T") as inner if (tensor := unturn(inner)) is not None:
+            return _read_tensor(tensor[0], node, scope, depth, tensor[1])
     called = call_name(node.value.func) if isinstance(node.value, ast.Call) else None
     if called is not None and called[1] not in KNOWN:
         apply_function(*called, (), scope.text.span(node))  # whatever it is of whole arrays: tell its name
@@ -314,7 +318,3 @@ def known_number(value: Value, scope: Scope) -> int | float | bool | None:
         return value.constant
     expr = inline_numbers(value.expr, scope)
     return expr.value if isinstance(expr, Const) else None
-
-
-def _read_extent(name: str, node: ast.Subscript, scope: Scope) -> Value:
-    return read_extent(name, read_expression(node.slice, scope).constant, scope)

@@ -308,6 +308,7 @@ def _apply_special(name: str, args: tuple[Value, ...], span: Span | None) -> Val
 
 
 INSTEAD = {
+    "divmod": "it gives two values, which are assigned: q[i], r[i] = divmod(X[i], 3); or write X[i] // 3 and X[i] % 3",
     "reduce": "reduce with sum, prod, max, min, any or all, over the indices that are not on the left: s[i] = max(X[i, j])",
     **dict.fromkeys(
         ("rand", "randn", "random", "normal", "uniform", "randint", "default_rng", "standard_normal"),

@@ -35,6 +35,7 @@ from polyc.frontends.python.selection import find_selection, read_selection
 from polyc.frontends.python.signature import PythonSignature, read_parameters
 from polyc.frontends.python.source import FunctionText, load_function, make_nesting_error
 from polyc.frontends.python.statements import read_assignment, read_assignments, target_name
+from polyc.frontends.python.syntax import unturn
 from polyc.frontends.python.values import Fault
 from polyc.frontends.typos import find_lonely_indices
 from polyc.ir.expr import Index, walk
@@ -277,8 +278,11 @@ def _read_statement(node: ast.stmt, clauses: Clauses, scope: Scope, statements: 
 def _spell_extents(node: ast.Assign, scope: Scope) -> ast.Assign:
     """``n, m = x.shape`` as ``n, m = x.shape[0], x.shape[1]``; any other assignment as it is."""
     match node:
-        case ast.Assign([ast.Tuple()], ast.Attribute(ast.Name(name), "shape") as value) if name in scope.tensors:
-            dimensions = range(scope.tensors[name].rank or 0)
+        case ast.Assign([ast.Tuple()], ast.Attribute(inner, "shape") as value):
+            tensor = unturn(inner)
+            if tensor is None or tensor[0] not in scope.tensors:
+                return node
+            dimensions = range(scope.tensors[tensor[0]].rank or 0)
             parts = [ast.Subscript(value, ast.copy_location(ast.Constant(d), value), ast.Load()) for d in dimensions]
             extents = ast.copy_location(ast.Tuple([ast.copy_location(p, value) for p in parts], ast.Load()), value)
             return ast.copy_location(ast.Assign(node.targets, extents), node)

@@ -21,12 +21,33 @@ def call_name(node: ast.expr) -> tuple[str | None, str] | None:
     return None
 
 
+def unturn(node: ast.expr) -> tuple[str, bool] | None:
+    """The name before ``.T``, however often that stands there, and whether the dimensions are turned: ``x``, False of ``x.T.T``."""
+    is_turned = False
+    while isinstance(node, ast.Attribute) and node.attr == "T":
+        node, is_turned = node.value, not is_turned
+    return (node.id, is_turned) if isinstance(node, ast.Name) else None
+
+
 def is_reduction(node: ast.AST) -> bool:
     """Whether a node is a call such as ``max(e)``, of one operand."""
     if not isinstance(node, ast.Call) or len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
         return False
     found = call_name(node.func)
     return found is not None and found[1] in REDUCERS
+
+
+def is_division(node: ast.AST) -> bool:
+    """Whether a node is a call ``divmod(a, b)``, which gives two values."""
+    if (
+        not isinstance(node, ast.Call)
+        or len(node.args) != 2
+        or node.keywords
+        or any(isinstance(a, ast.Starred) for a in node.args)
+    ):
+        return False
+    found = call_name(node.func)
+    return found is not None and found[1] == "divmod"
 
 
 def find_outer_names(nodes: list[ast.expr], scope: Scope) -> frozenset[str]:
