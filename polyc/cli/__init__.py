@@ -30,6 +30,11 @@ class Commands(click.Group):
             show_diagnostics(file_error(error.filename or "standard output", error).diagnostics)
             sys.exit(1)
 
+    def resolve_command(self, context: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in self.commands and args[0].endswith((".tc", ".onnx")):
+            context.fail(f"{args[0]!r} is a file, and a command stands before it: run {args[0]}")
+        return super().resolve_command(context, args)
+
 
 @click.group("polyc", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="polyc", prog_name="polyc")

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from polyc.cli.common import SIZE_HELP, Shapes, Sizes, guard_errors, parse_shapes, parse_sizes
+from polyc.cli.common import SIZE_HELP, Shapes, Sizes, Verb, guard_errors, parse_shapes, parse_sizes
 from polyc.cli.model import first_run, is_model, load_session, time_in_turns
 from polyc.diagnostics import ArgumentError, Diagnostic
 
@@ -24,7 +24,7 @@ def _check_seconds(_context: click.Context, _parameter: click.Parameter, seconds
     return seconds
 
 
-@click.command("bench")
+@click.command("bench", cls=Verb)
 @click.argument("source", metavar="MODEL.onnx")
 @click.option("--peers", default="", metavar="NAME[,NAME…]", help=f"Runtimes to measure beside polyc: {', '.join(PEERS)}.")
 @click.option("--input", "inputs", multiple=True, metavar="[NAME=]X.npy", help="An input, by name or in order; repeatable.")

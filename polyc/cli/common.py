@@ -130,6 +130,30 @@ def known_sizes(sizes: Sizes) -> dict[str, int]:
     return {n: value for n, value in sizes.items() if value is not None}
 
 
+class Verb(click.Command):
+    """A command that says how to give what stands behind the file by itself: ``polyc run op.tc a.npy``."""
+
+    allow_extra_args = True
+
+    def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
+        rest = super().parse_args(context, arguments)
+        if context.args and not context.resilient_parsing:
+            options = {option for p in self.params for option in p.opts}
+            raise click.UsageError(f"unexpected {context.args[0]!r}: {_say_option(context.args[0], options)}", context)
+        return rest
+
+
+def _say_option(text: str, options: set[str]) -> str:
+    """How a verb with these options takes what was given without one."""
+    if text.endswith(".npy") and "--input" in options:
+        return f"inputs are given with --input {text}"
+    if "--size" in options and all(_SIZE.fullmatch(part) for part in text.split(",")):
+        return f"sizes are given with --size {text}"
+    if "--output" in options and "-o" in options and not text.endswith((".tc", ".onnx")):
+        return f"the file to write is given with -o {text}"
+    return "there is one FILE, and all else is given by options"
+
+
 def guard_errors(function: F) -> F:
     """Show errors as diagnostics and leave with exit code 1; warnings as diagnostics too."""
 

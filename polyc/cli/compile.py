@@ -10,6 +10,7 @@ from polyc.cli.common import (
     STANDARD,
     Shapes,
     Sizes,
+    Verb,
     file_error,
     guard_errors,
     known_sizes,
@@ -23,7 +24,7 @@ from polyc.cli.model import compile_model, is_model, refuse_options
 STAGES = ("program", "scop", "sched", "loops", "ll", "s")
 
 
-@click.command("compile")
+@click.command("compile", cls=Verb)
 @source_options
 @click.option("--emit", type=click.Choice(STAGES), help="Write this stage as text instead of an object file.")
 @click.option(

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import click
 
-from polyc.cli.common import Shapes, Sizes, guard_errors, known_sizes, load_operator, model_options, set_threads, source_options
+from polyc.cli.common import (
+    Shapes,
+    Sizes,
+    Verb,
+    guard_errors,
+    known_sizes,
+    load_operator,
+    model_options,
+    set_threads,
+    source_options,
+)
 from polyc.cli.model import explain_model, is_model, refuse_options
 
 
-@click.command("explain")
+@click.command("explain", cls=Verb)
 @source_options
 @click.option("--measure", "is_measured", is_flag=True, help="Also run it on random inputs; all sizes must be given.")
 @model_options

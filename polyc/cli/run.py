@@ -14,6 +14,7 @@ from polyc.cli.arrays import describe_array, format_time, read_array, time_calls
 from polyc.cli.common import (
     Shapes,
     Sizes,
+    Verb,
     guard_errors,
     known_sizes,
     load_operator,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from polyc.runtime.sizes import Formal
 
 
-@click.command("run")
+@click.command("run", cls=Verb)
 @source_options
 @click.option("--input", "inputs", multiple=True, metavar="[NAME=]X.npy", help="An input, by name or in order; repeatable.")
 @click.option("--seed", type=int, default=0, show_default=True, help="For the inputs that are not given.")

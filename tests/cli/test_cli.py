@@ -105,6 +105,12 @@ def test_accumulated_outputs_start_the_same_way_every_time(tmp_path):
         (["compile", "{source}", "--target", "z80"], 2, "z80"),
         (["compile", "{source}", "--emit", "program", "-o", "{dir}/none/x"], 1, "argument-file"),
         (["frobnicate"], 2, "No such command"),
+        (["{source}"], 2, "a command stands before it: run "),
+        (["run", "{source}", "a.npy"], 2, "inputs are given with --input a.npy"),
+        (["run", "{source}", "A=a.npy"], 2, "inputs are given with --input A=a.npy"),
+        (["explain", "{source}", "N=4,D=?"], 2, "sizes are given with --size N=4,D=?"),
+        (["compile", "{source}", "op.o"], 2, "the file to write is given with -o op.o"),
+        (["compile", "{source}", "{source}"], 2, "there is one FILE"),
     ],
 )
 def test_errors(source, tmp_path, arguments, code, fragment):
