@@ -13,7 +13,7 @@ import numpy as np
 from polyc.api.amortise import EinsumCalls, Path
 from polyc.diagnostics import ArgumentTypeError, PolycError
 from polyc.ir.types import DTYPES, DType, from_numpy, promote_all
-from polyc.runtime.arrays import argument_error, check_output, convert_input, in_own_order, type_label
+from polyc.runtime.arrays import argument_error, check_output, convert_input, in_own_order, overlaps, type_label
 
 CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
 ORDERS = ("C", "F", "A", "K")
@@ -90,7 +90,8 @@ def run_general(
         shape = calls.result_shape(arrays)
         if shape is not None and len(shape) > 1 and computed is not None:
             return calls(arrays, np.empty(shape, computed.numpy, order="F"))
-    if given is None or computed is None or given.dtype == computed.numpy:
+    is_apart = given is None or not any(overlaps(given, a) for a in arrays)
+    if given is None or computed is None or (is_apart and given.dtype == computed.numpy):
         return calls(arrays, out)
     result = calls(arrays, None)
     own_type = from_numpy(given.dtype)

@@ -272,6 +272,7 @@ def einsum(
     * `dtype`: the element type to compute in; by default the common one of the arrays and `out`.
     * `casting`: which casts to `dtype`, and from it to that of `out`, are allowed.
     * `order`: ``"F"`` or ``"A"`` (where all arrays are in Fortran order) give a result in Fortran order, others in C order.
+    * `out` may share memory with the arrays.
     * `optimize`: a path, as `numpy.einsum_path` gives; for any other value polyc chooses the order of contraction.
 
     New shapes are computed by NumPy until that has taken as long as a compilation would (`polyc.api.amortise` states the
@@ -296,8 +297,9 @@ def einsum(
         _warm_calls[key] = calls
     try:
         result = calls(arrays, out)
-    except ArgumentTypeError as error:  # `out` takes part in the choice of the type of the computation
-        if out is None and error.code != "argument-type-byteorder":
+    except PolycError as error:  # `out` takes part in the choice of the type of the computation, and may be one of the arrays
+        is_type = isinstance(error, ArgumentTypeError) and out is not None
+        if not is_type and error.code not in ("argument-type-byteorder", "unsupported-alias", "argument-overlap"):
             raise
         return _einsum_general(subscripts, arrays, out, dtype, order, casting, optimize)
     return result[()] if out is None and result.ndim == 0 else result

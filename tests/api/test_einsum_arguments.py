@@ -276,3 +276,14 @@ def test_random_calls_agree_with_numpy_compiled(call: tuple[Any, Any]) -> None:
         forget_einsums()
         _check_random(*call)
     forget_einsums()
+
+
+def test_results_may_be_written_over_operands(way: str) -> None:
+    a = np.arange(9.0).reshape(3, 3)
+    whole, part, moved = a.copy(), a.copy(), a.copy()
+    assert polyc.einsum("ij,jk->ik", whole, whole, out=whole) is whole
+    np.testing.assert_array_equal(whole, a @ a)
+    polyc.einsum("ij,j->i", part, part[0], out=part[1])
+    np.testing.assert_array_equal(part[1], a @ a[0])
+    polyc.einsum("ij->ij", moved[:2], out=moved[1:])
+    np.testing.assert_array_equal(moved, a[[0, 0, 1]])
