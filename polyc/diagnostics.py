@@ -23,6 +23,13 @@ class Source:
     name: str = "<string>"
     first_line: int = 1
     """Line number of the first line of `text` inside the file `name`."""
+    is_function: bool = field(default=False, compare=False)
+    """Whether it is a decorated Python function, whose notation proposals are then written in (`in_notation`)."""
+
+
+def in_notation(span: Span | None, text: str, function: str) -> str:
+    """Which of two wordings fits the place: that for `.tc` text, or that for decorated functions."""
+    return function if span is not None and span.source.is_function else text
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic, RangeError
+from polyc.ir.advice import help_repeated, help_twice, help_unwritten
 from polyc.ir.components import Component, order_components
 from polyc.ir.expr import Expr, Index, Read, Size, evaluate, rewrite, walk
 from polyc.ir.halves import narrow, round_to, widen
@@ -233,8 +234,7 @@ def find_region(s: Statement, scope: Scope, box: Box, is_alone: bool) -> Array:
     if s.reduction is None and (count > 1).any():
         element = _describe_element(s.target, np.argwhere(count > 1)[0], scope)
         message = f"{element} is written by several points of this statement"
-        help = "reduce with +=! (or another operator), or restrict the indices so that every element is written once"
-        raise RangeError(Diagnostic("range-written-twice", message, s.span, help))
+        raise RangeError(Diagnostic("range-written-twice", message, s.span, help_repeated(s.span)))
     return count > 0
 
 
@@ -258,8 +258,7 @@ def check_overlap(s: Statement, scope: Scope, region: Array, written: Array) -> 
     if twice.any():
         element = _describe_element(s.target, np.argwhere(twice)[0], scope)
         message = f"{element} is written by this statement and by one above"
-        help = "statements that write parts of one tensor may not overlap: restrict the indices in a where clause"
-        raise RangeError(Diagnostic("range-written-twice", message, s.span, help))
+        raise RangeError(Diagnostic("range-written-twice", message, s.span, help_twice(s.span)))
 
 
 def check_written(version: str, last: Statement, scope: Scope, written: Array, is_temporary: bool) -> None:
@@ -269,8 +268,7 @@ def check_written(version: str, last: Statement, scope: Scope, written: Array, i
     elif not written.all():
         element = _describe_element(version, np.argwhere(np.logical_not(written))[0], scope)
         message = f"{element} is never written"
-        help = "write it in a statement of its own, or select with ?: in one statement over all elements"
-        raise RangeError(Diagnostic("range-unwritten", message, last.span, help))
+        raise RangeError(Diagnostic("range-unwritten", message, last.span, help_unwritten(last.span)))
 
 
 def _run_statement(s: Statement, scope: Scope, box: Box, region: Array, before: Array) -> Array:

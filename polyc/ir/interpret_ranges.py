@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 
 from polyc.diagnostics import Diagnostic, RangeError
+from polyc.ir.advice import help_range
 from polyc.ir.components import order_statements
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, evaluate, walk
 from polyc.ir.interpret_forms import (
@@ -302,8 +303,7 @@ def _solve_statement(
         if not found:
             names = ", ".join(unsolved)
             message = f"the range of {names} does not follow from what is read"
-            help_text = f"give it in a where clause, such as: where {unsolved[0]} in 0:N"
-            help_text += f" (in a function: with polyc.where(0 <= {unsolved[0]} < N))"
+            help_text = f"give it one, such as: {help_range(s.span, unsolved[0])}"
             raise RangeError(Diagnostic("range-unsolved", message, s.span, help_text))
         box |= found
     return {index: box[index] for index in s.indices}

@@ -10,6 +10,7 @@ from typing import Any, assert_never
 import numpy as np
 
 from polyc.diagnostics import BoundsError, Diagnostic, RangeError
+from polyc.ir.advice import help_outside, help_unwritten
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, type_of, walk
 from polyc.ir.halves import narrow, round_to, widen
 from polyc.ir.interpret_forms import Box, Interval
@@ -226,8 +227,7 @@ def _check_holes(scope: Scope, read: Read, positions: list[Array]) -> None:
         int(np.broadcast_to(p, shape)[first]) + low for p, (low, _) in zip(positions, scope.ranges[read.tensor], strict=True)
     ]
     element = f"{scope.names[read.tensor]}({', '.join(map(str, place))})"
-    help = "write it in a statement of its own, or start the tensor from a reduction such as +=!"
-    raise RangeError(Diagnostic("range-unwritten", f"{element} is never written", read.span, help))
+    raise RangeError(Diagnostic("range-unwritten", f"{element} is never written", read.span, help_unwritten(read.span)))
 
 
 def check_bounds(
@@ -251,5 +251,4 @@ def check_bounds(
     if any(isinstance(n, Read) for n in walk(sub)):
         help = "check the index values, or clamp the subscript with min and max"
         raise BoundsError(Diagnostic("bounds-subscript", message, node.span, help))
-    help = "restrict the indices in a where clause, or read with pad(..., value)"
-    raise RangeError(Diagnostic("range-out-of-bounds", message, node.span, help))
+    raise RangeError(Diagnostic("range-out-of-bounds", message, node.span, help_outside(node.span)))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import islpy
 
 from polyc.diagnostics import Diagnostic
+from polyc.ir.advice import help_outside, help_range, help_safe
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, simplify_int, walk
 from polyc.ir.program import Program
 from polyc.ir.signature import HostCheck
@@ -299,7 +300,7 @@ def _report_violation(
     condition = negate_condition(sizes.condition_expr(violated))
     if not violated.is_subset(sizes.extent_set(bounds, 1).complement()):  # reading an empty tensor is not worth a warning
         warning = f"Required precondition {print_expr(condition)} is checked when the kernel is called: {text}"
-        help_text = "restrict the indices in a where clause to make the read safe for all sizes"
+        help_text = help_safe(span)
         report.diagnostics.append(Diagnostic("range-precondition", warning, span, help_text, "warning"))
     message = escape_format(text) + size_values(program, sizes.sizes_in(violated))
     report.checks.append(HostCheck(condition, "range-precondition", message, span))
@@ -311,12 +312,11 @@ def _help_outside(read: Read, d: int, is_own: bool) -> str:
     subscript = simplify_int(read.subscripts[d])
     if isinstance(subscript, Const) and subscript.value < 0:
         return "subscripts run from 0: of N elements the last is number N - 1"
-    if is_own:
-        return (
-            "a recurrence begins with a statement for its first elements; give the others a range: "
-            "where i in 1:N (in a function: with polyc.where(1 <= i < N))"
-        )
-    return "restrict the indices in a where clause, or read with pad(..., value)"
+    shift = subscript.args[-1] if isinstance(subscript, Call) and subscript.op == "add" else None
+    if is_own and not (isinstance(shift, Const) and shift.value > 0):
+        start = "a recurrence begins with a statement for its first elements; give the others a range"
+        return f"{start}: {help_range(read.span, 'i', '1')}"
+    return help_outside(read.span)
 
 
 def _range_text(bounds: Bounds, sizes: Sizes) -> str:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import islpy
 
-from polyc.diagnostics import Diagnostic, Span
+from polyc.diagnostics import Diagnostic, Span, in_notation
+from polyc.ir.advice import help_repeated, help_twice, help_unwritten
 from polyc.ir.expr import Index
 from polyc.ir.factors import number_help, statement_factors, with_definitions
 from polyc.ir.program import Program
@@ -24,10 +25,6 @@ from polyc.poly.domains import touched_elements
 from polyc.poly.isl import Affine, NotAffine
 from polyc.poly.sizes import Bounds, Sizes
 from polyc.poly.solve import StatementSolution
-
-_HELP_TWICE = "statements that write parts of one tensor may not overlap: restrict the indices in a where clause"
-_HELP_SELF = "reduce with +=! (in Python +=) or another operator, or restrict the indices so that every element is written once"
-_HELP_UNWRITTEN = "write it in a statement of its own, or start the tensor from a reduction such as +=!"
 
 
 @dataclass(eq=False, slots=True)
@@ -74,7 +71,8 @@ def _check_version(version: str, group: list[StatementSolution], bounds: tuple[B
         except NotAffine:
             factors = sorted(with_definitions(report.program, statement_factors(s)))
             message = f"which elements of {base} this statement writes depends on {'sizes' if factors else 'data'}"
-            help = "reduce with +=! (or another operator) in a tensor that no other statement writes"
+            help = "reduce with {} (or another operator) in a tensor that no other statement writes"
+            help = help.format(in_notation(s.span, "+=!", "+="))
             help = number_help(factors) if factors else help
             report.errors.append(Diagnostic("range-written-twice", message, s.span, help))
             return
@@ -82,12 +80,18 @@ def _check_version(version: str, group: list[StatementSolution], bounds: tuple[B
         if s.reduction is None:
             pairs = write.apply_range(write.reverse())
             repeated = pairs.subtract(islpy.Map.identity(pairs.get_space())).domain().apply(write)
-            _report(
-                repeated, "is written by several points of this statement", "range-written-twice", _HELP_SELF, s.span, report
-            )
+            what = "is written by several points of this statement"
+            _report(repeated, what, "range-written-twice", help_repeated(s.span), s.span, report)
         if covered is not None:
             twice = covered.intersect(region)
-            _report(twice, "is written by this statement and by one above", "range-written-twice", _HELP_TWICE, s.span, report)
+            _report(
+                twice,
+                "is written by this statement and by one above",
+                "range-written-twice",
+                help_twice(s.span),
+                s.span,
+                report,
+            )
         covered = region if covered is None else covered.union(region).coalesce()
     assert covered is not None
     whole = islpy.Set.universe(space)
@@ -98,7 +102,8 @@ def _check_version(version: str, group: list[StatementSolution], bounds: tuple[B
     unwritten = whole.subtract(covered)
     if report.program.tensor(version).role == "temporary" and not unwritten.is_empty():
         unwritten = unwritten.intersect(_read_elements(version, space, bounds, report))
-    _report(unwritten, "is never written", "range-unwritten", _HELP_UNWRITTEN, group[-1].statement.span, report)
+    last = group[-1].statement.span
+    _report(unwritten, "is never written", "range-unwritten", help_unwritten(last), last, report)
 
 
 def _read_elements(version: str, space: islpy.Space, bounds: tuple[Bounds, ...], report: _Report) -> islpy.Set:

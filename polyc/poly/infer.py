@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from polyc.diagnostics import Diagnostic, RangeError, UnsupportedError
+from polyc.diagnostics import Diagnostic, RangeError, UnsupportedError, in_notation
+from polyc.ir.advice import help_range, help_start
 from polyc.ir.expr import Call, Const, Expr, Index, Size, evaluate, int_const, walk
 from polyc.ir.factors import find_factors, number_help, with_definitions
 from polyc.ir.magnitude import check_magnitudes
@@ -203,7 +204,9 @@ def _infer_statement(state: _State, s: Statement) -> None:
     state.kept[s.name] = solution.kept
     for clause in solution.non_affine:
         message = "this condition on the iteration space is not affine in indices and sizes"
-        help = _number_help(program, clause.condition) or "select with ?: in the value instead"
+        help = _number_help(program, clause.condition) or in_notation(
+            clause.span, "select with ?: in the value instead", "select with a if c else b in the value instead"
+        )
         state.errors.append(Diagnostic("unsupported-condition", message, clause.span, help))
     unsolved = [i for i in s.indices if i not in solution.indices]
     if unsolved:
@@ -223,9 +226,7 @@ def _infer_statement(state: _State, s: Statement) -> None:
             data = is_data_dependent(sub)
             what = "depends on data" if data else "does not follow from its subscript"
             message = f"the extent of dimension {d} of {base} {what}"
-            begin = (
-                f"assign it first, {base}(k) = 0 where k in 0:K, and add with += (in a function: with polyc.where(0 <= k < K))"
-            )
+            begin = help_start(s.span, base)
             is_result = any(r.version == s.target for r in program.returns)
             help = f"declare {base} among the results with its sizes, or {begin}" if is_result else begin
             help = _number_help(program, sub) or help
@@ -311,12 +312,7 @@ def _unsolved_error(program: Program, s: Statement, index: str) -> Diagnostic:
         reason = "it stands in no subscript on the right side"
     message = f"the range of index {index} of {base} was not solved in range inference: {reason}"
     span = where.span if where is not None and where.span is not None else s.span
-    return Diagnostic("range-unsolved", message, span, _where_help(index))
-
-
-def _where_help(index: str) -> str:
-    """How to give a range, in both languages."""
-    return f"use a where clause, such as: where {index} in 0:N (in a function: with polyc.where(0 <= {index} < N))"
+    return Diagnostic("range-unsolved", message, span, f"give it one, such as: {help_range(span, index)}")
 
 
 _MAX_EXTENT = 1 << 62

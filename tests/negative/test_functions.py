@@ -36,7 +36,7 @@ BODIES = {
     "next_element": ("with polyc.where(0 <= i < N):\n        Y[i] = b[i + 1]", "range-out-of-bounds", "from 1 to 4", "pad("),
     "range_backwards": ("with polyc.where(5 <= i < 3):\n        Y[i] = b[i]", "range-negative", "starts at 5", "before 3"),
     "recurrence": ("Y[i] = Y[i - 1] + b[i]", "range-out-of-bounds", "from -1 to", "polyc.where(1 <= i < N)"),
-    "float_subscript": ("Y[i] = b[i / 2]", "type-not-integral", "i64(...)"),
+    "float_subscript": ("Y[i] = b[i / 2]", "type-not-integral", "write //"),
     "bracket_not_closed": ("Y[i] = b[i", "syntax-python", "never closed"),
     "indentation": ("Y[i] = b[i]\n  z = 1", "syntax-python", "unindent"),
     "null_character": ("Y[i] = b[i]\0", "syntax-python", "null bytes"),

@@ -133,6 +133,10 @@ def _read_boolean(node: ast.expr, scope: Scope, depth: int) -> Value:
     value = read_expression(node, scope, depth)
     if value.weak and isinstance(value.expr, Read) and value.expr.tensor in scope.forward.keys() - scope.type_hints.keys():
         raise Retyped(value.expr.tensor, BOOL, True)
+    if value is not POISON and value.dtype != BOOL:
+        message, shown = f"a boolean is needed here, not {value.dtype}", ast.unparse(node)
+        scope.report("type-not-boolean", message, node, f"compare with a number: {shown if len(shown) < 40 else 'x'} != 0")
+        return POISON
     return value
 
 
@@ -250,6 +254,9 @@ def _read_subscript(node: ast.Subscript, scope: Scope, depth: int) -> Value:
         case ast.Attribute(_, "T") as inner if (tensor := unturn(inner)) is not None:
             return _read_tensor(tensor[0], node, scope, depth, tensor[1])
     called = call_name(node.value.func) if isinstance(node.value, ast.Call) else None
+    if called is not None and called[0] in scope.tensors:
+        assert isinstance(node.value, ast.Call)
+        return scope.read_call(node.value, scope, depth)  # which says what stands for the method
     if called is not None and called[1] not in KNOWN:
         apply_function(*called, (), scope.text.span(node))  # whatever it is of whole arrays: tell its name
     raise Fault("semantic-expression", "only a tensor has subscripts", "assign the value to a name of its own first")
@@ -293,8 +300,14 @@ def read_subscripts(node: ast.expr, scope: Scope, depth: int = 0) -> tuple[Expr,
         try:
             result.append(inline_numbers(require_integer(value, "a subscript"), scope))
         except Fault as fault:
-            scope.report(fault.code, fault.message, part, fault.help)
+            scope.report(fault.code, fault.message, part, help_subscript(part, fault))
     return tuple(result) if len(result) == len(parts) else None
+
+
+def help_subscript(part: ast.expr, fault: Fault) -> str:
+    """What to write for a subscript that is no integer."""
+    is_quotient = any(isinstance(node, ast.Div) for node in ast.walk(part))
+    return "/ gives fractions, as in Python: write // for whole quotients" if is_quotient else fault.help
 
 
 def inline_numbers(expr: Expr, scope: Scope) -> Expr:

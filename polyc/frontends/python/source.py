@@ -58,7 +58,7 @@ def load_function(function_or_source: Callable[..., Any] | str) -> FunctionText:
     Raises SyntaxErrorInSource for text that is no Python, SemanticError where the source is missing or stale.
     """
     if isinstance(function_or_source, str):
-        return parse_definition(Source(_unify_newlines(function_or_source)))
+        return parse_definition(Source(_unify_newlines(function_or_source), is_function=True))
     function: Any = inspect.unwrap(function_or_source)
     if not isinstance(function, types.FunctionType) or function.__name__ == "<lambda>":
         raise _error(
@@ -80,7 +80,8 @@ def load_function(function_or_source: Callable[..., Any] | str) -> FunctionText:
             "define the function in a file, or pass its source as a string",
         ) from None
     try:
-        text = parse_definition(Source(_unify_newlines("".join(lines)), code.co_filename, max(first_line, 1)), function)
+        source = Source(_unify_newlines("".join(lines)), code.co_filename, max(first_line, 1), is_function=True)
+        text = parse_definition(source, function)
     except SyntaxErrorInSource:
         raise _stale(function, place) from None
     if not _is_same_code(text.definition, function, file_text):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from polyc.diagnostics import Diagnostic, Span, suggest_name
 from polyc.frontends.python.attributes import count_dimensions
 from polyc.frontends.python.element_functions import read_elements
-from polyc.frontends.python.expressions import inline_numbers, read_expression
+from polyc.frontends.python.expressions import help_subscript, inline_numbers, read_expression
 from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.operators import binary, negate, require_bool
 from polyc.frontends.python.scope import Clauses, Retyped, Scope, Version
@@ -184,7 +184,7 @@ def _read_left_subscript(part: ast.expr, scope: Scope) -> Expr | None:
     try:
         return inline_numbers(require_integer(value, "a subscript"), scope)
     except Fault as fault:
-        scope.report(fault.code, fault.message, part, fault.help)
+        scope.report(fault.code, fault.message, part, help_subscript(part, fault))
         return None
 
 

@@ -22,7 +22,7 @@ def call_name(node: ast.expr) -> tuple[str | None, str] | None:
 
 
 def unturn(node: ast.expr) -> tuple[str, bool] | None:
-    """The name before ``.T``, however often that stands there, and whether the dimensions are turned: ``x``, False of ``x.T.T``."""
+    """The name before any number of ``.T``, and whether the dimensions are turned: ``x``, False of ``x.T.T``."""
     is_turned = False
     while isinstance(node, ast.Attribute) and node.attr == "T":
         node, is_turned = node.value, not is_turned

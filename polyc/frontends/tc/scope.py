@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from polyc.diagnostics import Diagnostic, Span, suggest_name
-from polyc.frontends.tc.builtins import BUILTIN_ARITY
+from polyc.frontends.tc.builtins import BUILTIN_ARITY, BUILTIN_OPERATORS, EXPANSIONS
 from polyc.frontends.tc.types import TYPE_NAMES
 from polyc.ir.expr import Expr
 from polyc.ir.types import DType
@@ -128,8 +128,8 @@ _INSTEAD = {
 
 
 def check_not_builtin(reporter: Reporter, name: str, span: Span) -> bool:
-    """Report a variable that has the name of a builtin."""
-    if name not in BUILTIN_ARITY:
+    """Report a variable that has the name of a builtin; those that polyc does not have (``y0``, a Bessel function) are free."""
+    if name not in BUILTIN_OPERATORS and name not in EXPANSIONS:
         return True
     message = f"{name} is a built-in function and cannot be redefined"
     reporter.error("semantic-builtin-name", message, span, f"choose another name, such as {name}_")

@@ -3,9 +3,19 @@
 import random
 import re
 
+import numpy as np
 import pytest
 
-from polyc.diagnostics import ArgumentError, ArgumentTypeError, PolycError, SemanticError, SyntaxErrorInSource, UnsupportedError
+import polyc
+from polyc.diagnostics import (
+    ArgumentError,
+    ArgumentTypeError,
+    PolycError,
+    RangeError,
+    SemanticError,
+    SyntaxErrorInSource,
+    UnsupportedError,
+)
 from polyc.frontends.python import read_function, read_signature
 from polyc.ir.types import F32, F64
 from tests.frontends.python.evaluate import errors_of
@@ -26,6 +36,7 @@ BODIES = [
     ("Y[i] = b[i]\n    i = 3", "semantic-left-side", "i"),
     # left sides
     ("Y[n[i]] = b[i]", "semantic-scatter", "Y[n[i]] = b[i]"),
+    ("Y[i] = X.sum(axis=1)[i]", "semantic-function", "X.sum(axis=1)[i]"),
     ("Y[b[i]] += b[i]", "type-not-integral", "b[i]"),
     ("Y[:] = b[i]", "semantic-left-side", ":"),
     ("Y.x = b[0]", "semantic-left-side", "Y.x"),
@@ -62,9 +73,9 @@ BODIES = [
     ("Y[i] = n[i]\n    Y[i] += 0.5", "type-accumulate", "Y[i] += 0.5"),
     ("Y[i] = b[i]\n    Y[i, j] += X[i, j]", "semantic-rank", "Y[i, j] += X[i, j]"),
     # types
-    ("Y[i] = b[i] and t[i]", "type-not-boolean", "b[i] and t[i]"),
-    ("Y[i] = 1 if b[i] else 0", "type-not-boolean", "1 if b[i] else 0"),
-    ("Y[i] = not n[i]", "type-not-boolean", "not n[i]"),
+    ("Y[i] = b[i] and t[i]", "type-not-boolean", "b[i]"),
+    ("Y[i] = 1 if b[i] else 0", "type-not-boolean", "b[i]"),
+    ("Y[i] = not n[i]", "type-not-boolean", "n[i]"),
     ("Y[i] = t[i] - t[i]", "type-operands", "t[i] - t[i]"),
     ("Y[i] = -t[i]", "type-operands", "-t[i]"),
     ("Y[i] = b[i] & 1", "type-operands", "b[i] & 1"),
@@ -356,3 +367,10 @@ def test_a_signature_is_refused_with_all_its_errors():
 def test_a_return_annotation_is_refused(annotation, code):
     found = errors_of(f"def f(X: 'f32[N]') -> {annotation}:\n    Y[i] = X[i]\n    return Y\n")
     assert [d.code for d in found] == [code]
+
+
+@pytest.mark.parametrize("value", ["Y[2 * i] = X[i]", "Y[i + j] = X[i] * X[j]", "Y[i] = X[i + 3] - Y[i - 1]"])
+def test_proposals_are_written_as_functions_are(value):
+    with pytest.raises(RangeError) as caught:
+        polyc.op(f"def f(X: 'f32[N]'):\n    {value}\n    return Y\n").lower(np.ones(4, np.float32))
+    assert not re.search(r"[+]=!|[?]:|in \d:N", caught.value.diagnostics[0].help or "")

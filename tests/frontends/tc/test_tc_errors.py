@@ -45,7 +45,7 @@ STATEMENTS = [
     ("N(i) = a(i) O(i) = a(i)", "semantic-already-defined", "N is already defined as a size", "N"),
     ("O(exp) = a(exp)", "semantic-builtin-name", "exp is a built-in function and cannot be redefined", "exp"),
     ("O(i) = a(i) + exp", "semantic-builtin-name", "exp is a built-in function", "exp"),
-    ("O(i) = y0 where y0 = a(i)", "semantic-builtin-name", "y0 is a built-in function", "y0"),
+    ("O(i) = erf where erf = a(i)", "semantic-builtin-name", "erf is a built-in function", "erf"),
     ("a(i) = a(i) + 42 O(i) = a(i)", "semantic-immutable-input", "TC inputs are immutable", "a"),
     ("O(i) = T(i) T(i) = a(i)", "semantic-undefined", "undefined variable T used here", "T"),
     ("O(i) = O(i) + 1", "semantic-undefined", "undefined variable O used here", "O"),

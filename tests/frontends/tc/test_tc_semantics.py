@@ -291,3 +291,9 @@ def test_parentheses_in_comments_do_not_hide_what_selects() -> None:
     text = "def f(float(M, N) A) -> (v, p) {{ {} (v(i), p(i){}) {} argmax=! A(i, j) }}"
     plain, commented = (read_tc(text.format(*c)) for c in (("", "", ""), ("# ) ((\n", " # )\n", "# ( argmax=!\n")))
     assert format_program(commented[0]) == format_program(plain[0])
+
+
+def test_names_of_functions_that_are_missing_are_free() -> None:
+    """Images have an y0 and an y1, which are Bessel functions elsewhere."""
+    (program,) = read_tc("def f(float(N) j0) -> (y1) { y1(i) = y0 + rint(y0) where y0 = j0(i) }")
+    assert "y1[i] = j0[i] + rint(j0[i])" in format_program(program)
