@@ -24,6 +24,7 @@ from polyc.config import Options, debugging
 from polyc.diagnostics import CompileBudgetError, Diagnostic, InternalError, RangeError, Remark, UnsupportedError
 from polyc.driver.lock import compiling
 from polyc.driver.lowered import Lowered
+from polyc.ir.loops import Loop, LoopNest, walk_nodes
 from polyc.ir.program import Program
 from polyc.ir.signature import Signature
 from polyc.ir.verify_loops import verify_loops
@@ -124,7 +125,7 @@ def climb_down(
                     tuple(remarks),
                     refined.rows,
                     refined.plan,
-                    _alias_test(final, schedule, returned),
+                    _alias_test(final, schedule, returned, aliases if _may_repeat(nest, target) else None),
                     prepared=refined.prepared,
                     panels={name: f.panel for name, f in storage.items() if f.panel is not None},
                     choices=refined.choices,
@@ -161,8 +162,19 @@ def _refuse_circles(scop: Scop, dependences: Dependences, longest: int) -> None:
         raise RangeError(Diagnostic("range-circular", message, s.origin.span, help))
 
 
-def _alias_test(scop: Scop, schedule: Any, returned: Mapping[str, str]) -> Callable[[str, str], bool]:
+def _may_repeat(nest: LoopNest, target: Target) -> bool:
+    """Whether the code may compute elements twice: without masks, the last vector of a loop is moved back to end with it."""
+    return not target.has_masks and any(isinstance(n, Loop) and n.kind == "vector" for n in walk_nodes(nest.body))
+
+
+def _alias_test(
+    scop: Scop, schedule: Any, returned: Mapping[str, str], declared: tuple[tuple[str, str], ...] | None
+) -> Callable[[str, str], bool]:
+    """`declared`: the only pairs (result, input) that the code was written for as one memory; None where all run alike."""
+
     def is_safe(out: str, source: str) -> bool:
+        if declared is not None and (out, source) not in declared:
+            return False
         with compiling():  # kernels ask at calls, from any thread
             return alias_is_safe(scop, schedule, returned[out], source)
 

@@ -62,9 +62,11 @@ def test_kernel_computes_what_numpy_does_in_a_schedule_of_polyc_itself(name: str
 @pytest.mark.parametrize(
     ("side", "name"), [(s, n) for s in native.SIDES for n, k in KERNELS.items() if native.is_written(s, k)]
 )
-def test_kernel_in_c_computes_what_numpy_does(side: str, name: str) -> None:
+def test_kernel_in_c_computes_what_numpy_does(side: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if native.find_compiler(side) is None:
         pytest.skip(f"no {side}")
+    if native.POLLY[-1] in native.SIDES[side]:  # Polly takes 25 s for three products in a row, and 6 s for all other kernels
+        monkeypatch.setitem(native.SIDES, side, (*native.SIDES[side], "-mllvm", "-polly-ignore-func=k_3mm"))
     kernel = KERNELS[name]
     inputs = kernel.inputs("MINI")
     expected = as_tuple(kernel.reference(**inputs))
