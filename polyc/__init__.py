@@ -20,33 +20,46 @@ import importlib
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
-from polyc import memory
-from polyc.api import Operator, compile, einsum, einsum_operator, indices, monoid, op, rearrange, reduce, repeat
-from polyc.api.names import bf16, bool_, c64, c128, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, where
-from polyc.config import VERSION as __version__
-from polyc.config import Options
-from polyc.diagnostics import (
-    ArgumentError,
-    ArgumentOverflowError,
-    ArgumentTypeError,
-    BoundsError,
-    CompileBudgetError,
-    Diagnostic,
-    InternalError,
-    PolycError,
-    PolycWarning,
-    RangeError,
-    Remark,
-    SemanticError,
-    SyntaxErrorInSource,
-    UnsupportedError,
-)
-from polyc.runtime.kernel import Kernel
-from polyc.runtime.threads import get_num_threads, set_num_threads
-
 if TYPE_CHECKING:
+    from polyc import memory as memory
     from polyc import onnx as onnx
+    from polyc.api import Operator, compile, einsum, einsum_operator, indices, monoid, op, rearrange, reduce, repeat
+    from polyc.api.names import bf16, bool_, c64, c128, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, where
+    from polyc.config import VERSION as __version__
+    from polyc.config import Options
+    from polyc.diagnostics import (
+        ArgumentError,
+        ArgumentOverflowError,
+        ArgumentTypeError,
+        BoundsError,
+        CompileBudgetError,
+        Diagnostic,
+        InternalError,
+        PolycError,
+        PolycWarning,
+        RangeError,
+        Remark,
+        SemanticError,
+        SyntaxErrorInSource,
+        UnsupportedError,
+    )
     from polyc.driver import Index, Lowered
+    from polyc.runtime.kernel import Kernel
+    from polyc.runtime.threads import get_num_threads, set_num_threads
+
+# Names are imported at their first use, so that the command line can answer Ctrl-C before modules are read (`polyc.__main__`),
+# and isl and LLVM, which the driver brings, only when something is compiled.
+_HOMES = {
+    "polyc.api": "Operator compile einsum einsum_operator indices monoid op rearrange reduce repeat",
+    "polyc.api.names": "bf16 bool_ c64 c128 f16 f32 f64 i8 i16 i32 i64 u8 u16 u32 u64 where",
+    "polyc.config": "Options",
+    "polyc.diagnostics": "ArgumentError ArgumentOverflowError ArgumentTypeError BoundsError CompileBudgetError Diagnostic "
+    "InternalError PolycError PolycWarning RangeError Remark SemanticError SyntaxErrorInSource UnsupportedError",
+    "polyc.driver": "Index Lowered",
+    "polyc.runtime.kernel": "Kernel",
+    "polyc.runtime.threads": "get_num_threads set_num_threads",
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "ArgumentError",
@@ -101,14 +114,16 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "onnx":
-        return importlib.import_module("polyc.onnx")
-    # The driver brings isl and LLVM: it is imported when something is compiled, not with the package.
-    if name in ("Index", "Lowered"):
-        from polyc import driver
-
-        return getattr(driver, name)
-    raise AttributeError(f"module 'polyc' has no attribute {name!r}")
+    if name == "__version__":
+        value: Any = importlib.import_module("polyc.config").VERSION
+    elif name in _HOME_OF:
+        value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    elif not name.startswith("_") and importlib.util.find_spec(f"polyc.{name}") is not None:
+        return importlib.import_module(f"polyc.{name}")
+    else:
+        raise AttributeError(f"module 'polyc' has no attribute {name!r}")
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -1,6 +1,21 @@
-"""``python -m polyc``."""
+"""``polyc`` and ``python -m polyc``."""
 
-from polyc.cli import main
+from __future__ import annotations
+
+import signal
+
+
+def main() -> None:
+    """The command line.  While its modules are read Ctrl-C ends the process without a word, as it ends programs in C."""
+    is_interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if is_interruptible:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from polyc.cli import main as run
+
+    if is_interruptible:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    run()
+
 
 if __name__ == "__main__":
     main()

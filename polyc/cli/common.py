@@ -176,10 +176,21 @@ def guard_errors(function: F) -> F:
             except OSError as error:
                 show_diagnostics(file_error(error.filename or "standard output", error).diagnostics)
             except Exception as error:
+                if is_interrupted(error):
+                    raise KeyboardInterrupt from error
                 show_diagnostics(describe_crash(error).diagnostics)
         sys.exit(1)
 
     return guarded  # type: ignore[return-value]
+
+
+def is_interrupted(error: BaseException | None) -> bool:
+    """Whether an error comes of Ctrl-C: what is interrupted while modules are read is told by errors of other kinds, too."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def file_error(path: object, error: Exception) -> PolycError:

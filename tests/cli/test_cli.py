@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -262,3 +263,29 @@ def test_explain_measures_where_sizes_are_known(source):
     assert "measuring total" in done.stderr and "measuring" not in done.stdout
     done = invoke("explain", source, "--measure")
     assert done.exit_code == 1 and done.stdout == "" and "argument-size-missing" in done.stderr and "--size" in done.stderr
+
+
+def test_interrupts_while_modules_are_read_show_no_traceback():
+    code = """
+import os, signal, sys
+class Interrupting:
+    def find_spec(self, name, *rest):
+        if name == "polyc.cli":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+from polyc.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+
+
+def test_errors_that_come_of_interrupts_are_interrupts(source, monkeypatch):
+    """The class statement of a module that Ctrl-C met ends in an error of its own."""
+
+    def interrupted(*arguments, **options):
+        raise RuntimeError("Error calling __set_name__") from KeyboardInterrupt()
+
+    monkeypatch.setattr("polyc.cli.run.load_operator", interrupted)
+    done = invoke("run", source)
+    assert done.exit_code == 1 and "Aborted!" in done.output and "internal" not in done.output
