@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc import BoundsError
+from polyc import BoundsError, driver
+from polyc.target import PINNED
 
 TYPES = {"float": "f4", "double": "f8", "int32": "i4", "int64": "i8", "uint32": "u4"}
 LEVELS = ["x86-64-v2", "x86-64-v3", "x86-64-v4"]
@@ -111,6 +112,6 @@ def test_sixteen_bytes_are_chosen_from_by_one_instruction(level: str, instructio
     ],
 )
 def test_registers_are_permuted(level: str, size: int, instructions: tuple[str, ...]) -> None:
-    operator = polyc.compile(f"def f(uint8(N) c, float({size}) T) -> (Y) {{ Y(n) = T(c(n)) }}", target=level)
-    text = operator.lower(N=1000).as_text("s")
+    operator = polyc.compile(f"def f(uint8(N) c, float({size}) T) -> (Y) {{ Y(n) = T(c(n)) }}")
+    text = driver.lower(operator.program, sizes={"N": 1000}, strides=((1,), (4,), (4,)), target=PINNED[level]).as_text("s")
     assert any(instruction in text for instruction in instructions)

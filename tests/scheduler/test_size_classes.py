@@ -265,9 +265,8 @@ def test_windows_may_change_after_the_first_call(window: int, target: str | None
     ):
         images, taps = draw(n, c, h, w), draw(k, c, r, s)
         np.testing.assert_allclose(op(images, taps), correlate(images, taps), rtol=1e-3, atol=1e-3)
-        if (window == 1) == (target is None):  # for each target once
-            apart = draw(n, c, h, 2 * w)[..., ::2]  # rows with gaps in memory
-            np.testing.assert_allclose(op(apart, taps), correlate(apart, taps), rtol=1e-3, atol=1e-3)
+        apart = draw(n, c, h, 2 * w)[..., ::2]  # rows with gaps in memory
+        np.testing.assert_allclose(op(apart, taps), correlate(apart, taps), rtol=1e-3, atol=1e-3)
         part = draw(n, c, h, w + 3)[..., :w]
         np.testing.assert_allclose(op(part, taps), correlate(part, taps), rtol=1e-3, atol=1e-3)
 
