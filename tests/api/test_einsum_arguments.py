@@ -101,6 +101,7 @@ def test_a_type_wider_than_the_operands_is_computed_in(way: str) -> None:
     assert polyc.einsum("i->", np.array([True, True]), dtype=int) == 2
 
 
+@pytest.mark.pairs
 @pytest.mark.filterwarnings("ignore::numpy.exceptions.ComplexWarning")
 @pytest.mark.parametrize("dtype", ["c8", "c16"])
 @pytest.mark.parametrize("computed", ["f2", "f4", "f8", "i8", "?"])

@@ -76,6 +76,7 @@ WINDOWS = """def f({t}(H,W) X) -> (A, B) {{
   B(i,j) min=! X(i+r,j+s) where r in 0:3, s in 0:3 }}"""
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("level", [*LEVELS, "x86-64-v4"])
 @pytest.mark.parametrize(("name", "dtype"), [("float", "f4"), ("double", "f8")])
 @pytest.mark.parametrize("width", [3, 9, 40, 75])

@@ -44,6 +44,7 @@ def test_all_values_become_f32_and_come_back(dtype: DType, target: Target) -> No
     _same_bits(back, x)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
 @pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
 @pytest.mark.parametrize("source", [F32, F64], ids=str)

@@ -132,6 +132,7 @@ def test_functions_take_two_registers_where_their_chains_are_long(target, lanes)
     assert {v.lanes for v in loops if v.kind == "vector"} == {lanes}
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("dtype", ["float", "double"])
 @pytest.mark.parametrize("target", [X86_64_V2, X86_64_V3], ids=lambda t: t.name)
 @pytest.mark.parametrize("dynamic", [False, True])

@@ -184,6 +184,7 @@ SPECIAL = [
 ]
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("dtype", [F32, F64])
 @pytest.mark.parametrize("name", [*INLINE, "sqrt", "floor", "ceil", "trunc", "rint"])
@@ -311,6 +312,7 @@ def test_powers(dtype, level):
     assert np.nanmax(ulp_error(got, exact)) <= (2 if dtype == F32 else 3)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(
     "exponent", [*range(9), -1, -2, -3, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 3.3, -7, 9, 10, 16, 21, 63, 64, 65, -9, -16]
@@ -411,6 +413,7 @@ def test_exponents(dtype, level):
     np.testing.assert_array_equal(apply("logb", x, dtype, level), want)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("dtype", [I8, U8, I16, U16, I32, U32, I64, U64], ids=str)
 @pytest.mark.parametrize("name", ["floordiv", "mod", "pow"])

@@ -396,6 +396,7 @@ def sequence_nodes(opset, split, keepdims, axis, positions):
     return nodes, constants
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("opset", [11, 13, 18])
 @pytest.mark.parametrize(
     ("split", "keepdims", "positions"),

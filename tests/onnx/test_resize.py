@@ -31,6 +31,7 @@ def check(x: np.ndarray, scales: np.ndarray | None, sizes: np.ndarray | None, **
     assert_close(run_node("Resize", inputs, **rest), run_reference("Resize", inputs, **rest), 1e-4, 1e-4)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("coordinates", COORDINATES)
 @pytest.mark.parametrize("scales", [(1, 1, 2, 3), (1, 1, 0.6, 1.7), (1, 1, 0.5, 0.25), (1, 1, 1, 1)])
 @pytest.mark.parametrize("mode", ["linear", "cubic"])

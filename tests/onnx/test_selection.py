@@ -36,6 +36,7 @@ def test_chooses_what_a_stable_sort_would(dtype, shape, axis, k, largest) -> Non
     np.testing.assert_array_equal(values, np.take_along_axis(x, wanted, axis))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.uint8])
 @pytest.mark.parametrize(("shape", "axis", "k"), [((2, 60), 1, 5), ((420, 2), 0, 3)])
 @pytest.mark.parametrize("largest", [0, 1])

@@ -122,6 +122,7 @@ def test_infinities_meet_the_filter_elements_that_reach_them_only() -> None:
     assert np.isinf(y).sum() == 9
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("constants", [("w",), ()])
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 @pytest.mark.parametrize(

@@ -278,6 +278,7 @@ def draw_edges(dtype: str) -> np.ndarray:
     return z.ravel()
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "host"])
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
 @pytest.mark.parametrize("name", ("fabs", *FUNCTIONS))

@@ -36,6 +36,7 @@ def check(operator: Any, x: Array, op: str, axis: int) -> None:
     np.testing.assert_array_equal(oracle["v"], v)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("op", ["argmax", "argmin"])
 @pytest.mark.parametrize("name", TYPES)
 @pytest.mark.parametrize(("text", "axis"), [(ROWS, 1), (COLUMNS, 0)])

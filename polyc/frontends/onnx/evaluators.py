@@ -220,9 +220,9 @@ def rank_greatest(row: np.ndarray, n_kept: int) -> np.ndarray:
     n = len(row)
     places = np.arange(n)
     if 0 < n_kept < n:
-        parted = np.partition(row, n - n_kept)
-        if parted[-1] == parted[-1]:  # NaN would be last
-            places = np.flatnonzero(row >= parted[n - n_kept])
+        kept = np.partition(row, n - n_kept)[n - n_kept :]
+        if not np.any(kept != kept):  # NaN would be among them, in no order
+            places = np.flatnonzero(row >= kept[0])
     backwards = places[::-1]
     return backwards[np.argsort(row[backwards], kind="stable")[::-1][:n_kept]]
 
