@@ -14,7 +14,7 @@ import numpy as np
 from polyc.diagnostics import ArgumentOverflowError, Diagnostic, Span
 from polyc.ir.expr import HOST_OPERATORS, Call, Cast, Const, Expr, Read, Size, evaluate, rewrite, walk
 from polyc.ir.program import Program
-from polyc.ir.types import I64, DType
+from polyc.ir.types import BOOL, I64, DType
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,8 @@ def find_number_checks(program: Program, numbers: Collection[str]) -> tuple[Numb
     expression made of nothing but these, sizes and literals."""
     if not numbers:
         return ()
-    known: dict[str, Expr] = {n: Size(program.tensor(n).base) for n in numbers if program.tensor(n).dtype.is_integer}
+    whole = {n for n in numbers if program.tensor(n).dtype.is_integer or program.tensor(n).dtype == BOOL}
+    known: dict[str, Expr] = {n: Size(program.tensor(n).base) for n in whole}
     written = [s.target for s in program.statements]
     found: dict[tuple[Expr, DType], NumberCheck] = {}
     for statement in program.statements:

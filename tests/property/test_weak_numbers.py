@@ -86,7 +86,10 @@ def test_types_and_values_are_numpys(text: str, a: Any, b: Any, x_type: str, y_t
         for check in find_number_checks(program, weak):
             check.ask({n: int(v) for n, v in values.items() if n in check.names})
     except polyc.PolycError as error:
-        assert isinstance(error, OverflowError) == isinstance(expected, OverflowError) or error.code.startswith("type-"), text
+        # NumPy compares numbers that do not fit as well, by their values; they are refused here.
+        is_compared = error.code == "argument-number" and any(sign in text for sign in ("<", ">", "==", "!="))
+        is_overflow = isinstance(error, OverflowError) == isinstance(expected, OverflowError)
+        assert is_overflow or is_compared or error.code.startswith("type-"), text
         return
     assert not isinstance(expected, Exception), f"{text} is refused by NumPy: {expected}"
     verify_program(program)
