@@ -19,8 +19,8 @@ class Options:
     """What a user may change.  None of them is needed; all are part of a kernel's identity except `verify`."""
 
     target: str = "host"
-    """"host" or a machine model: "x86-64-v2", "x86-64-v3" or "x86-64-v4" restrict the instruction set, and "aarch64" is 64-bit
-    ARM.  Code for another kind of processor than the host is written to files, not run."""
+    """"host" or a machine model: "x86-64-v2", "x86-64-v3" or "x86-64-v4" with their instruction sets, or "aarch64", 64-bit ARM.
+    Code for another kind of processor than the host, or for instructions that it lacks, is written to files, not run."""
     reassociate: bool = True
     """False keeps every reduction in the order of the source (one accumulator, no vector or parallel reduction)."""
     online_softmax: bool = True

@@ -98,23 +98,22 @@ AARCH64 = Target(
 """NEON as every 64-bit ARM core has it: no masks and no gathers, but twice the registers of SSE and AVX."""
 
 PINNED: dict[str, Target] = {t.name: t for t in (X86_64_V2, X86_64_V3, X86_64_V4)}
-"""Machine models for golden files, and for restricting a host to an older instruction set."""
+"""Machine models for golden files, for hosts that are to use an older instruction set, and for files for other machines."""
 
 MODELS: dict[str, Target] = {**PINNED, AARCH64.name: AARCH64}
 """All machine models that may be asked for by name; where the host is none of their kind, code for them is not run."""
 
 
 def is_runnable(target: Target, host: Target) -> bool:
-    """Whether the host's kind of processor is that of `target`."""
-    return target.architecture == host.architecture
+    """Whether the host is a processor of the kind of `target`, with all of its instructions that change decisions."""
+    if target.architecture != host.architecture or target.vector_bits > host.vector_bits:
+        return False
+    return host.has_fma >= target.has_fma and host.has_masks >= target.has_masks
 
 
-def restrict(host: Target, level: str) -> Target:
-    """`host` with no more than the instruction set of the model `level` (its caches and cores stay); the model itself where
-    that is another kind of processor than the host."""
+def select_model(host: Target, level: str) -> Target:
+    """The model `level` with the caches and cores of `host`; as it is where that is another kind of processor than the host."""
     pinned = MODELS[level]
-    if not is_runnable(pinned, host):
+    if pinned.architecture != host.architecture:
         return pinned
-    if host.vector_bits < pinned.vector_bits:
-        return host
     return replace(pinned, cores=host.cores, l1=host.l1, l2=host.l2, l3=host.l3, cache_line=host.cache_line, triple=host.triple)

@@ -8,7 +8,7 @@ from typing import Any
 from polyc.config import Options
 from polyc.diagnostics import ArgumentError, Diagnostic, UnsupportedError
 from polyc.driver.lock import compiling
-from polyc.target import MODELS, Target, is_runnable, restrict
+from polyc.target import MODELS, Target, is_runnable, select_model
 
 
 def select_target(options: Options) -> Target:
@@ -20,13 +20,14 @@ def select_target(options: Options) -> Target:
     if options.target not in MODELS:
         names = ", ".join(("host", *MODELS))
         raise ArgumentError(Diagnostic("argument-target", f"no target {options.target!r}", help=f"targets are: {names}"))
-    return restrict(host_target(), options.target)
+    return select_model(host_target(), options.target)
 
 
 def load_kernel(made: Any, constants: Sequence[Any] = (), bound: Mapping[str, Any] | None = None) -> Any:
     """A `Kernel` of a `Lowered`, or of what was kept of one: anything with its object code and facts about it.
 
-    Raises UnsupportedError (``unsupported-foreign-target``) where the code is for another kind of processor."""
+    Raises UnsupportedError (``unsupported-foreign-target``) where the code is for another kind of processor, or for
+    instructions that this one lacks."""
     from polyc.codegen.objects.calls import PYTHON_FUNCTIONS, load_call
     from polyc.codegen.objects.host import host_target
     from polyc.codegen.objects.loader import load_object
@@ -35,7 +36,9 @@ def load_kernel(made: Any, constants: Sequence[Any] = (), bound: Mapping[str, An
 
     host = host_target()
     if not is_runnable(made.target, host):
-        message = f"code for {made.target.name} cannot run on this machine, which is {host.architecture}"
+        is_foreign = made.target.architecture != host.architecture
+        which = f"which is {host.architecture}" if is_foreign else "which lacks some of its instructions"
+        message = f"code for {made.target.name} cannot run on this machine, {which}"
         help = "write it to a file (polyc compile -o, or object_code()), or leave the option target out"
         raise UnsupportedError(Diagnostic("unsupported-foreign-target", message, None, help))
     fastcalls.offer(PYTHON_FUNCTIONS, load_call)

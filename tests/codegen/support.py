@@ -15,7 +15,7 @@ from polyc.ir.expr import Call, Const, Expr, Index, Read, Size
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.loops import Buffer, LoopNest
 from polyc.ir.types import I64, DType, from_numpy
-from polyc.target import PINNED, Target, restrict
+from polyc.target import PINNED, Target, select_model
 
 ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
 WORKSPACE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int32)
@@ -26,7 +26,7 @@ LEVELS = [level for level in PINNED if PINNED[level].vector_bits <= HOST.vector_
 
 @functools.lru_cache
 def target(level: str) -> Target:
-    return HOST if level == "host" else restrict(HOST, level)
+    return HOST if level == "host" else select_model(HOST, level)
 
 
 @functools.lru_cache

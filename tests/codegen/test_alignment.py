@@ -15,7 +15,7 @@ from polyc.codegen.objects.host import host_target
 from polyc.config import default_options
 from polyc.ir.expr import Call, Const, Size, evaluate, int_const
 from polyc.ir.interpret import interpret
-from polyc.target import restrict
+from polyc.target import select_model
 
 PLANE = """def f({t}(N, M) x, {t}(T) steps) -> (B) {{
   A(0, i, j) = x(i, j)
@@ -117,7 +117,7 @@ def test_tiles_that_begin_anywhere(m: int) -> None:
 
 @pytest.mark.parametrize("name", ["x86-64-v2", "x86-64-v3"])
 def test_other_machines(name: str) -> None:
-    target = restrict(host_target(), name)
+    target = select_model(host_target(), name)
     loops = compare(PLANE.format(t="double"), 6, 130, "float64", target=target)
     assert ("at most" in loops) == target.has_masks
     loops = compare(LINE.format(t="double", value=MEANS["three"]), 0, 131, "float64", target=target)

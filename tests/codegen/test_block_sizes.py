@@ -15,7 +15,7 @@ from polyc.ir.expr import Call, Expr, Index, Read, Size, evaluate, int_const
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.loops import Buffer, Loop, LoopNest, Update, walk_nodes
 from polyc.ir.types import F32
-from polyc.target import restrict
+from polyc.target import select_model
 from tests.codegen.support import LEVELS
 
 IMAGES = "def f(float(N, C, H, W) I, float(K, C) F) -> (O) { O(n, k, h, w) +=! I(n, c, h, w) * F(k, c) }"
@@ -103,7 +103,7 @@ def hand_written(source: tuple[Expr, ...]) -> LoopNest:
 
 def test_blocks_of_written_loops_are_fitted() -> None:
     nest = hand_written(())
-    fitted = fit_blocks(nest, restrict(host_target(), "x86-64-v2"))
+    fitted = fit_blocks(nest, select_model(host_target(), "x86-64-v2"))
     assert block_loops(fitted)
     a = np.random.default_rng(0).integers(-9, 9, (5, 3001)).astype("f4")
     for form in (nest, fitted):

@@ -17,7 +17,7 @@ from polyc.ir.expr import Call, Cast, Expr, Index, Read, int_const
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store
 from polyc.ir.types import F64, I64
-from polyc.target import X86_64_V4, Target, restrict
+from polyc.target import X86_64_V4, Target, select_model
 from tests.codegen.support import LEVELS
 
 FIVE = """def f({t}(N, M) x, {t}(T) steps) -> (B) {{
@@ -76,7 +76,7 @@ def loops_and_results(text: str, n: int, m: int, kind: str, **changes: Any) -> s
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("m", [383, 384, 390, 512, 700])
 def test_rows_that_leave_the_first_cache_are_cut(m: int, level: str) -> None:
-    loops = loops_and_results(FIVE.format(t="double"), 24, m, "float64", target=restrict(host_target(), level))
+    loops = loops_and_results(FIVE.format(t="double"), 24, m, "float64", target=select_model(host_target(), level))
     assert "b += " in loops
 
 

@@ -14,9 +14,10 @@ from polyc.codegen.objects.host import host_target
 from polyc.config import Options
 from polyc.ir.halves import narrow, widen
 from polyc.ir.types import BF16, F16, F32, F64, DType
-from polyc.target import BASELINE, PINNED, Target, restrict
+from polyc.target import BASELINE, PINNED, Target, is_runnable, select_model
 
-TARGETS = {"host": host_target(), "generic": BASELINE} | {name: restrict(host_target(), name) for name in PINNED}
+LEVELS = {name: select_model(host_target(), name) for name in PINNED}
+TARGETS = {"host": host_target(), "generic": BASELINE} | {n: t for n, t in LEVELS.items() if is_runnable(t, host_target())}
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value")  # NumPy warns of signalling NaNs
 EVERY = np.arange(1 << 16, dtype=np.uint16)
 

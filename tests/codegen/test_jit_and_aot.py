@@ -20,7 +20,7 @@ from polyc.ir.expr import int_const
 from polyc.ir.loops import Loop, LoopNest, Store
 from polyc.ir.signature import ArraySpec, HostCheck, RuntimeGuard, Signature
 from polyc.ir.types import F32
-from polyc.target import AARCH64, BASELINE, PINNED, X86_64_V2, X86_64_V3, X86_64_V4, restrict
+from polyc.target import AARCH64, BASELINE, PINNED, X86_64_V2, X86_64_V3, X86_64_V4, select_model
 
 from .support import ENTRY, HOST, LEVELS, argument, c, i, n, op, rd, strides_of
 
@@ -145,9 +145,9 @@ def test_modules_with_recurrences_are_marked(is_carried):
 
 
 def test_a_host_is_restricted_by_models_of_its_own_kind_only():
-    assert restrict(X86_64_V4, "aarch64") is AARCH64
-    assert restrict(AARCH64, "x86-64-v2") is X86_64_V2
-    limited = restrict(replace(X86_64_V4, cores=7), "x86-64-v3")
+    assert select_model(X86_64_V4, "aarch64") is AARCH64
+    assert select_model(AARCH64, "x86-64-v2") is X86_64_V2
+    limited = select_model(replace(X86_64_V4, cores=7), "x86-64-v3")
     assert (limited.features, limited.cores) == (X86_64_V3.features, 7)
 
 

@@ -75,10 +75,10 @@ def test_small_elements_are_turned_in_registers(level, rng, name):
 
 def test_short_rows_complete_a_line_before_the_next_strip():
     x = np.arange(8 * 6 * 40, dtype="f4").reshape(8, 6, 40)
-    op = polyc.compile("def f(float(A,B,C) X) -> (Y) { Y(c,b,a) = X(a,b,c) }", target="x86-64-v4")
-    text = op.lower(x).as_text("loops")
+    source = "def f(float(A,B,C) X) -> (Y) { Y(c,b,a) = X(a,b,c) }"
+    text = polyc.compile(source, target="x86-64-v4").lower(x).as_text("loops")
     assert re.search(r"for \(c\d+_0 = 0;.*\n +for \(c\d+ = 0; c\d+ < 6;.*\n +vector\(lanes 8, at most 8\)", text)
-    np.testing.assert_array_equal(op(x), x.transpose(2, 1, 0))
+    np.testing.assert_array_equal(polyc.compile(source)(x), x.transpose(2, 1, 0))
 
 
 @pytest.mark.parametrize("dtype", [F32, F64])

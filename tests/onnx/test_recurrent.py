@@ -123,10 +123,12 @@ def test_weights_of_bytes(direction: str, batch: int, hidden: int, kind: type, p
     pytest.importorskip("onnxruntime")
     n, steps, size = 2 if direction == "bidirectional" else 1, 5, 6
     low, rows = np.iinfo(kind).min, (4 * hidden,) if per_row else ()
+    # Seven bits where signed: onnxruntime adds two products in 16 bits, saturated, on processors without VNNI.
+    least, end = (64, 192) if kind is np.int8 else (0, 256)
     inputs: dict[str, Any] = {
         "x": normal(steps, batch, size),
-        "w": (RNG.integers(0, 256, (n, size, 4 * hidden)) + low).astype(kind),
-        "r": (RNG.integers(0, 256, (n, hidden, 4 * hidden)) + low).astype(kind),
+        "w": (RNG.integers(least, end, (n, size, 4 * hidden)) + low).astype(kind),
+        "r": (RNG.integers(least, end, (n, hidden, 4 * hidden)) + low).astype(kind),
         "b": normal(n, 8 * hidden),
         "l": None,
         "h": normal(n, batch, hidden),

@@ -22,7 +22,7 @@ from polyc.scheduler import parallel
 from polyc.scheduler.rewriting import split
 from polyc.scheduler.rewriting.overlap import overlap
 from polyc.scheduler.rows import steps
-from polyc.target import PINNED, Target, restrict
+from polyc.target import PINNED, Target, select_model
 from tests.property.strategies import Case
 from tests.scheduler.support import contiguous
 
@@ -45,8 +45,8 @@ def profile(n: int) -> settings:
 
 
 def pinned(level: str) -> Target:
-    """The host with the instruction set of `level`, as far as it has it."""
-    return restrict(host_target(), level)
+    """The host with the instruction set of `level`."""
+    return select_model(host_target(), level)
 
 
 @contextmanager

@@ -131,7 +131,7 @@ def test_images_that_become_one_row_are_planned_as_one():
 @pytest.mark.parametrize("first", [(1, 3, 226, 226), (1, 256, 28, 28)])
 def test_blocks_of_long_rows_are_small_enough_for_sums_of_any_length(first: tuple[int, ...]):
     """Cut for 3 channels, blocks of 64 channels came from memory once for each tile of results."""
-    found = polyc.compile(CONV, dynamic=True).lower(image(*first), image(64, first[1]))
+    found = polyc.compile(CONV, dynamic=True, target="x86-64-v4").lower(image(*first), image(64, first[1]))
     for version in (found, *found.others):
         (loop,) = (n for n in walk_nodes(version.nest.body) if isinstance(n, Loop) and n.var == "c0.size")
         for channels in (3, 64, 256, 1000):

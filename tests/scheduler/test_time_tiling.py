@@ -16,7 +16,7 @@ from polyc.config import default_options
 from polyc.ir.interpret import interpret
 from polyc.poly.tree import Plan, PlanLoop, PlanSequence
 from polyc.scheduler.loops.time_tiling import BLOCKS, _candidates, _cost, _Space
-from polyc.target import Target, restrict
+from polyc.target import Target, select_model
 
 Array = np.ndarray[Any, Any]
 
@@ -52,7 +52,7 @@ FIELDS = """def f(double(N, M) ex, double(N, M) ey, double(N, M) hz, double(T) s
 
 
 def small_cache(name: str = "host", l2: int = 1 << 12) -> Target:
-    return replace(restrict(host_target(), name) if name != "host" else host_target(), l2=l2)
+    return replace(select_model(host_target(), name) if name != "host" else host_target(), l2=l2)
 
 
 def check(text: str, *inputs: Array, is_tiled: bool = True, target: Target | None = None, **options: Any) -> Any:
