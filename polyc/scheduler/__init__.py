@@ -22,6 +22,7 @@ from polyc.scheduler.distribute import distribute_bands
 from polyc.scheduler.initial import place_initial_values
 from polyc.scheduler.loops.member_view import MemberView
 from polyc.scheduler.loops.plan import Planner, merge_bands
+from polyc.scheduler.misfits import find_cutting
 from polyc.scheduler.parallel import mark_parallel_loops
 from polyc.scheduler.preparation import lay_out_panels
 from polyc.scheduler.row_tiles import mark_row_tiles
@@ -55,7 +56,7 @@ def refine_rows(rows: Node, scop: Scop, target: Target, options: Options, consta
     # Bands directly inside bands are one band: tiling sees all members at once.
     node = merge_bands(node)
     # Copies go under the loops that their elements move with, while bands are still whole.
-    packed = pack_operands(scop, node, target, options, constants)
+    packed = pack_operands(scop, node, target, options, constants, find_cutting(node, scop, target))
     scop, node, remarks = packed.scop, packed.rows, packed.remarks
     prepared: tuple[Prepared, ...] = ()
     if constants:

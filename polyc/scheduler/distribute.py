@@ -17,7 +17,7 @@ from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import access_motions, index_trips, statement_work
 from polyc.scheduler.contractions.choice import choose
 from polyc.scheduler.contractions.contraction import find_contraction
-from polyc.scheduler.misfits import groups_across, narrows_tiles, scattered_parts
+from polyc.scheduler.misfits import bytes_between, groups_across, narrows_tiles, passed_bytes, scattered_parts
 from polyc.scheduler.parallel import MINIMUM_ITERATIONS, MINIMUM_WORK
 from polyc.scheduler.rewriting.split import ENOUGH_TASKS, TILE_TASK
 from polyc.scheduler.traffic import Level, find_level, pass_cycles, stream
@@ -61,7 +61,7 @@ def distribute_bands(node: Node, scop: Scop, target: Target, depth: int = 0, is_
             if reduces and _holds_contraction(child, scop, target):
                 return Sequence(tuple(_band_over(node.members, [part], scop) for part in child.children))
             is_free = not is_inside and depth == 0 and not reduces
-            if is_free and narrows_tiles(node.members, child, _bytes_between(child, scop), scop, target):
+            if is_free and narrows_tiles(node.members, child, bytes_between(child, scop), scop, target):
                 return Sequence(tuple(_band_over(node.members, [part], scop) for part in child.children))
             groups = _groups_of_streams(node.members, child, scop, target)
             if len(groups) == 1:
@@ -102,7 +102,7 @@ def _groups_of_streams(members: tuple[Member, ...], child: Sequence, scop: Scop,
     streams = is_alone = False
     for part, again in zip(child.children, reread, strict=True):
         others = {n for other in child.children if other is not part for n in statements_of(other)}
-        passed = _passed_bytes(set(statements_of(part)), others, scop)
+        passed = passed_bytes(set(statements_of(part)), others, scop)
         is_split = again > pass_cycles(passed, passed, target)
         if groups[-1] and (is_alone or (again and (streams or is_split))):
             groups.append([])
@@ -110,26 +110,6 @@ def _groups_of_streams(members: tuple[Member, ...], child: Sequence, scop: Scop,
         streams, is_alone = streams or again > 0, again > 0 and is_split
         groups[-1].append(part)
     return groups
-
-
-def _passed_bytes(part: set[str], others: set[str], scop: Scop) -> int:
-    """Bytes of the tensors that one set of statements writes and the other reads."""
-
-    def tensors(names: set[str], is_write: bool) -> set[str]:
-        return {m.tensor for n in names for m in access_motions(scop.statement(n)) if m.is_write == is_write}
-
-    passed = (tensors(part, True) & tensors(others, False)) | (tensors(others, True) & tensors(part, False))
-    total = 0
-    for name in passed:
-        writer = next(s for n in part | others if (s := scop.statement(n)).target == name)
-        total += scop.tensors[name].dtype.itemsize * prod(index_trips(writer)[i] for i in writer.left)
-    return total
-
-
-def _bytes_between(child: Sequence, scop: Scop) -> int:
-    """Bytes that the parts of a sequence give to later ones."""
-    parts = [set(statements_of(part)) for part in child.children]
-    return sum(_passed_bytes(part, set().union(*parts[n:]), scop) for n, part in enumerate(parts[:-1], 1))
 
 
 def _starves(members: tuple[Member, ...], child: Sequence, scop: Scop, target: Target) -> bool:

@@ -36,37 +36,96 @@ FORK_CYCLES = 4000
 def narrows_tiles(members: tuple[Member, ...], child: Sequence, passed: int, scop: Scop, target: Target) -> bool:
     """Whether contractions take longer in the tiles that a shared band leaves them than what passes between its parts.
 
-    The heaviest one cuts the band; the others have as many iterations of it in a tile as that leaves them.  `passed`: bytes
-    that parts give to later ones."""
-    found: list[tuple[Contraction, Choice, str]] = []
+    One of them cuts the band; the others have as many iterations of it in a tile as that leaves them.  `passed`: bytes that
+    parts give to later ones."""
+    found = _contractions(child, scop, target)
+    return len(found) > 1 and _find_cut(members, found, passed, target) is None
+
+
+def find_cutting(node: Node, scop: Scop, target: Target) -> frozenset[str]:
+    """The contractions whose tiles are to cut the bands that they share with others, where these are not the heaviest."""
+    match node:
+        case Sequence():
+            return frozenset().union(*(find_cutting(part, scop, target) for part in node.children))
+        case Band(members, Sequence() as child) if all(m.kind == "P" for m in members):
+            found = _contractions(child, scop, target)
+            cut = _find_cut(members, found, bytes_between(child, scop), target) if len(found) > 1 else None
+            return frozenset() if cut is None or cut == found[0] else frozenset({cut[0].s.name})
+    return frozenset()
+
+
+def _contractions(child: Sequence, scop: Scop, target: Target) -> list[tuple[Contraction, Choice]]:
+    """The contractions of a sequence that have register tiles, and how each is computed best alone; the heaviest first."""
+    found: list[tuple[Contraction, Choice]] = []
     for name in statements_of(child):
         contraction = find_contraction(scop.statement(name), scop, target)
         choice = None if contraction is None or contraction.lanes == 1 else choose(contraction, target)
         if contraction is not None and choice is not None:
-            found.append((contraction, choice, name))
-    if len(found) < 2:
-        return False
-    heaviest, cut, first = max(found, key=lambda f: statement_work(scop.statement(f[2])))
+            found.append((contraction, choice))
+    return sorted(found, key=lambda f: -statement_work(f[0].s))
+
+
+def _find_cut(
+    members: tuple[Member, ...], found: list[tuple[Contraction, Choice]], passed: int, target: Target
+) -> tuple[Contraction, Choice] | None:
+    """The heaviest contraction, if its tile leaves the others enough of the band, or another one whose tile does, where what
+    passes between the parts would go to memory: None where they are better apart."""
+    tried = found if find_level(passed, target) == Level.MEMORY else found[:1]
+    return next((cut for cut in tried if not _is_narrow(members, found, cut, passed, target)), None)
+
+
+def _is_narrow(
+    members: tuple[Member, ...],
+    found: list[tuple[Contraction, Choice]],
+    cut: tuple[Contraction, Choice],
+    passed: int,
+    target: Target,
+) -> bool:
+    """Whether the tile of `cut` costs the others more than taking the parts of the band apart."""
     apart = together = 0.0
-    for contraction, choice, name in found:
-        pieces, repeated = dict(contraction.trips), 1
+    for contraction, choice in found:
+        pieces, repeated, within = dict(contraction.trips), 1, {}
         for m in members:
-            own, theirs = (_index_of(m, scop.statement(n)) for n in (name, first))
+            own, theirs = (_index_of(m, c.s) for c in (contraction, cut[0]))
             if own is None:
                 return False
-            size = min(pieces[own], cut.way.tile.get(theirs or "", 1))
+            size = within[own] = min(pieces[own], cut[1].way.tile.get(theirs or "", 1))
             repeated *= -(-pieces[own] // size)
             pieces[own] = size
-        if contraction is heaviest:
+        if contraction is cut[0]:
             continue
         piece = replace(contraction, trips=pieces)
         inside = choose(piece, target)
+        whole = choose(contraction, target, within=within) if inside is None else None
+        if whole is not None:
+            # Copies that no piece is worth are made for all of them, outside of the loops that cut these.
+            piece, inside, repeated = contraction, whole, 1
         copies = 0.0 if inside is None else inside.cycles.get("copies", 0.0)
         # What it writes is counted below where it passes to other parts, and is the same either way where it does not.
         results = contraction.itemsize * prod(contraction.trips[i] for i in contraction.left)
         apart += choice.total - choice.cycles.get("copies", 0.0) - write_cycles(results, results, target)
         together += (estimate_cycles(piece, inside, target) - copies) * repeated
     return apart + pass_cycles(passed, passed, target) + FORK_CYCLES < CLEARLY * together
+
+
+def passed_bytes(part: set[str], others: set[str], scop: Scop) -> int:
+    """Bytes of the tensors that one set of statements writes and the other reads."""
+
+    def tensors(names: set[str], is_write: bool) -> set[str]:
+        return {m.tensor for n in names for m in access_motions(scop.statement(n)) if m.is_write == is_write}
+
+    passed = (tensors(part, True) & tensors(others, False)) | (tensors(others, True) & tensors(part, False))
+    total = 0
+    for name in passed:
+        writer = next(s for n in part | others if (s := scop.statement(n)).target == name)
+        total += scop.tensors[name].dtype.itemsize * prod(index_trips(writer)[i] for i in writer.left)
+    return total
+
+
+def bytes_between(child: Sequence, scop: Scop) -> int:
+    """Bytes that the parts of a sequence give to later ones."""
+    parts = [set(statements_of(part)) for part in child.children]
+    return sum(passed_bytes(part, set().union(*parts[n:]), scop) for n, part in enumerate(parts[:-1], 1))
 
 
 def scattered_parts(

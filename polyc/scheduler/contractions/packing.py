@@ -44,15 +44,23 @@ class Packed:
     remarks: list[Remark] = field(default_factory=list)
 
 
-def pack_operands(scop: Scop, rows: Node, target: Target, options: Options, constants: frozenset[str] = frozenset()) -> Packed:
+def pack_operands(
+    scop: Scop,
+    rows: Node,
+    target: Target,
+    options: Options,
+    constants: frozenset[str] = frozenset(),
+    cutting: frozenset[str] = frozenset(),
+) -> Packed:
     """Choose how to compute each contraction, and add a copy statement for each operand that is worth one.
 
-    `constants` are inputs whose copies will not be made at each call."""
+    `constants` are inputs whose copies will not be made at each call; `cutting`: statements that choose their tiles before
+    heavier ones that share their loops."""
     result = Packed(scop, rows)
     if not options.tile or not options.vectorize:
         return result
-    # The heaviest first: its tile cuts the loops that it shares, and the tiles of others have to fit in there.
-    for leaf in sorted(_single_leaves(rows), key=lambda n: -statement_work(scop.statement(n))):
+    # The heaviest first, as a rule: its tile cuts the loops that it shares, and the tiles of others have to fit in there.
+    for leaf in sorted(_single_leaves(rows), key=lambda n: (n not in cutting, -statement_work(scop.statement(n)))):
         contraction = find_contraction(result.scop.statement(leaf), result.scop, target, _sequential_indices(rows, leaf, scop))
         if contraction is None or contraction.lanes == 1:
             continue
