@@ -20,6 +20,7 @@ from polyc.codegen.nests.size import check_code_size
 from polyc.codegen.nests.steps_ahead import prefetch_steps
 from polyc.codegen.nests.streams import stream_results
 from polyc.codegen.nests.tiles_ahead import prefetch_tiles
+from polyc.codegen.nests.write_behind import write_strips_behind
 from polyc.config import Options, debugging
 from polyc.diagnostics import CompileBudgetError, Diagnostic, InternalError, RangeError, Remark, UnsupportedError
 from polyc.driver.lock import compiling
@@ -105,7 +106,7 @@ def climb_down(
                 nest = prefetch_blocks(stream_results(nest, target), target)
                 nest = prefetch_tiles(prefetch_panels(prefetch_next_rows(nest, target), target), target)
                 nest = begin_at_lines(fit_blocks(prefetch_steps(nest, target), target))
-                nest = run_first_tiles_apart(nest)
+                nest = run_first_tiles_apart(write_strips_behind(nest))
                 check_code_size(nest)
                 verify_loops(nest)
                 label = name if rung is options else f"{name}, simplified"

@@ -97,8 +97,8 @@ def test_vectors_shorter_than_lines_use_these_up_one_after_the_other(target: str
     op = polyc.compile(permutation((1, 0)), target=target)
     lines = [line.strip() for line in op.lower(values).as_text("loops").splitlines()]
     some = next(n for n, line in enumerate(lines) if f"_some < 16; c2_0_some += {lanes})" in line)
-    assert "c3_0 += 16)" in lines[some - 4] and lines[some - 2].startswith("prefetch X[")
-    assert lines[some + 1].startswith(f"vector(lanes {lanes}, at most 16)")  # as many rows as fill lines of the result
+    assert f"c3_0 += {lanes})" in lines[some - 4] and lines[some - 2].startswith("prefetch X[c2_0_ahead + c3_0 + ")
+    assert lines[some + 1].startswith(f"vector(lanes {lanes}, at most {lanes})")  # what is read stays until it is used up
     assert any("c2_0_strip += 16)" in line for line in lines)  # begun at lines of the operand
     for behind in (0, 16, 36):
         x, _ = place(shape, "float32", behind)

@@ -16,13 +16,13 @@ FIVE = {"A": 16, "B": 24, "C": 16, "D": 40, "E": 48}
 
 
 def block(
-    left: str, sizes: dict[str, int], l3: int = 1 << 40, l2: int = 1 << 20, masks: bool = True
+    left: str, sizes: dict[str, int], l3: int = 1 << 40, l2: int = 1 << 20
 ) -> tuple[dict[str, int], list[str]]:
     names = [n.lower() for n in sizes]
     text = f"def f(float({', '.join(sizes)}) X) -> (Y) {{ Y({', '.join(left)}) = X({', '.join(names)}) }}"
     (s,) = lower(text, sizes).scop.statements
     write, read = access_motions(s)
-    found = choose_block(read, write, index_trips(s), 4, replace(X86_64_V4, l2=l2, l3=l3, has_masks=masks))
+    found = choose_block(read, write, index_trips(s), 4, replace(X86_64_V4, l2=l2, l3=l3))
     assert found is not None
     return found
 
@@ -73,14 +73,8 @@ def test_rows_that_are_read_from_few_sets_of_a_cache_are_not_taken_whole():
 
 @pytest.mark.parametrize(("rows", "run"), [(80, 320), (160, 5120)])
 def test_rows_of_whole_lines_that_no_block_ends_at_are_joined_or_put_together(rows: int, run: int):
-    for masks in (True, False):
-        sizes, _ = block("caebd", {**FIVE, "D": rows}, l3=1, masks=masks)
-        assert sizes["d"] == rows and (sizes.get("b", 1) > 1) == (run > 320 or not masks)
-
-
-def test_short_rows_that_are_streamed_make_long_runs_in_the_order_of_reading():
-    sizes, order = block("caebd", FIVE, l3=1, masks=False)
-    assert (sizes, order) == ({"e": 48, "d": 40, "b": 24}, ["a", "b", "c", "d", "e"])
+    sizes, _ = block("caebd", {**FIVE, "D": rows}, l3=1)
+    assert sizes["d"] == rows and (sizes.get("b", 1) > 1) == (run > 320)
 
 
 def test_short_rows_that_follow_each_other_are_whole_lines_together():
@@ -95,7 +89,6 @@ def test_rows_of_whole_lines_that_follow_each_other_are_put_together_in_the_orde
     assert block("dbeac", FIVE, l3=1) == ({"e": 48, "c": 16, "a": 4}, order)
     # Runs that are read are longer where half of the first-level cache holds the block.
     assert block("dbeac", {**FIVE, "E": 32}, l3=1) == ({"e": 32, "c": 16, "a": 4, "d": 2}, order)
-    assert block("dbeac", FIVE, l3=1, masks=False)[1] == ["d", "b", "e", "a", "c"]
 
 
 def test_blocks_stay_wide_where_something_else_is_read_along_the_rows():

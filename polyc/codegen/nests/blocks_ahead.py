@@ -32,6 +32,9 @@ from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Prefetch, Sto
 from polyc.ir.simplify import simplify
 from polyc.target import Target
 
+STRIPS_AHEAD = 12288
+"""The same where strips of whole lines are written behind (`write_behind`): the lines of two or three strips of 64 rows."""
+
 AHEAD_BYTES = 8192
 """How much of what is read is asked for ahead: one block of this size, several of smaller ones."""
 
@@ -163,9 +166,19 @@ def _take_lines(loop: Loop, read: Read, buffer: Buffer) -> tuple[Loop, int]:
         return loop, loop.step
     if loop.step >= line or line % loop.step or not columns or columns % line or not any(map(is_streamed, vectors)):
         return loop, loop.step
-    if any(v.max_trip is None or rows % max(line, v.lanes) for v in vectors):
+    if any(rows % max(line, v.lanes) for v in vectors):
         return loop, loop.step
     return replace(loop, step=line), loop.step
+
+
+def _ask_in_strips(loop: Loop, vector: Loop, group: int, read: Read, around: tuple[Loop, ...]) -> Loop:
+    """What asks for the lines that a `group` of rows reads a few strips of `loop` later, where strips are a line wide."""
+    row = f"{loop.var}_ahead"
+    n_ahead = max(1, round(STRIPS_AHEAD / ((known_length(vector) or group) * LINE)))
+    there = put_values(read, {vector.var: Call("add", (vector.lower, Call("add", (Index(f"{vector.var}_0"), Index(row)))))})
+    place = put_values(there, step_ahead((*around, loop), n_ahead))
+    asked = Prefetch(read.tensor, place.subscripts, 1, 2)
+    return Loop(row, int_const(0), int_const(group), 1, "unroll", (asked,), max_trip=group)
 
 
 def _ask_in_vectors(
@@ -176,6 +189,13 @@ def _ask_in_vectors(
     if columns is None or columns <= 0 or rows is None or rows <= 0:
         return None
     group = vector.lanes if width == loop.step else max(vector.lanes, loop.step)
+    if width < loop.step and rows % vector.lanes == 0 and rows > vector.lanes:
+        group, start = vector.lanes, f"{vector.var}_0"
+        inside = (
+            _ask_in_strips(loop, vector, group, read, around),
+            _in_columns(shift_rows(vector, Index(start), group), loop, width),
+        )
+        return (Loop(start, int_const(0), int_const(rows), group, "serial", inside),)
     whole, start = rows // group if vector.max_trip is not None else 0, f"{vector.var}_0"
     iteration: Expr = Call("floordiv", (Call("sub", (Index(loop.var), loop.lower)), int_const(loop.step)))
     if whole > 1:

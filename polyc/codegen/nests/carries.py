@@ -65,8 +65,6 @@ def carry_lines(
     """The nest with long results streamed by blocks that continue each other, its buffers, and the results whose offsets that
     needs."""
     used: list[str] = []
-    if not target.has_masks:
-        return body, buffers, ()
     for name in find_written_once(body, buffers, target):
         by_name = {b.name: b for b in buffers}
         buffer = by_name[name]

@@ -307,13 +307,11 @@ def _stream_row(
     body = _mark(loop.body, store)
     trip = simplify(Call("sub", (loop.upper, loop.lower)))
     is_short = isinstance(trip, Const) and int(trip.value) * size < MIN_LINES * LINE
-    if loop.max_trip is not None or (is_short and not copies):
+    if loop.max_trip is not None or is_short:
         if not isinstance(trip, Const) or not trip.value or int(trip.value) * size % LINE:
             return None
         is_aligned = Call("eq", (Call("mod", (first, int_const(LINE))), int_const(0)))
         return is_aligned if condition is None else Call("and", (condition, is_aligned)), (replace(loop, body=body),)
-    if is_short:
-        return None
     if not isinstance(trip, Const) and condition is not None:
         condition = Call("and", (condition, Call("ge", (trip, int_const(MIN_LINES * LINE // size)))))
     missing = Call("floordiv", (Call("mod", (Call("neg", (first,)), int_const(LINE))), int_const(size)))

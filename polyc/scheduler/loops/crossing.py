@@ -145,7 +145,7 @@ def choose_block(
     row = trips[orders[1][0]] * itemsize
     lengths = (RUN_BYTES, RUN_BYTES)
     is_staged = is_joined = False
-    joined = _join_rows(orders[1], orders[0][0], trips, itemsize, target.cache_line) if target.has_masks and is_alone else 0
+    joined = _join_rows(orders[1], orders[0][0], trips, itemsize, target.cache_line) if is_alone else 0
     is_streamed = target.is_streamed(size, size)
     is_whole_lines = is_streamed and row % target.cache_line == 0
     if is_whole_lines and is_alone and SHORT_RUN < row <= WHOLE_ROW and _follow_each_other(orders, trips, itemsize):
@@ -160,7 +160,7 @@ def choose_block(
         lengths, is_joined = (STREAMED_READ, joined), True
     elif is_streamed and row <= SHORT_ROW:
         lengths, is_staged = (SHORT_RUN, STAGED_WRITE), True
-    elif is_streamed and target.has_masks and is_alone:
+    elif is_streamed and is_alone:
         lengths = (STREAMED_READ, STREAMED_WRITE)
     wanted = [length // itemsize for length in lengths]
     block = {order[0]: min(WHOLE_VECTORS, trips[order[0]]) for order in orders}
