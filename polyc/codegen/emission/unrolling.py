@@ -5,14 +5,20 @@ from __future__ import annotations
 from polyc.codegen.emission.context import Context, State, byte_offset
 from polyc.codegen.emission.linear import index_names
 from polyc.codegen.emission.windows import has_window
+from polyc.codegen.functions.polynomials import INLINE
 from polyc.codegen.writer import shuffles
 from polyc.codegen.writer.builder import Val
-from polyc.ir.expr import Const, Expr, Index, Pad, Read, Select, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, walk
 from polyc.ir.loops import Loop, Node, Update, node_expressions
 from polyc.target import Target
 
 MAX_UNROLLED = 80
 """Updates of accumulators in a loop that is unrolled completely, its loops inside included."""
+MAX_UNROLLED_OPERATIONS = 4000
+"""Operations in all of these updates: long expressions gain nothing where they are written out many times, and keep LLVM busy
+(66 copies of a complex exponential took 10 s)."""
+_INLINE_OPERATIONS = 30
+"""Operations of a function that is computed inline, about."""
 
 
 def reads_between_lanes(state: State, ctx: Context, loop: Loop) -> bool:
@@ -43,7 +49,8 @@ def count_unrolled(loop: Loop, target: Target) -> int:
     room = target.n_registers // 2 - (not target.has_fma or _count_vectors(loop.body) == 1)
     if updates is None or held is None or held > room:
         return 1
-    if trip is not None and 1 < trip * updates <= MAX_UNROLLED and loop.step == 1:
+    is_short = trip is not None and 1 < trip * updates <= MAX_UNROLLED and loop.step == 1
+    if trip is not None and is_short and trip * updates * _count_operations(loop.body) <= MAX_UNROLLED_OPERATIONS:
         return trip
     is_innermost = all(n.is_expanded for n in loop.body if isinstance(n, Loop))
     return 2 if is_innermost and (trip is None or trip >= 16) else 1
@@ -81,6 +88,17 @@ def _count_vectors(body: tuple[Node, ...]) -> int:
             own = -(-node.max_trip // node.lanes) if node.kind == "vector" and node.max_trip is not None else 0
             found = max(found, own, _count_vectors(node.body))
     return found
+
+
+def _count_operations(body: tuple[Node, ...]) -> int:
+    """Operations of the longest update inside."""
+    inner = [_count_operations(node.body) for node in body if isinstance(node, Loop)]
+    nodes = [walk(node.value) for node in body if isinstance(node, Update)]
+    return max([*inner, *(sum(_INLINE_OPERATIONS if _is_inline(n) else 1 for n in expr) for expr in nodes)], default=0)
+
+
+def _is_inline(node: Expr) -> bool:
+    return isinstance(node, Call) and node.op in INLINE
 
 
 def _count_updates(body: tuple[Node, ...], with_serial: bool = True) -> int | None:
