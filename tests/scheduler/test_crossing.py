@@ -15,9 +15,7 @@ from tests.scheduler.support import check, lower
 FIVE = {"A": 16, "B": 24, "C": 16, "D": 40, "E": 48}
 
 
-def block(
-    left: str, sizes: dict[str, int], l3: int = 1 << 40, l2: int = 1 << 20
-) -> tuple[dict[str, int], list[str]]:
+def block(left: str, sizes: dict[str, int], l3: int = 1 << 40, l2: int = 1 << 20) -> tuple[dict[str, int], list[str]]:
     names = [n.lower() for n in sizes]
     text = f"def f(float({', '.join(sizes)}) X) -> (Y) {{ Y({', '.join(left)}) = X({', '.join(names)}) }}"
     (s,) = lower(text, sizes).scop.statements
