@@ -28,6 +28,9 @@ from polyc.poly.reads import collect_reads, index_names, is_data_dependent
 from polyc.poly.sizes import Bounds, Sizes
 from polyc.poly.solve import BadRange, Side, StatementSolution, solve_statement
 
+MAX_ROUNDS = 4
+"""Rounds of a program whose recurrences bound each other's indices."""
+
 OPERATIONS_PER_STATEMENT = 500_000
 """Usual statements take a few thousand isl operations; twenty different sizes in one minimum take a hundred thousand."""
 
@@ -70,6 +73,27 @@ def concrete_shapes(ranges: Ranges, sizes: Mapping[str, int]) -> dict[str, tuple
 
 
 def _solve(program: Program, generic: Callable[[], Program] | None) -> _State:
+    """Ranges of all statements.  Where a part of a tensor bounds an index of one that writes another part (a recurrence without
+    ranges), all that is written then has to bound it to the same range: rounds go on until it does."""
+    state = _solve_in_order(program, generic, {})
+    for _ in range(MAX_ROUNDS):
+        provisional = [s for s in state.solutions.values() if s.is_provisional]
+        if not provisional or state.errors:
+            return state
+        again = _solve_in_order(program, generic, state.tensors)
+        if again.errors or _intervals_of(again) == _intervals_of(state):
+            return again
+        state = again
+    state.errors += [_unstable_error(program, solution) for solution in provisional]
+    return state
+
+
+def _intervals_of(state: _State) -> dict[str, dict[str, Interval]]:
+    return {n: {i: _interval(state.sizes, b) for i, b in s.indices.items()} for n, s in state.solutions.items()}
+
+
+def _solve_in_order(program: Program, generic: Callable[[], Program] | None, whole: Mapping[str, tuple[Bounds, ...]]) -> _State:
+    """One round; `whole`: all that the round before found to be written of each tensor."""
     parameters = (*program.sizes, *(name for name, _ in program.defined_sizes))
     state = _State(program, Sizes(parameters), generic=generic)
     state.unfinished = Counter(s.target for s in program.statements)
@@ -78,7 +102,7 @@ def _solve(program: Program, generic: Callable[[], Program] | None) -> _State:
         if tensor.shape is not None:
             _declare_tensor(state, tensor, tensor.shape)
     for s in order_statements(program):
-        _infer_statement(state, s)
+        _infer_statement(state, s, whole)
     return state
 
 
@@ -188,12 +212,13 @@ def order_statements(program: Program) -> list[Statement]:
     return ordered
 
 
-def _infer_statement(state: _State, s: Statement) -> None:
+def _infer_statement(state: _State, s: Statement, whole: Mapping[str, tuple[Bounds, ...]]) -> None:
     program, sizes = state.program, state.sizes
     base = program.tensor(s.target).base
     try:
         partial = state.unfinished.keys() | {s.target}
-        solution = solve_statement(s, state.tensors, sizes, partial, lambda side: _may_keep(state, s.name, side))
+        tensors = {**state.tensors, **{t: bounds for t, bounds in whole.items() if t in partial}}
+        solution = solve_statement(s, tensors, sizes, partial, lambda side: _may_keep(state, s.name, side))
     except BadRange as bad:
         message = f"the range of {bad.clause.index} is no affine function of sizes and indices"
         help = "bounds are sums and differences of them, times or divided by numbers; choose by other conditions in the value"
@@ -279,6 +304,13 @@ def _written_bounds(sub: Expr, solution: StatementSolution, sizes: Sizes) -> Bou
     if any(len(end) != 1 or end[0].coefficients or end[0].atom is not None for end in ends):
         return None
     return Bounds([ends[0][0].rest], [ends[1][0].rest.neg()])
+
+
+def _unstable_error(program: Program, solution: StatementSolution) -> Diagnostic:
+    s = solution.statement
+    base, index = program.tensor(s.target).base, next(i for i in s.indices if i in solution.indices)
+    message = f"the ranges of the indices of {base} were not solved in range inference: they grow with what is written"
+    return Diagnostic("range-unsolved", message, s.span, f"give them, such as: {help_range(s.span, index)}")
 
 
 def _unsolved_error(program: Program, s: Statement, index: str) -> Diagnostic:

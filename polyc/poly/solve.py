@@ -51,6 +51,8 @@ class StatementSolution:
     implied: frozenset[tuple[Read, int]]
     non_affine: tuple[Condition, ...] = ()
     kept: frozenset[Side] = frozenset()
+    is_provisional: bool = False
+    """Whether tensors of which a part was known bound an index: all of them may say something else."""
 
     @property
     def is_box(self) -> bool:
@@ -133,7 +135,8 @@ def solve_statement(
     open_keys = {key for q in pool if id(q) not in used or not q.is_exact for key in q.keys}
     implied = frozenset(key for q in pool for key in q.keys if key not in open_keys)
     ordered = {i: solved[i] for i in s.indices if i in solved}
-    return StatementSolution(s, ordered, sites, affine, tuple(conditions), implied, tuple(non_affine), kept)
+    is_provisional = any(q.weakness == 2 and id(q) in used for q in pool)
+    return StatementSolution(s, ordered, sites, affine, tuple(conditions), implied, tuple(non_affine), kept, is_provisional)
 
 
 def _bound_by_conditions(

@@ -259,3 +259,26 @@ def test_a_decorated_recurrence_is_observed_above_its_start() -> None:
         return x
 
     np.testing.assert_array_equal(f(np.ones(4, np.float32)), [2, 4, 8, 16])
+
+
+CHOLESKY = """def cholesky(double(N,N) A) -> (L) {
+  s(i,j) +=! L(i,k) * L(j,k) where %s
+  L(i,j) = sqrt(A(i,i) - s(i,i)) where i in 0:N, j in i:i+1
+  L(i,j) = (A(i,j) - s(i,j)) / L(j,j) where i in 0:N, j in 0:i
+  L(i,j) = double(0.0) where i in 0:N, j in i+1:N }"""
+
+
+@pytest.mark.parametrize("where", ["k < j, j <= i", "k < j", "i in 0:N, j in 0:N, k in 0:j"])
+def test_a_sum_over_what_is_written_further_down_was_over_the_part_that_came_first(where: str) -> None:
+    """The zeros above the diagonal bounded i, j and k, to one point or none."""
+    for n in (1, 2, 3, 7):
+        a = np.random.default_rng(n).standard_normal((n, n))
+        a = a @ a.T + n * np.eye(n)
+        np.testing.assert_allclose(polyc.compile(CHOLESKY % where)(a), np.linalg.cholesky(a), rtol=1e-10)
+
+
+def test_ranges_that_grow_with_what_is_written_are_asked_for() -> None:
+    """It was one step, from the only element that had been written."""
+    with pytest.raises(PolycError, match="they grow with what is written") as caught:
+        polyc.compile("def f(float(N) x) -> (y) { y(0) = x(0)  y(i + 1) = y(i) }")(np.ones(4, np.float32))
+    assert caught.value.diagnostics[0].code == "range-unsolved"
