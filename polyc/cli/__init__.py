@@ -13,7 +13,7 @@ import click
 
 from polyc.cli.bench import bench_command
 from polyc.cli.cache import cache_command
-from polyc.cli.common import file_error, show_diagnostics
+from polyc.cli.common import show_file_error
 from polyc.cli.compile import compile_command
 from polyc.cli.doctor import doctor_command
 from polyc.cli.explain import explain_command
@@ -27,7 +27,7 @@ class Commands(click.Group):
         try:
             return super().main(*args, **kwargs)
         except OSError as error:
-            show_diagnostics(file_error(error.filename or "standard output", error).diagnostics)
+            show_file_error(error)
             sys.exit(1)
 
     def resolve_command(self, context: click.Context, args: list[str]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -174,7 +175,7 @@ def guard_errors(function: F) -> F:
                 )
                 show_diagnostics([Diagnostic("argument-too-large", message, None, "try smaller sizes")])
             except OSError as error:
-                show_diagnostics(file_error(error.filename or "standard output", error).diagnostics)
+                show_file_error(error)
             except Exception as error:
                 if is_interrupted(error):
                     raise KeyboardInterrupt from error
@@ -182,6 +183,16 @@ def guard_errors(function: F) -> F:
         sys.exit(1)
 
     return guarded  # type: ignore[return-value]
+
+
+def show_file_error(error: OSError) -> None:
+    """Show what is wrong with a file, or with standard output where there is none.
+
+    What standard output could not take is dropped: Python would write it at its end again, fail again and say so."""
+    show_diagnostics(file_error(error.filename or "standard output", error).diagnostics)
+    if error.filename is None:
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def is_interrupted(error: BaseException | None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -178,9 +179,12 @@ def test_stages_on_standard_output(source, tmp_path, monkeypatch):
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full on this system")
 def test_standard_output_that_is_full_is_named(source):
     command = [sys.executable, "-m", "polyc", "compile", source, "--emit", "program"]
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
-    assert done.returncode == 1 and "standard output: No space left" in done.stderr
+    for unbuffered in ("", "1"):
+        with open("/dev/full", "w") as full:
+            environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment)
+        assert done.returncode == 1 and "standard output: No space left" in done.stderr
+        assert "ignored" not in done.stderr
 
 
 def test_threads_of_a_run(source):
@@ -276,7 +280,8 @@ sys.meta_path.insert(0, Interrupting())
 from polyc.__main__ import main
 main()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    noticed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # what runs in the background ignores it
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, preexec_fn=noticed)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
