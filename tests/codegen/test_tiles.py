@@ -46,13 +46,17 @@ def selects(node: object) -> int:
 
 
 def agrees(
-    body: tuple[Node, ...], n: int, extents: dict[str, int | tuple[int, ...]], tied: frozenset[str] = frozenset()
+    body: tuple[Node, ...],
+    n: int,
+    extents: dict[str, int | tuple[int, ...]],
+    tied: frozenset[str] = frozenset(),
+    has_masks: bool = True,
 ) -> tuple[Node, ...]:
     """Split `body`, run both nests on the same arrays and compare all bytes."""
     names = list(extents)
     shapes = {name: e if isinstance(e, tuple) else (e,) for name, e in extents.items()}
     buffers = tuple(argument(name, tuple(map(int_const, shapes[name])), p) for p, name in enumerate(names))
-    new = split_partial_tiles(body, tied)
+    new = split_partial_tiles(body, tied, has_masks=has_masks)
     results = []
     for version in (body, new):
         rng = np.random.default_rng(1)
@@ -290,6 +294,18 @@ def test_what_one_vector_has_room_for_is_computed_by_one():
 
     (rows,) = narrowest(lanes.body).body
     assert lanes.step == 8 and rows.body[0].max_trip == 2
+
+
+def test_lanes_whose_masks_are_vectors_run_in_parts_without_where_they_are_whole():
+    """Twelve accumulators and three masks are more than sixteen registers."""
+    for n in (0, 1, 4, 8, 9, 15, 16, 20, 28):
+        (outer,) = agrees((product(lanes=4),), n, {"X": (30, 30), "Y": (30, 30)}, has_masks=False)
+        (few,) = agrees((product(lanes=8),), n, {"X": (30, 30), "Y": (30, 30)}, has_masks=False)
+    (lanes,) = part_loops(outer, "jr")
+    (choice,) = lanes.body
+    uppers = [summed.body[0].body[0].upper for summed in (*choice.body, *choice.orelse)]
+    assert uppers[0] == int_const(8) and uppers[1] != int_const(8)
+    assert not part_loops(few, "jr")
 
 
 def test_few_rows_and_their_lanes_run_in_parts():

@@ -140,9 +140,21 @@ def _accesses(body: tuple[Node, ...], inner: tuple[Loop, ...]) -> Iterator[_Acce
                 for read in (r for e in (node.value, *node.subscripts) for r in reads(e)):
                     yield _Access(read.tensor, read.subscripts, False, inner)
             case If():
-                yield from _accesses(node.body + node.orelse, inner)
+                yield from _accesses(node.body, tuple(_narrow(loop, node.condition) for loop in inner))
+                yield from _accesses(node.orelse, inner)
             case Loop():
                 yield from _accesses(tuple(n for i in node.initial for n in i.nest) + node.body, (*inner, node))
+
+
+def _narrow(loop: Loop, condition: Expr) -> Loop:
+    """The iterations of a loop for which a condition ``min(…, a - i) >= b`` inside of it can hold: parts of tiles are whole."""
+    match condition:
+        case Call("ge", (left, Const(least))):
+            for e in _minimands(left):
+                last = simplify(Call("sub", (Call("add", (e, Index(loop.var))), int_const(int(least)))))
+                if isinstance(last, Const):
+                    loop = replace(loop, upper=Call("min", (loop.upper, int_const(int(last.value) + 1))))
+    return loop
 
 
 def _has_own_columns(accesses: Sequence[_Access], tiles: Loop) -> bool:

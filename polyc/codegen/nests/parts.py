@@ -4,6 +4,8 @@ Before: ``for k { unroll i < min(M - c, 12) { vector j { H[c + i, j] += … } } 
 After: ``for r = 0, 4, … < min(M - c, 12) { for k { unroll i < min(M - c - r, 4) { vector j { H[c + r + i, j] += … } } } }``.
 With lanes it is the same, by half of the vectors, and where a part has no more lanes than half of these hold, by as many:
 ``for r = 0, 32 < min(N - c, 64) { if (N - c - r <= 16) for k { vector j < min(N - c - r, 16) … } else … }``.
+Where masks are vectors, a tile of few vectors has registers for them; parts of others run without where they have all lanes:
+``for r = 0, 16 < min(N - c, 24) { if (N - c - r >= 16) for k { vector j < 16 … } else … }``.
 
 Rows (or lanes) must not meet: what a nest writes lies in a row of its own, and it reads nothing that it writes in another one.
 Each element is computed by the same operations in the same order.
@@ -24,16 +26,24 @@ from polyc.ir.simplify import simplify
 ROW_PARTS, LANE_PARTS = 3, 2
 """Parts of a tile's rows and vectors: fewer at a time leave arithmetic units idle, of more at a time more are dropped."""
 
+FEW_VECTORS = 2
+"""Vectors of a tile beside which there are registers for masks of as many, where these are vectors."""
+
 
 def run_in_parts(
-    nests: tuple[Node, ...], kind: Literal["unroll", "vector"], registers: Collection[str], shared: Collection[str]
+    nests: tuple[Node, ...],
+    kind: Literal["unroll", "vector"],
+    registers: Collection[str],
+    shared: Collection[str],
+    has_masks: bool = True,
 ) -> tuple[Loop] | None:
     """One loop over parts of the rows (`kind` unroll) or lanes (vector) of neighbouring nests with accumulators; None where
     these have no open end, or meet.
 
-    `registers`: register buffers, which start anew with each part.  `shared`: buffers that may be the same memory as others."""
+    `registers`: register buffers, which start anew with each part.  `shared`: buffers that may be the same memory as others.
+    `has_masks`: whether masks are no vectors."""
     found = _find_rows(nests, kind, registers, shared)
-    if found is None:
+    if found is None or (kind == "vector" and not has_masks and found.count <= FEW_VECTORS * found.lanes):
         return None
     row = Index(f"{min(found.rows)}r")
     if row.name in found.inner or any(isinstance(e, Index) and e.name in found.inner for e in walk(found.end)):
@@ -41,7 +51,7 @@ def run_in_parts(
     part = _Part(row, found.end, found.count, found.size, frozenset(registers))
     body = tuple(_narrow(node, part, None) for node in nests)
     if kind == "vector":
-        body = _take_few_lanes(body, registers, shared)
+        body = _take_few_lanes(body, registers, shared) if has_masks else _take_all_lanes(body)
     return (Loop(row.name, int_const(0), Call("min", (found.end, int_const(found.count))), found.size, "serial", body),)
 
 
@@ -55,6 +65,31 @@ def _take_few_lanes(nests: tuple[Node, ...], registers: Collection[str], shared:
     return (If(Call("le", (found.end, int_const(found.size))), few, nests),)
 
 
+def _take_all_lanes(nests: tuple[Node, ...]) -> tuple[Node, ...]:
+    """`nests`, and without masks where all of their lanes are left."""
+    ends = list(dict.fromkeys(e for node in nests for e in _expanded_ends(node, "vector")))
+    if len(ends) != 1:
+        return nests
+    ((end, count, _),) = ends
+    return (If(Call("ge", (end, int_const(count))), tuple(_take_all(node, end, count) for node in nests), nests),)
+
+
+def _take_all(node: Node, end: Expr, count: int) -> Node:
+    """`node` with `count` iterations of each loop to ``min(end, count)``."""
+
+    def each(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        return tuple(_take_all(n, end, count) for n in nodes)
+
+    match node:
+        case If():
+            return replace(node, body=each(node.body), orelse=each(node.orelse))
+        case Loop():
+            upper = int_const(count) if _open_end(node) == (end, count) else node.upper
+            initial = tuple(replace(i, nest=each(i.nest)) for i in node.initial)
+            return replace(node, upper=upper, body=each(node.body), initial=initial)
+    return node
+
+
 def _find_rows(
     nests: tuple[Node, ...], kind: Literal["unroll", "vector"], registers: Collection[str], shared: Collection[str]
 ) -> _Rows | None:
@@ -64,7 +99,7 @@ def _find_rows(
         return None
     ((end, count, lanes),) = ends
     size = -(-count // ROW_PARTS) if kind == "unroll" else lanes * -(-count // (lanes * LANE_PARTS))
-    found = _Rows(end, count, size)
+    found = _Rows(end, count, size, lanes)
     if size >= count or not all(_collect(node, None, (), found) for node in nests) or found.writes & set(shared):
         return None
     if any(r.tensor in found.writes and r.tensor not in registers for r in found.reads):
@@ -79,6 +114,7 @@ class _Rows:
     end: Expr
     count: int
     size: int
+    lanes: int
     rows: set[str] = field(default_factory=set)
     """Variables of row loops."""
     inner: set[str] = field(default_factory=set)

@@ -51,6 +51,9 @@ delays it, too.  AMD, Zen 4, vectors of 256 bits, where 8 accumulators just cove
 ROW_PARTS, LANE_PARTS = 3, 2
 """Parts of a tile in which code generation runs the rows, and the vectors, that the ends of loops leave of it."""
 
+FEW_VECTORS = 2
+"""Vectors of a tile that code generation does not run in parts where masks are vectors."""
+
 LOOP_START = 2.5
 """Until a loop in a register tile runs, where code generation does not know its trips."""
 
@@ -65,6 +68,9 @@ REDUCED_TILE, REDUCED_RESULT = 1.3, 1.5
 
 LINE_STRADDLE = 0.1
 """Per vector that is read in place: arrays of others start anywhere in a cache line."""
+
+MASKED_LOAD = 2.0
+"""Of a vector under a mask of lanes that is a vector itself and made anew in each step, in loads."""
 
 KNOWN_MASK, ROW_MASK = 0.2, 0.5
 """Per vector that is read in place under a constant mask, and under one for each part of a row."""
@@ -139,7 +145,7 @@ def weigh(c: Contraction, at: Measures[A], way: Way, target: Target, constants: 
 def panels(c: Contraction, trips: A, vector: str, rows: int, vectors: int, lanes: int, shared: bool, target: Target) -> A:
     """Register tiles along the vector; where its extent is not known, the last one runs as many vectors as are left."""
     parts = _partial_panels(rows, vectors, rows if shared else 1, target)
-    if c.has_known_trips((vector,)) or min(parts[1:]) == 1.0:
+    if c.has_known_trips((vector,)) or min(parts[1:]) >= 1.0:
         return ceil_div(trips, vectors * lanes)
     rest = trips % (vectors * lanes)
     last: A = parts[-1]
@@ -150,17 +156,19 @@ def panels(c: Contraction, trips: A, vector: str, rows: int, vectors: int, lanes
 
 def _partial_panels(rows: int, vectors: int, broadcasts: int, target: Target) -> list[float]:
     """By the vectors that the end of a loop leaves of a tile, from none to all but for a mask: their time as a part of that of
-    the whole tile.  They run by halves, and what half of these have room for, by as many."""
-    if not target.has_masks:  # all vectors are computed
+    the whole tile.  They run by halves, and what half of these have room for, by as many.  Where masks are vectors, tiles of
+    more than a few run by halves, too; one that is filled is taken to need no mask."""
+    if not target.has_masks and vectors <= FEW_VECTORS:  # all are computed
         return [0.0] + [1.0] * vectors
-    times = [step_cycles(rows, n, broadcasts, n, target, False) for n in range(1, vectors + 1)]
     size = ceil(vectors / LANE_PARTS)
+    times = [step_cycles(rows, n, broadcasts, n, target, False) for n in range(1, vectors + 1)]
+    masked = step_cycles(rows, size, broadcasts, size * MASKED_LOAD, target, False)
 
     def part(n: int) -> float:
         taken = size
-        while taken > 1 and n <= ceil(taken / LANE_PARTS):
+        while target.has_masks and taken > 1 and n <= ceil(taken / LANE_PARTS):
             taken = ceil(taken / LANE_PARTS)
-        return times[taken - 1] / times[-1]
+        return (times[taken - 1] if target.has_masks or n == size else masked) / times[-1]
 
     found = [0.0]
     for n in range(1, vectors + 1):
