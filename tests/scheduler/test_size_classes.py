@@ -85,7 +85,9 @@ def test_all_versions_compute_the_same():
             arrays = operands(*sizes)
             seen.add(take_version(costs, op_sizes(source, arrays)))
             np.testing.assert_allclose(op(*arrays), wanted(source, arrays), rtol=1e-3, atol=1e-3)
-        assert seen == set(range(len(costs))) and len(seen) > 1
+        # Without AVX-512 one tile serves small and large matrices.
+        is_one = source is MM and not host.host_target().has_masks and not costs
+        assert is_one or (seen == set(range(len(costs))) and len(seen) > 1)
         assert len([r for r in op.remarks if ": kernel " in r.message]) == 1
 
 
@@ -132,9 +134,10 @@ def test_versions_come_from_the_disk_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("POLYC_CACHE_DIR", str(tmp_path))
     monkeypatch.delenv("POLYC_CACHE", raising=False)
     for _ in range(2):
-        op = polyc.compile(MM, dynamic=True)
-        for m, k, n in ((16, 16, 16), (300, 30, 300)):
-            np.testing.assert_allclose(op(draw(m, k), draw(k, n)), draw(m, k) @ draw(k, n), rtol=1e-3, atol=1e-3)
+        op = polyc.compile(CONV, dynamic=True)
+        for n, c, h in ((4, 4, 8), (30, 30, 60)):
+            arrays = draw(1, c, h, h), draw(n, c, 3, 3)
+            np.testing.assert_allclose(op(*arrays), wanted(CONV, arrays), rtol=1e-3, atol=1e-3)
         assert any(r.pass_name == "sizes" for r in op.remarks)
 
 
