@@ -48,9 +48,10 @@ def find_cutting(node: Node, scop: Scop, target: Target) -> frozenset[str]:
         case Sequence():
             return frozenset().union(*(find_cutting(part, scop, target) for part in node.children))
         case Band(members, Sequence() as child) if all(m.kind == "P" for m in members):
-            found = _contractions(child, scop, target)
-            cut = _find_cut(members, found, bytes_between(child, scop), target) if len(found) > 1 else None
-            return frozenset() if cut is None or cut == found[0] else frozenset({cut[0].s.name})
+            passed = bytes_between(child, scop)
+            found = _contractions(child, scop, target) if find_level(passed, target) == Level.MEMORY else []
+            cut = _find_cut(members, found, passed, target) if len(found) > 1 else None
+            return frozenset() if cut is None or cut is found[0] else frozenset({cut[0].s.name})
     return frozenset()
 
 
