@@ -45,14 +45,14 @@ def _near_zero(m: Math, r: Val) -> Val:
     return m.chain(r, (1.0, 1.0, *m.terms("exp"))) if m.is_f32 else m.add(_minus_one(m, r), 1.0)
 
 
-def emit_exp(m: Math, x: Val, is_negative: bool = False) -> Val:
-    """e^x; `is_negative`: no x is above 0."""
+def emit_exp(m: Math, x: Val, is_bounded: bool = False) -> Val:
+    """e^x; `is_bounded`: no x is above 40."""
     low, high = _range(m.format)
     if m.is_f32 and m.target.has_masks:
         return _exp_by_table(m, m.at_least(x, low))
-    x = m.at_least(x if is_negative else m.at_most(x, high), low)
+    x = m.at_least(x if is_bounded else m.at_most(x, high), low)
     if m.is_f32 and m.target.has_register_tables:
-        return _exp_by_eighths(m, x, is_negative)
+        return _exp_by_eighths(m, x, is_bounded)
     n, r = _reduce(m, x)
     return scale(m, _near_zero(m, r), n)
 
@@ -85,7 +85,7 @@ def _exp_by_table(m: Math, x: Val) -> Val:
     return m.call512("scalef", 2, "", m.fma(t, p, t), n)
 
 
-def _exp_by_eighths(m: Math, x: Val, is_negative: bool) -> Val:
+def _exp_by_eighths(m: Math, x: Val, is_bounded: bool) -> Val:
     """T e^r 2^n with T = 2^(j/8), j from the table in a register.
 
     2^n is in part a number that is added to the exponent of T, and in part a factor: T 2^(n - s) and 2^s are normal numbers
@@ -98,7 +98,7 @@ def _exp_by_eighths(m: Math, x: Val, is_negative: bool) -> Val:
     bits = m.ints(shifted)
     exponent = m.int_op("and", m.int_op("shl", bits, f.mantissa - 3), 0x1FF << f.mantissa)  # of n + 256: negative for n >= 0
     factor = m.val(2.0**-63)
-    if not is_negative:
+    if not is_bounded:
         factor = m.where(m.fn.compare("icmp slt", exponent, int_val(0, f.int_type)), 2.0**65, factor)
     rest = (f.bias << f.mantissa) - (1 << f.bits - 1)  # the exponent of 1, and 256 of them
     table = ", ".join(f"i32 {(f.int_of(f.round(2.0 ** (j / 8))) + rest) % (1 << f.bits)}" for j in range(8))
@@ -166,7 +166,7 @@ def emit_expm1(m: Math, x: Val) -> Val:
 
 def emit_sigmoid(m: Math, x: Val) -> Val:
     """1/(1+e^-x), as e/(1+e) with e = e^-|x| where x < 0: no overflow, denormal results are right."""
-    e = emit_exp(m, m.neg(m.abs(x)), is_negative=True)
+    e = emit_exp(m, m.neg(m.abs(x)), is_bounded=True)
     return m.div(m.where(m.is_less(x, 0.0), e, 1.0), m.add(e, 1.0))
 
 

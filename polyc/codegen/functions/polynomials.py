@@ -16,6 +16,7 @@ from polyc.target import Target
 
 _ONE: dict[str, Callable[[Math, Val], Val]] = {
     "exp": exponentials.emit_exp,
+    "exp_below": lambda m, x: exponentials.emit_exp(m, x, is_bounded=True),
     "exp2": exponentials.emit_exp2,
     "exp10": exponentials.emit_exp10,
     "expm1": exponentials.emit_expm1,
