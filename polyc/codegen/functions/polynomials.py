@@ -16,7 +16,6 @@ from polyc.target import Target
 
 _ONE: dict[str, Callable[[Math, Val], Val]] = {
     "exp": exponentials.emit_exp,
-    "exp_below": lambda m, x: exponentials.emit_exp(m, x, is_bounded=True),
     "exp2": exponentials.emit_exp2,
     "exp10": exponentials.emit_exp10,
     "expm1": exponentials.emit_expm1,
@@ -45,7 +44,7 @@ _ONE: dict[str, Callable[[Math, Val], Val]] = {
 }
 
 INLINE = tuple(_ONE)
-"""Functions of one argument that need no library."""
+"""Functions of one argument that need no library, and that users may call."""
 
 
 def emit_inline(fn: Function, target: Target, op: str, args: list[Val]) -> Val | None:
@@ -54,6 +53,8 @@ def emit_inline(fn: Function, target: Target, op: str, args: list[Val]) -> Val |
     if op in _ONE:
         return _ONE[op](m, args[0])
     match op:
+        case "exp_below":
+            return exponentials.emit_exp(m, args[0], is_bounded=True)
         case "atan2":
             return circular.emit_atan2(m, *args)
         case "hypot" | "rhypot":

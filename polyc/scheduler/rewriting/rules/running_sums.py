@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import islpy
-
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Read, identity_of, int_const, substitute, walk
 from polyc.ir.program import Program, Reduction, Statement, Tensor
@@ -114,14 +112,14 @@ def _find_run(s: Statement, own: StatementRanges, index: str, summed: str, step:
     return run if _behind_first(run, box, affine).is_subset(inside) else None
 
 
-def _others(domain: islpy.Set, box: islpy.Set, s: Statement, names: tuple[str, ...]) -> islpy.Set:
+def _others(domain: isl.Set, box: isl.Set, s: Statement, names: tuple[str, ...]) -> isl.Set:
     """The points of `box` that `domain` allows at some values of the indices `names`; at no sums but these all of them."""
     for name in names:
-        domain = domain.eliminate(islpy.dim_type.set, s.indices.index(name), 1)
+        domain = domain.eliminate(isl.dim_type.set, s.indices.index(name), 1)
     return domain.intersect(box) if len(s.reduction_indices) > 1 else box
 
 
-def _behind_first(run: _Run, box: islpy.Set, affine: isl.Affine) -> islpy.Set:
+def _behind_first(run: _Run, box: isl.Set, affine: isl.Affine) -> isl.Set:
     """The points of `box` at other values of the index than the first."""
     index, first = affine.pw_aff(Index(run.index)), affine.pw_aff(run.first)
     return box.intersect(index.gt_set(first) if run.step > 0 else index.lt_set(first))
