@@ -76,6 +76,21 @@ def test_tiles_that_find_their_operands_again_stay(sizes: dict[str, int], target
     assert rows_waiting(lower(ATTENTION, LONG | sizes, target=target)) <= 8
 
 
+def test_scores_of_one_head_go_in_blocks_as_those_of_several():
+    assert rows_waiting(lower(ATTENTION, LONG | {"H": 1}, target=X86_64_V3)) > 0
+
+
+def test_a_single_sum_over_shared_operands_reads_them_once_as_it_is():
+    text = """
+def f(float(H,S,D) Q, float(H,T,D) K) -> (L) {
+  P(h,s,t) +=! Q(h,s,d) * K(h,t,d)
+  M(h,s) max=! P(h,s,t)
+  L(h,s) +=! exp(P(h,s,t) - M(h,s))
+}"""
+    sizes = {"H": 3, "S": 256, "T": 4096, "D": 64}
+    assert not any(r.pass_name == "shifted-exponentials" for r in lower(text, sizes, target=X86_64_V3).remarks)
+
+
 def test_few_heads_leave_blocks_for_threads():
     assert rows_waiting(lower(ATTENTION, LONG | {"H": 2, "S": 96}, target=X86_64_V3)) == 24
 

@@ -144,6 +144,12 @@ def test_row_tiles_are_balanced():
     assert rows == {6: 6, 7: 4, 8: 4, 12: 6, 13: 5}
 
 
+def test_reductions_that_share_nothing_take_whole_rows_of_memory():
+    s = first("def f(float(A,B,C) X) -> (Y) { Y(a,c) max=! X(a,b,c) }", A=32, B=1000, C=64)
+    for target in (X86_64_V3, X86_64_V4):
+        assert choose_register_tile(s, target, target.lanes(4), True).sizes == {"c": 64}
+
+
 @pytest.mark.parametrize("n", [0, 1])
 def test_extents_without_a_tile(n):
     for name in "MNK":

@@ -207,18 +207,17 @@ def _find_passes(
 
 
 def _streams_operands(passes: list[tuple[Statement, str, set[str]]], program: Program, ranges: Ranges, target: Target) -> bool:
-    """Whether what many rows of a batch read, each few of them all along their row, leaves the second-level cache: in blocks
-    several of these few can read one after the other."""
-    total = 0
+    """Whether several statements read what many rows share, each few of these all along their row, and it leaves the
+    second-level cache together: in blocks more rows can read one after the other.  One statement alone reads it once anyway."""
+    found: dict[str, int] = {}
     for s, index, element in passes:
         trips = _trips(s, ranges)
         for r in dict.fromkeys(reads(s.value)):
             names = _index_names(r.subscripts)
-            batch = prod(trips[i] for i in element & names if i != index)
-            if index in names and batch > 1 and prod(trips[i] for i in element - names) > SHARING_ROWS:
+            if index in names and prod(trips[i] for i in element - names) > SHARING_ROWS:
                 own = prod(trips[i] for i in names if i == index or i not in element)
-                total += program.tensor(r.tensor).dtype.itemsize * own
-    return find_level(total, target) > Level.L2
+                found[s.name] = found.get(s.name, 0) + program.tensor(r.tensor).dtype.itemsize * own
+    return len(found) > 1 and find_level(sum(found.values()), target) > Level.L2
 
 
 def _index_names(exprs: Iterable[Expr]) -> set[str]:
