@@ -103,6 +103,7 @@ def _combinations(
     for n, view in enumerate(c.views):
         other = c.views[1 - n]
         rows = [i for i in c.left if other.moves(i) and not view.moves(i) and i in c.separate_left]
+        rows.sort(key=lambda i: abs(c.result.get(i, 0)))  # of equal tiles the first is taken: one along memory
         shared = bool(rows)
         if not shared:  # what the row operand does not move with shares at least its broadcasts
             rows = [i for i in c.columns(view) if i in c.separate_left]
@@ -119,6 +120,8 @@ def _combinations(
             for packs_vector, packs_rows in product((False, True), repeat=2):
                 copied = ((view, packs_vector), (other, packs_rows))
                 if not (packs_vector or in_vectors) or any(x and not c.is_worth_a_copy(v, in_place) for v, x in copied):
+                    continue
+                if packs_rows and other.operand.lies_like_a_copy:
                     continue
                 for tile, vectors, least in tiles:
                     yield _Combination(n, vector, tile, vectors, packs_vector, packs_rows, shared, least)
@@ -177,8 +180,8 @@ def _tiles(c: Contraction, vector: str, rows: list[str], shared: bool, target: T
                 if size != ceil(trip / ceil(trip / size)):
                     continue  # a smaller one makes as many tiles
                 yield {first: size}, vectors
-                if size < trip:
-                    continue
+                if size < trip or not c.has_known_trips((first,)):
+                    continue  # what is short at the first call may be shorter at others: one image after two
                 for second in rows:
                     for more in range(2, min(c.trips[second], room // size) + 1) if second != first else ():
                         yield {first: size, second: more}, vectors
