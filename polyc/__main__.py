@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 
 
 def main() -> None:
@@ -10,6 +12,8 @@ def main() -> None:
     is_interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if is_interruptible:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if sys.stdout is None:  # closed: writing to it is an error, and no file that is opened later takes its number
+        sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w")  # noqa: SIM115
     from polyc.cli import main as run
 
     if is_interruptible:

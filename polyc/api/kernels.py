@@ -6,7 +6,7 @@ import functools
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,11 +17,12 @@ from polyc.api.layouts import Layout
 from polyc.api.result_shapes import ResultShapes
 from polyc.config import Options
 from polyc.crash import name_crashes
-from polyc.diagnostics import PolycError
+from polyc.diagnostics import PolycError, RangeError
 from polyc.ir.program import Program
 from polyc.runtime.arguments import Alias
 from polyc.runtime.arrays import unsupported_alias
 from polyc.runtime.kernel import Kernel
+from polyc.runtime.plan import Plan
 
 Compilable = driver.Lowered | recall.Recalled
 Made = TypeVar("Made", driver.Lowered, Compilable)
@@ -64,14 +65,19 @@ class Kernels:
     def __iter__(self) -> Iterator[Kernel]:
         return iter(tuple(self._kernels.values()))
 
-    def find(self, wanted: Wanted) -> Kernel:
-        """The kernel for exactly these sizes where there is one, else that for any values of those that vary."""
-        for symbolic in (frozenset[str](), self._dynamic.symbolic(wanted.program, wanted.sizes)):
+    def find(self, wanted: Wanted, *, is_degenerate: bool = False) -> Kernel:
+        """The kernel for exactly these sizes where there is one, else that for any values of those that vary.
+
+        `is_degenerate`: the latter refuses these sizes, so that it is to be the former."""
+        varying = frozenset[str]() if is_degenerate else self._dynamic.symbolic(wanted.program, wanted.sizes)
+        for symbolic in (frozenset[str](), varying):
             found = self._kernels.get(self._key(wanted, symbolic))
             if found is not None:
                 return found
         with driver.compiling(), name_crashes(f"compiling {self._name}"):
             symbolic, reason = self._dynamic.choose(wanted.program, wanted.sizes)
+            if is_degenerate:
+                symbolic, reason = frozenset(), "a range ends before it begins"
             key = self._key(wanted, symbolic)
             found = self._kernels.get(key)
             if found is not None:  # another thread was faster
@@ -92,6 +98,16 @@ class Kernels:
             known = {n: wanted.sizes[n] for n in wanted.program.sizes if n in wanted.sizes}
             self._dynamic.count_kernel(self._name, known, symbolic, reason)
         return kernel
+
+    def plan(self, wanted: Wanted, inputs: Sequence[np.ndarray], given: Sequence[Any]) -> tuple[Plan, tuple[np.ndarray, ...]]:
+        """How the kernel for `wanted` runs on these arrays, and the arrays behind `given`; see `Kernel.plan`."""
+        try:
+            return self.find(wanted).plan(inputs, given, wanted.sizes, wanted.aliases)
+        except RangeError as error:
+            if error.code != "range-negative" or not self._dynamic.symbolic(wanted.program, wanted.sizes):
+                raise
+            # Where all points of a range are left out, these sizes may have a kernel nevertheless.
+            return self.find(wanted, is_degenerate=True).plan(inputs, given, wanted.sizes, wanted.aliases)
 
     def lower(self, lower: Callable[..., Made], wanted: Wanted) -> Made:
         """What `lower` (`driver.lower`, or the same through the disk cache) makes for `wanted` as things stand."""

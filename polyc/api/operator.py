@@ -330,8 +330,8 @@ class Operator:
         aliases = find_aliases([f.name for f in formals], arrays, names, outputs)
         layouts = tuple(array_layout(a, t) for a, t in zip(arrays, types, strict=True))
         result_layouts = self._shapes.layouts(program, sizes, layouts, outputs)
-        kernel = self._kernels.find(Wanted(program, sizes, layouts, result_layouts, aliases))
-        plan, checked = kernel.plan(arrays, given, sizes, aliases)
+        wanted = Wanted(program, sizes, layouts, result_layouts, aliases)
+        plan, checked = self._kernels.plan(wanted, arrays, given)
         if self._options.verify:
             from polyc.api.verify import run_verified
 

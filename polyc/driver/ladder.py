@@ -34,6 +34,7 @@ from polyc.poly.dependences import Dependences, compute_dependences, keep_initia
 from polyc.poly.instances import Known
 from polyc.poly.legality import alias_is_safe, prove_storage, prove_values
 from polyc.poly.ranges import Ranges
+from polyc.poly.rows import Node, keep_statements
 from polyc.poly.scop import Scop
 from polyc.poly.tree import build_schedule
 from polyc.scheduler import refine_rows
@@ -47,6 +48,8 @@ WITH_INITIAL_VALUES = "ilp with initial values"
 """A rung for recurrences, and for readers of nothing but what starts a tensor: that stays in front of what reads it."""
 APART = "ilp, no loops shared"
 """Another one: all of a tensor is started, and written, before anything reads it that it does not need itself."""
+AS_FOR_ANY_SIZES = "as for any sizes, "
+"""Before a rung: rows of the program whose sizes are not known.  Of the few points that small sizes leave none may follow."""
 
 
 def _rungs(options: Options) -> Iterator[tuple[str, Options]]:
@@ -63,6 +66,8 @@ def _rungs(options: Options) -> Iterator[tuple[str, Options]]:
     yield "source", options.replace(tile=False, vectorize=False, parallel=False)
     if first > 0:  # only this one runs several statements of a recurrence point by point
         yield "ilp", options
+    for name in ("ilp", WITH_INITIAL_VALUES, APART):
+        yield AS_FOR_ANY_SIZES + name, options
 
 
 def climb_down(
@@ -76,17 +81,21 @@ def climb_down(
     aliases: tuple[tuple[str, str], ...],
     groups: Groups,
     constants: frozenset[str],
+    at_any_sizes: Callable[[], Scop | None] = lambda: None,
 ) -> Lowered:
+    """`at_any_sizes`: the same program with all its sizes unknown; None where there is none."""
     dependences = compute_dependences(scop)
     _refuse_circles(scop, dependences, longest=1)  # through several statements: no schedule of them can be proved
     has_recurrence, has_failed = dependences.has_recurrence(), False
     for name, rung in _rungs(options):
         try:
+            if name.startswith(AS_FOR_ANY_SIZES) and not has_recurrence:
+                continue
             if name == WITH_INITIAL_VALUES and not (has_recurrence or dependences.reads_initial_values_alone()):
                 continue
             if name == APART and not has_recurrence:
                 continue
-            rows = _find_rows(name, scop, dependences)
+            rows = _find_rows(name, scop, dependences, at_any_sizes)
             if rows is None:
                 remarks.append(Remark("missed", "schedule", f"{name} found no schedule"))
                 continue
@@ -182,7 +191,16 @@ def _alias_test(
     return is_safe
 
 
-def _find_rows(name: str, scop: Scop, dependences: Dependences) -> Any:
+def _find_rows(
+    name: str, scop: Scop, dependences: Dependences, at_any_sizes: Callable[[], Scop | None] = lambda: None
+) -> Node | None:
+    if name.startswith(AS_FOR_ANY_SIZES):
+        known = {s.name: s.indices for s in scop.statements}
+        general = at_any_sizes()
+        if general is None or not known.items() <= {s.name: s.indices for s in general.statements}.items():
+            return None
+        rows = _find_rows(name.removeprefix(AS_FOR_ANY_SIZES), general, compute_dependences(general))
+        return None if rows is None else keep_statements(rows, frozenset(known))
     if name == "ilp":
         return ilp.schedule_statements(scop, dependences)
     if name == WITH_INITIAL_VALUES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyc.config import Options
-from polyc.diagnostics import RangeError, Remark, UnsupportedError
+from polyc.diagnostics import PolycError, RangeError, Remark, UnsupportedError
 from polyc.driver.forms import Source, make_form, make_forms
 from polyc.driver.ladder import climb_down
 from polyc.driver.loading import select_target
@@ -20,6 +20,7 @@ from polyc.ir.storage_types import widen_arithmetic
 from polyc.ir.verify import verify_program
 from polyc.poly.infer import infer_ranges
 from polyc.poly.ranges import assume_sizes
+from polyc.poly.scop import Scop
 from polyc.scheduler.preparation import collect_preparations
 from polyc.scheduler.rewriting.fold_sizes import find_folds
 from polyc.scheduler.size_classes import Version, find_size_classes
@@ -68,7 +69,17 @@ def run_stages(
             form = next(f for f in forms if f.is_of(classes.versions[0]))
     try:
         lowered = climb_down(
-            program, signature, form.scop, ranges, target, options, form.remarks, aliases, form.groups, form.constants
+            program,
+            signature,
+            form.scop,
+            ranges,
+            target,
+            options,
+            form.remarks,
+            aliases,
+            form.groups,
+            form.constants,
+            lambda: _scop_at_any_sizes(program, source, sizes) if as_written and sizes else None,
         )
     except (RangeError, UnsupportedError) as error:
         (reason, *_) = error.diagnostics
@@ -90,3 +101,13 @@ def run_stages(
     lowered.fixed_sizes = sizes
     lowered.size_classes = classes
     return lowered
+
+
+def _scop_at_any_sizes(program: Program, source: Source, sizes: dict[str, int]) -> Scop | None:
+    """The program before its sizes became numbers, as written; None where it cannot be read so."""
+    general = widen_arithmetic(split_complex(define_sizes(program)))
+    try:
+        ranges = assume_sizes(infer_ranges(general), general.defined_sizes, sizes)
+        return make_form(replace(source, program=general, ranges=ranges, strides=None), Version(sizes)).scop
+    except PolycError:
+        return None

@@ -20,7 +20,8 @@ from polyc.ir.components import Component, order_components
 from polyc.ir.expr import Expr, Index, Read, Size, evaluate, rewrite, walk
 from polyc.ir.halves import narrow, round_to, widen
 from polyc.ir.interpret_forms import Box, Interval
-from polyc.ir.interpret_ranges import ConcreteRanges, complete_sizes, execution_conditions, solve_ranges
+from polyc.ir.interpret_ranges import ConcreteRanges, complete_sizes, solve_ranges
+from polyc.ir.interpret_statement import execution_conditions
 from polyc.ir.interpret_values import (
     Array,
     Scope,

@@ -16,7 +16,8 @@ from polyc.ir.expr import Expr
 from polyc.ir.halves import round_to
 from polyc.ir.interpret import accumulator_type, check_overlap, check_written, find_region, neutral, shape_of
 from polyc.ir.interpret_forms import Box
-from polyc.ir.interpret_ranges import ConcreteRanges, execution_conditions
+from polyc.ir.interpret_ranges import ConcreteRanges
+from polyc.ir.interpret_statement import execution_conditions
 from polyc.ir.interpret_values import (
     Array,
     Scope,

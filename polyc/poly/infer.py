@@ -7,7 +7,7 @@ rounds of one statement, `poly.bounds` proves afterwards that every read stays i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
 from polyc.diagnostics import Diagnostic, RangeError, UnsupportedError, in_notation
@@ -23,6 +23,7 @@ from polyc.poly.coverage import check_coverage
 from polyc.poly.describe import describe_expr, escape_format, print_expr
 from polyc.poly.isl import NotAffine
 from polyc.poly.linear import linear_form, scale_form, substitute_solved
+from polyc.poly.order import find_recurrences, order_statements
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.poly.reads import collect_reads, index_names, is_data_dependent
 from polyc.poly.sizes import Bounds, Sizes
@@ -50,6 +51,8 @@ class _State:
     generic: Callable[[], Program] | None = None
     """Makes the program before sizes became numbers; None where it is this one."""
     generic_kept: dict[str, frozenset[Side]] | None = None
+    provisional: set[str] = field(default_factory=set)
+    """Tensor versions of recurrences whose ranges follow from a part of others."""
     unknown: set[str] = field(default_factory=set)
     """Tensor versions whose ranges an error keeps from being known: their readers report nothing of their own."""
 
@@ -101,9 +104,27 @@ def _solve_in_order(program: Program, generic: Callable[[], Program] | None, who
     for tensor in program.tensors:
         if tensor.shape is not None:
             _declare_tensor(state, tensor, tensor.shape)
-    for s in order_statements(program):
-        _infer_statement(state, s, whole)
+    _infer_statements(state, order_statements(program), whole)
     return state
+
+
+def _infer_statements(state: _State, statements: list[Statement], whole: Mapping[str, tuple[Bounds, ...]]) -> None:
+    """Statements in their order; one of a recurrence that needs the range of what its others write comes after them."""
+    recurrences = find_recurrences(state.program)
+
+    def is_ready(s: Statement) -> bool:
+        own = recurrences.get(s.target, frozenset())
+        return not any(site.read.tensor in state.unfinished and site.read.tensor not in own for site in collect_reads(s))
+
+    while statements:
+        left: list[Statement] = []
+        for s in statements:
+            own = recurrences.get(s.target, frozenset())
+            if (left and not is_ready(s)) or not _infer_statement(state, s, whole, own):
+                left.append(s)
+        if len(left) == len(statements):
+            _infer_statement(state, left.pop(0), whole, frozenset())
+        statements = left
 
 
 def _may_keep(state: _State, statement: str, side: Side) -> bool:
@@ -186,62 +207,39 @@ def _declare_tensor(state: _State, tensor: Tensor, shape: tuple[Expr, ...]) -> N
             state.sizes.assume(fits)  # the array that the caller gives has this shape, so no extent is negative
 
 
-def order_statements(program: Program) -> list[Statement]:
-    """Statements after those whose tensors they read; source order breaks ties, and cycles where they begin."""
-    writers: dict[str, set[str]] = {}
-    for s in program.statements:
-        writers.setdefault(s.target, set()).add(s.name)
-    for s in program.statements:
-        if s.reduction is not None:  # the caller's content has the range of the statement that accumulates into it
-            for node in walk(s.reduction.init):
-                tensor = getattr(node, "tensor", None)
-                if tensor is not None and program.tensor(tensor).role == "accumulated":
-                    writers.setdefault(tensor, {s.name})
-    waiting = {
-        s.name: {w for site in collect_reads(s) for w in writers.get(site.read.tensor, ())} - {s.name}
-        for s in program.statements
-    }
-    done: set[str] = set()
-    remaining = list(program.statements)
-    ordered: list[Statement] = []
-    while remaining:
-        s = next((s for s in remaining if waiting[s.name] <= done), remaining[0])
-        ordered.append(s)
-        done.add(s.name)
-        remaining.remove(s)
-    return ordered
-
-
-def _infer_statement(state: _State, s: Statement, whole: Mapping[str, tuple[Bounds, ...]]) -> None:
+def _infer_statement(state: _State, s: Statement, whole: Mapping[str, tuple[Bounds, ...]], own: frozenset[str]) -> bool:
+    """The ranges of one statement, or its errors; False where it waits for those of others of its recurrence, `own`."""
     program, sizes = state.program, state.sizes
     base = program.tensor(s.target).base
     try:
-        partial = state.unfinished.keys() | {s.target}
-        tensors = {**state.tensors, **{t: bounds for t, bounds in whole.items() if t in partial}}
-        solution = solve_statement(s, tensors, sizes, partial, lambda side: _may_keep(state, s.name, side))
+        solution = _solve_among(state, s, whole, own)
     except BadRange as bad:
         message = f"the range of {bad.clause.index} is no affine function of sizes and indices"
         help = "bounds are sums and differences of them, times or divided by numbers; choose by other conditions in the value"
         help = _number_help(program, bad.clause.lower, bad.clause.upper) or help
         state.errors.append(Diagnostic("range-not-affine", message, bad.clause.span, help))
         state.unknown.add(s.target)
-        return
+        return True
+    unsolved = [i for i in s.indices if i not in solution.indices]
+    if unsolved and any(t in own and t not in state.tensors and t not in whole for t in _tensors_read(solution)):
+        return False
     state.kept[s.name] = solution.kept
+    if solution.is_provisional:
+        state.provisional.add(s.target)
     for clause in solution.non_affine:
         message = "this condition on the iteration space is not affine in indices and sizes"
         help = _number_help(program, clause.condition) or in_notation(
             clause.span, "select with ?: in the value instead", "select with a if c else b in the value instead"
         )
         state.errors.append(Diagnostic("unsupported-condition", message, clause.span, help))
-    unsolved = [i for i in s.indices if i not in solution.indices]
     if unsolved:
-        if not any(site.read.tensor in state.unknown for site in solution.sites):
+        if state.unknown.isdisjoint(_tensors_read(solution)):
             state.errors += [_unsolved_error(program, s, i) for i in unsolved]
         state.unknown.add(s.target)
-        return
+        return True
     if not _check_extents(state, s, solution):
         state.unknown.add(s.target)
-        return
+        return True
     state.solutions[s.name] = solution
     known = state.tensors.get(s.target) or _initial_bounds(state, s)
     written: list[Bounds] = []
@@ -257,7 +255,7 @@ def _infer_statement(state: _State, s: Statement, whole: Mapping[str, tuple[Boun
             help = _number_help(program, sub) or help
             state.errors.append(Diagnostic("range-unsolved", message, sub.span or s.span, help))
             state.unknown.add(s.target)
-            return
+            return True
         written.append(bounds)
     if program.tensor(s.target).shape is not None:
         for d, (bounds, declared) in enumerate(zip(written, state.tensors[s.target], strict=True)):
@@ -274,6 +272,29 @@ def _infer_statement(state: _State, s: Statement, whole: Mapping[str, tuple[Boun
             both = Bounds([sizes.constant(0)], [sizes.constant(1)])  # where the parts of complex numbers lie side by side
             extra = program.tensor(tensor).rank - program.tensor(s.target).rank
             state.tensors[tensor] = (*state.tensors[s.target], *(both,) * extra)
+    return True
+
+
+def _tensors_read(solution: StatementSolution) -> set[str]:
+    return {site.read.tensor for site in solution.sites}
+
+
+def _solve_among(
+    state: _State, s: Statement, whole: Mapping[str, tuple[Bounds, ...]], own: frozenset[str]
+) -> StatementSolution:
+    """The solution of a statement.  What it reads of its recurrence bounds little while ranges there follow from a part of
+    others, unless nothing else does: the part that comes first must not bound all."""
+    partial = state.unfinished.keys() | {s.target}
+    tensors = {**state.tensors, **{t: bounds for t, bounds in whole.items() if t in partial}}
+
+    def solve(partial: Set[str]) -> StatementSolution:
+        return solve_statement(s, tensors, state.sizes, partial, lambda side: _may_keep(state, s.name, side))
+
+    weak = partial | (state.provisional & own)
+    solution = solve(weak)
+    if weak != partial and any(i not in solution.indices for i in s.indices):
+        return solve(partial)
+    return solution
 
 
 def _number_help(program: Program, *exprs: Expr) -> str | None:
@@ -351,9 +372,11 @@ _MAX_EXTENT = 1 << 62
 
 
 def _check_extents(state: _State, s: Statement, solution: StatementSolution) -> bool:
-    """No range may have a negative extent: proved, checked at the call, or (False) an error."""
+    """No range may have a negative extent: proved, checked at the call, or (False) an error.
+
+    Between conditions alone (``j in i+1:N`` where there is no ``i``) it is an empty one."""
     sizes, base = state.sizes, state.program.tensor(s.target).base
-    for index, bounds in solution.indices.items():
+    for index, bounds in list(solution.indices.items()):
         extent = sizes.extent_expr(bounds)
         if isinstance(extent, Const) and extent.value >= _MAX_EXTENT:
             text = f"the range of index {index} of {base} has {extent.value} values, and an array at most 2**62 elements"
@@ -364,6 +387,12 @@ def _check_extents(state: _State, s: Statement, solution: StatementSolution) -> 
             continue
         lower, upper = print_expr(sizes.lower_expr(bounds)), print_expr(sizes.upper_expr(bounds))
         text = f"the range of index {index} of {base} is negative: it starts at {lower} and ends before {upper}"
+        side = next((side for side in (1, 0) if (index, side) in solution.reached), None)
+        if side is not None and sizes.never(fits):  # no point at all: the side that is given stays
+            end = bounds.lower if side else bounds.upper
+            one = sizes.constant(1)
+            solution.indices[index] = Bounds([end], [end.sub(one)]) if side else Bounds([end.add(one)], [end])
+            continue
         if sizes.never(fits):
             help_text = "the end of a range may not lie before its start: change the where clause, or the sizes"
             state.errors.append(Diagnostic("range-negative", text, s.span, help_text))

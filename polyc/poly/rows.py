@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Sequence_
-from dataclasses import dataclass
-from typing import Literal, assert_never
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar, assert_never
 
 from polyc.poly.scop import Scop
 
+_Value = TypeVar("_Value")
 Kind = Literal["P", "R", "S"]
 """P: truly coincident (parallel).  R: parallel but for the statement's own reduction.  S: carries dependences."""
 
@@ -90,6 +91,26 @@ def statements_of(node: Node) -> Iterator[str]:
                 yield from statements_of(child)
         case Band():
             yield from statements_of(node.child)
+        case _:
+            assert_never(node)
+
+
+def keep_statements(node: Node, names: frozenset[str]) -> Node | None:
+    """`node` without the statements that are not among `names`; None where none is left."""
+
+    def keep(rows: Mapping[str, _Value]) -> dict[str, _Value]:
+        return {name: row for name, row in rows.items() if name in names}
+
+    match node:
+        case Leaf():
+            return node if node.statement in names else None
+        case Sequence():
+            children = tuple(kept for child in node.children if (kept := keep_statements(child, names)) is not None)
+            return Sequence(children) if len(children) > 1 else children[0] if children else None
+        case Band():
+            inside = keep_statements(node.child, names)
+            members = (replace(m, rows=keep(m.rows), apart=None if m.apart is None else keep(m.apart)) for m in node.members)
+            return None if inside is None else Band(tuple(members), inside)
         case _:
             assert_never(node)
 

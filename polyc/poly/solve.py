@@ -53,6 +53,8 @@ class StatementSolution:
     kept: frozenset[Side] = frozenset()
     is_provisional: bool = False
     """Whether tensors of which a part was known bound an index: all of them may say something else."""
+    reached: frozenset[tuple[str, int]] = frozenset()
+    """Indices and sides (0: lower, 1: upper) that conditions alone bound, by the values that some point reaches."""
 
     @property
     def is_box(self) -> bool:
@@ -105,6 +107,7 @@ def solve_statement(
     pool, kept = _collect_inequalities(sites, tensors, sizes, partial, _add_conditions(holding), may_keep)
     _substitute(pool, solved, sizes)
     used: set[int] = set()
+    reached: set[tuple[str, int]] = set()
     weakest = 0
     unsolved = [i for i in s.indices if i not in solved]
     while unsolved:
@@ -123,7 +126,7 @@ def solve_statement(
                 used.update(id(q) for q in sources)
         if not found and weakest >= 1:
             near = [q for q in pool if q.weakness <= weakest]
-            found = _bound_by_conditions(holding, unsolved, given, near, solved, sizes)
+            found = _bound_by_conditions(holding, unsolved, given, near, solved, sizes, reached)
         if not found and weakest == 2:
             break
         if not found:
@@ -136,7 +139,9 @@ def solve_statement(
     implied = frozenset(key for q in pool for key in q.keys if key not in open_keys)
     ordered = {i: solved[i] for i in s.indices if i in solved}
     is_provisional = any(q.weakness == 2 and id(q) in used for q in pool)
-    return StatementSolution(s, ordered, sites, affine, tuple(conditions), implied, tuple(non_affine), kept, is_provisional)
+    return StatementSolution(
+        s, ordered, sites, affine, tuple(conditions), implied, tuple(non_affine), kept, is_provisional, frozenset(reached)
+    )
 
 
 def _bound_by_conditions(
@@ -146,8 +151,10 @@ def _bound_by_conditions(
     pool: list[_Inequality],
     solved: Mapping[str, Bounds],
     sizes: Sizes,
+    reached: set[tuple[str, int]],
 ) -> dict[str, Bounds]:
-    """Indices that become bounded once each condition counts that relates them to solved indices only."""
+    """Indices that become bounded once each condition counts that relates them to solved indices only; `reached` gets the
+    sides of them that nothing else bounds."""
     found: dict[str, Bounds] = {}
     for index in unsolved:
         lowers, uppers = (list(side) for side in given.get(index, ([], [])))
@@ -159,6 +166,7 @@ def _bound_by_conditions(
         low, up, _ = index_candidates(index, reachable)
         if lowers + low and uppers + up:
             found[index] = sizes.combine(lowers + low, uppers + up)
+            reached |= {(index, side) for side, known in enumerate((lowers, uppers)) if not known}
     return found
 
 

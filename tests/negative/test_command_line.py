@@ -171,6 +171,14 @@ def test_standard_input_that_is_closed(folder):
     assert (done.returncode, done.stdout) == (1, "") and "error[argument-file]: standard input is closed" in done.stderr
 
 
+@pytest.mark.parametrize("arguments", [["--version"], ["run", "mm.tc", *SIZES.split()]])
+def test_standard_output_that_is_closed(folder, arguments):
+    """Nothing was written, and the exit code was 0."""
+    command = [sys.executable, "-m", "polyc", *arguments]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, preexec_fn=lambda: os.close(1))
+    assert done.returncode == 1 and "error[argument-file]: cannot use standard output: Bad file descriptor" in done.stderr
+
+
 def test_array_file_that_promises_more_than_memory(folder):
     header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (3000000000000, 4), }"
     padding = b" " * (64 - (10 + len(header) + 1) % 64) + b"\n"
