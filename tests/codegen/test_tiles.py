@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -255,6 +257,19 @@ def test_the_last_rows_run_in_parts(in_place):
     (rows,) = part_loops(outer)
     (summed,) = rows.body
     assert rows.step == 3 and summed.registers == ("Y",) and summed.body[0].max_trip == 3
+
+
+def test_the_last_rows_run_in_parts_where_loops_stand_around_the_sum():
+    """Filters with fewer products computed all rows of their last tiles, and tested each: 32 results took 1.35 times as
+    long."""
+
+    tiles = product(in_place=True)
+    (columns,) = tiles.body
+    nest = replace(tiles, body=(replace(columns, body=(loop("v", int_const(2), *columns.body),)),))
+    for n in (0, 1, 6, 7, 8, 11, 20):
+        (outer,) = agrees((nest,), n, {"X": (30, 30), "Y": (30, 30)})
+    (rows,) = part_loops(outer)
+    assert rows.step == 3
 
 
 def test_rows_that_meet_stay_together():

@@ -2,6 +2,7 @@
 
 Before: ``for k { unroll i < min(M - c, 12) { vector j { H[c + i, j] += … } } }``, of which 12 rows are computed.
 After: ``for r = 0, 4, … < min(M - c, 12) { for k { unroll i < min(M - c - r, 4) { vector j { H[c + r + i, j] += … } } } }``.
+Loops around the sum whose ends rows have nothing to do with stay inside of a part.
 With lanes it is the same, by half of the vectors, and where a part has no more lanes than half of these hold, by as many:
 ``for r = 0, 32 < min(N - c, 64) { if (N - c - r <= 16) for k { vector j < min(N - c - r, 16) … } else … }``.
 Where masks are vectors, a tile of few vectors has registers for them; parts of others run without where they have all lanes:
@@ -20,7 +21,7 @@ from typing import Literal
 
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import If, Loop, Node, Store, Update, node_expressions
+from polyc.ir.loops import If, Loop, Node, Store, Update, node_expressions, walk_nodes
 from polyc.ir.simplify import simplify
 
 ROW_PARTS, LANE_PARTS = 3, 2
@@ -95,7 +96,7 @@ def _find_rows(
 ) -> _Rows | None:
     """The rows or lanes of nests that may run a part at a time."""
     ends = list(dict.fromkeys(e for node in nests for e in _expanded_ends(node, kind)))
-    if len(ends) != 1 or not any(isinstance(node, Loop) and node.registers for node in nests):
+    if len(ends) != 1 or not any(isinstance(n, Loop) and n.registers for n in walk_nodes(nests)):
         return None
     ((end, count, lanes),) = ends
     size = -(-count // ROW_PARTS) if kind == "unroll" else lanes * -(-count // (lanes * LANE_PARTS))

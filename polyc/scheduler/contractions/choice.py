@@ -28,6 +28,11 @@ and their loads shared as well."""
 MAX_ROWS = 14
 """Rows of a register tile; more only lengthen the code."""
 
+WHOLE_PANELS = 2
+"""Sizes of the second-level cache up to which all panels of an operand pass for each row of windows that are read in place.
+(AMD, Zen 4, AVX2, steps of two, 128 channels of 289x289 to 128: with a copy of windows 115 ms, panel by panel 131, so 102; to
+256: 225, 275 and 212; 256 of 115x115 to 512, whose panels are 4.5 MiB: 153, the same and 217.)"""
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -103,7 +108,9 @@ def _combinations(
     for n, view in enumerate(c.views):
         other = c.views[1 - n]
         rows = [i for i in c.left if other.moves(i) and not view.moves(i) and i in c.separate_left]
-        shared = bool(rows)
+        shared, has_windows = bool(rows), other.operand.lies_like_a_copy
+        if has_windows:
+            rows.sort(key=lambda i: abs(c.result.get(i, 0)))  # of equal tiles the first is taken: one along memory
         if not shared:  # what the row operand does not move with shares at least its broadcasts
             rows = [i for i in c.columns(view) if i in c.separate_left]
         for vector in c.columns(view):
@@ -112,13 +119,17 @@ def _combinations(
             step = abs(view.strides[vector])
             in_vectors = step == 1 or (not shared and target.has_masks and step in costs.SMALL_STEPS)
             tiles = []
-            for tile, vectors in _tiles(c, vector, [i for i in rows if i != vector], shared, target):
+            # What is short at the first call may be shorter at others: one image after two.
+            whole = {i for i in rows if not has_windows or c.has_known_trips((i,))}
+            for tile, vectors in _tiles(c, vector, [i for i in rows if i != vector], shared, target, whole):
                 sizes = {vector: vectors * c.lanes, **tile} if within else {}
                 if not any(within.get(i, size) % size for i, size in sizes.items()):
                     tiles.append((tile, vectors, _least_cycles(c, vector, tile, vectors, shared, target)))
             for packs_vector, packs_rows in product((False, True), repeat=2):
                 copied = ((view, packs_vector), (other, packs_rows))
                 if not (packs_vector or in_vectors) or any(x and not c.is_worth_a_copy(v, in_place) for v, x in copied):
+                    continue
+                if packs_rows and other.operand.lies_like_a_copy:
                     continue
                 for tile, vectors, least in tiles:
                     yield _Combination(n, vector, tile, vectors, packs_vector, packs_rows, shared, least)
@@ -146,6 +157,10 @@ def _make_way(c: Contraction, at: Measures[float], x: _Combination, target: Targ
     way = Way(x.side, x.vector, lanes, x.rows, x.vectors, x.packs_vector, x.packs_rows, x.shared, order, block)
     if not x.packs_vector or block is not None or view.operand.read.tensor in constants:
         return way
+    # Windows in place that outgrow the second-level cache would pass by for each panel; with all panels at hand a row stays.
+    is_far = not x.packs_rows and other.operand.lies_like_a_copy and other.bytes > target.l2
+    if is_far and view.bytes <= WHOLE_PANELS * target.l2:
+        return replace(way, is_whole=True)
     at_once = costs.copy_at_once(c, at, way, target)
     return replace(way, is_whole=at_once < costs.copy_of_panels(c, at, way, target))
 
@@ -158,11 +173,13 @@ def _lanes(c: Contraction, vector: str) -> int:
     return lanes
 
 
-def _tiles(c: Contraction, vector: str, rows: list[str], shared: bool, target: Target) -> Iterator[tuple[dict[str, int], int]]:
+def _tiles(
+    c: Contraction, vector: str, rows: list[str], shared: bool, target: Target, whole: Collection[str]
+) -> Iterator[tuple[dict[str, int], int]]:
     """Register tiles: elements of the row indices, and vectors.  Accumulators, a row of vectors and a broadcast must fit beside
     what the target needs itself.  Where masks take vector registers and the only tile is partial, one accumulator may go
     through the stack: that is faster than a smaller tile (1024 x 10 doubles on AVX2: 4.3 µs, else 6.0).  Not of a single
-    vector, where it would be two for a row of many."""
+    vector, where it would be two for a row of many.  `whole`: rows that share a tile with others where it holds all of them."""
     widest = min(4 if target.n_registers >= 32 else 3, ceil(c.trips[vector] / c.lanes))
     for vectors in range(1, widest + 1):
         free = target.n_registers - target.spare_registers
@@ -177,7 +194,7 @@ def _tiles(c: Contraction, vector: str, rows: list[str], shared: bool, target: T
                 if size != ceil(trip / ceil(trip / size)):
                     continue  # a smaller one makes as many tiles
                 yield {first: size}, vectors
-                if size < trip:
+                if size < trip or first not in whole:
                     continue
                 for second in rows:
                     for more in range(2, min(c.trips[second], room // size) + 1) if second != first else ():

@@ -180,11 +180,10 @@ def arithmetic_cycles(c: Contraction, way: Way, rows: int, target: Target) -> fl
     """One step of the reduction in a tile of so many rows: products, and reads from the first-level cache."""
     view, _ = way.views(c)
     n_loads = _loads_of_step(c, way)
-    shuffles = 0.0
-    if not way.packs_vector:
-        # Lanes that are some elements apart are picked out of as many vectors.
-        shuffles = n_loads * (abs(view.strides[way.vector]) - 1) * SHUFFLE
-        n_loads *= abs(view.strides[way.vector])
+    # Lanes that are some elements apart are picked out of as many vectors: in copies, too, of windows that move by so many.
+    apart = view.operand.lane_step(way.vector) if way.packs_vector else abs(view.strides[way.vector])
+    shuffles = n_loads * (apart - 1) * SHUFFLE
+    n_loads *= apart
     forms = [form for form in view.operand.forms if any(i == way.vector for i, _ in form)]
     straddles = any(i != way.vector for form in forms for i, _ in form)
     return shuffles + step_cycles(rows, way.vectors, rows if way.shared else 1, n_loads, target, straddles)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from math import ceil
 
-from polyc.scheduler.amounts import A, either, largest, product, smallest
-from polyc.scheduler.contractions.contraction import Contraction, Measures
+from polyc.scheduler.amounts import A, Truth, either, largest, product, smallest
+from polyc.scheduler.contractions.contraction import Contraction, Measures, View
 from polyc.scheduler.contractions.way import Way
 from polyc.scheduler.traffic import READ_STRIDED, Level, Stream, asked_ahead, choose_stream, has_sets, holds_rows, stream
 from polyc.target import Target
@@ -75,9 +75,14 @@ def row_stream(c: Contraction, at: Measures[A], way: Way, target: Target) -> Str
             return in_order()
         order = sorted(dict.fromkeys((*inner, *rows)), key=lambda i: abs(view.strides.get(i, 0)))
         run = run_length(order, strides, {**at.trips, **rows}) * size
+        # Windows that move along memory go on with the next tile where this one ends.
+        goes_on: Truth = view.operand.lies_like_a_copy and any(
+            0 < abs(view.strides.get(i, 0)) <= _known_run(c, view, inner) for i in rows
+        )
+        goes_on = goes_on and depth * line <= target.l2 // 2
         pieces = _bytes_of_runs(view.strides, strides, rows, at.trips[inner[0]], size, line)
         return choose_stream(
-            (run >= LONG_RUN) | (run >= footprint),
+            (run >= LONG_RUN) | (run >= footprint) | goes_on,
             in_order,
             lambda: stream(largest(n_rows * size, pieces), footprint, target, line),
         )
@@ -90,6 +95,12 @@ def row_stream(c: Contraction, at: Measures[A], way: Way, target: Target) -> Str
         along_lines,
         lambda: Stream(lost, lost / READ_STRIDED[Level.L2], 0.0, 1.0),
     )
+
+
+def _known_run(c: Contraction, view: View, inner: Iterable[str]) -> float:
+    """Consecutive elements that indices of the sum reach at the sizes that a way is chosen for."""
+    strides = {i: abs(n) for i, n in view.strides.items()}
+    return run_length(sorted(inner, key=lambda i: strides[i]), strides, c.trips)
 
 
 def _bytes_of_runs(

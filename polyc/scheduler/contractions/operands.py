@@ -35,6 +35,18 @@ class Operand:
         object.__setattr__(self, "indices", frozenset(i for form in self.forms for i, _ in form))
         object.__setattr__(self, "is_padded", any(isinstance(node, Pad) for node in walk(self.expr)))
 
+    @property
+    def lies_like_a_copy(self) -> bool:
+        """Whether a copy with one dimension for each form, in their order, has the layout of the array itself: that of windows,
+        of which no dimension is exchanged with others."""
+        if self.expr != self.read or all(len(form) == 1 for form in self.forms):
+            return False
+        return [index_coefficients(s) for s in self.read.subscripts] == [dict(form) for form in self.forms]
+
+    def lane_step(self, vector: str) -> int:
+        """Elements between lanes in a copy whose last dimension is the form of `vector`."""
+        return next((abs(step) for form in self.forms for i, step in form if i == vector), 1)
+
     def is_plain(self, index: str) -> bool:
         """Whether `index` moves the operand along a dimension of its own."""
         return [form for form in self.forms if any(i == index for i, _ in form)] == [((index, 1),)]

@@ -159,7 +159,8 @@ class BandTiles:
 
     def block_size(self, band: Band, sizes: dict[int, int], tiled: list[int]) -> int:
         """How many iterations of the outermost tiled member run inside of the other ones: as many as keep what they read in
-        half of the L2 cache; less where that is for the sake of the result's memory alone."""
+        half of the L2 cache; less where that is for the sake of the result's memory alone.  Of sums of any length the call says
+        how many (`codegen`'s `block_sizes`)."""
         if len(tiled) < 2:
             return 0
         member, largest, row_size = band.members[tiled[0]], 0, 0
@@ -185,7 +186,7 @@ class BandTiles:
         if not largest:
             return 0
         size = sizes[tiled[0]]
-        if largest * size > self.view.target.l1 // 2:
+        if largest * size > self.view.target.l1 // 2 or (is_any_sum and not row_size):
             return max(1, self.view.target.l2 // 2 // largest // size) * size
         if row_size:
             longest = ROW_OF_ANY_SUM // row_size if is_any_sum else inf
