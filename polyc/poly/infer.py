@@ -265,7 +265,8 @@ def _infer_statement(state: _State, s: Statement, whole: Mapping[str, tuple[Boun
     else:
         state.tensors[s.target] = tuple(sizes.hull(a, b) for a, b in zip(known, written, strict=True))
     state.unfinished[s.target] -= 1
-    state.unfinished += Counter()
+    if not state.unfinished[s.target]:
+        del state.unfinished[s.target]
     for site in solution.sites:
         tensor = site.read.tensor
         if site.place == "init" and tensor not in state.tensors and program.tensor(tensor).role == "accumulated":
@@ -284,15 +285,15 @@ def _solve_among(
 ) -> StatementSolution:
     """The solution of a statement.  What it reads of its recurrence bounds little while ranges there follow from a part of
     others, unless nothing else does: the part that comes first must not bound all."""
-    partial = state.unfinished.keys() | {s.target}
-    tensors = {**state.tensors, **{t: bounds for t, bounds in whole.items() if t in partial}}
+    partial = state.unfinished.keys()
+    tensors = {**state.tensors, **{t: bounds for t, bounds in whole.items() if t in partial}} if whole else state.tensors
 
     def solve(partial: Set[str]) -> StatementSolution:
         return solve_statement(s, tensors, state.sizes, partial, lambda side: _may_keep(state, s.name, side))
 
-    weak = partial | (state.provisional & own)
-    solution = solve(weak)
-    if weak != partial and any(i not in solution.indices for i in s.indices):
+    weak = state.provisional & own
+    solution = solve(partial | weak if weak else partial)
+    if weak and any(i not in solution.indices for i in s.indices):
         return solve(partial)
     return solution
 
