@@ -21,6 +21,7 @@ from polyc.poly import isl
 from polyc.poly.bounds import prove_bounds, size_values, statement_domain
 from polyc.poly.coverage import check_coverage
 from polyc.poly.describe import describe_expr, escape_format, print_expr
+from polyc.poly.doubts import find_doubts
 from polyc.poly.isl import NotAffine
 from polyc.poly.linear import linear_form, scale_form, substitute_solved
 from polyc.poly.order import find_recurrences, order_statements
@@ -148,8 +149,11 @@ def _infer(program: Program, generic: Callable[[], Program] | None) -> Ranges:
     errors = sorted([*state.errors, *uncovered, *(d for d in report.diagnostics if d.severity == "error")], key=_position)
     if errors:
         only_unsupported = all(d.code.startswith("unsupported-") for d in errors)
+        if any(d.code == "range-unwritten" for d in errors):  # by a range that was cut, perhaps
+            errors += find_doubts(program, solutions, state.sizes)
         raise (UnsupportedError if only_unsupported else RangeError)(*errors)
     warnings = tuple(d for d in report.diagnostics if d.severity == "warning")
+    warnings += tuple(find_doubts(program, solutions, state.sizes))
     sizes = state.sizes
     statements = {
         s.name: StatementRanges(

@@ -13,6 +13,7 @@ from polyc.diagnostics import Remark
 from polyc.ir.program import Program
 from polyc.ir.signature import Signature
 from polyc.ir.text import format_loops
+from polyc.poly.doubts import CODES as DOUBTS
 from polyc.recall.entries import format_sizes, is_unchanged, logger, open_store, own_versions, read_entry, read_or_make
 from polyc.recall.machine import recall_host
 from polyc.target import Target
@@ -143,8 +144,10 @@ class Request:
         return _read_kernel(entry, places, self.sizes, driver.select_target(self.options), self.lower)
 
     def write(self, lowered: driver.Lowered) -> Entry:
-        from polyc.cache import identify_program
+        from polyc.cache import Unstorable, identify_program
 
+        if any(d.code in DOUBTS for d in lowered.ranges.warnings):
+            raise Unstorable("its warnings are for every process")
         return _write_kernel(lowered, identify_program(self.program).places, self.aliases)
 
 
