@@ -18,9 +18,8 @@ from polyc.api.result_shapes import ResultShapes
 from polyc.api.sources import issue_warnings
 from polyc.config import Options
 from polyc.crash import name_crashes
-from polyc.diagnostics import PolycError, RangeError
+from polyc.diagnostics import DOUBTS, PolycError, RangeError
 from polyc.ir.program import Program
-from polyc.poly.doubts import CODES as DOUBTS
 from polyc.runtime.arguments import Alias
 from polyc.runtime.arrays import unsupported_alias
 from polyc.runtime.kernel import Kernel

@@ -13,7 +13,6 @@ from polyc.poly.reads import index_names
 from polyc.poly.sizes import Sizes
 from polyc.poly.solve import StatementSolution
 
-CODES = frozenset(("range-empty-sum", "range-cut"))
 _USUAL = 4
 """Values of an index from which on a triangle is not expected to be empty."""
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from polyc import driver
 from polyc.config import Options, default_options
-from polyc.diagnostics import Remark
+from polyc.diagnostics import DOUBTS, Remark
 from polyc.ir.program import Program
 from polyc.ir.signature import Signature
 from polyc.ir.text import format_loops
-from polyc.poly.doubts import CODES as DOUBTS
 from polyc.recall.entries import format_sizes, is_unchanged, logger, open_store, own_versions, read_entry, read_or_make
 from polyc.recall.machine import recall_host
 from polyc.target import Target
