@@ -22,6 +22,7 @@ from polyc.scheduler.distribute import distribute_bands
 from polyc.scheduler.initial import place_initial_values
 from polyc.scheduler.loops.member_view import MemberView
 from polyc.scheduler.loops.plan import Planner, merge_bands
+from polyc.scheduler.loops.row_blocks import block_rows
 from polyc.scheduler.misfits import find_cutting
 from polyc.scheduler.parallel import mark_parallel_loops
 from polyc.scheduler.preparation import lay_out_panels
@@ -69,6 +70,9 @@ def refine_rows(rows: Node, scop: Scop, target: Target, options: Options, consta
     # Initial values go directly above the outermost reduction member, before loops are cut into tiles and points.
     node = place_initial_values(node, scop)
     plan = Planner(MemberView(scop, target, options, packed.tiles)).plan(node)
+    # Blocks of rows before threads: what these share is a block.
+    if options.tile:
+        plan = block_rows(plan, scop, target)
     if options.parallel:
         plan, found = mark_parallel_loops(plan, scop)
         remarks += found

@@ -37,9 +37,10 @@ def narrows_tiles(members: tuple[Member, ...], child: Sequence, passed: int, sco
     """Whether contractions take longer in the tiles that a shared band leaves them than what passes between its parts.
 
     One of them cuts the band; the others have as many iterations of it in a tile as that leaves them.  `passed`: bytes that
-    parts give to later ones."""
+    parts give to later ones.  Those of one part stay together either way."""
     found = _contractions(child, scop, target)
-    return len(found) > 1 and _find_cut(members, found, passed, target) is None
+    is_apart = len(found) > 1 and not any(len(_contractions(part, scop, target)) == len(found) for part in _parts(child))
+    return is_apart and _find_cut(members, found, passed, target) is None
 
 
 def find_cutting(node: Node, scop: Scop, target: Target) -> frozenset[str]:
@@ -48,6 +49,9 @@ def find_cutting(node: Node, scop: Scop, target: Target) -> frozenset[str]:
         case Sequence():
             return frozenset().union(*(find_cutting(part, scop, target) for part in node.children))
         case Band(members, Sequence() as child) if all(m.kind == "P" for m in members):
+            bands = [part for part in _parts(child) if isinstance(part, Band) and _contractions(part, scop, target)]
+            if len(bands) == 1:  # with loops of their own around all contractions: these share them
+                return find_cutting(Band((*members, *bands[0].members), bands[0].child), scop, target)
             passed = bytes_between(child, scop)
             found = _contractions(child, scop, target) if find_level(passed, target) == Level.MEMORY else []
             cut = _find_cut(members, found, passed, target) if len(found) > 1 else None
@@ -55,8 +59,13 @@ def find_cutting(node: Node, scop: Scop, target: Target) -> frozenset[str]:
     return frozenset()
 
 
-def _contractions(child: Sequence, scop: Scop, target: Target) -> list[tuple[Contraction, Choice]]:
-    """The contractions of a sequence that have register tiles, and how each is computed best alone; the heaviest first."""
+def _parts(node: Node) -> list[Node]:
+    """The parts of a sequence, those of sequences inside of it one by one."""
+    return [p for child in node.children for p in _parts(child)] if isinstance(node, Sequence) else [node]
+
+
+def _contractions(child: Node, scop: Scop, target: Target) -> list[tuple[Contraction, Choice]]:
+    """The contractions below a node that have register tiles, and how each is computed best alone; the heaviest first."""
     found: list[tuple[Contraction, Choice]] = []
     for name in statements_of(child):
         contraction = find_contraction(scop.statement(name), scop, target)

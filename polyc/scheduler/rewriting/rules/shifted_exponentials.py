@@ -15,7 +15,7 @@ nothing but -inf the weights are exp(-inf + inf): NaN, as the formula says.  NaN
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -39,6 +39,7 @@ from polyc.scheduler.rewriting.rules.blocks import (
     rewrite_leaders,
     start_edit,
 )
+from polyc.scheduler.traffic import Level, find_level
 from polyc.target import Target
 
 READ_BLOCK, COMPUTED_BLOCK = 512, 256
@@ -46,6 +47,9 @@ READ_BLOCK, COMPUTED_BLOCK = 512, 256
 
 ROWS_AT_ONCE = 8
 """Rows of scores that a tile of computed ones holds, about."""
+
+SHARING_ROWS = 2 * ROWS_AT_ONCE
+"""Rows that read the same operands from which it is worth that several tiles read them in blocks."""
 
 ROW_CACHES, TILE_CACHES = 1, 2
 """Second-level caches that a row read from memory fills where blocks pay, and that a tile of scores does: from there a second
@@ -115,7 +119,10 @@ def _rewrite(leader: Statement, program: Program, ranges: Ranges, target: Target
     members = {leader.name: k, **{e.statement.name: e.index for _, e, _ in followers if not _stays(e.statement, sums, program)}}
     members |= {s.name: s.reduction_indices[0] for s, _, _ in followers}
     chain = find_chain(leader, k, members, program, ranges)
-    if chain is None or not _is_long(leader, k, bool(chain), program, ranges, target):
+    if chain is None:
+        return None
+    is_long = _is_long(leader, k, bool(chain), program, ranges, target)
+    if not is_long and not (chain and _streams_operands(_find_passes(followers, chain, program), program, ranges, target)):
         return None
     size = COMPUTED_BLOCK if chain else READ_BLOCK
     interval = ranges.statements[leader.name].indices[k]
@@ -175,9 +182,7 @@ def _is_follower(s: Statement, index: str, factor: Expr, leader: Statement, rang
 
 def _is_long(leader: Statement, k: str, is_computed: bool, program: Program, ranges: Ranges, target: Target) -> bool:
     """Whether scores and exponentials of a row leave the cache that they would stay in."""
-    extents = {i: x.extent for i, x in ranges.statements[leader.name].indices.items()}
-    known = {i: estimate_extent(e, ranges.typical) for i, e in extents.items()}
-    trips = {i: trip_count(extents[i]) if n is None else n for i, n in known.items()}
+    trips = _trips(leader, ranges)
     row = 2 * trips[k] * program.tensor(leader.target).dtype.itemsize
     rows = min(ROWS_AT_ONCE, prod(trips[i] for i in leader.left_indices))
     if is_computed:
@@ -185,6 +190,44 @@ def _is_long(leader: Statement, k: str, is_computed: bool, program: Program, ran
     # Maxima of columns go along rows as they are: nothing of a block would stay.
     is_row = all(not r.subscripts or r.subscripts[-1] == Index(k) for r in reads(leader.value))
     return is_row and row > ROW_CACHES * target.l2
+
+
+def _find_passes(
+    followers: list[tuple[Statement, _Exponential, Expr]], chain: Mapping[str, int], program: Program
+) -> list[tuple[Statement, str, set[str]]]:
+    """Statements that pass along computed rows of scores: each with its index along a row, and those that say where in one."""
+    found = [
+        (s, e.name, _index_names(s.subscripts))
+        for s in program.statements
+        if s.target in chain and isinstance(e := s.subscripts[chain[s.target]], Index)
+    ]
+    return found + [(s, s.reduction_indices[0], _index_names((factor,))) for s, _, factor in followers]
+
+
+def _streams_operands(passes: list[tuple[Statement, str, set[str]]], program: Program, ranges: Ranges, target: Target) -> bool:
+    """Whether what many rows of a batch read, each few of them all along their row, leaves the second-level cache: in blocks
+    several of these few can read one after the other."""
+    total = 0
+    for s, index, element in passes:
+        trips = _trips(s, ranges)
+        for r in dict.fromkeys(reads(s.value)):
+            names = _index_names(r.subscripts)
+            batch = prod(trips[i] for i in element & names if i != index)
+            if index in names and batch > 1 and prod(trips[i] for i in element - names) > SHARING_ROWS:
+                own = prod(trips[i] for i in names if i == index or i not in element)
+                total += program.tensor(r.tensor).dtype.itemsize * own
+    return find_level(total, target) > Level.L2
+
+
+def _index_names(exprs: Iterable[Expr]) -> set[str]:
+    return {node.name for e in exprs for node in walk(e) if isinstance(node, Index)}
+
+
+def _trips(s: Statement, ranges: Ranges) -> dict[str, int]:
+    """Iterations of the indices of a statement, about."""
+    extents = {i: x.extent for i, x in ranges.statements[s.name].indices.items()}
+    known = {i: estimate_extent(e, ranges.typical) for i, e in extents.items()}
+    return {i: trip_count(extents[i]) if n is None else n for i, n in known.items()}
 
 
 def _build(
