@@ -184,10 +184,20 @@ def schedule_in_halide(
     # Inside the wheel the libraries lie beside the package, where the loader does not look.
     halide.load_plugin(str(Path(halide.__file__).parent / "lib64" / plugin))
     function.set_estimates(region[::-1])
-    pipeline, target = halide.Pipeline(function), halide.get_jit_target_from_environment()
+    pipeline, target = halide.Pipeline(function), _target_of_halide(halide)
     pipeline.apply_autoscheduler(target, halide.AutoschedulerParams(name, {"parallelism": str(threads)}))
     pipeline.compile_jit(target)
     return lambda buffer: pipeline.realize(buffer, target)
+
+
+def _target_of_halide(halide: Any) -> Any:
+    """Its target for this machine, without AVX-512 where the system does not offer it: Halide goes by the processor's model."""
+    target = halide.get_jit_target_from_environment()
+    if "avx512f" not in Path("/proc/cpuinfo").read_text().split():
+        for name in dir(halide.TargetFeature):
+            if name.startswith("AVX512"):
+                target = target.without_feature(getattr(halide.TargetFeature, name))
+    return target
 
 
 def build_sweeps(side: str, workload: Workload, arrays: Arrays, out: Results | None, threads: int) -> Once:

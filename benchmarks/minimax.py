@@ -144,6 +144,9 @@ FITS = {
     "exp_fine": Fit(
         lambda r: expm1(_near(r)) / _near(r), lambda r: _near(r), -_HALF_LN2 / 32, _HALF_LN2 / 32 * mpf("1.0001"), (2, 5)
     ),
+    "exp_eighth": Fit(
+        lambda r: expm1(_near(r)) / _near(r), lambda r: abs(_near(r)), -_HALF_LN2 / 8, _HALF_LN2 / 8 * mpf("1.0001"), (3, 6)
+    ),
     "pow_ratio": Fit(
         lambda z: (atanh(sqrt(z)) / sqrt(z) - 1 - z / 3) / z**2, lambda z: z**2, mpf(2) ** -12, mpf("0.0401"), (3, 7)
     ),

@@ -29,6 +29,8 @@ class Options:
     """Sum squared deviations from the mean in the pass of the mean, where rows are too long for a cache (docs/rewriting.md)."""
     factor_sums: bool = True
     """Take factors that do not change along a sum of products out of it (docs/rewriting.md)."""
+    running_sums: bool = True
+    """Make sums over everything up to an index from the one before (docs/rewriting.md)."""
     separate_products: bool = True
     """Sum several products one after the other, where each is a contraction (docs/rewriting.md)."""
     minimal_filtering: bool = True

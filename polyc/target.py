@@ -48,6 +48,11 @@ class Target:
         return self.architecture == "x86_64" and wanted in self.features.split(",")
 
     @property
+    def has_register_tables(self) -> bool:
+        """Whether one instruction looks each 32-bit lane up in a register of eight (AVX2)."""
+        return self.architecture == "x86_64" and "+avx2" in self.features.split(",")
+
+    @property
     def has_fast_gather(self) -> bool:
         """Whether a gather takes less time than a load for each of its lanes.
 

@@ -154,10 +154,11 @@ def _table() -> dict[str, Operator]:
     for name, infix in (("and", "&&"), ("or", "||")):  # operands are bool
         table[name] = Operator(2, "bool", infix)
     table["not"] = Operator(1, "bool", "!")
-    # round: half away from zero (C); rint: half to even (NumPy).  rsqrt(x) = 1/sqrt(x), sigmoid(x) = 1/(1+exp(-x)).
+    # round: half away from zero (C); rint: half to even (NumPy).  rsqrt(x) = 1/sqrt(x), sigmoid(x) = 1/(1+exp(-x)),
+    # exp_below(x) = exp(x) for x up to 40.
     for name in (
         "exp exp2 exp10 expm1 log log2 log10 log1p logb sqrt rsqrt cbrt sin cos tan asin acos atan sinh cosh tanh "
-        "asinh acosh atanh sinpi cospi erf erfc lgamma tgamma ceil floor round rint trunc sigmoid"
+        "asinh acosh atanh sinpi cospi erf erfc lgamma tgamma ceil floor round rint trunc sigmoid exp_below"
     ).split():
         table[name] = Operator(1, "float")
     for name in "atan2 copysign fdim fmod hypot rhypot nextafter remainder".split():

@@ -168,6 +168,7 @@ APPLY |= {
     "and": np.logical_and,
     "or": np.logical_or,
     "not": np.logical_not,
+    "exp_below": np.exp,
     "exp10": lambda x: np.power(np.asarray(10, np.asarray(x).dtype), x),
     "logb": _logb,
     "rsqrt": lambda x: _one(x) / np.sqrt(x),

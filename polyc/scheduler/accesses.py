@@ -162,6 +162,34 @@ def statement_work(s: ScopStatement) -> int:
 
 
 def vector_itemsize(scop: Scop, statements: list[ScopStatement]) -> int:
-    """Bytes of the widest element that these statements read or write."""
-    sizes = [scop.tensors[m.tensor].dtype.itemsize for s in statements for m in access_motions(s) if m.tensor in scop.tensors]
+    """Bytes of the widest element that these statements read or write, but for offsets of rows (``x[base[n] + k]``).
+
+    Those are numbers of their own, or, where lanes are along other indices, as wide as any address."""
+    sizes = (
+        scop.tensors[m.tensor].dtype.itemsize
+        for s in statements
+        for m in access_motions(s)
+        if m.tensor in scop.tensors and (m.is_write or m.tensor not in _offset_tensors(s))
+    )
     return max(sizes, default=4)
+
+
+def _offset_tensors(s: ScopStatement) -> set[str]:
+    """Tensors that are read only to be added to indices in subscripts."""
+
+    def outermost(expr: Expr) -> Iterator[str]:
+        if isinstance(expr, Read):
+            yield expr.tensor
+        else:
+            for child in children(expr):
+                yield from outermost(child)
+
+    offsets, others = set[str](), set(outermost(s.value))
+    for read in reads(s.value):
+        for subscript in read.subscripts:
+            inside = {r.tensor for r in reads(subscript)}
+            if inside and any(loose_indices(subscript)):
+                offsets |= inside
+            else:
+                others |= inside
+    return offsets - others

@@ -53,7 +53,7 @@ def find_cutting(node: Node, scop: Scop, target: Target) -> frozenset[str]:
             if len(bands) == 1:  # with loops of their own around all contractions: these share them
                 return find_cutting(Band((*members, *bands[0].members), bands[0].child), scop, target)
             passed = bytes_between(child, scop)
-            found = _contractions(child, scop, target) if find_level(passed, target) == Level.MEMORY else []
+            found = _contractions(child, scop, target) if find_level(passed, target) > Level.L2 else []
             cut = _find_cut(members, found, passed, target) if len(found) > 1 else None
             return frozenset() if cut is None or cut is found[0] else frozenset({cut[0].s.name})
     return frozenset()
@@ -79,8 +79,8 @@ def _find_cut(
     members: tuple[Member, ...], found: list[tuple[Contraction, Choice]], passed: int, target: Target
 ) -> tuple[Contraction, Choice] | None:
     """The heaviest contraction, if its tile leaves the others enough of the band, or another one whose tile does, where what
-    passes between the parts would go to memory: None where they are better apart."""
-    tried = found if find_level(passed, target) == Level.MEMORY else found[:1]
+    passes between the parts would leave the second-level cache: None where they are better apart."""
+    tried = found if find_level(passed, target) > Level.L2 else found[:1]
     return next((cut for cut in tried if not _is_narrow(members, found, cut, passed, target)), None)
 
 

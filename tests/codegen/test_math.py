@@ -161,6 +161,15 @@ def test_error_bound(dtype, name, level):
     assert error[worst] <= BOUNDS[name], (name, x[worst], error[worst])
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_exponentials_below_40_have_the_bits_of_all_others(level):
+    x = np.concatenate(
+        [np.linspace(-110, 40, 4001, dtype="f4"), -np.geomspace(1e-40, 3e38, 999, dtype="f4"), [0, -np.inf, np.nan]]
+    )
+    x = x.astype("f4")
+    np.testing.assert_array_equal(apply("exp_below", x, F32, level), apply("exp", x, F32, level))
+
+
 SPECIAL = [
     0.0,
     -0.0,
@@ -478,6 +487,7 @@ REFERENCE = {
     "remainder": np.vectorize(math.remainder),
     "pow": np.power,
     "truediv": np.divide,
+    "exp_below": np.exp,
 }
 
 

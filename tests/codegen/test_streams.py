@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -119,6 +120,20 @@ def test_rows_are_stored_as_usual_up_to_the_first_line(small_cache):
         y = at_offset(x.shape, offset)
         interpret_loops(lowered.nest, [x, b, y], {"N": ROWS, "D": COLUMNS})
         np.testing.assert_array_equal(y, x + b)
+
+
+@pytest.mark.parametrize("columns", [1111, 1024])
+def test_only_whole_lines_are_streamed_where_a_vector_is_part_of_one(columns: int, small_cache):
+    lowered = polyc.compile(ADD, target="x86-64-v3").lower(*inputs(columns=columns))
+    (loop,) = (
+        n for n in nodes_of(lowered.nest.body) if isinstance(n, Loop) and any(getattr(s, "streamed", False) for s in n.body)
+    )
+    for row, offset in product(range(3), range(0, 64, 4)):
+        place = {"c0": int_const(row)}, {"Y.offset": int_const(offset)}
+        lower, upper = (simplify(substitute(e, *place)) for e in (loop.lower, loop.upper))
+        assert isinstance(lower, Const) and isinstance(upper, Const)
+        assert (4 * (row * columns + int(lower.value)) + offset) % 64 == 0 == (int(upper.value) - int(lower.value)) % 16
+        assert columns - int(upper.value) < 16
 
 
 def test_the_code_waits_for_what_it_streamed(small_cache):

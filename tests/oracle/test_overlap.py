@@ -69,7 +69,7 @@ CHAINS = {
     ),
     "a triangle": (
         """def f(float(N,N) X) -> (O) {
-            S(i,j) +=! X(i,k) where k in 0:N, j in 0:N, k <= j  O(i,j) = S(i,j) - S(i+1,j) * S(i,j+1) }""",
+            S(i,j) +=! X(i,k) * X(j,k) where j in 0:N, k <= j  O(i,j) = S(i,j) - S(i+1,j) * S(i,j+1) }""",
         ((2,), (9,), (17,)),
     ),
     "two results": (

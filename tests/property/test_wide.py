@@ -25,7 +25,15 @@ from tests.property.wide import make_arrays, make_program
 EXAMPLES = int(os.environ.get("POLYC_EXAMPLES", "50"))
 SIZES = (0, 1, 2, 3, 4, 5, 8, 9, 16, 17, 33)
 SWITCHES = (
-    *("reassociate", "online_softmax", "single_pass_moments", "factor_sums", "minimal_filtering", "separate_windows"),
+    *(
+        "reassociate",
+        "online_softmax",
+        "single_pass_moments",
+        "running_sums",
+        "factor_sums",
+        "minimal_filtering",
+        "separate_windows",
+    ),
     *("inline", "tile", "vectorize", "parallel"),
 )
 OUTSIDE = {"range-out-of-bounds", "range-precondition", "bounds-subscript", "bounds-index"}

@@ -250,6 +250,15 @@ def merge_open(text: str, strides: dict[str, tuple[int | None, ...]], **sizes: i
     return statements(new), groups
 
 
+def test_a_batch_of_one_leaves_triangles_alone():
+    text = """def f(float(B,H,N) X) -> (Y) {
+      P(b,h,i) +=! X(b,h,j) where j <= i, i in 0:N
+      Y(b,h,i) = P(b,h,i) * 2.0
+    }"""
+    lowered = check(text, {"B": 1, "H": 3, "N": 9})
+    assert [s.indices for s in lowered.scop.statements] == [("h", "i", "j"), ("h", "i")]
+
+
 def test_a_symbolic_batch_merges_with_the_constant_rows_behind_it():
     known = {"X": (1280, 128, 4), "W": (128, 4), "Y": (1920, 192, 4)}
     text, groups = merge_open(LINEAR, known, S=10, K=32, N=48)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,13 @@ def test_one_row_of_any_length(kind: str, word: str) -> None:
             x[n // 2] = np.nan
             assert operator(x)[1] == n // 2
     assert operator(np.zeros(0, dtype))[1] == np.iinfo(np.int64).max
+
+
+@pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
+def test_the_block_with_the_extreme_is_searched_in_whole_vectors(level: str) -> None:
+    """Where it begins is a number of 64 bits, and half of the lanes were left unused."""
+    loops = polyc.compile(ROWS, target=level).lower(np.zeros((50, 1024), "f4")).as_text("loops")
+    assert set(re.findall(r"lanes (\d+)", loops)) == {"8" if level == "x86-64-v3" else "16"}
 
 
 def test_columns_are_only_narrowed() -> None:

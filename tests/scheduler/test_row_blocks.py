@@ -30,6 +30,15 @@ def attention(float(H,S,D) Q, float(H,T,D) K, float(H,T,E) V) -> (O) {
   A(h,s,e) +=! exp(P(h,s,t) - M(h,s)) * V(h,t,e) where t <= 2*s
   O(h,s,e) = A(h,s,e) / L(h,s)
 }"""
+BATCHED = """
+def attention(float(B,H,S,D) Q, float(B,H,T,D) K, float(B,H,T,E) V) -> (O) {
+  P(b,h,s,t) +=! Q(b,h,s,d) * K(b,h,t,d) where t <= s
+  M(b,h,s) max=! P(b,h,s,t) where t <= s
+  W(b,h,s,t) = exp((P(b,h,s,t) - M(b,h,s)) * 0.125) where t <= s
+  L(b,h,s) +=! W(b,h,s,t) where t <= s
+  A(b,h,s,e) +=! W(b,h,s,t) * V(b,h,t,e) where t <= s
+  O(b,h,s,e) = A(b,h,s,e) / L(b,h,s)
+}"""
 LONG = {"H": 12, "S": 2048, "T": 2048, "D": 64, "E": 64}
 SMALL = replace(X86_64_V3, l1=1 << 11, l2=12 << 10)
 """Caches that keys and values of 130 positions leave."""
@@ -79,3 +88,13 @@ def test_blocks_and_rows_that_tiles_do_not_divide(is_causal: bool, short_blocks:
     check_nest(lowered, sizes)
     if not is_causal:
         check_nest(lower(ATTENTION, sizes, is_fixed=False, target=SMALL), sizes)
+
+
+def test_causal_attention_of_one_batch_computes_whole_tiles_in_registers():
+    """Tiles of scores begin where those of the sums over values do, in blocks of rows whose first tile depends on the block."""
+    lowered = lower(BATCHED, LONG | {"B": 1}, target=X86_64_V3)
+    assert rows_waiting(lowered) == 96
+    loops = lowered.as_text("loops").splitlines()
+    sums = [line for line in loops if "// S0_block" in line or "// S4_block" in line]
+    assert sums and not any("%" in line for line in sums)
+    assert not any(line.strip().startswith("if") and "c7" in line for line in loops)

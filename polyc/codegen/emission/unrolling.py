@@ -98,7 +98,7 @@ def _count_operations(body: tuple[Node, ...]) -> int:
 
 
 def _is_inline(node: Expr) -> bool:
-    return isinstance(node, Call) and node.op in INLINE
+    return isinstance(node, Call) and node.op in (*INLINE, "exp_below")
 
 
 def _count_updates(body: tuple[Node, ...], with_serial: bool = True) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from polyc.codegen.functions.floats import F32, Format, Math
-from polyc.codegen.writer.builder import Val
+from polyc.codegen.writer.builder import Val, int_val
 
 LOG2_E = 1.4426950408889634
 _LN_10 = 2.302585092994046
@@ -45,12 +45,15 @@ def _near_zero(m: Math, r: Val) -> Val:
     return m.chain(r, (1.0, 1.0, *m.terms("exp"))) if m.is_f32 else m.add(_minus_one(m, r), 1.0)
 
 
-def emit_exp(m: Math, x: Val) -> Val:
-    """e^x."""
+def emit_exp(m: Math, x: Val, is_bounded: bool = False) -> Val:
+    """e^x; `is_bounded`: no x is above 40."""
     low, high = _range(m.format)
     if m.is_f32 and m.target.has_masks:
         return _exp_by_table(m, m.at_least(x, low))
-    n, r = _reduce(m, m.clamp(x, low, high))
+    x = m.at_least(x if is_bounded else m.at_most(x, high), low)
+    if m.is_f32 and m.target.has_register_tables:
+        return _exp_by_eighths(m, x, is_bounded)
+    n, r = _reduce(m, x)
     return scale(m, _near_zero(m, r), n)
 
 
@@ -80,6 +83,35 @@ def _exp_by_table(m: Math, x: Val) -> Val:
     t = m.in_registers(look_up, m.ints(shifted), width=16)
     p = m.mul(m.horner(r, m.terms("exp_fine")), r)
     return m.call512("scalef", 2, "", m.fma(t, p, t), n)
+
+
+def _exp_by_eighths(m: Math, x: Val, is_bounded: bool) -> Val:
+    """T e^r 2^n with T = 2^(j/8), j from the table in a register.
+
+    2^n is in part a number that is added to the exponent of T, and in part a factor: T 2^(n - s) and 2^s are normal numbers
+    for s = 65 where n >= 0, else s = -63, and that product overflows to infinity and underflows gradually."""
+    f = m.format
+    magic = f.magic / 8 + 256
+    shifted = m.fma(x, LOG2_E, magic)
+    n = m.sub(shifted, magic)
+    r = m.fma(n, -f.ln2_low, m.fma(n, -f.ln2_high, x))
+    bits = m.ints(shifted)
+    exponent = m.int_op("and", m.int_op("shl", bits, f.mantissa - 3), 0x1FF << f.mantissa)  # of n + 256: negative for n >= 0
+    factor = m.val(2.0**-63)
+    if not is_bounded:
+        factor = m.where(m.fn.compare("icmp slt", exponent, int_val(0, f.int_type)), 2.0**65, factor)
+    rest = (f.bias << f.mantissa) - (1 << f.bits - 1)  # the exponent of 1, and 256 of them
+    table = ", ".join(f"i32 {(f.int_of(f.round(2.0 ** (j / 8))) + rest) % (1 << f.bits)}" for j in range(8))
+    callee = m.fn.module.declare("llvm.x86.avx2.permd", "<8 x i32>", ["<8 x i32>", "<8 x i32>"])
+
+    def look_up(v: list[Val]) -> Val:
+        return m.fn.pure(f"call <8 x i32> {callee}(<8 x i32> <{table}>, {v[0]})", "i32", 8)
+
+    t = m.in_registers(look_up, bits, width=8)
+    t = m.floats(m.fn.binary("add", t, m.fn.binary("sub", exponent, m.ints(factor))))
+    _, *terms = m.terms("exp_eighth")  # the first one is 1
+    p = m.fma(m.mul(r, r), m.horner(r, terms), r)
+    return m.mul(m.fma(t, p, t), factor)
 
 
 def emit_exp2(m: Math, x: Val) -> Val:
@@ -134,7 +166,7 @@ def emit_expm1(m: Math, x: Val) -> Val:
 
 def emit_sigmoid(m: Math, x: Val) -> Val:
     """1/(1+e^-x), as e/(1+e) with e = e^-|x| where x < 0: no overflow, denormal results are right."""
-    e = emit_exp(m, m.neg(m.abs(x)))
+    e = emit_exp(m, m.neg(m.abs(x)), is_bounded=True)
     return m.div(m.where(m.is_less(x, 0.0), e, 1.0), m.add(e, 1.0))
 
 

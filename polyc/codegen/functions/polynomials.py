@@ -44,7 +44,7 @@ _ONE: dict[str, Callable[[Math, Val], Val]] = {
 }
 
 INLINE = tuple(_ONE)
-"""Functions of one argument that need no library."""
+"""Functions of one argument that need no library, and that users may call."""
 
 
 def emit_inline(fn: Function, target: Target, op: str, args: list[Val]) -> Val | None:
@@ -53,6 +53,8 @@ def emit_inline(fn: Function, target: Target, op: str, args: list[Val]) -> Val |
     if op in _ONE:
         return _ONE[op](m, args[0])
     match op:
+        case "exp_below":
+            return exponentials.emit_exp(m, args[0], is_bounded=True)
         case "atan2":
             return circular.emit_atan2(m, *args)
         case "hypot" | "rhypot":

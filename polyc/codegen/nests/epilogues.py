@@ -22,7 +22,7 @@ WIDEST_VECTOR = 64
 """Bytes of a vector at most."""
 
 FUNCTION_COSTS = (
-    dict.fromkeys(("exp", "exp2", "exp10", "sin", "cos", "sinpi", "cospi", "log", "log2", "log10"), 20)
+    dict.fromkeys(("exp", "exp_below", "exp2", "exp10", "sin", "cos", "sinpi", "cospi", "log", "log2", "log10"), 20)
     | dict.fromkeys(("sigmoid", "tanh", "expm1", "sinh", "cosh", "asin", "acos", "atan", "hypot", "rhypot"), 24)
     | dict.fromkeys(("tan", "cbrt", "log1p", "atan2", "erf"), 36)
     | dict.fromkeys(("erfc", "asinh", "acosh", "atanh", "pow"), 56)

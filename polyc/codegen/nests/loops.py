@@ -68,7 +68,8 @@ class _LoopRange:
         """A constant that it never exceeds."""
         if self.upper is None:
             return None
-        return self.upper - 1 if self.lower is None else self.lower + (self.upper - 1 - self.lower) // self.step * self.step
+        lower = 0 if self.lower is None and self.begins_at_multiples(self.step, 1) else self.lower
+        return self.upper - 1 if lower is None else lower + (self.upper - 1 - lower) // self.step * self.step
 
     def begins_at_multiples(self, modulus: int, factor: int) -> bool:
         """Whether `factor` times any value is a multiple of `modulus`."""
@@ -376,7 +377,11 @@ def _multipliers(lower: Expr, step: int) -> tuple[int, ...]:
 
 
 def _is_multiple(expr: Expr, step: int) -> bool:
-    """Whether an expression with remainders is a multiple of `step`: it repeats with its divisors, and one period is tried."""
+    """Whether an expression with remainders is a multiple of `step`: it repeats with its divisors, and one period is tried.
+
+    The greatest and the least of multiples are multiples."""
+    if isinstance(expr, Call) and expr.op in ("min", "max"):
+        return all(_is_multiple(a, step) for a in expr.args)
     nodes = list(walk(expr))
     allowed = (Index, Const)
     if step == 1 or any(not isinstance(n, allowed) and not (isinstance(n, Call) and n.op in _PERIODIC) for n in nodes):

@@ -252,7 +252,7 @@ def _stream_together(
     condition, alone = found[first.buffer]
     size = wanted[first.buffer].buffer.dtype.itemsize
     others = [s for s in others if wanted[s.buffer].buffer.dtype.itemsize == size and wanted[s.buffer].condition == condition]
-    if not others or any(len(parts) != 2 for _, parts in found.values()):
+    if not others or any(len(parts) == 1 for _, parts in found.values()):
         return found[first.buffer]
     begin = {loop.var: loop.lower}
     apart = [
@@ -266,12 +266,12 @@ def _stream_together(
         begins = Call("eq", (Call("mod", (distance, int_const(LINE))), int_const(0)))
         together = begins if together is None else Call("and", (together, begins))
     assert together is not None
-    head, tail = alone
-    assert isinstance(head, Loop) and isinstance(tail, Loop)
-    body = tail.body
+    head, lines, *rest = alone
+    assert isinstance(lines, Loop)
+    body = lines.body
     for s in others:
         body = _mark(body, s)
-    return condition, (If(together, (head, replace(tail, body=body)), _stream_apart(loop, found) or alone),)
+    return condition, (If(together, (head, replace(lines, body=body), *rest), _stream_apart(loop, found) or alone),)
 
 
 def _stream_apart(loop: Loop, found: Mapping[str, tuple[Expr | None, tuple[Node, ...]]]) -> tuple[Node, ...]:
@@ -285,10 +285,9 @@ def _stream_apart(loop: Loop, found: Mapping[str, tuple[Expr | None, tuple[Node,
         if node.buffer not in found:
             parts.append(alone)
             continue
-        head, tail = found[node.buffer][1]
-        assert isinstance(head, Loop) and isinstance(tail, Loop)
-        kept = tuple(n for n in tail.body if isinstance(n, Store) and n.buffer == node.buffer)
-        parts += [replace(head, body=(node,)), replace(tail, body=kept)]
+        for part in found[node.buffer][1]:
+            assert isinstance(part, Loop)
+            parts.append(replace(part, body=tuple(n for n in part.body if isinstance(n, Store) and n.buffer == node.buffer)))
     return tuple(parts)
 
 
@@ -316,7 +315,14 @@ def _stream_row(
         condition = Call("and", (condition, Call("ge", (trip, int_const(MIN_LINES * LINE // size)))))
     missing = Call("floordiv", (Call("mod", (Call("neg", (first,)), int_const(LINE))), int_const(size)))
     start = Call("min", (simplify(Call("add", (loop.lower, missing))), loop.upper))
-    return condition, (replace(loop, upper=start, interleave=1), replace(loop, lower=start, body=body))
+    head = replace(loop, upper=start, interleave=1)
+    if vector % LINE == 0:
+        return condition, (head, replace(loop, lower=start, body=body))
+    # Parts of a line are not streamed: its other part is stored as usual, and waits until the first one is in memory.
+    per_line = int_const(LINE // size)
+    lines = Call("floordiv", (simplify(Call("sub", (loop.upper, start))), per_line))
+    end = Call("add", (start, Call("mul", (lines, per_line))))
+    return condition, (head, replace(loop, lower=start, upper=end, body=body), replace(loop, lower=end, interleave=1))
 
 
 def _only_store(body: tuple[Node, ...], wanted: Mapping[str, _Long]) -> tuple[Store, tuple[Loop, ...]] | None:

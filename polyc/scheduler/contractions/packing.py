@@ -59,8 +59,7 @@ def pack_operands(
     result = Packed(scop, rows)
     if not options.tile or not options.vectorize:
         return result
-    # The heaviest first, as a rule: its tile cuts the loops that it shares, and the tiles of others have to fit in there.
-    for leaf in sorted(_single_leaves(rows), key=lambda n: (n not in cutting, -statement_work(scop.statement(n)))):
+    for leaf in _in_order(rows, scop, cutting):
         contraction = find_contraction(result.scop.statement(leaf), result.scop, target, _sequential_indices(rows, leaf, scop))
         if contraction is None or contraction.lanes == 1:
             continue
@@ -73,6 +72,23 @@ def pack_operands(
                 break
             in_place.add(applied.read)  # its copy has no place: choose again without it
     return result
+
+
+def choose_together(rows: Node, scop: Scop, target: Target, cutting: frozenset[str]) -> dict[str, Choice]:
+    """How `pack_operands` will compute the contractions that share loops, by statement, where all copies have a place."""
+    found: dict[str, Choice] = {}
+    for leaf in _in_order(rows, scop, cutting):
+        contraction = find_contraction(scop.statement(leaf), scop, target, _sequential_indices(rows, leaf, scop))
+        if contraction is not None and contraction.lanes > 1:
+            choice = choose(contraction, target, within=_shared_tiles(rows, leaf, found, scop))
+            found |= {} if choice is None else {leaf: choice}
+    return found
+
+
+def _in_order(rows: Node, scop: Scop, cutting: frozenset[str]) -> list[str]:
+    """Statements alone in their bands, the heaviest first, as a rule: its tile cuts the loops that it shares, and the tiles of
+    others have to fit in there."""
+    return sorted(_single_leaves(rows), key=lambda n: (n not in cutting, -statement_work(scop.statement(n))))
 
 
 def _single_leaves(node: Node) -> list[str]:

@@ -41,6 +41,9 @@ HELD_VECTORS = 4
 MANY_STATEMENTS = 4
 """Statements of one loop that keep a core busy without a second vector of each."""
 
+MANY_VECTORS = 64
+"""Vectors of a row from which on eight accumulators of it are worth what it takes to combine them."""
+
 MOST_WAITING = 16
 """Terms of a sum that are added one by one where vectors of them would wait for what was just stored."""
 
@@ -329,7 +332,11 @@ class NestPlanner:
             return 1
         if unrolled >= 4 or weight > 12:
             return 2
-        return 8 if weight <= 4 and self.view.target.vector_bits == STREAMING_BITS else 4
+        if weight > 4 or self.view.target.vector_bits != STREAMING_BITS:
+            return 4
+        # Eight are combined behind the loop: rows of few vectors are done as soon with four.
+        rows = (index_trips(s)[self.view.index(member, s.name) or ""] for s in reducing)
+        return 8 if min(rows) >= MANY_VECTORS * self.view.lanes(statements) else 4
 
 
 def _reads_neighbours(s: ScopStatement) -> bool:

@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, rewrite, simplify_int, substitute, walk
-from polyc.ir.program import Program, Statement, element_names
+from polyc.ir.program import Condition, Program, Statement, element_names
 from polyc.ir.simplify import linear_form
-from polyc.poly.domains import box_domain, fills_box, is_box
+from polyc.poly.domains import box_domain, fills_box, is_box, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.scheduler.accesses import loose_indices
 
@@ -205,11 +205,9 @@ def _unit_pairs(
 
 
 def _unit_indices(s: Statement, own: StatementRanges) -> set[Expr]:
-    """Left indices that are 0; none where the domain is more than their ranges."""
+    """Left indices that are 0; none where reads are guarded."""
     one = Interval(int_const(0), int_const(1))
-    found: set[Expr] = {Index(i) for i in s.left_indices if own.indices[i] == one}
-    is_plain = not found or (not own.guards and is_box(own.domain, own.indices, s.indices))
-    return found if is_plain else set()
+    return set() if own.guards else {Index(i) for i in s.left_indices if own.indices[i] == one}
 
 
 def _is_contiguous(
@@ -392,6 +390,11 @@ def _merge_statement(
         return replace(s, subscripts=subscripts, value=value, reduction=reduction), own, []
     indices = tuple(dict.fromkeys(merged.get(i, i) for i in s.indices if i not in gone))
     intervals = {i: _merge_intervals([own.indices[o] for o in parts.get(i, [i])]) for i in indices}
+    if not merged and not is_box(own.domain, own.indices, s.indices):
+        where = tuple(replace(c, condition=substitute(c.condition, gone)) for c in s.where if isinstance(c, Condition))
+        new = replace(s, subscripts=subscripts, indices=indices, value=value, reduction=reduction, where=where)
+        domain = project_domain(own.domain, s.indices, s.name, indices)
+        return new, StatementRanges(intervals, domain), []
     # Where clauses say no more than the intervals here, and speak of indices that are gone.
     new = replace(s, subscripts=subscripts, indices=indices, value=value, reduction=reduction, where=())
     domain = box_domain(s.name, indices, intervals, ranges.parameters).intersect_params(own.domain.params())

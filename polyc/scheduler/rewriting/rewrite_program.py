@@ -23,6 +23,8 @@ from polyc.scheduler.rewriting.private_tables import split_tables
 from polyc.scheduler.rewriting.repeated_functions import store_repeated_functions
 from polyc.scheduler.rewriting.rules import rewrite_algebra, rewrite_indices
 from polyc.scheduler.rewriting.rules.batched_recurrences import batch_recurrences
+from polyc.scheduler.rewriting.rules.bounded_exponentials import bound_exponentials
+from polyc.scheduler.rewriting.rules.running_sums import run_sums
 from polyc.scheduler.rewriting.rules.turned_results import turn_results
 from polyc.scheduler.rewriting.short_indices import write_out_short_indices
 from polyc.scheduler.rewriting.single_values import assign_single_values
@@ -53,6 +55,9 @@ def rewrite_program(
         return program, ranges, {}, remarks
     program, ranges, found = drop_invariant_dimensions(program, ranges)
     remarks += found
+    if options.reassociate and options.running_sums:
+        program, ranges, found = run_sums(program, ranges)
+        remarks += found
     program, ranges, found = merge_parts(program, ranges)
     remarks += found
     program, ranges, found = part_bands(program, ranges)
@@ -82,6 +87,8 @@ def rewrite_program(
     program, ranges, groups, found = merge_indices(program, ranges, known)
     groups = whole | groups
     remarks += found
+    if not target.has_masks:
+        program = bound_exponentials(program, ranges)
     program, ranges, found = rewrite_algebra(program, ranges, options, target, constants, form)
     remarks += found
     if options.inline and found:

@@ -12,13 +12,19 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from polyc.diagnostics import Remark
+from polyc.diagnostics import Remark, UnsupportedError
 from polyc.ir.program import Condition, Program
+from polyc.poly.dependences import compute_dependences
 from polyc.poly.ranges import Ranges
 from polyc.poly.scop import Scop
 from polyc.poly.whole_tiles import has_unread_parts, make_whole_tiles
-from polyc.scheduler.contractions.choice import choose
+from polyc.scheduler.contractions.choice import Choice, choose
 from polyc.scheduler.contractions.contraction import find_contraction
+from polyc.scheduler.contractions.packing import choose_together
+from polyc.scheduler.distribute import distribute_bands
+from polyc.scheduler.loops.plan import merge_bands
+from polyc.scheduler.misfits import find_cutting
+from polyc.scheduler.rows.ilp import schedule_statements
 from polyc.target import Target
 
 MOST_MORE = 8
@@ -31,11 +37,11 @@ def complete_tiles(scop: Scop, target: Target, constants: Collection[str] = ()) 
     objects where there are none."""
     remarks: list[Remark] = []
     changed, own = {}, dict(scop.ranges.statements)
-    for s in scop.statements:
-        if not has_unread_parts(s, scop):
-            continue
+    found = [s for s in scop.statements if has_unread_parts(s, scop)]
+    shared = _choose_in_shared_loops(scop, target) if found else {}
+    for s in found:
         c = find_contraction(s, scop, target)
-        choice = None if c is None else choose(c, target, constants)
+        choice = None if c is None else shared.get(s.name) or choose(c, target, constants)
         whole = None if choice is None else make_whole_tiles(s, scop, choice.way.tile, choice.way.vector)
         if choice is None or whole is None or whole.growth > MOST_MORE:
             continue
@@ -48,3 +54,15 @@ def complete_tiles(scop: Scop, target: Target, constants: Collection[str] = ()) 
         return scop.program, scop.ranges, remarks
     statements = tuple(replace(s, where=changed[s.name]) if s.name in changed else s for s in scop.program.statements)
     return replace(scop.program, statements=statements), replace(scop.ranges, statements=own), remarks
+
+
+def _choose_in_shared_loops(scop: Scop, target: Target) -> dict[str, Choice]:
+    """How contractions are computed in the loops that they share: tiles that these do not divide would begin elsewhere."""
+    dependences = compute_dependences(scop)
+    if dependences.has_recurrence():
+        return {}
+    try:
+        rows = merge_bands(distribute_bands(schedule_statements(scop, dependences), scop, target))
+    except UnsupportedError:
+        return {}
+    return choose_together(rows, scop, target, find_cutting(rows, scop, target))

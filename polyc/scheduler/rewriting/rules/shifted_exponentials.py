@@ -142,7 +142,9 @@ def _find_exponential(s: Statement, leader: Statement, k: str, program: Program,
     if not uses or len(set(uses)) != 1 or not is_simple(s, ranges) or s.name == leader.name:
         return None
     place = plain_place(uses[0], leader.subscripts)
-    nodes = [n for n in dict.fromkeys(walk(s.value)) if isinstance(n, Call) and n.op == "exp" and uses[0] in reads(n)]
+    nodes = [
+        n for n in dict.fromkeys(walk(s.value)) if isinstance(n, Call) and n.op in ("exp", "exp_below") and uses[0] in reads(n)
+    ]
     if (
         place is None
         or len(nodes) != 1

@@ -1,0 +1,173 @@
+"""Reductions over everything up to an index: each result is the one before and one term more.
+
+before  ``Y[i, d] += f(i, e)`` over ``e <= d``
+after   ``Y[i, 0] = f(i, 0)``, ``Y[i, d] = Y[i, d - 1] + f(i, d)``
+
+A row of N results takes N terms instead of N²/2.  So do maxima and products, sums over ``e < d``, those over everything from an
+index on, and those over more indices, whose terms of one step are summed up first: as a running sum along another index where
+they are one (summed-area tables).  Gautam and Rajopadhye, "Simplifying reductions", 2006, have the general form; here the terms
+that a result has more than the one before are those of one value of `e`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from polyc.diagnostics import Remark
+from polyc.ir.expr import Call, Const, Expr, Index, Read, identity_of, int_const, substitute, walk
+from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.simplify import simplify
+from polyc.ir.types import DType
+from polyc.poly import isl
+from polyc.poly.domains import box_domain, parameter_names, project_domain
+from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
+from polyc.scheduler.rewriting.rules.blocks import Change, Edit, all_reads, change_statements
+
+_OPERATORS = ("add", "mul", "max", "min")
+
+FEWEST = 16
+"""Results of a row from which on steps that wait for each other are less work than sums that do not."""
+
+
+def run_sums(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
+    """The program with each result of a running reduction made from the one before."""
+
+    def change(s: Statement, edit: Edit) -> Change | None:
+        if len(program.writers()[s.target]) > 1:
+            return None
+        like, done = program.tensor(s.target), list[Statement]()
+        along: list[str] = []
+        current: Statement | None = s
+        while current is not None and (run := _find(current, like.dtype, edit)) is not None:
+            along.append(f"{'before' if run.step > 0 else 'behind'} along {run.index}")
+            current, *made = _write(current, run, like, edit)
+            done = made + done
+        if not along:
+            return None
+        start = [] if current is None else [current]
+        return start + done, f"running {s.target}: each result is made from the one {', and from the one '.join(along)}"
+
+    return change_statements("running-sums", change, program, ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Results along `index` reduce the terms at ``summed <= index + distance``; with a `step` of -1 those at ``>=``."""
+
+    index: str
+    summed: str
+    distance: int
+    step: int
+    first: Expr
+    """The value of `index` that has the fewest terms: one, or none with `is_exclusive`."""
+    is_exclusive: bool
+
+    @property
+    def place(self) -> Expr:
+        """Where the term is that a result has more than the one before."""
+        return simplify(Call("add", (Index(self.index), int_const(self.distance))))
+
+
+def _find(s: Statement, dtype: DType, edit: Edit) -> _Run | None:
+    own = edit.own[s.name]
+    if s.reduction is None or s.reduction.op not in _OPERATORS or s.reduction.monoid is not None:
+        return None
+    if own.guards or not s.has_plain_left or dtype.is_storage or not isinstance(s.reduction.init, Const):
+        return None
+    if any(r.tensor == s.target for r in all_reads(s)):
+        return None
+    used = {n.name for n in walk(s.value) if isinstance(n, Index)}
+    for index in s.left_indices:
+        extent = estimate_extent(own.indices[index].extent, edit.ranges.typical)
+        if index in used or (extent is not None and extent < FEWEST):
+            continue
+        for summed in s.reduction_indices:
+            for step in (1, -1):
+                found = _find_run(s, own, index, summed, step)
+                if found is not None:
+                    return found
+    return None
+
+
+def _find_run(s: Statement, own: StatementRanges, index: str, summed: str, step: int) -> _Run | None:
+    """The run, if the points are a product cut off at ``summed <= index + distance`` (or ``>=``), one more at each step."""
+    box = box_domain(s.name, s.indices, own.indices, parameter_names(own.domain))
+    affine = isl.Affine(box.get_space(), {i: n for n, i in enumerate(s.indices)})
+    ahead = affine.pw_aff(Call("mul", (int_const(step), Call("sub", (Index(summed), Index(index))))))
+    farthest = own.domain.max_val(ahead.as_aff())
+    if not farthest.is_int():
+        return None
+    distance = step * int(farthest.to_python())
+    cut = _others(own.domain, box, s, (index, summed)).intersect(ahead.le_set(affine.constant(step * distance)))
+    if not cut.is_subset(own.domain):
+        return None
+    along, terms = own.indices[index], own.indices[summed]
+    first, start = (along.lower, terms.lower) if step > 0 else (_last(along), _last(terms))
+    fewest = simplify(Call("mul", (int_const(step), Call("sub", (Call("add", (first, int_const(distance))), start)))))
+    if fewest not in (int_const(0), int_const(-1)):
+        return None
+    run = _Run(index, summed, distance, step, first, fewest == int_const(-1))
+    place = affine.pw_aff(run.place)
+    inside = place.ge_set(affine.pw_aff(terms.lower)).intersect(place.le_set(affine.pw_aff(_last(terms))))
+    return run if _behind_first(run, box, affine).is_subset(inside) else None
+
+
+def _others(domain: isl.Set, box: isl.Set, s: Statement, names: tuple[str, ...]) -> isl.Set:
+    """The points of `box` that `domain` allows at some values of the indices `names`; at no sums but these all of them."""
+    for name in names:
+        domain = domain.eliminate(isl.dim_type.set, s.indices.index(name), 1)
+    return domain.intersect(box) if len(s.reduction_indices) > 1 else box
+
+
+def _behind_first(run: _Run, box: isl.Set, affine: isl.Affine) -> isl.Set:
+    """The points of `box` at other values of the index than the first."""
+    index, first = affine.pw_aff(Index(run.index)), affine.pw_aff(run.first)
+    return box.intersect(index.gt_set(first) if run.step > 0 else index.lt_set(first))
+
+
+def _last(interval: Interval) -> Expr:
+    return simplify(Call("sub", (Call("add", (interval.lower, interval.extent)), int_const(1))))
+
+
+def _write(s: Statement, run: _Run, like: Tensor, edit: Edit) -> tuple[Statement | None, Statement, Statement]:
+    """The sums of the terms of one step, where there are more, the first result, and the others."""
+    assert s.reduction is not None and isinstance(s.reduction.init, Const)
+    own, op = edit.own[s.name], s.reduction.op
+    identity = identity_of(op, like.dtype)
+    others = tuple(i for i in s.left_indices if i != run.index)
+    kept = tuple(i for i in s.indices if i != run.summed)
+    box = box_domain(s.name, kept, own.indices, parameter_names(own.domain))
+    affine = isl.Affine(box.get_space(), {i: n for n, i in enumerate(kept)})
+    later = _behind_first(run, box, affine)
+    term = substitute(s.value, {run.summed: run.place})
+    along = own.indices[run.index]
+    lower = along.lower if run.step < 0 else simplify(Call("add", (along.lower, int_const(1))))
+    behind = own.indices | {run.index: Interval(lower, simplify(Call("sub", (along.extent, int_const(1)))))}
+    terms: Statement | None = None
+    if len(kept) > len(s.left_indices):
+        name, target = f"{s.name}_step", f"{s.target}.step"
+        added = behind if run.is_exclusive else own.indices
+        edit.add_tensor(target, like, tuple(added[i] for i in s.left_indices))
+        whole = _others(
+            own.domain, box_domain(s.name, s.indices, own.indices, parameter_names(box)), s, (run.index, run.summed)
+        )
+        domain = project_domain(whole, s.indices, s.name, kept).intersect(later if run.is_exclusive else box)
+        edit.own[name] = StatementRanges({i: added[i] for i in kept}, domain.set_tuple_name(name))
+        terms = Statement(name, target, s.subscripts, kept, term, Reduction(op, identity), (), s.span)
+        term = Read(target, s.subscripts)
+
+    def joined(former: Expr, value: Expr) -> Expr:
+        return value if former == identity else Call(op, (former, value))
+
+    at_first = {run.index: run.first}
+    name = f"{s.name}_first"
+    subscripts = tuple(substitute(e, at_first) for e in s.subscripts)
+    value = s.reduction.init if run.is_exclusive else joined(s.reduction.init, substitute(term, at_first))
+    edit.own[name] = StatementRanges({i: own.indices[i] for i in others}, project_domain(box, kept, name, others))
+    first = Statement(name, s.target, subscripts, others, value, None, (), s.span)
+    former = {run.index: Call("sub", (Index(run.index), int_const(run.step)))}
+    value = joined(Read(s.target, tuple(substitute(e, former) for e in s.subscripts)), term)
+    edit.own[s.name] = StatementRanges(
+        {i: behind[i] for i in s.left_indices}, project_domain(later, kept, s.name, s.left_indices)
+    )
+    return terms, first, replace(s, indices=s.left_indices, value=value, reduction=None, where=())
