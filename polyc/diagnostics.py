@@ -116,6 +116,8 @@ def _shorten_words(text: str) -> str:
 
 MOST_SHOWN = 100
 """Diagnostics of one error that are written out."""
+DOUBTS = frozenset(("range-empty-sum", "range-cut"))
+"""Codes of warnings about ranges that are hardly meant: `poly.doubts` finds them, and every process is told."""
 
 
 def render_all(diagnostics: Sequence[Diagnostic]) -> str:

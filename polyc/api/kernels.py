@@ -15,9 +15,10 @@ from polyc.api.bind import Preparations
 from polyc.api.dynamic import DynamicSizes, typical_sizes
 from polyc.api.layouts import Layout
 from polyc.api.result_shapes import ResultShapes
+from polyc.api.sources import issue_warnings
 from polyc.config import Options
 from polyc.crash import name_crashes
-from polyc.diagnostics import PolycError, RangeError
+from polyc.diagnostics import DOUBTS, PolycError, RangeError
 from polyc.ir.program import Program
 from polyc.runtime.arguments import Alias
 from polyc.runtime.arrays import unsupported_alias
@@ -84,6 +85,7 @@ class Kernels:
                 return found
             try:
                 lowered = self._lower(recall.compile_program, wanted, symbolic)
+                _tell_doubts(lowered)
             except PolycError as error:
                 if not symbolic or not self._dynamic.refuse(wanted.program, symbolic, error):
                     raise
@@ -113,7 +115,9 @@ class Kernels:
         """What `lower` (`driver.lower`, or the same through the disk cache) makes for `wanted` as things stand."""
         symbolic = self._dynamic.symbolic(wanted.program, wanted.sizes)
         try:
-            return self._lower(lower, wanted, symbolic)
+            made = self._lower(lower, wanted, symbolic)
+            _tell_doubts(made)
+            return made
         except PolycError as error:
             if not symbolic or not self._dynamic.refuse(wanted.program, symbolic, error):
                 raise
@@ -153,3 +157,9 @@ class Kernels:
             else:
                 self._forgotten(kernel)
                 self._dynamic.note("analysis", f"{self._name}: a kernel was forgotten, there are {MAX_KERNELS}: {kernel!r}")
+
+
+def _tell_doubts(lowered: Compilable) -> None:
+    """Warn of ranges that are hardly meant; kernels with such are not kept on disk, so that every process is told."""
+    if isinstance(lowered, driver.Lowered):
+        issue_warnings(d for d in lowered.ranges.warnings if d.code in DOUBTS)

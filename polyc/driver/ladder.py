@@ -25,6 +25,7 @@ from polyc.config import Options, debugging
 from polyc.diagnostics import CompileBudgetError, Diagnostic, InternalError, RangeError, Remark, UnsupportedError
 from polyc.driver.lock import compiling
 from polyc.driver.lowered import Lowered
+from polyc.ir.expr import Read
 from polyc.ir.loops import Loop, LoopNest, walk_nodes
 from polyc.ir.program import Program
 from polyc.ir.signature import Signature
@@ -34,6 +35,7 @@ from polyc.poly.dependences import Dependences, compute_dependences, keep_initia
 from polyc.poly.instances import Known
 from polyc.poly.legality import alias_is_safe, prove_storage, prove_values
 from polyc.poly.ranges import Ranges
+from polyc.poly.reads import collect_reads, is_data_dependent
 from polyc.poly.rows import Node, keep_statements
 from polyc.poly.scop import Scop
 from polyc.poly.tree import build_schedule
@@ -167,9 +169,22 @@ def _refuse_circles(scop: Scop, dependences: Dependences, longest: int) -> None:
         s, *others = found.statements
         place = f", at {found.point}" if found.point else ""
         through = f" through {', '.join(dict.fromkeys(scop.tensors[o.target].base for o in others))}" if others else ""
-        message = f"an element of {scop.tensors[s.target].base} needs its own value{through}{place}"
+        own = {scop.tensors[o.target].name for o in found.statements}
+        by_data = any(
+            site.read.tensor in own and _is_placed_by_data(site.read)
+            for o in found.statements
+            for site in collect_reads(o.origin)
+        )
+        needs = "may need its own value (data says which one it reads)" if by_data else "needs its own value"
+        message = f"an element of {scop.tensors[s.target].base} {needs}{through}{place}"
         help = "a recurrence reads elements that other statements, or earlier points, have computed; check the ranges"
+        if by_data:
+            help = "what a recurrence reads of itself must follow from indices and sizes: choose by c ? a : b, or by a sum"
         raise RangeError(Diagnostic("range-circular", message, s.origin.span, help))
+
+
+def _is_placed_by_data(read: Read) -> bool:
+    return any(is_data_dependent(sub) for sub in read.subscripts)
 
 
 def _may_repeat(nest: LoopNest, target: Target) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from polyc.ir.expr import Read, walk
+from polyc.ir.graphs import find_components
 from polyc.ir.program import Exists, Program, RangeClause, Statement
 
 
@@ -24,17 +25,18 @@ def order_components(program: Program) -> list[Component]:
     for s in program.statements:
         writers.setdefault(s.target, []).append(s)
     needs = {v: {r.tensor for s in group for r in reads_of_statement(s)} & writers.keys() for v, group in writers.items()}
-    reach = {v: reachable(v, needs) for v in writers}
-    remaining, done = list(writers), set[str]()
-    ordered: list[Component] = []
-    while remaining:
-        first = next(v for v in remaining if all(u in done or v in reach[u] for u in reach[v]))
-        versions = tuple(v for v in remaining if v == first or (v in reach[first] and first in reach[v]))
-        statements = tuple(s for s in program.statements if s.target in versions)
-        ordered.append(Component(versions, statements, first in reach[first]))
-        done |= set(versions)
-        remaining = [v for v in remaining if v not in done]
-    return ordered
+    found = find_components(list(writers), [(u, v) for v, group in needs.items() for u in group])
+    by_target = [[s for v in versions for s in writers[v]] for versions in found]
+    position = {s.name: n for n, s in enumerate(program.statements)}
+    return [
+        Component(tuple(versions), tuple(sorted(group, key=lambda s: position[s.name])), is_recurrence(versions, needs))
+        for versions, group in zip(found, by_target, strict=True)
+    ]
+
+
+def is_recurrence(versions: Sequence[str], needs: Mapping[str, Set[str]]) -> bool:
+    """Whether the versions of a component need themselves."""
+    return len(versions) > 1 or versions[0] in needs[versions[0]]
 
 
 def reachable(start: str, needs: Mapping[str, set[str]]) -> set[str]:

@@ -222,6 +222,8 @@ class Program:
     source: Source | None = field(default=None, compare=False, repr=False)
     _by_name: dict[str, Tensor] = field(init=False, compare=False, repr=False, default_factory=dict)
     """Filled at the first question, as programs of hundreds of statements ask for every tensor many times."""
+    _types: dict[str, DType] = field(init=False, compare=False, repr=False, default_factory=dict)
+    """Likewise."""
 
     def __str__(self) -> str:
         from polyc.ir.text import format_program
@@ -236,8 +238,10 @@ class Program:
 
     @property
     def types(self) -> dict[str, DType]:
-        """Element type of every tensor version by name."""
-        return {t.name: t.dtype for t in self.tensors}
+        """Element type of every tensor version by name; not to be changed."""
+        if not self._types:
+            self._types.update((t.name, t.dtype) for t in self.tensors)
+        return self._types
 
     def writers(self) -> dict[str, list[Statement]]:
         """Statements by the version they write."""

@@ -160,9 +160,8 @@ def _check_statement(program: Program, s: Statement) -> Iterator[Problem]:
                 exprs.append((clause.condition, BOOL, indices, "a condition"))
             case Exists():
                 exprs.append((clause.value, None, indices, "an exists clause"))
-    ranks = {t.name: t.rank for t in program.tensors}
     for expr, wanted, allowed, what in exprs:
-        names = list(_check_names(expr, allowed, sizes, ranks))
+        names = list(_check_names(expr, allowed, sizes, program))
         for text, span in names or check_expression(expr, program.types, wanted, what, s.span):
             yield f"{s.name}: {text if not names else f'{what} {text}'}", span or s.span
 
@@ -192,18 +191,17 @@ def _finds_type(expr: Expr, program: Program, wanted: DType) -> bool:
         return False
 
 
-def _check_names(expr: Expr, indices: Set[str], sizes: Set[str], ranks: dict[str, int]) -> Iterator[Problem]:
+def _check_names(expr: Expr, indices: Set[str], sizes: Set[str], program: Program) -> Iterator[Problem]:
     for node in walk(expr):
         match node:
             case Index() if node.name not in indices:
                 yield f"has {node.name}, which is no index that may stand there", node.span
             case Size() if node.name not in sizes:
                 yield f"has the unknown size {node.name}", node.span
-            case Read() if node.tensor not in ranks:
+            case Read() if node.tensor not in program.types:
                 yield f"reads the unknown tensor {node.tensor}", node.span
-            case Read() if len(node.subscripts) != ranks[node.tensor]:
-                count = len(node.subscripts)
-                yield f"reads {node.tensor} of rank {ranks[node.tensor]} with {count} subscripts", node.span
+            case Read() if len(node.subscripts) != (rank := program.tensor(node.tensor).rank):
+                yield f"reads {node.tensor} of rank {rank} with {len(node.subscripts)} subscripts", node.span
 
 
 # --- Expressions -----------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from polyc.poly import isl
 from polyc.poly.bounds import prove_bounds, size_values, statement_domain
 from polyc.poly.coverage import check_coverage
 from polyc.poly.describe import describe_expr, escape_format, print_expr
+from polyc.poly.doubts import find_doubts
 from polyc.poly.isl import NotAffine
 from polyc.poly.linear import linear_form, scale_form, substitute_solved
 from polyc.poly.order import find_recurrences, order_statements
@@ -148,8 +149,11 @@ def _infer(program: Program, generic: Callable[[], Program] | None) -> Ranges:
     errors = sorted([*state.errors, *uncovered, *(d for d in report.diagnostics if d.severity == "error")], key=_position)
     if errors:
         only_unsupported = all(d.code.startswith("unsupported-") for d in errors)
+        if any(d.code == "range-unwritten" for d in errors):  # by a range that was cut, perhaps
+            errors += find_doubts(program, solutions, state.sizes)
         raise (UnsupportedError if only_unsupported else RangeError)(*errors)
     warnings = tuple(d for d in report.diagnostics if d.severity == "warning")
+    warnings += tuple(find_doubts(program, solutions, state.sizes))
     sizes = state.sizes
     statements = {
         s.name: StatementRanges(
@@ -265,7 +269,8 @@ def _infer_statement(state: _State, s: Statement, whole: Mapping[str, tuple[Boun
     else:
         state.tensors[s.target] = tuple(sizes.hull(a, b) for a, b in zip(known, written, strict=True))
     state.unfinished[s.target] -= 1
-    state.unfinished += Counter()
+    if not state.unfinished[s.target]:
+        del state.unfinished[s.target]
     for site in solution.sites:
         tensor = site.read.tensor
         if site.place == "init" and tensor not in state.tensors and program.tensor(tensor).role == "accumulated":
@@ -284,15 +289,15 @@ def _solve_among(
 ) -> StatementSolution:
     """The solution of a statement.  What it reads of its recurrence bounds little while ranges there follow from a part of
     others, unless nothing else does: the part that comes first must not bound all."""
-    partial = state.unfinished.keys() | {s.target}
-    tensors = {**state.tensors, **{t: bounds for t, bounds in whole.items() if t in partial}}
+    partial = state.unfinished.keys()
+    tensors = {**state.tensors, **{t: bounds for t, bounds in whole.items() if t in partial}} if whole else state.tensors
 
     def solve(partial: Set[str]) -> StatementSolution:
         return solve_statement(s, tensors, state.sizes, partial, lambda side: _may_keep(state, s.name, side))
 
-    weak = partial | (state.provisional & own)
-    solution = solve(weak)
-    if weak != partial and any(i not in solution.indices for i in s.indices):
+    weak = state.provisional & own
+    solution = solve(partial | weak if weak else partial)
+    if weak and any(i not in solution.indices for i in s.indices):
         return solve(partial)
     return solution
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from polyc import driver
 from polyc.config import Options, default_options
-from polyc.diagnostics import Remark
+from polyc.diagnostics import DOUBTS, Remark
 from polyc.ir.program import Program
 from polyc.ir.signature import Signature
 from polyc.ir.text import format_loops
@@ -143,8 +143,10 @@ class Request:
         return _read_kernel(entry, places, self.sizes, driver.select_target(self.options), self.lower)
 
     def write(self, lowered: driver.Lowered) -> Entry:
-        from polyc.cache import identify_program
+        from polyc.cache import Unstorable, identify_program
 
+        if any(d.code in DOUBTS for d in lowered.ranges.warnings):
+            raise Unstorable("its warnings are for every process")
         return _write_kernel(lowered, identify_program(self.program).places, self.aliases)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from polyc.ir.graphs import find_components
 from polyc.poly.dependences import compute_dependences
 from polyc.poly.legality import prove_values
 from polyc.poly.rows import Node, format_rows
 from polyc.poly.scop import Scop
-from polyc.scheduler.rows.components import find_components
 from polyc.scheduler.rows.fallback import schedule_source_order, schedule_with_isl
 from tests.poly.trees import build_tree
 from tests.scheduler.corpus import EXAMPLES, Example, example, parse_line

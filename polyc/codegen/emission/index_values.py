@@ -32,7 +32,7 @@ def is_index_arithmetic(expr: Expr) -> bool:
         case Const(_, dtype):
             return dtype == I64
         case Call(op, args):
-            return op in _AFFINE and all(is_index_arithmetic(a) for a in args)
+            return op in _AFFINE and all(is_index_arithmetic(a) for a in reversed(args))  # literals often stand behind
         case _:
             return False
 

@@ -347,7 +347,7 @@ INSTEAD = {
         ("var", "std"), "sum the squares of what is left of the mean: V[i] += (X[i, j] - M[i]) ** 2, then V[i] / X.shape[1]"
     ),
     **dict.fromkeys(("dot", "matmul", "inner", "outer", "einsum", "tensordot"), "write the sum: T[i, j] += A[i, k] * B[k, j]"),
-    **dict.fromkeys(SELECTIONS, "it stands alone on the right side: p[i] = argmax(X[i, j]), or v[i], p[i] = argmax(X[i, j])"),
+    **dict.fromkeys(SELECTIONS, "it takes one expression: p[i] = argmax(X[i, j]), or v[i], p[i] = argmax(X[i, j])"),
     **dict.fromkeys(("sort", "argsort", "median", "unique"), "compute it outside of the operator"),
     **dict.fromkeys(
         ("cumsum", "cumprod"),

@@ -7,14 +7,16 @@ import ast
 from polyc.frontends.python.expressions import read_expression
 from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.scope import Scope
+from polyc.frontends.python.selection import select_positions
 from polyc.frontends.python.statements import Target, index_names, make_statement
 from polyc.frontends.python.syntax import find_outer_names
 from polyc.frontends.python.values import POISON, Fault, Value
+from polyc.frontends.selection import SELECTIONS
 from polyc.ir.expr import Index, Read
 
 
 def read_reduction(node: ast.Call, reducer: str, scope: Scope, depth: int) -> Value:
-    """The read of what ``max(e)`` gives, computed by a new statement in `scope.pending`.
+    """The read of what ``max(e)`` or ``argmax(e)`` gives, computed by new statements in `scope.pending`.
 
     It runs over the indices of `e` that stand nowhere outside of it; the others are those of its result."""
     (operand,) = node.args
@@ -38,10 +40,13 @@ def read_reduction(node: ast.Call, reducer: str, scope: Scope, depth: int) -> Va
     name = f"{scope.target}.{reducer}{scope.n_reductions}"
     place = ast.copy_location(ast.Assign([], operand), node)
     target = Target(name, tuple(Index(i, span) for i in kept), span)
-    statement = make_statement(place, target, REDUCERS[reducer], reducer, value, scope.clauses, scope)
-    if statement is None:
-        return POISON
-    scope.pending.append(statement)
+    if reducer in SELECTIONS:
+        scope.pending += select_positions(place, reducer, [target], value, scope.clauses, scope)
+    else:
+        statement = make_statement(place, target, REDUCERS[reducer], reducer, value, scope.clauses, scope)
+        if statement is None:
+            return POISON
+        scope.pending.append(statement)
     version = scope.tensors[name]
     assert version.dtype is not None
     return Value(Read(version.name, target.subscripts, span), version.dtype, version.is_weak, 1 + len(kept))

@@ -233,7 +233,7 @@ def _read_statement(node: ast.stmt, clauses: Clauses, scope: Scope, statements: 
             if monoid is not None:
                 read_combination(node, monoid, clauses, scope, statements)
                 return
-            selection = find_selection(node.value)
+            selection = find_selection(node)
             if selection is not None:
                 read_selection(node, selection, clauses, scope, statements)
                 return

@@ -17,11 +17,18 @@ from polyc.ir.types import I64, DType
 _CODE = "semantic-selection"
 
 
-def find_selection(node: ast.expr) -> str | None:
-    """``argmax`` or ``argmin`` where a whole right side is a call of it."""
-    if isinstance(node, ast.Call) and (found := call_name(node.func)) is not None and found[1] in SELECTIONS:
-        return found[1]
-    return None
+def find_selection(node: ast.Assign) -> str | None:
+    """``argmax`` or ``argmin`` where a whole right side is a call of it, and the left side names tensors or plain elements: a
+    part that it computes (``p[N - 1] = argmax(e)``) is assigned as from any expression."""
+    found = call_name(node.value.func) if isinstance(node.value, ast.Call) else None
+    if found is None or found[1] not in SELECTIONS:
+        return None
+    match node.targets[0]:
+        case ast.Subscript(_, ast.BinOp() | ast.UnaryOp() | ast.Constant()):
+            return None
+        case ast.Subscript(_, ast.Tuple(parts)) if any(not isinstance(part, ast.Name) for part in parts):
+            return None
+    return found[1]
 
 
 def read_selection(node: ast.Assign, op: str, clauses: Clauses, scope: Scope, statements: list[Statement]) -> None:
@@ -38,7 +45,7 @@ def read_selection(node: ast.Assign, op: str, clauses: Clauses, scope: Scope, st
     good = [t for t in targets if t is not None]
     if value is not POISON and len(good) == len(targets):
         try:
-            statements += _make_statements(node, op, good, value, clauses, scope)
+            statements += select_positions(node, op, good, value, clauses, scope)
             return
         except Fault as fault:
             scope.report(fault.code, fault.message, node, fault.help)
@@ -50,9 +57,10 @@ def read_selection(node: ast.Assign, op: str, clauses: Clauses, scope: Scope, st
                 scope.tensors[name] = Version(name, None, None)
 
 
-def _make_statements(
+def select_positions(
     node: ast.Assign, op: str, targets: list[Target], value: Value, clauses: Clauses, scope: Scope
 ) -> list[Statement]:
+    """The statements of ``p[i] = argmax(e)``, or of several targets, and their versions.  Raises `Fault`."""
     span = scope.text.span(node)
     left = tuple(e for e in targets[0].subscripts if isinstance(e, Index))
     if len({t.name for t in targets}) < len(targets):

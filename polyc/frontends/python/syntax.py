@@ -7,6 +7,7 @@ import ast
 from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.names import Index as IndexObject
 from polyc.frontends.python.scope import Scope
+from polyc.frontends.selection import SELECTIONS
 
 
 def call_name(node: ast.expr) -> tuple[str | None, str] | None:
@@ -30,11 +31,11 @@ def unturn(node: ast.expr) -> tuple[str, bool] | None:
 
 
 def is_reduction(node: ast.AST) -> bool:
-    """Whether a node is a call such as ``max(e)``, of one operand."""
+    """Whether a node is a call such as ``max(e)`` or ``argmax(e)``, of one operand."""
     if not isinstance(node, ast.Call) or len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
         return False
     found = call_name(node.func)
-    return found is not None and found[1] in REDUCERS
+    return found is not None and (found[1] in REDUCERS or found[1] in SELECTIONS)
 
 
 def is_division(node: ast.AST) -> bool:

@@ -73,6 +73,7 @@ _CHARACTER_HELP = {
     ";": "statements follow each other without a separator",
     "&": "the logical operator is &&",
     "|": "the logical operator is ||",
+    "@": "a matrix product is a sum: C(m, n) +=! A(m, k) * B(k, n)",
     "^": "powers are written pow(a, b)",
     "~": "there are no operators on bits; decorated functions have ~ & | ^ << >>",
     ".": "a fraction needs digits: 0.5 or .5; an extent is written T.1 without spaces",

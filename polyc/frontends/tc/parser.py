@@ -163,6 +163,8 @@ def _open_parenthesis(span: Span) -> Span:
     return span
 
 
+_TYPED_NAME = re.compile(r"\w+(\([^(){}]*\))?(?:\s+\w+)?(?=\s*\{)")
+"""A result as some write it: ``float(M) C`` before a body."""
 _HABITS = {
     "if": "conditions are expressions: O(i) = c ? a : b",
     "for": "there are no loops: indices run over their ranges; give one in a where clause: where i in 0:N",
@@ -209,7 +211,8 @@ def _guess_mistake(text: str, span: Span, kind: str, names: set[str]) -> str | N
         known = f"did you mean {_OTHER_TYPES[name]}?" if name in _OTHER_TYPES else suggest_name(name, TYPE_NAMES)
         return known or f"{name} is no element type; parameters are written float(N) A or int32 n"
     if names == {"LPAR"} and before.endswith("->"):
-        return f"results stand in parentheses: -> ({found})"
+        result = _TYPED_NAME.match(text, span.start)
+        return f"results stand in parentheses: -> ({result[0] if result is not None else found})"
     if names == {"LBRACE"}:
         return "statements stand in braces: def f(float(N) A) -> (B) { B(i) = A(i) }"
     if kind == "COLON" and names <= {"RPAR", "_COMMA"}:

@@ -81,7 +81,11 @@ def build_condition(scope: Scope, syntax: SyntaxExpr) -> Expr | None:
         return None
     if typed.dtype != BOOL:
         message = f"expected boolean but found {spell_type(typed.dtype)}"
-        scope.reporter.error("type-not-boolean", message, syntax.span, "compare with something, as in (x != 0)")
+        literals = {"true": "1 == 1", "false": "1 == 0", "True": "1 == 1", "False": "1 == 0"}
+        index = typed.expr.value if isinstance(typed.expr, Cast) else typed.expr
+        literal = literals.get(index.name) if isinstance(index, Index) else None
+        help = "compare with something, as in (x != 0)" if literal is None else f"there are no truth values to write: {literal}"
+        scope.reporter.error("type-not-boolean", message, syntax.span, help)
         return None
     return typed.expr
 

@@ -22,8 +22,10 @@ def drop_invariant_dimensions(program: Program, ranges: Ranges) -> tuple[Program
     is_changed = True
     while is_changed:
         is_changed = False
+        writers, fixed = program.writers(), _read_beside_or_guarded(program, ranges)
         for t in program.tensors:
-            d = next((d for d in range(t.rank) if t.role == "temporary" and _is_invariant(t.name, d, program, ranges)), None)
+            own = writers.get(t.name, []) if t.role == "temporary" and t.name not in fixed else []
+            d = next((d for d in range(t.rank) if _is_invariant(own, d, ranges)), None)
             if d is not None:
                 remarks.append(Remark("passed", "invariant", f"{t.base} is the same all along its dimension {d}", None))
                 program, ranges = _drop(t.name, d, program, ranges)
@@ -32,20 +34,18 @@ def drop_invariant_dimensions(program: Program, ranges: Ranges) -> tuple[Program
     return program, ranges, remarks
 
 
-def _is_invariant(tensor: str, d: int, program: Program, ranges: Ranges) -> bool:
-    writers = [s for s in program.statements if s.target == tensor]
-    if not writers or any(g.read.tensor == tensor for own in ranges.statements.values() for g in own.guards):
+def _is_invariant(writers: list[Statement], d: int, ranges: Ranges) -> bool:
+    if not writers or not all(_ignores(s, d, ranges.statements[s.name]) for s in writers):
         return False
-    if not all(_ignores(s, d, ranges.statements[s.name]) for s in writers):
-        return False
-    if any(_is_padded(node, tensor) for s in program.statements for node in walk(s.value)):
-        return False  # what is read beside the tensor is another value
     # Parts that lie one behind the other along the dimension would fall together.
     return len(writers) == 1 or all(_fills(s, d, ranges) for s in writers)
 
 
-def _is_padded(node: Expr, tensor: str) -> bool:
-    return isinstance(node, Pad) and node.mode == "value" and node.read.tensor == tensor
+def _read_beside_or_guarded(program: Program, ranges: Ranges) -> set[str]:
+    """Tensors that are read beside their elements, where the value is another one, or are checked when they are read."""
+    guarded = {g.read.tensor for own in ranges.statements.values() for g in own.guards}
+    padded = (n for s in program.statements for n in walk(s.value) if isinstance(n, Pad) and n.mode == "value")
+    return guarded | {node.read.tensor for node in padded}
 
 
 def _fills(s: Statement, d: int, ranges: Ranges) -> bool:

@@ -134,11 +134,12 @@ def write_out_short_indices(
     if shared:
         return program, ranges, []  # sums along rows and down columns go in one pass, which costs less
     plan = _Plan(program, ranges, may_reassociate)
+    written: set[str] = set()
     for s in program.statements:
-        written = {w.target for w in program.statements if w.name in plan.indices}
         seeds = _find_seeds(s, written, program, ranges)
         if seeds and all(plan.can_write_out(s, i) for i in seeds) and _has_points(s, seeds, ranges):
             plan.indices[s.name] = seeds
+            written.add(s.target)
     first = dict(plan.indices)
     plan.follow()
     if not first or not plan.is_small():

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from polyc.ir.expr import Index
+from polyc.ir.graphs import find_components
 from polyc.poly.dependences import Dependences
 from polyc.poly.isl_scheduler import compute_isl_schedule
 from polyc.poly.rows import Band, Kind, Leaf, Member, Node, Row, Sequence
 from polyc.poly.scop import Scop, ScopStatement
-from polyc.scheduler.rows.components import find_components
 
 
 def schedule_with_isl(scop: Scop, dependences: Dependences) -> Node | None:

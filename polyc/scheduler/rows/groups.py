@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from polyc.scheduler.rows.components import find_components
+from polyc.ir.graphs import find_components
 from polyc.scheduler.rows.objective import UnitRow
 
 Used = Mapping[str, frozenset[int]]

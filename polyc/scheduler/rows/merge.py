@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from polyc.ir.graphs import find_components
 from polyc.poly.farkas import Piece, coincides, not_carried, respects
 from polyc.poly.rows import Band, Kind, Leaf, Member, Node, Row
 from polyc.poly.rows import Sequence as SequenceNode
-from polyc.scheduler.rows.components import find_components
 from polyc.scheduler.rows.groups import Group, NoRow, RowFinder, Used, group_graph, has_detour, sort_groups
 from polyc.scheduler.rows.model import Model, pivot_columns
 from polyc.scheduler.rows.objective import TOLERANCE, fusion_gain

@@ -59,7 +59,7 @@ BODIES = [
     ("Y[i] = b[i] + X[i, sum(X[i, j])]", "type-not-integral", "sum(X[i, j])"),
     ("Y[i] = argmax(X[i, j] - max(X[i, k]))", "unsupported-nested-reduction", "max(X[i, k])"),
     ("Y[i] = mean(X[i, j])", "unsupported-call", "mean(X[i, j])"),
-    ("Y[i] = 1 + argmax(X[i, j])", "unsupported-call", "argmax(X[i, j])"),
+    ("Y[i] = 1 + argmax(X[i, j] + X[k, j])", "semantic-selection", "argmax(X[i, j] + X[k, j])"),
     ("Y[i] = np.sum(X[i, j], axis=1)", "semantic-function", "1"),
     ("Y[i] /= X[i, j]", "semantic-statement", "Y[i] /= X[i, j]"),
     ("Y[i] |= X[i, j]", "type-not-boolean", "Y[i] |= X[i, j]"),

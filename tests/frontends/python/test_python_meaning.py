@@ -66,6 +66,15 @@ def test_reductions(call, expected):
     np.testing.assert_array_equal(got, expected(x))
 
 
+def test_positions_inside_of_expressions_and_on_computed_left_sides():
+    x = np.random.default_rng(4).standard_normal((4, 5))
+    np.testing.assert_array_equal(run_body("R[i] = X[i, argmax(X[i, j])] - X[i, argmin(X[i, j])]", x), np.ptp(x, axis=1))
+    text = "R[3] = argmax(X[3, j])\nwith where(0 <= i < 3):\n  R[i] = argmax(X[i, j]) + R[i + 1]"
+    np.testing.assert_array_equal(run_body(text, x), x.argmax(1)[::-1].cumsum()[::-1])
+    text = "high, place = max(X[i, 0]), argmax(X[i, 0])\nR[i] = X[i, 1] + high * place"
+    np.testing.assert_allclose(run_body(text, x), x[:, 1] + x[:, 0].max() * x[:, 0].argmax())
+
+
 def test_accumulation_starts_at_zero_or_goes_on():
     x = draw(4, 3)
     np.testing.assert_array_equal(run_body("R[i] += X[i, j]", x), x.sum(1))

@@ -20,6 +20,7 @@ from itertools import product
 
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Expr, Index, Read, Select, children, identity_of, int_const, reads, substitute, with_children
+from polyc.ir.graphs import find_components
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.simplify import simplify
 from polyc.poly import isl
@@ -30,7 +31,6 @@ from polyc.scheduler.rewriting.rules.blocks import Edit, start_edit
 from polyc.scheduler.rewriting.rules.interval_tiles import Region, Tiles, affine_of, find_tiles
 from polyc.scheduler.rewriting.rules.recurrence_blocks import all_site_reads, condition_set
 from polyc.scheduler.rewriting.rules.recurrences import prune_selections
-from polyc.scheduler.rows.components import find_components
 
 
 def block_intervals(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:

@@ -27,6 +27,7 @@ from polyc.ir.expr import (
     substitute,
     with_children,
 )
+from polyc.ir.graphs import find_components
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.poly import isl
 from polyc.poly.domains import box_domain, map_domain, project_domain
@@ -35,7 +36,6 @@ from polyc.poly.reads import index_names
 from polyc.scheduler.rewriting.rules.blocks import Edit, start_edit
 from polyc.scheduler.rewriting.rules.final_values import sum_final_values
 from polyc.scheduler.rewriting.rules.recurrence_blocks import Cut, all_site_reads, condition_set, find_cut
-from polyc.scheduler.rows.components import find_components
 
 
 def block_recurrences(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:

@@ -1,4 +1,4 @@
-"""Strongly connected components of statements, in an order that dependences allow."""
+"""Strongly connected components of statements and the like, in an order that dependences allow."""
 
 from __future__ import annotations
 
