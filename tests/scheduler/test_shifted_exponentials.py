@@ -181,7 +181,7 @@ def test_short_rows_stay(monkeypatch: pytest.MonkeyPatch):
         for sizes, expected in ((short, False), (long, True)):
             program, ranges = infer(read(text), **sizes)
             assert bool(block_exponentials(program, ranges, X86_64_V4)[2]) == expected
-    for t, expected in ((2048, False), (1 << 16, True)):
+    for t, expected in ((1024, False), (1 << 16, True)):
         program, ranges = infer(read(ATTENTION), S=128, T=t, D=64, E=64)
         assert bool(block_exponentials(program, ranges, X86_64_V4)[2]) == expected
 
