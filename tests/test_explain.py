@@ -50,7 +50,7 @@ def test_another_scheduler_is_named():
 
 def sections(text: str) -> dict[str, str]:
     """Sections by title."""
-    parts = text.split("== ")[1:]
+    parts = f"\n{text}".split("\n== ")[1:]
     return {title: body for title, _, body in (part.partition(" ==\n") for part in parts)}
 
 

@@ -342,6 +342,7 @@ def test_schedule_of_halide_is_found_once(monkeypatch: pytest.MonkeyPatch) -> No
         Pipeline=Pipeline,
         AutoschedulerParams=lambda name, extra: (name, extra),
         get_jit_target_from_environment=lambda: "host",
+        TargetFeature=SimpleNamespace(),
     )
     monkeypatch.setitem(sys.modules, "halide", fake)
     function = SimpleNamespace(set_estimates=seen.append)
