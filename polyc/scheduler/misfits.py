@@ -40,7 +40,7 @@ def narrows_tiles(members: tuple[Member, ...], child: Sequence, passed: int, sco
     parts give to later ones.  Those of one part stay together either way."""
     found = _contractions(child, scop, target)
     is_apart = len(found) > 1 and not any(len(_contractions(part, scop, target)) == len(found) for part in _parts(child))
-    return is_apart and _find_cut(members, found, passed, target) is None
+    return is_apart and _find_cut(members, found, passed, target, Level.MEMORY) is None
 
 
 def find_cutting(node: Node, scop: Scop, target: Target) -> frozenset[str]:
@@ -54,7 +54,7 @@ def find_cutting(node: Node, scop: Scop, target: Target) -> frozenset[str]:
                 return find_cutting(Band((*members, *bands[0].members), bands[0].child), scop, target)
             passed = bytes_between(child, scop)
             found = _contractions(child, scop, target) if find_level(passed, target) > Level.L2 else []
-            cut = _find_cut(members, found, passed, target) if len(found) > 1 else None
+            cut = _find_cut(members, found, passed, target, Level.L3) if len(found) > 1 else None
             return frozenset() if cut is None or cut is found[0] else frozenset({cut[0].s.name})
     return frozenset()
 
@@ -76,11 +76,11 @@ def _contractions(child: Node, scop: Scop, target: Target) -> list[tuple[Contrac
 
 
 def _find_cut(
-    members: tuple[Member, ...], found: list[tuple[Contraction, Choice]], passed: int, target: Target
+    members: tuple[Member, ...], found: list[tuple[Contraction, Choice]], passed: int, target: Target, level: Level
 ) -> tuple[Contraction, Choice] | None:
     """The heaviest contraction, if its tile leaves the others enough of the band, or another one whose tile does, where what
-    passes between the parts would leave the second-level cache: None where they are better apart."""
-    tried = found if find_level(passed, target) > Level.L2 else found[:1]
+    passes between the parts would go as far as `level`: None where they are better apart."""
+    tried = found if find_level(passed, target) >= level else found[:1]
     return next((cut for cut in tried if not _is_narrow(members, found, cut, passed, target)), None)
 
 
