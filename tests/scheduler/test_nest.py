@@ -32,6 +32,7 @@ def test_results_narrower_than_what_is_computed_fill_a_register():
         (TO_BYTES.replace("uint8", "float"), "lanes 8 x 2"),
         (TO_BYTES.replace("float(N)", "float(N,2)").replace("X(n)", "X(n,1)"), "lanes 8 x 2"),
         ("def f(double(N) X) -> (Y) { Y(n) = int32(X(n)) }", "lanes 4 x 2"),
+        ("def f(float(N) X, float(N) A, float(N) B, float(N) C) -> (Y) { Y(n) = X(n) > A(n) && B(n) > C(n) }", "lanes 8 x 2"),
     ],
 )
 def test_vectors_stay_narrow_where_two_are_not_cut_by_one_instruction(text, expected):

@@ -44,8 +44,9 @@ MANY_STATEMENTS = 4
 MANY_VECTORS = 64
 """Vectors of a row from which on eight accumulators of it are worth what it takes to combine them."""
 
-MOST_CUT_VECTORS = 4
-"""Vectors that are cut to one: more of them, with what else their values need, do not fit into registers."""
+MOST_CUT_VECTORS, MOST_CUT_READS = 4, 3
+"""Vectors that are cut to one, and elements that each lane reads for its value: more of them, with what else short values need,
+do not fit into registers."""
 
 MOST_WAITING = 16
 """Terms of a sum that are added one by one where vectors of them would wait for what was just stored."""
@@ -117,7 +118,7 @@ class NestPlanner:
                     mark = Mark("vector", lanes // 2, 2 * mark.interleave)
                 elif not points and self._waits_for_functions(real):
                     mark = Mark("vector", 2 * lanes, max(1, mark.interleave // 2))
-                elif not points and (n_cut := self._count_cut_vectors(names, member, lanes)) > 1:
+                elif not points and mark.interleave > 1 and (n_cut := self._count_cut_vectors(names, member, lanes)) > 1:
                     mark = Mark("vector", n_cut * lanes, max(1, mark.interleave // n_cut))
             elif vector is None and not size and member is order[-1][0] and len(names) == len(real) == 1:
                 width = scan_lanes(real[0], member, [*(m for m, _ in order), *around], self.view.scop, lanes, self.view.options)
@@ -334,6 +335,8 @@ class NestPlanner:
         statements = [self.view.statement(n) for n in names]
         widest = vector_itemsize(self.view.scop, statements)
         n_cut = MOST_CUT_VECTORS
+        if sum(len(access_motions(s)) - 1 for s in statements) > MOST_CUT_READS:
+            return 1
         for name, s in zip(names, statements, strict=True):
             index, target = self.view.index(member, name), self.view.scop.tensors[s.target].dtype
             if name.startswith("init_") or s.is_reduction or index is None or target.kind not in ("b" if widest > 4 else "biu"):
