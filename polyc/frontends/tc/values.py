@@ -212,6 +212,10 @@ def _build_pad(scope: Scope, syntax: Apply) -> Typed | None:
     first, second = syntax.args
     mode = next((m for m in PAD_MODES if isinstance(second, Name) and second.name == m and not _is_known(scope, m)), None)
     value = build_value(scope, second) if mode is None else Typed(Const(0, I32), I32)
+    functions = (*BUILTIN_ARITY, *_OF_COMPLEX, "min", "max", "pad")
+    if isinstance(first, Apply) and not _is_known(scope, first.name) and first.name not in functions:
+        scope.report_undefined(first.name, first.name_span)
+        return None
     if not isinstance(first, Apply) or first.name not in scope.tensors or first.name in scope.lets:
         help = "write pad(A(i - 1), 0): a read, and the value outside of the tensor, or clamp, wrap, reflect or symmetric"
         message = "the first argument of pad is not a tensor read"
@@ -225,8 +229,8 @@ def _build_pad(scope: Scope, syntax: Apply) -> Typed | None:
         zero = identity_of("add", typed.dtype)
         return Typed(Pad(typed.expr, zero, syntax.span, mode), typed.dtype)
     if is_narrower(typed.dtype, value.dtype) and not _is_exact(value.expr, typed.dtype):
+        # The read still has a type, and that of a tensor which is defined further down settles by such values.
         report_narrowing(scope, value.dtype, typed.dtype, second.span)
-        return None
     return Typed(Pad(typed.expr, convert_expr(value.expr, value.dtype, typed.dtype), syntax.span), typed.dtype)
 
 
