@@ -13,6 +13,7 @@ from typing import assert_never
 import numpy as np
 
 from polyc.diagnostics import Span
+from polyc.frontends.padding import describe_unknown_border, is_border_elsewhere
 from polyc.frontends.tc import subscripts
 from polyc.frontends.tc.builtins import ARITHMETIC, BUILTIN_ARITY, BUILTIN_OPERATORS, COMPARISONS, EXPANSIONS, LOGICAL
 from polyc.frontends.tc.scope import Scope, Typed, check_not_builtin
@@ -211,6 +212,10 @@ def _build_pad(scope: Scope, syntax: Apply) -> Typed | None:
         return None
     first, second = syntax.args
     mode = next((m for m in PAD_MODES if isinstance(second, Name) and second.name == m and not _is_known(scope, m)), None)
+    if isinstance(second, Name) and is_border_elsewhere(second.name) and not _is_known(scope, second.name):
+        message, help = describe_unknown_border(second.name)
+        scope.reporter.error("semantic-pad", message, second.span, help)
+        return None
     value = build_value(scope, second) if mode is None else Typed(Const(0, I32), I32)
     functions = (*BUILTIN_ARITY, *_OF_COMPLEX, "min", "max", "pad")
     if isinstance(first, Apply) and not _is_known(scope, first.name) and first.name not in functions:
