@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from polyc.frontends.padding import describe_unknown_border
 from polyc.frontends.python.scope import Scope
 from polyc.frontends.python.values import POISON, Fault, Value, check_size, common_type, convert
 from polyc.ir.expr import PAD_MODES, Pad, Read, identity_of
@@ -21,9 +22,7 @@ def apply_pad_mode(read: Value, word: str, node: ast.Call, scope: Scope) -> Valu
     """`read` filled beyond the border as the mode called `word` says."""
     mode = next((m for m in PAD_MODES if m == word), None)
     if mode is None:
-        raise Fault(
-            "semantic-pad", f"there is no padding called {word!r}", f"modes are: {', '.join(PAD_MODES)}; or give a value"
-        )
+        raise Fault("semantic-pad", *describe_unknown_border(word))
     if read is POISON:
         return POISON
     if not isinstance(read.expr, Read):

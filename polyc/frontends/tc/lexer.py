@@ -93,6 +93,8 @@ def _character_help(char: str) -> str:
         return _CHARACTER_HELP[char]
     plain = "-" if unicodedata.category(char) == "Pd" or char == "\u2212" else unicodedata.normalize("NFKC", char)
     plain = {"×": "*", "·": "*", "⋅": "*", "÷": "/", "≤": "<=", "≥": ">=", "≠": "!=", "→": "->"}.get(char, plain)
+    if unicodedata.decomposition(char).startswith("<super>") and plain.isdigit():
+        return f"a power is written as a product, x * x, or as pow(x, {plain})"
     if plain == " ":
         return "replace it by an ordinary space"
     if plain != char and _TOKEN.fullmatch(plain):

@@ -60,6 +60,7 @@ def check_definition(
     """
     syntax = find_calls(syntax, operators)
     forward = find_forward_reads(syntax)
+    findings: list[Diagnostic] = []
     for guess in (U8, BOOL) if forward else (U8,):
         types = dict.fromkeys(forward, guess)
         for _ in range(MAX_READINGS):
@@ -68,10 +69,18 @@ def check_definition(
             if found == types:
                 break
             types = found
+        findings = _find_common(findings, d.reporter.diagnostics) if d.reporter.n_errors else d.reporter.diagnostics
         if not d.reporter.n_errors:
             break
     program = None if d.reporter.n_errors or d.is_incomplete else drop_unused(d, _assemble_program(d, syntax))
-    return program, sorted(d.reporter.diagnostics, key=lambda f: f.span.start if f.span else 0)
+    return program, sorted(findings, key=lambda f: f.span.start if f.span else 0)
+
+
+def _find_common(before: list[Diagnostic], now: list[Diagnostic]) -> list[Diagnostic]:
+    """Of the findings under two guessed types those that do not come from the guess; all of `now` where every error does."""
+    places = {(f.code, f.message, f.span) for f in before}
+    common = [f for f in now if (f.code, f.message, f.span) in places]
+    return common if any(f.severity == "error" for f in common) else now
 
 
 def _read_definition(

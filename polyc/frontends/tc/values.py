@@ -13,6 +13,7 @@ from typing import assert_never
 import numpy as np
 
 from polyc.diagnostics import Span
+from polyc.frontends.padding import describe_unknown_border, is_border_elsewhere
 from polyc.frontends.tc import subscripts
 from polyc.frontends.tc.builtins import ARITHMETIC, BUILTIN_ARITY, BUILTIN_OPERATORS, COMPARISONS, EXPANSIONS, LOGICAL
 from polyc.frontends.tc.scope import Scope, Typed, check_not_builtin
@@ -211,7 +212,15 @@ def _build_pad(scope: Scope, syntax: Apply) -> Typed | None:
         return None
     first, second = syntax.args
     mode = next((m for m in PAD_MODES if isinstance(second, Name) and second.name == m and not _is_known(scope, m)), None)
+    if isinstance(second, Name) and is_border_elsewhere(second.name) and not _is_known(scope, second.name):
+        message, help = describe_unknown_border(second.name)
+        scope.reporter.error("semantic-pad", message, second.span, help)
+        return None
     value = build_value(scope, second) if mode is None else Typed(Const(0, I32), I32)
+    functions = (*BUILTIN_ARITY, *_OF_COMPLEX, "min", "max", "pad")
+    if isinstance(first, Apply) and not _is_known(scope, first.name) and first.name not in functions:
+        scope.report_undefined(first.name, first.name_span)
+        return None
     if not isinstance(first, Apply) or first.name not in scope.tensors or first.name in scope.lets:
         help = "write pad(A(i - 1), 0): a read, and the value outside of the tensor, or clamp, wrap, reflect or symmetric"
         message = "the first argument of pad is not a tensor read"
@@ -225,8 +234,8 @@ def _build_pad(scope: Scope, syntax: Apply) -> Typed | None:
         zero = identity_of("add", typed.dtype)
         return Typed(Pad(typed.expr, zero, syntax.span, mode), typed.dtype)
     if is_narrower(typed.dtype, value.dtype) and not _is_exact(value.expr, typed.dtype):
+        # The read still has a type, and that of a tensor which is defined further down settles by such values.
         report_narrowing(scope, value.dtype, typed.dtype, second.span)
-        return None
     return Typed(Pad(typed.expr, convert_expr(value.expr, value.dtype, typed.dtype), syntax.span), typed.dtype)
 
 

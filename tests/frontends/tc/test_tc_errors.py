@@ -79,6 +79,7 @@ STATEMENTS = [
     ("O(i) = 1 where x = n + 1, i in 0:x", "semantic-read-in-bound", "cannot be used in this context", "x"),
     ("O(i) = a(i) * A.2", "semantic-extent", "A has no dimension 2", "A.2"),
     ("O(i) = pad(3, 0)", "semantic-pad", "is not a tensor read", "3"),
+    ("O(i) = pad(A(i, j), mirror)", "semantic-pad", "no padding called 'mirror'", "mirror"),
     ("O(i) = a(i) where exists a(j)", "semantic-unused-index", "index j stands only in an exists clause", "j"),
     ("O(i) = a(i + .5)", "type-not-integral", "expected integral type but found float32", ".5"),
     ("O(i) = a(D(i))", "type-not-integral", "expected integral type but found float64", "D(i)"),

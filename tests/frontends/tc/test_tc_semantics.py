@@ -11,7 +11,7 @@ from polyc.frontends.tc.types import promote_types
 from polyc.ir.expr import Const, Index, Pad, Read, Size
 from polyc.ir.program import Exists, RangeClause, Reduction, Return
 from polyc.ir.text import format_program
-from polyc.ir.types import BOOL, DTYPES, F32, F64, I32, I64, U8, U32, U64
+from polyc.ir.types import BOOL, DTYPES, F16, F32, F64, I32, I64, U8, U32, U64, DType
 from polyc.ir.verify import verify_program
 from tests.frontends.tc.rendering import conformance, read_program, read_statements, rename_indices, show_value
 
@@ -206,6 +206,26 @@ def test_literals_around_narrow_tensors_need_no_conversion(dtype: str, value: st
     pad = program.statements[0].value
     assert isinstance(pad, Pad) and isinstance(pad.value, Const)
     assert pad.value.value == float(value)
+
+
+@pytest.mark.parametrize(
+    ("x", "value", "found"),
+    [
+        ("float", "0.5 * pad(y(i - 1), 0.0)", F32),
+        ("double", "pad(z(i), double(1.5))", F64),
+        ("float16", "pad(y(i - 1), 1.5)", F16),
+    ],
+)
+def test_a_recurrence_that_only_values_of_pad_begin_has_the_type_of_its_terms(x: str, value: str, found: DType) -> None:
+    body = f"y(i) = max(x(i), {value}) where i in 0:N  z(i) = pad(y(i - 1), {x}(0.5))"
+    (program,) = read_tc(f"def f({x}(N) x) -> (y) {{ {body} }}")
+    assert {t.dtype for t in program.tensors if t.name == "y"} == {found}
+
+
+def test_what_a_recurrence_is_told_does_not_come_from_a_guessed_type() -> None:
+    with pytest.raises(SemanticError) as caught:
+        read_tc("def f(float(N) x) -> (y) { y(i) = x(i) + pad(y(i - 1), 0.5) + q(i) + pad(r(i), 0.0) where i in 0:N }")
+    assert [f.message for f in caught.value.diagnostics] == [f"undefined variable {n} used here" for n in "qr"]
 
 
 @pytest.mark.parametrize(("dtype", "value"), [("int8", "128"), ("uint8", "-1"), ("float16", "0.1"), ("int8", "0.0")])
