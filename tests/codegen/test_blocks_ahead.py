@@ -46,6 +46,16 @@ def test_blocks_in_caches_and_few_rows_are_left_to_the_processor():
     assert not prefetches((2, 1, 0), 16, 4000, 48)  # 16 rows, each of which goes on in the next block
 
 
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+def test_whole_tiles_of_any_size_ask_for_the_next_one_where_memory_is_far(level: str):
+    """Each line was waited for: long transposes in kernels for any sizes took up to twice as long as in those for one."""
+    lowered = polyc.compile(source_of((1, 0)), target=level, dynamic=True).lower(numbers(1200, 1300))
+    lines = [line.strip() for line in lowered.as_text("loops").splitlines()]
+    asking = next(n for n, line in enumerate(lines) if line.startswith("prefetch X["))
+    assert " < A * B > 262144 ? " in lines[asking - 1]
+    assert not any("min(" in line for line in lines[asking : asking + 3])
+
+
 def test_each_vector_asks_for_as_many_lines_as_it_reads():
     text = polyc.compile(source_of((1, 0)), target="x86-64-v4").lower(numbers(4096, 4096)).as_text("loops")
     lines = [line.strip() for line in text.splitlines()]

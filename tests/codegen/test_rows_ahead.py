@@ -86,3 +86,18 @@ def test_rows_of_any_length() -> None:
         x = array(*shape)
         e = np.exp(x.astype(float) - x.max(1, keepdims=True, initial=-99))
         np.testing.assert_allclose(operator(x), e / e.sum(1, keepdims=True), rtol=1e-5)
+
+
+def test_short_passes_over_rows_of_any_length_ask_by_the_sizes_of_a_call() -> None:
+    operator = polyc.compile(MOMENTS, dynamic=True, target="x86-64-v3", single_pass_moments=False)
+    x = array(900, 301)
+    text = operator.lower(x).as_text("loops")
+    near, far = re.findall(r"if \((.*)\) \{\n.*\n *(prefetch .*;)", text)
+    assert near[1] == "prefetch X[c0 + 1, c1], 4 bytes;"
+    assert far[1].endswith("to L2;") and "N" not in far[1]
+    assert all("N" in condition for condition, _ in (near, far))
+    operator = polyc.compile(MOMENTS, dynamic=True, single_pass_moments=False)
+    for given in (x, x[:0], x[:, :0], x[:2]):
+        m, v = operator(given)
+        np.testing.assert_array_equal(m, given.sum(1))
+        np.testing.assert_allclose(v, ((given - m[:, None]).astype(float) ** 2).sum(1), rtol=1e-5)

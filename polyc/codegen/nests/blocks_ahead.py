@@ -15,10 +15,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import reduce
 
 from polyc.codegen.emission.lines import do_meet
 from polyc.codegen.nests.copies import motion_of
-from polyc.codegen.nests.prefetch import large_arrays, level_of_rows, put_values, step_ahead
+from polyc.codegen.nests.prefetch import bytes_of, large_arrays, level_of_rows, put_values, step_ahead
 from polyc.codegen.nests.rows_in_order import (
     is_in_order,
     is_streamed,
@@ -27,7 +28,8 @@ from polyc.codegen.nests.rows_in_order import (
     take_rows_in_order,
     vectors_in,
 )
-from polyc.ir.expr import Call, Expr, Index, Read, int_const, reads, substitute
+from polyc.codegen.nests.transposes import lies_across
+from polyc.ir.expr import Call, Expr, Index, Read, Select, int_const, reads, substitute
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
 from polyc.target import Target
@@ -248,7 +250,11 @@ def _request(
     later = step_ahead(around, max(1, round(AHEAD_BYTES / (rows * size))))
     place = put_values(put_values(read, {across: part, loop.var: column}), later)
     asked = Prefetch(read.tensor, place.subscripts, min(size, piece), level)
-    return Loop(row, int_const(0), int_const(share), 1, "serial", (asked,))
+    n_rows: Expr = int_const(share)
+    if bytes_of(buffer) is None:  # what a call finds in the second-level cache is near enough
+        elements = simplify(reduce(lambda a, b: Call("mul", (a, b)), buffer.shape))
+        n_rows = Select(Call("gt", (elements, int_const(target.l2 // buffer.dtype.itemsize))), n_rows, int_const(0))
+    return Loop(row, int_const(0), n_rows, 1, "serial", (asked,))
 
 
 def _ask_at_edge(loop: Loop, around: tuple[Loop, ...], kept: dict[str, Buffer], target: Target) -> Loop | None:
@@ -302,6 +308,8 @@ def _turned_in(loop: Loop, vector: Loop, kept: dict[str, Buffer]) -> Iterator[Re
         buffer = kept.get(read.tensor)
         if buffer is None:
             continue
-        size, across = buffer.dtype.itemsize, motion_of(read, buffer, vector.var)
-        if all(motion_of(read, buffer, n.var) == size for n in (loop, copies)) and across is not None and abs(across) > size:
+        size = buffer.dtype.itemsize
+        if all(motion_of(read, buffer, n.var) == size for n in (loop, copies)) and lies_across(
+            read, buffer, copies.var, vector.var
+        ):
             yield put_values(read, {copies.var: copies.lower})

@@ -18,20 +18,21 @@ the last-level cache has plenty of room come to the first one at once (mean and 
 A pass of little arithmetic is soon over.  While it lasts, requests bring less than the prefetcher does in the first pass, which
 is all that counts where rows come from memory (mean and variance of 128 MB: 1.02 to 1.49 of the time without).  It asks for
 short rows of arrays that the last-level cache holds.
+
+Where sizes are known at the call only, such a pass is there once for each way of asking, and once without.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from polyc.codegen.nests.copies import motion_of
 from polyc.codegen.nests.epilogues import FUNCTION_COSTS
 from polyc.codegen.nests.prefetch import bytes_of, large_arrays, step_ahead
-from polyc.ir.expr import Call, Const, Expr, Index, Read, reads, substitute, walk
-from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update, node_expressions
+from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute, walk
+from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update, node_expressions, walk_nodes
 from polyc.ir.simplify import simplify
 from polyc.target import Target
 
@@ -52,6 +53,10 @@ NEAR_PART_OF_L3 = 4
 
 BYTES_AHEAD = 32 << 10
 """Bytes of whole rows that are asked for ahead, one row at least."""
+
+
+_Way = tuple[Expr | None, Prefetch]
+"""What is asked for where a condition on sizes holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +98,14 @@ def _visit(node: Node, around: tuple[Loop, ...], arrays: _Arrays) -> Node:
         case Loop() if node.kind in ("serial", "parallel") and not node.registers:
             # A thread begins with its own iterations.
             around = (*around, node) if node.kind == "serial" else (node,)
-            asked = {id(vector): prefetch for vector, prefetch in _asked(node, around, arrays)}
-            body = tuple(_insert(n, asked) for n in node.body) if asked else node.body
+            body = node.body
+            for vector, ways in {id(vector): (vector, ways) for vector, ways in _asked(node, around, arrays)}.values():
+                body = tuple(_insert(n, vector, ways) for n in body)
             return replace(node, body=tuple(_visit(n, around, arrays) for n in body))
     return node
 
 
-def _asked(loop: Loop, around: tuple[Loop, ...], arrays: _Arrays) -> Iterator[tuple[Loop, Prefetch]]:
+def _asked(loop: Loop, around: tuple[Loop, ...], arrays: _Arrays) -> Iterator[tuple[Loop, list[_Way]]]:
     """Vector loops in `loop`, and what each of them asks for."""
     passes: dict[str, list[_Pass]] = {}
     for child, node in enumerate(loop.body):
@@ -107,11 +113,17 @@ def _asked(loop: Loop, around: tuple[Loop, ...], arrays: _Arrays) -> Iterator[tu
             passes.setdefault(found.read.tensor, []).append(found)
     for name, mine in passes.items():
         last = _last_pass(loop, mine, arrays)
-        if last is not None and (ahead := _rows_ahead(last, arrays)) is not None:
-            n_rows, level = ahead
-            later = step_ahead(around, n_rows)
+        if last is None:
+            continue
+        ways: list[_Way] = []
+        for condition, n_rows, level in _rows_ahead(last, arrays):
+            later = step_ahead(around, n_rows if isinstance(n_rows, int) else 1)
+            if not isinstance(n_rows, int) and len(around) == 1:
+                later = {loop.var: Call("add", (Index(loop.var), Call("mul", (n_rows, int_const(loop.step)))))}
             place = tuple(simplify(substitute(s, later)) for s in last.read.subscripts)
-            yield last.vector, Prefetch(name, place, arrays.large[name].dtype.itemsize, level)
+            ways.append((condition, Prefetch(name, place, arrays.large[name].dtype.itemsize, level)))
+        if ways:
+            yield last.vector, ways
 
 
 def _passes(child: int, node: Node, inner: tuple[Loop, ...], arrays: _Arrays) -> Iterator[_Pass]:
@@ -144,25 +156,56 @@ def _last_pass(loop: Loop, passes: list[_Pass], arrays: _Arrays) -> _Pass | None
     return last if is_next and LEAST_BYTES <= size <= arrays.target.l2 // PART_OF_L2 else None
 
 
-def _rows_ahead(last: _Pass, arrays: _Arrays) -> tuple[int, Literal[1, 2]] | None:
-    """How many rows before they are read the last pass asks for them, and the cache they come to; None where it does not."""
-    row, target = _row_bytes(last, arrays), arrays.target
-    whole = bytes_of(arrays.large[last.read.tensor])
-    is_short = row is not None and row <= target.l1 * SHARE_OF_L1
+def _rows_ahead(last: _Pass, arrays: _Arrays) -> list[tuple[Expr | None, int | Expr, Literal[1, 2]]]:
+    """How many rows before they are read the last pass asks for them, and the cache they come to, each where a condition on
+    sizes holds and none before it does.  Empty where it does not ask."""
+    buffer, target = arrays.large[last.read.tensor], arrays.target
+    row, whole = _row_bytes(last, arrays), bytes_of(buffer)
     calls = {e.op for n in last.vector.body for own in node_expressions(n) for e in walk(own) if isinstance(e, Call)}
-    if calls.isdisjoint(FUNCTION_COSTS) and not (is_short and whole is not None and whole <= target.l3 // PART_OF_L3):
-        return None
-    if is_short and whole is not None and whole <= target.l3 // NEAR_PART_OF_L3:
-        return 1, 1
-    return (1 if row is None else max(1, BYTES_AHEAD // row)), 2
+    is_long = not calls.isdisjoint(FUNCTION_COSTS)
+    if row is not None and whole is not None:
+        is_short = row <= target.l1 * SHARE_OF_L1
+        if not is_long and not (is_short and whole <= target.l3 // PART_OF_L3):
+            return []
+        if is_short and whole <= target.l3 // NEAR_PART_OF_L3:
+            return [(None, 1, 1)]
+        return [(None, max(1, BYTES_AHEAD // row), 2)]
+    if is_long:
+        return [(None, 1 if row is None else max(1, BYTES_AHEAD // row), 2)]
+    length, total = _product(_trips(last), buffer.dtype.itemsize), _product(buffer.shape, buffer.dtype.itemsize)
+    if any(isinstance(e, Index) for e in walk(length)):
+        return []
+    most = Call("min", (length, int_const(BYTES_AHEAD)))
+    n_rows = Call("floordiv", (int_const(BYTES_AHEAD), Call("max", (most, int_const(1)))))
+    is_row = Call("and", (_at_least(length, LEAST_BYTES), _at_most(length, int(target.l1 * SHARE_OF_L1))))
+    is_row = Call("and", (is_row, _at_least(total, target.l2 + 1)))
+    parts: list[tuple[int, int | Expr, Literal[1, 2]]] = [(NEAR_PART_OF_L3, 1, 1), (PART_OF_L3, n_rows, 2)]
+    return [(Call("and", (is_row, _at_most(total, target.l3 // part))), rows, level) for part, rows, level in parts]
+
+
+def _at_least(value: Expr, least: int) -> Expr:
+    return Call("ge", (value, int_const(least)))
+
+
+def _at_most(value: Expr, most: int) -> Expr:
+    return Call("le", (value, int_const(most)))
+
+
+def _product(extents: Iterable[Expr], size: int) -> Expr:
+    total: Expr = int_const(size)
+    for extent in extents:
+        total = Call("mul", (total, extent))
+    return simplify(total)
+
+
+def _trips(found: _Pass) -> list[Expr]:
+    return [simplify(Call("sub", (n.upper, n.lower))) for n in found.inner]
 
 
 def _row_bytes(found: _Pass, arrays: _Arrays) -> int | None:
     """Bytes of the row that a pass reads, where that is known."""
-    trips = [simplify(Call("sub", (n.upper, n.lower))) for n in found.inner]
-    if not all(isinstance(t, Const) for t in trips):
-        return None
-    return math.prod(int(t.value) for t in trips if isinstance(t, Const)) * arrays.large[found.read.tensor].dtype.itemsize
+    length = _product(_trips(found), arrays.large[found.read.tensor].dtype.itemsize)
+    return int(length.value) if isinstance(length, Const) else None
 
 
 def _row_of(found: _Pass) -> Read:
@@ -180,9 +223,20 @@ def _moves(subscripts: tuple[Expr, ...], loop: Loop) -> bool:
     return any(n == Index(loop.var) for s in subscripts for n in walk(s))
 
 
-def _insert(node: Node, asked: dict[int, Prefetch]) -> Node:
+def _insert(node: Node, vector: Loop, ways: list[_Way]) -> Node:
+    """`node` with the first way whose condition holds in `vector`, which runs as it is where none does."""
+    if not isinstance(node, Loop) or all(n is not vector for n in walk_nodes((node,))):
+        return node
+    found: Node = node
+    for condition, prefetch in reversed(ways):
+        asking = _ask(node, vector, prefetch)
+        found = asking if condition is None else If(condition, (asking,), (found,))
+    return found
+
+
+def _ask(node: Node, vector: Loop, prefetch: Prefetch) -> Node:
     if not isinstance(node, Loop):
         return node
-    if id(node) in asked:
-        return replace(node, body=(asked[id(node)], *node.body))
-    return replace(node, body=tuple(_insert(n, asked) for n in node.body))
+    if node is vector:
+        return replace(node, body=(prefetch, *node.body))
+    return replace(node, body=tuple(_ask(n, vector, prefetch) for n in node.body))

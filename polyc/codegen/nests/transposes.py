@@ -6,7 +6,7 @@ whole rows of B and transposes them in registers.
 
 The rest joins the last block where the extent is a constant, unless the vectors of both together are too many to be expanded.
 Of other extents the last block is moved back to end with the loop, and those below one block are put together from blocks of 8,
-4, 2 and 1.
+4, 2 and 1.  Tiles of results of any size that are whole have nests of their own, in which `blocks_ahead` asks for the next.
 """
 
 from __future__ import annotations
@@ -85,6 +85,9 @@ def _block_copy(
     if store.buffer in streamed:
         block = min(block, vector.lanes)
     body = _strip_mine(along, vector, store, block)
+    if buffers[store.buffer].space == "argument" and (whole := _whole_tiles(along, vector)) is not None:
+        condition, lines, across = whole
+        body = (If(condition, _strip_mine(lines, across, store, block), body),)
     others = [loop for loop in loops if loop is not along and loop is not vector]
     if others and along.kind == "serial" and _goes_on(others[-1], along, vector, store, buffers):
         *others, inner = others
@@ -92,6 +95,23 @@ def _block_copy(
     for loop in reversed(others):
         body = (replace(loop, body=body),)
     return body
+
+
+def _whole_tiles(along: Loop, vector: Loop) -> tuple[Expr, Loop, Loop] | None:
+    """Both loops over a whole tile, and when it is whole: the next tile can be asked for then.  None where that is known."""
+    condition: Expr | None = None
+    found: list[Loop] = []
+    for loop in (along, vector):
+        match loop.upper:
+            case Call("min", (left, Const() as size)) | Call("min", (Const() as size, left)) if loop.lower == int_const(0):
+                is_whole = Call("ge", (left, size))
+                condition = is_whole if condition is None else Call("and", (condition, is_whole))
+                found.append(replace(loop, upper=size))
+            case Const():
+                found.append(loop)
+            case _:
+                return None
+    return None if condition is None else (condition, found[0], found[1])
 
 
 def _goes_on(loop: Loop, along: Loop, vector: Loop, store: Store, buffers: Mapping[str, Buffer]) -> bool:
@@ -157,9 +177,9 @@ def _turn(loops: list[Loop], vector: Loop, store: Store, buffers: Mapping[str, B
     target = buffers[store.buffer]
     place = Read(store.buffer, store.subscripts)
     for loop in reversed(loops):
-        if loop.kind not in ("serial", "unroll") or loop.step != 1 or not _lies_across(place, target, loop.var, vector.var):
+        if loop.kind not in ("serial", "unroll") or loop.step != 1 or not lies_across(place, target, loop.var, vector.var):
             continue
-        if not any(_lies_across(r, buffers[r.tensor], vector.var, loop.var) for r in reads(store.value)):
+        if not any(lies_across(r, buffers[r.tensor], vector.var, loop.var) for r in reads(store.value)):
             continue
         trip = int(loop.upper.value) if isinstance(loop.upper, Const) and loop.lower == int_const(0) else None
         if trip is not None and trip < MIN_LANES:
@@ -180,14 +200,14 @@ def _loop_along(loops: list[Loop], vector: Loop, store: Store, buffers: Mapping[
         is_shared = loop.kind == "parallel" and len(loops) == 2
         if (loop.kind not in ("serial", "unroll") and not is_shared) or loop.step != 1:
             continue
-        across = [b for r in reads(store.value) if _lies_across(r, b := buffers[r.tensor], loop.var, vector.var)]
+        across = [b for r in reads(store.value) if lies_across(r, b := buffers[r.tensor], loop.var, vector.var)]
         itemsize = max((b.dtype.itemsize for b in across), default=0)
         if itemsize > best[1]:
             best = loop, itemsize
     return best
 
 
-def _lies_across(read: Read, buffer: Buffer, outer: str, inner: str) -> bool:
+def lies_across(read: Read, buffer: Buffer, outer: str, inner: str) -> bool:
     """Whether `read` moves by one element with `outer`, and by more, or by an unknown stride, with `inner`."""
     along, across, unknown = 0, 0, False
     for subscript, stride in zip(read.subscripts, buffer.strides, strict=True):
