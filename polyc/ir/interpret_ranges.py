@@ -179,15 +179,23 @@ def _tensors_for(world: _World, partial: set[str]) -> dict[str, tuple[Interval, 
 
 
 def _find_kept(s: Statement, worlds: list[_World], partial: set[str]) -> frozenset[int]:
-    """Positions of the inequalities of reads that follow from clauses at any sizes: a sum of one to three conditions or bounds
-    says the same over several indices, but for a number that does not depend on sizes."""
+    """Positions of the inequalities of reads that follow from clauses at any sizes: a sum of one to three conditions or bounds,
+    or of one or two and as many reads that one index decides, says the same over several indices, but for a number that does
+    not depend on sizes."""
     found: list[dict[int, dict[tuple[int, ...], int]]] = []
     for world in worlds:
-        wanted = [q.form for q in collect_inequalities(s, world.sizes, _tensors_for(world, partial), partial)]
+        asked = collect_inequalities(s, world.sizes, _tensors_for(world, partial), partial)
+        wanted = [q.form for q in asked]
         forms = [f for c, _ in clause_conditions(s) for f in condition_forms(c, world.sizes)]
         held = dict(list(enumerate(f for f in forms if is_linear_form(f)))[:_MAX_CONDITIONS])
         margins: dict[int, dict[tuple[int, ...], int]] = {}
         sums = {some: reduce(add_forms, (held[k] for k in some)) for n in (1, 2, 3) for some in itertools.combinations(held, n)}
+        alone = {
+            -1 - n: q.form for n, q in enumerate(asked) if not q.is_guarded and is_linear_form(q.form) and len(q.indices) == 1
+        }
+        several = [some for some in sums if len(some) < 3 and any(len(indices_of_form(held[k])) > 1 for k in some)]
+        ends = [some for n in (1, 2) for some in itertools.combinations_with_replacement(list(alone)[:_MAX_CONDITIONS], n)]
+        sums |= {(*a, *b): reduce(add_forms, (alone[k] for k in b), sums[a]) for a in several for b in ends}
         for position, form in enumerate(wanted):
             if not is_linear_form(form) or len(indices_of_form(form)) < 2:
                 continue

@@ -26,6 +26,7 @@ from polyc.poly.linear import (
     add_forms,
     index_candidates,
     linear_form,
+    multiply_out,
     relax_solved,
     shift_form,
     subscript_inequalities,
@@ -72,7 +73,7 @@ class _Inequality:
 
 
 MAX_CONDITIONS = 8
-"""Conditions of a statement, in its order, whose sums may keep a read inside."""
+"""Conditions of a statement, in its order, whose sums may keep a read inside, and bounds of one index that help them."""
 
 
 class BadRange(Exception):
@@ -104,7 +105,8 @@ def solve_statement(
             except NotAffine:
                 non_affine.append(clause)
     holding = _condition_forms(s, sizes)
-    pool, kept = _collect_inequalities(sites, tensors, sizes, partial, _add_conditions(holding), may_keep)
+    alone = _forms_of_single_indices(sites, tensors, sizes, partial) if holding else []
+    pool, kept = _collect_inequalities(sites, tensors, sizes, partial, _add_conditions(holding, alone), may_keep)
     _substitute(pool, solved, sizes)
     used: set[int] = set()
     reached: set[tuple[str, int]] = set()
@@ -178,7 +180,8 @@ def _condition_forms(s: Statement, sizes: Sizes) -> list[Linear]:
         for high in operands_of(greater, "min"):
             for low in operands_of(less, "max"):
                 with suppress(NotAffine):
-                    forms.append(shift_form(linear_form(Call("sub", (high, low)), sizes), sizes.constant(offset)))
+                    form = shift_form(linear_form(Call("sub", (high, low)), sizes), sizes.constant(offset))
+                    forms.append(multiply_out(form, sizes))
 
     def visit(condition: Expr) -> None:
         match condition:
@@ -202,10 +205,34 @@ def _condition_forms(s: Statement, sizes: Sizes) -> list[Linear]:
     return forms
 
 
-def _add_conditions(forms: Sequence[Linear]) -> list[Linear]:
-    """Sums of one to three of the conditions' forms, which are >= 0 on the iteration space as well."""
+def _forms_of_single_indices(
+    sites: list[ReadSite], tensors: Mapping[str, tuple[Bounds, ...]], sizes: Sizes, partial: Set[str]
+) -> list[Linear]:
+    """Linear forms that are >= 0 on the iteration space as plain reads with one index ask for it: ``k >= 0`` of ``x(k)``,
+    which helps ``2 * k <= i`` to keep ``x(i - k)`` inside."""
+    found: dict[tuple[Expr, int], list[Linear]] = {}
+    for site in sites:
+        is_guarded = site.is_padded or any(not is_data_dependent(c) for c, _ in site.conditions)
+        for sub, bounds in zip(site.read.subscripts, tensors.get(site.read.tensor, ()), strict=False):
+            if is_guarded or is_data_dependent(sub) or len(index_names(sub)) != 1:
+                continue
+            if site.read.tensor in partial and not isinstance(sub, Index):
+                continue
+            with suppress(NotAffine):
+                form = linear_form(sub, sizes)
+                if form.atom is None:
+                    found.setdefault((sub, id(bounds)), subscript_inequalities(form, bounds))
+    return [form for forms in found.values() for form in forms][:MAX_CONDITIONS]
+
+
+def _add_conditions(forms: Sequence[Linear], alone: Sequence[Linear]) -> list[Linear]:
+    """Sums of one to three of the conditions' forms, which are >= 0 on the iteration space as well, and of one or two of them
+    with one or two of the forms `alone`."""
     plain = [f for f in forms if f.atom is None][:MAX_CONDITIONS]
-    return [reduce(add_forms, some) for n in (1, 2, 3) for some in itertools.combinations(plain, n)]
+    sums = [(some, reduce(add_forms, some)) for n in (1, 2, 3) for some in itertools.combinations(plain, n)]
+    several = [total for some, total in sums if len(some) < 3 and any(len(f.coefficients) > 1 for f in some)]
+    ends = [some for n in (1, 2) for some in itertools.combinations_with_replacement(alone, n)]
+    return [total for _, total in sums] + [reduce(add_forms, some, total) for total in several for some in ends]
 
 
 def _is_kept(side: Sequence[Linear], held: Sequence[Linear]) -> bool:
