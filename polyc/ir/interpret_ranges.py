@@ -180,8 +180,8 @@ def _tensors_for(world: _World, partial: set[str]) -> dict[str, tuple[Interval, 
 
 def _find_kept(s: Statement, worlds: list[_World], partial: set[str]) -> frozenset[int]:
     """Positions of the inequalities of reads that follow from clauses at any sizes: a sum of one to three conditions or bounds,
-    or of one or two and as many reads that one index decides, says the same over several indices, but for a number that does
-    not depend on sizes."""
+    or of one or two and as many reads with one index that lessen a coefficient, says the same over several indices, but for a
+    number that does not depend on sizes."""
     found: list[dict[int, dict[tuple[int, ...], int]]] = []
     for world in worlds:
         asked = collect_inequalities(s, world.sizes, _tensors_for(world, partial), partial)
@@ -190,12 +190,13 @@ def _find_kept(s: Statement, worlds: list[_World], partial: set[str]) -> frozens
         held = dict(list(enumerate(f for f in forms if is_linear_form(f)))[:_MAX_CONDITIONS])
         margins: dict[int, dict[tuple[int, ...], int]] = {}
         sums = {some: reduce(add_forms, (held[k] for k in some)) for n in (1, 2, 3) for some in itertools.combinations(held, n)}
-        alone = {
-            -1 - n: q.form for n, q in enumerate(asked) if not q.is_guarded and is_linear_form(q.form) and len(q.indices) == 1
-        }
-        several = [some for some in sums if len(some) < 3 and any(len(indices_of_form(held[k])) > 1 for k in some)]
-        ends = [some for n in (1, 2) for some in itertools.combinations_with_replacement(list(alone)[:_MAX_CONDITIONS], n)]
-        sums |= {(*a, *b): reduce(add_forms, (alone[k] for k in b), sums[a]) for a in several for b in ends}
+        plain = {-1 - n: q for n, q in enumerate(asked) if not q.is_guarded and is_linear_form(q.form)}
+        alone = {k: q.form for k, q in plain.items() if len(q.indices) == 1}
+        for some, total in list(sums.items()):
+            if len(some) < 3 and len(indices_of_form(total)) > 1:
+                ends = [k for k, f in alone.items() if all(total.get(t, 0) * c < 0 for t, c in f.items() if t != 1)]
+                pairs = [few for n in (1, 2) for few in itertools.combinations_with_replacement(ends, n)]
+                sums |= {(*some, *few): reduce(add_forms, (alone[k] for k in few), total) for few in pairs}
         for position, form in enumerate(wanted):
             if not is_linear_form(form) or len(indices_of_form(form)) < 2:
                 continue

@@ -73,7 +73,7 @@ class _Inequality:
 
 
 MAX_CONDITIONS = 8
-"""Conditions of a statement, in its order, whose sums may keep a read inside, and bounds of one index that help them."""
+"""Conditions of a statement, in its order, whose sums may keep a read inside."""
 
 
 class BadRange(Exception):
@@ -210,29 +210,37 @@ def _forms_of_single_indices(
 ) -> list[Linear]:
     """Linear forms that are >= 0 on the iteration space as plain reads with one index ask for it: ``k >= 0`` of ``x(k)``,
     which helps ``2 * k <= i`` to keep ``x(i - k)`` inside."""
-    found: dict[tuple[Expr, int], list[Linear]] = {}
+    seen: set[tuple[Expr, int]] = set()
+    found: list[Linear] = []
     for site in sites:
         is_guarded = site.is_padded or any(not is_data_dependent(c) for c, _ in site.conditions)
         for sub, bounds in zip(site.read.subscripts, tensors.get(site.read.tensor, ()), strict=False):
-            if is_guarded or is_data_dependent(sub) or len(index_names(sub)) != 1:
+            if is_guarded or is_data_dependent(sub) or len(index_names(sub)) != 1 or (sub, id(bounds)) in seen:
                 continue
             if site.read.tensor in partial and not isinstance(sub, Index):
                 continue
+            seen.add((sub, id(bounds)))
             with suppress(NotAffine):
-                form = linear_form(sub, sizes)
-                if form.atom is None:
-                    found.setdefault((sub, id(bounds)), subscript_inequalities(form, bounds))
-    return [form for forms in found.values() for form in forms][:MAX_CONDITIONS]
+                found += [f for f in subscript_inequalities(linear_form(sub, sizes), bounds) if f.atom is None]
+    return [f for n, f in enumerate(found) if not any(_is_same(f, g) for g in found[:n])]
+
+
+def _is_same(f: Linear, g: Linear) -> bool:
+    return f.coefficients == g.coefficients and bool(f.rest.plain_is_equal(g.rest))
 
 
 def _add_conditions(forms: Sequence[Linear], alone: Sequence[Linear]) -> list[Linear]:
     """Sums of one to three of the conditions' forms, which are >= 0 on the iteration space as well, and of one or two of them
-    with one or two of the forms `alone`."""
+    with one or two of the forms `alone` that lessen a coefficient."""
     plain = [f for f in forms if f.atom is None][:MAX_CONDITIONS]
     sums = [(some, reduce(add_forms, some)) for n in (1, 2, 3) for some in itertools.combinations(plain, n)]
-    several = [total for some, total in sums if len(some) < 3 and any(len(f.coefficients) > 1 for f in some)]
-    ends = [some for n in (1, 2) for some in itertools.combinations_with_replacement(alone, n)]
-    return [total for _, total in sums] + [reduce(add_forms, some, total) for total in several for some in ends]
+    found = [total for _, total in sums]
+    for some, total in sums:
+        if len(some) < 3 and len(total.coefficients) > 1:
+            ends = [f for f in alone if all(total.coefficients.get(i, 0) * c < 0 for i, c in f.coefficients.items())]
+            pairs = [few for n in (1, 2) for few in itertools.combinations_with_replacement(ends, n)]
+            found += [reduce(add_forms, few, total) for few in pairs]
+    return found
 
 
 def _is_kept(side: Sequence[Linear], held: Sequence[Linear]) -> bool:
