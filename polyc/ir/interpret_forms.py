@@ -63,6 +63,17 @@ def _fold(expr: Expr, sizes: Mapping[str, int]) -> Expr:
     return Const(evaluate(expr, sizes))
 
 
+def multiply_out(form: Form) -> Form:
+    """A form that is >= 0 where `form` is, without a floor division by a number: ``i - 2 * k`` for ``i / 2 - k``."""
+    for term, factor in form.items():
+        match term:
+            case Call("floordiv", (dividend, Const() as divisor)) if abs(factor) == 1 and divisor.value > 0:
+                d = int(divisor.value)
+                rest = {t: c * d for t, c in form.items() if t is not term}
+                return add_forms(add_forms(rest, form_of(dividend, {}), factor), {1: 0 if factor > 0 else d - 1})
+    return form
+
+
 def indices_of_form(form: Form) -> frozenset[str]:
     names = (indices_of(term) for term in form if not isinstance(term, int))
     return frozenset().union(*names)

@@ -179,15 +179,24 @@ def _tensors_for(world: _World, partial: set[str]) -> dict[str, tuple[Interval, 
 
 
 def _find_kept(s: Statement, worlds: list[_World], partial: set[str]) -> frozenset[int]:
-    """Positions of the inequalities of reads that follow from clauses at any sizes: a sum of one to three conditions or bounds
-    says the same over several indices, but for a number that does not depend on sizes."""
+    """Positions of the inequalities of reads that follow from clauses at any sizes: a sum of one to three conditions or bounds,
+    or of one or two and as many reads with one index that lessen a coefficient, says the same over several indices, but for a
+    number that does not depend on sizes."""
     found: list[dict[int, dict[tuple[int, ...], int]]] = []
     for world in worlds:
-        wanted = [q.form for q in collect_inequalities(s, world.sizes, _tensors_for(world, partial), partial)]
+        asked = collect_inequalities(s, world.sizes, _tensors_for(world, partial), partial)
+        wanted = [q.form for q in asked]
         forms = [f for c, _ in clause_conditions(s) for f in condition_forms(c, world.sizes)]
         held = dict(list(enumerate(f for f in forms if is_linear_form(f)))[:_MAX_CONDITIONS])
         margins: dict[int, dict[tuple[int, ...], int]] = {}
         sums = {some: reduce(add_forms, (held[k] for k in some)) for n in (1, 2, 3) for some in itertools.combinations(held, n)}
+        plain = {-1 - n: q for n, q in enumerate(asked) if not q.is_guarded and is_linear_form(q.form)}
+        alone = {k: q.form for k, q in plain.items() if len(q.indices) == 1}
+        for some, total in list(sums.items()):
+            if len(some) < 3 and len(indices_of_form(total)) > 1:
+                ends = [k for k, f in alone.items() if all(total.get(t, 0) * c < 0 for t, c in f.items() if t != 1)]
+                pairs = [few for n in (1, 2) for few in itertools.combinations_with_replacement(ends, n)]
+                sums |= {(*some, *few): reduce(add_forms, (alone[k] for k in few), total) for few in pairs}
         for position, form in enumerate(wanted):
             if not is_linear_form(form) or len(indices_of_form(form)) < 2:
                 continue

@@ -17,6 +17,7 @@ from polyc.ir.interpret_forms import (
     indices_of,
     indices_of_form,
     minimum_of,
+    multiply_out,
     solve_nonnegative,
 )
 from polyc.ir.program import Condition, Exists, RangeClause, Statement
@@ -30,6 +31,8 @@ class _Inequality:
     indices: frozenset[str]
     weakness: int = 0
     """1: counts where no stronger one bounds the index; 2: where conditions do not, either."""
+    is_guarded: bool = False
+    """Whether it is asked where a condition on indices and sizes holds only, or by a padded read."""
 
 
 def solve_statement(
@@ -112,7 +115,8 @@ def condition_forms(condition: Expr, sizes: Mapping[str, int]) -> list[Form]:
                 return [f for part in high.args for f in condition_forms(Call(plain, (low, part)), sizes)]
             if isinstance(low, Call) and low.op == "max":
                 return [f for part in low.args for f in condition_forms(Call(plain, (part, high)), sizes)]
-            return [add_forms(add_forms(form_of(high, sizes), form_of(low, sizes), -1), {1: 0 if plain == "le" else -1})]
+            form = add_forms(add_forms(form_of(high, sizes), form_of(low, sizes), -1), {1: 0 if plain == "le" else -1})
+            return [multiply_out(form)]
         case Call("eq", args):
             return [form for op in ("ge", "le") for form in condition_forms(Call(op, args), sizes)]
     return []
@@ -150,7 +154,8 @@ def collect_inequalities(
                     continue
                 form = form_of(sub, sizes)
                 for inequality in (add_forms(form, {1: -lower}), add_forms({1: upper - 1}, form, -1)):
-                    result.append(_Inequality(inequality, indices_of_form(inequality), 2 if is_own else int(is_guarded)))
+                    weakness = 2 if is_own else int(is_guarded)
+                    result.append(_Inequality(inequality, indices_of_form(inequality), weakness, is_guarded))
     return result
 
 

@@ -90,6 +90,22 @@ def shift_form(form: Linear, value: Value) -> Linear:
     return Linear(form.coefficients, form.rest.add(value), form.atom, form.factor)
 
 
+def multiply_out(form: Linear, sizes: Sizes) -> Linear:
+    """A form that is >= 0 where `form` is, without a floor division by a number: ``i - 2 * k`` for ``i / 2 - k``."""
+    match form.atom:
+        case Call("floordiv", (dividend, Const() as divisor)) if abs(form.factor) == 1:
+            d = int(divisor.value)
+            try:
+                inside = scale_form(linear_form(dividend, sizes), form.factor)
+            except NotAffine:
+                return form
+            if d <= 0 or inside.atom is not None:
+                return form
+            rest = scale_form(Linear(form.coefficients, form.rest), d)
+            return shift_form(add_forms(inside, rest), sizes.constant(0 if form.factor > 0 else d - 1))
+    return form
+
+
 def subscript_inequalities(form: Linear, bounds: Bounds) -> list[Linear]:
     """Forms that are >= 0 exactly where the subscript is inside `bounds`."""
     negative = scale_form(form, -1)

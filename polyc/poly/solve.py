@@ -26,6 +26,7 @@ from polyc.poly.linear import (
     add_forms,
     index_candidates,
     linear_form,
+    multiply_out,
     relax_solved,
     shift_form,
     subscript_inequalities,
@@ -104,7 +105,8 @@ def solve_statement(
             except NotAffine:
                 non_affine.append(clause)
     holding = _condition_forms(s, sizes)
-    pool, kept = _collect_inequalities(sites, tensors, sizes, partial, _add_conditions(holding), may_keep)
+    alone = _forms_of_single_indices(sites, tensors, sizes, partial) if holding else []
+    pool, kept = _collect_inequalities(sites, tensors, sizes, partial, _add_conditions(holding, alone), may_keep)
     _substitute(pool, solved, sizes)
     used: set[int] = set()
     reached: set[tuple[str, int]] = set()
@@ -178,7 +180,8 @@ def _condition_forms(s: Statement, sizes: Sizes) -> list[Linear]:
         for high in operands_of(greater, "min"):
             for low in operands_of(less, "max"):
                 with suppress(NotAffine):
-                    forms.append(shift_form(linear_form(Call("sub", (high, low)), sizes), sizes.constant(offset)))
+                    form = shift_form(linear_form(Call("sub", (high, low)), sizes), sizes.constant(offset))
+                    forms.append(multiply_out(form, sizes))
 
     def visit(condition: Expr) -> None:
         match condition:
@@ -202,10 +205,42 @@ def _condition_forms(s: Statement, sizes: Sizes) -> list[Linear]:
     return forms
 
 
-def _add_conditions(forms: Sequence[Linear]) -> list[Linear]:
-    """Sums of one to three of the conditions' forms, which are >= 0 on the iteration space as well."""
+def _forms_of_single_indices(
+    sites: list[ReadSite], tensors: Mapping[str, tuple[Bounds, ...]], sizes: Sizes, partial: Set[str]
+) -> list[Linear]:
+    """Linear forms that are >= 0 on the iteration space as plain reads with one index ask for it: ``k >= 0`` of ``x(k)``,
+    which helps ``2 * k <= i`` to keep ``x(i - k)`` inside."""
+    seen: set[tuple[Expr, int]] = set()
+    found: list[Linear] = []
+    for site in sites:
+        is_guarded = site.is_padded or any(not is_data_dependent(c) for c, _ in site.conditions)
+        for sub, bounds in zip(site.read.subscripts, tensors.get(site.read.tensor, ()), strict=False):
+            if is_guarded or is_data_dependent(sub) or len(index_names(sub)) != 1 or (sub, id(bounds)) in seen:
+                continue
+            if site.read.tensor in partial and not isinstance(sub, Index):
+                continue
+            seen.add((sub, id(bounds)))
+            with suppress(NotAffine):
+                found += [f for f in subscript_inequalities(linear_form(sub, sizes), bounds) if f.atom is None]
+    return [f for n, f in enumerate(found) if not any(_is_same(f, g) for g in found[:n])]
+
+
+def _is_same(f: Linear, g: Linear) -> bool:
+    return f.coefficients == g.coefficients and bool(f.rest.plain_is_equal(g.rest))
+
+
+def _add_conditions(forms: Sequence[Linear], alone: Sequence[Linear]) -> list[Linear]:
+    """Sums of one to three of the conditions' forms, which are >= 0 on the iteration space as well, and of one or two of them
+    with one or two of the forms `alone` that lessen a coefficient."""
     plain = [f for f in forms if f.atom is None][:MAX_CONDITIONS]
-    return [reduce(add_forms, some) for n in (1, 2, 3) for some in itertools.combinations(plain, n)]
+    sums = [(some, reduce(add_forms, some)) for n in (1, 2, 3) for some in itertools.combinations(plain, n)]
+    found = [total for _, total in sums]
+    for some, total in sums:
+        if len(some) < 3 and len(total.coefficients) > 1:
+            ends = [f for f in alone if all(total.coefficients.get(i, 0) * c < 0 for i, c in f.coefficients.items())]
+            pairs = [few for n in (1, 2) for few in itertools.combinations_with_replacement(ends, n)]
+            found += [reduce(add_forms, few, total) for few in pairs]
+    return found
 
 
 def _is_kept(side: Sequence[Linear], held: Sequence[Linear]) -> bool:

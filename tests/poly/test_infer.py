@@ -298,6 +298,11 @@ KEPT = [  # parameters, statement, sizes, ranges of the indices
     ("float(N) x, float(M) y", "O(l) +=! x(n + l) * y(n) where l in 0:3, n + l < M", {"N": 9, "M": 5}, {"n": (0, 5)}),
     ("float(N) x, float(M) y", "O(l) +=! x(n + l) * y(n) where l in 0:3, n + l < M", {"N": 5, "M": 9}, {"n": (0, 3)}),
     ("float(N) x", "O(l) +=! x(n + l) where l in 0:3, n + l < N + 1", {"N": 5}, {"n": (0, 3)}),
+    # what a read with one index asks for helps a condition: k >= 0 of x(k), and a floor division is multiplied out
+    ("float(N) x", "O(i) +=! x(k) * x(i - k) where i in 0:N, 2 * k <= i", {"N": 9}, {"i": (0, 9), "k": (0, 9)}),
+    ("float(N) x", "O(i) +=! x(k) * x(i - 1 - k) where i in 0:N, k < i / 2", {"N": 9}, {"i": (0, 9), "k": (0, 9)}),
+    ("float(N) x", "O(i) +=! x(k) * x(i + k) where i in 0:N, i + 2 * k < N", {"N": 9}, {"i": (0, 9), "k": (0, 9)}),
+    ("float(N) x, float(K) w", "O(i) +=! w(k) * x(i - k) where i in 0:N, 2 * k <= i", {"N": 9, "K": 3}, {"i": (0, 9)}),
     # a given range says as much as a condition, and so does the smaller of two bounds
     ("float(N) x", "O(i) +=! x(i - t + k) where i in 0:N - 2, t <= i, k in 0:3, t >= 0", {"N": 9}, {"t": (0, 7)}),
     ("float(N) x, float(M) y", "O(i) +=! x(i - j - 1) where i < N, j in 0:M", {"N": 5, "M": 2}, {"i": (2, 5)}),
