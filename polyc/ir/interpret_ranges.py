@@ -18,14 +18,14 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 
 from polyc.diagnostics import Diagnostic, RangeError
 from polyc.ir.components import order_components, order_statements, reads_of_statement
 from polyc.ir.expr import Expr, Index, Read, evaluate, walk
-from polyc.ir.interpret_forms import Box, Interval, add_forms, form_of, indices_of_form, interval_of, is_linear_form
+from polyc.ir.interpret_forms import Box, Form, Interval, add_forms, form_of, indices_of_form, interval_of, is_linear_form
 from polyc.ir.interpret_statement import (
     clause_conditions,
     collect_inequalities,
@@ -180,37 +180,51 @@ def _tensors_for(world: _World, partial: set[str]) -> dict[str, tuple[Interval, 
 
 def _find_kept(s: Statement, worlds: list[_World], partial: set[str]) -> frozenset[int]:
     """Positions of the inequalities of reads that follow from clauses at any sizes: a sum of one to three conditions or bounds,
-    or of one or two and as many reads with one index that lessen a coefficient, says the same over several indices, but for a
-    number that does not depend on sizes."""
-    found: list[dict[int, dict[tuple[int, ...], int]]] = []
+    with bounds and reads of one index as often as it takes, says the same over several indices, but for a number that does not
+    depend on sizes."""
+    found: list[dict[int, dict[tuple[object, ...], int]]] = []
     for world in worlds:
         asked = collect_inequalities(s, world.sizes, _tensors_for(world, partial), partial)
         wanted = [q.form for q in asked]
         forms = [f for c, _ in clause_conditions(s) for f in condition_forms(c, world.sizes)]
         held = dict(list(enumerate(f for f in forms if is_linear_form(f)))[:_MAX_CONDITIONS])
-        margins: dict[int, dict[tuple[int, ...], int]] = {}
         sums = {some: reduce(add_forms, (held[k] for k in some)) for n in (1, 2, 3) for some in itertools.combinations(held, n)}
+        alone = {k: f for k, f in enumerate(forms) if is_linear_form(f) and len(indices_of_form(f)) == 1}
         plain = {-1 - n: q for n, q in enumerate(asked) if not q.is_guarded and is_linear_form(q.form)}
-        alone = {k: q.form for k, q in plain.items() if len(q.indices) == 1}
-        for some, total in list(sums.items()):
-            if len(some) < 3 and len(indices_of_form(total)) > 1:
-                ends = [k for k, f in alone.items() if all(total.get(t, 0) * c < 0 for t, c in f.items() if t != 1)]
-                pairs = [few for n in (1, 2) for few in itertools.combinations_with_replacement(ends, n)]
-                sums |= {(*some, *few): reduce(add_forms, (alone[k] for k in few), total) for few in pairs}
+        alone |= {k: q.form for k, q in plain.items() if len(q.indices) == 1}
+        margins: dict[int, dict[tuple[object, ...], int]] = {}
         for position, form in enumerate(wanted):
-            if not is_linear_form(form) or len(indices_of_form(form)) < 2:
-                continue
-            for some, total in sums.items():
-                rest = add_forms(form, total, -1)
-                if rest.keys() <= {1} and rest.get(1, 0) >= 0:
-                    margins.setdefault(position, {})[some] = rest.get(1, 0)
+            if is_linear_form(form) and len(indices_of_form(form)) > 1:
+                for some, total in sums.items():
+                    for way, margin in _margins(form, total, alone):
+                        margins.setdefault(position, {})[some, *way] = margin
         found.append(margins)
     first, *others = found
     return frozenset(p for p, m in first.items() if any(all(o.get(p, {}).get(k) == v for o in others) for k, v in m.items()))
 
 
+def _margins(wanted: Form, total: Form, alone: Mapping[int, Form]) -> Iterator[tuple[tuple[object, ...], int]]:
+    """Ways to say a multiple of `wanted` by `total` and multiples of some of `alone`, and what they say beyond it."""
+    ratios = {total.get(t, 0) // c for t, c in wanted.items() if t != 1 and total.get(t, 0) % c == 0}
+    for times in sorted({1} | {r for r in ratios if r > 1}):
+        missing = add_forms({t: c * times for t, c in wanted.items()}, total, -1)
+        terms = [t for t in missing if t != 1]
+        if terms and len(indices_of_form(total)) < 2:
+            continue
+        choices = [[k for k, f in alone.items() if (c := f.get(t, 0)) * missing[t] > 0 and missing[t] % c == 0] for t in terms]
+        for chosen in itertools.islice(itertools.product(*choices), _MAX_CHOICES):
+            rest = missing
+            for t, k in zip(terms, chosen, strict=True):
+                rest = add_forms(rest, alone[k], -(missing[t] // alone[k][t]))
+            if rest.get(1, 0) > -times:
+                yield (times, chosen), rest.get(1, 0)
+
+
 _MAX_CONDITIONS = 8
 """Conditions of a statement, in its order, whose sums may keep a read inside."""
+
+_MAX_CHOICES = 64
+"""Ways to complete one such sum by forms of single indices."""
 
 
 def complete_sizes(program: Program, sizes: Mapping[str, int]) -> dict[str, int]:

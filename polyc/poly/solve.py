@@ -28,6 +28,7 @@ from polyc.poly.linear import (
     linear_form,
     multiply_out,
     relax_solved,
+    scale_form,
     shift_form,
     subscript_inequalities,
     substitute_solved,
@@ -75,6 +76,9 @@ class _Inequality:
 MAX_CONDITIONS = 8
 """Conditions of a statement, in its order, whose sums may keep a read inside."""
 
+MAX_CHOICES = 64
+"""Ways to complete one such sum by forms of single indices."""
+
 
 class BadRange(Exception):
     """A range clause whose bounds are no affine functions of sizes and indices."""
@@ -105,8 +109,9 @@ def solve_statement(
             except NotAffine:
                 non_affine.append(clause)
     holding = _condition_forms(s, sizes)
-    alone = _forms_of_single_indices(sites, tensors, sizes, partial) if holding else []
-    pool, kept = _collect_inequalities(sites, tensors, sizes, partial, _add_conditions(holding, alone), may_keep)
+    held, alone = _sums_of_conditions(holding), [f for f in holding if f.atom is None and len(f.coefficients) == 1]
+    alone += _forms_of_single_indices(sites, tensors, sizes, partial) if holding else []
+    pool, kept = _collect_inequalities(sites, tensors, sizes, partial, held, alone, may_keep)
     _substitute(pool, solved, sizes)
     used: set[int] = set()
     reached: set[tuple[str, int]] = set()
@@ -229,30 +234,37 @@ def _is_same(f: Linear, g: Linear) -> bool:
     return f.coefficients == g.coefficients and bool(f.rest.plain_is_equal(g.rest))
 
 
-def _add_conditions(forms: Sequence[Linear], alone: Sequence[Linear]) -> list[Linear]:
-    """Sums of one to three of the conditions' forms, which are >= 0 on the iteration space as well, and of one or two of them
-    with one or two of the forms `alone` that lessen a coefficient."""
+def _sums_of_conditions(forms: Sequence[Linear]) -> list[Linear]:
+    """Sums of one to three of the conditions' forms, which are >= 0 on the iteration space as well."""
     plain = [f for f in forms if f.atom is None][:MAX_CONDITIONS]
-    sums = [(some, reduce(add_forms, some)) for n in (1, 2, 3) for some in itertools.combinations(plain, n)]
-    found = [total for _, total in sums]
-    for some, total in sums:
-        if len(some) < 3 and len(total.coefficients) > 1:
-            ends = [f for f in alone if all(total.coefficients.get(i, 0) * c < 0 for i, c in f.coefficients.items())]
-            pairs = [few for n in (1, 2) for few in itertools.combinations_with_replacement(ends, n)]
-            found += [reduce(add_forms, few, total) for few in pairs]
-    return found
+    return [reduce(add_forms, some) for n in (1, 2, 3) for some in itertools.combinations(plain, n)]
 
 
-def _is_kept(side: Sequence[Linear], held: Sequence[Linear]) -> bool:
-    """Whether conditions keep a read inside: what it asks for, over several indices, is what one of `held` says or less."""
+def _is_kept(side: Sequence[Linear], held: Sequence[Linear], alone: Sequence[Linear]) -> bool:
+    """Whether conditions keep a read inside: what it asks for, over several indices, is what one of `held` says or less, with
+    forms of single indices added as often as it takes."""
+    return any(all(_follows(g, f, alone) for g in side) for f in held)
 
-    def follows(g: Linear, f: Linear) -> bool:
-        if g.atom is not None or len(g.coefficients) < 2 or g.coefficients != f.coefficients:
-            return False
-        difference = g.rest.sub(f.rest)
-        return bool(difference.is_cst()) and int(difference.max_val().to_python()) >= 0
 
-    return any(all(follows(g, f) for g in side) for f in held)
+def _follows(g: Linear, held: Linear, alone: Sequence[Linear]) -> bool:
+    """Whether a multiple of `g` is `held` and multiples of some of `alone`, but for a number: Farkas' lemma, in integers."""
+    if g.atom is not None or len(g.coefficients) < 2:
+        return False
+    ratios = {held.coefficients.get(i, 0) // c for i, c in g.coefficients.items() if held.coefficients.get(i, 0) % c == 0}
+    for times in sorted({1} | {r for r in ratios if r > 1}):
+        multiple = scale_form(g, times)
+        missing = add_forms(multiple, scale_form(held, -1))
+        if missing.coefficients and len(held.coefficients) < 2:
+            continue
+        choices = [
+            [(f, c // f.coefficients[i]) for f in alone if f.coefficients.get(i, 0) * c > 0 and c % f.coefficients[i] == 0]
+            for i, c in missing.coefficients.items()
+        ]
+        for chosen in itertools.islice(itertools.product(*choices), MAX_CHOICES):
+            rest = reduce(add_forms, (scale_form(f, -n) for f, n in chosen), missing).rest
+            if rest.is_cst() and int(rest.max_val().to_python()) > -times:
+                return True
+    return False
 
 
 Given = dict[str, tuple[list[Value], list[Value]]]
@@ -287,10 +299,11 @@ def _collect_inequalities(
     sizes: Sizes,
     partial: Set[str],
     held: Sequence[Linear],
+    alone: Sequence[Linear],
     may_keep: Callable[[Side], bool],
 ) -> tuple[list[_Inequality], frozenset[Side]]:
-    """One entry per distinct subscript and interval; equal subscripts of several reads share it.  What `held` implies is left
-    out, and told."""
+    """One entry per distinct subscript and interval; equal subscripts of several reads share it.  What `held` and `alone` imply
+    is left out, and told."""
     pool: list[_Inequality] = []
     kept: set[Side] = set()
     groups: dict[tuple[Expr, int], _Inequality] = {}
@@ -318,7 +331,9 @@ def _collect_inequalities(
             entry = groups[(sub, id(bounds))] = _Inequality([], [(site.read, d)], weakness)
             wanted = subscript_inequalities(form, bounds)
             sides = wanted[: len(bounds.lowers)], wanted[len(bounds.lowers) :]
-            inside = {(number, d, k) for k, side in enumerate(sides) if _is_kept(side, held) and may_keep((number, d, k))}
+            inside = {
+                (number, d, k) for k, side in enumerate(sides) if _is_kept(side, held, alone) and may_keep((number, d, k))
+            }
             kept |= inside
             entry.forms = [g for k, side in enumerate(sides) if (number, d, k) not in inside for g in side]
             entry.is_exact = form.atom is None and len(entry.forms) == len(wanted)

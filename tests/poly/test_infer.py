@@ -303,6 +303,16 @@ KEPT = [  # parameters, statement, sizes, ranges of the indices
     ("float(N) x", "O(i) +=! x(k) * x(i - 1 - k) where i in 0:N, k < i / 2", {"N": 9}, {"i": (0, 9), "k": (0, 9)}),
     ("float(N) x", "O(i) +=! x(k) * x(i + k) where i in 0:N, i + 2 * k < N", {"N": 9}, {"i": (0, 9), "k": (0, 9)}),
     ("float(N) x, float(K) w", "O(i) +=! w(k) * x(i - k) where i in 0:N, 2 * k <= i", {"N": 9, "K": 3}, {"i": (0, 9)}),
+    # as often as it takes, and of several indices
+    ("float(N) x", "O(i) +=! x(k) * x(i - k) where i in 0:N, 5 * k <= i", {"N": 9}, {"i": (0, 9), "k": (0, 9)}),
+    ("float(N) x", "O(i) +=! x(k) * x(i - k) where i in 0:N, 3 * k <= 2 * i", {"N": 9}, {"i": (0, 9), "k": (0, 9)}),
+    (
+        "float(N) x",
+        "O(i) +=! x(k) * x(l) * x(i - k - l) where i in 0:N, 4 * k + 4 * l <= i",
+        {"N": 9},
+        {"k": (0, 9), "l": (0, 9)},
+    ),
+    ("float(N) x", "O(i) +=! x(k) * x(i + k) where i in 0:N, i + 5 * k < N", {"N": 9}, {"i": (0, 9), "k": (0, 9)}),
     # a given range says as much as a condition, and so does the smaller of two bounds
     ("float(N) x", "O(i) +=! x(i - t + k) where i in 0:N - 2, t <= i, k in 0:3, t >= 0", {"N": 9}, {"t": (0, 7)}),
     ("float(N) x, float(M) y", "O(i) +=! x(i - j - 1) where i < N, j in 0:M", {"N": 5, "M": 2}, {"i": (2, 5)}),
