@@ -278,6 +278,12 @@ def test_few_channels_over_large_images_are_filtered(target: Target):
     assert found.kind == "passed"
 
 
+def test_narrow_vectors_of_which_two_are_added_in_a_cycle_transform_as_fast_as_wide_ones():
+    program, ranges = infer(read(PADDED), C=32, K=16, H=402, W=402)
+    (found,) = filter_minimally(program, ranges, X86_64_V3)[2]
+    assert found.kind == "passed"
+
+
 def test_of_three_windows_the_last_two_are_filtered(always: None):
     volume = "def f(float(C,D,H,W) X, float(K,C,3,3,3) F) -> (O) { O(k,d,h,w) +=! X(c,d+q,h+r,w+s) * F(k,c,q,r,s) }"
     (remark,) = filter_minimally(*infer(read(volume), C=2, K=2, D=5, H=8, W=9), X86_64_V4)[2]

@@ -52,7 +52,8 @@ from polyc.scheduler.rewriting.rules.toom_cook import Transforms, make_transform
 from polyc.target import Target
 
 DATA_CYCLES, RESULT_CYCLES = 0.5, 0.3
-"""Of transforming the data and the results, for each element of the parts that are multiplied (vectors of 16)."""
+"""Of transforming the data and the results, for each element of the parts that are multiplied, where 16 elements are added in
+a cycle: in one vector, or in two of 8."""
 
 FILTER_CYCLES = 3.0
 """Of transforming the filter, for each element: its taps are consecutive, its results are not."""
@@ -396,11 +397,11 @@ def _transform_cycles(f: WindowFilter, target: Target, is_bound: bool) -> float:
     """Cycles of making the parts that are multiplied, and the results of them, and of reading a longer filter."""
     points = (TAPS + RESULTS - 1) ** len(f.windows)
     tiles = prod(_n_tiles(f, w) for w in f.windows)
-    of_vector = 16 / target.lanes(f.dtype.itemsize)
+    slowness = max(1.0, 16 / (target.lanes(f.dtype.itemsize) * target.fma_per_cycle))
     count = {i: f.trips[i] for i in f.s.indices if all(i not in (w.left, w.tap) for w in f.windows)}
     data = prod(n for i, n in count.items() if f.moves(f.data, i)) * tiles * points
     results = prod(n for i, n in count.items() if i in f.element) * tiles * points
-    cycles = of_vector * (DATA_CYCLES * data + RESULT_CYCLES * results)
+    cycles = slowness * (DATA_CYCLES * data + RESULT_CYCLES * results)
     moved = prod(f.trips[i] for i in f.taps_indices)
     cycles += (points - TAPS ** len(f.windows)) * moved * f.dtype.itemsize / MEMORY_BYTES
     if not is_bound:
