@@ -113,13 +113,15 @@ def bound_of(atom: Expr, var: str) -> tuple[str, Expr] | None:
     if form is None or any(not isinstance(t, (int, Index)) and _mentions(t, var) for t in form):
         return None
     step = form.get(Index(var), 0)
-    if abs(step) != 1:
+    if step == 0:
         return None
     assert slack is not None
-    rest = Call("sub", (slack, Call("mul", (int_const(step), Index(var)))))
-    if step == 1:  # v + rest >= 0
+    rest = simplify(Call("sub", (slack, Call("mul", (int_const(step), Index(var))))))
+    if abs(step) != 1:
+        rest = Call("floordiv", (rest, int_const(abs(step))))
+    if step > 0:  # step * v + rest >= 0
         return "lower", Call("neg", (rest,))
-    return "upper", Call("add", (rest, int_const(1)))  # rest - v >= 0
+    return "upper", Call("add", (rest, int_const(1)))  # rest - step * v >= 0
 
 
 def _split_loop(loop: Loop, tests: _Tests) -> tuple[Node, ...]:
