@@ -11,9 +11,10 @@ pass that writes no array is taken: what a pass writes keeps memory busy.  Prefe
 
 Rows come to the second-level cache: the first one waits for a few lines at a time, and what the pass reads has to wait with
 them.  Short ones are asked for several ahead, so that they are there in time (one thread of AMD Zen 4, parts of the time
-without, by way of the first-level cache and now: softmax of 16 MB in rows of 16 KiB 0.78 and 0.74, of 32 KiB 1.13 and 0.78, of
-128 KB 1.29 and 0.82; mean and variance in rows of 4 KiB 1.13 and 0.83, of 16 KiB 0.96 and 0.77).  Short rows of arrays of which
-the last-level cache has plenty of room come to the first one at once (mean and variance of 4 MB 0.88, else 0.94).
+without, by way of the first-level cache and now: passes with exponentials over 16 MB in rows of 16 KiB 0.78 and 0.74, of 32 KiB
+1.13 and 0.78, of 128 KB 1.29 and 0.82; mean and variance in rows of 4 KiB 1.13 and 0.83, of 16 KiB 0.96 and 0.77).  Short rows
+of arrays of which the last-level cache has plenty of room come to the first one at once (mean and variance of 4 MB 0.88, else
+0.94).
 
 A pass of little arithmetic is soon over.  While it lasts, requests bring less than the prefetcher does in the first pass, which
 is all that counts where rows come from memory (mean and variance of 128 MB: 1.02 to 1.49 of the time without).  It asks for
