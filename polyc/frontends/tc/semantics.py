@@ -283,12 +283,21 @@ def _joins_version(d: Definition, s: SyntaxStatement, draft: Statement) -> bool:
     return True
 
 
+_INFINITY, _NAN, _PI = "1.0 / 0.0 for infinity", "0.0 / 0.0 for NaN", "3.14159265358979"
+_TRUE, _FALSE = (f"bool({n}), or the comparison itself" for n in (1, 0))
 _NUMBERS = {
-    "true": "bool(1), or the comparison itself",
-    "false": "bool(0), or the comparison itself",
-    "inf": "1.0 / 0.0 for infinity",
-    "nan": "0.0 / 0.0 for NaN",
-    "pi": "3.14159265358979",
+    **dict.fromkeys(("inf", "Inf", "INF", "infinity", "Infinity", "INFINITY", "HUGE_VAL"), _INFINITY),
+    **dict.fromkeys(("nan", "NaN", "NAN"), _NAN),
+    **dict.fromkeys(("pi", "PI", "M_PI"), _PI),
+    **dict.fromkeys(("true", "True", "TRUE"), _TRUE),
+    **dict.fromkeys(("false", "False", "FALSE"), _FALSE),
+    "M_E": "2.71828182845905",
+    "FLT_MAX": "3.4028234e38",
+    "FLT_EPSILON": "1.1920929e-7",
+    "DBL_MAX": "double(1.7976931348623157e308)",
+    "DBL_EPSILON": "double(2.220446049250313e-16)",
+    "INT_MAX": "2147483647",
+    "INT_MIN": "-2147483647 - 1",
 }
 """Constants of other languages, and how they are written here."""
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import polyc
@@ -317,3 +319,17 @@ def test_habits_of_other_languages_are_told(body, help):
 def test_comparisons_in_parentheses_are_values():
     f = polyc.compile("def f(float(N) a) -> (O) { O(i) = (a(i) > 0.0) == (1.0 > 0.5) ? 1.0 : 0.0 }")
     assert f([1.0, -1.0]).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("name", ["INFINITY", "NAN", "M_PI", "True", "FLT_MAX", "DBL_EPSILON", "INT_MIN"])
+def test_constants_of_other_languages_are_told_what_to_write(name: str) -> None:
+    with pytest.raises(polyc.SemanticError) as caught:
+        polyc.compile(f"def f(float(N) x) -> (y) {{ y(i) = x(i) > 0.0 ? 1 : {name} }}")
+    found = re.search(rf"{name} is an index here: write (.*?)(?:,? (?:for|or) .*)?$", str(caught.value), re.MULTILINE)
+    assert found
+    value = polyc.compile(f"def f(float(N) x) -> (y) {{ y(i) = x(i) > 0.0 ? {found[1]} : {found[1]} }}")(
+        np.zeros(1, np.float32)
+    )
+    expected = {"INFINITY": np.inf, "NAN": np.nan, "M_PI": np.float32(np.pi), "True": True, "INT_MIN": -(2**31)}
+    limits = {"FLT_MAX": np.finfo(np.float32).max, "DBL_EPSILON": np.finfo(np.float64).eps}
+    np.testing.assert_array_equal(value, [(expected | limits)[name]])
