@@ -76,6 +76,13 @@ def test_inline_functions_do_not_call(name, most):
             assert vectors and all(len(re.findall(r"^v", loop, re.M)) <= most for loop in vectors)
 
 
+def test_maxima_of_two_vectors_share_a_test_for_nan_without_masks():
+    text = assembly(emit_llvm(reduction_nest("max", F32, 8, 4), X86_64_V3), X86_64_V3)
+    loop = hottest(text, "vmaxps")
+    assert loop.count("vmaxps") == 4
+    assert loop.count("vcmpunordps") == 2 and "vblend" not in loop
+
+
 def test_softmax_has_no_calls_in_its_loops():
     text = assembly(emit_llvm(softmax_nest(), X86_64_V4), X86_64_V4)
     assert not any("call" in loop or has_stack_traffic(loop) for loop in innermost_loops(text))

@@ -13,12 +13,12 @@ from dataclasses import replace
 from polyc.codegen.emission.accesses import load_element, store_element
 from polyc.codegen.emission.arithmetic import emit_operator, emit_plain_extremum
 from polyc.codegen.emission.blocks import Result, store_results
-from polyc.codegen.emission.context import Context, Element, Frame, Key, State, byte_offset
+from polyc.codegen.emission.context import Context, Element, Frame, Key, State, Unordered, byte_offset
 from polyc.codegen.emission.expressions import eval_expr, eval_value
 from polyc.codegen.emission.linear import LANE, Linear, index_names
 from polyc.codegen.emission.predicates import as_mask, as_scalar, eval_predicates
 from polyc.codegen.writer import vectors
-from polyc.codegen.writer.builder import Val, float_val, memory_type
+from polyc.codegen.writer.builder import Val, float_val, memory_type, zero_val
 from polyc.codegen.writer.byte_products import add_byte_products
 from polyc.ir.expr import Call, identity_of
 from polyc.ir.loops import Update
@@ -104,7 +104,8 @@ def _update_slot(state: State, ctx: Context, update: Update, frame: Frame) -> No
     old = fn.effect_value(f"load {type}, {access}", _scalar(type), lanes)
     inner = replace(ctx, has_loose_lanes=own_lane and buffer.dtype.is_float)
     is_tracked = own_lane and _is_tracked(state, update, frame, lanes)
-    if is_tracked:
+    is_tested_apart = reduced and _is_tested_apart(state, update, lanes)
+    if is_tracked or is_tested_apart:
         value = fn.splat(eval_value(state, inner, update.value), lanes)
         new = emit_plain_extremum(fn, state.target, update.op, value, old)
     else:
@@ -116,14 +117,15 @@ def _update_slot(state: State, ctx: Context, update: Update, frame: Frame) -> No
     fn.effect(f"store {new}, {access}")
     if is_tracked:
         _track_numbers(state, element, frame, value, condition)
+    if is_tested_apart:
+        _test_apart(state, element, frame, value, condition)
 
 
 def _is_tracked(state: State, update: Update, frame: Frame, lanes: int) -> bool:
     """Whether maxima and minima take plain instructions, while a mask for each accumulator remembers NaN.
 
     Masks follow each other more slowly than maxima do, so this is for accumulators whose loops are short and unrolled."""
-    dtype = state.by_name[update.buffer].dtype
-    is_extremum = update.op in ("max", "min") and dtype.is_float and lanes > 1 and not lanes & (lanes - 1)
+    is_extremum = _is_extremum(state, update, lanes)
     return is_extremum and state.target.has_masks and frame.n_vectors is not None and frame.n_vectors <= MOST_TRACKED
 
 
@@ -139,6 +141,36 @@ def _track_numbers(state: State, element: Element, frame: Frame, value: Val, con
     if condition is not None:
         new = fn.select(condition, new, old)
     fn.effect(f"store {new}, {element.ordered}, align 1")
+
+
+def _is_tested_apart(state: State, update: Update, lanes: int) -> bool:
+    """Whether partial maxima and minima take plain instructions, while one vector beside them remembers NaN: there
+    is no blend at each, and of the tests of two copies of a loop LLVM makes one."""
+    return _is_extremum(state, update, lanes) and not state.target.has_masks and state.target.triple.startswith("x86_64")
+
+
+def _is_extremum(state: State, update: Update, lanes: int) -> bool:
+    dtype = state.by_name[update.buffer].dtype
+    return update.op in ("max", "min") and dtype.is_float and lanes > 1 and not lanes & (lanes - 1)
+
+
+def _test_apart(state: State, element: Element, frame: Frame, value: Val, condition: Val | None) -> None:
+    """The tests of a block are combined before they meet the vector that remembers them: of such LLVM makes pairs."""
+    fn, lanes, type = state.fn, value.lanes, "i32" if value.type == "float" else "i64"
+    align = lanes * (4 if type == "i32" else 8)
+    seen = element.unordered.get(lanes)
+    if seen is None:
+        seen = element.unordered[lanes] = Unordered(fn.alloca(f"<{lanes} x {type}>", align))
+        with fn.at(frame.preheader, frame.scopes):
+            fn.effect(f"store <{lanes} x {type}> zeroinitializer, {seen.slot}, align {align}")
+    test = fn.compare("fcmp uno", value, zero_val(value.type, lanes))
+    test = test if condition is None else fn.binary("and", *fn.unify(condition, test))
+    if seen.block is fn.current and seen.before is not None and seen.tests is not None:
+        seen.tests = fn.binary("or", seen.tests, test)
+    else:
+        seen.block, seen.tests = fn.current, test
+        seen.before = fn.effect_value(f"load <{lanes} x {type}>, {seen.slot}, align {align}", type, lanes)
+    fn.effect(f"store {fn.binary('or', seen.before, fn.convert('sext', seen.tests, type))}, {seen.slot}, align {align}")
 
 
 def _scalar(type: str) -> str:
@@ -222,13 +254,30 @@ def finish_frame(state: State, frame: Frame) -> None:
         partial: dict[int, list[Val]] = {}
         for slot, lanes in element.parts.values():
             partial.setdefault(lanes, []).append(_load_slot(state, update, slot, lanes))
-        trees = [vectors.reduce_lanes(state.fn, vectors.reduce_pairwise(group, op), op) for group in partial.values()]
+        trees = [_reduce_parts(state, element, group) for group in partial.values()]
         if value is None:
             value = _start_value(state, element, frame)
         for total in trees:
             value = op(total, value)
         results.append(Result(ctx, buffer, update.subscripts, value))
     store_results(state, results)
+
+
+def _reduce_parts(state: State, element: Element, group: list[Val]) -> Val:
+    """The tree of an element's partial results of the same lanes."""
+    fn, op, seen = state.fn, combine(state, element.update), element.unordered.get(group[0].lanes)
+    if seen is None:
+        return vectors.reduce_lanes(fn, vectors.reduce_pairwise(group, op), op)
+
+    def choose(a: Val, b: Val) -> Val:
+        return emit_plain_extremum(fn, state.target, element.update.op, a, b)
+
+    total = vectors.reduce_lanes(fn, vectors.reduce_pairwise(group, choose), choose)
+    lanes, type = group[0].lanes, "i32" if total.type == "float" else "i64"
+    full = f"<{lanes} x {type}>"
+    bits = fn.effect_value(f"load {full}, {seen.slot}, align {lanes * (4 if type == 'i32' else 8)}", type, lanes)
+    is_nan = vectors.is_any(fn, fn.compare("icmp slt", bits, zero_val(type, lanes)))
+    return fn.select(is_nan, float_val(float("nan"), total.type), total)
 
 
 def _load_slot(state: State, update: Update, slot: Val, lanes: int) -> Val:

@@ -119,6 +119,19 @@ Key = tuple[str, frozenset[tuple[tuple[Expr, ...], int]], tuple[Expr | Val, ...]
 
 
 @dataclass(slots=True)
+class Unordered:
+    """Which lanes have seen a NaN: in a slot of integers, all bits of those lanes."""
+
+    slot: Val
+    block: Block | None = None
+    """Where the last test was made."""
+    before: Val | None = None
+    """What the slot held when that block began."""
+    tests: Val | None = None
+    """The lanes that the tests of that block have found."""
+
+
+@dataclass(slots=True)
 class Element:
     """One target of updates inside a frame: an element, or a vector of them; `parts` are its partial results."""
 
@@ -130,6 +143,8 @@ class Element:
     """Vector slots (and lanes) that start from the identity, by lane variable and interleaved copy."""
     ordered: Val | None = None
     """Slot beside `direct` that says of maxima and minima whether all values were numbers; `direct` then passes NaN by."""
+    unordered: dict[int, Unordered] = field(default_factory=dict)
+    """The same beside `parts`, by their lanes."""
 
 
 @dataclass(slots=True)
