@@ -10,7 +10,7 @@ import pytest
 
 import polyc
 from polyc import driver
-from polyc.codegen.nests.buffers import pad_rows
+from polyc.codegen.nests.buffers import keep_apart, pad_rows
 from polyc.codegen.objects.host import host_target
 from polyc.config import default_options
 from polyc.ir.expr import Call, Const, Size, evaluate, int_const
@@ -164,3 +164,31 @@ def test_rows_of_any_length_begin_at_lines() -> None:
             x, steps = rng.uniform(-1, 1, (n, m)), np.zeros(5)
             (expected,) = interpret(operator.program, {"x": x, "steps": steps}).values()
             np.testing.assert_array_equal(operator(x, steps), expected)
+
+
+@pytest.mark.parametrize("bytes_", [2048, 4096, 2112, 6144, 1081344, 13824000])
+def test_steps_do_not_begin_at_the_same_place_of_a_page(bytes_: int) -> None:
+    known = keep_apart(int_const(bytes_), (int_const(bytes_ // 4),), int_const(4), {})
+    symbolic = keep_apart(
+        Call("mul", (Size("N"), int_const(64))), (Size("N"), int_const(16)), int_const(4), {"N": bytes_ // 64}
+    )
+    assert known == int_const(evaluate(symbolic, {"N": bytes_ // 64}))
+    assert isinstance(known, Const) and bytes_ <= known.value < bytes_ + 4096 and known.value % 4096 == 2560
+
+
+def test_steps_that_are_apart_or_short_stay_where_they_are() -> None:
+    for bytes_ in (64, 1024, 16000, 13561600, 3000):
+        assert keep_apart(int_const(bytes_), (int_const(bytes_ // 8),), int_const(8), {}) == int_const(bytes_)
+    distance = Call("mul", (Size("N"), int_const(64)))
+    assert keep_apart(distance, (Size("N"), int_const(16)), int_const(4), {"N": 4}) == distance
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_steps_of_a_power_of_two_are_kept_apart(dynamic: bool) -> None:
+    op = polyc.compile(FIELDS.format(t="float"), dynamic=dynamic)
+    x, steps = np.random.default_rng(2).uniform(-1, 1, (64, 128)).astype(np.float32), np.zeros(3, np.float32)
+    expected = interpret(op.program, {"x": x, "steps": steps}).values()
+    for a, b in zip(op(x, steps), expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    loops = op.lower(x, steps).as_text("loops")
+    assert ("2560" in loops) if dynamic else "shared U: f32[2, 64, 128] strides (35328, 512, 4)" in loops, loops

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
-from polyc.ir.expr import Call, Const, Expr, Size, int_const
+from polyc.ir.expr import Call, Const, Expr, Size, evaluate, int_const
 from polyc.ir.loops import Buffer
 from polyc.ir.signature import Signature
 from polyc.ir.simplify import simplify
@@ -14,6 +15,16 @@ from polyc.poly.storage import Folding
 
 LINE, SAME_SETS = 64, 2048
 """Bytes of a cache line, and the distance of rows that meet in a few sets of the first-level cache."""
+
+PAGE, APART = 4096, 2560
+"""Bytes of a page, and how far apart in one steps begin: those of several tensors, one behind the other, are apart, too."""
+
+NEAR = 512
+"""Bytes that a vector loop reads ahead of what it writes, up to which reads wait for writes that they do not overlap (Zen 4,
+AVX2: 100 steps of a reaction and diffusion of two fields of 512 squared, steps a multiple of a page: 31 ms, apart 12)."""
+
+LEAST_STEP = 2048
+"""Bytes of a step from which it is worth that."""
 
 LONG_ROW = 64
 """Elements from which rows of what steps pass on are padded."""
@@ -60,6 +71,9 @@ def make_buffers(
             # Versions of a kernel for any sizes share what they have in common where rows of tiles lie alike.
             expected = scop.ranges.typical if folding.space == "shared" else {}
             strides = pad_rows(shape, t.dtype.itemsize, expected)
+            steps = [d for d, m in enumerate(folding.moduli) if m is not None]
+            if steps == [0] and folding.moduli[0] != 1:
+                strides = (keep_apart(strides[0], shape[1:], strides[-1], expected), *strides[1:])
         buffers.append(Buffer(folding.buffer, t.dtype, shape, strides, folding.space))
     return tuple(buffers)
 
@@ -79,6 +93,20 @@ def pad_rows(shape: tuple[Expr, ...], itemsize: int, typical: Mapping[str, int])
         pairs = Call("floordiv", (n_bytes_up, int_const(2 * LINE)))
         row = simplify(Call("add", (Call("mul", (pairs, int_const(2 * LINE))), int_const(LINE))))
     return (*row_major_strides(tuple(outer), row), int_const(itemsize))
+
+
+def keep_apart(distance: Expr, shape: tuple[Expr, ...], element: Expr, typical: Mapping[str, int]) -> Expr:
+    """The byte distance of steps that elements of `shape` have, or a little more: what is written to one step and what is read
+    of another shortly after must not agree in the bits of their addresses that processors compare first, those in a page."""
+    if isinstance(distance, Const):
+        if distance.value < LEAST_STEP or distance.value % (PAGE // 2) >= NEAR:
+            return distance
+    else:
+        extents = [estimate_extent(e, typical) for e in shape]
+        if None in extents or prod(e for e in extents if e is not None) * evaluate(element, {}) < LEAST_STEP:
+            return distance
+    pages = Call("floordiv", (Call("add", (distance, int_const(PAGE - APART - 1))), int_const(PAGE)))
+    return simplify(Call("add", (Call("mul", (pages, int_const(PAGE))), int_const(APART))))
 
 
 def product_of(extents: list[Expr]) -> Expr:
