@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import polyc
+from polyc import driver
+from polyc.codegen.objects.host import host_target
+from polyc.config import default_options
 from polyc.ir.interpret import interpret
 
 Array = np.ndarray[Any, Any]
@@ -86,10 +90,27 @@ def test_along_either_axis(shape: tuple[int, int]) -> None:
             np.testing.assert_allclose(operator(x), np.cumsum(x, axis=1 if text is ROWS else 0), rtol=1e-5)
 
 
+def loops_of_columns(m: int, n: int, cores: int) -> str:
+    program, target = polyc.compile(COLUMNS).program, replace(host_target(), cores=cores)
+    return driver.lower(program, sizes={"M": m, "N": n}, options=default_options(), target=target).as_text("loops")
+
+
 def test_columns_walk_together_in_vectors() -> None:
-    loops = polyc.compile(COLUMNS).lower(M=500, N=4096).as_text("loops")
-    assert "parallel" in loops and " for (c0 = 0; c0 < 4096; c0 += 256)" in loops
+    loops = loops_of_columns(500, 4096, cores=2)
+    assert "parallel" in loops and " for (c0 = 0; c0 < 4096; c0 += 2048)" in loops
     assert loops.index("for (c1 = 0; c1 < 499") < loops.rindex("vector(")
+
+
+def test_short_rows_stay_whole_where_they_come_from_afar() -> None:
+    assert "c0 += " not in loops_of_columns(20000, 300, cores=2)
+    assert " for (c0 = 0; c0 < 300; c0 += 152)" in loops_of_columns(200, 300, cores=2)
+
+
+def test_rows_that_leave_the_cache_are_cut_in_equal_parts() -> None:
+    found = re.search(r"c0 \+= (\d+)", loops_of_columns(50, 1 << 20, cores=2))
+    assert found is not None
+    size = int(found[1])
+    assert size * 4 <= host_target().l2 // 2 and -(-(1 << 20) // size) % 2 == 0
 
 
 def test_not_a_number_goes_on_from_where_it_is() -> None:

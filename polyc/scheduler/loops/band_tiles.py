@@ -14,12 +14,16 @@ from polyc.scheduler.loops.nest import Point
 from polyc.scheduler.parallel import MINIMUM_WORK
 from polyc.scheduler.tiling import STREAM_VECTORS, RegisterTile
 
-COLUMNS = 256
-"""Neighbouring columns that walk along a sequential loop together, of many: their vectors hide each other's latency.
-Narrower ones read less than a prefetcher wants of each row (sums down 1024 columns: 64 wide 1.56 ms, 256 wide 1.01 ms)."""
+NARROW_ROW = 1200
+"""Bytes of pieces of rows that, each read behind the one of the row before, take twice as long as whole rows, where these come
+from beyond the second-level cache: prefetchers follow long rows only (Zen 4, running sums down 4,000 rows of 500 floats: 64
+columns at a time 2.7 ms, 256 1.3, all 0.54)."""
 
-COLUMN_TILES = 4
-"""Tiles of columns for threads to share, before they are that wide."""
+BYTE_COST, OPERATION_COST = 0.12, 0.5
+"""Cycles of a byte from there, and of an operation on a vector."""
+
+IDLE_COST = 0.5
+"""How much idle cores weigh: a kernel may well be given one thread."""
 
 PART_FOR_ROWS = 8
 """Part of the second-level cache that is read for a row of a long result, whose tiles follow each other along memory: those of
@@ -116,28 +120,42 @@ class BandTiles:
             return None
         trips = min(index_trips(s)[i] for s, i in indices if i is not None)
         lanes = self.view.lanes(statements)
-        size = COLUMNS
-        tiles = self._tiles_for_threads(member, band, statements)
-        while tiles > 1 and size > 2 * lanes and trips < tiles * size:
-            size //= 2
         s, index = indices[-1]
-        if index is None or lanes <= 1 or min(trips, size) <= 1:
+        if index is None or lanes <= 1 or trips <= 1:
             return None
+        size = self._width_of_columns(member, band, statements, trips, lanes)
         if trips <= size:
             # A few columns are one tile: each by itself would pass over as many cache lines as all of them.
             self.columns[id(member)] = size = trips
         return s, RegisterTile(index, lanes, {index: size})
 
-    def _tiles_for_threads(self, member: Member, band: Band, statements: list[ScopStatement]) -> int:
-        """Tiles that threads can share: fewer where other members of the band are parallel, or where there is little to do."""
-        work = sum(statement_work(s) for s in statements)
+    def _width_of_columns(self, member: Member, band: Band, statements: list[ScopStatement], trips: int, lanes: int) -> int:
+        """Columns that walk along a sequential loop together: those of a tile stay in half of the second-level cache from one
+        row to the next, and threads share the tiles, as far as rows stay long or arithmetic takes most of the time."""
+        target, tensors = self.view.target, self.view.scop.tensors
+        touched = {m.tensor for s in statements for m in access_motions(s) if m.coefficients}
+        per_column = sum(tensors[t].dtype.itemsize for t in touched)
         s, iterations = statements[0], 1
         for other in band.members:
             index = (
                 self.view.index(other, s.name) if other is not member and other.kind == "P" and s.name in other.rows else None
             )
             iterations *= index_trips(s)[index] if index is not None else 1
-        return min(-(-COLUMN_TILES // max(iterations, 1)), work // (2 * MINIMUM_WORK))
+        work = sum(statement_work(s) for s in statements)
+        most = max(1, min(target.cores // max(iterations, 1), work // (2 * MINIMUM_WORK)))
+        is_near = prod(index_trips(s).values()) * per_column <= target.l2
+        bytes_, operations = BYTE_COST * per_column, OPERATION_COST * work / prod(index_trips(s).values()) / lanes
+        waiting = 0.0 if is_near else bytes_ / (bytes_ + operations)
+
+        def cost(tiles: int) -> float:
+            width = trips * per_column / len(touched) / tiles
+            return (1 + waiting * NARROW_ROW / width) * (1 + IDLE_COST * (1 / tiles - 1))
+
+        tiles = min(range(1, most + 1), key=cost)
+        widest = max(lanes, target.l2 // 4 // per_column)
+        if trips > tiles * widest:
+            tiles *= -(-trips // (tiles * widest))
+        return trips if tiles == 1 else -(-trips // (tiles * lanes)) * lanes
 
     def _group_tile(self, band: Band, statements: list[ScopStatement], reductions: list[ScopStatement]) -> RegisterTile:
         lanes = self.view.lanes(statements)
