@@ -14,6 +14,11 @@ from polyc.scheduler.loops.nest import Point
 from polyc.scheduler.parallel import MINIMUM_WORK
 from polyc.scheduler.tiling import STREAM_VECTORS, RegisterTile
 
+COLUMNS, COLUMN_TILES = 256, 4
+"""Neighbouring columns that walk together along several loops in order, of which the later ones read again what the first ones
+wrote, and tiles of them that threads share: of wider ones too little stays in the cache (PolyBench's adi, pieces of 128 columns
+2.9 s, of 500 3.2)."""
+
 NARROW_ROW = 1200
 """Bytes of pieces of rows that, each read behind the one of the row before, take twice as long as whole rows, where these come
 from beyond the second-level cache: prefetchers follow long rows only (Zen 4, running sums down 4,000 rows of 500 floats: 64
@@ -123,11 +128,23 @@ class BandTiles:
         s, index = indices[-1]
         if index is None or lanes <= 1 or trips <= 1:
             return None
-        size = self._width_of_columns(member, band, statements, trips, lanes)
+        if self._is_read_again(band, statements):
+            size = COLUMNS
+            while size > 2 * lanes and trips < COLUMN_TILES * size:
+                size //= 2
+        else:
+            size = self._width_of_columns(member, band, statements, trips, lanes)
         if trips <= size:
             # A few columns are one tile: each by itself would pass over as many cache lines as all of them.
             self.columns[id(member)] = size = trips
         return s, RegisterTile(index, lanes, {index: size})
+
+    def _is_read_again(self, band: Band, statements: list[ScopStatement]) -> bool:
+        """Whether other loops below the same band have a tensor in common with this one, which one of them writes."""
+        names = {s.name for s in statements}
+        others = [self.view.statement(n) for n in statements_of(band.child) if n not in names and not n.startswith("init_")]
+        mine, theirs = ([m for s in group for m in access_motions(s)] for group in (statements, others))
+        return any(a.tensor == b.tensor and (a.is_write or b.is_write) for a in mine for b in theirs)
 
     def _width_of_columns(self, member: Member, band: Band, statements: list[ScopStatement], trips: int, lanes: int) -> int:
         """Columns that walk along a sequential loop together: those of a tile stay in half of the second-level cache from one
