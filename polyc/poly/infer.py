@@ -21,7 +21,7 @@ from polyc.poly import isl
 from polyc.poly.bounds import prove_bounds, size_values, statement_domain
 from polyc.poly.coverage import check_coverage
 from polyc.poly.describe import describe_expr, escape_format, print_expr
-from polyc.poly.doubts import find_doubts
+from polyc.poly.doubts import find_doubts, name_sizes
 from polyc.poly.isl import NotAffine
 from polyc.poly.linear import linear_form, scale_form, substitute_solved
 from polyc.poly.order import find_recurrences, order_statements
@@ -151,7 +151,7 @@ def _infer(program: Program, generic: Callable[[], Program] | None) -> Ranges:
         only_unsupported = all(d.code.startswith("unsupported-") for d in errors)
         if any(d.code == "range-unwritten" for d in errors):  # by a range that was cut, perhaps
             errors += find_doubts(program, solutions, state.sizes)
-        raise (UnsupportedError if only_unsupported else RangeError)(*errors)
+        raise (UnsupportedError if only_unsupported else RangeError)(*name_sizes(errors, generic() if generic else program))
     warnings = tuple(d for d in report.diagnostics if d.severity == "warning")
     warnings += tuple(find_doubts(program, solutions, state.sizes))
     sizes = state.sizes
