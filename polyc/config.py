@@ -27,6 +27,8 @@ class Options:
     """Sum exponentials under their maximum in blocks, where rows are too long for a cache (docs/rewriting.md)."""
     single_pass_moments: bool = True
     """Sum squared deviations from the mean in the pass of the mean, where rows are too long for a cache (docs/rewriting.md)."""
+    collect_weights: bool = True
+    """Add values of equal weight in a sum before they are multiplied (docs/rewriting.md)."""
     factor_sums: bool = True
     """Take factors that do not change along a sum of products out of it (docs/rewriting.md)."""
     running_sums: bool = True

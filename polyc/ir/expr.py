@@ -8,7 +8,7 @@ a loop variable, `Size` an integer parameter of the entry point, `Read` a read o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, assert_never
 
@@ -280,6 +280,18 @@ def reads(expr: Expr) -> list[Read]:
                 found.append(node)
             stack.extend(children(node)[::-1])
     return found
+
+
+def count_operations(expr: Expr, values: Collection[Expr] = ()) -> int:
+    """Different operators that make `expr` of `values` and what it reads; those of subscripts do not count."""
+    found: set[Expr] = set()
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (Call, Select, Cast)) and node not in found and node not in values:
+            found.add(node)
+            stack.extend(children(node))
+    return sum(isinstance(node, Call) for node in found)
 
 
 def type_of(expr: Expr, tensor_types: Mapping[str, DType]) -> DType:

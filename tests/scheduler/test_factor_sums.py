@@ -23,6 +23,8 @@ PROGRAMS = {
     "of everything": HEAD + "C +=! A(i,k) * 0.5 * B(k,i) }",
     "transposed": HEAD + "C(j,i) +=! A(i,k) * B(k,j) * (s(i) + t(j)) }",
     "window": HEAD + "C(i,j) +=! A(i,j+k) * s(i) * B(k,0) where k in 0:8, j in 0:2 }",
+    "of a triangle": HEAD + "T(i,j) +=! A(i,k) * B(k,j) * s(i) where j <= i C(i,j) = j <= i ? T(i,j) : 0.0 }",
+    "of a triangle that is summed up": HEAD + "T(i,j) +=! 0.125 * A(i,k) * B(k,j) where j <= i C(i) +=! T(i,j) where j <= i }",
 }
 
 OTHERS = {
@@ -32,6 +34,8 @@ OTHERS = {
     "a sum of products": HEAD + "C(i,j) +=! A(i,k) * B(k,j) * s(i) + A(i,k) }",
     "a maximum": HEAD + "C(i,j) max=! A(i,k) * B(k,j) * s(i) }",
     "a triangle": HEAD + "C(i,j) +=! A(i,k) * B(k,j) * s(i) where k <= i }",
+    "a triangle whose other elements are read": HEAD + "T(i,j) +=! A(i,k) * B(k,j) * s(i) where j <= i C(i,j) = T(i,j) + 1.0 }",
+    "a triangle that is a result": HEAD + "C(i,j) +=! A(i,k) * B(k,j) * s(i) where j <= i, j in 0:N }",
     "integers": "def f(int32(M,K) A, int32(K,N) B, int32(M) s) -> (C) { C(i,j) +=! A(i,k) * B(k,j) * s(i) }",
 }
 

@@ -107,11 +107,11 @@ def test_a_plane(shape: tuple[int, int], steps: int) -> None:
 @pytest.mark.parametrize("shape", [(16, 40, 9), (33, 48, 11)])
 def test_a_cube(shape: tuple[int, int, int]) -> None:
     lowered = check(CUBE, draw(*shape), draw(6), target=small_cache(l2=1 << 15))
-    # Tiles of the second dimension stream along the first, and their points go through memory in its order.
+    # Tiles of the second dimension stream along the first, and rows of neighbouring planes come together.
     (tiles,) = pipelines(lowered)
     step = lowered.scop.statement(next(iter(tiles.rows)))
     inside = [[i for i, c in zip(step.indices, loop.rows[step.name].coefficients, strict=True) if c] for loop in _loops(tiles)]
-    assert inside == [["t"], ["t", "j"], ["t", "i"], ["t"], ["t", "i"], ["t", "j"], ["t", "k"]]
+    assert inside == [["t"], ["t", "j"], ["t", "i"], ["t"], ["t", "j"], ["t", "i"], ["t", "k"]]
 
 
 def test_wide_stencils_are_skewed_as_far_as_they_reach() -> None:

@@ -22,7 +22,7 @@ from polyc.codegen.emission.lines import MINIMUM_SHARED, share_lines
 from polyc.codegen.emission.predicates import eval_predicates
 from polyc.codegen.emission.quotients import emit_quotient
 from polyc.codegen.writer.builder import Val, float_val, int_val, llvm_type
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, reads, type_of
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, count_operations, reads, type_of
 from polyc.ir.halves import narrow_bits
 from polyc.ir.loops import Buffer
 
@@ -91,29 +91,31 @@ def eval_value(state: State, ctx: Context, expr: Expr, target: tuple[Buffer, Exp
     state.memo = [{}]
     state.certain = certain_reads(expr)
     state.statement_context = ctx
-    _share_neighbours(state, ctx, target)
+    _share_neighbours(state, ctx, expr, target)
     value = eval_expr(state, ctx, expr)
     state.certain = frozenset()
     state.memo = [{}]
     return value
 
 
-def _share_neighbours(state: State, ctx: Context, target: tuple[Buffer, Expr] | None) -> None:
-    """Vectors that overlap along memory are put together from few loads."""
-    if ctx.lane is None or not state.target.has_masks or ctx.lanes < 2:
+def _share_neighbours(state: State, ctx: Context, value: Expr, target: tuple[Buffer, Expr] | None) -> None:
+    """Vectors of `value` that overlap along memory are put together from few loads."""
+    if ctx.lane is None or ctx.lanes < 2:
         return
+    least = state.target.cache_line if state.target.has_masks else state.target.cache_line // 2
     near: list[Read] = []
     for read in state.certain:
         buffer = state.by_name[read.tensor]
         itemsize = buffer.dtype.itemsize
-        if itemsize < MINIMUM_SHARED or itemsize * ctx.lanes < state.target.cache_line or buffer.space == "register":
+        if itemsize < MINIMUM_SHARED or itemsize * ctx.lanes < least or buffer.space == "register":
             continue
         if read not in state.blocks and not any(reads(e) for e in read.subscripts):
             near.append(read)
     if len(near) > 1 and eval_predicates(state, ctx) == (None, None):
         near.sort(key=str)
         found = [(read, byte_offset(ctx, state.by_name[read.tensor], read.subscripts)) for read in near]
-        state.memo[0].update(share_lines(state, ctx, found, target))
+        n_operations = count_operations(value)
+        state.memo[0].update(share_lines(state, ctx, found, target, n_operations))
 
 
 def _eval_read(state: State, ctx: Context, read: Read) -> Val:

@@ -55,7 +55,10 @@ def eval_linear(state: State, ctx: Context, linear: Linear) -> Val:
     step = state.fn.splat(eval_uniform(state, ctx, coefficient), ctx.lanes)
     lanes = vectors.lane_numbers(ctx.lanes)
     spread = lanes if constant_of(coefficient) == 1 else state.fn.binary("mul", lanes, step)
-    return state.fn.binary("add", eval_uniform(state, ctx, uniform), spread)
+    if constant := uniform.get((), 0):  # unrolled copies of a loop, which differ in this, share what is added to it
+        spread = state.fn.binary("add", int_val(constant), spread)
+        uniform = {atoms: c for atoms, c in uniform.items() if atoms}
+    return state.fn.binary("add", eval_uniform(state, ctx, uniform), spread) if uniform else spread
 
 
 def eval_uniform(state: State, ctx: Context, linear: Linear) -> Val:

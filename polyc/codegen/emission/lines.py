@@ -27,6 +27,11 @@ WAY = 4096
 MOST_ROWS = 4
 """Rows whose lines stay in one set until they are read again."""
 
+LOAD, STRADDLING_LOAD, OPERATION = 0.5, 1.0, 0.39
+"""Cycles of loads of half a line, from half lines and from elsewhere, and of operations that compute or shuffle (Zen 4: two
+loads a cycle, but one of those that straddle lines; additions and shuffles share one of four units).  Means of three and five
+neighbours: 2.7 cycles with one of two neighbours shuffled, 3.1 with both, 3.4 with none."""
+
 Reads = dict[int, Read]
 """Reads of one row by their offset in elements."""
 
@@ -57,19 +62,29 @@ def _is_multiple(expr: Expr, n: int) -> bool:
 
 
 def share_lines(
-    state: State, ctx: Context, found: list[tuple[Read, Linear]], target: tuple[Buffer, Expr] | None
+    state: State,
+    ctx: Context,
+    found: list[tuple[Read, Linear]],
+    target: tuple[Buffer, Expr] | None,
+    n_operations: int,
 ) -> dict[Read, Val]:
     """Values of some of the reads, which are surely made, `found` with their byte offsets.
 
-    `target`: the buffer and the last subscript of the store whose value the reads are for."""
+    `target`: the buffer and the last subscript of the store whose value the reads are for.  `n_operations`: of that value."""
     values: dict[Read, Val] = {}
     lanes = ctx.lanes
     for row in _rows(state, ctx, found):
+        itemsize = state.by_name[next(iter(row.values())).tensor].dtype.itemsize
+        is_whole = itemsize * lanes >= state.target.cache_line
         centre = _centre(state, row, target)
         if centre is not None:
             near = {o - centre: read for o, read in row.items() if abs(o - centre) < lanes}
+            if not is_whole:
+                near = _balance(near, len(found), n_operations)
             if len(near) > 1 or 0 not in near:
                 values |= _from_lines(state, ctx, near)
+            continue
+        if not is_whole:
             continue
         first, last = min(row), max(row)
         if len(row) < 3 or last - first > lanes:
@@ -81,6 +96,20 @@ def share_lines(
                 chosen = [p if p < lanes else p + lanes - (last - first) for p in places]
                 values[read] = state.fn.shuffle(a, b, chosen)
     return values
+
+
+def _balance(near: Reads, n_loads: int, n_operations: int) -> Reads:
+    """The reads of a row, by their distance from half a line, that are worth putting together where a vector is half a line:
+    shuffles take the place of additions, but of two such loads one straddles lines."""
+    apart = sorted(distance for distance in near if distance)
+
+    def cycles(n: int) -> float:
+        straddling = STRADDLING_LOAD * (len(apart) - n)
+        shuffles = n + 1 if n else 0
+        return max(LOAD * (n_loads - len(apart)) + straddling, (n_operations + shuffles) * OPERATION)
+
+    best = min(range(len(apart) + 1), key=cycles)
+    return {distance: near[distance] for distance in (0, *apart[:best]) if distance in near}
 
 
 def _rows(state: State, ctx: Context, found: list[tuple[Read, Linear]]) -> Iterator[Reads]:

@@ -2,7 +2,8 @@
 
 Before: ``vector for j in 1:N-1 { A[1, i, j] = A[0, i, j-1] + A[0, i, j] + A[0, i, j+1] + A[0, i-1, j] + A[0, i+1, j] }``, whose
 wide reads and writes all straddle two lines.  After: one masked vector for the elements up to the next whole line, then the
-rest, several vectors at once where they share the lines that they read (`lines`).
+rest, several vectors at once where they share the lines that they read (`lines`).  Vectors of half a line begin at halves;
+shorter ones straddle so few lines that where masks are vectors, the first one costs as much.
 """
 
 from __future__ import annotations
@@ -37,8 +38,6 @@ MOST_READS = 16
 
 def align_rows(nest: LoopNest, target: Target) -> LoopNest:
     """The nest with the vector loops split whose target and reads lie in aligned rows of the workspace."""
-    if not target.has_masks:
-        return nest
     rows = {b.name: b for b in nest.buffers if has_aligned_rows(b)}
     return replace(nest, body=_align_nodes(nest.body, rows, target)) if rows else nest
 
@@ -68,14 +67,15 @@ def _split_at_line(loop: Loop, rows: Mapping[str, Buffer], target: Target) -> tu
     if any(s.subscripts[-1] != column or rows[s.buffer].dtype.itemsize != itemsize for s in stores):
         return None
     lanes = loop.lanes
-    if lanes * itemsize > LINE or (index_coefficients(column) or {}).get(loop.var) != 1:
+    n_bytes = lanes * itemsize
+    if n_bytes > LINE or (2 * n_bytes < LINE and not target.has_masks) or (index_coefficients(column) or {}).get(loop.var) != 1:
         return None
     trip = simplify(Call("sub", (loop.upper, loop.lower)))
     if isinstance(trip, Const) and int(trip.value) < MINIMUM_VECTORS * lanes:
         return None
     apart = [distance for s in stores for distance in _distances(s, rows)]
     n_gaining = sum(distance % lanes == 0 for distance in apart)
-    if lanes * itemsize == LINE and _bytes_of_rows(stores, rows, trip) <= target.l2 * SHARE:
+    if 2 * n_bytes >= LINE and _bytes_of_rows(stores, rows, trip) <= target.l2 * SHARE:
         n_gaining += sum(0 < abs(distance) < lanes for distance in apart)
     if n_gaining < MINIMUM_READS:
         return None

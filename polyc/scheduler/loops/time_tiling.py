@@ -90,6 +90,8 @@ def tile_time(plan: Plan, members: Sequence[Member], names: list[str], scop: Sco
         return plan
     sized = list(zip(loops, members, found.sizes, strict=False))
     result = make_sequence([_cut(x, members[-1], found.sizes[-1]) for x in last])
+    if found.is_streaming and all(m.kind_inside != "S" for m in members[1:-1]):
+        sized.append(sized.pop(1))  # the few planes next to each other, row by row: each row is read for all of them
     for loop, member, size in reversed(sized):
         result = replace(_cut(loop, member, size), child=result)
     tiles = [PlanLoop(members[n].rows, "S", result, "tile", found.sizes[n]) for n in found.order]

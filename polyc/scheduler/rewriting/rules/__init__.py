@@ -27,6 +27,7 @@ from polyc.scheduler.rewriting.rules.recurrences import block_recurrences
 from polyc.scheduler.rewriting.rules.roots import multiply_by_roots
 from polyc.scheduler.rewriting.rules.shared_rows import share_rows
 from polyc.scheduler.rewriting.rules.shifted_exponentials import block_exponentials
+from polyc.scheduler.rewriting.rules.weighted_sums import collect_weights
 from polyc.scheduler.rewriting.rules.windows import separate_windows
 from polyc.target import Target
 
@@ -66,6 +67,7 @@ def rewrite_algebra(
         return program, ranges, []
     tiles = options.tile and options.vectorize
     rules: list[tuple[bool, Rule]] = [
+        (options.collect_weights, collect_weights),
         (options.online_softmax, lambda p, r: block_exponentials(p, r, target)),
         (options.single_pass_moments, lambda p, r: block_moments(p, r, target)),
         (options.factor_sums, factor_sums),

@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, identity_of, walk
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, identity_of, reads, walk
 from polyc.ir.program import Program, Reduction, Statement, Tensor
-from polyc.poly.domains import is_box, project_domain
+from polyc.poly.domains import fills_box, is_box, is_product, project_domain, reads_within
 from polyc.poly.ranges import Ranges, StatementRanges
+from polyc.poly.reads import collect_reads
 from polyc.scheduler.accesses import trip_count
-from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, is_simple
+from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, writes_whole
 
 MINIMUM_TERMS = 8
 """Terms of a sum from which a pass over its results costs little beside it."""
@@ -51,7 +52,12 @@ def _find_product(s: Statement, program: Program, ranges: Ranges) -> _Product | 
     own = ranges.statements[s.name]
     if s.reduction is None or s.reduction.op != "add" or not program.tensor(s.target).dtype.is_float:
         return None
-    if not is_simple(s, ranges) or len(program.writers()[s.target]) != 1 or not is_box(own.domain, own.indices, s.indices):
+    if own.guards or not s.has_plain_left or any(r.tensor == s.target for r in reads(s.value)):
+        return None
+    if len(program.writers()[s.target]) != 1 or not _has_same_terms(s, own):
+        return None
+    is_whole = is_box(own.domain, own.indices, s.indices) and writes_whole(s, ranges)
+    if not is_whole and not _is_read_inside(s, own, program, ranges):
         return None
     extents = [own.indices[i].extent for i in s.reduction_indices]
     # A sum of no terms is 0 whatever its factors are, infinite ones too.
@@ -63,6 +69,26 @@ def _find_product(s: Statement, program: Program, ranges: Ranges) -> _Product | 
     if len(summed) != 2 or not all(_is_operand(f) for f in summed) or any(_moves(d, s) for d in divisors):
         return None
     return _Product(tuple(summed), tuple(kept), tuple(divisors)) if kept or divisors else None
+
+
+def _has_same_terms(s: Statement, own: StatementRanges) -> bool:
+    """Whether the sum runs over the same points, a box, for every result."""
+    summed = [n for n, i in enumerate(s.indices) if i in s.reduction_indices]
+    points = project_domain(own.domain, s.indices, s.name, s.reduction_indices)
+    return is_product(own.domain, summed) and fills_box(points, own.indices, s.reduction_indices)
+
+
+def _is_read_inside(s: Statement, own: StatementRanges, program: Program, ranges: Ranges) -> bool:
+    """Whether nothing reads the initial values of elements that get no sum."""
+    if program.tensor(s.target).role != "temporary":
+        return False
+    written = project_domain(own.domain, s.indices, s.target, [e.name for e in s.subscripts if isinstance(e, Index)])
+    for reader in program.statements:
+        domain = ranges.statements[reader.name].domain.intersect_params(ranges.context)
+        for site in collect_reads(reader):
+            if site.read.tensor == s.target and not reads_within(site, domain, reader.indices, written):
+                return False
+    return True
 
 
 def _flatten(expr: Expr) -> tuple[list[Expr], list[Expr]]:
