@@ -91,9 +91,9 @@ def climb_down(
     has_recurrence, has_failed = dependences.has_recurrence(), False
     for name, rung in _rungs(options):
         try:
-            if name.startswith(AS_FOR_ANY_SIZES) and not has_recurrence:
-                continue
-            if name == WITH_INITIAL_VALUES and not (has_recurrence or dependences.reads_initial_values_alone()):
+            if (name == WITH_INITIAL_VALUES or name.startswith(AS_FOR_ANY_SIZES)) and not (
+                has_recurrence or dependences.reads_initial_values_alone()
+            ):
                 continue
             if name == APART and not has_recurrence:
                 continue

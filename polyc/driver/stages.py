@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyc.config import Options
-from polyc.diagnostics import PolycError, RangeError, Remark, UnsupportedError
+from polyc.diagnostics import InternalError, PolycError, RangeError, Remark, UnsupportedError
 from polyc.driver.forms import Source, make_form, make_forms
 from polyc.driver.ladder import climb_down
 from polyc.driver.loading import select_target
@@ -81,9 +81,9 @@ def run_stages(
             form.constants,
             lambda: _scop_at_any_sizes(program, source, sizes) if as_written and sizes else None,
         )
-    except (RangeError, UnsupportedError) as error:
+    except (RangeError, UnsupportedError, InternalError) as error:
         (reason, *_) = error.diagnostics
-        if as_written or reason.code not in ("range-circular", "unsupported-recurrence"):
+        if as_written or reason.code not in ("range-circular", "unsupported-recurrence", "internal-schedule"):
             raise
         # A rewriting may have joined what a recurrence needs apart; if not, the error speaks of what the user wrote.
         lowered = run_stages(

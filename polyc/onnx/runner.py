@@ -33,6 +33,7 @@ from polyc.frontends.onnx.graph import Graph, Node, Port, node_span
 from polyc.frontends.onnx.lowering import Lowered, lower_graph
 from polyc.frontends.onnx.reference import Evaluation, prepare_node
 from polyc.frontends.onnx.refusals import declared_values, find_refused
+from polyc.frontends.onnx.schemas import NEWEST, find_schema
 from polyc.frontends.onnx.sizes import estimate_elements
 from polyc.onnx.assembly import Assembly, make_plan
 from polyc.onnx.compilation import compile_clusters, make_clusters
@@ -430,4 +431,6 @@ class Runner:
 def strict_problem(node: Node, reason: str) -> Diagnostic:
     """What `strict` says of a node that is not compiled."""
     help = "load the model without strict=True to let onnx's reference implementation compute it"
+    if find_schema(node.op, NEWEST, "" if node.domain == "ai.onnx" else node.domain) is None:
+        help = "onnx has no implementation of it either: define it as a function of the model, in operators of ONNX"
     return Diagnostic("unsupported-onnx-strict", f"{node.label} is not compiled: {reason}", node_span(node), help)

@@ -1,15 +1,15 @@
-"""Ranges that are legal and hardly meant: sums over nothing, and written ranges that reads cut short."""
+"""What is hardly meant: sums over nothing, written ranges that reads cut short, and sizes in the place of indices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from polyc.diagnostics import Diagnostic, Span
-from polyc.ir.expr import Call, Index
+from polyc.ir.expr import Call, Index, Size
 from polyc.ir.program import Program, RangeClause
 from polyc.poly.bounds import make_box, statement_domain
 from polyc.poly.describe import print_expr
-from polyc.poly.reads import index_names
+from polyc.poly.reads import collect_reads, index_names
 from polyc.poly.sizes import Sizes
 from polyc.poly.solve import StatementSolution
 
@@ -24,6 +24,27 @@ def find_doubts(program: Program, solutions: list[StatementSolution], sizes: Siz
             base = program.tensor(solution.statement.target).base
             yield from _find_empty_sum(base, solution, sizes)
             yield from _find_cut_range(base, solution, sizes)
+
+
+def name_sizes(errors: list[Diagnostic], program: Program) -> list[Diagnostic]:
+    """`errors`, where those about a subscript that is its dimension's own size, ``x(i)`` of ``float(i) x``, say so.
+
+    `program`: as it was before its sizes became numbers."""
+    found: dict[Span, list[Diagnostic]] = {}  # by the span of the read, and by that of the subscript
+    for read in (site.read for s in program.statements for site in collect_reads(s)):
+        tensor = program.tensor(read.tensor)
+        for d, (subscript, extent) in enumerate(zip(read.subscripts, tensor.shape or (), strict=False)):
+            span = subscript.span or read.span
+            if isinstance(subscript, Size) and subscript == extent and span is not None:
+                n = subscript.name
+                message = f"{n} is the size of dimension {d} of {tensor.base}: no element has that number"
+                help = f"an index needs a name of its own; the last element is number {n} - 1"
+                for place in dict.fromkeys((read.span or span, span)):
+                    found.setdefault(place, []).append(Diagnostic("range-out-of-bounds", message, span, help))
+    return [
+        found[e.span].pop(0) if e.code == "range-out-of-bounds" and e.span is not None and found.get(e.span) else e
+        for e in errors
+    ]
 
 
 def _find_empty_sum(base: str, solution: StatementSolution, sizes: Sizes) -> Iterator[Diagnostic]:

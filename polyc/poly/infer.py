@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 
+import islpy
+
 from polyc.diagnostics import Diagnostic, RangeError, UnsupportedError, in_notation
 from polyc.ir.advice import help_range, help_start
 from polyc.ir.expr import Call, Const, Expr, Index, Size, evaluate, int_const, walk
@@ -21,7 +23,7 @@ from polyc.poly import isl
 from polyc.poly.bounds import prove_bounds, size_values, statement_domain
 from polyc.poly.coverage import check_coverage
 from polyc.poly.describe import describe_expr, escape_format, print_expr
-from polyc.poly.doubts import find_doubts
+from polyc.poly.doubts import find_doubts, name_sizes
 from polyc.poly.isl import NotAffine
 from polyc.poly.linear import linear_form, scale_form, substitute_solved
 from polyc.poly.order import find_recurrences, order_statements
@@ -151,7 +153,7 @@ def _infer(program: Program, generic: Callable[[], Program] | None) -> Ranges:
         only_unsupported = all(d.code.startswith("unsupported-") for d in errors)
         if any(d.code == "range-unwritten" for d in errors):  # by a range that was cut, perhaps
             errors += find_doubts(program, solutions, state.sizes)
-        raise (UnsupportedError if only_unsupported else RangeError)(*errors)
+        raise (UnsupportedError if only_unsupported else RangeError)(*name_sizes(errors, generic() if generic else program))
     warnings = tuple(d for d in report.diagnostics if d.severity == "warning")
     warnings += tuple(find_doubts(program, solutions, state.sizes))
     sizes = state.sizes
@@ -319,17 +321,30 @@ def _initial_bounds(state: _State, s: Statement) -> tuple[Bounds, ...] | None:
 
 
 def _written_bounds(sub: Expr, solution: StatementSolution, sizes: Sizes) -> Bounds | None:
-    """The least and the largest value of a left subscript over the ranges; None where it is not affine."""
+    """The least and the largest value of a left subscript over the ranges; None where it is not quasi-affine."""
     if isinstance(sub, Index):
         return solution.indices[sub.name]
     try:
         form = linear_form(sub, sizes)
         ends = [substitute_solved(scale_form(form, sign), solution.indices, sizes) for sign in (1, -1)]
-    except NotAffine:
-        return None
+    except NotAffine:  # several quotients and remainders, perhaps
+        return _written_exactly(sub, solution, sizes)
     if any(len(end) != 1 or end[0].coefficients or end[0].atom is not None for end in ends):
         return None
     return Bounds([ends[0][0].rest], [ends[1][0].rest.neg()])
+
+
+def _written_exactly(sub: Expr, solution: StatementSolution, sizes: Sizes) -> Bounds | None:
+    """The same of a subscript with any quotients and remainders, over the points of the statement."""
+    try:
+        value = solution.affine.pw_aff(sub)
+    except NotAffine:
+        return None
+    written = islpy.Map.from_pw_aff(value).intersect_domain(statement_domain(solution)).range()
+    ends = []
+    for end, where_empty in ((written.dim_min(0), 0), (written.dim_max(0), -1)):
+        ends.append(end.union_add(sizes.constant(where_empty).intersect_domain(end.domain().complement())))
+    return Bounds(ends[:1], ends[1:])
 
 
 def _unstable_error(program: Program, solution: StatementSolution) -> Diagnostic:

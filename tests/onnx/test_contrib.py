@@ -116,6 +116,13 @@ def test_attention_of_many_heads(has_bias: bool) -> None:
     check("MultiHeadAttention", inputs, num_heads=2, tolerance=1e-3)
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+def test_the_last_of_fewer_rows_than_keys_saw_only_the_keys_in_front(rows: int) -> None:
+    """A decoder's step with keys that the model joins itself saw the first one alone."""
+    inputs = {"q": normal(2, rows, 8), "k": normal(2, 5, 8), "v": normal(2, 5, 8)}
+    check("MultiHeadAttention", inputs, num_heads=2, unidirectional=1)
+
+
 @pytest.mark.parametrize("interleaved", [0, 1])
 @pytest.mark.parametrize("is_shared", [False, True])
 def test_rotary_embedding(interleaved: int, is_shared: bool) -> None:

@@ -282,3 +282,12 @@ def test_ranges_that_grow_with_what_is_written_are_asked_for() -> None:
     with pytest.raises(PolycError, match="they grow with what is written") as caught:
         polyc.compile("def f(float(N) x) -> (y) { y(0) = x(0)  y(i + 1) = y(i) }")(np.ones(4, np.float32))
     assert caught.value.diagnostics[0].code == "range-unsolved"
+
+
+def test_two_rows_that_read_little_but_initial_values_were_found_no_order() -> None:
+    """At this size the maximum is over one point, which needs no other point of its own."""
+    op = polyc.compile("""def f(int32(N,N) X) -> (F) {
+      s(i, j) max=! F(i,k) + F(j,k) where i in 0:N, j in 0:N, k in 0:N, k < i, k < j
+      F(i, j) = max(X(i, j), s(i, j)) where i in 0:N, j in i:N
+      F(i, j) = max(X(i, j), s(i, j)) * 2 where i in 0:N, j in 0:i }""")
+    np.testing.assert_array_equal(op(np.array([[1, 2], [3, 4]], np.int32)), [[1, 2], [6, 12]])

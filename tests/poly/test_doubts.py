@@ -51,3 +51,13 @@ def test_elements_that_a_cut_range_leaves_out_come_with_the_reason() -> None:
     with pytest.raises(RangeError) as caught:
         polyc.compile(text)(np.ones(4, np.float32), np.ones(5, np.float32))
     assert [d.code for d in caught.value.diagnostics] == ["range-unwritten", "range-cut"]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_size_in_the_place_of_an_index_was_a_number_out_of_bounds(dynamic: bool) -> None:
+    """`x(4): subscript 4 of dimension 0 runs from 4 to 4, but must be in 0:4` about x(i)."""
+    with pytest.raises(RangeError) as caught:
+        polyc.compile("def f(float(i, j) x) -> (y) { y(i) +=! x(i, j) }", dynamic=dynamic)(np.ones((4, 5), np.float32))
+    assert [d.message for d in caught.value.diagnostics] == [
+        f"{n} is the size of dimension {d} of x: no element has that number" for d, n in enumerate("ij")
+    ]

@@ -7,9 +7,11 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+import polyc
 from polyc.diagnostics import CompileBudgetError, PolycError, RangeError
 from polyc.frontends.tc import read_tc
 from polyc.ir.expr import evaluate, int_const
@@ -350,3 +352,16 @@ def test_a_part_without_steps_leaves_other_proofs_out() -> None:
     with pytest.raises(RangeError) as caught:
         infer_ranges(program)
     assert [d.code for d in caught.value.diagnostics] == ["range-negative"]
+
+
+@pytest.mark.parametrize("n", [0, 1, 6, 8])
+def test_left_sides_of_several_quotients_and_remainders_had_no_extent(n: int) -> None:
+    """Even where the result is declared with its sizes, which the error asked for."""
+    text = "def f(float(N) x) -> (y) { y(2 * (i / 2) + 1 - i % 2) = x(i) where i in 0:N }"
+    x = np.arange(n, dtype=np.float32)
+    expected = x.reshape(-1, 2)[:, ::-1].reshape(-1) if n != 1 else x
+    np.testing.assert_array_equal(polyc.compile(text)(x), expected)
+    scatter = "def f(float(N) x) -> (y) { y(k) = 0.0 where k in 0:N  y(3 * (i / 3) + i % 2) += x(i) where i in 0:N }"
+    sums = np.zeros(n, np.float32)
+    np.add.at(sums, [3 * (i // 3) + i % 2 for i in range(n)], x)
+    np.testing.assert_array_equal(polyc.compile(scatter)(x), sums)

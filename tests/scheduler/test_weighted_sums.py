@@ -40,6 +40,9 @@ KEPT = {
     "the upper half of a number": HEAD + "Y(i) = 4097.0 * X(i) - (4097.0 * X(i) - X(i)) }",
     "a rounding error": HEAD + "Y(i) = Z(i) - ((X(i) + Z(i)) - X(i)) + 2.0 * X(i) }",
     "a shifted rounding": HEAD + "Y(i) = (3.0 * X(i) + X(i) + 8388608.0) - 8388608.0 }",
+    "differences of neighbours": HEAD + "Y(i-1) = 0.25 * (X(i+1) - X(i)) + 0.25 * (X(i-1) - X(i)) where i in 1:N-1 }",
+    "two differences": HEAD + "Y(i) = 0.5 * (X(i) - X(N-1-i)) + 0.5 * (Z(i) - Z(N-1-i)) }",
+    "a difference and what is small beside it": HEAD + "Y(i) = 0.5 * (X(i) - X(N-1-i)) + 0.5 * Z(i) }",
     "as few operations": HEAD + "Y(i) = 0.5 * X(i) + 0.25 * Z(i) }",
     "a shared difference": HEAD + "Y(i) = (X(i) - Z(i)) * (X(i) - Z(i)) }",
     "terms of a sum": "def f(double(N) X, double(N) Z) -> (y) { y +=! 0.5 * X(i) + 0.5 * Z(i) }",
@@ -97,3 +100,11 @@ def test_each_switch_keeps_the_order_of_the_source(option: str):
 def test_a_long_sum():
     terms = " + ".join(f"0.5 * X(i + {k})" for k in range(150))
     check(f"def f(double(N) X) -> (Y) {{ Y(i) = {terms} }}", {"N": 161})
+
+
+def test_a_difference_of_large_values_had_the_errors_of_their_size():
+    """0.5 * (x + z - y) of what are steps of 0.1 around 100000: wrong in the second digit."""
+    op = polyc.compile("def f(float(N) x, float(N) y, float(N) z) -> (d) { d(i) = 0.5 * (x(i) - y(i)) + 0.5 * z(i) }")
+    x, z = (np.random.default_rng(0).standard_normal((2, 99)) * 0.1).astype(np.float32)
+    x += np.float32(1e5)
+    np.testing.assert_allclose(op(x, x + np.float32(0.25), z), 0.5 * (z - 0.25), rtol=1e-5)

@@ -13,6 +13,8 @@ from onnx import AttributeProto, NodeProto
 from polyc.diagnostics import suggest_name
 
 EXPORT = "export the model again"
+NEWEST = 1 << 30
+"""An operator set behind all that there are."""
 _SHOWN = 80
 
 Contradiction = tuple[str, str, str]

@@ -159,8 +159,13 @@ def multi_head_attention(
     total = _sum_of(
         _additive_mask(b, mask, shape[0], shape[2], shape[3], mask_filter_value, number), _spread_bias(b, added, shape)
     )
-    allowed: Callable[..., Term | None] | None = (lambda n, h, i, j: j <= i + before) if unidirectional else None
-    scores = Scores(scale or 1 / sqrt(max(q.shape[3], 1)), 0.0, total, allowed)
+
+    def sees(n: Term, h: Term, i: Term, j: Term) -> Term:
+        """As in onnxruntime, the last row sees all keys where the model has joined them: a decoder's step has one row."""
+        in_front = j <= i + before
+        return in_front if before + shape[2] >= shape[3] else in_front | (i == shape[2] - 1)
+
+    scores = Scores(scale or 1 / sqrt(max(q.shape[3], 1)), 0.0, total, sees if unidirectional else None)
     y, _ = attend(b, q, k, v, scores, query.dtype, number)
     return b.view(y, (*y.shape[:2], y.shape[2] * y.shape[3])), *outputs
 

@@ -6,6 +6,8 @@
 Stencils are written as sums of differences, each with its factor.  Weights are computed exactly and rounded once.  A sum is
 rewritten where that leaves fewer operations, and never where a value is added and subtracted with the same weight: its
 infinities and NaN would be lost, and so would rounding errors that are computed so (``c - (c - x)``, ``c = 4097 * x``).
+Nor where differences of values that are nearly equal would come after sums of them: ``0.5 * (a - b) + 0.5 * (c - d)`` has few
+rounding errors however large the four are, ``0.5 * (a + c - b - d)`` has those of their size.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 from functools import reduce
-from math import isfinite
+from math import frexp, isfinite
 
 import numpy as np
 
@@ -29,6 +31,9 @@ _LINEAR = ("add", "sub", "neg", "mul")
 
 _LARGEST = 10**30
 """Weights up to here, and down to the reciprocal, have full precision in every type of float that is computed in."""
+
+MOST_ERRORS = 4
+"""Times the rounding errors of a sum as written that it may have when its values are collected."""
 
 Weights = dict[Expr, list[Fraction]]
 """Values of a sum in the order of the source, with the weights that they are added with."""
@@ -86,7 +91,42 @@ def _collected(expr: Expr, weights: Weights, inner: Mapping[Expr, Expr], dtype: 
     if not all(1 <= abs(weight) * _LARGEST <= _LARGEST**2 for weight in totals.values()):
         return None
     new = _write(totals, dtype)
-    return new if count_operations(new, totals) < count_operations(expr, weights) else None
+    if count_operations(new, totals) >= count_operations(expr, weights):
+        return None
+    return None if _loses_precision(expr, new, inner) else new
+
+
+def _loses_precision(old: Expr, new: Expr, inner: Mapping[Expr, Expr]) -> bool:
+    """Whether `new` has many more rounding errors than the sum `old`, whose values became those of `inner`, where all values
+    are equal, or those of one tensor are and the others zero, or the other way round."""
+    tensors = {value: frozenset(read.tensor for read in reads(value)) for value in inner}
+    kinds = set(tensors.values())
+    for large in (kinds, *({kind} for kind in kinds), *(kinds - {kind} for kind in kinds)):
+        sizes = {value: float(kind in large) for value, kind in tensors.items()}
+        _, before = _errors(old, sizes)
+        _, after = _errors(new, {inner[value]: size for value, size in sizes.items()})
+        if after > MOST_ERRORS * before:
+            return True
+    return False
+
+
+def _errors(expr: Expr, values: Mapping[Expr, float]) -> tuple[float, float]:
+    """The weighted sum `expr` of `values`, and the rounding errors of its operations in units of the precision."""
+    if expr in values:
+        return values[expr], 0.0
+    match expr:
+        case Call(op="add" | "sub", args=(a, b)):
+            (x, first), (y, second) = _errors(a, values), _errors(b, values)
+            total = x + y if expr.op == "add" else x - y
+            return total, first + second + abs(total)
+        case Call(op="mul", args=(Const(value), a) | (a, Const(value))):
+            x, errors = _errors(a, values)
+            product, is_exact = float(value) * x, abs(frexp(float(value))[0]) == 0.5
+            return product, abs(float(value)) * errors + (0.0 if is_exact else abs(product))
+        case Call(op="neg", args=(a,)):
+            x, errors = _errors(a, values)
+            return -x, errors
+    raise AssertionError(f"{expr} is no part of a weighted sum")
 
 
 def _collect(expr: Expr, factor: Fraction, dtype: DType, weights: Weights) -> None:
