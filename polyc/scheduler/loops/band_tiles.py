@@ -129,47 +129,53 @@ class BandTiles:
         if index is None or lanes <= 1 or trips <= 1:
             return None
         if self._is_read_again(band, statements):
-            size = COLUMNS
-            while size > 2 * lanes and trips < COLUMN_TILES * size:
+            size, tiles = COLUMNS, self._tiles_for_threads(member, band, statements, COLUMN_TILES)
+            while tiles > 1 and size > 2 * lanes and trips < tiles * size:
                 size //= 2
         else:
-            size = self._width_of_columns(member, band, statements, trips, lanes)
+            tiles = self._tiles_for_threads(member, band, statements, self.view.target.cores)
+            size = self._width_of_columns(statements, trips, lanes, tiles)
         if trips <= size:
             # A few columns are one tile: each by itself would pass over as many cache lines as all of them.
             self.columns[id(member)] = size = trips
         return s, RegisterTile(index, lanes, {index: size})
 
     def _is_read_again(self, band: Band, statements: list[ScopStatement]) -> bool:
-        """Whether other loops below the same band have a tensor in common with this one, which one of them writes."""
-        names = {s.name for s in statements}
+        """Whether other loops below the same band that are as long have a tensor in common with this one, which one of them
+        writes."""
+        names, points = {s.name for s in statements}, max(prod(index_trips(s).values()) for s in statements)
         others = [self.view.statement(n) for n in statements_of(band.child) if n not in names and not n.startswith("init_")]
-        mine, theirs = ([m for s in group for m in access_motions(s)] for group in (statements, others))
+        long = [s for s in others if 2 * prod(index_trips(s).values()) > points]
+        mine, theirs = ([m for s in group for m in access_motions(s)] for group in (statements, long))
         return any(a.tensor == b.tensor and (a.is_write or b.is_write) for a in mine for b in theirs)
 
-    def _width_of_columns(self, member: Member, band: Band, statements: list[ScopStatement], trips: int, lanes: int) -> int:
-        """Columns that walk along a sequential loop together: those of a tile stay in half of the second-level cache from one
-        row to the next, and threads share the tiles, as far as rows stay long or arithmetic takes most of the time."""
-        target, tensors = self.view.target, self.view.scop.tensors
-        touched = {m.tensor for s in statements for m in access_motions(s) if m.coefficients}
-        per_column = sum(tensors[t].dtype.itemsize for t in touched)
+    def _tiles_for_threads(self, member: Member, band: Band, statements: list[ScopStatement], wanted: int) -> int:
+        """Tiles that threads can share: fewer where other members of the band are parallel, or where there is little to do."""
+        work = sum(statement_work(s) for s in statements)
         s, iterations = statements[0], 1
         for other in band.members:
             index = (
                 self.view.index(other, s.name) if other is not member and other.kind == "P" and s.name in other.rows else None
             )
             iterations *= index_trips(s)[index] if index is not None else 1
-        work = sum(statement_work(s) for s in statements)
-        most = max(1, min(target.cores // max(iterations, 1), work // (2 * MINIMUM_WORK)))
-        is_near = prod(index_trips(s).values()) * per_column <= target.l2
-        bytes_, operations = BYTE_COST * per_column, OPERATION_COST * work / prod(index_trips(s).values()) / lanes
-        waiting = 0.0 if is_near else bytes_ / (bytes_ + operations)
+        return min(-(-wanted // max(iterations, 1)), work // (2 * MINIMUM_WORK))
+
+    def _width_of_columns(self, statements: list[ScopStatement], trips: int, lanes: int, most: int) -> int:
+        """Columns that walk along a sequential loop together: those of a tile stay in half of the second-level cache from one
+        row to the next, and threads share up to `most` tiles, as far as rows stay long or arithmetic takes most of the time."""
+        l2, tensors = self.view.target.l2, self.view.scop.tensors
+        touched = {m.tensor for s in statements for m in access_motions(s) if m.coefficients}
+        per_column = sum(tensors[t].dtype.itemsize for t in touched)
+        points = prod(index_trips(statements[0]).values())
+        operations = OPERATION_COST * sum(statement_work(s) for s in statements) / points / lanes
+        waiting = 0.0 if points * per_column <= l2 else 1 / (1 + operations / (BYTE_COST * per_column))
 
         def cost(tiles: int) -> float:
             width = trips * per_column / len(touched) / tiles
             return (1 + waiting * NARROW_ROW / width) * (1 + IDLE_COST * (1 / tiles - 1))
 
-        tiles = min(range(1, most + 1), key=cost)
-        widest = max(lanes, target.l2 // 4 // per_column)
+        tiles = min(range(1, max(1, most) + 1), key=cost)
+        widest = max(lanes, l2 // 4 // per_column)
         if trips > tiles * widest:
             tiles *= -(-trips // (tiles * widest))
         return trips if tiles == 1 else -(-trips // (tiles * lanes)) * lanes
