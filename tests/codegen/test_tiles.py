@@ -53,12 +53,13 @@ def agrees(
     extents: dict[str, int | tuple[int, ...]],
     tied: frozenset[str] = frozenset(),
     has_masks: bool = True,
+    in_flight: int = 1,
 ) -> tuple[Node, ...]:
     """Split `body`, run both nests on the same arrays and compare all bytes."""
     names = list(extents)
     shapes = {name: e if isinstance(e, tuple) else (e,) for name, e in extents.items()}
     buffers = tuple(argument(name, tuple(map(int_const, shapes[name])), p) for p, name in enumerate(names))
-    new = split_partial_tiles(body, tied, has_masks=has_masks)
+    new = split_partial_tiles(body, tied, has_masks=has_masks, in_flight=in_flight)
     results = []
     for version in (body, new):
         rng = np.random.default_rng(1)
@@ -257,6 +258,15 @@ def test_the_last_rows_run_in_parts(in_place):
     (rows,) = part_loops(outer)
     (summed,) = rows.body
     assert rows.step == 3 and summed.registers == ("Y",) and summed.body[0].max_trip == 3
+
+
+def test_parts_of_rows_hold_as_many_sums_as_run_at_once():
+    """Four of six rows of a product ran two by two, each as long as four would, and read all of the other operand twice."""
+    for n in (0, 1, 2, 3, 4, 5, 8, 11):
+        (outer,) = agrees((product(rows=7),), n, {"X": (30, 30), "Y": (30, 30)}, in_flight=4)
+    (rows,) = part_loops(outer)
+    assert rows.step == 4
+    assert not part_loops(agrees((product(rows=7),), 3, {"X": (30, 30), "Y": (30, 30)}, in_flight=8)[0])
 
 
 def test_the_last_rows_run_in_parts_where_loops_stand_around_the_sum():
