@@ -122,9 +122,12 @@ def _find_rows(
 
 
 def _n_vectors(node: Node) -> int:
-    """Vectors of a row: what its expanded vector loops hold at most."""
-    loops = [n for n in walk_nodes((node,)) if isinstance(n, Loop) and n.kind == "vector"]
-    return max((-(-(n.max_trip or 1) // n.lanes) for n in loops), default=1)
+    """Vectors of sums in a row: what its expanded vector loops hold at most, or one for each copy of an open one."""
+
+    def count(loop: Loop) -> int:
+        return loop.interleave if loop.max_trip is None else -(-loop.max_trip // loop.lanes)
+
+    return max((count(n) for n in walk_nodes((node,)) if isinstance(n, Loop) and n.kind == "vector"), default=1)
 
 
 @dataclass(slots=True)
