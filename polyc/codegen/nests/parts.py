@@ -109,25 +109,37 @@ def _find_rows(
     if len(ends) != 1 or not any(isinstance(n, Loop) and n.registers for n in walk_nodes(nests)):
         return None
     ((end, count, lanes),) = ends
-    if kind == "unroll":
-        size = max(-(-count // ROW_PARTS), -(-in_flight // max(map(_n_vectors, nests))))
-    else:
-        size = lanes * -(-count // (lanes * LANE_PARTS))
+    size = -(-count // ROW_PARTS) if kind == "unroll" else lanes * -(-count // (lanes * LANE_PARTS))
     found = _Rows(end, count, size, lanes)
-    if size >= count or not all(_collect(node, None, (), found) for node in nests) or found.writes & set(shared):
+    if kind == "unroll" and all(_share_vectors(n, found) for n in nests):
+        found.size = max(found.size, -(-in_flight // max(map(_n_vectors, nests))))
+    if found.size >= count or not all(_collect(node, None, (), found) for node in nests) or found.writes & set(shared):
         return None
     if any(r.tensor in found.writes and r.tensor not in registers for r in found.reads):
         return None
     return found
 
 
+def _share_vectors(node: Node, found: _Rows, row: str = "", lane: str = "") -> bool:
+    """Whether rows read the same vectors; where each reads its own, those that are dropped would be read, too.  `row`, `lane`:
+    variables of the loops around."""
+    match node:
+        case If():
+            return all(_share_vectors(n, found, row, lane) for n in node.body + node.orelse)
+        case Loop():
+            row = node.var if node.kind == "unroll" and _open_end(node) == (found.end, found.count) else row
+            lane = node.var if node.kind == "vector" else lane
+            return all(_share_vectors(n, found, row, lane) for n in node.body)
+        case Update():
+            names = ({e.name for e in walk(r) if isinstance(e, Index)} for r in reads(node.value))
+            return not any(row in own and lane in own for own in names)
+    return True
+
+
 def _n_vectors(node: Node) -> int:
-    """Vectors of sums in a row: what its expanded vector loops hold at most, or one for each copy of an open one."""
-
-    def count(loop: Loop) -> int:
-        return loop.interleave if loop.max_trip is None else -(-loop.max_trip // loop.lanes)
-
-    return max((count(n) for n in walk_nodes((node,)) if isinstance(n, Loop) and n.kind == "vector"), default=1)
+    """Vectors of a row: what its expanded vector loops hold at most."""
+    loops = [n for n in walk_nodes((node,)) if isinstance(n, Loop) and n.kind == "vector"]
+    return max((-(-(n.max_trip or 1) // n.lanes) for n in loops), default=1)
 
 
 @dataclass(slots=True)
