@@ -7,6 +7,7 @@ the statements of a band, so running all of one part first keeps each source bef
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from math import prod
 
@@ -210,11 +211,15 @@ def _any_reduces(member: Member, names: list[str], scop: Scop) -> bool:
 
 
 def _reread_cycles(members: tuple[Member, ...], s: ScopStatement, scop: Scop, target: Target) -> float:
-    """What it costs `s` to read a large operand that no member of the band moves, once for each tile of a few iterations."""
+    return reread_cycles([s.indices[p] for m in members if (p := m.rows[s.name].unit_index()) is not None], s, scop, target)
+
+
+def reread_cycles(fixed: Collection[str], s: ScopStatement, scop: Scop, target: Target) -> float:
+    """What it costs `s` to read a large operand that no index of a band (`fixed`) moves, once for each tile of a few of the
+    band's iterations."""
     if not s.is_reduction:
         return 0.0
     trips = index_trips(s)
-    fixed = [s.indices[p] for m in members if (p := m.rows[s.name].unit_index()) is not None]
     largest = 0.0
     for access in access_motions(s):
         if access.is_write or any(access.motion(i) != "invariant" for i in fixed):

@@ -11,10 +11,12 @@ from polyc.ir.versions import NEVER
 from polyc.poly.ranges import assume_sizes, estimate_extent
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.scheduler.accesses import NEAR, access_motions
-from polyc.scheduler.amounts import Amount, as_expr, ceil_div, product, total
+from polyc.scheduler.amounts import A, Amount, as_expr, ceil_div, product, total
 from polyc.scheduler.contractions.choice import Choice, choose, estimate
 from polyc.scheduler.contractions.contraction import Contraction, call_trips, find_contraction, measure_call
-from polyc.scheduler.traffic import write_cycles
+from polyc.scheduler.contractions.operands import form_extent
+from polyc.scheduler.distribute import reread_cycles
+from polyc.scheduler.traffic import pass_cycles, write_cycles
 from polyc.target import Target
 
 READ_CYCLES, FAR_READ_CYCLES, VECTOR_BYTES = 1.8, 12.0, 64
@@ -101,6 +103,9 @@ class CostModel:
             if c is not None:
                 # Each pass of loops that are shared with other statements is weighed alone.
                 shared = [] if choice is None else [i for i in self._shared_loops(c) if i not in choice.way.tile]
+                if self._is_apart(c, shared):
+                    terms += [pass_cycles(n, n, self.target) for n in _passed(c, shared, call_trips(c.s))]
+                    shared = []
                 one = estimate(c, measure_call(c, scop, shared), choice, self.target, self.constants)
                 trips = call_trips(c.s)
                 terms.append(one * product(trips[i] for i in shared))
@@ -123,8 +128,23 @@ class CostModel:
         movers = {i: [v for v in c.views if v.moves(i)] for i in c.left}
         return [i for i, moved in movers.items() if len(moved) == 1 and self._is_passed_on(moved[0].operand.read.tensor)]
 
+    def _is_apart(self, c: Contraction, shared: Sequence[str]) -> bool:
+        """Whether `c` is taken out of loops that it might share (`distribute_bands`) at the sizes that it was made for, and so
+        at all others of its version: in each pass it would read a large operand anew."""
+        again = reread_cycles(shared, c.s, self.scop, self.target) if shared else 0.0
+        passed = total(_passed(c, shared, c.trips))
+        return again > 0 and again > pass_cycles(passed, passed, self.target)
+
     def _is_passed_on(self, tensor: str) -> bool:
         return self.scop.tensors[tensor].role == "temporary"
+
+
+def _passed(c: Contraction, shared: Sequence[str], trips: Mapping[str, A]) -> list[A]:
+    """Bytes that a contraction reads and writes of what it shares loops for, where it is so long."""
+    moved = [v for v in c.views if any(v.moves(i) for i in shared)]
+    sizes: list[A] = [product(form_extent(f, trips) for f in v.operand.forms) * v.itemsize for v in moved]
+    sizes.append(product(trips[i] for i in c.left) * c.itemsize)
+    return sizes
 
 
 def _weigh_reads(s: ScopStatement, target: Target, scop: Scop) -> tuple[str | None, float, int]:

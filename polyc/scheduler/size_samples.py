@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import product
-from math import exp, log
 
 from polyc.ir.expr import Index, Size, walk
 from polyc.poly.scop import ScopStatement
@@ -15,6 +14,9 @@ N_SAMPLES = 64
 
 SMALLEST, LARGEST, LARGEST_WINDOW = 8, 1024, 7
 """The sizes that are drawn; extents of windows are smaller."""
+
+FEWEST = 2
+"""The smallest of other sizes beside those that windows move over: images have few channels."""
 
 SMALL, LARGE, WINDOW = 14, 719, 3
 """Sizes of the representatives, of which each is one or the other."""
@@ -75,7 +77,7 @@ def grid(first: Mapping[str, int], windows: Collection[str], mixed: bool) -> Ite
 def draw_sizes(first: Mapping[str, int], windows: Collection[str], sides: Collection[str]) -> Iterator[dict[str, int]]:
     """Sizes of all magnitudes, the same at every run; of half of the samples some are those of the first call, as not all of
     a program's sizes change, extents of windows least of all.  What windows move over is about as long as wide."""
-    draw, magnitudes = random.Random(0), log(LARGEST / SMALLEST)
+    draw = random.Random(0)
     for n in range(N_SAMPLES):
         scale = draw.random() if n % 3 == 0 else None  # of a third all sizes are about as large
         side = draw.random() if sides and scale is None else scale
@@ -88,5 +90,6 @@ def draw_sizes(first: Mapping[str, int], windows: Collection[str], sides: Collec
             elif name in windows:
                 sizes[name] = 1 + int(position * LARGEST_WINDOW)
             else:
-                sizes[name] = int(SMALLEST * exp(position * magnitudes))
+                smallest = FEWEST if sides and name not in sides else SMALLEST
+                sizes[name] = int(smallest * (LARGEST / smallest) ** position)
         yield sizes

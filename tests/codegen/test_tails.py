@@ -9,11 +9,11 @@ import pytest
 
 from polyc import driver
 from polyc.ir.expr import Call, Const, Index, Read, Size
-from polyc.ir.loops import Loop, LoopNest, Store
+from polyc.ir.loops import Loop, LoopNest, Store, Update
 from polyc.ir.program import Program, Return, Statement, Tensor
 from polyc.ir.types import DTYPES, F32
 
-from .support import LEVELS, argument, c, compiled, i, n, op, random_array, rd, strides_of, target
+from .support import LEVELS, argument, c, check_with_interpreter, compiled, i, n, op, random_array, rd, strides_of, target
 from .test_shuffles import Fenced
 
 
@@ -122,3 +122,27 @@ def test_narrow_results_beside_wide_ones_end_with_their_array(level, name, size)
     for whole in around:
         beside = np.delete(whole, slice(256, 256 + size))
         assert (beside.view(np.uint8) == np.ones_like(beside).view(np.uint8)).all()
+
+
+def test_rows_that_are_there_are_stored_whole_where_masks_are_vectors():
+    """All lanes of a tile were wanted, and each row but the first went through a masked store: a dozen cycles each.
+    Ends with a quotient were compared with lane numbers of 64 bits, two registers for each vector."""
+    x, a, y = (
+        argument(name, F32, shape, p)
+        for p, (name, shape) in enumerate((("X", (c(3), c(16))), ("A", (c(3), c(4))), ("Y", (c(4), c(16)))))
+    )
+    end = op("min", op("floordiv", op("add", n("N"), c(1)), c(2)), c(16))
+    value = op("mul", rd("X", i("k"), i("j")), rd("A", i("k"), i("i")))
+    columns = Loop("j", c(0), end, 1, "vector", (Update("Y", (i("i"), i("j")), "add", value),), lanes=8, max_trip=16)
+    rows = Loop("i", c(0), op("min", n("M"), c(4)), 1, "unroll", (columns,), max_trip=4)
+    loop = Loop("k", c(0), c(3), 1, "serial", (rows,), registers=("Y",))
+    nest = LoopNest("f", ("M", "N", *strides_of(x, a, y)), (x, a, y), (loop,))
+    code = compiled(nest, "x86-64-v3")
+    assert "<8 x i64>" not in code.text
+    assert code.text.count("call void @llvm.masked.store") == 8
+    arrays = {
+        name: np.random.default_rng(1).random(shape, "f4") for name, shape in (("X", (3, 16)), ("A", (3, 4)), ("Y", (4, 16)))
+    }
+    for m in range(6):
+        for size in (0, 1, 15, 16, 17, 31, 32, 40):
+            check_with_interpreter(nest, arrays, {"M": m, "N": size}, "x86-64-v3", code)

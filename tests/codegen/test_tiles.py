@@ -53,12 +53,13 @@ def agrees(
     extents: dict[str, int | tuple[int, ...]],
     tied: frozenset[str] = frozenset(),
     has_masks: bool = True,
+    in_flight: int = 1,
 ) -> tuple[Node, ...]:
     """Split `body`, run both nests on the same arrays and compare all bytes."""
     names = list(extents)
     shapes = {name: e if isinstance(e, tuple) else (e,) for name, e in extents.items()}
     buffers = tuple(argument(name, tuple(map(int_const, shapes[name])), p) for p, name in enumerate(names))
-    new = split_partial_tiles(body, tied, has_masks=has_masks)
+    new = split_partial_tiles(body, tied, has_masks=has_masks, in_flight=in_flight)
     results = []
     for version in (body, new):
         rng = np.random.default_rng(1)
@@ -225,10 +226,13 @@ def test_full_rows_of_partial_lanes_have_no_predicates():
     assert uppers == {"full": (True, True), "rows": (True, False), "rest": (False, False)}
 
 
-def product(*, rows: int = 7, lanes: int = 16, in_place: bool = False, target: tuple[Expr, ...] | None = None) -> Loop:
-    """Tiles of `rows` rows by sixteen columns of a square matrix, in vectors of `lanes`, summed over three steps."""
+def product(
+    *, rows: int = 7, lanes: int = 16, in_place: bool = False, target: tuple[Expr, ...] | None = None, shared: bool = False
+) -> Loop:
+    """Tiles of `rows` rows by sixteen columns of a square matrix, in vectors of `lanes`, summed over three steps; with `shared`
+    all rows read the same vectors."""
     place = (call("add", Index("t"), I), call("add", Index("u"), J))
-    update = Update("Y", target or place, "add", Read("X", place), "S")
+    update = Update("Y", target or place, "add", Read("X", (Index("k"), place[1]) if shared else place), "S")
     tile = rest_of(Index("t"), rows)
 
     def points(node: Node) -> Loop:
@@ -257,6 +261,21 @@ def test_the_last_rows_run_in_parts(in_place):
     (rows,) = part_loops(outer)
     (summed,) = rows.body
     assert rows.step == 3 and summed.registers == ("Y",) and summed.body[0].max_trip == 3
+
+
+def test_parts_of_rows_hold_as_many_sums_as_run_at_once():
+    """Four of six rows of a product ran two by two, each as long as four would, and read all of the other operand twice."""
+    for n in (0, 1, 2, 3, 4, 5, 8, 11):
+        (outer,) = agrees((product(rows=7, shared=True),), n, {"X": (30, 30), "Y": (30, 30)}, in_flight=4)
+    (rows,) = part_loops(outer)
+    assert rows.step == 4
+    assert not part_loops(agrees((product(rows=7, shared=True),), 3, {"X": (30, 30), "Y": (30, 30)}, in_flight=8)[0])
+
+
+def test_rows_that_read_vectors_of_their_own_stay_in_small_parts():
+    """Windows of 3x3 over each channel read two rows more than there were: 3 channels took 1.04 times as long."""
+    (outer,) = agrees((product(rows=7),), 8, {"X": (30, 30), "Y": (30, 30)}, in_flight=4)
+    assert part_loops(outer)[0].step == 3
 
 
 def test_the_last_rows_run_in_parts_where_loops_stand_around_the_sum():

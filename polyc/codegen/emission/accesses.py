@@ -227,6 +227,9 @@ def store_element(
         pointer = element_pointer(state, ctx, buffer, split[0])
         if streamed and mask is None:
             vectors.store_streamed(fn, dtype, pointer, value)
+        elif guard[1] is None and not state.target.has_masks:
+            with fn.when(guard[0]):
+                vectors.store_contiguous(fn, dtype, pointer, value, None)
         else:
             pointer = vectors.pointer_or_spare(fn, guard[0], pointer) if state.target.has_masks else pointer
             vectors.store_contiguous(fn, dtype, pointer, value, mask)

@@ -22,6 +22,7 @@ from polyc.ir.expr import Call, Const, Expr, Index, Size
 from polyc.ir.types import I64
 
 _AFFINE = frozenset(("add", "sub", "mul", "neg"))
+_OF_BOUNDS = _AFFINE | {"min", "max", "floordiv", "mod"}
 
 
 def is_index_arithmetic(expr: Expr) -> bool:
@@ -38,9 +39,9 @@ def is_index_arithmetic(expr: Expr) -> bool:
 
 
 def is_index_bound(expr: Expr) -> bool:
-    """Index arithmetic, or the least or greatest of such, as ends of loops are."""
+    """Index arithmetic, also of quotients, remainders, and the least or greatest of such, as ends of loops are."""
     return is_index_arithmetic(expr) or (
-        isinstance(expr, Call) and expr.op in ("min", "max") and all(is_index_bound(a) for a in expr.args)
+        isinstance(expr, Call) and expr.op in _OF_BOUNDS and all(is_index_bound(a) for a in reversed(expr.args))
     )
 
 

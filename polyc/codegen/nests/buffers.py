@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from polyc.ir.expr import Call, Const, Expr, Size, evaluate, int_const
+from polyc.ir.expr import Call, Const, Expr, Select, Size, evaluate, int_const
 from polyc.ir.loops import Buffer
 from polyc.ir.signature import Signature
 from polyc.ir.simplify import simplify
@@ -80,18 +80,22 @@ def make_buffers(
 
 def pad_rows(shape: tuple[Expr, ...], itemsize: int, typical: Mapping[str, int]) -> tuple[Expr, ...]:
     """Byte strides of a C-ordered array whose rows begin at whole cache lines, where long enough for that to cost little;
-    and not all in the same few sets of a cache, as rows of a power of two would.  `typical`: what sizes are expected to be."""
+    and not all in the same few sets of a cache, as rows of a power of two would.  `typical`: what sizes are expected to be;
+    where that leaves the length unknown, it is the call's that counts."""
     *outer, last = shape
     length = estimate_extent(last, typical)
-    if all(e == int_const(1) for e in outer) or length is None or length < LONG_ROW:
+    if all(e == int_const(1) for e in outer) or (length is not None and length < LONG_ROW):
         return row_major_strides(shape, itemsize)
     if isinstance(last, Const):
-        n_bytes = -(-length * itemsize // LINE) * LINE
+        n_bytes = -(-int(last.value) * itemsize // LINE) * LINE
         row: Expr = int_const(n_bytes + (LINE if n_bytes % SAME_SETS == 0 else 0))
     else:  # an odd number of lines
         n_bytes_up = Call("add", (Call("mul", (last, int_const(itemsize))), int_const(LINE - 1)))
         pairs = Call("floordiv", (n_bytes_up, int_const(2 * LINE)))
         row = simplify(Call("add", (Call("mul", (pairs, int_const(2 * LINE))), int_const(LINE))))
+        if length is None:
+            is_long = Call("ge", (last, int_const(LONG_ROW)))
+            row = Select(is_long, row, simplify(Call("mul", (last, int_const(itemsize)))))
     return (*row_major_strides(tuple(outer), row), int_const(itemsize))
 
 

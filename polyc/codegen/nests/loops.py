@@ -114,7 +114,8 @@ def build_loop_nest(
     offsets = tuple(dict.fromkeys((*of_tiles, *of_copies, *staged, *carried)))
     nodes, buffers = turn_pixels(nodes, buffers)
     nodes = take_rows_from_afar(nodes, buffers, target, reassociate)
-    nodes = split_partial_tiles(block_transposes(nodes, buffers, streamed), held, aliased, target.has_masks)
+    in_flight = target.fma_latency * target.fma_per_cycle
+    nodes = split_partial_tiles(block_transposes(nodes, buffers, streamed), held, aliased, target.has_masks, in_flight)
     nodes, buffers = carry_elements(nodes, buffers)
     nodes = run_sections(nodes, buffers, target.cores)
     guards = tuple(translator.guards)

@@ -25,7 +25,11 @@ from polyc.ir.loops import If, Loop, Node, Store, Update, node_expressions, walk
 from polyc.ir.simplify import simplify
 
 ROW_PARTS, LANE_PARTS = 3, 2
-"""Parts of a tile's rows and vectors: fewer at a time leave arithmetic units idle, of more at a time more are dropped."""
+"""Parts of a tile's rows and vectors: fewer at a time leave arithmetic units idle, of more at a time more are dropped, and each
+part reads all vectors of the other operand anew."""
+
+IN_FLIGHT = 8
+"""Sums at once for which arithmetic units wait for none (a latency of 4 cycles, two units): parts of fewer take as long."""
 
 FEW_VECTORS = 2
 """Vectors of a tile beside which there are registers for masks of as many, where these are vectors."""
@@ -37,13 +41,15 @@ def run_in_parts(
     registers: Collection[str],
     shared: Collection[str],
     has_masks: bool = True,
+    in_flight: int = IN_FLIGHT,
 ) -> tuple[Loop] | None:
     """One loop over parts of the rows (`kind` unroll) or lanes (vector) of neighbouring nests with accumulators; None where
     these have no open end, or meet.
 
     `registers`: register buffers, which start anew with each part.  `shared`: buffers that may be the same memory as others.
-    `has_masks`: whether masks are no vectors."""
-    found = _find_rows(nests, kind, registers, shared)
+    `has_masks`: whether masks are no vectors.  `in_flight`: vectors of sums at once that rows of a part hold, if there are as
+    many."""
+    found = _find_rows(nests, kind, registers, shared, in_flight)
     if found is None or (kind == "vector" and not has_masks and found.count <= FEW_VECTORS * found.lanes):
         return None
     row = Index(f"{min(found.rows)}r")
@@ -92,7 +98,11 @@ def _take_all(node: Node, end: Expr, count: int) -> Node:
 
 
 def _find_rows(
-    nests: tuple[Node, ...], kind: Literal["unroll", "vector"], registers: Collection[str], shared: Collection[str]
+    nests: tuple[Node, ...],
+    kind: Literal["unroll", "vector"],
+    registers: Collection[str],
+    shared: Collection[str],
+    in_flight: int = IN_FLIGHT,
 ) -> _Rows | None:
     """The rows or lanes of nests that may run a part at a time."""
     ends = list(dict.fromkeys(e for node in nests for e in _expanded_ends(node, kind)))
@@ -101,11 +111,35 @@ def _find_rows(
     ((end, count, lanes),) = ends
     size = -(-count // ROW_PARTS) if kind == "unroll" else lanes * -(-count // (lanes * LANE_PARTS))
     found = _Rows(end, count, size, lanes)
-    if size >= count or not all(_collect(node, None, (), found) for node in nests) or found.writes & set(shared):
+    if kind == "unroll" and all(_share_vectors(n, found) for n in nests):
+        found.size = max(found.size, -(-in_flight // max(map(_n_vectors, nests))))
+    if found.size >= count or not all(_collect(node, None, (), found) for node in nests) or found.writes & set(shared):
         return None
     if any(r.tensor in found.writes and r.tensor not in registers for r in found.reads):
         return None
     return found
+
+
+def _share_vectors(node: Node, found: _Rows, row: str = "", lane: str = "") -> bool:
+    """Whether rows read the same vectors; where each reads its own, those that are dropped would be read, too.  `row`, `lane`:
+    variables of the loops around."""
+    match node:
+        case If():
+            return all(_share_vectors(n, found, row, lane) for n in node.body + node.orelse)
+        case Loop():
+            row = node.var if node.kind == "unroll" and _open_end(node) == (found.end, found.count) else row
+            lane = node.var if node.kind == "vector" else lane
+            return all(_share_vectors(n, found, row, lane) for n in node.body)
+        case Update():
+            names = ({e.name for e in walk(r) if isinstance(e, Index)} for r in reads(node.value))
+            return not any(row in own and lane in own for own in names)
+    return True
+
+
+def _n_vectors(node: Node) -> int:
+    """Vectors of a row: what its expanded vector loops hold at most."""
+    loops = [n for n in walk_nodes((node,)) if isinstance(n, Loop) and n.kind == "vector"]
+    return max((-(-(n.max_trip or 1) // n.lanes) for n in loops), default=1)
 
 
 @dataclass(slots=True)

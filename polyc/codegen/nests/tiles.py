@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from polyc.codegen.nests.parts import run_in_parts
+from polyc.codegen.nests.parts import IN_FLIGHT, run_in_parts
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, int_const, operands_of, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import If, Loop, Node, Store, Update
@@ -34,18 +34,19 @@ def split_partial_tiles(
     tied: frozenset[str] = frozenset(),
     shared: frozenset[str] = frozenset(),
     has_masks: bool = True,
+    in_flight: int = IN_FLIGHT,
 ) -> tuple[Node, ...]:
     """Version every outermost loop nest whose expanded loops have bounds that only the outer loops decide.
 
     `tied`: register buffers; neighbours that share one are versioned together, so that it stays in registers between them.
-    `shared`: buffers that may be the same memory as others.  `has_masks`: whether masks are no vectors (`run_in_parts`)."""
+    `shared`: buffers that may be the same memory as others.  `has_masks`, `in_flight`: as of `run_in_parts`."""
     groups: list[tuple[Node, ...]] = []
     for node in body:
         if groups and tied and not tied.isdisjoint(_used(groups[-1][-1]) & _used(node)):
             groups[-1] = (*groups[-1], node)
         else:
             groups.append((node,))
-    return tuple(new for group in groups for new in _split(group, tied, shared, has_masks))
+    return tuple(new for group in groups for new in _split(group, tied, shared, has_masks, in_flight))
 
 
 def _used(node: Node) -> set[str]:
@@ -60,30 +61,32 @@ def _used(node: Node) -> set[str]:
     return set()
 
 
-def _split(group: tuple[Node, ...], tied: frozenset[str], shared: frozenset[str], has_masks: bool) -> tuple[Node, ...]:
+def _split(
+    group: tuple[Node, ...], tied: frozenset[str], shared: frozenset[str], has_masks: bool, in_flight: int
+) -> tuple[Node, ...]:
     node = group[0]
     match node:
         case If() if len(group) == 1:
-            body, orelse = (split_partial_tiles(arm, tied, shared, has_masks) for arm in (node.body, node.orelse))
+            body, orelse = (split_partial_tiles(arm, tied, shared, has_masks, in_flight) for arm in (node.body, node.orelse))
             return (replace(node, body=body, orelse=orelse),)
         case Loop():
             loops = [n for n in group if isinstance(n, Loop)]
             found = [_full_conditions(n) for n in loops]
             rows = [_full_conditions(n, ROWS) for n in loops]
             if len(loops) < len(group) or any(c is None for c in found):
-                return group if len(group) > 1 or node.registers else (_split_inside(node, tied, shared, has_masks),)
+                return group if len(group) > 1 or node.registers else (_split_inside(node, tied, shared, has_masks, in_flight),)
             tests = _interior_tests(loops)
             conditions = list(dict.fromkeys(c for f in found if f for c in f))
             if conditions or tests:
                 in_rows = list(dict.fromkeys(c for f in rows if f for c in f))
-                others = _run_partial(group, in_rows, len(in_rows) < len(conditions), tied, shared, has_masks)
+                others = _run_partial(group, in_rows, len(in_rows) < len(conditions), tied, shared, has_masks, in_flight)
                 conditions = [*conditions, *dict.fromkeys(c for found in tests.values() for c in found)]
                 full = tuple(_drop_tests(_make_full(n), set(tests)) for n in group)
                 # Tests that only loops inside decide are split further down, but never inside a loop that holds accumulators.
                 if tests and not any(n.registers for n in loops):
-                    full = _split(full, tied, shared, has_masks)
+                    full = _split(full, tied, shared, has_masks, in_flight)
                 return (If(all_hold(conditions), full, others),)
-            return group if len(group) > 1 or node.registers else (_split_inside(node, tied, shared, has_masks),)
+            return group if len(group) > 1 or node.registers else (_split_inside(node, tied, shared, has_masks, in_flight),)
     return group
 
 
@@ -94,13 +97,14 @@ def _run_partial(
     tied: frozenset[str],
     shared: frozenset[str],
     has_masks: bool,
+    in_flight: int,
 ) -> tuple[Node, ...]:
     """A group whose tile is not full; `in_rows`: conditions under which all rows are there."""
 
     def run_lanes(nests: tuple[Node, ...]) -> tuple[Node, ...]:
         return (run_in_parts(nests, "vector", tied, shared, has_masks) if has_open_lanes else None) or nests
 
-    in_parts = run_in_parts(group, "unroll", tied, shared, has_masks) if in_rows else None
+    in_parts = run_in_parts(group, "unroll", tied, shared, has_masks, in_flight) if in_rows else None
     if in_rows and has_open_lanes and _n_rows([n for n in group if isinstance(n, Loop)]) >= MIN_ROWS:
         return (If(all_hold(in_rows), run_lanes(tuple(_make_full(n, ROWS) for n in group)), in_parts or group),)
     if in_parts is None:
@@ -109,8 +113,8 @@ def _run_partial(
     return (replace(rows, body=run_lanes(rows.body)),)
 
 
-def _split_inside(loop: Loop, tied: frozenset[str], shared: frozenset[str], has_masks: bool) -> Loop:
-    return replace(loop, body=split_partial_tiles(loop.body, tied, shared, has_masks))
+def _split_inside(loop: Loop, tied: frozenset[str], shared: frozenset[str], has_masks: bool, in_flight: int) -> Loop:
+    return replace(loop, body=split_partial_tiles(loop.body, tied, shared, has_masks, in_flight))
 
 
 def all_hold(conditions: list[Expr]) -> Expr:

@@ -49,7 +49,8 @@ delays it, too.  AMD, Zen 4, vectors of 256 bits, where 8 accumulators just cove
 0.91, 5 x 2 0.94, 6 x 2 and 4 x 3 0.98, 12 x 1 0.87 (13 loads for 12 products), 3 x 2 0.75; the mean is within 4 % of these."""
 
 ROW_PARTS, LANE_PARTS = 3, 2
-"""Parts of a tile in which code generation runs the rows, and the vectors, that the ends of loops leave of it."""
+"""Parts of a tile in which code generation runs the rows, if sums of a part cover their latency, and the vectors, that the ends
+of loops leave of it."""
 
 FEW_VECTORS = 2
 """Vectors of a tile that code generation does not run in parts where masks are vectors."""
@@ -123,7 +124,8 @@ def weigh(c: Contraction, at: Measures[A], way: Way, target: Target, constants: 
     n_panels = panels(c, at.trips[way.vector], way.vector, way.n_rows, way.vectors, way.lanes, way.shared, target)
     arithmetic = n_panels * passes * per_tile + _loop_starts(c, at, way, n_tiles * passes)
     if way.shared and len(way.rows) == 1:
-        part = ceil(way.n_rows / ROW_PARTS)
+        in_flight = target.fma_latency * target.fma_per_cycle
+        part = min(way.n_rows, max(ceil(way.n_rows / ROW_PARTS), ceil(in_flight / way.vectors)))
         in_part = largest(arithmetic_cycles(c, way, part, target), vectors.cycles) * slower
         arithmetic = arithmetic + n_tiles * _parted_rows(c, at, way, part, TILE_START + depth * in_part, per_tile)
     stores = n_panels * passes * _store_cycles(c, at, way) + _written_cycles(c, at, way, target)
