@@ -118,7 +118,8 @@ def _update_slot(state: State, ctx: Context, update: Update, frame: Frame) -> No
     if is_tracked:
         _track_numbers(state, element, frame, value, condition)
     if is_tested_apart:
-        _test_apart(state, element, frame, value, condition)
+        assert ctx.lane is not None
+        _test_apart(state, element, element.parts[ctx.lane, ctx.copy][1], frame, value, condition)
 
 
 def _is_tracked(state: State, update: Update, frame: Frame, lanes: int) -> bool:
@@ -154,22 +155,24 @@ def _is_extremum(state: State, update: Update, lanes: int) -> bool:
     return update.op in ("max", "min") and dtype.is_float and lanes > 1 and not lanes & (lanes - 1)
 
 
-def _test_apart(state: State, element: Element, frame: Frame, value: Val, condition: Val | None) -> None:
-    """The tests of a block are combined before they meet the vector that remembers them: of such LLVM makes pairs."""
-    fn, lanes, type = state.fn, value.lanes, "i32" if value.type == "float" else "i64"
-    align = lanes * (4 if type == "i32" else 8)
-    seen = element.unordered.get(lanes)
+def _test_apart(state: State, element: Element, width: int, frame: Frame, value: Val, condition: Val | None) -> None:
+    """The tests of a block are combined before they meet the vector that remembers them: of such LLVM makes pairs.  `width`:
+    lanes of the partial result, of which vectors that end a loop have the first ones."""
+    fn, type = state.fn, "i32" if value.type == "float" else "i64"
+    vector, whole = f"<{value.lanes} x {type}>", f"<{width} x {type}>"
+    align = _slot_align(vector, value.lanes, 4 if type == "i32" else 8)
+    seen = element.unordered.get(width)
     if seen is None:
-        seen = element.unordered[lanes] = Unordered(fn.alloca(f"<{lanes} x {type}>", align))
+        seen = element.unordered[width] = Unordered(fn.alloca(whole, _slot_align(whole, width, 4 if type == "i32" else 8)))
         with fn.at(frame.preheader, frame.scopes):
-            fn.effect(f"store <{lanes} x {type}> zeroinitializer, {seen.slot}, align {align}")
-    test = fn.compare("fcmp uno", value, zero_val(value.type, lanes))
+            fn.effect(f"store {whole} zeroinitializer, {seen.slot}, align {align}")
+    test = fn.compare("fcmp uno", value, zero_val(value.type, value.lanes))
     test = test if condition is None else fn.binary("and", *fn.unify(condition, test))
-    if seen.block is fn.current and seen.before is not None and seen.tests is not None:
+    if seen.block is fn.current and seen.before is not None and seen.tests is not None and seen.tests.lanes == value.lanes:
         seen.tests = fn.binary("or", seen.tests, test)
     else:
         seen.block, seen.tests = fn.current, test
-        seen.before = fn.effect_value(f"load <{lanes} x {type}>, {seen.slot}, align {align}", type, lanes)
+        seen.before = fn.effect_value(f"load {vector}, {seen.slot}, align {align}", type, value.lanes)
     fn.effect(f"store {fn.binary('or', seen.before, fn.convert('sext', seen.tests, type))}, {seen.slot}, align {align}")
 
 
@@ -275,7 +278,9 @@ def _reduce_parts(state: State, element: Element, group: list[Val]) -> Val:
     total = vectors.reduce_lanes(fn, vectors.reduce_pairwise(group, choose), choose)
     lanes, type = group[0].lanes, "i32" if total.type == "float" else "i64"
     full = f"<{lanes} x {type}>"
-    bits = fn.effect_value(f"load {full}, {seen.slot}, align {lanes * (4 if type == 'i32' else 8)}", type, lanes)
+    bits = fn.effect_value(
+        f"load {full}, {seen.slot}, align {_slot_align(full, lanes, 4 if type == 'i32' else 8)}", type, lanes
+    )
     is_nan = vectors.is_any(fn, fn.compare("icmp slt", bits, zero_val(type, lanes)))
     return fn.select(is_nan, float_val(float("nan"), total.type), total)
 
