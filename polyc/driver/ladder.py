@@ -15,6 +15,7 @@ from polyc.codegen.nests.loops import build_loop_nest
 from polyc.codegen.nests.panels_ahead import prefetch_panels
 from polyc.codegen.nests.prefetch import prefetch_rows
 from polyc.codegen.nests.read_lines import begin_at_lines
+from polyc.codegen.nests.row_pairs import pair_rows
 from polyc.codegen.nests.rows_ahead import prefetch_next_rows
 from polyc.codegen.nests.size import check_code_size
 from polyc.codegen.nests.steps_ahead import prefetch_steps
@@ -113,7 +114,7 @@ def climb_down(
                 storage, found = fold_steps(final, needed, schedule, refined.plan, storage, known)
                 nest = build_loop_nest(final, schedule, storage, full_signature, aliases, groups, target, options.reassociate)
                 nest = prefetch_windows(prefetch_rows(nest, target), target)
-                nest = block_columns(align_rows(nest, target), target)
+                nest = block_columns(align_rows(pair_rows(nest), target), target)
                 nest = prefetch_blocks(stream_results(nest, target), target)
                 nest = prefetch_tiles(prefetch_panels(prefetch_next_rows(nest, target), target), target)
                 nest = begin_at_lines(fit_blocks(prefetch_steps(nest, target), target))
