@@ -105,3 +105,12 @@ def test_blocks_are_read_by_units_that_cross_no_line_unless_rows_meet_in_a_cache
     x = numbers((3, 16, length), "float32")
     text = polyc.compile(permutation((0, 2, 1)), target="x86-64-v4").lower(x).as_text("ll")
     assert ("load <4 x float>" in text) == is_in_units
+
+
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3"])
+def test_lines_in_parts_are_put_together_where_rows_that_are_read_meet_in_a_cache(level: str, small_cache):
+    x = numbers((16, 24, 2, 4, 48), "float32")  # 36 KiB apart
+    op = polyc.compile(permutation((4, 3, 2, 1, 0)), target=level)
+    text = op.lower(x).as_text("loops")
+    assert "thread Y.lines" in text and "if (Y.offset % 64 == 0)" not in text
+    np.testing.assert_array_equal(op(x), x.transpose())

@@ -70,19 +70,25 @@ def test_strips_go_on_over_tiles(small_cache):
     assert "min(c2_0_strip - X.offset % 64 // 4, 1008 - c1)" in text
 
 
+def stacked_loops() -> str:
+    """Several matrices one behind the other, whose blocks follow each other along the rows of the result."""
+    x = numbers((8, 512, 2560), "float32")
+    return polyc.compile(permutation((0, 2, 1)), target="x86-64-v4").lower(x).as_text("loops")
+
+
 def test_strips_go_on_over_tiles_around_other_loops(small_cache):
-    text = loops_of((512, 4096))
+    text = stacked_loops()
     lines = [line.strip() for line in text.splitlines()]
-    tile = next(n for n, line in enumerate(lines) if "for (c0 = 0; c0 < X.offset % 64 // 4 + 4096; c0 += 512)" in line)
-    assert lines[tile + 1] == "for (c1 = -(Y.offset % 64 // 4); c1 < 512; c1 += 64) {"
-    assert "min(c2_0_strip - X.offset % 64 // 4, 4080 - c0)" in text
+    tile = next(n for n, line in enumerate(lines) if "for (c1 = 0; c1 < X.offset % 64 // 4 + 2560; c1 += 512)" in line)
+    assert lines[tile + 1] == "for (c2 = -(Y.offset % 64 // 4); c2 < 512; c2 += 64) {"
+    assert "min(c3_0_strip - X.offset % 64 // 4, 2544 - c1)" in text
 
 
 def test_blocks_behind_an_edge_are_asked_for(small_cache):
-    whole, edge = loops_of((512, 4096)).split("      } else {\n        for (c2_0 = 0;")
+    whole, edge = stacked_loops().split("        } else {\n          for (c3_0 = 0;")
     for part in (whole, edge):
         # The next rows, or the first ones of the next columns: as far back as there are blocks with one that begins in front.
-        assert "(c1 + 64 < 512 ? c1 + 64 : c1 - 64 * ((Y.offset % 64 // 4 + 63) // 64) - 448)" in part.split("prefetch X[")[1]
+        assert "(c2 + 64 < 512 ? c2 + 64 : c2 - 64 * ((Y.offset % 64 // 4 + 63) // 64) - 448)" in part.split("prefetch X[")[1]
 
 
 def test_rows_that_are_no_whole_lines_stay_as_they_are(small_cache):

@@ -46,7 +46,8 @@ def test_blocks_stay_in_the_cache():
 
 
 def test_streamed_results_are_written_in_the_order_of_memory():
-    assert block("ba", {"A": 4096, "B": 4096}, l3=1) == ({"b": 512, "a": 64}, ["b", "a"])
+    assert block("ba", {"A": 4096, "B": 4096}, l3=1) == ({"b": 512, "a": 64}, ["a", "b"])
+    assert block("ba", {"A": 4096, "B": 2048}, l3=1) == ({"b": 512, "a": 64}, ["b", "a"])
     # Rows that are no whole number of lines carry parts of them from block to block.
     assert block("ba", {"A": 4093, "B": 4096}, l3=1) == ({"b": 128, "a": 32}, ["b", "a"])
 

@@ -10,7 +10,8 @@ block of a row begins it in the ordinary way, and the last one ends it so.
 
 Where rows do begin at lines, blocks go through `B` as well: memory waits less for vectors that follow each other than for those
 of a block as they are turned (AMD, Zen 4, a busy machine: `abcde → dbeac` 3.7 → 3.1 ms, 32×64×56×56 to channels last 1.40 →
-1.19).  Not where rows that are read meet in few sets of a cache (64×48×64×64 reversed: 6.6 ms as they are, 9.1 through `B`).
+1.19).  Not where rows that are read meet in few sets of a cache (64×48×64×64 reversed: 6.6 ms as they are, 9.1 through `B`),
+if vectors are whole lines or become such: in halves of lines by turns, 16×24×16×40×48 reversed took 21 ms with AVX2, now 7.
 """
 
 from __future__ import annotations
@@ -195,9 +196,17 @@ def _carry(chain: _Chain, buffers: Mapping[str, Buffer], carry: Buffer, target: 
         made = (If(Call("lt", (Index(loop.var), int_const(last))), made, end_rows(chain.rest, buffers, carry, asked)),)
     carried = replace(loop, body=made)
     is_whole_lines = all(isinstance(s, Const) and int(s.value) % LINE == 0 for s in buffer.strides[:-1])
-    if not is_whole_lines or not _do_rows_meet(whole, buffers):
+    if not is_whole_lines or not _is_in_order(whole, buffer) or not _do_rows_meet(whole, buffers):
         return carried
     return If(begins_at_line(buffer.name), (loop,), (carried,))
+
+
+def _is_in_order(block: Block, buffer: Buffer) -> bool:
+    """Whether the vectors of a block are lines of the result, or `write_behind` makes longer runs of them: parts of lines that
+    go to memory by turns wait for each other."""
+    vector = next(n for n in block.loops if n.kind == "vector")
+    size = buffer.dtype.itemsize
+    return vector.lanes * size >= LINE or trip_count(vector) * size > LINE
 
 
 def _do_rows_meet(block: Block, buffers: Mapping[str, Buffer]) -> bool:

@@ -30,6 +30,11 @@ are written, so that few pages of the result are open at a time (AMD, Zen 4, blo
 rows that are read -> of 2048 along those that are written: 4992×4000 6.2 -> 5.5 ms, 4096×4096 3.8 -> 3.6, a copy 3.2; 128 bytes
 of the result at a time 4.5, 256 4.15)."""
 
+LONG_READ = 12 << 10
+"""Bytes of rows from which blocks follow each other along those that are read after all, and threads share out the rows (AVX2,
+Zen 4, a copy's time over that along the rows that are written and along these: 4096×4096 .78 and .88, 6144×6144 .70 and .88,
+2048×8192 .71 and .90, 4992×4000 .83 and .95)."""
+
 SHORT_RUN = 256
 """The same where rows of such a result are too short to begin blocks at cache lines: whether it passes them by is known at the
 call only, so the block is one that is tolerable either way."""
@@ -144,7 +149,7 @@ def choose_block(
     size = math.prod(trips[i] for i in orders[1]) * itemsize
     row = trips[orders[1][0]] * itemsize
     lengths = (RUN_BYTES, RUN_BYTES)
-    is_staged = is_joined = False
+    is_staged = is_joined = is_long = False
     joined = _join_rows(orders[1], orders[0][0], trips, itemsize, target.cache_line) if is_alone else 0
     is_streamed = target.is_streamed(size, size)
     is_whole_lines = is_streamed and row % target.cache_line == 0
@@ -154,6 +159,7 @@ def choose_block(
         if _is_read_whole(orders, trips, target):
             return {orders[0][0]: trips[orders[0][0]], orders[1][0]: target.cache_line // itemsize}, orders[0][::-1]
         lengths = (WHOLE_READ, WHOLE_WRITE)
+        is_long = trips[orders[0][0]] * itemsize >= LONG_READ
     elif is_whole_lines and row <= SHORT_RUN and not joined:
         lengths = (SHORT_RUN, SHORT_RUN)
     elif is_streamed and row <= SHORT_ROW and joined and not (is_whole_lines and row >= 2 * JOINED_WRITE):
@@ -175,7 +181,7 @@ def choose_block(
             open_sides.remove(side)
         else:
             block = grown
-    outside = orders[0 if is_staged else 1][::-1]
+    outside = orders[0 if is_staged or is_long else 1][::-1]
     if is_joined:  # blocks that go on with the same rows one after the other, then as they are read
         run = orders[1][: orders[1].index(orders[0][0])]
         outside = [i for i in orders[0][::-1] if i not in run] + run[::-1]
