@@ -141,7 +141,7 @@ def choose_block(
     trips = {i: max(1, trip) for i, trip in trips.items()}
     orders = []
     for access in (read, write):
-        found = [_only_index(c) for c in reversed(access.coefficients)]
+        found = [only_index(c) for c in reversed(access.coefficients)]
         if None in found:
             return None
         orders.append([i for i in found if i])
@@ -232,7 +232,7 @@ def _leave_tasks(block: dict[str, int], outside: list[str], trips: Mapping[str, 
         block[index] = max(SHORTEST, block[index] // 2 // WHOLE_VECTORS * WHOLE_VECTORS)
 
 
-def _only_index(coefficients: Mapping[str, int] | None) -> str | None:
+def only_index(coefficients: Mapping[str, int] | None) -> str | None:
     """The index that a subscript is; an empty text where it is a constant; None for anything else."""
     if coefficients is None or len(coefficients) > 1 or any(c != 1 for c in coefficients.values()):
         return None

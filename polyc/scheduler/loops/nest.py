@@ -25,6 +25,7 @@ from polyc.scheduler.accesses import (
 )
 from polyc.scheduler.loops.crossing import tile_for_locality
 from polyc.scheduler.loops.member_view import MemberView, make_loop
+from polyc.scheduler.loops.read_order import follow_reads
 from polyc.scheduler.loops.scans import scan_lanes
 from polyc.scheduler.loops.time_tiling import tile_time
 from polyc.scheduler.tiling import choose_vector_index, gathered_index
@@ -137,9 +138,11 @@ class NestPlanner:
             return plan
         if self.view.options.tile and all(m.kind == "S" for m, _ in order):
             return tile_time(plan, [m for m, _ in order], names, self.view.scop, self.view.target, self.view.options.parallel)
-        return (
-            plan if vector is None else tile_for_locality(plan, names, [m for m, _ in order], candidates[vector][0], self.view)
-        )
+        if vector is None:
+            return plan
+        members = [m for m, _ in order]
+        tiled = tile_for_locality(plan, names, members, candidates[vector][0], self.view)
+        return follow_reads(plan, names[0], members, self.view) if tiled is plan and len(names) == 1 else tiled
 
     def _find_scan_along_memory(
         self, s: ScopStatement, members: list[Member], vector: int, lanes: int, around: tuple[Member, ...]
