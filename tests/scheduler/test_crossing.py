@@ -9,18 +9,20 @@ import pytest
 
 from polyc.scheduler.accesses import access_motions, index_trips
 from polyc.scheduler.loops.crossing import choose_block
-from polyc.target import X86_64_V4
+from polyc.target import X86_64_V3, X86_64_V4, Target
 from tests.scheduler.support import check, lower
 
 FIVE = {"A": 16, "B": 24, "C": 16, "D": 40, "E": 48}
 
 
-def block(left: str, sizes: dict[str, int], l3: int = 1 << 40, l2: int = 1 << 20) -> tuple[dict[str, int], list[str]]:
+def block(
+    left: str, sizes: dict[str, int], l3: int = 1 << 40, l2: int = 1 << 20, model: Target = X86_64_V4
+) -> tuple[dict[str, int], list[str]]:
     names = [n.lower() for n in sizes]
     text = f"def f(float({', '.join(sizes)}) X) -> (Y) {{ Y({', '.join(left)}) = X({', '.join(names)}) }}"
     (s,) = lower(text, sizes).scop.statements
     write, read = access_motions(s)
-    found = choose_block(read, write, index_trips(s), 4, replace(X86_64_V4, l2=l2, l3=l3))
+    found = choose_block(read, write, index_trips(s), 4, replace(model, l2=l2, l3=l3))
     assert found is not None
     return found
 
@@ -57,6 +59,14 @@ def test_as_few_rows_as_fill_lines_of_the_result_are_read_whole(channels: int, w
     sizes, order = block("acb", {"A": 32, "B": 3136, "C": channels}, l3=1)
     assert order == (["a", "b", "c"] if whole else ["a", "c", "b"])
     assert (sizes == {"b": 16, "c": channels}) == whole
+
+
+@pytest.mark.parametrize(
+    ("model", "pixels", "lines"), [(X86_64_V3, 64 * 64, 8), (X86_64_V3, 56 * 56, 1), (X86_64_V4, 64 * 64, 1)]
+)
+def test_rows_of_a_result_that_meet_are_written_several_lines_at_a_time(model: Target, pixels: int, lines: int):
+    sizes, _ = block("acb", {"A": 32, "B": pixels, "C": 64}, l3=1, model=model)
+    assert sizes == {"b": 16 * lines, "c": 64}
 
 
 @pytest.mark.parametrize(("channels", "whole"), [(80, True), (512, True), (576, False)])

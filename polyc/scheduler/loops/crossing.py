@@ -69,6 +69,11 @@ so few that where arrays begin off lines the first and the last block of a row, 
 channels first 16 bytes off a line, 32×28×28×256: 64 at a time 2.0 ms, 16 1.8, a copy 1.55; 512 channels 5.0, 3.8, 3.0).  Longer
 rows are written to more places than are worth it (8192×2048 turned: 4.7 and 5.9 ms, 3.7)."""
 
+MEETING_LINES = 8
+"""Lines of each of them that are written at a time where many rows lie a multiple of a page apart and vectors are shorter than
+lines (AVX2, Zen 4, a copy's time over that of one line and of eight at a time: 245760×48 turned .40 and .63, 100352×64 .37 and
+.67, 100352×512 .53 and .75; 245776×48, whose rows do not meet, .96 and .69)."""
+
 PART_OF_L1 = 2
 """Half of the first-level cache holds a block whose rows are put together and that reads along more than one index
 (`abcde → dbeac` on AMD, Zen 4: one `d` at a time 3.0 ms, two 3.2, a copy 2.2)."""
@@ -157,7 +162,8 @@ def choose_block(
         lengths = (WHOLE_VECTORS * itemsize, row)
     elif is_whole_lines and (row > SHORT_ROW or (row > SHORT_RUN and not is_alone)):
         if _is_read_whole(orders, trips, target):
-            return {orders[0][0]: trips[orders[0][0]], orders[1][0]: target.cache_line // itemsize}, orders[0][::-1]
+            n_lines = MEETING_LINES if _do_written_rows_meet(orders, trips, itemsize, target) else 1
+            return {orders[0][0]: trips[orders[0][0]], orders[1][0]: n_lines * target.cache_line // itemsize}, orders[0][::-1]
         lengths = (WHOLE_READ, WHOLE_WRITE)
         is_long = trips[orders[0][0]] * itemsize >= LONG_READ
     elif is_whole_lines and row <= SHORT_RUN and not joined:
@@ -206,6 +212,14 @@ def _is_read_whole(orders: Sequence[Sequence[str]], trips: Mapping[str, int], ta
     if read[:1] != [along] or trips[across] % WHOLE_VECTORS or trips[across] == WHOLE_VECTORS:
         return False
     return trips[across] * target.cache_line <= target.l2 // PART_OF_FEW
+
+
+def _do_written_rows_meet(orders: Sequence[Sequence[str]], trips: Mapping[str, int], itemsize: int, target: Target) -> bool:
+    """Whether the rows of the result that a row of the operand goes to agree in their place within a page, or nearly so."""
+    across, write = orders[0][0], orders[1]
+    distance = math.prod(trips[i] for i in write[: write.index(across)]) * itemsize
+    is_short = target.vector_bits // 8 < target.cache_line
+    return is_short and trips[across] * math.gcd(distance, WAY) > MOST_ROWS * WAY
 
 
 def _join_rows(order: list[str], across: str, trips: Mapping[str, int], itemsize: int, line: int) -> int:
