@@ -7,6 +7,7 @@ import itertools
 import os
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from polyc.codegen.objects import jit
 from polyc.codegen.objects.host import host_target
 from polyc.diagnostics import UnsupportedError
+from polyc.target import PINNED, select_model
 from tests.objects import begin_test, remember_objects
 
 # Every test compiles anew, whatever earlier runs left behind; POLYC_CACHE=1 and a POLYC_CACHE_DIR run the suite warm.
@@ -42,7 +44,8 @@ def pytest_runtest_call() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out combinations of the tests marked ``pairs`` whose pairs of values are all in others that stay."""
+    """Leave out combinations of the tests marked ``pairs`` whose pairs of values are all in others that stay, and tests for
+    the instruction set of this machine by its name that are there for the machine itself, too."""
     if os.environ.get("POLYC_TEST_COMBINATIONS") == "all" or any("[" in argument for argument in config.args):
         return
     tests: dict[str, list[pytest.Item]] = defaultdict(list)
@@ -54,8 +57,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         values = [values_of(item) for item in combinations]
         assert len(values[0]) >= 3, f"{name} has no more than pairs"
         left_out |= {item for item, stays in zip(combinations, cover_pairs(values), strict=True) if not stays}
+    left_out |= find_same_machine([item for item in items if item not in left_out])
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
+
+
+def find_same_machine(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Tests that have a value such as "x86-64-v3" where others have "host" or None and this machine is no more than that."""
+    host = host_target()
+    named = {n for n in PINNED if replace(select_model(host, n), name=host.name, features=host.features) == host}
+
+    def known(item: pytest.Item, **changes: object) -> tuple[str, dict[str, str]]:
+        assert isinstance(item, pytest.Function)
+        return item.nodeid.partition("[")[0], {n: repr(v) for n, v in (item.callspec.params | changes).items()}
+
+    of_machines = [
+        (item, name)
+        for item in items
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+        for name, value in item.callspec.params.items()
+        if isinstance(value, str) and value in named
+    ]
+    tests = {item.nodeid.partition("[")[0] for item, _ in of_machines}
+    others = [known(item) for item in items if item.nodeid.partition("[")[0] in tests]
+    return {item for item, name in of_machines if any(known(item, **{name: same}) in others for same in ("host", None))}
 
 
 def cover_pairs(combinations: list[tuple[str, ...]]) -> list[bool]:

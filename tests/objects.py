@@ -14,7 +14,7 @@ from polyc.target import Target
 
 UNOPTIMISED = tuple(
     f"tests/{folder}/"
-    for folder in ("api", "codegen", "conformance", "frontends", "negative", "onnx", "oracle", "poly", "scheduler")
+    for folder in ("api", "cache", "codegen", "conformance", "frontends", "negative", "onnx", "oracle", "poly", "scheduler")
 )
 """Folders whose tests run code as LLVM translates it without optimising, which takes a tenth of the time.  Assembly text is
 always optimised.  LLVM takes little for granted that could be wrong (arguments that are ``noalias``, counters of loops that do

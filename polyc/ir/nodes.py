@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import MISSING, Field, fields
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 T = TypeVar("T")
 
 
 def quick(cls: type[T]) -> type[T]:
-    """The dataclass ``(frozen=True, slots=True)`` with an ``__init__`` that fills the slots by themselves.
+    """The dataclass ``(frozen=True, slots=True)`` with an ``__init__`` that fills the slots by themselves, an ``__eq__`` that
+    makes no tuples of the fields first, and copies for `replace` that do not go through its arguments one by one.
 
-    Python's own asks ``object.__setattr__`` for each field, which looks the field up by name each time: twice as long."""
+    Python's own ``__init__`` asks ``object.__setattr__`` for each field, which looks the field up by name each time: twice as
+    long."""
     own: list[Field[Any]] = [f for f in fields(cls) if f.init]  # type: ignore[arg-type]
     assert len(own) == len(fields(cls)) and not hasattr(cls, "__post_init__")  # type: ignore[arg-type]
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"cls": cls, "make": object.__new__, "kept": MISSING}
     parameters, lines = [], []
     for n, f in enumerate(own):
         names[f"put{n}"] = getattr(cls, f.name).__set__
@@ -28,9 +31,27 @@ def quick(cls: type[T]) -> type[T]:
         parameters.append(f.name + default)
         lines.append(f" put{n}(self, {value})")
     exec(f"def __init__(self, {', '.join(parameters)}):\n" + "\n".join(lines), names)
-    names["__init__"].__qualname__ = f"{cls.__qualname__}.__init__"
-    cls.__init__ = names["__init__"]  # type: ignore[method-assign]
+    # Equal for tuples is what is the same object, too: a NaN.
+    same = [f"(self.{f.name} is other.{f.name} or self.{f.name} == other.{f.name})" for f in own if f.compare]
+    lines = [" if self is other:", "  return True", " if other.__class__ is not cls:", "  return NotImplemented"]
+    exec("def __eq__(self, other):\n" + "\n".join([*lines, f" return {' and '.join(same)}"]), names)
+    lines = [" new = make(cls)", *(f" put{n}(new, self.{f.name} if {f.name} is kept else {f.name})" for n, f in enumerate(own))]
+    parameters = [f"{f.name}=kept" for f in own]
+    exec(f"def __replace__(self, /, *, {', '.join(parameters)}):\n" + "\n".join([*lines, " return new"]), names)
+    for name in ("__init__", "__eq__", "__replace__"):
+        names[name].__qualname__ = f"{cls.__qualname__}.{name}"
+        setattr(cls, name, names[name])
     return cls
+
+
+if TYPE_CHECKING:
+    from dataclasses import replace as replace
+else:
+
+    def replace(node: T, /, **changes: Any) -> T:
+        """`dataclasses.replace`, in a third of the time for what is `quick`."""
+        change = getattr(node, "__replace__", None)
+        return dataclasses.replace(node, **changes) if change is None else change(**changes)
 
 
 class Hashed:

@@ -46,6 +46,8 @@ _MAX_PRODUCT = 64
 
 def simplify(expr: Expr) -> Expr:
     """`expr` with every ``i64`` expression in it in canonical form, and comparisons of them folded where they are decided."""
+    if isinstance(expr, (Index, Size)):
+        return expr
     if (form := linear_form(expr)) is not None:
         return _print_form(form)
     new = tuple(simplify(child) for child in children(expr))

@@ -9,9 +9,10 @@ import pickle
 import pytest
 
 from polyc.codegen.emission.context import Context
+from polyc.diagnostics import Source, Span
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, Size, int_const
 from polyc.ir.loops import Loop, Store
-from polyc.ir.nodes import Hashed, quick, remember_hash
+from polyc.ir.nodes import Hashed, quick, remember_hash, replace
 from polyc.ir.types import F32
 
 TREE = Call("add", (Read("A", (Index("i"), Size("N"))), Select(Const(True), int_const(1), int_const(2))))
@@ -74,3 +75,21 @@ def test_nodes_are_copied_with_or_without_their_hash(node: Expr | Store):
             assert found == node and hash(found) == hash(node)
     changed = dataclasses.replace(TREE, op="sub")
     assert changed != TREE and hash(changed) == hash(Call("sub", TREE.args))
+
+
+@pytest.mark.parametrize("node", [TREE, Point(1), Context(lanes=4), Branch(Leaf())], ids=lambda node: type(node).__name__)
+def test_replace_gives_what_that_of_dataclasses_gives(node: object):
+    own = [f.name for f in dataclasses.fields(node)]
+    for changes in ({}, {own[0]: "x"}, {own[-1]: None}, dict.fromkeys(own)):
+        new, wanted = replace(node, **changes), dataclasses.replace(node, **changes)
+        assert type(new) is type(node) and [getattr(new, n) for n in own] == [getattr(wanted, n) for n in own]
+    with pytest.raises(TypeError, match="unexpected"):
+        replace(node, other=1)
+    assert hash(TREE) != hash(replace(TREE, op="sub")) == hash(Call("sub", TREE.args))
+
+
+def test_nodes_are_equal_whose_compared_fields_are():
+    nan = float("nan")
+    assert Const(nan) == Const(nan) != Const(float("nan")) and Const(1) != Const(1, F32)  # as tuples of the same objects
+    assert Index("i") != Size("i") and Index("i") != "i" and TREE == dataclasses.replace(TREE) != Call("add", ())
+    assert Index("i", span=None) == Index("i", span=Span(Source("i"), 0, 1)) == Index("i")

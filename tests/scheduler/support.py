@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -69,6 +71,12 @@ def lower(
     )
 
 
+@functools.lru_cache(maxsize=1)
+def _lower_for_any(text: str | Program, options: Options, target: Target, test: str) -> driver.Lowered:
+    """All stages for symbolic sizes, once for all sizes that a test asks for."""
+    return lower(text, {}, False, options, target)
+
+
 def check_nest(lowered: driver.Lowered, sizes: dict[str, int], aliases: tuple[tuple[str, str], ...] = ()) -> None:
     """Interpret the nest and the program on random arrays; fail where they differ or the first rung was not taken."""
     falls = [r.message for r in lowered.remarks if r.kind == "missed" and r.pass_name == "schedule"]
@@ -103,17 +111,19 @@ def check_nest(lowered: driver.Lowered, sizes: dict[str, int], aliases: tuple[tu
     assert problem is None, f"{problem}\n{format_program(program)}\n{lowered.as_text('loops')}"
 
 
-def check(text: str | Program, sizes: dict[str, int], **changes: object) -> driver.Lowered:
-    """Lower for these sizes and for symbolic ones, check both, and give the former."""
-    (fixed,) = check_each(text, [sizes], **changes)
+def check(text: str | Program, sizes: dict[str, int], target: Target = X86_64_V4, **changes: object) -> driver.Lowered:
+    """Lower for these sizes and for symbolic ones, check both, and give the former; `changes` are options."""
+    (fixed,) = check_each(text, [sizes], target, **changes)
     return fixed
 
 
-def check_each(text: str | Program, all_sizes: list[dict[str, int]], **changes: object) -> list[driver.Lowered]:
+def check_each(
+    text: str | Program, all_sizes: list[dict[str, int]], target: Target = X86_64_V4, **changes: object
+) -> list[driver.Lowered]:
     """Lower for each of these sizes, and once for symbolic ones, check all, and give the former."""
     options = replace(Options(), **changes)  # type: ignore[arg-type]
-    for_any = lower(text, {}, False, options)
-    fixed = [lower(text, sizes, True, options) for sizes in all_sizes]
+    for_any = _lower_for_any(text, options, target, os.environ["PYTEST_CURRENT_TEST"])
+    fixed = [lower(text, sizes, True, options, target) for sizes in all_sizes]
     for lowered, sizes in zip(fixed, all_sizes, strict=True):
         check_nest(for_any, sizes)
         check_nest(lowered, sizes)

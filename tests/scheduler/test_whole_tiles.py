@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 import polyc
 from polyc.poly.extraction import extract_scop
+from polyc.runtime.threads import limited_to
 from polyc.scheduler.rewriting.whole_tiles import complete_tiles
 from polyc.target import X86_64_V2, X86_64_V3, X86_64_V4, Target
 from tests.oracle.programs import agree, draw
@@ -95,21 +95,15 @@ def test_tiles_along_a_narrow_band_stay():
     assert complete(SCORES.format("j <= i, j >= i - 1"), S=400, D=64)[2] == []
 
 
-@pytest.fixture(params=[1, 2])
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = polyc.get_num_threads()
-    polyc.set_num_threads(request.param)
-    yield request.param
-    polyc.set_num_threads(before)
-
-
 @pytest.mark.parametrize("name", WHOLE)
-def test_compiled(name: str, threads: int):
+def test_compiled(name: str):
     op = polyc.compile(WHOLE[name])
     for n in (4, 5, 16, 17, 63, 64, 65, 129):
         known = {"S": n, "D": 5, "N": n, "K": 5}
         sizes = {size: known[size] for size in op.program.sizes}
-        agree(op, draw(op, sizes), sizes)
+        for threads in (1, 2):
+            with limited_to(threads):
+                agree(op, draw(op, sizes), sizes)
 
 
 @pytest.mark.parametrize("n", [20, 70])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from polyc.codegen.emission.arithmetic import emit_operator
 from polyc.codegen.emission.context import WORKSPACES, Context, State, byte_offset
@@ -17,6 +17,7 @@ from polyc.codegen.writer import shuffles, vectors
 from polyc.codegen.writer.builder import Val, int_val
 from polyc.ir.expr import Expr, Index, Read, evaluate, int_const
 from polyc.ir.loops import Buffer
+from polyc.ir.nodes import replace
 from polyc.ir.types import I64
 
 

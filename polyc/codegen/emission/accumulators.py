@@ -8,7 +8,6 @@ the slots of each element are combined, pairwise and in a fixed order, and store
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from polyc.codegen.emission.accesses import load_element, store_element
 from polyc.codegen.emission.arithmetic import emit_operator, emit_plain_extremum
@@ -22,6 +21,7 @@ from polyc.codegen.writer.builder import Val, float_val, memory_type, zero_val
 from polyc.codegen.writer.byte_products import add_byte_products
 from polyc.ir.expr import Call, identity_of
 from polyc.ir.loops import Update
+from polyc.ir.nodes import replace
 
 MOST_TRACKED = 8
 """Accumulators of maxima and minima beyond which there are not enough registers of masks."""

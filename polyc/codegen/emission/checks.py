@@ -7,7 +7,6 @@ block fails, which is what nearly always happens, the loop without checks and wi
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from polyc.codegen.emission.context import Context, State
 from polyc.codegen.emission.expressions import eval_value
@@ -16,6 +15,7 @@ from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Val, int_val
 from polyc.ir.expr import Call, Expr, int_const, reads, rewrite
 from polyc.ir.loops import Guard, Loop, Node, Store, Update
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 
 BLOCK = 512

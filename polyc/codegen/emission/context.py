@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from polyc.codegen.emission.linear import (
     Binding,
@@ -20,7 +20,7 @@ from polyc.codegen.emission.linear import (
 from polyc.codegen.writer.builder import Block, Function, Module, Val
 from polyc.ir.expr import Call, Expr, Index, Read, int_const, operands_of
 from polyc.ir.loops import Buffer, Loop, LoopNest, Update
-from polyc.ir.nodes import quick
+from polyc.ir.nodes import quick, replace
 from polyc.ir.types import DType
 from polyc.target import Target
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from polyc.codegen.emission.blocks import load_blocks, store_interleaved
 from polyc.codegen.emission.context import Context, Predicate, State
 from polyc.codegen.emission.vector_loops import Body, constant_trip, is_repeatable, is_vectorizable, register_lanes
 from polyc.ir.expr import Call, Const, Expr, Index, int_const, operands_of, simplify_int
 from polyc.ir.loops import Loop
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 
 

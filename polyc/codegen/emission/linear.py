@@ -28,32 +28,31 @@ Cycle = tuple[int, int, frozenset[tuple[tuple[Expr, ...], int]], int]
 
 
 def as_linear(expr: Expr, env: Mapping[str, Binding], lane: str | None) -> Linear:
-    match expr:
-        case Const():
-            return {(): int(expr.value)} if expr.value else {}
-        case Index():
-            bound = env[expr.name]
-            if isinstance(bound, int):
-                result: Linear = {(): bound} if bound else {}
-            elif isinstance(bound, Val):
-                result = {(expr,): 1}
-            else:
-                result = as_linear(bound, env, None)
-            return add_linear(result, {(LANE,): 1}) if expr.name == lane else result
-        case Size():
-            return {(expr,): 1}
-        case Cast(value, dtype) if dtype == I64 and isinstance(value, (Index, Size)):
-            return as_linear(value, env, lane)
-        case Call("add" | "sub" as op, (a, b)):
-            result = as_linear(a, env, lane)
-            add_terms(result, as_linear(b, env, lane), 1 if op == "add" else -1)
+    # Asked for each access of each unrolled copy: `match` would take twice as long.
+    if isinstance(expr, Index):
+        bound = env[expr.name]
+        if isinstance(bound, int):
+            result: Linear = {(): bound} if bound else {}
+        elif isinstance(bound, Val):
+            result = {(expr,): 1}
+        else:
+            result = as_linear(bound, env, None)
+        return add_linear(result, {(LANE,): 1}) if expr.name == lane else result
+    if isinstance(expr, Const):
+        return {(): int(expr.value)} if expr.value else {}
+    if isinstance(expr, Call):
+        op, args = expr.op, expr.args
+        if op in ("add", "sub"):
+            result = as_linear(args[0], env, lane)
+            add_terms(result, as_linear(args[1], env, lane), 1 if op == "add" else -1)
             return result
-        case Call("neg", (a,)):
-            return scale_linear(as_linear(a, env, lane), -1)
-        case Call("mul", (a, b)):
-            return multiply_linear(as_linear(a, env, lane), as_linear(b, env, lane))
-        case _:
-            return {(expr,): 1}
+        if op == "mul":
+            return multiply_linear(as_linear(args[0], env, lane), as_linear(args[1], env, lane))
+        if op == "neg":
+            return scale_linear(as_linear(args[0], env, lane), -1)
+    elif isinstance(expr, Cast) and expr.dtype == I64 and isinstance(expr.value, (Index, Size)):
+        return as_linear(expr.value, env, lane)
+    return {(expr,): 1}
 
 
 @lru_cache(maxsize=1024)
@@ -111,13 +110,16 @@ def split_lane(linear: Linear, lane: str | None) -> tuple[Linear, Linear] | None
     uniform: Linear = {}
     coefficient: Linear = {}
     for atoms, c in linear.items():
-        if any(_varies(atom, lane) for atom in atoms if atom is not LANE):
-            return None
-        n = sum(1 for atom in atoms if atom is LANE)
+        n = 0
+        for atom in atoms:
+            if atom is LANE:
+                n += 1
+            elif _varies(atom, lane):
+                return None
         if n > 1:
             return None
         if n:
-            coefficient[tuple(a for a in atoms if a is not LANE)] = c
+            coefficient[tuple([a for a in atoms if a is not LANE])] = c
         else:
             uniform[atoms] = c
     return uniform, coefficient
@@ -128,13 +130,10 @@ def _varies(atom: Expr, lane: str) -> bool:
     return not isinstance(atom, (Index, Size)) and lane in index_names(atom)
 
 
-def index_names(expr: Expr) -> set[str]:
+@lru_cache(maxsize=4096)
+def index_names(expr: Expr) -> frozenset[str]:
     """Loop variables in `expr`, those in subscripts of reads included."""
-    if isinstance(expr, Index):
-        return {expr.name}
-    if isinstance(expr, (Size, Const)):
-        return set()
-    return {node.name for node in walk(expr) if isinstance(node, Index)}
+    return frozenset(node.name for node in walk(expr) if isinstance(node, Index))
 
 
 def constant_of(linear: Linear) -> int | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 from polyc.codegen.emission.context import WORKSPACES, Context, State
 from polyc.codegen.emission.expressions import eval_expr
@@ -19,6 +18,7 @@ from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Function, Module, Val, float_val, int_val
 from polyc.ir.expr import Call, Const, Expr, Select, Size, int_const, reads, simplify_int, walk
 from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node, Store, Update, node_expressions
+from polyc.ir.nodes import replace
 from polyc.ir.versions import VERSION, cheapest
 from polyc.target import BASELINE, Target
 

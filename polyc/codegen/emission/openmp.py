@@ -9,7 +9,6 @@ the team for each part, or directly as a team of one.  Pipelines fork in the sam
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from polyc.codegen.emission.context import Context, State
 from polyc.codegen.emission.expressions import eval_expr
@@ -19,6 +18,7 @@ from polyc.codegen.emission.predicates import as_scalar, eval_predicates
 from polyc.codegen.writer.builder import Function, Val, int_val
 from polyc.codegen.writer.vectors import finish_streams
 from polyc.ir.loops import Loop
+from polyc.ir.nodes import replace
 
 EmitBody = Callable[[State, Context, Val, Val], None]
 """Writes the serial loop from a lower to an upper bound."""

@@ -6,7 +6,6 @@ Every loop becomes a guarded region; what is in it is written by `vector_loops`,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from math import gcd
 from typing import assert_never
 
@@ -30,6 +29,7 @@ from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Val
 from polyc.ir.expr import Call, Const, Expr, Index, reads
 from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update
+from polyc.ir.nodes import replace
 
 
 def emit_body(state: State, ctx: Context, body: tuple[Node, ...]) -> None:

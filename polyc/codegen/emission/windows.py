@@ -8,7 +8,6 @@ elements that some tap reads under the same conditions are touched.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import product
 
 from polyc.codegen.emission.context import Context, State, byte_offset
@@ -17,6 +16,7 @@ from polyc.codegen.emission.predicates import always_holds
 from polyc.codegen.writer.builder import Val
 from polyc.ir.expr import Expr, Index, Read, operands_of, reads, walk
 from polyc.ir.loops import Loop, Node, Store, Update
+from polyc.ir.nodes import replace
 
 MAX_TAPS = 64
 """Copies of the loops around that are looked at for one read."""

@@ -7,11 +7,10 @@ branch that is not taken otherwise.  All results are exact, so it does not matte
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from polyc.codegen.functions.floats import Math
 from polyc.codegen.writer.builder import Function, Val
 from polyc.codegen.writer.choices import define_choice, is_defined
+from polyc.ir.nodes import replace
 
 
 def emit_remainder(m: Math, op: str, x: Val, y: Val) -> Val:

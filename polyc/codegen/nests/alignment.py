@@ -9,12 +9,12 @@ shorter ones straddle so few lines that where masks are vectors, the first one c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from polyc.codegen.emission.lines import has_aligned_rows
 from polyc.ir.expr import Call, Const, Expr, Index, evaluate, int_const, reads, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Store
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 from polyc.target import Target
 

@@ -12,7 +12,7 @@ Tiles keep the order that they have at each t, and no element that is written is
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 
 from polyc.codegen.nests.copies import depends
@@ -20,6 +20,7 @@ from polyc.codegen.nests.line_tiles import map_nodes
 from polyc.ir.expr import Call, Const, Expr, Index, Select, int_const, reads, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, Update
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 from polyc.target import Target
 

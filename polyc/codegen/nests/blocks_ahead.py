@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import reduce
 
 from polyc.codegen.emission.lines import do_meet
@@ -31,6 +30,7 @@ from polyc.codegen.nests.rows_in_order import (
 from polyc.codegen.nests.transposes import lies_across
 from polyc.ir.expr import Call, Expr, Index, Read, Select, int_const, reads, substitute
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 from polyc.target import Target
 

@@ -7,10 +7,10 @@ f(S[j - 1]) }``.  What a comparison decides is folded into the conditions, branc
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, rewrite, substitute, walk
 from polyc.ir.loops import Guard, If, Loop, Node, Store
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 from polyc.ir.types import BOOL
 

@@ -7,7 +7,7 @@ stays in the buffer for the next block, or is written in the ordinary way where 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from polyc.codegen.nests.copies import rebuild
 from polyc.codegen.nests.staging import (
@@ -18,6 +18,7 @@ from polyc.codegen.nests.staging import (
 from polyc.codegen.nests.streams import offset_of
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, substitute
 from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch, Store
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 
 ROW = "row"

@@ -10,13 +10,13 @@ That is exact where the byte strides are constants, one the other times the exte
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import assert_never
 
 from polyc.codegen.nests.copies import copy_nest, depends, rebuild
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Prefetch, Store, Update, known_length, node_expressions
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 
 Dimension = tuple[str, int]

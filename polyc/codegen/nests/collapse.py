@@ -6,10 +6,9 @@ for h in b_h % 12 { … } } }``, with loops of one iteration: an element of a ba
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from polyc.ir.expr import Call, Expr, Index, Size, int_const, walk
 from polyc.ir.loops import If, Loop, Node
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 
 

@@ -8,11 +8,10 @@ their conditions together.  The values are those of before.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from polyc.codegen.nests.interiors import bound_of
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, substitute, walk
 from polyc.ir.loops import If, Loop, Node, Store, Update
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 
 MINIMUM_TRIP = 16

@@ -9,11 +9,11 @@ After: ``for c0 < 200 step 32 { if (c0 < 192) for k < 32 { … } else for k < 8 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, Node, Store
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 
 # -- what a copy is

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import permutations
 
 from polyc.ir.expr import Call, Const, Expr, Index, int_const, reads, substitute, walk
 from polyc.ir.loops import Buffer, If, Loop, Node, Store, Update, node_expressions
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 
 MAX_WORK = 512

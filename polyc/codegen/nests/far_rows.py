@@ -17,7 +17,7 @@ Passes over several arrays that stand one behind the other become one pass over 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from polyc.codegen.nests.copies import depends, motion_of
 from polyc.codegen.nests.prefetch import is_large
@@ -25,6 +25,7 @@ from polyc.codegen.nests.tiles import all_hold
 from polyc.ir.expr import Call, Const, Expr, Index, Read, children, int_const, reads, substitute, with_children
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, Node, Store, Update
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 from polyc.target import Target
 

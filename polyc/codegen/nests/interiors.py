@@ -9,10 +9,11 @@ Every element is computed once, by the same operations.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, evaluate, int_const, operands_of, reads, rewrite, walk
 from polyc.ir.loops import If, Loop, Node, Store, Update
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import linear_form, simplify
 
 MINIMUM_TRIP = 64

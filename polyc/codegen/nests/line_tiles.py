@@ -10,12 +10,12 @@ marked by the scheduler (`scheduler.row_tiles`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from polyc.codegen.nests.streams import find_written_once, is_whole_lines, offset_of
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, Node, Prefetch, Store, Update, node_expressions, walk_nodes
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 from polyc.target import Target
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from math import lcm
 from typing import Literal
@@ -31,6 +31,7 @@ from polyc.codegen.nests.triangles import split_triangles
 from polyc.ir.expr import Call, Const, Expr, Index, Read, evaluate, int_const, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Store, Update
+from polyc.ir.nodes import replace
 from polyc.ir.signature import Signature
 from polyc.ir.simplify import simplify
 from polyc.poly import isl

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from polyc.codegen.emission.lines import do_meet
 from polyc.codegen.nests.copies import keeps_apart, motion_of
@@ -23,6 +23,7 @@ from polyc.codegen.nests.streams import offset_of
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Prefetch, Store
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 
 LEAST_STRIPS, MANY_STRIPS = 8, 32

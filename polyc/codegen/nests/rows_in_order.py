@@ -15,13 +15,13 @@ the first-level cache gets the next strips only (32×832×512: 3.6 ms without, 3
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from polyc.codegen.emission.lines import do_meet
 from polyc.codegen.nests.copies import motion_of
 from polyc.codegen.nests.prefetch import put_values
 from polyc.ir.expr import Call, Expr, Index, Read, int_const, substitute
 from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch, Store, known_length, walk_nodes
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 from polyc.target import Target
 

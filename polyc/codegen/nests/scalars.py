@@ -7,11 +7,11 @@ with the loop, and the loops in between are expanded (unrolled or short vectors)
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from itertools import permutations
 
 from polyc.ir.expr import Expr, Index, reads, substitute, walk
 from polyc.ir.loops import Guard, If, InitialValue, Loop, Node, Prefetch, Store, Update
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 
 MAX_ACCUMULATORS = 64

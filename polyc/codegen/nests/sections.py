@@ -11,10 +11,11 @@ at every one; the two directions of a recurrent layer need not.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from polyc.ir.expr import Call, Const, Index, int_const, reads, walk
 from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store, Update, node_expressions
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 
 LEAST_WORK = 1 << 18

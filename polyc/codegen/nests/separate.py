@@ -9,11 +9,11 @@ in a vector loop are masks.  Every element is computed once, by the same operati
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from polyc.codegen.nests.interiors import MINIMUM_TRIP, bound_of
 from polyc.ir.expr import Call, Const, Expr, Index, operands_of, walk
 from polyc.ir.loops import If, Loop, Node, Store, Update
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 
 MAX_TESTS = 4

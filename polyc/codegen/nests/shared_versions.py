@@ -9,10 +9,10 @@ Two register tiles of a filtered convolution share the transformations of data, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from polyc.ir.expr import Call, Expr, Size, int_const
 from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Store, Update, walk_nodes
+from polyc.ir.nodes import replace
 from polyc.ir.versions import VERSION, cheapest
 
 ENOUGH = 0.25

@@ -17,7 +17,6 @@ requests for what is near take 5 to 10 % of steps of few products (1x1 of 64 cha
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import reduce
 
 from polyc.codegen.nests.copies import motion_of
@@ -25,6 +24,7 @@ from polyc.codegen.nests.prefetch import bytes_of, large_arrays, put_values, row
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Update, known_length
+from polyc.ir.nodes import replace
 from polyc.target import Target
 
 AHEAD = 16

@@ -14,12 +14,14 @@ known at the call only: ``Y.offset`` is the distance of the array from the begin
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 
 from polyc.codegen.nests.copies import copy_nest, rebuild
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Store, Update, known_length, node_expressions, walk_nodes
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 from polyc.target import Target
 
@@ -124,6 +126,8 @@ def find_written_once(body: tuple[Node, ...], buffers: tuple[Buffer, ...], targe
 def _find_written_once(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target) -> dict[str, _Long]:
     """Long arrays of the caller, as `_find_long`, that are never read and of which each element is written once."""
     wanted = _find_long(body, buffers, target)
+    if not wanted:
+        return wanted
     writes = list(_writes(body))
     for node in walk_nodes(body):
         for expr in node_expressions(node):
@@ -152,6 +156,9 @@ def find_streamed_rows(body: tuple[Node, ...], buffers: tuple[Buffer, ...], targ
 
 def _find_long(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Target) -> dict[str, _Long]:
     """Arrays of the caller that are too long to stay in a cache, or that are at some sizes."""
+    sizes = _long_arrays(buffers, target.streaming_sizes)
+    if not sizes or target.streaming_sizes is None:
+        return {}
     arguments = {b.name: b for b in buffers if b.space == "argument"}
     # Of a table that data says where to read, nobody knows how much is read.
     read = dict.fromkeys(
@@ -166,16 +173,22 @@ def _find_long(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Targ
         total = Call("add", (total, _bytes(arguments[name])))
     rest = simplify(total)
     found: dict[str, _Long] = {}
-    for b in arguments.values():
-        size = simplify(_bytes(b))
-        if b.may_alias or b.dtype.unit or target.streaming_sizes is None:  # its elements may lie across lines
-            continue
+    for b, size in sizes:
         if isinstance(size, Const) and isinstance(rest, Const):
             if target.is_streamed(int(size.value), int(rest.value)):
                 found[b.name] = _Long(b)
-        elif not isinstance(size, Const) or int(size.value) >= target.streaming_sizes[1]:
+        else:
             found[b.name] = _Long(b, _is_long(size, rest, target.streaming_sizes))
     return found
+
+
+@lru_cache(maxsize=4)  # every pass asks
+def _long_arrays(buffers: tuple[Buffer, ...], limits: tuple[int, int, int] | None) -> list[tuple[Buffer, Expr]]:
+    """Arrays of the caller that are streamed at some sizes if enough is read beside them, and their bytes."""
+    # Where others may lie in the same memory, or elements across lines, none is.
+    wanted = [b for b in buffers if b.space == "argument" and not (b.may_alias or b.dtype.unit or limits is None)]
+    sizes = [(b, simplify(_bytes(b))) for b in wanted]
+    return [(b, e) for b, e in sizes if limits and (not isinstance(e, Const) or int(e.value) >= min(limits[:2]))]
 
 
 def _is_long(size: Expr, read: Expr, limits: tuple[int, int, int]) -> Expr:

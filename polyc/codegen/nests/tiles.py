@@ -13,12 +13,12 @@ condition of the full version, where the selection is gone: the interior has no 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from polyc.codegen.nests.parts import IN_FLIGHT, run_in_parts
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, int_const, operands_of, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import If, Loop, Node, Store, Update
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 from polyc.ir.types import BOOL
 

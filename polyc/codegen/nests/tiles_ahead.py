@@ -13,13 +13,13 @@ without requests, 0.87 with; 64 of 298×298 0.82 and 0.91; 16 of 470×470 0.77 a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import reduce
 
 from polyc.codegen.nests.copies import depends, motion_of
 from polyc.codegen.nests.prefetch import large_arrays, put_values
 from polyc.ir.expr import Call, Expr, Index, Read, int_const, reads, substitute
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length, walk_nodes
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 from polyc.target import Target
 

@@ -12,12 +12,12 @@ Of other extents the last block is moved back to end with the loop, and those be
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from polyc.codegen.nests.copies import copy_nest, depends, motion_of, rebuild
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopKind, Node, Store, known_length
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 
 ROW_BYTES = 64

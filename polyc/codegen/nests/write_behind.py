@@ -14,13 +14,14 @@ of a strip, 4.4 a strip behind; a copy 3.1).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from polyc.codegen.nests.copies import motion_of
 from polyc.codegen.nests.rows_in_order import shift_rows
 from polyc.codegen.nests.staging import make_buffer
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, substitute, walk
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 
 LEAST_STRIPS = 4

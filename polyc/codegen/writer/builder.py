@@ -13,6 +13,7 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from polyc.ir.nodes import quick
 from polyc.ir.types import DType
@@ -36,7 +37,7 @@ class Val:
         return self.ref[0] not in "%@"
 
     def __str__(self) -> str:
-        return f"{self.full_type} {self.ref}"
+        return f"{self.type} {self.ref}" if self.lanes == 1 else f"<{self.lanes} x {self.type}> {self.ref}"
 
 
 def llvm_type(dtype: DType) -> str:
@@ -50,6 +51,7 @@ def memory_type(dtype: DType) -> str:
     return "i8" if dtype.kind == "b" else llvm_type(dtype)
 
 
+@lru_cache(maxsize=4096)
 def int_val(value: int, type: str = "i64", lanes: int = 1) -> Val:
     if type == "i1":
         return splat_const(Val("true" if value else "false", "i1"), lanes)
@@ -269,8 +271,8 @@ class Function:
         return self.pure(f"shufflevector {one}, {one.full_type} poison, <{lanes} x i32> zeroinitializer", value.type, lanes)
 
     def unify(self, *values: Val) -> list[Val]:
-        lanes = max(v.lanes for v in values)
-        return [self.splat(v, lanes) for v in values]
+        lanes = max([v.lanes for v in values])
+        return [v if v.lanes == lanes else self.splat(v, lanes) for v in values]
 
     def extract(self, value: Val, lane: int) -> Val:
         if value.lanes == 1:
@@ -318,12 +320,14 @@ class Function:
     # -- shorthands
 
     def binary(self, op: str, a: Val, b: Val) -> Val:
-        a, b = self.unify(a, b)
+        if a.lanes != b.lanes:
+            a, b = self.unify(a, b)
         return self.pure(f"{op} {a}, {b.ref}", a.type, a.lanes)
 
     def compare(self, op: str, a: Val, b: Val) -> Val:
         """`op` such as ``icmp slt`` or ``fcmp olt``."""
-        a, b = self.unify(a, b)
+        if a.lanes != b.lanes:
+            a, b = self.unify(a, b)
         return self.pure(f"{op} {a}, {b.ref}", "i1", a.lanes)
 
     def select(self, condition: Val, a: Val, b: Val) -> Val:

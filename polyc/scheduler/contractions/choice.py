@@ -7,7 +7,7 @@ of high-performance matrix multiplication", TOMS 2008; one copy is often enough)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import ceil, prod
@@ -32,6 +32,10 @@ WHOLE_PANELS = 2
 """Sizes of the second-level cache up to which all panels of an operand pass for each row of windows that are read in place.
 (AMD, Zen 4, AVX2, steps of two, 128 channels of 289x289 to 128: with a copy of windows 115 ms, panel by panel 131, so 102; to
 256: 225, 275 and 212; 256 of 115x115 to 512, whose panels are 4.5 MiB: 153, the same and 217.)"""
+
+
+MOST_CHOICES = 512
+"""Choices that are remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,26 @@ def choose(
 
     `constants` are tensors whose copies are made once, outside of the call; `in_place`: reads that cannot be copied; `within`:
     pieces that loops shared with other statements are cut into, which the tile has to divide."""
+    reads = [v.operand.read for v in c.views]
+    asked = c.form, target, *((r.tensor in constants, r in in_place) for r in reads), tuple(within.items())
+    known = _chosen.get(asked)
+    if known is None:  # every pass asks, of each schedule that it tries
+        while len(_chosen) >= MOST_CHOICES:
+            _chosen.pop(next(iter(_chosen)), None)
+        known = _chosen[asked] = (_find_best(c, target, constants, in_place, within),)
+    (found,) = known
+    if found is None:
+        return None
+    view, other = found.way.views(c)
+    return replace(found, vector_operand=view.operand, row_operand=other.operand)
+
+
+_chosen: dict[Hashable, tuple[Choice | None]] = {}
+
+
+def _find_best(
+    c: Contraction, target: Target, constants: Collection[str], in_place: Collection[Read], within: Mapping[str, int]
+) -> Choice | None:
     best: Choice | None = None
     first, at = 0, measure(c)
     tried = list(_combinations(c, target, in_place, within))

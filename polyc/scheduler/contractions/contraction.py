@@ -12,7 +12,7 @@ The rest are reduction indices.  What is chosen of them is in `choice`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Generic
@@ -83,6 +83,14 @@ class Contraction:
     def has_known_trips(self, indices: Collection[str]) -> bool:
         """Whether code generation knows how often the loops over these indices run."""
         return all(isinstance(self.s.extents[i], Const) for i in indices)
+
+    @property
+    def form(self) -> Hashable:
+        """All that a choice depends on: the same for contractions that are computed alike, whichever scop they stand in."""
+        known = tuple(self.has_known_trips((i,)) for i in self.s.indices)
+        views = tuple((v.operand, tuple(v.strides.items()), v.elements, v.itemsize, v.is_given) for v in self.views)
+        lengths = self.s.indices, known, tuple(self.trips.items()), tuple(self.result.items()), self.lanes, self.itemsize
+        return lengths, views, self.left, self.summed, self.separate_left, self.tested
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from polyc.diagnostics import Remark
 from polyc.ir.expr import (
@@ -225,9 +226,14 @@ def is_simple(s: Statement, ranges: Ranges) -> bool:
 def writes_whole(s: Statement, ranges: Ranges) -> bool:
     """Whether the indices of a statement reach every element of its target: a sum gives the others the initial value, which an
     assignment in its place would not do."""
-    own = ranges.statements[s.name].indices
+    return _reach_whole(s.subscripts, tuple(ranges.statements[s.name].indices.items()), tuple(ranges.tensors[s.target]))
+
+
+@lru_cache(maxsize=256)  # every rule asks
+def _reach_whole(subscripts: tuple[Expr, ...], indices: tuple[tuple[str, Interval], ...], region: tuple[Interval, ...]) -> bool:
+    own = dict(indices)
     found: list[str] = []
-    for subscript, whole in zip(s.subscripts, ranges.tensors[s.target], strict=True):
+    for subscript, whole in zip(subscripts, region, strict=True):
         steps = index_coefficients(subscript)
         if steps is None:
             return False
