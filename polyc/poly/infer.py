@@ -21,6 +21,7 @@ from polyc.ir.signature import HostCheck
 from polyc.poly import isl
 from polyc.poly.bounds import prove_bounds, size_values, statement_domain
 from polyc.poly.coverage import check_coverage
+from polyc.poly.delays import check_delays
 from polyc.poly.describe import describe_expr, escape_format, print_expr
 from polyc.poly.doubts import find_doubts, name_sizes
 from polyc.poly.isl import NotAffine
@@ -148,7 +149,7 @@ def _infer(program: Program, generic: Callable[[], Program] | None) -> Ranges:
     unknown = {name for name in state.unknown if program.tensor(name).shape is None}
     known = {name: bounds for name, bounds in state.tensors.items() if name not in unknown}
     uncovered, conditions = check_coverage(program, solutions, known, state.sizes)
-    state.checks += conditions
+    state.checks += [*conditions, *check_delays(program, solutions, state.sizes)]
     report = prove_bounds(program, solutions, known, state.sizes)
     errors = sorted([*state.errors, *uncovered, *(d for d in report.diagnostics if d.severity == "error")], key=_position)
     if errors:
