@@ -31,6 +31,7 @@ from polyc.ir.interpret_statement import (
     collect_inequalities,
     condition_forms,
     execution_conditions,
+    open_dimensions,
     solve_statement,
 )
 from polyc.ir.program import Program, Statement
@@ -101,29 +102,41 @@ def _solve_worlds(program: Program, sizes: Mapping[str, int], before: list[_Worl
             try:
                 _solve_among(program, s, worlds, unfinished, own)
             except RangeError as error:
-                # What others of the recurrence write may tell.
+                # What others of the recurrence write may tell, or what others write of the same tensor.
                 unknown = {t for t in needed & own if t not in worlds[0].tensors and t not in worlds[0].whole}
-                if error.code != "range-unsolved" or not unknown:
+                if error.code != "range-unsolved" or not (unknown or (unfinished[s.target] > 1 and open_dimensions(s))):
                     raise
                 late.append(s)
                 errors.append(error)
         if len(late) == len(waiting):
-            raise errors[0]
+            last = next((s for s in late if s.target in worlds[0].tensors and open_dimensions(s)), None)
+            if last is None:
+                raise errors[0]
+            late.remove(last)
+            _solve_among(program, last, worlds, unfinished, frozenset(), is_last=True)
         waiting = late
     return worlds
 
 
-def _solve_among(program: Program, s: Statement, worlds: list[_World], unfinished: Counter[str], own: frozenset[str]) -> None:
+def _solve_among(
+    program: Program,
+    s: Statement,
+    worlds: list[_World],
+    unfinished: Counter[str],
+    own: frozenset[str],
+    is_last: bool = False,
+) -> None:
     """One statement in all worlds.  What ranges of its recurrence, `own`, say that follow from a part of it counts only where
-    nothing else does."""
+    nothing else does, and last what others write of its tensor, which counts once they are done, or wait (`is_last`)."""
+    is_last = is_last or unfinished[s.target] == 1
     partial = {t for t, count in unfinished.items() if count - (t == s.target) > 0} | {s.target}
     weak = partial | (worlds[0].provisional & own)
     try:
-        _solve_in_worlds(program, s, worlds, weak)
+        _solve_in_worlds(program, s, worlds, weak, is_last)
     except RangeError as error:
         if weak == partial or error.code != "range-unsolved":
             raise
-        _solve_in_worlds(program, s, worlds, partial)
+        _solve_in_worlds(program, s, worlds, partial, is_last)
     unfinished[s.target] -= 1
     if program.tensor(s.target).shape is not None:
         is_shared = sum(other.target == s.target for other in program.statements) > 1
@@ -131,10 +144,10 @@ def _solve_among(program: Program, s: Statement, worlds: list[_World], unfinishe
     _check_extents(s, worlds[0])
 
 
-def _solve_in_worlds(program: Program, s: Statement, worlds: list[_World], partial: set[str]) -> None:
+def _solve_in_worlds(program: Program, s: Statement, worlds: list[_World], partial: set[str], is_last: bool) -> None:
     kept = _find_kept(s, worlds, partial) if len(worlds) > 1 else frozenset()
     for world in worlds:
-        _solve_in_world(program, s, world, partial, kept)
+        _solve_in_world(program, s, world, partial, kept, is_last)
 
 
 @dataclass(slots=True)
@@ -160,9 +173,12 @@ def _other_sizes(program: Program, sizes: Mapping[str, int]) -> list[dict[str, i
     return [larger, {n: 40 + 11 * (len(names) - k) for k, n in enumerate(names)}]
 
 
-def _solve_in_world(program: Program, s: Statement, world: _World, partial: set[str], kept: frozenset[int]) -> None:
+def _solve_in_world(
+    program: Program, s: Statement, world: _World, partial: set[str], kept: frozenset[int], is_last: bool
+) -> None:
     tensors, target = world.tensors, s.target
-    box, is_provisional = solve_statement(s, world.sizes, _tensors_for(world, partial), partial, kept)
+    written = tensors.get(target, ()) if is_last else ()
+    box, is_provisional = solve_statement(s, world.sizes, _tensors_for(world, partial), partial, kept, written)
     world.statements[s.name] = box
     if is_provisional:
         world.provisional.add(target)

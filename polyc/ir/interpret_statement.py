@@ -30,7 +30,7 @@ class _Inequality:
     """Is >= 0."""
     indices: frozenset[str]
     weakness: int = 0
-    """1: counts where no stronger one bounds the index; 2: where conditions do not, either."""
+    """1: counts where no stronger one bounds the index; 2: where conditions do not, either; 3: where nothing else does."""
     is_guarded: bool = False
     """Whether it is asked where a condition on indices and sizes holds only, or by a padded read."""
 
@@ -41,16 +41,22 @@ def solve_statement(
     tensors: Mapping[str, tuple[Interval, ...]],
     partial: set[str],
     kept: frozenset[int] = frozenset(),
+    written: tuple[Interval, ...] = (),
 ) -> tuple[Box, bool]:
     """The range of each index, and whether tensors of which a part is known bound one.
 
     `partial`: tensors of which only a part is known; like padded reads, they bound an index that stands alone.
-    `kept`: positions of the reads' inequalities that conditions imply."""
+    `kept`: positions of the reads' inequalities that conditions imply.  `written`: what others write of the tensor."""
     box, inequalities = _given_ranges(s, sizes)
     wanted = collect_inequalities(s, sizes, tensors, partial)
     inequalities += [q for position, q in enumerate(wanted) if position not in kept]
+    for d in open_dimensions(s) if written else ():
+        first, end = written[d]
+        for form in (add_forms({1: -first}, {s.subscripts[d]: 1}), add_forms({1: end - 1}, {s.subscripts[d]: 1}, -1)):
+            inequalities.append(_Inequality(form, indices_of_form(form), 3))
     # a read that a condition guards bounds an index only where no other read does
-    weakest = 0
+    weakest, last = 0, 3 if written else 2
+    is_provisional = False
     empty: Box = {}
     while unsolved := [i for i in s.indices if i not in box]:
         found: Box = {}
@@ -60,7 +66,8 @@ def solve_statement(
                 found[index] = (lower, upper)
         if not found and weakest >= 1:
             found = _bound_by_conditions(s, sizes, [q for q in inequalities if q.weakness <= weakest], unsolved, box, empty)
-        if not found and weakest < 2:
+        is_provisional = is_provisional or (weakest == 2 and bool(found))
+        if not found and weakest < last:
             weakest += 1
             continue
         if not found:
@@ -69,7 +76,17 @@ def solve_statement(
             help_text = f"give it one, such as: {help_range(s.span, unsolved[0])}"
             raise RangeError(Diagnostic("range-unsolved", message, s.span, help_text))
         box |= found
-    return {index: empty.get(index, box[index]) for index in s.indices}, weakest == 2
+    return {index: empty.get(index, box[index]) for index in s.indices}, is_provisional
+
+
+def open_dimensions(s: Statement) -> list[int]:
+    """Dimensions of the left side whose subscript is an index that no subscript of a read has."""
+    read = frozenset[str]()
+    for root in _roots(s):
+        for node in walk(root):
+            if isinstance(node, Read):
+                read = read.union(*(indices_of(sub) for sub in node.subscripts))
+    return [d for d, sub in enumerate(s.subscripts) if isinstance(sub, Index) and sub.name not in read]
 
 
 def _bound_by_conditions(
@@ -142,11 +159,8 @@ def collect_inequalities(
     s: Statement, sizes: Mapping[str, int], tensors: Mapping[str, tuple[Interval, ...]], partial: set[str]
 ) -> list[_Inequality]:
     """What the reads ask for.  Data-dependent subscripts ask for nothing here."""
-    roots = [s.value, *s.subscripts] + [clause.value for clause in s.where if isinstance(clause, Exists)]
-    if s.reduction is not None:
-        roots.append(s.reduction.init)
     result = []
-    for root in roots:
+    for root in _roots(s):
         for read, is_guarded, is_padded in _constraining_reads(root, False):
             for sub, (lower, upper) in zip(read.subscripts, tensors.get(read.tensor, ()), strict=False):
                 is_own = read.tensor in partial
@@ -157,6 +171,12 @@ def collect_inequalities(
                     weakness = 2 if is_own else int(is_guarded)
                     result.append(_Inequality(inequality, indices_of_form(inequality), weakness, is_guarded))
     return result
+
+
+def _roots(s: Statement) -> list[Expr]:
+    """The expressions of a statement that read."""
+    initial = [s.reduction.init] if s.reduction is not None else []
+    return [s.value, *s.subscripts, *(clause.value for clause in s.where if isinstance(clause, Exists)), *initial]
 
 
 def _bound_index(index: str, inequalities: list[_Inequality], unsolved: list[str], box: Box) -> tuple[int | None, int | None]:

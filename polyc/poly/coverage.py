@@ -7,8 +7,9 @@ error; what happens at some sizes only (``O(0)`` and ``O(N-1)`` at ``N = 1``) is
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import islpy
 
@@ -100,26 +101,35 @@ def _check_version(version: str, group: list[StatementSolution], bounds: tuple[B
         x = element.pw_aff(Index(name))
         whole = whole.intersect(x.ge_set(b.lower.insert_domain(space))).intersect(x.le_set(b.upper.insert_domain(space)))
     unwritten = whole.subtract(covered)
+    what, last = "is never written", group[-1].statement.span
+    help = help_unwritten(last)
     if report.program.tensor(version).role == "temporary" and not unwritten.is_empty():
-        unwritten = unwritten.intersect(_read_elements(version, space, bounds, report))
-    last = group[-1].statement.span
-    _report(unwritten, "is never written", "range-unwritten", help_unwritten(last), last, report)
+        readers = [(name, unwritten.intersect(read)) for name, read in _read_elements(version, space, bounds, report)]
+        unwritten = reduce(islpy.Set.union, (read for _, read in readers), islpy.Set.empty(space))
+        named = next((name for name, read in readers if name != base and not read.is_empty()), None)
+        if named is not None:
+            what += f", but {named} reads it"
+            help += f"; or restrict the indices of {named}"
+    _report(unwritten, what, "range-unwritten", help, last, report)
 
 
-def _read_elements(version: str, space: islpy.Space, bounds: tuple[Bounds, ...], report: _Report) -> islpy.Set:
-    """The elements of a version that statements read, or more: of what nobody sees nothing needs to be written."""
-    found = islpy.Set.empty(space)
+def _read_elements(
+    version: str, space: islpy.Space, bounds: tuple[Bounds, ...], report: _Report
+) -> Iterator[tuple[str, islpy.Set]]:
+    """The elements of a version that statements read, or more, and the tensors that these write: of what nobody sees nothing
+    needs to be written."""
     for solution in report.solutions:
+        reader = report.program.tensor(solution.statement.target).base
         for site in solution.sites:
             if site.read.tensor != version or site.place == "exists":
                 continue
             if site.is_padded and site.mode != "value":
-                return islpy.Set.universe(space)
+                yield reader, islpy.Set.universe(space)
+                return
             target = report.tensors.get(solution.statement.target, bounds)
             frame = make_frame(solution, site.place, target, report.sizes)
             points = make_box(frame.affine, frame.indices, frame.conditions).intersect_params(report.sizes.context)
-            found = found.union(touched_elements(site, points, list(frame.indices), space)[0])
-    return found
+            yield reader, touched_elements(site, points, list(frame.indices), space)[0]
 
 
 def write_relation(affine: Affine, domain: islpy.Set, solution: StatementSolution, space: islpy.Space) -> islpy.Map:

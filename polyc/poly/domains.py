@@ -123,6 +123,16 @@ def touched_elements(
 ) -> tuple[islpy.Set, list[int]]:
     """The elements ``{ T[e] }`` of `space` that a read may touch at the points of `domain`, and the dimensions that it reaches
     all of, because the subscript depends on data."""
+    relation, anywhere = read_relation(site, domain, indices, space)
+    touched = relation.range()
+    for d in anywhere:
+        touched = touched.eliminate(islpy.dim_type.set, d, 1)
+    return touched, anywhere
+
+
+def read_relation(site: ReadSite, domain: islpy.Set, indices: Sequence[str], space: islpy.Space) -> tuple[islpy.Map, list[int]]:
+    """``{ S[i] -> T[e] }``: the elements of `space` that a read may touch; 0 in the dimensions that depend on data, which are
+    told."""
     affine = isl.Affine(domain.get_space(), {i: n for n, i in enumerate(indices)})
     for condition, holds in site.conditions:
         domain = domain.intersect(affine.may_hold(condition, holds)[0])
@@ -133,10 +143,7 @@ def touched_elements(
             multi = multi.set_pw_aff(d, affine.pw_aff(subscript))
         except isl.NotAffine:
             anywhere.append(d)  # in the range that a guard or a condition gives it, which is the whole dimension
-    touched = islpy.Map.from_multi_pw_aff(multi).intersect_domain(domain).range()
-    for d in anywhere:
-        touched = touched.eliminate(islpy.dim_type.set, d, 1)
-    return touched, anywhere
+    return islpy.Map.from_multi_pw_aff(multi).intersect_domain(domain), anywhere
 
 
 def points_up_to(points: islpy.Set, dimension: int) -> islpy.Set:

@@ -13,24 +13,25 @@ from dataclasses import dataclass, field
 import islpy
 
 from polyc.diagnostics import Diagnostic, RangeError, UnsupportedError, in_notation
-from polyc.ir.advice import help_range, help_start
+from polyc.ir.advice import help_start
 from polyc.ir.expr import Call, Const, Expr, Index, Size, evaluate, int_const, walk
-from polyc.ir.factors import find_factors, number_help, with_definitions
 from polyc.ir.magnitude import check_magnitudes
 from polyc.ir.program import Program, Statement, Tensor
 from polyc.ir.signature import HostCheck
 from polyc.poly import isl
 from polyc.poly.bounds import prove_bounds, size_values, statement_domain
 from polyc.poly.coverage import check_coverage
+from polyc.poly.delays import check_delays
 from polyc.poly.describe import describe_expr, escape_format, print_expr
 from polyc.poly.doubts import find_doubts, name_sizes
 from polyc.poly.isl import NotAffine
 from polyc.poly.linear import linear_form, scale_form, substitute_solved
-from polyc.poly.order import find_recurrences, order_statements
+from polyc.poly.order import find_open_subscripts, find_recurrences, order_statements
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
-from polyc.poly.reads import collect_reads, index_names, is_data_dependent
+from polyc.poly.reads import collect_reads, is_data_dependent
 from polyc.poly.sizes import Bounds, Sizes
 from polyc.poly.solve import BadRange, Side, StatementSolution, solve_statement
+from polyc.poly.unsolved import help_number, unsolved_error, unstable_error
 
 MAX_ROUNDS = 4
 """Rounds of a program whose recurrences bound each other's indices."""
@@ -90,7 +91,7 @@ def _solve(program: Program, generic: Callable[[], Program] | None) -> _State:
         if again.errors or _intervals_of(again) == _intervals_of(state):
             return again
         state = again
-    state.errors += [_unstable_error(program, solution) for solution in provisional]
+    state.errors += [unstable_error(program, solution) for solution in provisional]
     return state
 
 
@@ -126,7 +127,9 @@ def _infer_statements(state: _State, statements: list[Statement], whole: Mapping
             if (left and not is_ready(s)) or not _infer_statement(state, s, whole, own):
                 left.append(s)
         if len(left) == len(statements):
-            _infer_statement(state, left.pop(0), whole, frozenset())
+            s = next((s for s in left if s.target in state.tensors and find_open_subscripts(s)), left[0])
+            left.remove(s)
+            _infer_statement(state, s, whole, frozenset(), is_last=True)
         statements = left
 
 
@@ -146,7 +149,7 @@ def _infer(program: Program, generic: Callable[[], Program] | None) -> Ranges:
     unknown = {name for name in state.unknown if program.tensor(name).shape is None}
     known = {name: bounds for name, bounds in state.tensors.items() if name not in unknown}
     uncovered, conditions = check_coverage(program, solutions, known, state.sizes)
-    state.checks += conditions
+    state.checks += [*conditions, *check_delays(program, solutions, state.sizes)]
     report = prove_bounds(program, solutions, known, state.sizes)
     errors = sorted([*state.errors, *uncovered, *(d for d in report.diagnostics if d.severity == "error")], key=_position)
     if errors:
@@ -213,34 +216,40 @@ def _declare_tensor(state: _State, tensor: Tensor, shape: tuple[Expr, ...]) -> N
             state.sizes.assume(fits)  # the array that the caller gives has this shape, so no extent is negative
 
 
-def _infer_statement(state: _State, s: Statement, whole: Mapping[str, tuple[Bounds, ...]], own: frozenset[str]) -> bool:
-    """The ranges of one statement, or its errors; False where it waits for those of others of its recurrence, `own`."""
+def _infer_statement(
+    state: _State, s: Statement, whole: Mapping[str, tuple[Bounds, ...]], own: frozenset[str], is_last: bool = False
+) -> bool:
+    """The ranges of one statement, or its errors; False where it waits for those of others of its recurrence, `own`, or of
+    others that write its tensor (`is_last`: they wait themselves)."""
     program, sizes = state.program, state.sizes
     base = program.tensor(s.target).base
     try:
-        solution = _solve_among(state, s, whole, own)
+        is_last = is_last or state.unfinished[s.target] == 1
+        solution = _solve_among(state, s, whole, own, state.tensors.get(s.target, ()) if is_last else ())
     except BadRange as bad:
         message = f"the range of {bad.clause.index} is no affine function of sizes and indices"
         help = "bounds are sums and differences of them, times or divided by numbers; choose by other conditions in the value"
-        help = _number_help(program, bad.clause.lower, bad.clause.upper) or help
+        help = help_number(program, bad.clause.lower, bad.clause.upper) or help
         state.errors.append(Diagnostic("range-not-affine", message, bad.clause.span, help))
         state.unknown.add(s.target)
         return True
     unsolved = [i for i in s.indices if i not in solution.indices]
     if unsolved and any(t in own and t not in state.tensors and t not in whole for t in _tensors_read(solution)):
         return False
+    if not is_last and any(index.name in unsolved for index in find_open_subscripts(s).values()):
+        return False
     state.kept[s.name] = solution.kept
     if solution.is_provisional:
         state.provisional.add(s.target)
     for clause in solution.non_affine:
         message = "this condition on the iteration space is not affine in indices and sizes"
-        help = _number_help(program, clause.condition) or in_notation(
+        help = help_number(program, clause.condition) or in_notation(
             clause.span, "select with ?: in the value instead", "select with a if c else b in the value instead"
         )
         state.errors.append(Diagnostic("unsupported-condition", message, clause.span, help))
     if unsolved:
         if state.unknown.isdisjoint(_tensors_read(solution)):
-            state.errors += [_unsolved_error(program, s, i) for i in unsolved]
+            state.errors += [unsolved_error(program, s, i) for i in unsolved]
         state.unknown.add(s.target)
         return True
     if not _check_extents(state, s, solution):
@@ -258,7 +267,7 @@ def _infer_statement(state: _State, s: Statement, whole: Mapping[str, tuple[Boun
             begin = help_start(s.span, base)
             is_result = any(r.version == s.target for r in program.returns)
             help = f"declare {base} among the results with its sizes, or {begin}" if is_result else begin
-            help = _number_help(program, sub) or help
+            help = help_number(program, sub) or help
             state.errors.append(Diagnostic("range-unsolved", message, sub.span or s.span, help))
             state.unknown.add(s.target)
             return True
@@ -287,27 +296,25 @@ def _tensors_read(solution: StatementSolution) -> set[str]:
 
 
 def _solve_among(
-    state: _State, s: Statement, whole: Mapping[str, tuple[Bounds, ...]], own: frozenset[str]
+    state: _State,
+    s: Statement,
+    whole: Mapping[str, tuple[Bounds, ...]],
+    own: frozenset[str],
+    written: tuple[Bounds, ...],
 ) -> StatementSolution:
     """The solution of a statement.  What it reads of its recurrence bounds little while ranges there follow from a part of
-    others, unless nothing else does: the part that comes first must not bound all."""
+    others, unless nothing else does: the part that comes first must not bound all.  `written`: what others write of it."""
     partial = state.unfinished.keys()
     tensors = {**state.tensors, **{t: bounds for t, bounds in whole.items() if t in partial}} if whole else state.tensors
 
     def solve(partial: Set[str]) -> StatementSolution:
-        return solve_statement(s, tensors, state.sizes, partial, lambda side: _may_keep(state, s.name, side))
+        return solve_statement(s, tensors, state.sizes, partial, lambda side: _may_keep(state, s.name, side), written)
 
     weak = state.provisional & own
     solution = solve(partial | weak if weak else partial)
     if weak and any(i not in solution.indices for i in s.indices):
         return solve(partial)
     return solution
-
-
-def _number_help(program: Program, *exprs: Expr) -> str | None:
-    """The way out where a symbolic size multiplies an index in `exprs`; None where none does."""
-    factors = sorted(with_definitions(program, frozenset().union(*map(find_factors, exprs))))
-    return number_help(factors) if factors else None
 
 
 def _initial_bounds(state: _State, s: Statement) -> tuple[Bounds, ...] | None:
@@ -345,47 +352,6 @@ def _written_exactly(sub: Expr, solution: StatementSolution, sizes: Sizes) -> Bo
     for end, where_empty in ((written.dim_min(0), 0), (written.dim_max(0), -1)):
         ends.append(end.union_add(sizes.constant(where_empty).intersect_domain(end.domain().complement())))
     return Bounds(ends[:1], ends[1:])
-
-
-def _unstable_error(program: Program, solution: StatementSolution) -> Diagnostic:
-    s = solution.statement
-    base, index = program.tensor(s.target).base, next(i for i in s.indices if i in solution.indices)
-    message = f"the ranges of the indices of {base} were not solved in range inference: they grow with what is written"
-    return Diagnostic("range-unsolved", message, s.span, f"give them, such as: {help_range(s.span, index)}")
-
-
-def _unsolved_error(program: Program, s: Statement, index: str) -> Diagnostic:
-    base = program.tensor(s.target).base
-    where: Index | None = None
-    partners: set[str] = set()
-    data = padded = plain = False
-    for site in collect_reads(s):
-        for sub in site.read.subscripts:
-            if index not in index_names(sub):
-                continue
-            if is_data_dependent(sub) and not plain:
-                data = data or not any(index in index_names(r) for r in walk(sub) if r is not sub and hasattr(r, "tensor"))
-            elif site.is_padded:
-                padded = True
-            else:
-                plain = True
-                partners |= index_names(sub) - {index}
-    for node in [n for root in (*s.subscripts, s.value) for n in walk(root)]:
-        if isinstance(node, Index) and node.name == index and where is None:
-            where = node
-    if plain and partners:
-        reason = f"it is only bounded together with {', '.join(sorted(partners))}"
-    elif plain:
-        reason = "what is read does not bound it on both sides"
-    elif data:
-        reason = "it only stands in subscripts that depend on run-time data"
-    elif padded:
-        reason = "it only stands in padded reads, which do not bound it"
-    else:
-        reason = "it stands in no subscript on the right side"
-    message = f"the range of index {index} of {base} was not solved in range inference: {reason}"
-    span = where.span if where is not None and where.span is not None else s.span
-    return Diagnostic("range-unsolved", message, span, f"give it one, such as: {help_range(span, index)}")
 
 
 _MAX_EXTENT = 1 << 62

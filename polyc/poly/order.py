@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from polyc.ir.components import order_components
-from polyc.ir.expr import walk
+from polyc.ir.expr import Index, walk
 from polyc.ir.program import Program, Statement
-from polyc.poly.reads import collect_reads
+from polyc.poly.reads import collect_reads, index_names
 
 
 def find_recurrences(program: Program) -> dict[str, frozenset[str]]:
     """By tensor version that a recurrence writes: all versions that need each other with it, itself included."""
     found = [frozenset(c.versions) for c in order_components(program) if c.is_recurrence]
     return {version: versions for versions in found for version in versions}
+
+
+def find_open_subscripts(s: Statement) -> dict[int, Index]:
+    """Left subscripts of `s`, by dimension, that are an index alone which stands in nothing that is read: what other statements
+    write of the tensor may tell its range (``h(0, j) = 0.0``)."""
+    read = set().union(*(index_names(sub) for site in collect_reads(s) for sub in site.read.subscripts))
+    return {d: sub for d, sub in enumerate(s.subscripts) if isinstance(sub, Index) and sub.name not in read}
 
 
 def order_statements(program: Program) -> list[Statement]:

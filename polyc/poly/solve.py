@@ -33,6 +33,7 @@ from polyc.poly.linear import (
     subscript_inequalities,
     substitute_solved,
 )
+from polyc.poly.order import find_open_subscripts
 from polyc.poly.reads import ReadSite, collect_reads, index_names, is_data_dependent
 from polyc.poly.sizes import Bounds, Sizes, Value
 
@@ -69,7 +70,7 @@ class _Inequality:
     keys: list[tuple[Read, int]]
     weakness: int
     """0: bounds indices; 1: of a read that a condition on indices and sizes guards, or padded: where no other read does;
-    2: of a tensor of which a part is known: where conditions do not, either."""
+    2: of a tensor of which a part is known: where conditions do not, either; 3: of what others write of the same tensor."""
     is_exact: bool = True
 
 
@@ -93,11 +94,13 @@ def solve_statement(
     sizes: Sizes,
     partial: Set[str] = frozenset(),
     may_keep: Callable[[Side], bool] = lambda side: True,
+    written: Sequence[Bounds] = (),
 ) -> StatementSolution:
     """Ranges of the indices of `s` from those of the tensors it reads; raises `BadRange`.
 
     `partial`: tensors of which only a part is known yet; like padded reads they bound an index that stands alone, where
-    nothing else does, conditions included.  `may_keep`: whether conditions may be what keeps a read inside on a side."""
+    nothing else does, conditions included.  `may_keep`: whether conditions may be what keeps a read inside on a side.
+    `written`: what others write of the same tensor; it bounds an index that is not read with and that nothing else bounds."""
     affine = Affine(isl.set_space(sizes.parameters, s.name, s.indices), {i: n for n, i in enumerate(s.indices)})
     sites = collect_reads(s)
     solved, given, conditions = _given_ranges(s, affine, sizes)
@@ -112,6 +115,8 @@ def solve_statement(
     held, alone = _sums_of_conditions(holding), [f for f in holding if f.atom is None and len(f.coefficients) == 1]
     alone += _forms_of_single_indices(sites, tensors, sizes, partial) if holding else []
     pool, kept = _collect_inequalities(sites, tensors, sizes, partial, held, alone, may_keep)
+    for d, sub in find_open_subscripts(s).items() if written else ():
+        pool.append(_Inequality(subscript_inequalities(linear_form(sub, sizes), written[d]), [], 3))
     _substitute(pool, solved, sizes)
     used: set[int] = set()
     reached: set[tuple[str, int]] = set()
@@ -134,7 +139,7 @@ def solve_statement(
         if not found and weakest >= 1:
             near = [q for q in pool if q.weakness <= weakest]
             found = _bound_by_conditions(holding, unsolved, given, near, solved, sizes, reached)
-        if not found and weakest == 2:
+        if not found and weakest == (3 if written else 2):
             break
         if not found:
             weakest += 1

@@ -183,6 +183,11 @@ REFUSED = {
     "half_of_the_elements": ("O(2 * i) = A(i, i)", "range-unwritten", "O(1)"),
     "the_other_triangle": ("O(i, j) = A(i, j) where j <= i", "range-unwritten", "O(0, 1)"),
     "a_gap": ("O(i) = A(i, i) where i in 0:N  O(N + 1 + i) = A(i, 0)", "range-unwritten", "is never written"),
+    "read_by_another": (
+        "T(i, j) = A(i, j) where j <= i  O(i, j) = T(i, j)",
+        "range-unwritten",
+        "is never written, but O reads it",
+    ),
     "an_element_twice": ("O(i) = A(i, i)  O(0) = 1.0", "range-written-twice", "by one above"),
     "several_points": ("O(i + j) = A(i, j)", "range-written-twice", "O(1)"),
 }

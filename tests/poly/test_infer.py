@@ -110,6 +110,31 @@ def test_table(parameters: str, body: str, expected: list[tuple[str, str]]) -> N
     assert intervals(infer_text(f"def f({parameters}) -> (O) {{ {body} }}"), "O") == expected
 
 
+STARTS = [
+    ("O(0, j) = 0 O(i+1, j) = O(i, j) + x(i, j)", [("0", "N + 1"), ("0", "M")]),
+    ("O(i+1, j) = O(i, j) + x(i, j) O(0, j) = 0 where j in 1:M O(0, 0) = 1", [("0", "N + 1"), ("0", "M")]),
+    ("O(i, 0) = 0 O(0, j) = 0 O(i+1, j+1) = x(i, j) + O(i, j+1)", [("0", "N + 1"), ("0", "M + 1")]),
+    (
+        "O(0, k) = 1 where 2 <= k O(0, 0) = 3 O(0, 1) = 2 O(i, j) = x(i, j) where 1 <= i",
+        [("0", "max(1, N)"), ("0", "max(2, M)")],
+    ),
+]
+
+
+@pytest.mark.parametrize(("body", "expected"), STARTS)
+def test_an_index_that_nothing_bounds_runs_over_what_other_statements_write(body: str, expected: list[tuple[str, str]]) -> None:
+    (program,) = read_tc(f"def f(float(N,M) x) -> (O) {{ {body} }}")
+    ranges = infer_ranges(program)
+    assert intervals(ranges, "O") == expected
+    assert dict(solve_ranges(program, {"N": 5, "M": 4}).tensors) == concrete_shapes(ranges, {"N": 5, "M": 4})
+
+
+def test_an_index_that_nothing_bounds_runs_over_the_declared_extent() -> None:
+    (program,) = read_tc("def f(float(N) x, int32(N) k) -> (float(7,N) O) { O(i,j) = 1.0 O(k(n),n) += x(n) }")
+    assert intervals(infer_ranges(program), "O") == [("0", "7"), ("0", "N")]
+    assert solve_ranges(program, {"N": 5}).statements["S0"] == {"i": (0, 7), "j": (0, 5)}
+
+
 def test_windows_over_two_dimensions() -> None:
     ranges = infer_text(
         "def f(float(B,IP,H,W) I, float(OP,IP,KH,KW) F) -> (O) { O(b,op,h,w) +=! I(b,ip,2*h+3*w+kh,2*w+kw) * F(op,ip,kh,kw) }"

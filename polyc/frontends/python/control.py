@@ -17,6 +17,8 @@ MAX_ROUNDS = 4096
 
 _EXAMPLE = "write for k in range(3): ... or for k in (1, 2, 4): ..., with numbers and keyword-only parameters"
 
+_UNKNOWN = "this loop is over something that is not known when the function is read"
+
 ReadBody = Callable[[Sequence[ast.stmt]], None]
 
 
@@ -69,7 +71,7 @@ def _loop_values(node: ast.For, scope: Scope) -> list[dict[str, Number]]:
     for name in names:
         if name in scope.tensors or name in scope.assigned_names or name in scope.sizes or name in scope.used_indices:
             raise Fault("semantic-already-defined", f"{name} already names something else here", "rename the loop variable")
-    items = _items(node.iter, scope)
+    items = _items(node.iter, names[0], scope)
     rounds: list[dict[str, Number]] = []
     for item in items:
         values = item if isinstance(item, tuple) else (item,)
@@ -79,22 +81,25 @@ def _loop_values(node: ast.For, scope: Scope) -> list[dict[str, Number]]:
     return rounds
 
 
-def _items(node: ast.expr, scope: Scope) -> list[Number | tuple[Number, ...]]:
+def _items(node: ast.expr, name: str, scope: Scope) -> list[Number | tuple[Number, ...]]:
     match node:
         case ast.Call(func, arguments, []) if call_name(func) == (None, "range") and 1 <= len(arguments) <= 3:
-            bounds = [_number(a, scope) for a in arguments]
+            bounds = [known_number(read_expression(a, scope), scope) for a in arguments]
+            if None in bounds:
+                first, last = (["0"] + [ast.unparse(a) for a in arguments[:2]])[-2:]
+                help = "an index stands for it, also where steps depend on each other: with polyc.where({} <= {} < {}): ..."
+                raise Fault("semantic-static-loop", _UNKNOWN, help.format(first, name, last))
             if not all(isinstance(b, int) for b in bounds) or (len(bounds) == 3 and bounds[2] == 0):
                 raise Fault("semantic-static-loop", "range takes integers, and a step other than 0", _EXAMPLE)
-            numbers = range(*(int(b) for b in bounds))
+            numbers = range(*(b for b in bounds if isinstance(b, int)))
             return list(numbers[: MAX_ROUNDS + 1])
         case ast.Call(func, [inner], []) if call_name(func) == (None, "enumerate"):
-            return [(n, *(i if isinstance(i, tuple) else (i,))) for n, i in enumerate(_items(inner, scope))]
+            return [(n, *(i if isinstance(i, tuple) else (i,))) for n, i in enumerate(_items(inner, name, scope))]
         case ast.Call(func, [inner], []) if call_name(func) == (None, "reversed"):
-            return _items(inner, scope)[::-1]
+            return _items(inner, name, scope)[::-1]
         case ast.Tuple(elements) | ast.List(elements):
             return [_item(e, scope) for e in elements]
-    message = "this loop is over something that is not known when the function is read"
-    raise Fault("semantic-static-loop", message, _EXAMPLE + "; over elements of tensors, indices stand for loops")
+    raise Fault("semantic-static-loop", _UNKNOWN, _EXAMPLE + "; over elements of tensors, indices stand for loops")
 
 
 def _item(node: ast.expr, scope: Scope) -> Number | tuple[Number, ...]:
@@ -106,6 +111,5 @@ def _item(node: ast.expr, scope: Scope) -> Number | tuple[Number, ...]:
 def _number(node: ast.expr, scope: Scope) -> Number:
     number = known_number(read_expression(node, scope), scope)
     if number is None:
-        message = "this loop is over something that is not known when the function is read"
-        raise Fault("semantic-static-loop", message, _EXAMPLE + "; over elements of tensors, indices stand for loops")
+        raise Fault("semantic-static-loop", _UNKNOWN, _EXAMPLE + "; over elements of tensors, indices stand for loops")
     return number

@@ -24,16 +24,19 @@ def read_element_call(node: ast.Call, scope: Scope, depth: int) -> Value:
     if found is None:
         if isinstance(node.func, ast.Attribute) and node.func.attr == "astype" and len(node.args) == 1 and not node.keywords:
             return _convert_element(node.func.value, node.args[0], node, scope, depth)
-        is_cast = isinstance(node.func, ast.Attribute) and node.func.attr == "astype"
-        help = "convert with a function: polyc.f64(x)" if is_cast else ALLOWED
-        raise Fault("semantic-function", "only functions with a name can be called", help)
+        if isinstance(node.func, ast.Attribute):
+            help = _instead_of_method(node.func.attr, ast.unparse(node.func.value))
+            raise Fault("semantic-function", f"elements have no method {node.func.attr}", help)
+        raise Fault("semantic-function", "only functions with a name can be called", ALLOWED)
     module, name = found
     if (function := _find_function(name, node, scope)) is not None:
         return _read_function(node, function, scope, depth)
     if isinstance(scope.text.lookup(name), UserMonoid):
         raise Fault("semantic-monoid", f"{name} reduces, and stands alone on the right side", f"assign it: s[i] = {name}(...)")
     if module in scope.tensors or module in scope.assigned_names or module in scope.values:
-        raise Fault("semantic-function", f"tensors have no method {name}", _instead_of_method(name, module, scope))
+        version = scope.tensors.get(module or "")
+        element = f"{module}[{', '.join('ijklmnpq'[: (version.rank if version is not None else 1) or 1])}]"
+        raise Fault("semantic-function", f"tensors have no method {name}", _instead_of_method(name, element))
     if module is None and name in scope.tensors:
         subscripts = ", ".join("ijklmnpq"[: scope.tensors[name].rank or 1])
         raise Fault(
@@ -42,6 +45,8 @@ def read_element_call(node: ast.Call, scope: Scope, depth: int) -> Value:
     if name == "pad":
         return _read_pad(node, scope, depth)
     if node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
+        if name in INSTEAD:
+            apply_function(module, name, (), scope.text.span(node))
         return _refuse_keywords(node, name, scope)
     if name == "len" and len(node.args) == 1 and (tensor := unturn(node.args[0])) is not None:
         version = tensor_with_shape(tensor[0], scope)
@@ -94,9 +99,7 @@ def _convert_element(element: ast.expr, wanted: ast.expr, node: ast.Call, scope:
     raise Fault("semantic-function", "astype takes the name of an element type here", "write x[i].astype(np.float32)")
 
 
-def _instead_of_method(name: str, tensor: str | None, scope: Scope) -> str:
-    version = scope.tensors.get(tensor or "")
-    element = f"{tensor}[{', '.join('ijklmnpq'[: version.rank])}]" if version is not None and version.rank else f"{tensor}[i]"
+def _instead_of_method(name: str, element: str) -> str:
     if name in REDUCERS:
         return f"write the reduction of its elements: s = {name}({element})"
     if name in INSTEAD:
@@ -104,7 +107,7 @@ def _instead_of_method(name: str, tensor: str | None, scope: Scope) -> str:
     if name == "astype":
         return f"convert elements with a function: polyc.f64({element})"
     if name == "copy":
-        return f"copy its elements: Y{element[len(tensor or '') :]} = {element}"
+        return f"copy its elements: Y[{element.partition('[')[2]} = {element}"
     return (
         f"write {name}({element}) as a function of elements" if name in KNOWN else "the language reference lists what there is"
     )

@@ -196,7 +196,8 @@ def _read_name(node: ast.Name, scope: Scope) -> Value:
         if version.rank:
             subscripts = ", ".join("ijklmnpq"[: version.rank]) if version.rank <= 8 else "..."
             message = f"{name} is a tensor with {count_dimensions(version.rank)}"
-            raise Fault("semantic-rank", message, f"read one element of it: {name}[{subscripts}]")
+            help = f"read one element of it: {name}[{subscripts}]; an index needs a name that is not assigned"
+            raise Fault("semantic-rank", message, help)
         return read_element(version, (), name, node, scope)
     if name in scope.assigned_names:
         raise _undefined(name, scope)
@@ -216,7 +217,11 @@ def _undefined(name: str, scope: Scope) -> Fault:
     if name == scope.target:
         message = f"{name} is defined by the very element that is written"
         return Fault("semantic-undefined", message, f"assign {name} above, or read an element that is computed before")
-    return Fault("semantic-undefined", f"{name} is read before it is assigned", "move its assignment up")
+    return Fault(
+        "semantic-undefined",
+        f"{name} is read before it is assigned",
+        "move its assignment up; an index needs a name that is not assigned",
+    )
 
 
 def read_element(version: Version, subscripts: tuple[Expr, ...], name: str, node: ast.expr, scope: Scope) -> Value:

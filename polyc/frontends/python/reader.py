@@ -30,6 +30,7 @@ from polyc.frontends.python.element_calls import read_element_call
 from polyc.frontends.python.forward import find_forward_reads
 from polyc.frontends.python.monoid import find_monoid, read_combination
 from polyc.frontends.python.ranges import read_where
+from polyc.frontends.python.returned import name_returned
 from polyc.frontends.python.scope import Clauses, Retyped, Scope, Version
 from polyc.frontends.python.selection import find_selection, read_selection
 from polyc.frontends.python.signature import PythonSignature, read_parameters
@@ -110,6 +111,7 @@ def _read_program(
     weak: frozenset[str],
     callers: tuple[FunctionText, ...],
 ) -> ReadCallee:
+    text = name_returned(text)
     hints: dict[str, tuple[DType, bool]] = {}
     while True:
         try:
@@ -341,7 +343,10 @@ def _read_return(node: ast.Return, scope: Scope) -> tuple[Return, ...]:
         version = scope.tensors.get(name) if name is not None else None
         if name is None:
             scope.report(
-                "semantic-return", "only names of tensors can be returned", part, "assign the expression to a tensor first"
+                "semantic-return",
+                "only tensors and scalars can be returned",
+                part,
+                "return names and scalar expressions: return Y, a / b",
             )
         elif version is None and name in scope.assigned_names and scope.errors:
             pass  # its assignment has an error of its own

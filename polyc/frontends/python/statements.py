@@ -324,6 +324,9 @@ def _report_reduction_missing(
         place = next((n.span for n in walk(value.expr) if isinstance(n, Index) and n.name == name), None)
         written = scope.text.source.text[target.span.start : target.span.end]
         help = f"to sum over {name} write {written} += ..., or {written} = max(...) for another reduction"
+        if target.name != written.partition("[")[0].strip():  # what is returned is assigned here
+            elements = f"{target.name}[{', '.join(indices)}]"
+            help = f"assign it above, {elements} = {written}, and return {target.name}; or reduce over {name}, as sum(...) does"
         message = f"the index {name} is not on the left side, and = does not say how to reduce over it"
         if not any(name in index_names(s) for r in reads(value.expr) for s in r.subscripts):
             message = f"{name} is taken for an index: it is no parameter, assigned name or size"

@@ -55,6 +55,10 @@ class Definition:
     """Callee by version that a call has made."""
     results: dict[str, CallResult] = field(default_factory=dict)
     """By version, the results of calls."""
+    starts: dict[str, DType] = field(default_factory=dict)
+    """Element types of versions that literals start (``S(0) = 0``), as the other parts have shown."""
+    typed: set[str] = field(default_factory=set)
+    """Versions to which something else than literals has given their element type."""
 
 
 def next_version(d: Definition, name: str) -> str:

@@ -32,8 +32,8 @@ from polyc.frontends.tc.syntax import (
     SyntaxStatement,
     TypeSyntax,
 )
-from polyc.frontends.tc.types import TYPE_NAMES, convert_expr, count_dimensions, is_narrower, spell_type
-from polyc.frontends.tc.values import build_value, check_arithmetic, report_narrowing
+from polyc.frontends.tc.types import TYPE_NAMES, convert_expr, count_dimensions, is_narrower, promote_types, spell_type
+from polyc.frontends.tc.values import build_value, check_arithmetic, is_literal, report_narrowing, warn_if_narrow
 from polyc.frontends.tc.where import (
     build_where,
     check_size,
@@ -56,19 +56,21 @@ def check_definition(
     `operators` are the names of all definitions of the text, `read_callee` gives their Programs.
 
     A tensor that a recurrence reads before its first assignment has the type that this assignment then gives: read the
-    definition with the narrowest type for it, and again with what came out, until nothing changes.
+    definition with the narrowest type for it, and again with what came out, until nothing changes.  A literal that starts a
+    tensor takes the type of the other parts in the same way.
     """
     syntax = find_calls(syntax, operators)
     forward = find_forward_reads(syntax)
     findings: list[Diagnostic] = []
     for guess in (U8, BOOL) if forward else (U8,):
         types = dict.fromkeys(forward, guess)
+        starts: dict[str, DType] = {}
         for _ in range(MAX_READINGS):
-            d = _read_definition(syntax, forward, types, operators, read_callee)
+            d = _read_definition(syntax, forward, types, operators, read_callee, dict(starts))
             found = {name: d.tensors[name].dtype if name in d.tensors else types[name] for name in forward}
-            if found == types:
+            if found == types and d.starts == starts:
                 break
-            types = found
+            types, starts = found, d.starts
         findings = _find_common(findings, d.reporter.diagnostics) if d.reporter.n_errors else d.reporter.diagnostics
         if not d.reporter.n_errors:
             break
@@ -89,8 +91,9 @@ def _read_definition(
     types: dict[str, DType],
     operators: frozenset[str],
     read_callee: ReadCallee | None,
+    starts: dict[str, DType],
 ) -> Definition:
-    d = Definition(Reporter(), operators=operators, read_callee=read_callee)
+    d = Definition(Reporter(), operators=operators, read_callee=read_callee, starts=starts)
     check_not_builtin(d.reporter, syntax.name, syntax.name_span)
     _declare_parameters(d, syntax)
     _declare_returns(d, syntax)
@@ -250,6 +253,10 @@ def _check_statement(d: Definition, s: SyntaxStatement) -> None:
     version = d.current[s.target].version if joins else define_version(d, s, dtype)
     if reporter.n_errors > errors_before or dtype is None:
         return
+    if not is_literal(s.value):
+        d.typed.add(version)
+    elif value.dtype != dtype:
+        warn_if_narrow(scope, [s.value], dtype)
     converted = convert_expr(value.expr, value.dtype, dtype)
     d.statements.append(replace(draft, name=f"S{len(d.statements)}", target=version, value=converted, reduction=reduction))
 
@@ -329,15 +336,17 @@ def _choose_type(
         dtype = previous.dtype
     else:
         dtype = value.dtype if value is not None else None
+        if is_literal(s.value) and dtype is not None:
+            dtype = d.starts.get(next_version(d, s.target), dtype)
     if dtype is None or value is None:
         return dtype if annotation is not None else None
     if is_narrower(dtype, value.dtype):
-        starts_small = annotation is None and previous is not None and joins and not dtype.is_float and value.dtype.is_float
-        help = (
-            f"{s.target} is {spell_type(dtype)} above: if that is a literal, write it with a fraction (0.0)"
-            if starts_small
-            else None
-        )
+        help = None
+        if joins and annotation is None and previous is not None:
+            there, here = spell_type(value.dtype), spell_type(dtype)
+            help = f"{s.target} is {here} above: convert explicitly there, {there}(…), or here, {here}(…)"
+            if previous.version not in d.typed:
+                d.starts[previous.version] = promote_types(dtype, value.dtype)
         report_narrowing(scope, value.dtype, dtype, s.value.span, help)
     if op in ("add", "mul") and not check_arithmetic(scope, dtype, s.value.span):
         return None

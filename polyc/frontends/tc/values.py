@@ -249,6 +249,11 @@ def _is_exact(expr: Expr, target: DType) -> bool:
     return target.is_integer and fits_type(int(expr.value), target)
 
 
+def is_literal(syntax: SyntaxExpr) -> bool:
+    """Whether `syntax` is a number, perhaps with a sign."""
+    return isinstance(syntax.operand if isinstance(syntax, Unary) and syntax.op == "-" else syntax, Number)
+
+
 def _is_known(scope: Scope, name: str) -> bool:
     return name in scope.left or name in scope.lets or name in scope.tensors or name in scope.sizes
 
@@ -314,7 +319,7 @@ def _build_builtin(scope: Scope, syntax: Apply) -> Typed | None:
         return None
     operands = _promote_operands(args, F32)
     if operands is not None:
-        _warn_if_narrow(scope, syntax.args, operands[1])
+        warn_if_narrow(scope, syntax.args, operands[1])
     if operands is not None and operands[1].is_complex:
         if name == "fabs":
             parts = tuple(Call(part, operands[0], syntax.span) for part in ("real", "imag"))
@@ -391,7 +396,7 @@ def _build_binary(scope: Scope, syntax: Binary) -> Typed | None:
     args, dtype = operands
     if op not in ("+", "-", "*", "/", "==", "!=") and not _check_real(scope, op, dtype, span):
         return None
-    _warn_if_narrow(scope, (left, right), dtype)
+    warn_if_narrow(scope, (left, right), dtype)
     if op in COMPARISONS:
         return Typed(Call(COMPARISONS[op], args, span), BOOL)
     if not check_arithmetic(scope, dtype, span):
@@ -411,7 +416,7 @@ def _warn_if_rounded(scope: Scope, left: Number, right: Number, span: Span) -> N
     scope.reporter.warn("type-integer-division", message, span, help)
 
 
-def _warn_if_narrow(scope: Scope, operands: Sequence[SyntaxExpr], dtype: DType) -> None:
+def warn_if_narrow(scope: Scope, operands: Sequence[SyntaxExpr], dtype: DType) -> None:
     """A warning for ``x * 0.1`` with a double x: the literal is a float, and has been rounded to one."""
     if dtype.part != F64:
         return

@@ -66,6 +66,16 @@ def test_reductions(call, expected):
     np.testing.assert_array_equal(got, expected(x))
 
 
+def test_scalar_expressions_are_returned_without_a_name():
+    source = """
+def moments(X: "f64[N]"):
+    result = sum(X[i])
+    return result / len(X), X[N - 1], np.sqrt(sum(X[i] ** 2)), result
+"""
+    x = draw(7)
+    np.testing.assert_allclose(run(source, x), (x.mean(), x[-1], np.linalg.norm(x), x.sum()))
+
+
 def test_positions_inside_of_expressions_and_on_computed_left_sides():
     x = np.random.default_rng(4).standard_normal((4, 5))
     np.testing.assert_array_equal(run_body("R[i] = X[i, argmax(X[i, j])] - X[i, argmin(X[i, j])]", x), np.ptp(x, axis=1))

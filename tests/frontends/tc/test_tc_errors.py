@@ -303,7 +303,7 @@ HABITS = [
     ("O(i) = a(i) where i in 0:3 && i > 1", "separated by commas"),
     ("float O(i) = a(i)", "the type of its right side"),
     ("O(i) = max(a(i), 0.0, 1.0)", "max(max(a, b), c)"),
-    ("O(0) = 0  O(i) = O(i - 1) + a(i) where i in 1:4", "write it with a fraction"),
+    ("O(0) = int32(0)  O(i) = O(i - 1) + a(i) where i in 1:4", "O is int32 above: convert explicitly there, float32(…)"),
     ("O(i) = a(i) > 0.0 < 1.0 ? 1.0 : 0.0", "write a(i) > 0.0 && 0.0 < 1.0"),
     ("O(i) = a(i) where 0 <= i < 3", "write 0 <= i && i < 3"),
 ]

@@ -11,7 +11,7 @@ from polyc.frontends.tc.types import promote_types
 from polyc.ir.expr import Const, Index, Pad, Read, Size
 from polyc.ir.program import Exists, RangeClause, Reduction, Return
 from polyc.ir.text import format_program
-from polyc.ir.types import BOOL, DTYPES, F16, F32, F64, I32, I64, U8, U32, U64, DType
+from polyc.ir.types import BOOL, C128, DTYPES, F16, F32, F64, I32, I64, U8, U32, U64, DType
 from polyc.ir.verify import verify_program
 from tests.frontends.tc.rendering import conformance, read_program, read_statements, rename_indices, show_value
 
@@ -220,6 +220,21 @@ def test_a_recurrence_that_only_values_of_pad_begin_has_the_type_of_its_terms(x:
     body = f"y(i) = max(x(i), {value}) where i in 0:N  z(i) = pad(y(i - 1), {x}(0.5))"
     (program,) = read_tc(f"def f({x}(N) x) -> (y) {{ {body} }}")
     assert {t.dtype for t in program.tensors if t.name == "y"} == {found}
+
+
+@pytest.mark.parametrize(
+    ("x", "start", "found"),
+    [("double", "0.0", F64), ("float", "-1", F32), ("int64", "0", I64), ("double", "1", F64), ("complex128", "0", C128)],
+)
+def test_a_literal_that_starts_a_tensor_has_the_type_of_the_other_parts(x: str, start: str, found: DType) -> None:
+    body = f"S(0) = {start} S(i + 1) = S(i) + x(i) T(i) = S(i)"
+    (program,) = read_tc(f"def f({x}(N) x) -> (T) {{ {body} }}")
+    assert {t.dtype for t in program.tensors} == {found}
+
+
+def test_a_literal_that_starts_doubles_is_warned_of_where_it_is_rounded() -> None:
+    result = read_tc_with_warnings("def f(double(N) x) -> (S) { S(0) = 0.1 S(i + 1) = S(i) + x(i) }")
+    assert [w.code for w in result.warnings] == ["type-rounded-literal"]
 
 
 def test_what_a_recurrence_is_told_does_not_come_from_a_guessed_type() -> None:
