@@ -16,13 +16,13 @@ steps of Jacobi-2D over 1300 squared, four elements: 1.28 ns, in pairs 1.21, in 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from polyc.codegen.functions.polynomials import INLINE
 from polyc.codegen.nests.border_cuts import mentions
 from polyc.codegen.nests.line_tiles import map_nodes
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute, walk
 from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update, node_expressions, walk_nodes
+from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 
 LEAST_SHARED = 0.25
