@@ -122,6 +122,8 @@ class DynamicSizes:
             return False
         history, names = self._history(program), factors or names
         history.refused |= names
+        if names & history.symbolic:
+            history.seen.clear()  # combinations without these sizes, which are part of them again
         history.symbolic -= names
         self.note("missed", f"no kernel for any {', '.join(sorted(names))}: {error.diagnostics[0].message}")
         return True

@@ -14,16 +14,17 @@ from functools import reduce
 import islpy
 
 from polyc.diagnostics import Diagnostic, Span, in_notation
-from polyc.ir.advice import help_repeated, help_twice, help_unwritten
+from polyc.ir.advice import help_range, help_repeated, help_twice, help_unwritten
 from polyc.ir.expr import Index
 from polyc.ir.factors import number_help, statement_factors, with_definitions
-from polyc.ir.program import Program
+from polyc.ir.program import Condition, Program, Statement
 from polyc.ir.signature import HostCheck
 from polyc.poly import isl
 from polyc.poly.bounds import make_box, make_frame, negate_condition, size_values, statement_domain
 from polyc.poly.describe import escape_format
 from polyc.poly.domains import touched_elements
 from polyc.poly.isl import Affine, NotAffine
+from polyc.poly.reads import index_names
 from polyc.poly.sizes import Bounds, Sizes
 from polyc.poly.solve import StatementSolution
 
@@ -103,6 +104,9 @@ def _check_version(version: str, group: list[StatementSolution], bounds: tuple[B
     unwritten = whole.subtract(covered)
     what, last = "is never written", group[-1].statement.span
     help = help_unwritten(last)
+    if is_alone and first.statement.reduction is None and first.statement.has_plain_left:
+        alone = [c for c in _conditions(first.statement) if len(c) == 1]
+        help = f"give the index a range instead: {help_range(last, min(alone[0]))}" if alone else help
     if report.program.tensor(version).role == "temporary" and not unwritten.is_empty():
         readers = [(name, unwritten.intersect(read)) for name, read in _read_elements(version, space, bounds, report)]
         unwritten = reduce(islpy.Set.union, (read for _, read in readers), islpy.Set.empty(space))
@@ -111,6 +115,11 @@ def _check_version(version: str, group: list[StatementSolution], bounds: tuple[B
             what += f", but {named} reads it"
             help += f"; or restrict the indices of {named}"
     _report(unwritten, what, "range-unwritten", help, last, report)
+
+
+def _conditions(s: Statement) -> list[set[str]]:
+    """The indices of each condition of a statement."""
+    return [index_names(clause.condition) for clause in s.where if isinstance(clause, Condition)]
 
 
 def _read_elements(

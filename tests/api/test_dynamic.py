@@ -8,8 +8,8 @@ import pytest
 import polyc
 from polyc import driver
 from polyc.api import kernels as kernels_module
-from polyc.api.dynamic import MAX_COMBINATIONS, MAX_VALUES, _History, known_strides, see_sizes, typical_sizes
-from polyc.diagnostics import Diagnostic, UnsupportedError
+from polyc.api.dynamic import MAX_COMBINATIONS, MAX_VALUES, DynamicSizes, _History, known_strides, see_sizes, typical_sizes
+from polyc.diagnostics import Diagnostic, PolycError, UnsupportedError
 from polyc.ir.expr import Const, Size
 from polyc.ir.versions import take_version
 
@@ -297,3 +297,15 @@ def test_a_size_that_multiplies_an_index_is_named_where_no_number_is_known():
     operator = polyc.compile("def f(float(N, K) B) -> (C) { C(K * i + k) = B(i, k) }", dynamic=True)
     with pytest.raises(polyc.PolycError, match=r"K multiplies an index: compile for numbers, with sizes=\{'K': 64\}"):
         operator.lower()
+
+
+def test_other_sizes_are_counted_after_one_was_refused_that_multiplies_an_index() -> None:
+    program = polyc.compile("def f(float(A) a, float(B) b, float(C) c) -> (y) { y(B * i + j) +=! a(i) * b(j) * c(k) }").program
+    choice = DynamicSizes("auto", ())
+    for b in (3, 4, 5):
+        symbolic, _ = choice.choose(program, {"A": 2, "B": b, "C": 4})
+    assert symbolic == {"B"}
+    assert choice.refuse(program, symbolic, PolycError(Diagnostic("range-unsolved", "B multiplies an index")))
+    for n in range(12):
+        symbolic, _ = choice.choose(program, {"A": 2 + n, "B": 6 + n, "C": 5 + n})
+    assert symbolic == {"A", "C"}

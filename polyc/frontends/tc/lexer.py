@@ -76,7 +76,7 @@ _CHARACTER_HELP = {
     "@": "a matrix product is a sum: C(m, n) +=! A(m, k) * B(k, n)",
     "^": "powers are written pow(a, b)",
     "~": "there are no operators on bits; decorated functions have ~ & | ^ << >>",
-    ".": "a fraction needs digits: 0.5 or .5; an extent is written T.1 without spaces",
+    ".": "a fraction needs digits: 0.5 or .5; an extent is written T.1 without spaces, a transpose A(j, i)",
     "'": "there are no strings in this language",
     '"': "there are no strings in this language",
 }

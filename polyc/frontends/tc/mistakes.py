@@ -11,6 +11,8 @@ _TYPES = "|".join(sorted(TYPE_NAMES, key=len, reverse=True))
 
 _RANGE = "a range is written lower:upper, as in where i in 0:N"
 
+LOOPS = "there are no loops: indices run over their ranges; give one in a where clause: where i in 0:N"
+
 _REDUCTIONS = {
     **dict.fromkeys(
         ("mean", "avg", "average"), "a mean is a sum divided by its number: s(i) +=! A(i, j), then y(i) = s(i) / float(N)"
@@ -43,6 +45,11 @@ _BEFORE = (
     (r"\bwhere\s*\(\s*\w+$", r"in\b", "clauses stand without parentheses: where i in 0:N"),
     (r"\bwhere\b[^=]*\b(and|or)$", r"\w", "clauses are separated by commas: where i in 0:N, i > 1"),
     (rf"\(\s*({_TYPES})$", r"\)", "a cast is a function of the value: float(x)"),
+    (r"=\s*\((int|long|short|char|unsigned)\)\s*\w+\([^()]*\)$", r".", "a cast is a function of the value: int32(x)"),
+    (r"=\s*if\s+\w+\([^()]*\)$", r".", "conditions are expressions: O(i) = c ? a : b"),
+    (r"[=&|(]\s*not\s+\w+\([^()]*\)$", r".", "the logical operators are &&, || and !"),
+    (r"\b(for|while)\s*\([^()]*$", r".", LOOPS),
+    (r"\w\([^():]*$", r":\s*[,)]", "an index stands for all of a dimension: A(i, j)"),
     (r".", r"where\s*\(", "a selection is written c ? a : b"),
     (r"\bmod$", r".", "the remainder is written %"),
     (r"\bdiv$", r".", "the quotient of integers is written /, and rounds down"),

@@ -11,7 +11,7 @@ from typing import Any
 from polyc.diagnostics import CompileBudgetError, Diagnostic, Source, Span, SyntaxErrorInSource, suggest_name
 from polyc.frontends.budget import find_excess
 from polyc.frontends.tc.build import build_syntax
-from polyc.frontends.tc.mistakes import guess_habit
+from polyc.frontends.tc.mistakes import LOOPS, guess_habit
 from polyc.frontends.tc.syntax import (
     AnyStatement,
     ConditionSyntax,
@@ -167,8 +167,8 @@ _TYPED_NAME = re.compile(r"\w+(\([^(){}]*\))?(?:\s+\w+)?(?=\s*\{)")
 """A result as some write it: ``float(M) C`` before a body."""
 _HABITS = {
     "if": "conditions are expressions: O(i) = c ? a : b",
-    "for": "there are no loops: indices run over their ranges; give one in a where clause: where i in 0:N",
-    "while": "there are no loops: indices run over their ranges; give one in a where clause: where i in 0:N",
+    "for": LOOPS,
+    "while": LOOPS,
     "return": "there is no return: the results are named after ->",
     "let": "a name for an expression is given in a where clause: where x = A(i) + 1",
     "and": "the logical operators are &&, || and !",
@@ -199,6 +199,8 @@ def _guess_mistake(text: str, span: Span, kind: str, names: set[str]) -> str | N
     before, found = text[: span.start].rstrip(), text[span.start : span.end]
     word = re.search(r"([A-Za-z_][A-Za-z_0-9]*)$", before)
     if kind == "SLASH" and (text.startswith(("//", "/*"), span.start) or text[: span.start].endswith("/")):
+        return "a comment starts with # and runs to the end of the line"
+    if kind == "STAR" and text[: span.start].endswith("/"):
         return "a comment starts with # and runs to the end of the line"
     if kind == "STAR" and text[: span.start].endswith("*"):
         return "powers are written pow(a, b)"

@@ -124,6 +124,7 @@ _INSTEAD = {
     **dict.fromkeys(("cumsum", "scan"), "write the recurrence: S(0) = A(0), then S(i) = S(i-1) + A(i) where i in 1:N"),
     **dict.fromkeys(("transpose", "reshape", "flip", "roll"), "write the subscripts: A(j, i), A(N-1-i), A((i + 1) % N)"),
     "softmax": "write it out: the maximum, the exponentials, their sum, the quotients",
+    **{f"arg{m}": f"a position is what an assignment finds: p(i) arg{m}=! A(i, j)" for m in ("max", "min")},
 }
 
 

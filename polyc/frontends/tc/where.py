@@ -55,7 +55,8 @@ def define_lets(scope: Scope, clauses: tuple[ClauseSyntax, ...]) -> None:
         if name in scope.left or name in scope.lets:
             what = "an index on the left side" if name in scope.left else "a let of this statement"
             message = f"{name} is already defined as {what}"
-            scope.reporter.error("semantic-already-defined", message, span, "choose another name")
+            one = f"to keep one value write {name} == …; else " if name in scope.left else ""
+            scope.reporter.error("semantic-already-defined", message, span, f"{one}choose another name")
             continue
         check_not_builtin(scope.reporter, name, span)
         scope.lets[name] = _build_let(scope, clause.value)
