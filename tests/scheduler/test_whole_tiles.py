@@ -73,12 +73,13 @@ def test_a_triangle_that_one_tile_covers_has_no_condition():
     assert remark.message.endswith("2 products for each that is read")
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", WHOLE)
 @pytest.mark.parametrize("target", [X86_64_V2, X86_64_V3, X86_64_V4], ids=lambda t: t.name)
-def test_every_form(name: str, target: Target):
-    for n in (30, 75):
-        lowered = check(WHOLE[name], {"S": n, "D": 8, "N": n, "K": 8}, target=target)
-        assert any(r.pass_name == "whole-tiles" for r in lowered.remarks)
+@pytest.mark.parametrize("n", [30, 75])
+def test_every_form(name: str, target: Target, n: int):
+    lowered = check(WHOLE[name], {"S": n, "D": 8, "N": n, "K": 8}, target=target)
+    assert any(r.pass_name == "whole-tiles" for r in lowered.remarks)
 
 
 @pytest.mark.parametrize("name", OTHERS)

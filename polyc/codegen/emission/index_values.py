@@ -5,6 +5,8 @@ Sums are added up so that what stays the same in a loop is one value; comparison
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from polyc.codegen.emission.context import Context, State
 from polyc.codegen.emission.linear import (
     LANE,
@@ -25,6 +27,7 @@ _AFFINE = frozenset(("add", "sub", "mul", "neg"))
 _OF_BOUNDS = _AFFINE | {"min", "max", "floordiv", "mod"}
 
 
+@lru_cache(maxsize=4096)
 def is_index_arithmetic(expr: Expr) -> bool:
     """Whether `as_linear` takes an expression apart: sums and products of loop variables, sizes and 64-bit integers."""
     match expr:
@@ -77,6 +80,8 @@ def split_by_depth(ctx: Context, linear: Linear) -> list[Linear]:
     Added up in this order, what does not change in a loop is one value that LLVM hoists out of it.  Terms of sizes alone tell
     the rows of a tile apart: they stand just before the innermost variable, so that rows share what is in front of it, unless
     that is a single sum, behind which LLVM runs out of registers for rows of few vectors."""
+    if len(linear) == 1:
+        return [linear]
     depth = {name: number for number, name in enumerate(ctx.env)}
     groups: dict[int, Linear] = {}
     for atoms, c in linear.items():

@@ -95,6 +95,8 @@ def multiply_linear(a: Terms, b: Terms) -> Linear:
 
 
 def _join_atoms(left: tuple[Expr, ...], right: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    if len(left) == len(right) == 1:
+        return left + right if _atom_key(left[0]) <= _atom_key(right[0]) else right + left
     return tuple(sorted(left + right, key=_atom_key)) if left and right else left + right
 
 

@@ -186,6 +186,8 @@ class Function:
         self.prefixes: dict[str, Val] = {}
         """Of masks whose first lanes are active, how many those are."""
         self.scopes: list[dict[str, Val]] = [{}]
+        self._numbered: set[str] = set()
+        """Keys of all scopes, those that are closed among them: most instructions are in none."""
         self.current = Block("entry")
         self.blocks.append(self.current)
         module.functions.append(self)
@@ -227,9 +229,11 @@ class Function:
     def pure(self, text: str, type: str, lanes: int = 1, key: str | None = None) -> Val:
         """An instruction without effects: numbered under `key` (its own text unless given)."""
         key = text if key is None else key
-        for scope in reversed(self.scopes):
-            if (known := scope.get(key)) is not None:
-                return known
+        if key in self._numbered:
+            for scope in reversed(self.scopes):
+                if (known := scope.get(key)) is not None:
+                    return known
+        self._numbered.add(key)
         value = Val(self.fresh(), type, lanes)
         self.current.lines.append(f"{value.ref} = {text}")
         self.scopes[-1][key] = value
