@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from polyc.ir.expr import Const
 from polyc.poly.rows import Member
 from polyc.poly.tree import Plan, PlanLoop
 from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
@@ -128,7 +129,8 @@ def _choose_statement_block(
     dtype = view.scop.tensors[s.target].dtype
     target = replace(view.target, l3=1 << 62) if dtype.unit else view.target  # not streamed
     is_alone = all(m is crossed[0] or m.motion(along) != "unit" for m in read)
-    found = choose_block(crossed[0], write, index_trips(s), dtype.itemsize, target, is_alone)
+    is_known = all(isinstance(e, Const) for e in s.extents.values())
+    found = choose_block(crossed[0], write, index_trips(s), dtype.itemsize, target, is_alone, is_known)
     indices = {view.index(m, name): id(m.rows) for m in members if m.kind == "P"}
     if found is None or any(i not in indices for i, size in found[0].items() if size > 1):
         return None
@@ -137,11 +139,18 @@ def _choose_statement_block(
 
 
 def choose_block(
-    read: AccessMotion, write: AccessMotion, trips: Mapping[str, int], itemsize: int, target: Target, is_alone: bool = True
+    read: AccessMotion,
+    write: AccessMotion,
+    trips: Mapping[str, int],
+    itemsize: int,
+    target: Target,
+    is_alone: bool = True,
+    is_known: bool = True,
 ) -> tuple[dict[str, int], list[str]] | None:
     """Iterations of each index in a block for accesses that lie across each other, and the order of the loops over blocks.
 
     `is_alone`: nothing else is read along the rows that are written, of which a block would see little pieces.
+    `is_known`: `trips` are those of all calls, and no estimates.
     Indices that are in neither run outside.  None where subscripts are more than one index each."""
     trips = {i: max(1, trip) for i, trip in trips.items()}
     orders = []
@@ -162,7 +171,7 @@ def choose_block(
         lengths = (WHOLE_VECTORS * itemsize, row)
     elif is_whole_lines and (row > SHORT_ROW or (row > SHORT_RUN and not is_alone)):
         if _is_read_whole(orders, trips, target):
-            n_lines = MEETING_LINES if _do_written_rows_meet(orders, trips, itemsize, target) else 1
+            n_lines = MEETING_LINES if is_known and _do_written_rows_meet(orders, trips, itemsize, target) else 1
             return {orders[0][0]: trips[orders[0][0]], orders[1][0]: n_lines * target.cache_line // itemsize}, orders[0][::-1]
         lengths = (WHOLE_READ, WHOLE_WRITE)
         is_long = trips[orders[0][0]] * itemsize >= LONG_READ

@@ -73,6 +73,7 @@ def _run(problem: Problem, budget: Budget, relaxed: bool) -> list[float] | None:
     highs.setOptionValue("threads", 1)
     highs.setOptionValue("simplex_iteration_limit", budget.max_iterations)
     highs.setOptionValue("mip_max_nodes", budget.max_nodes)
+    highs.setOptionValue("mip_rel_gap", 0.0)  # small costs decide between solutions that are as good: the same in all releases
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = len(problem.cost), len(problem.rows)
     lp.col_cost_ = np.array(problem.cost)
