@@ -22,6 +22,7 @@ import numpy as np
 from polyc.ir.expr import Const, Expr, int_const
 from polyc.ir.versions import evaluate_arrays, sizes_as_arrays
 from polyc.poly.scop import Scop, ScopStatement
+from polyc.scheduler.amounts import Formula, as_expr, product
 from polyc.scheduler.contractions.contraction import find_contraction
 from polyc.scheduler.size_costs import CostModel, Form
 from polyc.scheduler.size_samples import LARGEST_WINDOW, draw_sizes, grid, side_sizes, window_sizes, with_sides
@@ -34,8 +35,14 @@ PREFERENCE = 0.04
 """Part of the time that a representative may lose to a later one: what the model does not see, the first sizes and those that
 are all large get right."""
 
+SMALL_PREFERENCE = 0.02
+"""The same for versions beside the first."""
+
 ENOUGH_WORK = 1 << 24
 """Products from which a call counts in full: far below, its time is mostly that of the call."""
+
+MOST_ELEMENTS = 1 << 30
+"""Of one array: calls with longer ones are not expected, and sizes that are all drawn large give such."""
 
 REAL_WORK = 1 << 20
 """Products from which the first call's sizes are taken as ones to be good at, not as those of a trial."""
@@ -110,7 +117,8 @@ def find_size_classes(forms: Sequence[Form], target: Target, constants: Collecti
     samples = [*corners, *draw_sizes(first, windows, sides)]
     values = sizes_as_arrays(samples, scop.program.defined_sizes)
     work = np.maximum(evaluate_arrays(models[0].work(), values), 1).tolist()
-    weights = [min(1.0, w / ENOUGH_WORK) ** 0.5 for w in work]
+    fits = np.max([evaluate_arrays(extent, values) for extent in _elements(scop)], axis=0) <= MOST_ELEMENTS
+    weights = [min(1.0, w / ENOUGH_WORK) ** 0.5 if own else 0.0 for w, own in zip(work, fits.tolist(), strict=True)]
     weights[0] = FIRST_SHARE * sum(weights[1:])
     total = sum(weights)
     weights = [w / total for w in weights]
@@ -118,11 +126,11 @@ def find_size_classes(forms: Sequence[Form], target: Target, constants: Collecti
     made = [(form, n) for n in range(len(representatives)) for form in range(len(forms))]
     found = [models[form].at(representatives[n]) for form, n in made]
     choices = [models[form].choose(own) for (form, _), own in zip(made, found, strict=True)]
-    distinct: dict[str, int] = {}
+    alike: dict[str, list[int]] = {}
     for n, own in enumerate(choices):
         told = [c and (c.way.tile, c.way.lanes, c.way.packs_vector, c.way.packs_rows, c.way.block) for c in own]
-        distinct.setdefault(repr((made[n][0], told)), n)
-    candidates = list(distinct.values())
+        alike.setdefault(repr((made[n][0], told)), []).append(n)
+    candidates = [numbers[0] for numbers in alike.values()]
     if len(candidates) == 1:
         typical = forms[0].fold(first)
         return None if typical == first else SizeClasses((Version(typical),), (int_const(0),))
@@ -134,10 +142,29 @@ def find_size_classes(forms: Sequence[Form], target: Target, constants: Collecti
     numbers = [form for form, _ in made]
     taken = _select(candidates, costs, weights, numbers, lambda n: bool(forms[numbers[n]].known), work[0] >= REAL_WORK)
     used = sorted(set(np.argmin([cycles[n] for n in taken], axis=0).tolist()))
+    chosen = [taken[k] for k in used]
+    costs_of = {n: formulas[n] for n in chosen}
+    groups = [next(numbers for numbers in alike.values() if numbers[0] == n) for n in chosen]
+    places = _where_taken(costs_of, sizes_as_arrays(representatives, scop.program.defined_sizes), len(representatives))
     versions = []
-    for form, n in (made[taken[k]] for k in used):
-        versions.append(Version(forms[form].fold(representatives[n]), forms[form].number, forms[form].known))
-    return SizeClasses(tuple(versions), tuple(formulas[taken[k]] for k in used))
+    for n, group in zip(chosen, groups, strict=True):
+        form, place = made[min(group, key=lambda m: max(1.0, places[n][made[m][1]]))]
+        versions.append(Version(forms[form].fold(representatives[place]), forms[form].number, forms[form].known))
+    return SizeClasses(tuple(versions), tuple(costs_of.values()))
+
+
+def _where_taken(costs: Mapping[int, Expr], sizes: Mapping[str, np.ndarray], count: int) -> dict[int, list[float]]:
+    """What each version costs at `count` sizes, as a part of the one that costs least: other decisions than that of the tile
+    follow the sizes that a version is made for, which should be some at which calls take it."""
+    found = {n: np.broadcast_to(np.maximum(evaluate_arrays(cost, sizes), 1), count) for n, cost in costs.items()}
+    least = np.min(list(found.values()), axis=0)
+    return {n: (own / least).tolist() for n, own in found.items()}
+
+
+def _elements(scop: Scop) -> list[Expr]:
+    """Of each argument."""
+    shapes = [t.shape for t in scop.tensors.values() if t.role != "temporary"]
+    return [as_expr(product(map(Formula, shape)), 1) for shape in shapes]
 
 
 def _without_cuts(models: Sequence[CostModel], sizes: dict[str, int], kept: Collection[str]) -> dict[str, int]:
@@ -190,5 +217,7 @@ def _select(
         enough = [n for n in candidates if now - totals[n] >= (least if forms[n] in present else OTHER_FORM)]
         if not enough:
             break
-        taken.append(min(enough, key=lambda n: (forms[n] in present, totals[n])))
+        best = min(enough, key=lambda n: (forms[n] in present, totals[n]))
+        alike = (n for n in enough if forms[n] == forms[best] and totals[n] <= totals[best] + SMALL_PREFERENCE)
+        taken.append(next(alike))
     return taken

@@ -56,3 +56,17 @@ def test_rotated_pairs_are_stored_whole_without_masks():
     op = polyc.compile(PAIRS.format("float"), target="x86-64-v3")
     text = op.lower(np.zeros(999, "f4"), np.zeros(999, "f4")).as_text("s")
     assert "vunpcklps" in text and text.count("vextractps") < 16  # those of the last few elements
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("width", [50, 52, 67, 98])
+def test_pairs_at_the_end_of_a_row_of_tiles_are_stored_under_masks(width, target):
+    source = "def conv(float(C,H,W) I, float(K,C,3,3) F) -> (O) { O(k,h,w) +=! I(c,h+r,w+s) * F(k,c,r,s) }"
+    x, f = whole_numbers((16, 8, width), "f4"), whole_numbers((64, 16, 3, 3), "f4")
+    op = polyc.compile(source, target=target)
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (1, 2))
+    out = np.full((64, 6, width - 2), np.nan, "f4")
+    np.testing.assert_array_equal(op(x, f, out=out), np.einsum("chwrs,kcrs->khw", windows, f))
+    if target == "x86-64-v3" and width % 2 == 0:
+        text = op.lower(x, f).as_text("s")
+        assert "vmaskmovps" in text and text.count("vpextr") + text.count("vextractps") == 0

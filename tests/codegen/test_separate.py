@@ -52,3 +52,33 @@ def test_sizes_that_are_known_at_the_call_only() -> None:
         np.testing.assert_array_equal(u, x[:, :-2] + x[:, 2:])
         np.testing.assert_array_equal(v, x[:, :-1] * x[:, 1:])
         np.testing.assert_array_equal(w, -x)
+
+
+CONV = "def conv(float(C,H,W) I, float(K,C,3,3) F) -> (O) { O(k,h,w) +=! I(c,h+r,w+s) * F(k,c,r,s) }"
+
+
+def filters(k: int, c: int) -> np.ndarray:
+    return np.random.default_rng(1).random((k, c, 3, 3), np.float32)
+
+
+def correlated(x: np.ndarray, f: np.ndarray) -> np.ndarray:
+    windows = np.lib.stride_tricks.sliding_window_view(x.astype("f8"), (3, 3), (1, 2))
+    return np.einsum("chwrs,kcrs->khw", windows, f.astype("f8"))
+
+
+def test_tiles_of_results_in_pairs_have_a_version_without_tests() -> None:
+    x, f = np.zeros((16, 301, 301), "f4"), filters(64, 16)
+    bodies = vector_bodies(polyc.compile(CONV, target="x86-64-v3").lower(x, f).as_text("loops"))
+    results = [body for body in bodies if "O[" in body and "for (" not in body]
+    assert any("if (" in body for body in results)  # the last row and column, of which there is half a pair
+    assert any("if (" not in body and body.count("O[") == 4 for body in results)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "host"])
+@pytest.mark.parametrize("shape", [(16, 5, 51), (16, 8, 50), (16, 9, 111), (5, 7, 98)])
+def test_tiles_of_results_in_pairs_at_odd_and_even_sizes(shape: tuple[int, int, int], target: str) -> None:
+    x, f = np.random.default_rng(2).random(shape, np.float32), filters(64, shape[0])
+    for dynamic in (False, True):
+        op = polyc.compile(CONV, target=target, dynamic=dynamic)
+        op(np.zeros((16, 61, 61), "f4"), filters(64, 16)) if dynamic else None
+        np.testing.assert_allclose(op(x, f), correlated(x, f), rtol=1e-4, atol=1e-4)

@@ -339,3 +339,11 @@ def test_large_images_in_steps_of_two_are_not_left_to_tiles_of_a_few_columns(
     found = lowered(source, (1, 64, 257, 257), (64, 64, 3, 3))
     taken = take_version(found.costs, {"N": 1, "C": 3, "H": 449, "W": 449, "K": 32, "R": 3, "S": 3})
     assert "h" not in (found, *found.others)[taken].choices["S0"].way.tile
+
+
+@pytest.mark.parametrize("first", [((2, 3, 454, 472), (64, 3, 3, 3)), ((1, 3, 300, 300), (16, 3, 3, 3))])
+def test_each_version_is_made_for_sizes_at_which_calls_take_it(first: tuple[tuple[int, ...], ...]) -> None:
+    found = lowered(CONV, *first, target="x86-64-v3")
+    assert found.others
+    for number, version in enumerate((found, *found.others)):
+        assert take_version(found.costs, version.ranges.typical) == number

@@ -1,7 +1,7 @@
 """Stores whose lanes lie between each other's: whole vectors of them, put together in registers.
 
 Before: ``vector j { Y[2j] = a ; Y[2j+1] = b }``, each of which stores every second element, under masks or lane by lane.
-After: both values, interleaved, and two contiguous stores.
+After: both values, interleaved, and two contiguous stores; at the end of a loop under masks that are interleaved, too.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ from polyc.codegen.emission.accesses import element_pointer
 from polyc.codegen.emission.context import Context, State, byte_offset
 from polyc.codegen.emission.expressions import eval_value
 from polyc.codegen.emission.linear import Linear, constant_of, split_lane
-from polyc.codegen.emission.predicates import eval_predicates
+from polyc.codegen.emission.predicates import as_mask, eval_predicates
 from polyc.codegen.writer import shuffles, vectors
 from polyc.ir.expr import reads
 from polyc.ir.loops import Node, Store
+
+MASKED_BYTES = 4
+"""Elements that instruction sets without mask registers store under a mask, at least so long."""
 
 
 def find_interleaved(state: State, ctx: Context, body: tuple[Node, ...]) -> dict[int, Store]:
@@ -24,9 +27,11 @@ def find_interleaved(state: State, ctx: Context, body: tuple[Node, ...]) -> dict
         return {}
     stride, start = _place(state, ctx, first)
     count = 0 if stride is None else stride // state.by_name[first.buffer].dtype.itemsize
-    if not 2 <= count <= min(len(body), shuffles.MAX_STRIDE) or eval_predicates(state, ctx) != (None, None):
+    if not 2 <= count <= min(len(body), shuffles.MAX_STRIDE):
         return {}
     buffer = state.by_name[first.buffer]
+    if buffer.dtype.itemsize < MASKED_BYTES and not state.target.has_masks and eval_predicates(state, ctx) != (None, None):
+        return {}
     near = {buffer.name, *buffer.may_alias, *(b.name for b in state.nest.buffers if buffer.name in b.may_alias)}
     found: dict[int, Store] = {}
     for node in body[:count]:
@@ -52,9 +57,11 @@ def emit_interleaved(state: State, ctx: Context, stores: dict[int, Store]) -> No
     for node in stores.values():
         state.invalidate(ctx, buffer.name, node.subscripts)
     pointer = element_pointer(state, ctx, buffer, _place(state, ctx, stores[0])[1])
+    mask = as_mask(state, ctx, eval_predicates(state, ctx))
     for number, part in enumerate(shuffles.interleave(fn, [values[n] for n in range(len(values))])):
         place = vectors.offset_pointer(fn, pointer, number * ctx.lanes * buffer.dtype.itemsize)
-        vectors.store_contiguous(fn, buffer.dtype, place, part, None)
+        active = None if mask is None else shuffles.interleaved_mask(fn, state.target, mask, len(values), number)
+        vectors.store_contiguous(fn, buffer.dtype, place, part, active)
 
 
 def _place(state: State, ctx: Context, node: Store) -> tuple[int | None, Linear]:

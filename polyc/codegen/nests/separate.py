@@ -3,16 +3,18 @@
 Before: ``vector for j in 0:n { if (j < n - 1) { A[j] = … } if (i < m - 1) { B[j] = … } }``.
 After: ``if (i < m - 1) { vector for j in 0:n - 1 { A[j] = … ; B[j] = … } vector for j in n - 1:n { B[j] = … } } else
 { vector for j in 0:n - 1 { A[j] = … } }``: statements that share a loop over one array may differ in their extents, and tests
-in a vector loop are masks.  Every element is computed once, by the same operations, in the same order.
+in a vector loop are masks.  The few points of a tile are not cut: where all tests hold for all of them, none is asked.  Every
+element is computed once, by the same operations, in the same order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import reduce
 
 from polyc.codegen.nests.interiors import MINIMUM_TRIP, bound_of
-from polyc.ir.expr import Call, Const, Expr, Index, operands_of, walk
-from polyc.ir.loops import If, Loop, Node, Store, Update
+from polyc.ir.expr import Call, Const, Expr, Index, int_const, operands_of, substitute, walk
+from polyc.ir.loops import If, Loop, Node, Store, Update, walk_nodes
 from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 
@@ -38,6 +40,14 @@ def _separate(node: Node) -> tuple[Node, ...]:
                 if known and len(atoms) <= MAX_TESTS:
                     known.sort(key=lambda a: _mentions(a, node.var))
                     return _split(node, known)
+            elif _is_tile(node):
+                atoms = list(dict.fromkeys(_tests(node.body)))
+                if (
+                    atoms
+                    and len(atoms) <= MAX_TESTS
+                    and all(not _mentions(a, node.var) or _is_bound(a, node.var) for a in atoms)
+                ):
+                    return (_version(node, atoms),)
             return (replace(node, body=separate_domains(node.body)),)
     return (node,)
 
@@ -49,6 +59,28 @@ def _is_eligible(loop: Loop) -> bool:
     if isinstance(trip, Const) and int(trip.value) < MINIMUM_TRIP:
         return False
     return all(isinstance(w, Update) or _moves(w, loop.var) for w in _writes(loop.body))
+
+
+def _is_tile(loop: Loop) -> bool:
+    """Whether a loop is one over the points of a tile, of statements that each store to elements of their own."""
+    if loop.kind != "vector" or loop.max_trip is None or loop.registers or loop.initial or loop.step != 1:
+        return False
+    inside = [node for node in walk_nodes(loop.body) if not isinstance(node, If)]
+    return len(inside) > 1 and all(isinstance(node, Store) and _moves(node, loop.var) for node in inside)
+
+
+def _version(loop: Loop, atoms: list[Expr]) -> Node:
+    """The loop without its tests where they hold for its first and its last iteration, and as it is."""
+    body, conditions = loop.body, list[Expr]()
+    for atom in atoms:
+        body = _assume(body, atom, True)
+        ends = (loop.lower, Call("sub", (loop.upper, int_const(1)))) if _mentions(atom, loop.var) else (loop.lower,)
+        conditions += [simplify(substitute(atom, {loop.var: end})) for end in ends]
+    return If(_all_of(conditions), (replace(loop, body=body),), (loop,))
+
+
+def _all_of(conditions: Iterable[Expr]) -> Expr:
+    return reduce(lambda a, b: Call("and", (a, b)), dict.fromkeys(conditions))
 
 
 def _reduces(loop: Loop) -> bool:

@@ -156,6 +156,15 @@ def interleave(fn: Function, columns: list[Val]) -> list[Val]:
     return result
 
 
+def interleaved_mask(fn: Function, target: Target, mask: Val, n_columns: int, part: int) -> Val:
+    """The lanes that are wanted of vector `part` of those that `interleave` makes of columns with the lanes `mask`."""
+    lanes, count = mask.lanes, vectors.prefix_count(fn, mask)
+    if count is None:
+        return fn.shuffle(mask, None, [place // n_columns for place in range(part * lanes, (part + 1) * lanes)])
+    wanted = fn.binary("sub", fn.binary("mul", count, int_val(n_columns)), int_val(part * lanes))
+    return vectors.first_lanes(fn, target, wanted, lanes)
+
+
 # -- transposes
 
 

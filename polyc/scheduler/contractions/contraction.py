@@ -41,6 +41,8 @@ class View:
     indices: frozenset[str]
     is_given: bool
     """Whether it is an argument of known size: what another statement makes may be kept near."""
+    is_made: bool
+    """Whether another statement makes it: long rows begin at a line."""
 
     @property
     def bytes(self) -> int:
@@ -88,7 +90,7 @@ class Contraction:
     def form(self) -> Hashable:
         """All that a choice depends on: the same for contractions that are computed alike, whichever scop they stand in."""
         known = tuple(self.has_known_trips((i,)) for i in self.s.indices)
-        views = tuple((v.operand, tuple(v.strides.items()), v.elements, v.itemsize, v.is_given) for v in self.views)
+        views = tuple((v.operand, tuple(v.strides.items()), v.elements, v.itemsize, v.is_given, v.is_made) for v in self.views)
         lengths = self.s.indices, known, tuple(self.trips.items()), tuple(self.result.items()), self.lanes, self.itemsize
         return lengths, views, self.left, self.summed, self.separate_left, self.tested
 
@@ -164,7 +166,8 @@ def find_contraction(
         elements = prod(form_extent(form, trips) for form in operand.forms)
         tensor = scop.tensors[operand.read.tensor]
         is_given = tensor.role == "input" and all(isinstance(e, Const) for e in tensor.shape)
-        views.append(View(operand, strides, elements, tensor.dtype.itemsize, operand.indices, is_given))
+        is_made = tensor.role == "temporary"
+        views.append(View(operand, strides, elements, tensor.dtype.itemsize, operand.indices, is_given, is_made))
     lanes = min(64, max(1, target.lanes(max(itemsize, *(v.itemsize for v in views)))))
     tested = frozenset(i for e in walk(s.origin.value) if isinstance(e, Select) for i in _names(e.condition))
     free = tuple(i for i in s.separate_left if i not in sequential)

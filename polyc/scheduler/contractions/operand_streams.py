@@ -32,7 +32,8 @@ def vector_stream(c: Contraction, at: Measures[A], way: Way, target: Target) -> 
         return in_order()
     inner = list(steps)[-1]
     stride = at.strides[way.side].get(inner, 0) * view.itemsize
-    touched = (ceil(size / line) + 1) * line  # whole lines, and one more: arrays of others start anywhere in a line
+    # Whole lines, and one more: arrays of others start anywhere in a line.
+    touched = (ceil(size / line) + (not view.is_made)) * line
 
     def apart() -> Stream[A]:
         lines = stream(n_reads * touched, panel * touched, target, stride, touched)

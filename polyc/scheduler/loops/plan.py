@@ -6,6 +6,7 @@ Below the tile loops each statement (or group of statements that share one inner
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby
 
@@ -42,7 +43,7 @@ class Planner:
         plans: list[Plan] = []
         for outside, run in groupby(range(len(parts)), key=lambda n: foreign[n]):
             inside = tuple(p for p in points if p not in outside)
-            children = [self.plan(parts[n], inside) for n in run]
+            children = [self._plan_together([parts[n] for n in same], inside) for same in self._runs_of_writes(run, parts)]
             if not outside:
                 plans += children
                 continue
@@ -51,6 +52,25 @@ class Planner:
                 plan = make_loop(p.member, plan, "point", p.size)
             plans.append(plan)
         return plans
+
+    def _runs_of_writes(self, run: Iterable[int], parts: tuple[Node, ...]) -> Iterator[list[int]]:
+        """Parts in runs that share the loops over the points of a tile: statements that write elements of the same array by
+        turns, of which each alone would write parts of its lines."""
+        for target, numbers in groupby(run, key=lambda n: self._written(parts[n])):
+            together = list(numbers)
+            yield from [together] if target else [[n] for n in together]
+
+    def _written(self, part: Node) -> str:
+        """The tensor that a part of one statement without a sum writes; "" of other parts."""
+        if not isinstance(part, Leaf) or part.statement.startswith("init_"):
+            return ""
+        s = self.view.statement(part.statement)
+        return "" if s.is_reduction else s.target
+
+    def _plan_together(self, parts: list[Node], points: tuple[Point, ...]) -> Plan:
+        if len(parts) == 1:
+            return self.plan(parts[0], points)
+        return self.nests.plan_nest([n for part in parts for n in statements_of(part)], (), points)
 
     def _is_foreign(self, part: Node, point: Point) -> bool:
         """Whether tiles were chosen for all statements of a part without the rows of a tile around."""
