@@ -29,6 +29,8 @@ class Options:
     """Sum squared deviations from the mean in the pass of the mean, where rows are too long for a cache (docs/rewriting.md)."""
     collect_weights: bool = True
     """Add values of equal weight in a sum before they are multiplied (docs/rewriting.md)."""
+    logistic_forms: bool = True
+    """Compute hyperbolic tangents that 1 is added to as logistic functions (docs/rewriting.md)."""
     factor_sums: bool = True
     """Take factors that do not change along a sum of products out of it (docs/rewriting.md)."""
     running_sums: bool = True

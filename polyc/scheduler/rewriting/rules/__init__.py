@@ -18,6 +18,7 @@ from polyc.scheduler.rewriting.rules.diagonals import walk_diagonals
 from polyc.scheduler.rewriting.rules.factors import factor_sums
 from polyc.scheduler.rewriting.rules.gathered_windows import gather_windows
 from polyc.scheduler.rewriting.rules.intervals import block_intervals
+from polyc.scheduler.rewriting.rules.logistic_forms import use_logistic_forms
 from polyc.scheduler.rewriting.rules.minimal_filtering import filter_minimally, has_symbolic_filter
 from polyc.scheduler.rewriting.rules.moments import block_moments
 from polyc.scheduler.rewriting.rules.phases import separate_phases
@@ -67,6 +68,7 @@ def rewrite_algebra(
         return program, ranges, []
     tiles = options.tile and options.vectorize
     rules: list[tuple[bool, Rule]] = [
+        (options.logistic_forms, use_logistic_forms),
         (options.collect_weights, collect_weights),
         (options.online_softmax, lambda p, r: block_exponentials(p, r, target)),
         (options.single_pass_moments, lambda p, r: block_moments(p, r, target)),
