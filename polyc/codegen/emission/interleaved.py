@@ -57,10 +57,18 @@ def emit_interleaved(state: State, ctx: Context, stores: dict[int, Store]) -> No
     for node in stores.values():
         state.invalidate(ctx, buffer.name, node.subscripts)
     pointer = element_pointer(state, ctx, buffer, _place(state, ctx, stores[0])[1])
-    mask = as_mask(state, ctx, eval_predicates(state, ctx))
-    for number, part in enumerate(shuffles.interleave(fn, [values[n] for n in range(len(values))])):
-        place = vectors.offset_pointer(fn, pointer, number * ctx.lanes * buffer.dtype.itemsize)
-        active = None if mask is None else shuffles.interleaved_mask(fn, state.target, mask, len(values), number)
+    guard = eval_predicates(state, ctx)
+    parts = shuffles.interleave(fn, [values[n] for n in range(len(values))])
+    places = [vectors.offset_pointer(fn, pointer, n * ctx.lanes * buffer.dtype.itemsize) for n in range(len(parts))]
+    if guard[1] is None and not state.target.has_masks:
+        with fn.when(guard[0]):
+            for place, part in zip(places, parts, strict=True):
+                vectors.store_contiguous(fn, buffer.dtype, place, part, None)
+        return
+    mask = as_mask(state, ctx, guard)
+    for number, (place, part) in enumerate(zip(places, parts, strict=True)):
+        active = None if mask is None else shuffles.interleaved_mask(fn, state.target, mask, len(parts), number)
+        place = vectors.pointer_or_spare(fn, guard[0], place) if state.target.has_masks else place
         vectors.store_contiguous(fn, buffer.dtype, place, part, active)
 
 
