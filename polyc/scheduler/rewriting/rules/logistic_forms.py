@@ -23,7 +23,7 @@ from polyc.ir.types import DType
 from polyc.poly.ranges import Ranges
 
 LARGEST_HALF = 0.5
-"""Factors up to here are doubled: the product that is then divided does not overflow where the one that was written does not."""
+"""Factors up to here are doubled: the product that is then divided overflows only where the one that was written does."""
 
 
 def use_logistic_forms(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
@@ -74,7 +74,10 @@ def _factors(expr: Expr, dtype: DType) -> list[Expr]:
 def _tangent(expr: Expr) -> tuple[Expr, int] | None:
     """The tangent that `expr` adds to 1, or takes from 1, and its sign."""
     match expr:
-        case Call(op="add", args=(Const(value=1), Call(op="tanh") as t)) | Call(op="add", args=(Call(op="tanh") as t, Const(value=1))):
+        case (
+            Call(op="add", args=(Const(value=1), Call(op="tanh") as t))
+            | Call(op="add", args=(Call(op="tanh") as t, Const(value=1)))
+        ):
             return t, 1
         case Call(op="sub", args=(Const(value=1), Call(op="tanh") as t)):
             return t, -1
