@@ -118,7 +118,8 @@ def find_size_classes(forms: Sequence[Form], target: Target, constants: Collecti
     values = sizes_as_arrays(samples, scop.program.defined_sizes)
     work = np.maximum(evaluate_arrays(models[0].work(), values), 1).tolist()
     fits = np.max([evaluate_arrays(extent, values) for extent in _elements(scop)], axis=0) <= MOST_ELEMENTS
-    weights = [min(1.0, w / ENOUGH_WORK) ** 0.5 if own else 0.0 for w, own in zip(work, fits.tolist(), strict=True)]
+    expected = (fits | (not fits[1:].any())).tolist()  # of arrays in very many dimensions all
+    weights = [min(1.0, w / ENOUGH_WORK) ** 0.5 if own else 0.0 for w, own in zip(work, expected, strict=True)]
     weights[0] = FIRST_SHARE * sum(weights[1:])
     total = sum(weights)
     weights = [w / total for w in weights]

@@ -18,8 +18,10 @@ REWRITTEN = {
     "alone": ("1.0 + tanh(u(i))", "2.0 / (1.0 + exp(-2.0 * u[i]))"),
     "less a tangent": ("0.25 * X(i) * (1.0 - tanh(u(i) * 0.5))", "0.5 * X[i] / (1.0 + exp(1.0 * u[i]))"),
     "a large factor": ("3.0 * (1.0 + tanh(u(i)))", "3.0 * (2.0 / (1.0 + exp(-2.0 * u[i])))"),
+    "in a longer product": ("0.5 * X(i) * (1.0 + tanh(u(i))) * u(i)", "X[i] / (1.0 + exp(-2.0 * u[i])) * u[i]"),
+    "of two factors": ("0.5 * (X(i) * u(i)) * (1.0 + tanh(u(i)))", "0.5 * (X[i] * u[i]) * (2.0 / (1.0 + exp(-2.0 * u[i])))"),
     "in a function": ("exp(1.0 + tanh(u(i)))", "exp(2.0 / (1.0 + exp(-2.0 * u[i])))"),
-    "both": ("(1.0 + tanh(u(i))) * (1.0 - tanh(X(i)))", "2.0 / (1.0 + exp(2.0 * X[i])) * (2.0 / (1.0 + exp(-2.0 * u[i])))"),
+    "both": ("(1.0 + tanh(u(i))) * (1.0 - tanh(X(i)))", "2.0 / (1.0 + exp(-2.0 * u[i])) * (2.0 / (1.0 + exp(2.0 * X[i])))"),
 }
 
 KEPT = {

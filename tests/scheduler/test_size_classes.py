@@ -347,3 +347,9 @@ def test_each_version_is_made_for_sizes_at_which_calls_take_it(first: tuple[tupl
     assert found.others
     for number, version in enumerate((found, *found.others)):
         assert take_version(found.costs, version.ranges.typical) == number
+
+
+def test_programs_whose_arrays_are_all_too_long_have_versions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("polyc.scheduler.size_classes.MOST_ELEMENTS", 0)
+    a, b = draw(16, 16), draw(16, 16)
+    np.testing.assert_allclose(polyc.compile(MM, dynamic=True)(a, b), a @ b, rtol=1e-4, atol=1e-4)

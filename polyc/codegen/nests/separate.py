@@ -9,10 +9,10 @@ element is computed once, by the same operations, in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import reduce
+from collections.abc import Iterator
 
 from polyc.codegen.nests.interiors import MINIMUM_TRIP, bound_of
+from polyc.codegen.nests.tiles import all_hold
 from polyc.ir.expr import Call, Const, Expr, Index, int_const, operands_of, substitute, walk
 from polyc.ir.loops import If, Loop, Node, Store, Update, walk_nodes
 from polyc.ir.nodes import replace
@@ -76,11 +76,7 @@ def _version(loop: Loop, atoms: list[Expr]) -> Node:
         body = _assume(body, atom, True)
         ends = (loop.lower, Call("sub", (loop.upper, int_const(1)))) if _mentions(atom, loop.var) else (loop.lower,)
         conditions += [simplify(substitute(atom, {loop.var: end})) for end in ends]
-    return If(_all_of(conditions), (replace(loop, body=body),), (loop,))
-
-
-def _all_of(conditions: Iterable[Expr]) -> Expr:
-    return reduce(lambda a, b: Call("and", (a, b)), dict.fromkeys(conditions))
+    return If(all_hold(list(dict.fromkeys(conditions))), (replace(loop, body=body),), (loop,))
 
 
 def _reduces(loop: Loop) -> bool:

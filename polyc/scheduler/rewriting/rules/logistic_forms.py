@@ -13,8 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import reduce
-from math import frexp
 
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Read, children, type_of, walk, with_children
@@ -23,7 +21,10 @@ from polyc.ir.types import DType
 from polyc.poly.ranges import Ranges
 
 LARGEST_HALF = 0.5
-"""Factors up to here are doubled: the product that is then divided overflows only where the one that was written does."""
+"""Literal factors up to here are doubled: what is then divided is no larger than the other factor."""
+
+LARGEST_LITERAL = 1e30
+"""Literal factors of an argument that are doubled."""
 
 
 def use_logistic_forms(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
@@ -49,29 +50,30 @@ def _rewrite(expr: Expr, types: Mapping[str, DType], tangents: set[Expr]) -> Exp
         return expr
     if isinstance(expr, Call) and expr.op in ("add", "sub", "mul", "truediv"):
         dtype = type_of(expr, types)
-        if dtype.is_float and not dtype.is_storage:
-            factors = _factors(expr, dtype)
-            place = next((n for n, f in enumerate(factors) if _tangent(f) is not None), None)
-            if place is not None:
-                found, sign = _tangent(factors[place]) or (expr, 0)
-                assert isinstance(found, Call)
-                tangents.add(found)
-                others = [_rewrite(f, types, tangents) for n, f in enumerate(factors) if n != place]
-                return _quotient(others, _rewrite(found.args[0], types, tangents), sign, dtype)
+        factors = _factors(expr) if dtype.is_float and not dtype.is_storage else []
+        others = [f for f in factors if _tangent(f) is None]
+        dividend = _doubled(others, dtype) if len(others) == len(factors) - 1 else None
+        if dividend is not None:
+            tangent, sign = next(t for f in factors if (t := _tangent(f)) is not None)
+            tangents.add(tangent)
+            (u,) = tangent.args
+            exponent = _scaled(-2.0 * sign, _rewrite(u, types, tangents), dtype)
+            below = Call("add", (Const(1.0, dtype), Call("exp", (exponent,))))
+            return Call("truediv", (_rewrite(dividend, types, tangents), below))
     return with_children(expr, tuple(_rewrite(child, types, tangents) for child in children(expr)))
 
 
-def _factors(expr: Expr, dtype: DType) -> list[Expr]:
-    """What is multiplied in `expr`; divided by a power of two, its reciprocal."""
+def _factors(expr: Expr) -> list[Expr]:
+    """What is multiplied in `expr`; divided by 2, a half."""
     match expr:
         case Call(op="mul", args=(a, b)):
-            return [*_factors(a, dtype), *_factors(b, dtype)]
-        case Call(op="truediv", args=(a, Const(value=value))) if frexp(float(value))[0] == 0.5:
-            return [*_factors(a, dtype), Const(1.0 / float(value), dtype)]
+            return [*_factors(a), *_factors(b)]
+        case Call(op="truediv", args=(a, Const(value=2, dtype=dtype))):
+            return [*_factors(a), Const(0.5, dtype)]
     return [expr]
 
 
-def _tangent(expr: Expr) -> tuple[Expr, int] | None:
+def _tangent(expr: Expr) -> tuple[Call, int] | None:
     """The tangent that `expr` adds to 1, or takes from 1, and its sign."""
     match expr:
         case (
@@ -84,29 +86,23 @@ def _tangent(expr: Expr) -> tuple[Expr, int] | None:
     return None
 
 
-def _quotient(others: list[Expr], u: Expr, sign: int, dtype: DType) -> Expr:
-    """The product of `others` and ``1 + tanh(sign * u)``."""
-    below = Call("add", (Const(1.0, dtype), Call("exp", (_scaled(-2.0 * sign, u, dtype),))))
-    place = next((n for n, f in enumerate(others) if isinstance(f, Const) and abs(float(f.value)) <= LARGEST_HALF), None)
-    if place is None:
-        return _product([*others, Call("truediv", (Const(2.0, dtype), below))])
-    doubled = 2.0 * float(getattr(others[place], "value", 0.0))
-    rest = [f for n, f in enumerate(others) if n != place]
-    if doubled != 1.0 or not rest:
-        rest = [Const(doubled, dtype), *rest]
-    return Call("truediv", (_product(rest), below))
+def _doubled(factors: list[Expr], dtype: DType) -> Expr | None:
+    """Twice the product of `factors`, where that is as large as one of them at most; None elsewhere.  Of longer products parts
+    could overflow, or vanish, which do not in the order of the source."""
+    if not factors:
+        return Const(2.0, dtype)
+    match sorted(factors, key=lambda f: isinstance(f, Const)):
+        case [value, Const(value=0.5)]:
+            return value
+        case [value, Const(value=half)] if abs(float(half)) <= LARGEST_HALF:
+            return Call("mul", (Const(2.0 * float(half), dtype), value))
+    return None
 
 
 def _scaled(factor: float, u: Expr, dtype: DType) -> Expr:
     """``factor * u``, a power of two that joins a literal factor of `u` without rounding."""
-    factors = _factors(u, dtype)
-    place = next((n for n, f in enumerate(factors) if isinstance(f, Const)), None)
-    if place is None:
-        return Call("mul", (Const(factor, dtype), u))
-    whole = Const(factor * float(getattr(factors[place], "value", 0.0)), dtype)
-    rest = [f for n, f in enumerate(factors) if n != place]
-    return _product([whole, *rest])
-
-
-def _product(factors: list[Expr]) -> Expr:
-    return reduce(lambda a, b: Call("mul", (a, b)), factors)
+    match u:
+        case Call(op="mul", args=(Const(value=c), value)) | Call(op="mul", args=(value, Const(value=c))):
+            if abs(float(c)) <= LARGEST_LITERAL:
+                return Call("mul", (Const(factor * float(c), dtype), value))
+    return Call("mul", (Const(factor, dtype), u))
