@@ -146,3 +146,30 @@ def test_rows_that_are_there_are_stored_whole_where_masks_are_vectors():
     for m in range(6):
         for size in (0, 1, 15, 16, 17, 31, 32, 40):
             check_with_interpreter(nest, arrays, {"M": m, "N": size}, "x86-64-v3", code)
+
+
+@pytest.mark.parametrize("name", ["f32", "f64", "i8", "u16", "i64"])
+def test_the_first_lanes_of_a_tile_are_stored_by_pieces_where_masks_are_vectors(level, name):
+    """Each row of a tile that is not full took a masked store, of 42 steps on AMD's processors: half of the time of the last
+    columns of a convolution with few channels."""
+    dtype, lanes = DTYPES[name], target(level).lanes(DTYPES[name].itemsize)
+    shapes = {"X": (c(3), n("N")), "A": (c(3), c(2)), "Y": (c(2), n("N"))}
+    buffers = x, a, y = tuple(argument(key, dtype, shape, p) for p, (key, shape) in enumerate(shapes.items()))
+    value = op("mul", rd("X", i("k"), i("j")), rd("A", i("k"), i("i")))
+    end = op("min", n("N"), c(2 * lanes))
+    columns = Loop("j", c(0), end, 1, "vector", (Update("Y", (i("i"), i("j")), "add", value),), lanes=lanes, max_trip=2 * lanes)
+    rows = Loop("i", c(0), c(2), 1, "unroll", (columns,), max_trip=2)
+    loop = Loop("k", c(0), c(3), 1, "serial", (rows,), registers=("Y",))
+    code = compiled(LoopNest("f", ("N", *strides_of(x, a, y)), buffers, (loop,)), level)
+    assert ("call void @llvm.masked.store" in code.text) == target(level).has_masks
+    fences, rng = [Fenced() for _ in buffers], np.random.default_rng(1)
+    for size in range(2 * lanes + 3):
+        values = [random_array(rng, dtype, shape) for shape in ((3, size), (3, 2), (2, size))]
+        for at_end in (False, True):
+            placed = [fence.place(array, at_end) for fence, array in zip(fences, values, strict=True)]
+            code.run(dict(zip("XAY", placed, strict=True)), {"N": size})
+            expected = values[2].copy()
+            for k in range(3):
+                expected[:, : 2 * lanes] += values[1][k][:, None] * values[0][k][None, : 2 * lanes]
+            np.testing.assert_allclose(placed[2], expected, rtol=1e-5, atol=1e-5)
+            np.testing.assert_array_equal(placed[2][:, 2 * lanes :], values[2][:, 2 * lanes :])

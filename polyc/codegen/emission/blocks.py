@@ -26,6 +26,7 @@ from polyc.codegen.writer.builder import Val, int_val
 from polyc.ir.expr import Expr, Index, Read, int_const, reads
 from polyc.ir.loops import Buffer, Loop, Node, Store, Update
 from polyc.ir.nodes import replace
+from polyc.ir.types import DType
 
 MIN_ROW = 2
 """Copies below which there is nothing to gain."""
@@ -237,8 +238,24 @@ def _store_whole_vectors(state: State, results: list[Result]) -> None:
                 ctx = replace(r.context, predicates=tuple(p for p in r.context.predicates if p.variable != r.context.lane))
                 store_element(state, ctx, r.buffer, r.subscripts, r.value)
         with fn.when(fn.not_(is_whole)):
-            for r in group:
-                store_element(state, r.context, r.buffer, r.subscripts, r.value)
+            _store_first_lanes(state, group, lanes)
+
+
+def _store_first_lanes(state: State, group: list[Result], count: Val) -> None:
+    """Store the first lanes of vectors that have as many, and that no other condition keeps from it; others under masks."""
+    free = list[tuple[DType, Val, Val]]()
+    for r in group:
+        ctx, lanes = r.context, r.context.lanes
+        split = split_lane(byte_offset(ctx, r.buffer, r.subscripts), ctx.lane)
+        is_next = split is not None and constant_of(split[1]) == r.buffer.dtype.itemsize
+        if split is not None and is_next and lanes & (lanes - 1) == 0 and eval_predicates(state, ctx)[0] is None:
+            state.invalidate(ctx, r.buffer.name, r.subscripts)
+            pointer = element_pointer(state, ctx, r.buffer, split[0])
+            free.append((r.buffer.dtype, pointer, state.fn.splat(r.value, lanes)))
+        else:
+            store_element(state, ctx, r.buffer, r.subscripts, r.value)
+    if free:
+        vectors.store_first_lanes(state.fn, free, count)
 
 
 def _make_column(state: State, result: Result) -> _Column | None:

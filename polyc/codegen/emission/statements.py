@@ -22,6 +22,7 @@ from polyc.codegen.emission.linear import constant_of, index_names, split_lane
 from polyc.codegen.emission.openmp import emit_parallel, emit_stream
 from polyc.codegen.emission.pipelines import is_pipeline
 from polyc.codegen.emission.predicates import as_scalar, eval_predicates
+from polyc.codegen.emission.row_addresses import takes_many_addresses
 from polyc.codegen.emission.scans import emit_scan, find_scan
 from polyc.codegen.emission.unrolling import count_accumulators, count_unrolled, reads_between_lanes, tests_border
 from polyc.codegen.emission.vector_loops import constant_trip, emit_vector, is_vectorizable
@@ -265,5 +266,6 @@ def _emit_serial(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val,
         state.invalidate_all()
         return
     ctx = ctx.multiple(loop.var, gcd(int(lower.ref), loop.step) if lower.is_const else 1)
-    state.fn.counted_loop(lower, upper, loop.step, lambda i: emit_body(state, ctx.inside(loop, i), loop.body), unroll)
+    hide = state.fn.hide if takes_many_addresses(state, ctx, loop) else lambda i: i
+    state.fn.counted_loop(lower, upper, loop.step, lambda i: emit_body(state, ctx.inside(loop, hide(i)), loop.body), unroll)
     state.invalidate_all()

@@ -247,6 +247,10 @@ class Function:
         self.current.lines.append(f"{value.ref} = {text}")
         return value
 
+    def hide(self, value: Val) -> Val:
+        """The same value of an integer register, of which LLVM knows nothing.  That is no instruction."""
+        return self.pure(f'call {value.type} asm "", "=r,0"({value})', value.type)
+
     def spare(self) -> Val:
         """Stack memory that holds nothing, as wide as any vector."""
         return self.shared_slot(f"[{SPARE_BYTES} x i8]", 64)

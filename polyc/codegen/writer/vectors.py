@@ -5,7 +5,7 @@ Everything is element-aligned: NumPy promises no more.  Inactive lanes never tou
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from polyc.codegen.writer.builder import Function, Val, int_val, llvm_type, memory_type, vector_const, zero_val
 from polyc.ir.loops import LINE
@@ -135,6 +135,24 @@ def store_contiguous(fn: Function, dtype: DType, pointer: Val, value: Val, mask:
     name = f"llvm.masked.store.v{value.lanes}{_suffix(value.type)}.p0"
     callee = fn.module.declare(name, "void", [value.full_type, "ptr", f"<{value.lanes} x i1>"])
     fn.effect(f"call void {callee}({value}, ptr align {dtype.alignment} {pointer.ref}, {mask})")
+
+
+def store_first_lanes(fn: Function, stores: Sequence[tuple[DType, Val, Val]], count: Val) -> None:
+    """Store the first `count` (an i64, from 0, fewer than all) lanes of vectors of one width, each to a pointer, without masks:
+    half of the lanes where `count` is as many, a quarter of them where those that are left are as many, and so on."""
+    parts = [(dtype, pointer, to_memory(fn, value)) for dtype, pointer, value in stores]
+    width = max(value.lanes for _, _, value in parts)
+    while width > 1:
+        width //= 2
+        own = fn.binary("and", count, int_val(width))
+        is_left = fn.compare("icmp ne", own, int_val(0))
+        with fn.when(is_left):
+            for dtype, pointer, value in parts:
+                fn.effect(f"store {fn.shuffle(value, None, range(width))}, {pointer}, align {dtype.alignment}")
+        for number, (dtype, pointer, value) in enumerate(parts):
+            low, high = (fn.shuffle(value, None, half) for half in (range(width), range(width, 2 * width)))
+            behind = offset_pointer(fn, pointer, fn.binary("mul", own, int_val(dtype.itemsize)))
+            parts[number] = dtype, behind, fn.select(is_left, high, low)
 
 
 def store_streamed(fn: Function, dtype: DType, pointer: Val, value: Val) -> None:
