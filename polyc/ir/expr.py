@@ -8,8 +8,9 @@ a loop variable, `Size` an integer parameter of the entry point, `Read` a read o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Literal, assert_never
 
 from polyc.diagnostics import Span
@@ -404,6 +405,11 @@ def operands_of(expr: Expr, op: str) -> list[Expr]:
     if isinstance(expr, Call) and expr.op == op:
         return [operand for arg in expr.args for operand in operands_of(arg, op)]
     return [expr]
+
+
+def all_hold(conditions: Sequence[Expr]) -> Expr:
+    """The conjunction of at least one condition; `operands_of` takes it apart again."""
+    return reduce(lambda a, b: Call("and", (a, b)), conditions)
 
 
 def identity_of(op: str, dtype: DType) -> Const:

@@ -21,8 +21,7 @@ from dataclasses import dataclass, field
 
 from polyc.codegen.nests.copies import depends, motion_of
 from polyc.codegen.nests.prefetch import is_large
-from polyc.codegen.nests.tiles import all_hold
-from polyc.ir.expr import Call, Const, Expr, Index, Read, children, int_const, reads, substitute, with_children
+from polyc.ir.expr import Call, Const, Expr, Index, Read, all_hold, children, int_const, reads, substitute, with_children
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, Node, Store, Update
 from polyc.ir.nodes import replace

@@ -10,8 +10,7 @@ only, one for each row of the operands, most of them in memory.  Iterations keep
 from __future__ import annotations
 
 from polyc.codegen.nests.interiors import bound_of
-from polyc.codegen.nests.tiles import all_hold
-from polyc.ir.expr import Call, Const, Expr, Index, int_const, operands_of, walk
+from polyc.ir.expr import Call, Const, Expr, Index, all_hold, int_const, operands_of, walk
 from polyc.ir.loops import If, Loop, LoopNest, Node
 from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify

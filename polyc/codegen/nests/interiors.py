@@ -11,7 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, evaluate, int_const, operands_of, reads, rewrite, walk
+from polyc.ir.expr import (
+    Call,
+    Const,
+    Expr,
+    Index,
+    Read,
+    Select,
+    Size,
+    all_hold,
+    evaluate,
+    int_const,
+    operands_of,
+    reads,
+    rewrite,
+    walk,
+)
 from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.nodes import replace
 from polyc.ir.simplify import linear_form, simplify
@@ -130,7 +145,7 @@ def _split_loop(loop: Loop, tests: _Tests) -> tuple[Node, ...]:
     inside = replace(loop, body=tuple(_assume(node, {*tests.fixed, *tests.moving}) for node in loop.body))
     border = replace(loop, body=tuple(_assume(node, {*tests.fixed}) for node in loop.body))
     if not tests.moving:
-        return (If(_all_of(tests.fixed), (border,), (loop,)),)
+        return (If(all_hold(tests.fixed), (border,), (loop,)),)
     begin = simplify(Call("min", (tests.lower, loop.upper)))
     end = simplify(Call("max", (tests.upper, begin)))
     parts: list[Node] = []
@@ -148,7 +163,7 @@ def _split_loop(loop: Loop, tests: _Tests) -> tuple[Node, ...]:
         if whole != loop.body:
             pieces = ((loop.lower, begin, loop.body), (begin, end, whole), (end, loop.upper, loop.body))
             outside = tuple(_piece(loop, *piece) for piece in pieces if piece[0] != piece[1])
-    return (If(_all_of(tests.fixed), tuple(parts), outside),)
+    return (If(all_hold(tests.fixed), tuple(parts), outside),)
 
 
 def _most_at_border(loop: Loop, tests: _Tests, is_first: bool) -> int | None:
@@ -195,13 +210,6 @@ def _least(expr: Expr) -> int | None:
             sides = _least(a), _least(b)
             return None if sides[0] is None or sides[1] is None else sides[0] + sides[1]
     return None
-
-
-def _all_of(atoms: tuple[Expr, ...]) -> Expr:
-    condition = atoms[0]
-    for atom in atoms[1:]:
-        condition = Call("and", (condition, atom))
-    return condition
 
 
 def _piece(loop: Loop, lower: Expr, upper: Expr, body: tuple[Node, ...]) -> Loop:

@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from polyc.codegen.nests.interiors import MINIMUM_TRIP, bound_of
-from polyc.codegen.nests.tiles import all_hold
-from polyc.ir.expr import Call, Const, Expr, Index, int_const, operands_of, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, all_hold, int_const, operands_of, substitute, walk
 from polyc.ir.loops import If, Loop, Node, Store, Update, walk_nodes
 from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify

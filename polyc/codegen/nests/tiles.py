@@ -15,7 +15,21 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from polyc.codegen.nests.parts import IN_FLIGHT, run_in_parts
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, int_const, operands_of, rewrite, substitute, walk
+from polyc.ir.expr import (
+    Call,
+    Const,
+    Expr,
+    Index,
+    Read,
+    Select,
+    Size,
+    all_hold,
+    int_const,
+    operands_of,
+    rewrite,
+    substitute,
+    walk,
+)
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.nodes import replace
@@ -115,14 +129,6 @@ def _run_partial(
 
 def _split_inside(loop: Loop, tied: frozenset[str], shared: frozenset[str], has_masks: bool, in_flight: int) -> Loop:
     return replace(loop, body=split_partial_tiles(loop.body, tied, shared, has_masks, in_flight))
-
-
-def all_hold(conditions: list[Expr]) -> Expr:
-    """The conjunction."""
-    result = conditions[0]
-    for c in conditions[1:]:
-        result = Call("and", (result, c))
-    return result
 
 
 def _n_rows(loops: list[Loop]) -> int:
@@ -272,10 +278,7 @@ def _drop_tests(node: Node, tests: set[Expr]) -> Node:
             return None
         if not left:
             return e.then
-        condition = left[0]
-        for c in left[1:]:
-            condition = Call("and", (condition, c))
-        return replace(e, condition=condition)
+        return replace(e, condition=all_hold(left))
 
     match node:
         case Store() | Update():

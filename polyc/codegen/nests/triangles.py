@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from polyc.codegen.nests.interiors import bound_of
 from polyc.codegen.nests.scalars import is_initial
-from polyc.codegen.nests.tiles import all_hold, hardest
-from polyc.ir.expr import Call, Const, Expr, Index, int_const, reads, walk
+from polyc.codegen.nests.tiles import hardest
+from polyc.ir.expr import Call, Const, Expr, Index, all_hold, int_const, reads, walk
 from polyc.ir.loops import If, Loop, Node, Update
 from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
