@@ -8,12 +8,12 @@ gives the result; kinds say how iterations may be grouped.  The interpreter (`ir
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
 from polyc.ir.expr import Call, Const, Expr
-from polyc.ir.nodes import quick
+from polyc.ir.nodes import quick, replace
 from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
 
@@ -205,6 +205,33 @@ def node_expressions(node: Node) -> Iterator[Expr]:
             yield node.condition
         case Loop():
             yield from (node.lower, node.upper)
+
+
+def map_nodes(body: tuple[Node, ...], value: Callable[[Expr], Expr], subscript: Callable[[Expr], Expr]) -> tuple[Node, ...]:
+    """`value` of all expressions, and `subscript` of places that are written."""
+
+    def place(subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return tuple(subscript(value(s)) for s in subscripts)
+
+    def visit(node: Node) -> Node:
+        match node:
+            case Store() | Update():
+                return replace(node, subscripts=place(node.subscripts), value=value(node.value))
+            case Guard():
+                condition = None if node.condition is None else value(node.condition)
+                return replace(node, value=value(node.value), bound=value(node.bound), condition=condition)
+            case Prefetch():
+                return replace(node, subscripts=place(node.subscripts))
+            case If():
+                return replace(node, condition=value(node.condition), body=inside(node.body), orelse=inside(node.orelse))
+            case Loop():
+                initial = tuple(replace(i, value=value(i.value), nest=inside(i.nest)) for i in node.initial)
+                return replace(node, lower=value(node.lower), upper=value(node.upper), body=inside(node.body), initial=initial)
+
+    def inside(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        return tuple(map(visit, nodes))
+
+    return inside(body)
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,3 +50,28 @@ def test_extents_that_leave_nothing() -> None:
     op = polyc.compile("def f(float(N,D) X, float(3) F) -> (Y) { Y(n,d) +=! X(n,d+r) * F(r) }", dynamic=True)
     op(whole_numbers(8, 70), whole_numbers(3))
     assert op(whole_numbers(8, 2), whole_numbers(3)).shape == (8, 0)
+
+
+def test_the_last_tile_of_known_rows_picks_every_second_element_out_of_vectors() -> None:
+    """The last 8 of 56 maxima of 2×2 were under a mask that was known to be full, and of masked vectors elements two apart are
+    read one by one: as many instructions as for the other 48."""
+    program = "def pool(float(N,H,W) X) -> (Y) { Y(n,h,w) max=! X(n,2*h+r,2*w+s) where r in 0:2, s in 0:2 }"
+    op = polyc.compile(program, target="x86-64-v3")
+    image = whole_numbers(64, 112, 112)
+    lowered = op.lower(image)
+    assert "vinsertps" not in lowered.as_text("s") and "min(" not in lowered.as_text("loops")
+    np.testing.assert_array_equal(op(image), image.reshape(64, 56, 2, 56, 2).max((2, 4)))
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3", "x86-64-v4"])
+def test_single_tiles_of_known_extents_are_no_loops(target: str) -> None:
+    """``for c in 252:256 by 6 { for r in 0:min(256 - c, 6) by 4 … }`` are 4 rows."""
+    program = "def matmul(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+    op = polyc.compile(program, target=target)
+    for rows, columns in ((256, 200), (250, 210), (13, 77)):
+        a, b = whole_numbers(rows, 300), whole_numbers(300, columns)
+        loops = op.lower(a, b).as_text("loops")
+        for lower, upper, step in re.findall(r"for \(\w+ = (\d+); \w+ < (\d+); \w+ \+= (\d+)\)", loops):
+            assert int(upper) - int(lower) > int(step)
+        if target != "x86-64-v4":
+            np.testing.assert_array_equal(op(a, b), a @ b)

@@ -16,10 +16,9 @@ from dataclasses import dataclass
 from functools import reduce
 
 from polyc.codegen.nests.copies import depends
-from polyc.codegen.nests.line_tiles import map_nodes
 from polyc.ir.expr import Call, Const, Expr, Index, Select, int_const, reads, substitute
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, Update
+from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, Update, map_nodes
 from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 from polyc.target import Target

@@ -4,14 +4,15 @@ Before: ``for c in 0:N by 64 { if (M - r >= 4 && N - c >= 64) { A } else if (M -
 After: ``if (M - r >= 4) { for c in 0:e by 64 { A } for c in e:N by 64 { B } } else { for c in 0:N by 64 { C } }``.
 
 With the versions of a tile in one loop, the addresses of all of them are carried along: where strides are known at the call
-only, one for each row of the operands, most of them in memory.  Iterations keep their order.
+only, one for each row of the operands, most of them in memory.  Of a single tile whose place is known, extents are: it has no
+masks, and every second element of a row is picked out of whole vectors as in all others.  Iterations keep their order.
 """
 
 from __future__ import annotations
 
 from polyc.codegen.nests.interiors import bound_of
-from polyc.ir.expr import Call, Const, Expr, Index, all_hold, int_const, operands_of, walk
-from polyc.ir.loops import If, Loop, LoopNest, Node
+from polyc.ir.expr import Call, Const, Expr, Index, all_hold, int_const, operands_of, substitute, walk
+from polyc.ir.loops import If, Loop, LoopNest, Node, Prefetch, map_nodes
 from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 
@@ -39,10 +40,10 @@ def _split_node(node: Node) -> tuple[Node, ...]:
 
 def _split_loop(loop: Loop) -> tuple[Node, ...] | None:
     """The nodes in the place of a loop over tiles; None where nothing about it is to be split."""
-    if loop.kind != "serial" or loop.stream is not None or len(loop.body) != 1:
+    if loop.kind != "serial" or loop.stream is not None:
         return None
-    (node,) = loop.body
-    if not isinstance(node, If) or not node.orelse:
+    *ahead, node = loop.body
+    if not all(isinstance(n, Prefetch) for n in ahead) or not isinstance(node, If) or not node.orelse:
         return None
     tests = operands_of(node.condition, "and")
     fixed = [t for t in tests if not _mentions(t, loop.var)]
@@ -58,14 +59,38 @@ def _split_loop(loop: Loop) -> tuple[Node, ...] | None:
     trips = Call("max", (_least([_trips(loop, e) for e in ends]), int_const(0)))
     end = simplify(Call("add", (loop.lower, Call("mul", (trips, int_const(loop.step))))))
     apart: list[Node] = []
-    for part in (replace(loop, upper=first, body=node.body), replace(loop, lower=end, body=others)):
+    for part in (replace(loop, upper=first, body=(*ahead, *node.body)), replace(loop, lower=end, body=(*ahead, *others))):
         trip = simplify(Call("sub", (part.upper, part.lower)))
         if not (isinstance(trip, Const) and int(trip.value) <= 0):
-            apart.append(part)
+            apart += _run_known((part,))
     if not fixed:
         return tuple(apart)
     assert outside is not None
-    return (If(all_hold(fixed), tuple(apart), (replace(loop, body=outside),)),)
+    return (If(all_hold(fixed), tuple(apart), (replace(loop, body=(*ahead, *outside)),)),)
+
+
+def _run_known(body: tuple[Node, ...]) -> tuple[Node, ...]:
+    """The nodes without choices that are known, and without loops of one known iteration."""
+    result: list[Node] = []
+    for node in body:
+        match node:
+            case If(Const(value)):
+                result += _run_known(node.body if value else node.orelse)
+            case If():
+                result.append(replace(node, body=_run_known(node.body), orelse=_run_known(node.orelse)))
+            case Loop(kind="serial", lower=Const() as lower, upper=Const() as upper) if 0 < int(upper.value) - int(
+                lower.value
+            ) <= node.step and not (node.registers or node.initial or node.stream):
+                result += _run_known(_substitute(node.body, node.var, lower))
+            case Loop():
+                result.append(replace(node, body=_run_known(node.body)))
+            case _:
+                result.append(node)
+    return tuple(result)
+
+
+def _substitute(body: tuple[Node, ...], var: str, value: Const) -> tuple[Node, ...]:
+    return map_nodes(body, lambda e: simplify(substitute(e, {var: value})), lambda e: e)
 
 
 def _under(body: tuple[Node, ...], fixed: list[Expr]) -> tuple[tuple[Node, ...], tuple[Node, ...] | None]:

@@ -9,12 +9,12 @@ marked by the scheduler (`scheduler.row_tiles`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from polyc.codegen.nests.streams import find_written_once, is_whole_lines, offset_of
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, Node, Prefetch, Store, Update, node_expressions, walk_nodes
+from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Store, Update, map_nodes, node_expressions, walk_nodes
 from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 from polyc.target import Target
@@ -104,33 +104,6 @@ def _replace_tile(body: tuple[Node, ...], var: str, step: int, base: str) -> tup
     moved = map_nodes(body, lambda e: rewrite(e, rule), move)
     uses = any(isinstance(e, Index) and e.name == var for expr in _expressions(moved) for e in walk(expr))
     return None if uses else moved
-
-
-def map_nodes(body: tuple[Node, ...], value: Callable[[Expr], Expr], subscript: Callable[[Expr], Expr]) -> tuple[Node, ...]:
-    """`value` of all expressions, and `subscript` of places that are written."""
-
-    def place(subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(subscript(value(s)) for s in subscripts)
-
-    def visit(node: Node) -> Node:
-        match node:
-            case Store() | Update():
-                return replace(node, subscripts=place(node.subscripts), value=value(node.value))
-            case Guard():
-                condition = None if node.condition is None else value(node.condition)
-                return replace(node, value=value(node.value), bound=value(node.bound), condition=condition)
-            case Prefetch():
-                return replace(node, subscripts=place(node.subscripts))
-            case If():
-                return replace(node, condition=value(node.condition), body=inside(node.body), orelse=inside(node.orelse))
-            case Loop():
-                initial = tuple(replace(i, value=value(i.value), nest=inside(i.nest)) for i in node.initial)
-                return replace(node, lower=value(node.lower), upper=value(node.upper), body=inside(node.body), initial=initial)
-
-    def inside(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        return tuple(map(visit, nodes))
-
-    return inside(body)
 
 
 def _expressions(body: tuple[Node, ...]) -> Iterator[Expr]:
