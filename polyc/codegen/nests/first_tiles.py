@@ -40,7 +40,7 @@ def _split_node(node: Node) -> tuple[Node, ...]:
 
 def _split_loop(loop: Loop) -> tuple[Node, ...] | None:
     """The nodes in the place of a loop over tiles; None where nothing about it is to be split."""
-    if loop.kind != "serial" or loop.stream is not None:
+    if loop.kind != "serial" or loop.stream is not None or not loop.body:
         return None
     *ahead, node = loop.body
     if not all(isinstance(n, Prefetch) for n in ahead) or not isinstance(node, If) or not node.orelse:
