@@ -55,6 +55,19 @@ def simplify(expr: Expr) -> Expr:
     return _fold_logic(expr)
 
 
+def simplify_value(expr: Expr) -> Expr:
+    """`simplify` of the subscripts and the comparisons of indices in what is stored, and of nothing else: values wrap around
+    where they overflow (``2 * X[i] // 2`` is not ``X[i]``)."""
+    if isinstance(expr, Read):
+        return replace(expr, subscripts=tuple(map(simplify, expr.subscripts)))
+    is_comparison = isinstance(expr, Call) and expr.op in _COMPARE
+    if is_comparison and not any(isinstance(e, Read) for e in walk(expr)):
+        return simplify(expr)
+    new = tuple(simplify_value(child) for child in children(expr))
+    expr = with_children(expr, new) if any(a is not b for a, b in zip(children(expr), new, strict=True)) else expr
+    return expr if is_comparison else _fold_logic(expr)
+
+
 def linear_form(expr: Expr) -> dict[Term, int] | None:
     """Coefficients by term, without zeros, the constant under the key 1; None where `expr` is not an ``i64`` expression.
 

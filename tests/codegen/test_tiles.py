@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import polyc
 from polyc.codegen.nests.tiles import split_partial_tiles
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Select, Size, int_const, walk
 from polyc.ir.interpret_loops import interpret_loops
@@ -348,3 +349,17 @@ def test_few_rows_and_their_lanes_run_in_parts():
     (rows,) = part_loops(outer)
     (lanes,) = rows.body
     assert rows.step == 1 and isinstance(lanes, Loop) and lanes.var == "jr" and lanes.step == 8
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v3"])
+@pytest.mark.parametrize("dynamic", [True, False])
+def test_sums_in_parts_of_tiles_wrap_around_as_those_of_whole_tiles(target: str, dynamic: bool):
+    """``2 * x / 2`` was `x` in the last rows of a tile, whatever had been lost above."""
+    text = "def f(int64(M,K) A, int64(K,N) B) -> (Y) { Y(i,j) +=! 2 * (A(i,k) * B(k,j)) / 2 }"
+    operator = polyc.compile(text, dynamic=dynamic, target=target)
+    rng = np.random.default_rng(0)
+    for m, k, n in ((13, 5, 77), (64, 20, 50), (7, 9, 33)):
+        a, b = rng.integers(-(1 << 62), 1 << 62, (m, k)), rng.integers(-(1 << 62), 1 << 62, (k, n))
+        with np.errstate(over="ignore"):
+            expected = sum((2 * (a[:, q, None] * b[q])) // 2 for q in range(k))
+        np.testing.assert_array_equal(operator(a, b), expected)

@@ -12,7 +12,7 @@ from polyc.codegen.nests.interiors import bound_of
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, substitute, walk
 from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.nodes import replace
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import simplify, simplify_value
 
 MINIMUM_TRIP = 16
 """Iterations of a loop that is worth being written more than once."""
@@ -215,7 +215,7 @@ def _holds(atom: Call, var: str, at: Expr) -> bool:
 
 def _at(store: Store | Update, var: str, at: Expr) -> Store | Update:
     subscripts = tuple(simplify(substitute(e, {var: at})) for e in store.subscripts)
-    return replace(store, subscripts=subscripts, value=simplify(substitute(store.value, {var: at})))
+    return replace(store, subscripts=subscripts, value=simplify_value(substitute(store.value, {var: at})))
 
 
 def _disjuncts(condition: Expr) -> list[Expr]:

@@ -14,7 +14,7 @@ from polyc.codegen.nests.interiors import bound_of
 from polyc.ir.expr import Call, Const, Expr, Index, all_hold, int_const, operands_of, substitute, walk
 from polyc.ir.loops import If, Loop, LoopNest, Node, Prefetch, map_nodes
 from polyc.ir.nodes import replace
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import simplify, simplify_value
 
 
 def run_first_tiles_apart(nest: LoopNest) -> LoopNest:
@@ -90,7 +90,23 @@ def _run_known(body: tuple[Node, ...]) -> tuple[Node, ...]:
 
 
 def _substitute(body: tuple[Node, ...], var: str, value: Const) -> tuple[Node, ...]:
-    return map_nodes(body, lambda e: simplify(substitute(e, {var: value})), lambda e: e)
+    """The nodes at one value of a variable."""
+
+    def change(expr: Expr) -> Expr:
+        return simplify_value(substitute(expr, {var: value}))
+
+    return tuple(map(_simplify_bounds, map_nodes(body, change, simplify)))
+
+
+def _simplify_bounds(node: Node) -> Node:
+    match node:
+        case If():
+            body, orelse = (tuple(map(_simplify_bounds, arm)) for arm in (node.body, node.orelse))
+            return replace(node, body=body, orelse=orelse)
+        case Loop():
+            body = tuple(map(_simplify_bounds, node.body))
+            return replace(node, lower=simplify(node.lower), upper=simplify(node.upper), body=body)
+    return node
 
 
 def _under(body: tuple[Node, ...], fixed: list[Expr]) -> tuple[tuple[Node, ...], tuple[Node, ...] | None]:

@@ -14,7 +14,7 @@ Each element is computed by the same operations in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Literal
@@ -23,7 +23,7 @@ from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, rewr
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import If, Loop, Node, Store, Update, node_expressions, walk_nodes
 from polyc.ir.nodes import replace
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import simplify, simplify_value
 
 ROW_PARTS, LANE_PARTS = 3, 2
 """Parts of a tile's rows and vectors: fewer at a time leave arithmetic units idle, of more at a time more are dropped, and each
@@ -240,7 +240,7 @@ def _narrow(node: Node, part: _Part, row: str | None) -> Node:
             subscripts = node.subscripts
             if node.buffer not in part.registers:
                 subscripts = tuple(_shift(e, part, row) for e in subscripts)
-            return replace(node, subscripts=subscripts, value=_shift(node.value, part, row))
+            return replace(node, subscripts=subscripts, value=_shift(node.value, part, row, simplify_value))
         case If():
             return replace(
                 node, condition=_shift(node.condition, part, row), body=each(node.body, row), orelse=each(node.orelse, row)
@@ -267,8 +267,8 @@ def _least(a: Expr, b: Expr) -> Expr:
     return Call("min", (a, b))
 
 
-def _shift(expr: Expr, part: _Part, row: str | None) -> Expr:
-    """`expr` with the rows of the part; register buffers hold these alone."""
+def _shift(expr: Expr, part: _Part, row: str | None, tidy: Callable[[Expr], Expr] = simplify) -> Expr:
+    """`expr` with the rows of the part, simplified by `tidy`; register buffers hold these alone."""
     if row is None:
         return expr
     shifted = substitute(expr, {row: Call("add", (part.row, Index(row)))})
@@ -279,13 +279,13 @@ def _shift(expr: Expr, part: _Part, row: str | None) -> Expr:
             return Read(node.tensor, tuple(substitute(e, first) for e in node.subscripts))
         return None
 
-    return simplify(rewrite(shifted, rule))
+    return tidy(rewrite(shifted, rule))
 
 
 def _shift_all(value: Expr, part: _Part, rows: Collection[str]) -> Expr:
     """An initial value, which is over the variables of the loops inside."""
     for row in rows:
-        value = _shift(value, part, row)
+        value = _shift(value, part, row, simplify_value)
     return value
 
 

@@ -249,7 +249,7 @@ class Function:
 
     def hide(self, value: Val) -> Val:
         """The same value of an integer register, of which LLVM knows nothing.  That is no instruction."""
-        return self.pure(f'call {value.type} asm "", "=r,0"({value})', value.type)
+        return self.pure(f'call {value.type} asm "", "=r,0"({value}) nounwind willreturn memory(none)', value.type)
 
     def spare(self) -> Val:
         """Stack memory that holds nothing, as wide as any vector."""

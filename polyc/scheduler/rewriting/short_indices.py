@@ -18,7 +18,7 @@ from math import prod
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, identity_of, int_const, reads, rewrite, substitute, walk
 from polyc.ir.program import Program, Statement, Tensor
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import simplify, simplify_value
 from polyc.poly.domains import is_box, map_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.scheduler.accesses import trip_count
@@ -298,7 +298,7 @@ def _place(expr: Expr, at: Values, plan: _Plan) -> Expr:
         name = _part_name(node.tensor, tuple(_number(subscripts[d]) for d in sorted(apart)))
         return Read(name, tuple(e for d, e in enumerate(subscripts) if d not in apart), node.span)
 
-    return simplify(rewrite(substitute(expr, {i: int_const(v) for i, v in at.items()}), rule))
+    return simplify_value(rewrite(substitute(expr, {i: int_const(v) for i, v in at.items()}), rule))
 
 
 def _combine(s: Statement, terms: list[Expr], is_whole: bool, program: Program, target: Target) -> Expr:

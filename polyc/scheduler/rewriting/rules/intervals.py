@@ -22,7 +22,7 @@ from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Expr, Index, Read, Select, children, identity_of, int_const, reads, substitute, with_children
 from polyc.ir.graphs import find_components
 from polyc.ir.program import Program, Reduction, Statement
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import simplify, simplify_value
 from polyc.poly import isl
 from polyc.poly.domains import box_domain, map_domain, touched_elements
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, StatementRanges
@@ -187,7 +187,7 @@ class _Rewriter:
             like = self.program.tensor(s.target)
             init = identity_of(reduction.op, like.dtype) if found else reduction.init
             intervals = self._intervals(s, indices)
-            value = self._redirect(simplify(substitute(s.value, place)), s, region, domain, indices)
+            value = self._redirect(simplify_value(substitute(s.value, place)), s, region, domain, indices)
             self.edit.own[name] = self._ranges(s, intervals, domain, value, place, self._initial(s, name, left, place, bounds))
             self.edit.add_tensor(target, like, tuple(intervals[i] for i in left))
             self.parts[s.target, region].append(target)
@@ -251,7 +251,7 @@ class _Rewriter:
         domain = map_domain(self.ranges.statements[s.name].domain, name, left, values, bounds).coalesce()
         if domain.is_empty():
             return []
-        value = prune_selections(simplify(substitute(s.value, place)), domain, affine_of(domain, left))
+        value = prune_selections(simplify_value(substitute(s.value, place)), domain, affine_of(domain, left))
         value = self._redirect(value, s, region, domain, left)
         whole = tuple(simplify(substitute(e, place)) for e in s.subscripts)
         intervals = self._intervals(s, left)
