@@ -207,8 +207,14 @@ def node_expressions(node: Node) -> Iterator[Expr]:
             yield from (node.lower, node.upper)
 
 
-def map_nodes(body: tuple[Node, ...], value: Callable[[Expr], Expr], subscript: Callable[[Expr], Expr]) -> tuple[Node, ...]:
-    """`value` of all expressions, and `subscript` of places that are written."""
+def map_nodes(
+    body: tuple[Node, ...],
+    value: Callable[[Expr], Expr],
+    subscript: Callable[[Expr], Expr],
+    stored: Callable[[Expr], Expr] | None = None,
+) -> tuple[Node, ...]:
+    """`value` of all expressions (`stored` of those that are stored, if given), and `subscript` of places that are written."""
+    stored = stored or value
 
     def place(subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(subscript(value(s)) for s in subscripts)
@@ -216,7 +222,7 @@ def map_nodes(body: tuple[Node, ...], value: Callable[[Expr], Expr], subscript: 
     def visit(node: Node) -> Node:
         match node:
             case Store() | Update():
-                return replace(node, subscripts=place(node.subscripts), value=value(node.value))
+                return replace(node, subscripts=place(node.subscripts), value=stored(node.value))
             case Guard():
                 condition = None if node.condition is None else value(node.condition)
                 return replace(node, value=value(node.value), bound=value(node.bound), condition=condition)
@@ -225,7 +231,7 @@ def map_nodes(body: tuple[Node, ...], value: Callable[[Expr], Expr], subscript: 
             case If():
                 return replace(node, condition=value(node.condition), body=inside(node.body), orelse=inside(node.orelse))
             case Loop():
-                initial = tuple(replace(i, value=value(i.value), nest=inside(i.nest)) for i in node.initial)
+                initial = tuple(replace(i, value=stored(i.value), nest=inside(i.nest)) for i in node.initial)
                 return replace(node, lower=value(node.lower), upper=value(node.upper), body=inside(node.body), initial=initial)
 
     def inside(nodes: tuple[Node, ...]) -> tuple[Node, ...]:

@@ -20,7 +20,7 @@ from polyc.ir.expr import Call, Const, Expr, Index, Select, int_const, reads, su
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, Update, map_nodes
 from polyc.ir.nodes import replace
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import simplify, simplify_value
 from polyc.target import Target
 
 PART_FOR_ROWS, PART_FOR_PANELS = 8, 2
@@ -96,9 +96,9 @@ def _fit(found: _Blocks, buffers: Mapping[str, Buffer], target: Target) -> Loop 
     x, t = Index(blocks.var), Index(tiles.var)
 
     def shift(expr: Expr) -> Expr:
-        return simplify(substitute(expr, {tiles.var: Call("sub", (t, x))}))
+        return substitute(expr, {tiles.var: Call("sub", (t, x))})
 
-    body = map_nodes(tiles.body, shift, lambda e: e)
+    body = map_nodes(tiles.body, lambda e: simplify(shift(e)), lambda e: e, lambda e: simplify_value(shift(e)))
     if any(depends(e, blocks.var) for n in body for e in _all_expressions(n)):
         return None
     accesses = list(_accesses(body, ()))

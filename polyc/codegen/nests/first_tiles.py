@@ -93,20 +93,9 @@ def _substitute(body: tuple[Node, ...], var: str, value: Const) -> tuple[Node, .
     """The nodes at one value of a variable."""
 
     def change(expr: Expr) -> Expr:
-        return simplify_value(substitute(expr, {var: value}))
+        return substitute(expr, {var: value})
 
-    return tuple(map(_simplify_bounds, map_nodes(body, change, simplify)))
-
-
-def _simplify_bounds(node: Node) -> Node:
-    match node:
-        case If():
-            body, orelse = (tuple(map(_simplify_bounds, arm)) for arm in (node.body, node.orelse))
-            return replace(node, body=body, orelse=orelse)
-        case Loop():
-            body = tuple(map(_simplify_bounds, node.body))
-            return replace(node, lower=simplify(node.lower), upper=simplify(node.upper), body=body)
-    return node
+    return map_nodes(body, lambda e: simplify(change(e)), lambda e: e, lambda e: simplify_value(change(e)))
 
 
 def _under(body: tuple[Node, ...], fixed: list[Expr]) -> tuple[tuple[Node, ...], tuple[Node, ...] | None]:
