@@ -9,6 +9,7 @@ import polyc
 from polyc.codegen.nests.interiors import bound_of
 from polyc.ir.expr import Call, Index, Size, evaluate, int_const, substitute
 from polyc.ir.loops import If, Loop, Node
+from polyc.target import X86_64_V2, X86_64_V3, X86_64_V4
 from tests.scheduler.support import check, lower, read
 
 # Three tensors: what is read several times beyond its borders is copied with them.
@@ -75,6 +76,29 @@ def test_short_rows_and_tests_of_data_stay() -> None:
     assert len(loops(short.body)) == 1
     data = "def f(float(H,W) X) -> (Y) { Y(y,x) = 1.0 + (X(y,x) > 0.0 ? X(y,x) : X(y,x+1)) }"
     assert len(loops(check(data, {"H": 4, "W": 100}).nest.body)) == 1
+
+
+STRIDED = """def f(float(H,W) X, float(H,W) U) -> (Y) {
+  Y(y,x) = pad(X(y-1,2*x-1), 0.0) - pad(U(y+1,2*x+2), 0.0) where y in 0:H, x in 0:W/2 }"""
+
+
+def test_short_rows_of_lanes_that_lie_apart_are_not_read_one_by_one() -> None:
+    for width, target, kinds in (
+        (56, X86_64_V3, ["serial", "vector", "serial", "vector"]),
+        (20, X86_64_V3, ["serial", "vector", "serial", "vector"]),  # one vector inside
+        (18, X86_64_V3, ["vector"]),
+        (12, X86_64_V2, ["serial", "vector", "serial", "vector"]),
+        (56, X86_64_V4, ["vector"]),  # masks
+    ):
+        nest = check(STRIDED, {"H": 5, "W": width}, target).nest
+        assert [loop.kind for loop in loops(nest.body)] == kinds
+    near = lower(SOBEL.format("0.0"), {"H": 40, "W": 56}, target=X86_64_V3).nest
+    assert len(loops(near.body)) == 1
+    op = polyc.compile(STRIDED)
+    for h, w in ((5, 56), (3, 20), (1, 24), (4, 64), (2, 2)):
+        x, u = (np.arange(h * w, dtype=np.float32).reshape(h, w) + n for n in (1, 1000))
+        px, pu = (np.pad(a, ((1, 1), (1, 2))) for a in (x, u))
+        np.testing.assert_array_equal(op(x, u), px[:h, 0:w:2] - pu[2:, 3 : w + 3 : 2])
 
 
 def test_a_test_that_moves_with_the_rows() -> None:

@@ -27,9 +27,10 @@ from polyc.ir.expr import (
     rewrite,
     walk,
 )
-from polyc.ir.loops import If, Loop, Node, Store, Update
+from polyc.ir.loops import If, Loop, Node, Store, Update, node_expressions
 from polyc.ir.nodes import replace
 from polyc.ir.simplify import linear_form, simplify
+from polyc.target import Target
 
 MINIMUM_TRIP = 64
 """Iterations of a loop that is worth being written several times."""
@@ -51,32 +52,26 @@ class _Tests:
     upper: Expr
 
 
-def split_interiors(body: tuple[Node, ...]) -> tuple[Node, ...]:
+def split_interiors(body: tuple[Node, ...], target: Target) -> tuple[Node, ...]:
     """The same nodes with vector loops over chosen reads split into borders and interior."""
-    return tuple(new for node in body for new in _split(node))
+    return tuple(new for node in body for new in _split(node, target))
 
 
-def _split(node: Node) -> tuple[Node, ...]:
+def _split(node: Node, target: Target) -> tuple[Node, ...]:
     match node:
         case If():
-            return (replace(node, body=split_interiors(node.body), orelse=split_interiors(node.orelse)),)
+            return (replace(node, body=split_interiors(node.body, target), orelse=split_interiors(node.orelse, target)),)
         case Loop():
-            tests = _find_tests(node)
+            tests = _find_tests(node, target)
             if tests is not None:
                 return _split_loop(node, tests)
-            return (replace(node, body=split_interiors(node.body)),)
+            return (replace(node, body=split_interiors(node.body, target)),)
     return (node,)
 
 
-def _find_tests(loop: Loop) -> _Tests | None:
+def _find_tests(loop: Loop, target: Target) -> _Tests | None:
     """The tests of a loop that is worth it; None for any other."""
     if loop.kind != "vector" or loop.registers or loop.initial or loop.step != 1:
-        return None
-    trip = simplify(Call("sub", (loop.upper, loop.lower)))
-    has_stand_ins = all(isinstance(node, Store) and _is_mirrored_copy(node.value) for node in loop.body)
-    if loop.max_trip is not None and not has_stand_ins:
-        return None
-    if isinstance(trip, Const) and int(trip.value) < (MINIMUM_COPY if has_stand_ins else MINIMUM_TRIP):
         return None
     fixed: dict[Expr, None] = {}
     moving: dict[Expr, None] = {}
@@ -98,9 +93,31 @@ def _find_tests(loop: Loop) -> _Tests | None:
                 lower = Call("max", (lower, bound[1]))
             else:
                 upper = Call("min", (upper, bound[1]))
-    if not fixed and not moving:
-        return None
-    return _Tests(tuple(fixed), tuple(moving), simplify(lower), simplify(upper))
+    tests = _Tests(tuple(fixed), tuple(moving), simplify(lower), simplify(upper))
+    return tests if (fixed or moving) and _is_long(loop, tests, target) else None
+
+
+def _is_long(loop: Loop, tests: _Tests, target: Target) -> bool:
+    """Whether a loop is worth being written several times."""
+    has_stand_ins = all(isinstance(node, Store) and _is_mirrored_copy(node.value) for node in loop.body)
+    trip = simplify(Call("sub", (loop.upper, loop.lower)))
+    if isinstance(trip, Const) and not has_stand_ins and not target.has_masks and _reads_apart(loop):
+        inside = simplify(Call("sub", (tests.upper, tests.lower)))
+        if isinstance(inside, Const) and int(inside.value) >= loop.lanes:
+            return True
+    if loop.max_trip is not None and not has_stand_ins:
+        return False
+    return not isinstance(trip, Const) or int(trip.value) >= (MINIMUM_COPY if has_stand_ins else MINIMUM_TRIP)
+
+
+def _reads_apart(loop: Loop) -> bool:
+    """Whether lanes of chosen reads do not lie side by side: under tests they are read one by one, without masks for it."""
+    chosen = (e for node in loop.body for root in node_expressions(node) for e in walk(root) if isinstance(e, Select))
+    for subscript in (s for e in chosen for read in reads(e.then) for s in read.subscripts):
+        form = linear_form(subscript)
+        if form is None or abs(form.get(Index(loop.var), 0)) > 1:
+            return True
+    return False
 
 
 def _atoms(value: Expr) -> Iterator[Expr]:

@@ -103,7 +103,7 @@ def build_loop_nest(
     for array in (a.memory for a in signature.arrays):
         parameters += [f"{array.name}.stride{d}" for d in range(len(array.shape))]
     aliased = frozenset(b.name for b in buffers if b.may_alias)
-    body = list(split_triangles(split_interiors(take_out_conditions(separate_domains(tuple(body)))), aliased))
+    body = list(split_triangles(split_interiors(take_out_conditions(separate_domains(tuple(body))), target), aliased))
     nodes, buffers = keep_epilogues(hold_accumulators(tuple(body), aliased), buffers)
     held = frozenset(b.name for b in buffers if b.space == "register")
     streamed = find_streamed_rows(nodes, buffers, target)
