@@ -120,7 +120,7 @@ def _load_steps(state: State, ctx: Context, load: _Load, uniform: Linear, step: 
         pointer = vectors.pointer_or_spare(fn, chosen_for_all(state, ctx, guard), pointer)
         load_vector = vectors.load_contiguous if step > 0 else vectors.load_reversed
         return load_vector(fn, dtype, pointer, ctx.lanes, as_mask(state, ctx, guard), load.epoch, load.other)
-    if shuffles.is_small_stride(state.target, dtype, step, guard != (None, None)):
+    if shuffles.is_small_stride(dtype, step) and (guard == (None, None) or state.target.has_masked_loads(dtype.itemsize)):
         pointer, mask = element_pointer(state, ctx, buffer, uniform), as_mask(state, ctx, guard)
         pointer = vectors.pointer_or_spare(fn, chosen_for_all(state, ctx, guard), pointer)
         stride = step // dtype.itemsize
@@ -155,7 +155,8 @@ def _load_repeated(state: State, ctx: Context, load: _Load, offset: Linear) -> V
 
 def _load_held(state: State, ctx: Context, load: _Load) -> Val | None:
     """One load of the lanes that lie between two ends (`held`); the others have the element of their end."""
-    held = find_held(ctx, load.buffer, load.subscripts) if state.target.has_masks else None
+    has_masks = state.target.has_masked_loads(load.buffer.dtype.itemsize)
+    held = find_held(ctx, load.buffer, load.subscripts) if has_masks else None
     if held is None:
         return None
     fn, buffer, dtype = state.fn, load.buffer, load.buffer.dtype
@@ -234,7 +235,7 @@ def store_element(
         else:
             pointer = vectors.pointer_or_spare(fn, guard[0], pointer) if state.target.has_masks else pointer
             vectors.store_contiguous(fn, dtype, pointer, value, mask)
-    elif split is not None and step is not None and shuffles.is_small_stride(state.target, dtype, step, True):
+    elif split is not None and step is not None and state.target.has_masks and shuffles.is_small_stride(dtype, step):
         pointer = element_pointer(state, ctx, buffer, split[0])
         shuffles.store_strided(fn, dtype, pointer, value, step // dtype.itemsize, mask)
     else:

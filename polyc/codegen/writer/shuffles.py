@@ -16,11 +16,9 @@ MAX_STRIDE = 4
 """Elements between lanes up to which all elements in between are loaded."""
 
 
-def is_small_stride(target: Target, dtype: DType, step: int, is_masked: bool) -> bool:
-    """Whether lanes `step` bytes apart are accessed through all elements in between; `is_masked`: not all may be."""
-    if step % dtype.itemsize or not 2 <= abs(step) // dtype.itemsize <= MAX_STRIDE:
-        return False
-    return target.has_masks or not is_masked
+def is_small_stride(dtype: DType, step: int) -> bool:
+    """Whether lanes `step` bytes apart are so near that all elements in between may be accessed with them."""
+    return step % dtype.itemsize == 0 and 2 <= abs(step) // dtype.itemsize <= MAX_STRIDE
 
 
 def load_strided(

@@ -1,0 +1,57 @@
+"""Lanes under tests of borders: loaded under masks, right at all sizes, and never outside of the array."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+import polyc
+from tests.property.guarded import place
+
+TARGETS = ["x86-64-v2", "x86-64-v3", "host"]
+POOL = """def pool({0}(H,W) X) -> (Y) {{
+  Y(y,x) max=! pad(X(y+r-1, {1}*x+s-1), {2}) where r in 0:3, s in 0:3, y in 0:H, x in 0:W/{1} }}"""
+HELD = "def held({0}(H,W) X) -> (Y) {{ Y(y,x) = pad(X(y-1,x-1), clamp) - pad(X(y+1,x+2), clamp) where y in 0:H, x in 0:W }}"
+SIZES = [(1, 1), (1, 2), (2, 5), (3, 15), (2, 16), (3, 17), (1, 33), (4, 50), (2, 71)]
+
+
+def numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    return np.random.default_rng(5).integers(0, 90, shape).astype(dtype)
+
+
+@pytest.mark.pairs
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("step", [2, 3])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint8"])
+def test_maxima_of_windows_at_borders(dtype: str, step: int, target: str) -> None:
+    pool = polyc.compile(POOL.format(dtype, step, 3), target=target)
+    source = random.Random(step)
+    for h, w in SIZES:
+        x = place(numbers((h, w), dtype), source).array  # in some layout, against a page that may not be touched
+        wide = np.pad(x, ((1, 1), (1, step + 1)), constant_values=3)
+        wanted = np.lib.stride_tricks.sliding_window_view(wide, (3, 3)).max(axis=(2, 3))[:h, : w // step * step : step]
+        np.testing.assert_array_equal(pool(x), wanted)
+        np.testing.assert_array_equal(pool(x.copy()), wanted)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "uint8"])
+def test_ends_of_rows_that_stand_in(dtype: str, target: str) -> None:
+    held = polyc.compile(HELD.format(dtype), target=target)
+    source = random.Random(3)
+    for h, w in SIZES:
+        x = place(numbers((h, w), dtype), source).array  # in some layout, against a page that may not be touched
+        wide = np.pad(x, ((1, 1), (1, 2)), mode="edge")
+        wanted = wide[:h, :w] - wide[2:, 3 : w + 3]
+        np.testing.assert_array_equal(held(x), wanted)
+        np.testing.assert_array_equal(held(x.copy()), wanted)
+
+
+@pytest.mark.parametrize("text", [POOL.format("float", 2, 0.0), HELD.format("float")])
+def test_borders_are_no_branches_of_lanes_with_avx(text: str) -> None:
+    op = polyc.compile(text, target="x86-64-v3", dynamic=False)
+    machine_code = op.lower(np.zeros((56, 56), "f4")).as_text("s")
+    lanes = machine_code.count("vinsertps") + machine_code.count("vpinsrd")
+    assert "vmaskmovps" in machine_code and lanes < 16, lanes
