@@ -33,7 +33,7 @@ from polyc.ir.simplify import linear_form, simplify
 from polyc.target import Target
 
 MINIMUM_TRIP = 64
-"""Iterations of a loop that is worth being written several times."""
+"""Iterations of a loop that is worth being written several times, if its lanes lie side by side or there are mask registers."""
 
 MINIMUM_COPY = 16
 """The same where elements from elsewhere stand in for what lies outside: lanes would read them one by one."""
@@ -111,7 +111,7 @@ def _is_long(loop: Loop, tests: _Tests, target: Target) -> bool:
 
 
 def _reads_apart(loop: Loop) -> bool:
-    """Whether lanes of chosen reads do not lie side by side: under tests they are read one by one, without masks for it."""
+    """Whether lanes of chosen reads do not lie side by side: tests have them read one by one, or under shuffled masks."""
     chosen = (e for node in loop.body for root in node_expressions(node) for e in walk(root) if isinstance(e, Select))
     for subscript in (s for e in chosen for read in reads(e.then) for s in read.subscripts):
         form = linear_form(subscript)

@@ -17,7 +17,7 @@ MAX_STRIDE = 4
 
 
 def is_small_stride(dtype: DType, step: int) -> bool:
-    """Whether lanes `step` bytes apart are so near that all elements in between may be accessed with them."""
+    """Whether lanes `step` bytes apart are so near that they are accessed with all elements in between at little cost."""
     return step % dtype.itemsize == 0 and 2 <= abs(step) // dtype.itemsize <= MAX_STRIDE
 
 
