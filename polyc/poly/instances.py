@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import islpy
@@ -143,15 +142,6 @@ def pairs_in_order(pairs: islpy.Map, first: Time, second: Time) -> islpy.Map:
 def maps_of(union: islpy.UnionMap) -> list[islpy.Map]:
     items = union.get_map_list()
     return [items.get_at(n) for n in range(items.n_map())]
-
-
-def walk_tree(node: islpy.ScheduleNode) -> Iterator[islpy.ScheduleNode]:
-    """All nodes of a schedule tree, parents first."""
-    stack = [node]
-    while stack:
-        top = stack.pop()
-        yield top
-        stack.extend(top.get_child(n) for n in reversed(range(top.n_children())))
 
 
 def describe_pair(reason: str, pairs: islpy.Map) -> Violation:

@@ -19,11 +19,13 @@ from polyc.poly.instances import (
     make_time,
     pairs_not_before,
     proof_quota,
-    walk_tree,
 )
 from polyc.poly.isl import operation_quota
 from polyc.poly.scop import Scop
 from polyc.poly.storage_proof import alias_is_safe, prove_storage
+
+_Reach = dict[str, islpy.Set]
+"""The instances that get to a node of a schedule tree, by name."""
 
 __all__ = ["Violation", "alias_is_safe", "prove_storage", "prove_values"]
 
@@ -45,9 +47,12 @@ def prove_values(
 
 
 def _check_values(scop: Scop, dependences: Dependences, schedule: islpy.Schedule, theta: Theta) -> Violation | None:
-    violation = check_complete(scop, theta) or _check_filters(schedule)
+    violation = check_complete(scop, schedule)
     if violation is not None:
         return violation
+    for name, domain in instance_domains(scop).items():
+        if name not in theta:
+            theta[name] = _never(theta, domain)
     for flow in (*dependences.flows, *dependences.init_flows):
         bad = pairs_not_before(flow.relation, theta[flow.source], theta[flow.sink])
         if bad is not None:
@@ -55,28 +60,30 @@ def _check_values(scop: Scop, dependences: Dependences, schedule: islpy.Schedule
     return None
 
 
-def check_complete(scop: Scop, theta: Theta) -> Violation | None:
-    """Whether the instances that run are those of the Scop, each at one time."""
+def check_complete(scop: Scop, schedule: islpy.Schedule) -> Violation | None:
+    """Whether the instances that run are those of the Scop, each at one time.
+
+    Looks at the tree node by node: an instance runs exactly once if it is in the domain, every band on its way has a value
+    for it, and every sequence has it in exactly one filter.  The times themselves would say it, too, but tiles of odd sizes
+    make them congruences modulo ten thousands, in which isl searches integer points without counting operations.
+    """
+    reach = _by_name(schedule.get_domain())
     domains = instance_domains(scop)
-    for name in theta:
+    for name in reach:
         if name not in domains:
             return Violation(f"the schedule runs {name}, which is no part of the program")
     for name, domain in domains.items():
-        if name not in theta:
+        if name not in reach:
             if domain.is_empty():
-                theta[name] = _never(theta, domain)
                 continue
             return Violation(f"the schedule never runs {name}")
-        scheduled = theta[name].whole.domain()
-        missing = domain.subtract(scheduled)
-        if not missing.is_empty():
-            return describe_point("an instance is never run", missing)
-        surplus = scheduled.subtract(domain)
+        surplus = reach[name].subtract(domain)
         if not surplus.is_empty():
             return describe_point("an instance that is no part of the program would run", surplus)
-        if not theta[name].whole.is_single_valued():
-            return describe_point("an instance runs more than once", scheduled)
-    return None
+        missing = domain.subtract(reach[name])
+        if not missing.is_empty():
+            return describe_point("an instance is never run", missing)
+    return _check_node(schedule.get_root().get_child(0), reach)
 
 
 def _never(theta: Theta, domain: islpy.Set) -> Time:
@@ -84,24 +91,55 @@ def _never(theta: Theta, domain: islpy.Set) -> Time:
     return make_time(islpy.Map.from_domain(domain), len(next(iter(theta.values())).levels) if theta else 0)
 
 
-def _check_filters(schedule: islpy.Schedule) -> Violation | None:
-    """Children of a sequence must not share instances.  Sets are refused: they order nothing, but their map says they do."""
-    for node in walk_tree(schedule.get_root()):
-        kind: object = node.get_type()
-        if kind == islpy.schedule_node_type.set:
-            return Violation("the schedule has a set node, whose children run in no particular order")
-        if kind != islpy.schedule_node_type.sequence:
-            continue
-        seen: dict[str, islpy.Set] = {}
-        for n in range(node.n_children()):
-            sets = node.get_child(n).filter_get_filter().get_set_list()
-            for m in range(sets.n_set()):
-                part = sets.get_at(m)
-                name = str(part.get_tuple_name())
-                if name in seen:
-                    twice = seen[name].intersect(part)
-                    if not twice.is_empty():
-                        return describe_point("an instance runs more than once", twice)
-                    part = part.union(seen[name])
+def _check_node(node: islpy.ScheduleNode, reach: _Reach) -> Violation | None:
+    """Whether each instance of `reach` runs exactly once below `node`."""
+    kind: object = node.get_type()
+    types = islpy.schedule_node_type
+    if kind == types.leaf:
+        return None
+    if kind == types.set:
+        return Violation("the schedule has a set node, whose children run in no particular order")
+    if kind == types.sequence:
+        return _check_sequence(node, reach)
+    if kind == types.band:
+        violation = _check_covered(reach, _by_name(node.band_get_partial_schedule().domain()))
+        if violation is not None:
+            return violation
+    elif kind != types.mark:
+        return Violation("the schedule has nodes of other kinds than bands, sequences and marks")
+    return _check_node(node.get_child(0), reach)
+
+
+def _check_sequence(node: islpy.ScheduleNode, reach: _Reach) -> Violation | None:
+    """Children of a sequence share no instances and have all of them."""
+    seen: _Reach = {}
+    for n in range(node.n_children()):
+        child = node.get_child(n)
+        filters = _by_name(child.filter_get_filter())
+        parts = {name: part.intersect(reach[name]) for name, part in filters.items() if name in reach}
+        for name, part in parts.items():
+            if name in seen:
+                twice = seen[name].intersect(part)
+                if not twice.is_empty():
+                    return describe_point("an instance runs more than once", twice)
+                seen[name] = seen[name].union(part)
+            else:
                 seen[name] = part
+        violation = _check_node(child.get_child(0), parts)
+        if violation is not None:
+            return violation
+    return _check_covered(reach, seen)
+
+
+def _check_covered(reach: _Reach, runs: _Reach) -> Violation | None:
+    for name, instances in reach.items():
+        missing = instances.subtract(runs[name]) if name in runs else instances
+        if not missing.is_empty():
+            return describe_point("an instance is never run", missing)
     return None
+
+
+def _by_name(union: islpy.UnionSet) -> _Reach:
+    items = union.get_set_list()
+    sets = (items.get_at(n) for n in range(items.n_set()))
+    return {str(each.get_tuple_name()): each for each in sets}

@@ -100,6 +100,31 @@ def test_a_set_node_orders_nothing() -> None:
     assert violation is not None and "set node" in str(violation)
 
 
+def by_text(child: str) -> str:
+    """What is said of a tree ``child`` below the domain of one statement."""
+    scop = scop_of("A: i:N -> a[i] = x[i]", N=8)
+    text = f'{{domain: "{instance_domains(scop)["A"]}", child: {{{child}}}}}'
+    return str(prove_values(scop, compute_dependences(scop), Schedule.read_from_str(DEFAULT_CONTEXT, text)))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "words"),
+    [
+        ("i < 3", "i >= 3", "None"),
+        ("i < 3", "i >= 2", "an instance runs more than once: A[i=2]"),
+        ("i < 2", "i >= 3", "an instance is never run: A[i=2]"),
+    ],
+)
+def test_an_instance_in_two_filters_or_none_is_refused(first: str, second: str, words: str) -> None:
+    sequence = f'sequence: [{{filter: "{{ A[i] : {first} }}"}}, {{filter: "{{ A[i] : {second} }}"}}]'
+    assert by_text(sequence).startswith(words)
+
+
+def test_an_instance_for_which_a_band_has_no_value_is_refused() -> None:
+    assert by_text('schedule: "[{ A[i] -> [(i)] : i >= 1 }]"').startswith("an instance is never run: A[i=0]")
+    assert by_text('schedule: "[{ A[i] -> [(i)] }]"') == "None"
+
+
 @pytest.mark.parametrize(
     ("tree", "storage"),
     [

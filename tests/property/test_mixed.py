@@ -66,3 +66,9 @@ def test_a_recurrence_beside_the_update_of_a_diagonal_is_refused(seed: int) -> N
     """What starts the elements off the diagonal stood in a loop shared with their reader; the order of the source cannot run
     the recurrence beside it."""
     check_program(seed, 1)
+
+
+def test_completeness_of_tiles_of_odd_sizes_is_proved_at_once() -> None:
+    """isl searched for hours, out of reach of its quota, whether times modulo 32766 are single-valued: rows in steps of two in
+    blocks of 16383."""
+    check_program(633423, 8)
