@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
@@ -249,3 +251,14 @@ def test_short_rows_are_streamed_where_they_are_whole_lines(columns: int, is_str
         y = at_offset(x.shape, offset)
         op(x, b, out=y)
         np.testing.assert_array_equal(y, x + b)
+
+
+@pytest.mark.parametrize(("dtype", "columns"), [("float", 64), ("double", 32)])
+def test_parts_of_a_streamed_line_are_stored_one_behind_the_other(dtype: str, columns: int):
+    source = f"def f({dtype}(A, B, C) X) -> (Y) {{ Y(a, c, b) = X(a, b, c) }}"
+    x = np.ones((32, 3136, columns), "f4" if dtype == "float" else "f8")
+    text = polyc.compile(source, target="x86-64-v3").lower(x).as_text("s")
+    found = re.findall(r"vmovntp[sd]\s+%ymm\d+, (-?\d*)\((%\w+)\)", text)
+    places = [(base, int(place or 0)) for place, base in found]
+    followed = [second == (base, place + 32) for (base, place), second in itertools.pairwise(places)]
+    assert sum(followed) >= min(8, columns // 8)

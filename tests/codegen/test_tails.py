@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+import polyc
 from polyc import driver
 from polyc.ir.expr import Call, Const, Index, Read, Size
 from polyc.ir.loops import Loop, LoopNest, Store, Update
@@ -173,3 +175,14 @@ def test_the_first_lanes_of_a_tile_are_stored_by_pieces_where_masks_are_vectors(
                 expected[:, : 2 * lanes] += values[1][k][:, None] * values[0][k][None, : 2 * lanes]
             np.testing.assert_allclose(placed[2], expected, rtol=1e-5, atol=1e-5)
             np.testing.assert_array_equal(placed[2][:, 2 * lanes :], values[2][:, 2 * lanes :])
+
+
+@pytest.mark.parametrize("columns", [17, 20, 24, 25, 31])
+def test_half_a_vector_of_512_bits_is_computed_in_half_of_one(columns):
+    """Some processors do 512 bits in two operations: the second half of the last vector of 24 columns held nothing."""
+    source = "def f(float(N, K) A, float(K, M) B) -> (C) { C(i, j) +=! A(i, k) * B(k, j) }"
+    a, b = (random_array(np.random.default_rng(1), F32, shape) for shape in ((24, 64), (64, columns)))
+    operator = polyc.compile(source, target="x86-64-v4")
+    text = operator.lower(a, b).as_text("s")
+    assert ("%ymm" in "".join(re.findall("vfmadd.*", text))) == (columns <= 24)
+    np.testing.assert_allclose(operator(a, b), a @ b, rtol=1e-4, atol=1e-5)

@@ -11,9 +11,9 @@ import pytest
 
 import polyc
 from polyc import driver
-from polyc.codegen.objects.host import host_target
 from polyc.config import default_options
 from polyc.ir.interpret import interpret
+from polyc.target import X86_64_V3
 
 Array = np.ndarray[Any, Any]
 
@@ -91,7 +91,7 @@ def test_along_either_axis(shape: tuple[int, int]) -> None:
 
 
 def loops_of_columns(m: int, n: int, cores: int, l2: int = 1 << 20) -> str:
-    program, target = polyc.compile(COLUMNS).program, replace(host_target(), cores=cores, l2=l2)
+    program, target = polyc.compile(COLUMNS).program, replace(X86_64_V3, cores=cores, l2=l2)
     return driver.lower(program, sizes={"M": m, "N": n}, options=default_options(), target=target).as_text("loops")
 
 

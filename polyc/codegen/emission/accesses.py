@@ -228,7 +228,10 @@ def store_element(
     if split is not None and step == dtype.itemsize:
         pointer = element_pointer(state, ctx, buffer, split[0])
         if streamed and mask is None:
-            vectors.store_streamed(fn, dtype, pointer, value)
+            if state.parts_of_lines is None:
+                vectors.store_streamed(fn, dtype, pointer, value)
+            else:
+                state.parts_of_lines.append((dtype, pointer, value))
         elif guard[1] is None and not state.target.has_masks:
             with fn.when(guard[0]):
                 vectors.store_contiguous(fn, dtype, pointer, value, None)

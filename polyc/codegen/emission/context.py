@@ -205,6 +205,8 @@ class State:
     """Reads that were made for all copies of an unrolled loop at once: its variable, and the value in each copy."""
     memo: list[dict[Read, Val]] = field(default_factory=lambda: [{}])
     certain: frozenset[Read] = frozenset()
+    parts_of_lines: list[tuple[DType, Val, Val]] | None = None
+    """Streamed stores (type, pointer, value) of a vector that is a part of lines: they wait for the other parts."""
     statement_context: Context = field(default_factory=Context)
     functions: dict[str, int] = field(default_factory=dict)
     """Counters for the names of outlined functions."""
