@@ -35,7 +35,8 @@ TILE_START = 14
 """For addresses, first loads and the last additions of one register tile."""
 
 TRANSPOSED_STORE = 40
-"""Per vector of a tile whose rows, not lanes, are consecutive in memory: shuffles and masked stores of 16 rows."""
+"""Per vector of a tile whose rows, not lanes, are consecutive in memory: shuffles and masked stores of 16 rows.  Twice as long
+where vectors are computed in halves (AMD, Zen 4, tiles of 10 rows of 32: 103)."""
 
 NEAR_STORE, FAR_STORE, FAR_STRIDE = 1.0, 4.0, 2048
 """Per element of a store along a longer stride, below and from that many bytes (sets of the cache collide)."""
@@ -128,7 +129,7 @@ def weigh(c: Contraction, at: Measures[A], way: Way, target: Target, constants: 
         part = min(way.n_rows, max(ceil(way.n_rows / ROW_PARTS), ceil(in_flight / way.vectors)))
         in_part = largest(arithmetic_cycles(c, way, part, target), vectors.cycles) * slower
         arithmetic = arithmetic + n_tiles * _parted_rows(c, at, way, part, TILE_START + depth * in_part, per_tile)
-    stores = n_panels * passes * _store_cycles(c, at, way) + _written_cycles(c, at, way, target)
+    stores = n_panels * passes * _store_cycles(c, at, way, target) + _written_cycles(c, at, way, target)
     cycles = {"arithmetic": arithmetic, "stores": stores}
     view, other = way.views(c)
     copies = []
@@ -244,11 +245,11 @@ def _parted_rows(c: Contraction, at: Measures[A], way: Way, part: int, per_part:
     return passes * either(rest <= part, 0.0, longer)
 
 
-def _store_cycles(c: Contraction, at: Measures[A], way: Way) -> A:
+def _store_cycles(c: Contraction, at: Measures[A], way: Way, target: Target) -> A:
     stride = abs(c.result.get(way.vector, 0))
     row_stride = min((abs(c.result.get(i, 0)) for i in way.rows), default=0)
     apart = at.result.get(way.vector, 0) * c.itemsize
-    return store_cycles(way.n_rows, way.vectors, way.lanes, stride, row_stride, apart)
+    return store_cycles(way.n_rows, way.vectors, way.lanes, stride, row_stride, apart, target)
 
 
 def _written_cycles(c: Contraction, at: Measures[A], way: Way, target: Target) -> A:
@@ -339,11 +340,11 @@ def step_cycles(rows: int, vectors: int, broadcasts: int, loads: float, target: 
     return float(sum(w**SHARPNESS for w in waits) ** (1 / SHARPNESS)) + LOAD * n
 
 
-def store_cycles(rows: int, vectors: int, lanes: int, stride: int, row_stride: int, apart: A) -> A:
+def store_cycles(rows: int, vectors: int, lanes: int, stride: int, row_stride: int, apart: A, target: Target) -> A:
     """Writing a register tile; strides in elements along the lanes and along the rows (0: rows are not neighbours), and bytes
     from lane to lane."""
     if stride == 1:
         return 1.0 * rows * vectors
     if row_stride == 1 and rows >= 2:
-        return TRANSPOSED_STORE * vectors * (1.0 if vectors <= 2 else 1.7)
+        return TRANSPOSED_STORE * 2 / target.fma_per_cycle * vectors * (1.0 if vectors <= 2 else 1.7)
     return rows * vectors * lanes * either(apart >= FAR_STRIDE, FAR_STORE, NEAR_STORE)
