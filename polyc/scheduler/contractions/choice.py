@@ -167,7 +167,8 @@ def _least_cycles(c: Contraction, vector: str, rows: Mapping[str, int], vectors:
     step = costs.step_cycles(n_rows, vectors, n_rows if shared else 1, vectors, target, False)
     row_stride = min((abs(c.result.get(i, 0)) for i in rows), default=0)
     stride = abs(c.result.get(vector, 0))
-    store = costs.store_cycles(n_rows, vectors, lanes, stride, row_stride, stride * c.itemsize, target)
+    transposed = costs.transposed_store(c, rows, vector, target)
+    store = costs.store_cycles(n_rows, vectors, lanes, stride, row_stride, stride * c.itemsize, transposed)
     return n_tiles * passes * (costs.TILE_START + c.depth * step + store)
 
 

@@ -35,8 +35,11 @@ TILE_START = 14
 """For addresses, first loads and the last additions of one register tile."""
 
 TRANSPOSED_STORE = 40
-"""Per vector of a tile whose rows, not lanes, are consecutive in memory: shuffles and masked stores of 16 rows.  Twice as long
-where vectors are computed in halves (AMD, Zen 4, tiles of 10 rows of 32: 103)."""
+"""Per vector of a tile whose rows, not lanes, are consecutive in memory: shuffles and masked stores of 16 rows."""
+
+HALVED_TRANSPOSED_STORE = 128
+"""The same where vectors are computed in halves and the call says how many rows and lanes there are, so that every row has an
+address and a mask of its own (AMD, Zen 4, 3x3 convolutions of any size: 103 in tiles of 10 rows of 32, more in others)."""
 
 NEAR_STORE, FAR_STORE, FAR_STRIDE = 1.0, 4.0, 2048
 """Per element of a store along a longer stride, below and from that many bytes (sets of the cache collide)."""
@@ -249,7 +252,9 @@ def _store_cycles(c: Contraction, at: Measures[A], way: Way, target: Target) -> 
     stride = abs(c.result.get(way.vector, 0))
     row_stride = min((abs(c.result.get(i, 0)) for i in way.rows), default=0)
     apart = at.result.get(way.vector, 0) * c.itemsize
-    return store_cycles(way.n_rows, way.vectors, way.lanes, stride, row_stride, apart, target)
+    return store_cycles(
+        way.n_rows, way.vectors, way.lanes, stride, row_stride, apart, transposed_store(c, way.rows, way.vector, target)
+    )
 
 
 def _written_cycles(c: Contraction, at: Measures[A], way: Way, target: Target) -> A:
@@ -340,11 +345,17 @@ def step_cycles(rows: int, vectors: int, broadcasts: int, loads: float, target: 
     return float(sum(w**SHARPNESS for w in waits) ** (1 / SHARPNESS)) + LOAD * n
 
 
-def store_cycles(rows: int, vectors: int, lanes: int, stride: int, row_stride: int, apart: A, target: Target) -> A:
+def transposed_store(c: Contraction, rows: Collection[str], vector: str, target: Target) -> float:
+    """Cycles per vector of a tile that is written transposed."""
+    is_slow = target.fma_per_cycle == 1 and not c.has_known_trips((*rows, vector))
+    return HALVED_TRANSPOSED_STORE if is_slow else TRANSPOSED_STORE
+
+
+def store_cycles(rows: int, vectors: int, lanes: int, stride: int, row_stride: int, apart: A, transposed: float) -> A:
     """Writing a register tile; strides in elements along the lanes and along the rows (0: rows are not neighbours), and bytes
-    from lane to lane."""
+    from lane to lane.  `transposed`: what `transposed_store` says."""
     if stride == 1:
         return 1.0 * rows * vectors
     if row_stride == 1 and rows >= 2:
-        return TRANSPOSED_STORE * 2 / target.fma_per_cycle * vectors * (1.0 if vectors <= 2 else 1.7)
+        return transposed * vectors * (1.0 if vectors <= 2 else 1.7)
     return rows * vectors * lanes * either(apart >= FAR_STRIDE, FAR_STORE, NEAR_STORE)
