@@ -144,6 +144,12 @@ def maps_of(union: islpy.UnionMap) -> list[islpy.Map]:
     return [items.get_at(n) for n in range(items.n_map())]
 
 
+def sets_by_name(union: islpy.UnionSet) -> dict[str, islpy.Set]:
+    items = union.get_set_list()
+    sets = (items.get_at(n) for n in range(items.n_set()))
+    return {str(each.get_tuple_name()): each for each in sets}
+
+
 def describe_pair(reason: str, pairs: islpy.Map) -> Violation:
     """A violation showing one pair of a nonempty relation between instances."""
     wrapped = pairs.wrap()

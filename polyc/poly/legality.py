@@ -19,6 +19,7 @@ from polyc.poly.instances import (
     make_time,
     pairs_not_before,
     proof_quota,
+    sets_by_name,
 )
 from polyc.poly.isl import operation_quota
 from polyc.poly.scop import Scop
@@ -67,7 +68,7 @@ def check_complete(scop: Scop, schedule: islpy.Schedule) -> Violation | None:
     for it, and every sequence has it in exactly one filter.  The times themselves would say it, too, but tiles of odd sizes
     make them congruences modulo ten thousands, in which isl searches integer points without counting operations.
     """
-    reach = _by_name(schedule.get_domain())
+    reach = sets_by_name(schedule.get_domain())
     domains = instance_domains(scop)
     for name in reach:
         if name not in domains:
@@ -102,7 +103,7 @@ def _check_node(node: islpy.ScheduleNode, reach: _Reach) -> Violation | None:
     if kind == types.sequence:
         return _check_sequence(node, reach)
     if kind == types.band:
-        violation = _check_covered(reach, _by_name(node.band_get_partial_schedule().domain()))
+        violation = _check_covered(reach, sets_by_name(node.band_get_partial_schedule().domain()))
         if violation is not None:
             return violation
     elif kind != types.mark:
@@ -115,7 +116,7 @@ def _check_sequence(node: islpy.ScheduleNode, reach: _Reach) -> Violation | None
     seen: _Reach = {}
     for n in range(node.n_children()):
         child = node.get_child(n)
-        filters = _by_name(child.filter_get_filter())
+        filters = sets_by_name(child.filter_get_filter())
         parts = {name: part.intersect(reach[name]) for name, part in filters.items() if name in reach}
         for name, part in parts.items():
             if name in seen:
@@ -137,9 +138,3 @@ def _check_covered(reach: _Reach, runs: _Reach) -> Violation | None:
         if not missing.is_empty():
             return describe_point("an instance is never run", missing)
     return None
-
-
-def _by_name(union: islpy.UnionSet) -> _Reach:
-    items = union.get_set_list()
-    sets = (items.get_at(n) for n in range(items.n_set()))
-    return {str(each.get_tuple_name()): each for each in sets}

@@ -26,6 +26,7 @@ from polyc.poly.instances import (
     pairs_in_order,
     pairs_not_before,
     proof_quota,
+    sets_by_name,
 )
 from polyc.poly.isl import operation_quota
 from polyc.poly.scop import Scop
@@ -322,8 +323,7 @@ def concurrent_loops(schedule: islpy.Schedule, with_vectors: bool) -> Iterator[C
                 window = None
                 if words[0] == "vector":
                     window = int(words[2]) * int(words[3]) if len(words) > 3 else 1 << 30
-                sets = band.get_domain().get_set_list()
-                reach = {str(s.get_tuple_name()): s for s in (sets.get_at(n) for n in range(sets.n_set()))}
+                reach = sets_by_name(band.get_domain())
                 columns = int(words[2]) if words[0] == "pipeline" else 0
                 if columns:
                     _check_nesting(band, columns)
