@@ -187,6 +187,19 @@ def test_standard_output_that_is_full_is_named(source):
         assert "ignored" not in done.stderr
 
 
+def test_nothing_but_the_stage_on_standard_output(tmp_path):
+    """HiGHS 1.16 printed its name there, below Python, whenever a recurrence was scheduled."""
+    (tmp_path / "heat.tc").write_text("""def heat(float(N) X) -> (Y) {
+      A(0, i) = X(i)
+      A(t, i) = A(t-1, i) + pad(A(t-1, i-1), 0) where t in 1:4, i in 0:N
+      Y(i) = A(3, i)
+    }""")
+    command = [sys.executable, "-m", "polyc", "compile", str(tmp_path / "heat.tc"), "--emit", "sched"]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "POLYC_CACHE": "0"})
+    assert done.returncode == 0 and done.stderr == ""
+    assert done.stdout.startswith("domain:"), done.stdout[:200]
+
+
 def test_threads_of_a_run(source):
     try:
         for n in (1, 2):
