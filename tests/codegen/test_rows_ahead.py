@@ -35,10 +35,11 @@ def prefetches(source: str, *shape: int) -> list[str]:
 
 def test_the_last_pass_asks_for_rows_to_come() -> None:
     assert prefetches(MOMENTS, 4096, 300) == ["prefetch X[c0 + 1, c1], 4 bytes;"]
-    assert prefetches(MOMENTS, 4096, 1000) == ["prefetch X[c0 + 8, c1], 4 bytes to L2;"]
+    assert prefetches(MOMENTS, 4096, 1000) == ["prefetch X[c0 + 8, c1], 4 bytes to L2;", "prefetch X[c0 + 1, c1], 4 bytes;"]
+    assert prefetches(MOMENTS, 2048, 1500) == ["prefetch X[c0 + 5, c1], 4 bytes to L2;"]
     assert prefetches(MOMENTS, 1024, 4096) == ["prefetch X[c0 + 2, c1], 4 bytes to L2;"]
     assert prefetches(SOFTMAX, 128, 32000) == ["prefetch X[c0 + 1, c1], 4 bytes to L2;"]
-    assert prefetches(SOFTMAX, 40000, 1024) == ["prefetch X[c0 + 8, c1], 4 bytes to L2;"]
+    assert prefetches(SOFTMAX, 40000, 1024) == ["prefetch X[c0 + 8, c1], 4 bytes to L2;", "prefetch X[c0 + 1, c1], 4 bytes;"]
     (line,) = prefetches(SOFTMAX, 4096, 300)
     _, behind = lowered(SOFTMAX, 4096, 300).as_text("loops").split(line)
     assert "exp" in behind.splitlines()[1]

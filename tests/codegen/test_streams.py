@@ -138,6 +138,13 @@ def test_only_whole_lines_are_streamed_where_a_vector_is_part_of_one(columns: in
         assert columns - int(upper.value) < 16
 
 
+@pytest.mark.parametrize("level", ["x86-64-v3", "x86-64-v4"])
+def test_no_mask_reaches_from_the_ends_of_rows_into_streamed_lines(level: str, small_cache):
+    text = polyc.compile(ADD, target=level).lower(*inputs(columns=COLUMNS - 3)).as_text("s")
+    assert "vmovntp" in text
+    assert not re.search(r"\{%k\d\}$|vmaskmovps\t%[xyz]mm\d+, %[xyz]mm\d+, ", text, re.M)
+
+
 def test_the_code_waits_for_what_it_streamed(small_cache):
     lowered = polyc.compile(ADD, target="x86-64-v4").lower(*inputs(64, 4096))
     text = emit_llvm(lowered.nest, lowered.target)

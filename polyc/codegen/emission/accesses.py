@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from polyc.codegen.emission.arithmetic import emit_operator
@@ -18,7 +19,7 @@ from polyc.codegen.writer.builder import Val, int_val
 from polyc.ir.expr import Expr, Index, Read, evaluate, int_const
 from polyc.ir.loops import Buffer
 from polyc.ir.nodes import replace
-from polyc.ir.types import I64
+from polyc.ir.types import I64, DType
 
 
 def buffer_base(state: State, buffer: Buffer) -> Val:
@@ -235,7 +236,7 @@ def store_element(
         elif guard[1] is None and not state.target.has_masks:
             with fn.when(guard[0]):
                 vectors.store_contiguous(fn, dtype, pointer, value, None)
-        else:
+        elif not _store_beside_streams(state, buffer, pointer, value, guard):
             pointer = vectors.pointer_or_spare(fn, guard[0], pointer) if state.target.has_masks else pointer
             vectors.store_contiguous(fn, dtype, pointer, value, mask)
     elif split is not None and step is not None and state.target.has_masks and shuffles.is_small_stride(dtype, step):
@@ -243,3 +244,35 @@ def store_element(
         shuffles.store_strided(fn, dtype, pointer, value, step // dtype.itemsize, mask)
     else:
         vectors.store_lanes(fn, state.target, dtype, _lane_pointers(state, ctx, buffer, offset), value, mask)
+
+
+def _store_beside_streams(state: State, buffer: Buffer, pointer: Val, value: Val, guard: Conditions) -> bool:
+    """Store the first lanes of a vector of a result that is streamed elsewhere, without a mask; False for any other store.
+
+    A masked store asks for all lines that its lanes reach into, and the one behind may just be on its way to memory (layer
+    normalisation of 4096x1024 floats, 16 bytes off a line, AMD, Zen 4: 1.08 ms with masks, 0.75 without)."""
+    scalar, mask = guard
+    if buffer.name not in state.streamed or scalar is not None or mask is None or value.lanes & (value.lanes - 1):
+        return False
+    count = vectors.count_first_lanes(state.fn, mask)
+    if count is None:
+        return False
+    if state.row_ends is None:
+        store_row_ends(state, [(count, buffer.dtype, pointer, value)])
+    else:
+        state.row_ends.append((count, buffer.dtype, pointer, value))
+    return True
+
+
+def store_row_ends(state: State, found: Sequence[tuple[Val, DType, Val, Val]]) -> None:
+    """Store the first lanes, as many as the first of each entry says, of vectors: together those of as many."""
+    fn, groups = state.fn, dict[tuple[str, int], list[tuple[Val, DType, Val, Val]]]()
+    for entry in found:
+        groups.setdefault((entry[0].ref, entry[-1].lanes), []).append(entry)
+    for (_, lanes), group in groups.items():
+        is_whole = fn.compare("icmp sge", group[0][0], int_val(lanes))
+        with fn.when(is_whole):
+            for _, dtype, pointer, value in group:
+                vectors.store_contiguous(fn, dtype, pointer, value, None)
+        with fn.when(fn.not_(is_whole)):
+            vectors.store_first_lanes(fn, [entry[1:] for entry in group], group[0][0])

@@ -22,7 +22,7 @@ from polyc.codegen.emission.linear import LANE, Linear, add_linear, constant_of,
 from polyc.codegen.emission.lines import do_meet
 from polyc.codegen.emission.predicates import as_mask, eval_predicates
 from polyc.codegen.writer import shuffles, vectors
-from polyc.codegen.writer.builder import Function, Val, int_val
+from polyc.codegen.writer.builder import Val, int_val
 from polyc.ir.expr import Expr, Index, Read, int_const, reads
 from polyc.ir.loops import Buffer, Loop, Node, Store, Update
 from polyc.ir.nodes import replace
@@ -226,7 +226,7 @@ def _store_whole_vectors(state: State, results: list[Result]) -> None:
     for result in results:
         ctx = result.context
         mask = eval_predicates(state, ctx)[1]
-        lanes = None if mask is None or state.target.has_masks else _count_first_lanes(fn, mask)
+        lanes = None if mask is None or state.target.has_masks else vectors.count_first_lanes(fn, mask)
         if lanes is None or result.buffer.space == "register":
             store_element(state, ctx, result.buffer, result.subscripts, result.value)
         else:
@@ -239,11 +239,6 @@ def _store_whole_vectors(state: State, results: list[Result]) -> None:
                 store_element(state, ctx, r.buffer, r.subscripts, r.value)
         with fn.when(fn.not_(is_whole)):
             _store_first_lanes(state, group, lanes)
-
-
-def _count_first_lanes(fn: Function, mask: Val) -> Val | None:
-    known = vectors.constant_prefix(mask)
-    return vectors.prefix_count(fn, mask) if known is None else int_val(known)
 
 
 def _store_first_lanes(state: State, group: list[Result], count: Val) -> None:

@@ -192,6 +192,8 @@ class State:
     by_name: dict[str, Buffer]
     evaluator: Callable[[State, Context, Expr], Val]
     """`expressions.eval_expr`: subscripts and conditions, which it evaluates, hold expressions themselves."""
+    streamed: frozenset[str] = frozenset()
+    """Results that lines are streamed of."""
     in_parallel: bool = False
     columns: Columns | None = None
     """Those of the pipeline that the function is part of."""
@@ -207,6 +209,8 @@ class State:
     certain: frozenset[Read] = frozenset()
     parts_of_lines: list[tuple[DType, Val, Val]] | None = None
     """Streamed stores (type, pointer, value) of a vector that is a part of lines: they wait for the other parts."""
+    row_ends: list[tuple[Val, DType, Val, Val]] | None = None
+    """Vectors of which only first lanes are stored (how many, type, pointer, value): they wait for those of other rows."""
     statement_context: Context = field(default_factory=Context)
     functions: dict[str, int] = field(default_factory=dict)
     """Counters for the names of outlined functions."""

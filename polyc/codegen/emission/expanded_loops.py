@@ -7,6 +7,7 @@ turns, 1.9 where those of one)."""
 
 from __future__ import annotations
 
+from polyc.codegen.emission.accesses import store_row_ends
 from polyc.codegen.emission.blocks import load_blocks, store_interleaved
 from polyc.codegen.emission.context import Context, Predicate, State
 from polyc.codegen.emission.vector_loops import Body, constant_trip, is_repeatable, is_vectorizable, register_lanes
@@ -46,6 +47,8 @@ def emit_expanded(state: State, ctx: Context, loop: Loop, emit: Body) -> None:
     if lanes > 1:
         ctx = replace(ctx, n_vectors=len(starts))
     parts: list[list[tuple[DType, Val, Val]]] | None = [] if _writes_parts_of_lines(state, loop, lanes, trip) else None
+    ends = [] if state.row_ends is None and _writes_row_ends(state, loop) else state.row_ends
+    outer_ends, state.row_ends = state.row_ends, ends
     for number, start in enumerate(starts):
         if trip is not None and (narrow := _lanes_of_rest(state, loop, lanes, trip - start, one_register)) < lanes:
             lanes, ctx = narrow, replace(ctx, is_moved=ctx.is_moved or narrow < one_register)
@@ -76,7 +79,18 @@ def emit_expanded(state: State, ctx: Context, loop: Loop, emit: Body) -> None:
         for line in zip(*parts, strict=True):
             for dtype, pointer, value in line:
                 store_streamed(state.fn, dtype, pointer, value)
+    state.row_ends = outer_ends
+    if ends and outer_ends is None:
+        store_row_ends(state, ends)
     state.blocks = outer
+
+
+def _writes_row_ends(state: State, loop: Loop) -> bool:
+    """Whether each copy is a store to a result that is streamed elsewhere: nothing reads it, so that it may wait."""
+    match loop.body:
+        case (Store() as store,):
+            return loop.kind == "unroll" and store.buffer in state.streamed
+    return False
 
 
 def _writes_parts_of_lines(state: State, loop: Loop, lanes: int, trip: int | None) -> bool:

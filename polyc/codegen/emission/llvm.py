@@ -17,7 +17,7 @@ from polyc.codegen.emission.statements import emit_body
 from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Function, Module, Val, float_val, int_val
 from polyc.ir.expr import Call, Const, Expr, Select, Size, int_const, reads, simplify_int, walk
-from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node, Store, Update, node_expressions
+from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node, Store, Update, node_expressions, walk_nodes
 from polyc.ir.nodes import replace
 from polyc.ir.versions import VERSION, cheapest
 from polyc.target import BASELINE, Target
@@ -101,6 +101,8 @@ def _emit_entry(nest: LoopNest, target: Target, module: Module, linkage: str = "
     values = {**buffers, **{f"size {n}": v for n, v in params.items()}, **{f"hidden {n}": v for n, v in hidden.items()}}
     arguments = {key: Val(f"%a{n}", value.type) for n, (key, value) in enumerate(values.items())}
 
+    streamed = frozenset(n.buffer for n in walk_nodes(nest.body) if isinstance(n, Store) and n.streamed)
+
     def make_state(version: LoopNest) -> State:
         return State(
             version,
@@ -113,6 +115,7 @@ def _emit_entry(nest: LoopNest, target: Target, module: Module, linkage: str = "
             {b.name: b.dtype for b in version.buffers},
             {b.name: b for b in version.buffers},
             eval_expr,
+            streamed,
         )
 
     guards = has_guards(nest.body)

@@ -155,6 +155,12 @@ def store_first_lanes(fn: Function, stores: Sequence[tuple[DType, Val, Val]], co
             parts[number] = dtype, behind, fn.select(is_left, high, low)
 
 
+def count_first_lanes(fn: Function, mask: Val) -> Val | None:
+    """How many lanes are active, an i64, where these are known to be the first ones."""
+    known = constant_prefix(mask)
+    return prefix_count(fn, mask) if known is None else int_val(known)
+
+
 def store_streamed(fn: Function, dtype: DType, pointer: Val, value: Val) -> None:
     """A whole vector at a multiple of its size, past the caches."""
     value = to_memory(fn, value)
