@@ -76,11 +76,12 @@ def test_inline_functions_do_not_call(name, most):
             assert vectors and all(len(re.findall(r"^v", loop, re.M)) <= most for loop in vectors)
 
 
-def test_maxima_of_two_vectors_share_a_test_for_nan_without_masks():
-    text = assembly(emit_llvm(reduction_nest("max", F32, 8, 4), X86_64_V3), X86_64_V3)
+@pytest.mark.parametrize("target, lanes", [(X86_64_V3, 8), (X86_64_V4, 16)])
+def test_maxima_of_two_vectors_share_a_test_for_nan(target, lanes):
+    text = assembly(emit_llvm(reduction_nest("max", F32, lanes, 4), target), target)
     loop = hottest(text, "vmaxps")
     assert loop.count("vmaxps") == 4
-    assert loop.count("vcmpunordps") == 2 and "vblend" not in loop
+    assert loop.count("vcmpunordps") == 2 and "vblend" not in loop and not re.search(r"vmov.*\{%k", loop)
 
 
 def test_softmax_has_no_calls_in_its_loops():

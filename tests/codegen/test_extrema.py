@@ -108,3 +108,16 @@ def test_a_window_takes_one_instruction_and_one_test_for_each_value() -> None:
     lines = text.lower(np.zeros(4096, "f4")).as_text("s").splitlines()
     choices = sum("{%k" in line and "vcmp" not in line and "(%" not in line for line in lines)
     assert choices < sum("vmaxps" in line for line in lines) / 2
+
+
+@pytest.mark.parametrize("level", ["host", "x86-64-v4", "x86-64-v3", "x86-64-v2"])
+@pytest.mark.parametrize("dtype", ["float", "double"])
+@pytest.mark.parametrize("n", [5, 20, 37, 68, 103])
+def test_maxima_of_rows_find_nan_wherever_it_is(level: str, dtype: str, n: int) -> None:
+    text = f"def f({dtype}(N, D) X) -> (M, L) {{ M(n) max=! X(n, d)  L(n) min=! X(n, d) }}"
+    x = np.tile(np.random.default_rng(n).standard_normal(n), (n + 1, 1)).astype({"float": "f4", "double": "f8"}[dtype])
+    x[np.arange(n), np.arange(n)] = np.nan
+    for dynamic in (False, True):
+        m, least = polyc.compile(text, target=level, dynamic=dynamic)(x)
+        assert np.isnan(m[:n]).all() and np.isnan(least[:n]).all()
+        assert m[n] == x[n].max() and least[n] == x[n].min()

@@ -145,9 +145,9 @@ def _track_numbers(state: State, element: Element, frame: Frame, value: Val, con
 
 
 def _is_tested_apart(state: State, update: Update, lanes: int) -> bool:
-    """Whether partial maxima and minima take plain instructions, while one vector beside them remembers NaN: there
+    """Whether partial maxima and minima take plain instructions, while one vector or mask beside them remembers NaN: there
     is no blend at each, and of the tests of two copies of a loop LLVM makes one."""
-    return _is_extremum(state, update, lanes) and not state.target.has_masks and state.target.triple.startswith("x86_64")
+    return _is_extremum(state, update, lanes) and state.target.architecture == "x86_64"
 
 
 def _is_extremum(state: State, update: Update, lanes: int) -> bool:
@@ -158,22 +158,35 @@ def _is_extremum(state: State, update: Update, lanes: int) -> bool:
 def _test_apart(state: State, element: Element, width: int, frame: Frame, value: Val, condition: Val | None) -> None:
     """The tests of a block are combined before they meet the vector that remembers them: of such LLVM makes pairs.  `width`:
     lanes of the partial result, of which vectors that end a loop have the first ones."""
-    fn, type = state.fn, "i32" if value.type == "float" else "i64"
-    vector, whole = f"<{value.lanes} x {type}>", f"<{width} x {type}>"
-    align = _slot_align(vector, value.lanes, 4 if type == "i32" else 8)
-    seen = element.unordered.get(width)
-    if seen is None:
-        seen = element.unordered[width] = Unordered(fn.alloca(whole, _slot_align(whole, width, 4 if type == "i32" else 8)))
-        with fn.at(frame.preheader, frame.scopes):
-            fn.effect(f"store {whole} zeroinitializer, {seen.slot}, align {align}")
+    fn = state.fn
+    type = _mark_type(state, value.type)
     test = fn.compare("fcmp uno", value, zero_val(value.type, value.lanes))
     test = test if condition is None else fn.binary("and", *fn.unify(condition, test))
-    if seen.block is fn.current and seen.before is not None and seen.tests is not None and seen.tests.lanes == value.lanes:
+    if type == "i1" and test.lanes < width:  # masks are bits: a part of them cannot be stored
+        test = fn.shuffle(test, zero_val("i1", test.lanes), [min(lane, test.lanes) for lane in range(width)])
+    vector, whole = f"<{test.lanes} x {type}>", f"<{width} x {type}>"
+    align = _mark_align(type, test.lanes)
+    seen = element.unordered.get(width)
+    if seen is None:
+        seen = element.unordered[width] = Unordered(fn.alloca(whole, _mark_align(type, width)))
+        with fn.at(frame.preheader, frame.scopes):
+            fn.effect(f"store {whole} zeroinitializer, {seen.slot}, align {align}")
+    if seen.block is fn.current and seen.before is not None and seen.tests is not None and seen.tests.lanes == test.lanes:
         seen.tests = fn.binary("or", seen.tests, test)
     else:
         seen.block, seen.tests = fn.current, test
-        seen.before = fn.effect_value(f"load {vector}, {seen.slot}, align {align}", type, value.lanes)
-    fn.effect(f"store {fn.binary('or', seen.before, fn.convert('sext', seen.tests, type))}, {seen.slot}, align {align}")
+        seen.before = fn.effect_value(f"load {vector}, {seen.slot}, align {align}", type, test.lanes)
+    marks = seen.tests if type == "i1" else fn.convert("sext", seen.tests, type)
+    fn.effect(f"store {fn.binary('or', seen.before, marks)}, {seen.slot}, align {align}")
+
+
+def _mark_type(state: State, type: str) -> str:
+    """What a lane is marked by that has seen a NaN: a bit of a mask, where masks are vectors, else all bits of an integer."""
+    return "i1" if state.target.has_masks else "i32" if type == "float" else "i64"
+
+
+def _mark_align(type: str, lanes: int) -> int:
+    return 1 if type == "i1" else _slot_align(f"<{lanes} x {type}>", lanes, 4 if type == "i32" else 8)
 
 
 def _scalar(type: str) -> str:
@@ -276,12 +289,9 @@ def _reduce_parts(state: State, element: Element, group: list[Val]) -> Val:
         return emit_plain_extremum(fn, state.target, element.update.op, a, b)
 
     total = vectors.reduce_lanes(fn, vectors.reduce_pairwise(group, choose), choose)
-    lanes, type = group[0].lanes, "i32" if total.type == "float" else "i64"
-    full = f"<{lanes} x {type}>"
-    bits = fn.effect_value(
-        f"load {full}, {seen.slot}, align {_slot_align(full, lanes, 4 if type == 'i32' else 8)}", type, lanes
-    )
-    is_nan = vectors.is_any(fn, fn.compare("icmp slt", bits, zero_val(type, lanes)))
+    lanes, type = group[0].lanes, _mark_type(state, total.type)
+    bits = fn.effect_value(f"load <{lanes} x {type}>, {seen.slot}, align {_mark_align(type, lanes)}", type, lanes)
+    is_nan = vectors.is_any(fn, bits if type == "i1" else fn.compare("icmp slt", bits, zero_val(type, lanes)))
     return fn.select(is_nan, float_val(float("nan"), total.type), total)
 
 

@@ -120,7 +120,7 @@ Key = tuple[str, frozenset[tuple[tuple[Expr, ...], int]], tuple[Expr | Val, ...]
 
 @dataclass(slots=True)
 class Unordered:
-    """Which lanes have seen a NaN: in a slot of integers, all bits of those lanes."""
+    """Which lanes have seen a NaN: in a slot of integers, all bits of those lanes; in one of a mask, theirs."""
 
     slot: Val
     block: Block | None = None
