@@ -6,6 +6,7 @@ import ctypes
 import functools
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -51,14 +52,22 @@ def find_compiler(side: str) -> str | None:
     if side == "gcc":
         return shutil.which("gcc")
     names = ["clang", *(f"clang-{n}" for n in range(40, 10, -1))]
-    found = next((path for name in names if (path := shutil.which(name))), None)
-    if found is None or not SIDES[side]:
-        return found
+    found = sorted((path for name in names if (path := shutil.which(name))), key=_release, reverse=True)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "empty.c"
         source.write_text("int nothing;\n")
-        command = [found, *FLAGS, *SIDES[side], str(source), "-o", str(Path(folder) / "empty.so")]
-        return found if subprocess.run(command, check=False, capture_output=True).returncode == 0 else None
+        for path in found:
+            command = [path, *FLAGS, *SIDES[side], str(source), "-o", str(Path(folder) / "empty.so")]
+            if subprocess.run(command, check=False, capture_output=True).returncode == 0:
+                return path
+    return None
+
+
+def _release(compiler: str) -> int:
+    """The number of a clang's release; 0 where it says none."""
+    said = subprocess.run([compiler, "--version"], check=False, capture_output=True, text=True).stdout
+    found = re.search(r"version (\d+)\.", said)
+    return int(found.group(1)) if found else 0
 
 
 def version(side: str) -> str | None:
