@@ -85,3 +85,27 @@ def test_short_loops_and_machines_without_fused_products_divide() -> None:
     source = "def f(float(N,M) x, float(N) d) -> (y) { y(i,j) = x(i,j) / d(i) }"
     assert "vdivps" in polyc.compile(source, target="x86-64-v3").lower(short, short[:, 0]).as_text("s")
     assert "divps" in polyc.compile(source, target="x86-64-v2").lower(np.ones((3, 4000), "f4"), short[:, 0]).as_text("s")
+
+
+TWICE = """def f(float(N, D) X) -> (Y, Z) {
+  S(n) +=! X(n, d)  Y(n, d) = X(n, d) / S(n)  M(n) max=! Y(n, d)  Z(n, d) = Y(n, d) / M(n) + X(n, d) / S(n)
+}"""
+
+
+@pytest.mark.parametrize("level", ["x86-64-v4", "x86-64-v3"])
+def test_all_parts_of_a_loop_of_any_length_share_a_divisor(level: str) -> None:
+    text = "def f(float(N, D) X) -> (Y) { S(n) +=! X(n, d)  Y(n, d) = X(n, d) / S(n) }"
+    code = polyc.compile(text, dynamic=True, target=level).lower(np.ones((3, 100), "f4")).as_text("ll")
+    (function,) = [part for part in code.split("\ndefine ") if "!nontemporal" in part]
+    assert function.count("fdiv <") == 2  # of rows that are streamed, and of others
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_divisors_that_change_are_taken_apart_anew(level: str) -> None:
+    operator = polyc.compile(TWICE, dynamic=True, target=level)
+    for n in (*range(1, 40), 64, 100, 517):
+        x = np.random.default_rng(n).uniform(0.5, 2, (3, n)).astype("f4")
+        y, z = operator(x)
+        wanted = x / x.sum(1, keepdims=True)
+        np.testing.assert_allclose(y, wanted, rtol=1e-5)
+        np.testing.assert_allclose(z, wanted / wanted.max(1, keepdims=True) + wanted, rtol=1e-5)

@@ -206,6 +206,8 @@ class State:
     blocks: dict[Read, tuple[str, list[Val]]] = field(default_factory=dict)
     """Reads that were made for all copies of an unrolled loop at once: its variable, and the value in each copy."""
     memo: list[dict[Read, Val]] = field(default_factory=lambda: [{}])
+    divisors: Mapping[Expr, tuple[Val, Val, Val]] = field(default_factory=dict)
+    """What loops of any length around divide by, and the parts that dividends are multiplied by instead (`quotients`)."""
     certain: frozenset[Read] = frozenset()
     parts_of_lines: list[tuple[DType, Val, Val]] | None = None
     """Streamed stores (type, pointer, value) of a vector that is a part of lines: they wait for the other parts."""

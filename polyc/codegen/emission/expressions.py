@@ -19,7 +19,7 @@ from polyc.codegen.emission.index_values import compare_indices, eval_linear, is
 from polyc.codegen.emission.linear import as_linear
 from polyc.codegen.emission.lines import MINIMUM_SHARED, share_lines
 from polyc.codegen.emission.predicates import eval_predicates
-from polyc.codegen.emission.quotients import emit_quotient
+from polyc.codegen.emission.quotients import emit_quotient, multiply_parts
 from polyc.codegen.writer.builder import Val, float_val, int_val, llvm_type
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, count_operations, reads, type_of
 from polyc.ir.halves import narrow_bits
@@ -57,6 +57,11 @@ def eval_expr(state: State, ctx: Context, expr: Expr) -> Val:
             if op in ("max", "min") and dtype.is_float and (found := find_operands(expr)) is not None:
                 values = {a: eval_expr(state, ctx, a) for a in found}
                 return emit_extrema(state.fn, state.target, expr, values)
+            parts = state.divisors.get(args[1]) if op == "truediv" else None
+            if parts is not None and 1 < ctx.lanes <= parts[0].lanes:
+                dividend = state.fn.splat(eval_expr(state, ctx, args[0]), ctx.lanes)
+                scale, high, low = (state.fn.shuffle(part, None, range(ctx.lanes)) for part in parts)
+                return multiply_parts(state.fn, dividend, (scale, high, low))
             operands = [eval_expr(state, ctx, a) for a in args]
             if op == "truediv" and not state.nest.exact_quotients:
                 return emit_quotient(state.fn, state.target, operands[0], operands[1], ctx.n_vectors)

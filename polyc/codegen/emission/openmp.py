@@ -101,6 +101,7 @@ def _emit_body_function(
         in_parallel=True,
         columns=None if stream is None else begin_columns(fn, stream, Val("%places", "ptr")),
         epochs={},
+        divisors={},
         stores={},
         held={},
         memo=[{}],

@@ -28,19 +28,29 @@ _SCALE = {"float": 64, "double": 512}
 """... and others are scaled by this power of two."""
 
 
+Parts = tuple[Val, Val, Val]
+"""What a dividend is to be multiplied by first, and the two parts of the reciprocal of the divisor, times that."""
+
+
 def emit_quotient(fn: Function, target: Target, dividend: Val, divisor: Val, n_vectors: int) -> Val:
     """The quotient of floating-point values.  `n_vectors`: a divisor without lanes is the same for so many vectors."""
-    parts: tuple[Val, Val] | None = None
     if target.has_fma and dividend.lanes > 1 and divisor.lanes == 1:
         if divisor.is_const:
             parts = split_reciprocal(divisor)
+            if parts is not None:
+                return _multiply(fn, dividend, *parts)
         elif n_vectors >= MINIMUM_VECTORS[divisor.type]:
-            scale, high, low = _emit_parts(fn, fn.splat(divisor, dividend.lanes))
-            parts = high, low
-            dividend = fn.binary("fmul", dividend, scale)
-    if parts is None:
-        return fn.binary("fdiv", dividend, divisor)
-    high, low = parts
+            return multiply_parts(fn, dividend, emit_parts(fn, fn.splat(divisor, dividend.lanes)))
+    return fn.binary("fdiv", dividend, divisor)
+
+
+def multiply_parts(fn: Function, dividend: Val, parts: Parts) -> Val:
+    """The quotient of a vector by a divisor of these parts."""
+    scale, high, low = parts
+    return _multiply(fn, fn.binary("fmul", dividend, scale), high, low)
+
+
+def _multiply(fn: Function, dividend: Val, high: Val, low: Val) -> Val:
     return fn.intrinsic("fma", dividend, high, fn.binary("fmul", dividend, low))
 
 
@@ -67,8 +77,8 @@ def _below(value: Fraction, type: str) -> Fraction:
     return Fraction(struct.unpack(form, struct.pack(bits, struct.unpack(bits, struct.pack(form, float(value)))[0] - 1))[0])
 
 
-def _emit_parts(fn: Function, divisor: Val) -> tuple[Val, Val, Val]:
-    """What the dividend is to be multiplied by first, and the two parts of the reciprocal of the divisor, times that."""
+def emit_parts(fn: Function, divisor: Val) -> Parts:
+    """Those of a vector of divisors."""
     type, lanes = divisor.type, divisor.lanes
     bits = "i32" if type == "float" else "i64"
 

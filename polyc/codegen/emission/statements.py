@@ -14,6 +14,7 @@ from polyc.codegen.emission.accumulators import emit_update, finish_frame
 from polyc.codegen.emission.blocks import emit_rows, find_rows
 from polyc.codegen.emission.checks import clamped, emit_checked, leading_checks, use_checked
 from polyc.codegen.emission.context import Context, Frame, Predicate, State, byte_offset
+from polyc.codegen.emission.divisors import drop_written, split_divisors
 from polyc.codegen.emission.expanded_loops import emit_expanded
 from polyc.codegen.emission.expressions import eval_expr, eval_value
 from polyc.codegen.emission.holding import held_buffers
@@ -34,14 +35,20 @@ from polyc.ir.nodes import replace
 
 
 def emit_body(state: State, ctx: Context, body: tuple[Node, ...]) -> None:
+    outer = state.divisors
+    _emit_nodes(state, ctx, body)
+    state.divisors = outer
+
+
+def _emit_nodes(state: State, ctx: Context, body: tuple[Node, ...]) -> None:
     for number, node in enumerate(body, start=1):
         if stores := find_interleaved(state, ctx, body[number - 1 :]):
             emit_interleaved(state, ctx, stores)
-            emit_body(state, ctx, body[number - 1 + len(stores) :])
+            _emit_nodes(state, ctx, body[number - 1 + len(stores) :])
             return
         if rows := find_rows(state, ctx, body[number - 1 :]):
             emit_rows(state, ctx, rows)
-            emit_body(state, ctx, body[number - 1 + len(rows) :])
+            _emit_nodes(state, ctx, body[number - 1 + len(rows) :])
             return
         match node:
             case Store():
@@ -59,9 +66,11 @@ def emit_body(state: State, ctx: Context, body: tuple[Node, ...]) -> None:
             case If():
                 _emit_if(state, ctx, node)
             case Loop():
+                state.divisors = {**state.divisors, **split_divisors(state, ctx, node)}
                 emit_loop(state, ctx, node)
             case _:
                 assert_never(node)
+        drop_written(state, node)
 
 
 def _emit_store(state: State, ctx: Context, node: Store) -> None:

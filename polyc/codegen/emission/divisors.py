@@ -1,0 +1,60 @@
+"""Divisors that vectors of a loop of any length share: taken apart once, before the loop.
+
+Before: ``while i < n - n % 32 { parts of z; … } while i < n - n % 16 { parts of z; … } rest: x / z``. LLVM moves the parts
+in front of each loop, but not in front of them all.
+After: ``parts of z; while i < n - n % 32 { … } …``, and what follows divides by them as well: the beginning of a row up to a
+cache line, then lines of it.  (Softmax of any sizes, rows of 300 floats, AMD, Zen 4: the parts take 45 cycles of 400.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from polyc.codegen.emission.context import Context, State
+from polyc.codegen.emission.expressions import certain_reads, eval_value
+from polyc.codegen.emission.linear import index_names
+from polyc.codegen.emission.predicates import eval_predicates
+from polyc.codegen.emission.quotients import Parts, emit_parts
+from polyc.codegen.emission.vector_loops import constant_trip
+from polyc.ir.expr import Call, Const, Expr, reads, type_of, walk
+from polyc.ir.loops import Loop, Node, Prefetch, Store, Update, walk_nodes
+
+
+def split_divisors(state: State, ctx: Context, loop: Node) -> Mapping[Expr, Parts]:
+    """The parts of what a vector loop of unknown length divides by, emitted here."""
+    if not isinstance(loop, Loop) or loop.kind != "vector" or loop.is_expanded or constant_trip(loop) is not None:
+        return {}
+    if ctx.lane is not None or not state.target.has_fma or state.nest.exact_quotients or loop.lanes == 1:
+        return {}
+    found = [d for d in dict.fromkeys(_divisors(state, loop)) if d not in state.divisors and type_of(d, state.types).is_float]
+    if not found or eval_predicates(state, ctx) != (None, None):
+        return {}
+    return {d: emit_parts(state.fn, state.fn.splat(eval_value(state, ctx, d), loop.lanes)) for d in found}
+
+
+def drop_written(state: State, node: Node) -> None:
+    """Behind `node`: what is divided by elements that it writes is taken apart anew."""
+    if state.divisors:
+        written = _written(state, (node,))
+        state.divisors = {d: parts for d, parts in state.divisors.items() if not any(r.tensor in written for r in reads(d))}
+
+
+def _divisors(state: State, loop: Loop) -> Iterator[Expr]:
+    """What all vectors of a loop divide by, whatever their values are."""
+    nodes = [n for n in loop.body if isinstance(n, (Store, Update))]
+    if any(not isinstance(n, (Store, Update, Prefetch)) for n in loop.body):
+        return
+    written = _written(state, loop.body)
+    for node in nodes:
+        allowed = {r for r in certain_reads(node.value) if r.tensor not in written}
+        for quotient in walk(node.value):
+            if isinstance(quotient, Call) and quotient.op == "truediv" and not isinstance(quotient.args[1], Const):
+                divisor = quotient.args[1]
+                read = set(reads(divisor))
+                if read and read <= allowed and loop.var not in index_names(divisor):
+                    yield divisor
+
+
+def _written(state: State, body: tuple[Node, ...]) -> set[str]:
+    written = {n.buffer for n in walk_nodes(body) if isinstance(n, (Store, Update))}
+    return written | {b.name for b in state.nest.buffers if not written.isdisjoint(b.may_alias)}
