@@ -57,6 +57,12 @@ ROW_PARTS, LANE_PARTS = 3, 2
 """Parts of a tile in which code generation runs the rows, if sums of a part cover their latency, and the vectors, that the ends
 of loops leave of it."""
 
+PART_START = 40
+"""Until such a part of the rows runs in one of several sums side by side (the points of a filtered convolution, a batch), where
+the call says how many are left: each lies in a plane of its own, and takes addresses, masks and branches.  (AMD, Zen 4, 3x3
+convolutions of any size, 16 channels, tiles of 6 results where 4 of 16 are left: 16 % longer than 8 and 8.  Single sums, whose
+parts lie next to each other, are no faster in tiles without rests.)"""
+
 FEW_VECTORS = 2
 """Vectors of a tile that code generation does not run in parts where masks are vectors."""
 
@@ -244,6 +250,9 @@ def _parted_rows(c: Contraction, at: Measures[A], way: Way, part: int, per_part:
     rest = at.trips[index] % size
     if isinstance(rest, int) and rest <= part:
         return 0.0
+    a, b = c.views
+    if not c.has_known_trips((index,)) and any(a.moves(i) and b.moves(i) for i in c.left):
+        per_part = per_part + PART_START
     longer = largest(0.0, ceil_div(rest, part) * per_part - per_tile)
     passes = product(at.trips[i] for i in c.left if i not in (way.vector, index))
     return passes * either(rest <= part, 0.0, longer)
