@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import polyc
+from tests.property.guarded import Region
 
 from .support import LEVELS
 
@@ -109,3 +110,12 @@ def test_divisors_that_change_are_taken_apart_anew(level: str) -> None:
         wanted = x / x.sum(1, keepdims=True)
         np.testing.assert_allclose(y, wanted, rtol=1e-5)
         np.testing.assert_allclose(z, wanted / wanted.max(1, keepdims=True) + wanted, rtol=1e-5)
+
+
+def test_a_loop_that_does_not_run_reads_no_divisor() -> None:
+    """An empty array of divisors may end where memory ends."""
+    operator = polyc.compile("def f(float(N) X, float(K) S) -> (Y) { Y(i) = X(i) / S(0) }", dynamic=True)
+    page = np.frombuffer(Region(1).contents, np.uint8)
+    nothing = np.ndarray((0,), "f4", page.data, page.size)
+    assert operator(nothing, nothing).shape == (0,)
+    np.testing.assert_array_equal(operator(np.ones(99, "f4"), np.full(1, 2, "f4")), np.full(99, 0.5, "f4"))

@@ -33,7 +33,7 @@ class Placed:
         return self.memory[is_gap]
 
 
-class _Region:
+class Region:
     """Whole pages between two that may not be touched."""
 
     def __init__(self, n_pages: int) -> None:
@@ -57,7 +57,7 @@ def place(values: np.ndarray, source: random.Random, is_result: bool = False) ->
     size = high - low + values.itemsize
     n_pages = -(-size // PAGE)
     begin = n_pages * PAGE - size if source.random() < 0.7 else 0
-    memory = np.frombuffer(_Region(n_pages).contents, np.uint8)[begin : begin + size]
+    memory = np.frombuffer(Region(n_pages).contents, np.uint8)[begin : begin + size]
     memory[...] = FILL
     array = np.ndarray(values.shape, values.dtype, memory.data, -low, strides)
     array[first] = values[first]

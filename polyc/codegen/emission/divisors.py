@@ -16,7 +16,7 @@ from polyc.codegen.emission.linear import index_names
 from polyc.codegen.emission.predicates import eval_predicates
 from polyc.codegen.emission.quotients import Parts, emit_parts
 from polyc.codegen.emission.vector_loops import constant_trip
-from polyc.ir.expr import Call, Const, Expr, reads, type_of, walk
+from polyc.ir.expr import Call, Const, Expr, Read, reads, type_of, walk
 from polyc.ir.loops import Loop, Node, Prefetch, Store, Update, walk_nodes
 
 
@@ -46,13 +46,18 @@ def _divisors(state: State, loop: Loop) -> Iterator[Expr]:
         return
     written = _written(state, loop.body)
     for node in nodes:
-        allowed = {r for r in certain_reads(node.value) if r.tensor not in written}
+        allowed = {r for r in certain_reads(node.value) if r.tensor not in written and _is_there(state, r)}
         for quotient in walk(node.value):
             if isinstance(quotient, Call) and quotient.op == "truediv" and not isinstance(quotient.args[1], Const):
                 divisor = quotient.args[1]
                 read = set(reads(divisor))
                 if read and read <= allowed and loop.var not in index_names(divisor):
                     yield divisor
+
+
+def _is_there(state: State, read: Read) -> bool:
+    """Whether what is read may be read where no iteration runs: an array of the caller may be empty then."""
+    return not read.subscripts or state.by_name[read.tensor].space != "argument"
 
 
 def _written(state: State, body: tuple[Node, ...]) -> set[str]:
