@@ -16,6 +16,9 @@ MOMENTS = """def f(float(N, D) X) -> (M, V) {
 SOFTMAX = """def f(float(N, D) X) -> (Y) {
   M(n) max=! X(n, d)  E(n, d) = exp(X(n, d) - M(n))  S(n) +=! E(n, d)  Y(n, d) = E(n, d) / S(n)
 }"""
+NORM = """def f(float(N, D) X) -> (Y) {
+  M(n) +=! X(n, d)  V(n) +=! (X(n, d) - M(n)) * (X(n, d) - M(n))  Y(n, d) = (X(n, d) - M(n)) / sqrt(V(n))
+}"""
 IMAGES = MOMENTS.replace("N, D", "N, H, W").replace("(n, d)", "(n, h, w)")
 SUMS = "def f(float(N, D) X) -> (S) { S(n) +=! X(n, d) }"
 COPIES = "def f(float(N, D) X) -> (A, B) { A(n, d) = X(n, d)  S(n) max=! A(n, d)  B(n, d) = X(n, d) - S(n) }"
@@ -35,11 +38,13 @@ def prefetches(source: str, *shape: int) -> list[str]:
 
 def test_the_last_pass_asks_for_rows_to_come() -> None:
     assert prefetches(MOMENTS, 4096, 300) == ["prefetch X[c0 + 1, c1], 4 bytes;"]
-    assert prefetches(MOMENTS, 4096, 1000) == ["prefetch X[c0 + 8, c1], 4 bytes to L2;", "prefetch X[c0 + 1, c1], 4 bytes;"]
+    assert prefetches(MOMENTS, 4096, 1000) == ["prefetch X[c0 + 8, c1], 4 bytes to L2;"]
     assert prefetches(MOMENTS, 2048, 1500) == ["prefetch X[c0 + 5, c1], 4 bytes to L2;"]
     assert prefetches(MOMENTS, 1024, 4096) == ["prefetch X[c0 + 2, c1], 4 bytes to L2;"]
     assert prefetches(SOFTMAX, 128, 32000) == ["prefetch X[c0 + 1, c1], 4 bytes to L2;"]
     assert prefetches(SOFTMAX, 40000, 1024) == ["prefetch X[c0 + 8, c1], 4 bytes to L2;", "prefetch X[c0 + 1, c1], 4 bytes;"]
+    twice = ["prefetch X[c0 + 8, c1], 4 bytes to L2;", "prefetch X[c0 + 1, c1], 4 bytes;"]
+    assert prefetches(NORM, 4096, 1024) == twice  # where the result is streamed
     (line,) = prefetches(SOFTMAX, 4096, 300)
     _, behind = lowered(SOFTMAX, 4096, 300).as_text("loops").split(line)
     assert "exp" in behind.splitlines()[1]

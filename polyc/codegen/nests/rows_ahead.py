@@ -21,9 +21,10 @@ is all that counts where rows come from memory (mean and variance of 128 MB: 1.0
 short rows of arrays that the last-level cache holds.
 
 From the second-level cache the next row comes as fast as the processor asks for it, while a first pass of few operations waits
-for each line.  Rows that leave most of the first-level cache free are asked for once more, one row ahead (AMD, Zen 4, over 16
-MB with results streamed: layer normalisation of rows of 2 KiB 0.80 of the time, of 4 KiB 0.79, of 8 KiB 1.00, of 24 KiB 1.13;
-softmax 0.98, 0.97, 0.97, 1.01).
+for each line.  Rows that leave most of the first-level cache free are asked for once more, one row ahead, where the pass takes
+long or results are streamed (AMD, Zen 4, over 16 MB: layer normalisation of rows of 2 KiB 0.80 of the time, of 4 KiB 0.79, of
+8 KiB 1.00, of 24 KiB 1.13; softmax 0.98, 0.97, 0.97, 1.01; mean and variance of 4 KiB, which write nothing, 1.04 to 1.2 where
+rows come from memory, and 0.98).
 
 Where sizes are known at the call only, such a pass is there once for each way of asking, and once without.
 """
@@ -128,9 +129,10 @@ def _asked(loop: Loop, around: tuple[Loop, ...], arrays: _Arrays) -> Iterator[tu
         last = _last_pass(loop, mine, arrays)
         if last is None:
             continue
+        is_streaming = any(isinstance(n, Store) and n.streamed for n in walk_nodes(loop.body))
         ways = [
             (condition, tuple(_prefetch(last, around, arrays, n_rows, level) for n_rows, level in asked))
-            for condition, asked in _rows_ahead(last, arrays)
+            for condition, asked in _rows_ahead(last, arrays, is_streaming)
         ]
         if ways:
             yield last.vector, ways
@@ -174,7 +176,7 @@ def _last_pass(loop: Loop, passes: list[_Pass], arrays: _Arrays) -> _Pass | None
     return last if is_next and LEAST_BYTES <= size <= arrays.target.l2 // PART_OF_L2 else None
 
 
-def _rows_ahead(last: _Pass, arrays: _Arrays) -> list[tuple[Expr | None, list[_Ask]]]:
+def _rows_ahead(last: _Pass, arrays: _Arrays, is_streaming: bool) -> list[tuple[Expr | None, list[_Ask]]]:
     """What the last pass asks for where a condition on sizes holds and none before it does.  Empty where it does not ask."""
     buffer, target = arrays.large[last.read.tensor], arrays.target
     row, whole = _row_bytes(last, arrays), bytes_of(buffer)
@@ -188,18 +190,18 @@ def _rows_ahead(last: _Pass, arrays: _Arrays) -> list[tuple[Expr | None, list[_A
         if whole is not None and is_short and whole <= target.l3 // NEAR_PART_OF_L3:
             return [(None, [near])]
         far: _Ask = (max(1, BYTES_AHEAD // row), 2)
-        return [(None, [far, near] if row <= target.l1 // PART_OF_L1 else [far])]
+        is_near = (is_long or is_streaming) and row <= target.l1 // PART_OF_L1
+        return [(None, [far, near] if is_near else [far])]
     length, total = _product(_trips(last), buffer.dtype.itemsize), _product(buffer.shape, buffer.dtype.itemsize)
     if any(isinstance(e, Index) for e in walk(length)):
         return [(None, [(1, 2)])] if is_long else []
     most = Call("min", (length, int_const(BYTES_AHEAD)))
     far = (Call("floordiv", (int_const(BYTES_AHEAD), Call("max", (most, int_const(1))))), 2)
-    is_near = _at_most(length, target.l1 // PART_OF_L1)
     if is_long:
-        return [(is_near, [far, near]), (None, [(1, 2)])]
+        return [(_at_most(length, target.l1 // PART_OF_L1), [far, near]), (None, [(1, 2)])]
     is_row = Call("and", (_at_least(length, LEAST_BYTES), _at_most(length, int(target.l1 * SHARE_OF_L1))))
     is_row = Call("and", (is_row, _at_least(total, target.l2 + 1)))
-    parts = [(NEAR_PART_OF_L3, [near]), (PART_OF_L3, [far, near])]
+    parts = [(NEAR_PART_OF_L3, [near]), (PART_OF_L3, [far, near] if is_streaming else [far])]
     return [(Call("and", (is_row, _at_most(total, target.l3 // part))), asked) for part, asked in parts]
 
 
