@@ -196,12 +196,13 @@ def _rows_ahead(last: _Pass, arrays: _Arrays, is_streaming: bool) -> list[tuple[
     if any(isinstance(e, Index) for e in walk(length)):
         return [(None, [(1, 2)])] if is_long else []
     most = Call("min", (length, int_const(BYTES_AHEAD)))
-    far = (Call("floordiv", (int_const(BYTES_AHEAD), Call("max", (most, int_const(1))))), 2)
+    n_rows = Call("floordiv", (int_const(BYTES_AHEAD), Call("max", (most, int_const(1)))))
+    far = (n_rows, 2)
     if is_long:
         return [(_at_most(length, target.l1 // PART_OF_L1), [far, near]), (None, [(1, 2)])]
     is_row = Call("and", (_at_least(length, LEAST_BYTES), _at_most(length, int(target.l1 * SHARE_OF_L1))))
     is_row = Call("and", (is_row, _at_least(total, target.l2 + 1)))
-    parts = [(NEAR_PART_OF_L3, [near]), (PART_OF_L3, [far, near] if is_streaming else [far])]
+    parts: list[tuple[int, list[_Ask]]] = [(NEAR_PART_OF_L3, [near]), (PART_OF_L3, [far, near] if is_streaming else [far])]
     return [(Call("and", (is_row, _at_most(total, target.l3 // part))), asked) for part, asked in parts]
 
 
