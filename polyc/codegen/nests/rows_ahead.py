@@ -183,7 +183,7 @@ def _rows_ahead(last: _Pass, arrays: _Arrays, is_streaming: bool) -> list[tuple[
     calls = {e.op for n in last.vector.body for own in node_expressions(n) for e in walk(own) if isinstance(e, Call)}
     is_long = not calls.isdisjoint(FUNCTION_COSTS)
     near: _Ask = (1, 1)
-    if row is not None:
+    if row is not None and (whole is not None or is_long):
         is_short = row <= target.l1 * SHARE_OF_L1
         if not is_long and not (whole is not None and is_short and whole <= target.l3 // PART_OF_L3):
             return []
