@@ -19,9 +19,12 @@ SOFTMAX = """def f(float(N, D) X) -> (Y) {
 NORM = """def f(float(N, D) X) -> (Y) {
   M(n) +=! X(n, d)  V(n) +=! (X(n, d) - M(n)) * (X(n, d) - M(n))  Y(n, d) = (X(n, d) - M(n)) / sqrt(V(n))
 }"""
+ROOT_MEAN_SQUARES = """def f(float(N, D) X) -> (Y) { V(n) +=! X(n, d) * X(n, d)  Y(n, d) = X(n, d) / sqrt(V(n)) }"""
 IMAGES = MOMENTS.replace("N, D", "N, H, W").replace("(n, d)", "(n, h, w)")
 SUMS = "def f(float(N, D) X) -> (S) { S(n) +=! X(n, d) }"
 COPIES = "def f(float(N, D) X) -> (A, B) { A(n, d) = X(n, d)  S(n) max=! A(n, d)  B(n, d) = X(n, d) - S(n) }"
+
+TWICE = ["prefetch X[c0 + 8, c1], 4 bytes to L2;", "prefetch X[c0 + 1, c1], 4 bytes;"]
 
 
 def array(*shape: int) -> np.ndarray:
@@ -42,13 +45,19 @@ def test_the_last_pass_asks_for_rows_to_come() -> None:
     assert prefetches(MOMENTS, 2048, 1500) == ["prefetch X[c0 + 5, c1], 4 bytes to L2;"]
     assert prefetches(MOMENTS, 1024, 4096) == ["prefetch X[c0 + 2, c1], 4 bytes to L2;"]
     assert prefetches(SOFTMAX, 128, 32000) == ["prefetch X[c0 + 1, c1], 4 bytes to L2;"]
-    assert prefetches(SOFTMAX, 40000, 1024) == ["prefetch X[c0 + 8, c1], 4 bytes to L2;", "prefetch X[c0 + 1, c1], 4 bytes;"]
-    twice = ["prefetch X[c0 + 8, c1], 4 bytes to L2;", "prefetch X[c0 + 1, c1], 4 bytes;"]
-    assert prefetches(NORM, 4096, 1024) == twice  # where the result is streamed
+    assert prefetches(SOFTMAX, 40000, 1024) == TWICE
+    assert prefetches(NORM, 4096, 1024) == TWICE  # where the result is streamed
     (line,) = prefetches(SOFTMAX, 4096, 300)
     _, behind = lowered(SOFTMAX, 4096, 300).as_text("loops").split(line)
     assert "exp" in behind.splitlines()[1]
     assert len(prefetches(IMAGES, 64, 56, 96)) == 1
+
+
+def test_the_only_later_pass_asks_where_it_streams() -> None:
+    assert prefetches(ROOT_MEAN_SQUARES, 4096, 1024) == TWICE
+    assert not prefetches(ROOT_MEAN_SQUARES, 1024, 512)  # a result that stays in the cache keeps memory busy when it is written
+    text = lowered(ROOT_MEAN_SQUARES, 4096, 1024).as_text("loops")
+    assert "stream" in text.split("prefetch")[-1].splitlines()[1]
 
 
 @pytest.mark.parametrize("n_columns, request_of", [(512, "prefetcht0"), (1024, "prefetcht1")])
@@ -84,6 +93,13 @@ def test_rows_are_right_to_the_last_one(width: int, target: str) -> None:
         m, v = polyc.compile(MOMENTS, target=target, single_pass_moments=False)(given)
         np.testing.assert_array_equal(m, given.sum(1))
         np.testing.assert_allclose(v, ((given - m[:, None]).astype(float) ** 2).sum(1), rtol=1e-5)
+
+
+@pytest.mark.parametrize("source", [MOMENTS, SOFTMAX], ids=["little is computed", "much is computed"])
+def test_rows_of_known_length_in_any_number(source: str) -> None:
+    operator = polyc.compile(source.replace("D)", "1024)"), dynamic=("N",), target="x86-64-v4", single_pass_moments=False)
+    asked = re.findall(r"prefetch .*;", operator.lower(array(4096, 1024)).as_text("loops"))
+    assert any("to L2" in a for a in asked) and any("to L2" not in a for a in asked)
 
 
 def test_rows_of_any_length() -> None:
