@@ -34,6 +34,11 @@ BODIES = {
     "converted_to_no_type": ("Y[i] = b[i].astype(3)", "semantic-function", "x[i].astype(np.float32)"),
     "allocated": ("Y = np.zeros(N, dtype=np.float32)", "unsupported-call", "tensors need no allocation"),
     "running_sum": ("Y[i] = np.cumsum(b[i])", "unsupported-call", "S[i] = S[i - 1] + X[i]"),
+    "shift_of_unsigned_by_signed": (
+        "Y[i] = n[i].astype(np.uint64) << n[i]",
+        "type-operands",
+        "cast one of them, as in u64(...)",
+    ),
     "and_of_comparisons": ("Y[i] = 1 if b[i] > 0 & b[i] < 1 else 0", "type-operands", "(a < b) & (c < d)"),
     "sum_without_a_sum": ("Y[i] = X[i, j]", "semantic-missing-reduction", "to sum over j write Y[i] +="),
     "loop": ("for i in b:\n        Y[i] = b[i]", "semantic-static-loop", "indices stand for loops"),

@@ -108,3 +108,9 @@ def test_a_difference_of_large_values_had_the_errors_of_their_size():
     x, z = (np.random.default_rng(0).standard_normal((2, 99)) * 0.1).astype(np.float32)
     x += np.float32(1e5)
     np.testing.assert_allclose(op(x, x + np.float32(0.25), z), 0.5 * (z - 0.25), rtol=1e-5)
+
+
+@pytest.mark.parametrize("value", ["-(X(i) - Z(i))", "-(X(i) - 1.0)", "1.0 / -(X(i) - Z(i))"])
+def test_a_negated_difference_of_equal_values_was_a_positive_zero(value: str):
+    y = polyc.compile(f"def f(float(N) X, float(N) Z) -> (Y) {{ Y(i) = {value} }}")(*np.ones((2, 40), np.float32))
+    assert np.signbit(y).all()

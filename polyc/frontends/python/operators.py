@@ -100,7 +100,10 @@ def binary(op: str, a: Value, b: Value, span: Span | None = None) -> Value:
         if op in _AS_LOGIC:
             return call(_AS_LOGIC[op], unify((a, b), BOOL, weak), span)
         dtype = I8
-    if op.startswith("bit") and not dtype.is_integer:
+    if op.startswith(("bit", "sh")) and not dtype.is_integer:
+        if a.dtype.is_integer and b.dtype.is_integer:
+            message = f"{a.dtype} and {b.dtype} have no type of integers in common"
+            raise Fault("type-operands", message, f"cast one of them, as in {a.dtype}(...)")
         help = "comparisons beside & and | stand in parentheses, (a < b) & (c < d), or between 'and' and 'or'"
         help += "; for the bits of a number cast with i32(...)"
         raise Fault("type-operands", f"a bitwise operator needs integers or booleans, not {dtype}", help)
