@@ -155,7 +155,7 @@ def climb_down(
             remarks.append(Remark("missed", "schedule", f"{name}: internal fault, {type(error).__name__}: {error}"))
     if has_recurrence:
         _refuse_circles(scop, dependences, LONGEST)
-        message = f"no order of loops was found that computes every element of {program.name} before it is read"
+        message = f"no order of loops was found in which {program.name} computes every element before it is read"
         help = "check the subscripts and ranges of the recurrence: an element may need itself through others"
         raise UnsupportedError(Diagnostic("unsupported-recurrence", message, program.statements[0].span, help))
     details = "; ".join(r.message for r in remarks if r.pass_name == "schedule")

@@ -354,3 +354,47 @@ def test_loops_that_would_take_days_are_refused():
     assert session.run(None, {**feed, "n": np.array(5)}) == [32]
     with pytest.raises(PolycError, match="never false"):
         session.run(None, {**feed, "n": np.array(2**63 - 1)})
+
+
+@pytest.mark.parametrize("first", [["m", ""], ["m", "true"]])
+@pytest.mark.parametrize("count", [3, 70])
+def test_a_state_that_is_stacked_too_was_refused(first, count):
+    """Bodies return one value in two places, and leave out what they do not need."""
+    inner = body(
+        [helper.make_node("Add", ["s", "x"], ["s1"]), helper.make_node("Identity", ["c"], ["c1"])],
+        [("k", INT, []), ("c", BOOL, []), ("s", FLOAT, [])],
+        [("c1", BOOL, []), ("s1", FLOAT, []), ("s1", FLOAT, []), ("s1", FLOAT, [])],
+    )
+    nodes = [
+        helper.make_node("Constant", [], ["m"], value=helper.make_tensor("m", INT, [], [count])),
+        helper.make_node("Constant", [], ["true"], value=helper.make_tensor("t", BOOL, [], [True])),
+        helper.make_node("Loop", [*first, "x"], ["total", "parts", "again"], body=inner),
+    ]
+    proto = model(nodes, [("x", FLOAT, [])], [("total", FLOAT, []), ("parts", FLOAT, [None]), ("again", FLOAT, [None])])
+    total, parts, again = polyc.onnx.load(proto).run(None, {"x": np.float32(2)})
+    assert total == 2 * count + 2
+    np.testing.assert_array_equal(parts, np.arange(2, count + 2, dtype=np.float32) * 2)
+    np.testing.assert_array_equal(again, parts)
+
+
+def test_a_loop_without_a_condition_and_without_a_state_was_refused():
+    inner = body(
+        [helper.make_node("Mul", ["k", "k"], ["square"]), helper.make_node("Identity", ["c"], ["c1"])],
+        [("k", INT, []), ("c", BOOL, [])],
+        [("c1", BOOL, []), ("square", INT, [])],
+    )
+    proto = model([helper.make_node("Loop", ["m", ""], ["squares"], body=inner)], [("m", INT, [])], [("squares", INT, [None])])
+    for count in (0, 4, 100):
+        (squares,) = polyc.onnx.load(proto).run(None, {"m": np.int64(count)})
+        np.testing.assert_array_equal(squares, np.arange(count) ** 2)
+
+
+def test_branches_that_return_a_value_twice():
+    def branch(op):
+        return body([helper.make_node(op, ["x"], ["r"])], [], [("r", FLOAT, [3]), ("r", FLOAT, [3])])
+
+    node = helper.make_node("If", ["c"], ["a", "b"], then_branch=branch("Neg"), else_branch=branch("Abs"))
+    proto = model([node], [("c", BOOL, []), ("x", FLOAT, [3])], [("a", FLOAT, [3]), ("b", FLOAT, [3])])
+    for c, wanted in ((True, [1, -2, -3]), (False, [1, 2, 3])):
+        found = polyc.onnx.load(proto).run(None, {"c": np.bool_(c), "x": np.float32([-1, 2, 3])})
+        np.testing.assert_array_equal(found, [wanted, wanted])

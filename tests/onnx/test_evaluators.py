@@ -104,3 +104,32 @@ def test_the_greatest_of_more_elements_than_are_ranked_by_kernels(axis, largest,
     ranked = np.sort(x, axis) if not largest else -np.sort(-x, axis)
     np.testing.assert_array_equal(values, np.take(ranked, range(700), axis))
     np.testing.assert_array_equal(np.take_along_axis(x, places, axis), values)
+
+
+@pytest.mark.parametrize("n_outputs", [1, 4])
+@pytest.mark.parametrize("is_sorted", [0, 1])
+@pytest.mark.parametrize(("shape", "axis"), [((12,), None), ((3, 4), None), ((9, 2), 0), ((2, 9), -1), ((9, 2, 1), 0)])
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+def test_what_is_there_once_comes_in_the_order_asked_for(n_outputs, is_sorted, shape, axis, dtype) -> None:
+    """onnx's evaluator sorts where the values alone are asked for, and takes no matrices without an axis."""
+    x = np.random.default_rng(2).integers(0, 3, shape).astype(dtype)
+    rest = {} if axis is None else {"axis": axis}
+    node = helper.make_node("Unique", ["x"], [f"y{k}" for k in range(n_outputs)], sorted=is_sorted, **rest)
+    ports = [helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), shape)]
+    graph = helper.make_graph([node], "test", ports, [onnx.ValueInfoProto(name=o) for o in node.output])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+    found = polyc.onnx.load(model).run(None, {"x": x})
+    slices = list(x.reshape(-1)) if axis is None else [part.tolist() for part in np.moveaxis(x, axis, 0)]
+    keys = [str(s) for s in slices]
+    order = sorted(set(keys), key=keys.index)
+    if is_sorted:
+        order.sort(key=lambda k: slices[keys.index(k)])
+    wanted = [slices[keys.index(k)] for k in order]
+    values = found[0] if axis is None else np.moveaxis(found[0], axis, 0)
+    assert values.tolist() == wanted and found[0].dtype == dtype
+    if n_outputs > 1:
+        assert [n.tolist() for n in found[1:]] == [
+            [keys.index(k) for k in order],
+            [order.index(k) for k in keys],
+            [keys.count(k) for k in order],
+        ]

@@ -147,3 +147,30 @@ def test_a_class_that_is_not_there() -> None:
 
     with pytest.raises((PolycError, IndexError)):
         run_node("NegativeLogLikelihoodLoss", {"x": normal(2, 3), "t": np.array([0, 7])})
+
+
+@pytest.mark.parametrize("mean", [0, 100, 1e4])
+@pytest.mark.parametrize("axis", [-1, 1])
+def test_rows_far_from_zero_had_no_digit_left(mean: float, axis: int) -> None:
+    """By the operator's function, the mean of squares less the square of the mean, deviations around 10000 were NaN."""
+    x = normal(3, 4, 64) + np.float32(mean)
+    row = x.shape[axis:]
+    inputs = {"x": x, "w": normal(*row), "b": normal(*row)}
+    over, wide = tuple(range(axis % 3, 3)), x.astype(np.float64)
+    center, deviation = wide.mean(over, keepdims=True), np.sqrt(wide.var(over, keepdims=True) + 1e-5)
+    y, means, inverse = run_node("LayerNormalization", inputs, axis=axis, n_outputs=3)
+    np.testing.assert_allclose(y, (wide - center) / deviation * inputs["w"] + inputs["b"], rtol=0, atol=2e-6 * max(mean, 10))
+    np.testing.assert_allclose(means, center, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(inverse, 1 / deviation, rtol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+@pytest.mark.parametrize("stash", [1, 11])
+def test_rows_of_each_type(dtype: Any, stash: int) -> None:
+    tolerance = 5e-3 if dtype == np.float16 else 1e-5
+    inputs = {"x": normal(3, 40).astype(dtype), "w": normal(40).astype(dtype)}
+    wide = {n: v.astype(np.float64) for n, v in inputs.items()}
+    (wanted,) = run_reference("LayerNormalization", wide)
+    y, means, _ = run_node("LayerNormalization", inputs, stash_type=stash, n_outputs=3)
+    assert_close([y], [wanted.astype(dtype)], tolerance, tolerance)
+    assert means.dtype == {1: np.float32, 11: np.float64}[stash] and means.shape == (3, 1)

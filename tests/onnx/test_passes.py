@@ -444,6 +444,15 @@ def test_a_sequence_that_is_filled_and_taken_together_is_a_concatenation(rng, op
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize(("count", "steps"), [(32, 1), (33, 3), (1025, 33 + 2 + 1)])
+def test_very_many_parts_are_joined_in_steps(count, steps):
+    names = [f"x{k}" for k in range(count)]
+    nodes = [helper.make_node("Add", ["x", f"c{k}"], [n]) for k, n in enumerate(names)]
+    nodes.append(helper.make_node("Concat", names, ["y"], axis=-1))
+    model = build(nodes, {"x": 2}, {"y": 2}, {f"c{k}": np.float32(k) for k in range(count)})
+    assert check(model, {"x": np.ones((2, 1), np.float32)})["Concat"] == steps
+
+
 @pytest.mark.parametrize(("split", "position"), [(None, 6), (None, -7), (4, 2), (4, -3), ([4, 2], 2)])
 def test_a_part_that_there_is_not_is_an_error(rng, split, position):
     nodes, constants = sequence_nodes(17, split, 1, 1, [position])

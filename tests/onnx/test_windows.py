@@ -220,3 +220,10 @@ def test_a_window_larger_than_the_image_is_not_compiled() -> None:
 
     with pytest.raises(UnsupportedError, match="slides over"):
         run_node("MaxPool", {"x": normal(1, 1, 3, 3)}, kernel_shape=[4, 4])
+
+
+@pytest.mark.parametrize("count_include_pad", [0, 1])
+def test_averages_of_large_half_floats_were_infinite(count_include_pad: int) -> None:
+    x = np.full((1, 2, 9, 9), 60000, np.float16)
+    (y,) = run_node("AveragePool", {"x": x}, kernel_shape=[3, 3], count_include_pad=count_include_pad, opset=19)
+    np.testing.assert_array_equal(y, np.full((1, 2, 7, 7), 60000, np.float16))

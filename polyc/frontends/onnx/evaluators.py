@@ -244,9 +244,29 @@ def compress(node: Node, inputs: Arrays) -> list[np.ndarray]:
     return [np.compress(condition, x, axis=None if axis is None else int(axis))]
 
 
+def find_unique(node: Node, inputs: Arrays) -> list[np.ndarray]:
+    """`Unique`: elements or slices, sorted or in the order in which they come first, where they do, which of them each one is,
+    and how often there is one."""
+    (x,) = inputs
+    assert x is not None
+    axis = node.attributes.get("axis")
+    found, first, which, counts = np.unique(
+        x, return_index=True, return_inverse=True, return_counts=True, axis=None if axis is None else int(axis)
+    )
+    which = which.reshape(-1)
+    if not node.attributes.get("sorted", 1):
+        order = np.argsort(first)
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        found = np.take(found, order, 0 if axis is None else int(axis))
+        first, which, counts = first[order], place[which], counts[order]
+    return [found, *(numbers.astype(np.int64) for numbers in (first, which, counts))]
+
+
 EVALUATORS: dict[str, Callable[[Node, Arrays], list[np.ndarray]]] = {
     "TopK": choose_greatest,
     "NonZero": find_non_zero,
     "Compress": compress,
+    "Unique": find_unique,
 }
 """By operator of ONNX's own domain: the outputs of a node for its inputs, None where one is missing; and `choose_boxes`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,8 @@ def read_graph(
     proto: onnx.GraphProto, opsets: Mapping[str, int], model: onnx.ModelProto, folder: Folder | None = None
 ) -> Graph:
     """A graph, or a subgraph of an attribute.  Tensors may be in files of `folder`."""
+    if len({p.name for p in proto.output}) < len(proto.output):
+        proto = _name_results_apart(proto)
     constants = {t.name: read_tensor(t, folder) for t in proto.initializer}
     sorted_nodes = sort_nodes(proto.node)
     assert sorted_nodes is not None  # `check_model` has looked
@@ -51,6 +54,22 @@ def read_graph(
     inputs = tuple(_read_port(p) for p in proto.input)
     outputs = tuple(_read_port(p) for p in proto.output)
     return Graph(proto.name, inputs, outputs, nodes, constants, opsets, model)
+
+
+def _name_results_apart(proto: onnx.GraphProto) -> onnx.GraphProto:
+    """A body that returns one value twice (a state that is stacked, too) with a copy of it for each of the others."""
+    apart = onnx.GraphProto()
+    apart.CopyFrom(proto)
+    seen: set[str] = set()
+    used = {name for n in proto.node for name in (*n.input, *n.output)} | {p.name for p in (*proto.input, *proto.output)}
+    for port in apart.output:
+        if port.name in seen:
+            copy = next(name for k in count(1) if (name := f"{port.name}/{k}") not in used)
+            apart.node.add(op_type="Identity", input=[port.name], output=[copy])
+            port.name = copy
+            used.add(copy)
+        seen.add(port.name)
+    return apart
 
 
 def read_node(

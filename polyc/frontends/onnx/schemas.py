@@ -39,7 +39,7 @@ def find_schema(op: str, version: int, domain: str) -> onnx.defs.OpSchema | None
 def find_contradictions(node: NodeProto, schema: onnx.defs.OpSchema) -> Iterator[Contradiction]:
     """Everything in which the node is none of its operator's, as far as this shows without shapes."""
     inputs = list(node.input)
-    while inputs and not inputs[-1]:
+    while len(inputs) > schema.min_input and not inputs[-1]:
         inputs.pop()
     for what, names, least, most in (
         ("inputs", inputs, schema.min_input, schema.max_input),

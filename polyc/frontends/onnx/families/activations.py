@@ -11,6 +11,9 @@ from polyc.frontends.onnx.families.elementwise import apply, require_one_type
 from polyc.frontends.onnx.registry import operator
 from polyc.frontends.onnx.terms import Operand, Term, call, maximum, minimum, select
 
+SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
+"""ONNX's: float32, for doubles too."""
+
 
 @operator("Relu")
 def relu(b: Builder, x: Value) -> Value:
@@ -44,7 +47,7 @@ def elu(b: Builder, x: Value, *, alpha: float = 1.0) -> Value:
 
 
 @operator("Selu", since=6)
-def selu(b: Builder, x: Value, *, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805) -> Value:
+def selu(b: Builder, x: Value, *, alpha: float = SELU_ALPHA, gamma: float = SELU_GAMMA) -> Value:
     b.require_float(x)
     return apply(b, x, lambda v: gamma * select(v <= 0, alpha * call("expm1", v), v))
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import prod, sqrt
+from math import sqrt
 
 from polyc.frontends.onnx.builder import Builder, Value
 from polyc.frontends.onnx.families.conv import check_filters, convolve
-from polyc.frontends.onnx.families.norm import square, wider
+from polyc.frontends.onnx.families.norm import normalize_rows, with_ones
 from polyc.frontends.onnx.recurrent_layers import find_activations
 from polyc.frontends.onnx.registry import operator
 from polyc.frontends.onnx.terms import Operand, Term, call, cast, constant, maximum, minimum
 from polyc.frontends.onnx.windows import place_windows
-from polyc.ir.types import F32, I32, I64, DType
+from polyc.ir.types import F32, I32, I64
 
 DOMAIN = "com.microsoft"
 
@@ -150,50 +150,14 @@ def quick_gelu(b: Builder, x: Value, *, alpha: float = 1.702) -> Value:
 # --- Normalisations ----------------------------------------------------------------------------------------------------
 
 
-def _normalize_rows(
-    b: Builder, x: Value, scale: Value, bias: Value | None, epsilon: float, dtype: DType, has_mean: bool, axis: int
-) -> tuple[Value, Value, Value]:
-    """Rows from `axis` on in standard form, times `scale`, plus `bias`; their means, and one over their deviations (without a
-    mean: over the roots of their mean squares)."""
-    number = wider(x.dtype, F32)
-    left, over = x.shape[:axis], x.shape[axis:]
-    n = max(1, prod(over))
-    if b.broadcast(x.shape, scale.shape) != x.shape:
-        b.refuse(f"a scale of shape {scale.shape} for {x.shape}")
-    if has_mean:
-        sums = b.reduce("add", left, over, number, lambda *i: cast(x[i], number))
-        means = b.map(left, number, lambda *i: sums[i] / n)
-    else:
-        means = b.map(left, number, lambda *i: constant(0, number))
-
-    def deviation(i: Sequence[Term]) -> Term:
-        value = cast(x[tuple(i)], number)
-        return value - means[tuple(i[:axis])] if has_mean else value
-
-    squares = b.reduce("add", left, over, number, lambda *i: square(deviation(i)))
-    inverse = b.map(left, number, lambda *i: 1 / call("sqrt", squares[i] / n + epsilon))
-
-    def body(*i: Term) -> Operand:
-        value = deviation(i) * inverse[i[:axis]] * cast(scale.spread(i), number)
-        value = value if bias is None else value + cast(bias.spread(i), number)
-        return cast(value, dtype.computed)
-
-    return b.map(x.shape, dtype, body), means, inverse
-
-
-def _with_ones(b: Builder, x: Value, rank: int, dtype: DType) -> Value:
-    """One number for each row, with dimensions of one element in the place of the row's."""
-    return b.view(b.map(x.shape, dtype, lambda *i: cast(x[i], dtype.computed)), (*x.shape, *(1,) * (rank - x.rank)))
-
-
 @operator("SimplifiedLayerNormalization", since=1)
 def simplified_layer_normalization(
     b: Builder, x: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> tuple[Value, Value]:
     b.require_float(x, scale)
     d = b.axis(axis, x.rank)
-    y, _, inverse = _normalize_rows(b, x, scale, None, epsilon, scale.dtype, False, d)
-    return y, _with_ones(b, inverse, x.rank, F32)
+    y, _, inverse = normalize_rows(b, x, scale, None, epsilon, scale.dtype, False, d)
+    return y, with_ones(b, inverse, x.rank, F32)
 
 
 def _skip(
@@ -209,8 +173,8 @@ def _skip(
         return value if bias is None else value + bias.spread(i)
 
     sums = b.map(x.shape, x.dtype, add)
-    y, means, inverse = _normalize_rows(b, sums, scale, shift, epsilon, x.dtype, has_mean, x.rank - 1)
-    return y, _with_ones(b, means, x.rank, F32), _with_ones(b, inverse, x.rank, F32), sums
+    y, means, inverse = normalize_rows(b, sums, scale, shift, epsilon, x.dtype, has_mean, x.rank - 1)
+    return y, with_ones(b, means, x.rank, F32), with_ones(b, inverse, x.rank, F32), sums
 
 
 @operator("SkipLayerNormalization", domain=DOMAIN)
@@ -265,7 +229,7 @@ def embed_layer_normalization(
         return value
 
     sums = b.map((batch, length, size), dtype, add)
-    y, _, _ = _normalize_rows(b, sums, scale, shift, epsilon, dtype, True, 2)
+    y, _, _ = normalize_rows(b, sums, scale, shift, epsilon, dtype, True, 2)
     if mask is None:
         counts = b.map((batch,), I32, lambda _: constant(0, I32))
     else:

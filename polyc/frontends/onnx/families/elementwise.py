@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import reduce
 
 from polyc.frontends.onnx.builder import Builder, Value
@@ -13,6 +13,9 @@ from polyc.ir.types import BOOL, F64, DType
 
 Unary = Callable[[Term], Operand]
 Binary = Callable[[Term, Term], Operand]
+
+MOST_IN_A_ROW = 32
+"""Inputs that are joined one after the other, in the order given."""
 
 
 def apply(b: Builder, x: Value, function: Unary, dtype: DType | None = None) -> Value:
@@ -181,12 +184,22 @@ def _fold(b: Builder, xs: tuple[Value, ...], function: Binary, last: Callable[[T
     require_one_type(b, *xs)
     shape = b.broadcast(*(x.shape for x in xs))
 
-    def body(*i: Term) -> Operand:
-        result: Term = xs[0].spread(i)
-        for x in xs[1:]:
+    def join(i: Sequence[Term], first: int, end: int) -> Term:
+        """Those from `first` to `end`: a few one by one, many as a tree, as expressions of any depth overflow the stack."""
+        if end - first > MOST_IN_A_ROW:
+            middle = (first + end) // 2
+            found = function(join(i, first, middle), join(i, middle, end))
+            assert isinstance(found, Term)
+            return found
+        result: Term = xs[first].spread(i)
+        for x in xs[first + 1 : end]:
             found = function(result, x.spread(i))
             assert isinstance(found, Term)
             result = found
+        return result
+
+    def body(*i: Term) -> Operand:
+        result = join(i, 0, len(xs))
         return result if last is None else last(result)
 
     return b.map(shape, xs[0].dtype, body)

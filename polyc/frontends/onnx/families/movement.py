@@ -111,7 +111,13 @@ def eye_like(b: Builder, x: Value, *, dtype: int | None = None, k: int = 0) -> V
     element = x.dtype if dtype is None else find_dtype(dtype)
     if element is None or x.rank != 2:
         b.refuse(f"element type {dtype} or rank {x.rank}")
-    return b.map(x.shape, element, lambda i, j: select(j - i == k, constant(1, element), 0))
+    shift = _within(k, x)
+    return b.map(x.shape, element, lambda i, j: select(j - i == shift, constant(1, element), 0))
+
+
+def _within(diagonal: int, x: Value) -> int:
+    """The number of a diagonal of a matrix, or of one beside it where it is farther away."""
+    return max(-x.shape[-2], min(diagonal, x.shape[-1]))
 
 
 @operator("Range")
@@ -398,7 +404,7 @@ def center_crop_pad(b: Builder, x: Value, shape: Value, *, axes: Sequence[int] |
 def triangle(b: Builder, x: Value, k: Value | None = None, *, upper: int = 1) -> Value:
     if x.rank < 2:
         b.refuse(f"a tensor of rank {x.rank}")
-    shift = 0 if k is None else b.integers(k)[0]
+    shift = _within(0 if k is None else b.integers(k)[0], x)
     return b.map(
         x.shape,
         x.dtype,

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from polyc.frontends.onnx.builder import Builder, Value
+from polyc.frontends.onnx.element_types import find_dtype
 from polyc.frontends.onnx.registry import operator
-from polyc.frontends.onnx.terms import Operand, Term, call, cast, select
+from polyc.frontends.onnx.terms import Operand, Term, call, cast, constant, select
 from polyc.ir.types import F32, F64, DType
 
 
@@ -175,6 +176,65 @@ def _normalize_groups(b: Builder, x: Value, scale: Value, bias: Value, n_groups:
 
     y = b.map((x.shape[0], n_groups, in_group, *x.shape[2:]), x.dtype, body)
     return b.view(y, x.shape)
+
+
+def normalize_rows(
+    b: Builder, x: Value, scale: Value, bias: Value | None, epsilon: float, dtype: DType, has_mean: bool, axis: int
+) -> tuple[Value, Value, Value]:
+    """Rows from `axis` on in standard form, times `scale`, plus `bias`; their means, and one over their deviations (without a
+    mean: over the roots of their mean squares)."""
+    number = wider(x.dtype, F32)
+    left, over = x.shape[:axis], x.shape[axis:]
+    n = max(1, prod(over))
+    if b.broadcast(x.shape, scale.shape) != x.shape:
+        b.refuse(f"a scale of shape {scale.shape} for {x.shape}")
+    if bias is not None and b.broadcast(x.shape, bias.shape) != x.shape:
+        b.refuse(f"a bias of shape {bias.shape} for {x.shape}")
+    if has_mean:
+        sums = b.reduce("add", left, over, number, lambda *i: cast(x[i], number))
+        means = b.map(left, number, lambda *i: sums[i] / n)
+    else:
+        means = b.map(left, number, lambda *i: constant(0, number))
+
+    def deviation(i: Sequence[Term]) -> Term:
+        value = cast(x[tuple(i)], number)
+        return value - means[tuple(i[:axis])] if has_mean else value
+
+    squares = b.reduce("add", left, over, number, lambda *i: square(deviation(i)))
+    inverse = b.map(left, number, lambda *i: 1 / call("sqrt", squares[i] / n + epsilon))
+
+    def body(*i: Term) -> Operand:
+        value = deviation(i) * inverse[i[:axis]] * cast(scale.spread(i), number)
+        value = value if bias is None else value + cast(bias.spread(i), number)
+        return cast(value, dtype.computed)
+
+    return b.map(x.shape, dtype, body), means, inverse
+
+
+def with_ones(b: Builder, x: Value, rank: int, dtype: DType) -> Value:
+    """One number for each row, with dimensions of one element in the place of the row's."""
+    return b.view(b.map(x.shape, dtype, lambda *i: cast(x[i], dtype.computed)), (*x.shape, *(1,) * (rank - x.rank)))
+
+
+@operator("LayerNormalization", since=17)
+def layer_normalization(
+    b: Builder,
+    x: Value,
+    scale: Value,
+    bias: Value | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+) -> tuple[Value, ...]:
+    """By deviations from the mean; the operator's function takes the square of the mean from the mean of the squares, which
+    leaves no digit where the mean is a thousand deviations."""
+    b.require_float(x, scale)
+    stashed = find_dtype(stash_type)
+    if stashed is None or not stashed.is_float:
+        b.refuse(f"means of element type {stash_type}")
+    y, means, inverse = normalize_rows(b, x, scale, bias, epsilon, x.dtype, True, b.axis(axis, x.rank))
+    return y, with_ones(b, means, x.rank, stashed), with_ones(b, inverse, x.rank, stashed)
 
 
 @operator("RMSNormalization", since=23)

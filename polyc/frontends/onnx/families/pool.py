@@ -166,7 +166,8 @@ def _reduce_windows(b: Builder, op: str, x: Value, w: Windows) -> Value:
     def body(*i: Term) -> Operand:
         return read_window(x, w, i[:2], i[2 : 2 + w.rank], i[2 + w.rank :], outside)
 
-    return b.reduce(op, (*x.shape[:2], *w.output), w.kernel, x.dtype, body)
+    dtype = x.dtype.computed if op == "add" else x.dtype
+    return b.reduce(op, (*x.shape[:2], *w.output), w.kernel, dtype, body)
 
 
 @operator("GlobalAveragePool")

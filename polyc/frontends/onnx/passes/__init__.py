@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from polyc.frontends.onnx.graph import Graph
 from polyc.frontends.onnx.passes.common import merge_common
+from polyc.frontends.onnx.passes.concatenations import split_concatenations
 from polyc.frontends.onnx.passes.dead import remove_dead
 from polyc.frontends.onnx.passes.integers import multiply_integers
 from polyc.frontends.onnx.passes.invariants import hoist_invariants
@@ -30,6 +31,7 @@ PASSES: tuple[Callable[[Graph], Graph], ...] = (
     fold_scales,
     cancel_quantization,  # before layers are looked for that read what is left
     multiply_integers,  # behind those that look for layers of floats
+    split_concatenations,
     remove_dead,  # what the others left without use
 )
 
