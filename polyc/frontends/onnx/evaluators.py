@@ -245,8 +245,8 @@ def compress(node: Node, inputs: Arrays) -> list[np.ndarray]:
 
 
 def find_unique(node: Node, inputs: Arrays) -> list[np.ndarray]:
-    """`Unique`: elements or slices, sorted or in the order in which they come first, where they do, which of them each one is,
-    and how often there is one."""
+    """`Unique`: each element or slice once, sorted or in the order in which they come first; the places of the first ones,
+    which of the results every element is, and how often each is there."""
     (x,) = inputs
     assert x is not None
     axis = node.attributes.get("axis")

@@ -76,6 +76,7 @@ _AS_LOGIC = {
     "bitxor": "ne",
 }
 """NumPy's meaning of arithmetic on two booleans."""
+_OF_BITS = frozenset(("bitand", "bitor", "bitxor", "shl", "shr"))
 _BITWISE = frozenset(("bitand", "bitor", "bitxor", "max", "min", "fmax", "fmin"))
 """What makes a truth value of two of Python's, too."""
 
@@ -100,7 +101,7 @@ def binary(op: str, a: Value, b: Value, span: Span | None = None) -> Value:
         if op in _AS_LOGIC:
             return call(_AS_LOGIC[op], unify((a, b), BOOL, weak), span)
         dtype = I8
-    if op.startswith(("bit", "sh")) and not dtype.is_integer:
+    if op in _OF_BITS and not dtype.is_integer:
         if a.dtype.is_integer and b.dtype.is_integer:
             message = f"{a.dtype} and {b.dtype} have no type of integers in common"
             raise Fault("type-operands", message, f"cast one of them, as in {a.dtype}(...)")

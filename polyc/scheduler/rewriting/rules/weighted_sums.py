@@ -6,9 +6,9 @@
 Stencils are written as sums of differences, each with its factor.  Weights are computed exactly and rounded once.  A sum is
 rewritten where that leaves fewer operations, and never where a value is added and subtracted with the same weight: its
 infinities and NaN would be lost, and so would rounding errors that are computed so (``c - (c - x)``, ``c = 4097 * x``).
-Signs alone are left as they are: ``-(x - y)`` is a negative zero where ``y - x`` is a positive one.
 Nor where differences of values that are nearly equal would come after sums of them: ``0.5 * (a - b) + 0.5 * (c - d)`` has few
-rounding errors however large the four are, ``0.5 * (a + c - b - d)`` has those of their size.
+rounding errors however large the four are, ``0.5 * (a + c - b - d)`` has those of their size.  Nor where there are no weights
+to collect, only signs: ``-(x - y)`` is a negative zero where ``y - x`` is a positive one.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _collected(expr: Expr, weights: Weights, inner: Mapping[Expr, Expr], dtype: 
     if any(-weight in found for found in whole.values() for weight in found):
         return None
     if all(len(found) == 1 and abs(found[0]) == 1 for found in whole.values()):
-        return None  # there is no weight to collect, and other signs are those of zeros: -(x - x) is -0, x - x is 0
+        return None
     totals = {value: sum(found, Fraction(0)) for value, found in whole.items()}
     if not all(1 <= abs(weight) * _LARGEST <= _LARGEST**2 for weight in totals.values()):
         return None
