@@ -68,6 +68,7 @@ class Options:
 
 ENVIRONMENT: dict[str, str] = {
     "POLYC_TARGET": "machine model: x86-64-v2, x86-64-v3, x86-64-v4 or aarch64 (default: the host)",
+    "POLYC_MACHINE": "machine to compile for as if it were this one: zen3, skylake-x, sapphire-rapids, small-vm or x86-64-v2",
     "POLYC_NUM_THREADS": "threads per kernel (default: OMP_NUM_THREADS, else the number of cores)",
     "POLYC_VERIFY": "1 compares every call with the reference interpreter",
     "POLYC_EINSUM": "compile lets polyc.einsum compile at once, instead of when NumPy has taken as long as a compilation",
@@ -77,6 +78,11 @@ ENVIRONMENT: dict[str, str] = {
     "POLYC_HELD_MEMORY": "most bytes of dropped results kept for later calls, with K, M or G (default: 512M; 0 keeps none)",
     "POLYC_DEBUG": "1 lets internal faults of the scheduler surface instead of taking a simpler schedule",
 }
+
+
+def machine_name() -> str:
+    """The machine that stands in the place of the host; empty for the host itself."""
+    return os.environ.get("POLYC_MACHINE", "")
 
 
 DEFAULT_CACHE_SIZE = 512 << 20

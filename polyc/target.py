@@ -113,12 +113,24 @@ PINNED: dict[str, Target] = {t.name: t for t in (X86_64_V2, X86_64_V3, X86_64_V4
 MODELS: dict[str, Target] = {**PINNED, AARCH64.name: AARCH64}
 """All machine models that may be asked for by name; where the host is none of their kind, code for them is not run."""
 
+_VNNI = _V4 + ",+avx512vnni,+avx512bf16,+avx512vbmi"
+
+MACHINES: dict[str, Target] = {
+    t.name: t
+    for t in (
+        replace(X86_64_V3, name="zen3", l2=512 << 10),
+        replace(X86_64_V4, name="skylake-x", cores=8, l3=11 << 20),
+        replace(X86_64_V4, name="sapphire-rapids", features=_VNNI, cores=4, l1=48 << 10, l2=2 << 20, l3=64 << 20),
+        replace(X86_64_V3, name="small-vm", cores=1, l2=256 << 10, l3=4 << 20),
+        X86_64_V2,
+    )
+}
+"""Whole machines that `POLYC_MACHINE` puts in the place of the host.  Of the instructions those are named that change code."""
+
 
 def is_runnable(target: Target, host: Target) -> bool:
-    """Whether the host is a processor of the kind of `target`, with all of its instructions that change decisions."""
-    if target.architecture != host.architecture or target.vector_bits > host.vector_bits:
-        return False
-    return host.has_fma >= target.has_fma and host.has_masks >= target.has_masks
+    """Whether the host is a processor of the kind of `target`, with all of its instructions."""
+    return target.architecture == host.architecture and set(target.features.split(",")) <= {*host.features.split(","), ""}
 
 
 def select_model(host: Target, level: str) -> Target:

@@ -13,6 +13,7 @@ from polyc.cli.common import guard_errors
 from polyc.config import ENVIRONMENT
 from polyc.crash import describe_crash
 from polyc.diagnostics import PolycError
+from polyc.target import is_runnable
 
 PACKAGES = ("numpy", "islpy", "llvmlite", "highspy", "lark", "opt_einsum", "threadpoolctl", "click", "rich", "platformdirs")
 
@@ -71,18 +72,27 @@ def describe_machine(advice: list[str]) -> Iterator[str]:
     from polyc.runtime.threads import count_cores
 
     try:
-        from polyc.codegen.objects.host import host_target
+        from polyc.codegen.objects.host import host_target, physical_host
 
-        target = host_target()
+        target, physical = host_target(), physical_host()
     except Exception as error:
-        yield f"target: unknown ({describe_crash(error).diagnostics[0].message})"
-        advice.append("check that llvmlite imports: python -c 'import llvmlite.binding'")
+        is_ours = isinstance(error, PolycError)
+        found = error.diagnostics[0] if isinstance(error, PolycError) else describe_crash(error).diagnostics[0]
+        yield f"target: unknown ({found.message})"
+        advice.append(
+            found.help if is_ours and found.help else "check that llvmlite imports: python -c 'import llvmlite.binding'"
+        )
         return
     fma = "with" if target.has_fma else "without"
     masks = "masks" if target.has_masks else "no masks"
     yield f"target {target.name} ({target.triple}), {target.vector_bits}-bit vectors {fma} fma, {masks}"
-    yield f"caches L1 {target.l1 >> 10} KiB, L2 {target.l2 >> 10} KiB, L3 {target.l3 >> 10} KiB; cores {count_cores()}"
+    cores = count_cores() if target is physical else target.cores
+    yield f"caches L1 {target.l1 >> 10} KiB, L2 {target.l2 >> 10} KiB, L3 {target.l3 >> 10} KiB; cores {cores}"
     yield f"features {target.features or 'none'}"
+    if target is not physical:
+        runs = "runs its code" if is_runnable(target, physical) else "lacks some of its instructions: its code is not run"
+        yield f"POLYC_MACHINE puts it in the place of this machine, which {runs}"
+        advice.append("unset POLYC_MACHINE to compile for this machine")
 
 
 def describe_threads(advice: list[str]) -> Iterator[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from polyc.config import Options
+from polyc.config import Options, machine_name
 from polyc.diagnostics import ArgumentError, Diagnostic, UnsupportedError
 from polyc.driver.lock import compiling
-from polyc.target import MODELS, Target, is_runnable, select_model
+from polyc.target import MACHINES, MODELS, Target, is_runnable, select_model
 
 
 def select_target(options: Options) -> Target:
@@ -27,19 +27,21 @@ def load_kernel(made: Any, constants: Sequence[Any] = (), bound: Mapping[str, An
     """A `Kernel` of a `Lowered`, or of what was kept of one: anything with its object code and facts about it.
 
     Raises UnsupportedError (``unsupported-foreign-target``) where the code is for another kind of processor, or for
-    instructions that this one lacks."""
+    instructions that this one lacks, or the one of `POLYC_MACHINE`."""
     from polyc.codegen.objects.calls import PYTHON_FUNCTIONS, load_call
-    from polyc.codegen.objects.host import host_target
+    from polyc.codegen.objects.host import host_target, physical_host
     from polyc.codegen.objects.loader import load_object
     from polyc.runtime import fastcalls, threads
     from polyc.runtime.kernel import Kernel
 
-    host = host_target()
-    if not is_runnable(made.target, host):
-        is_foreign = made.target.architecture != host.architecture
-        which = f"which is {host.architecture}" if is_foreign else "which lacks some of its instructions"
-        message = f"code for {made.target.name} cannot run on this machine, {which}"
-        help = "write it to a file (polyc compile -o, or object_code()), or leave the option target out"
+    lacking = next((m for m in (physical_host(), host_target()) if not is_runnable(made.target, m)), None)
+    if lacking is not None:
+        is_foreign = made.target.architecture != lacking.architecture
+        which = f"which is {lacking.architecture}" if is_foreign else "which lacks some of its instructions"
+        machine = f"the machine {lacking.name} (POLYC_MACHINE)" if lacking.name in MACHINES else "this machine"
+        message = f"code for {made.target.name} cannot run on {machine}, {which}"
+        variable = ", or unset POLYC_MACHINE" if machine_name() else ""
+        help = f"write it to a file (polyc compile -o, or object_code()), or leave the option target out{variable}"
         raise UnsupportedError(Diagnostic("unsupported-foreign-target", message, None, help))
     fastcalls.offer(PYTHON_FUNCTIONS, load_call)
     with compiling():

@@ -211,9 +211,9 @@ def count_bytes(cluster: Cluster) -> int:
 def find_peak(n_threads: int) -> float:
     """Operations a second of float32 multiply-adds on all vector units of so many cores."""
     from polyc.codegen.objects.clock import CYCLES, time_chain
-    from polyc.codegen.objects.host import host_target
+    from polyc.codegen.objects.host import physical_host
 
-    target = host_target()
+    target = physical_host()
     clock = CYCLES / min(time_chain() for _ in range(5))
     return clock * target.lanes(4) * target.fma_per_cycle * (2 if target.has_fma else 1) * n_threads
 

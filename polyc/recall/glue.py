@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from polyc import driver
 from polyc.codegen.objects import calls
 from polyc.recall.entries import is_unchanged, open_store, own_versions, tell_miss
-from polyc.recall.machine import host_target, knows_host
+from polyc.recall.machine import knows_host, physical_host
 
 if TYPE_CHECKING:
     from polyc.cache import Key
@@ -28,7 +28,7 @@ def load_sequence(name: str | None = None) -> Any:
 def _make_sequence() -> bytes:
     from polyc.codegen.objects.sequence import make_sequence
 
-    return make_sequence(host_target())
+    return make_sequence(physical_host())
 
 
 _GLUE: Mapping[str, Callable[[], bytes]] = {"sequence": _make_sequence, "call": calls.make_call}
@@ -74,6 +74,6 @@ calls.use_source(functools.partial(glue_code, "call"))
 def _glue_key(kind: str) -> Key:
     from polyc.cache import Key, digest_text, versions
 
-    target = host_target()
+    target = physical_host()
     parts = (("versions", f"{own_versions()}, {versions('llvmlite')}"),)
     return Key(kind, target.name, digest_text(repr(target)), parts)

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
     from polyc.cache import Entry, Key
 
 
-def host_target() -> Target:
+def physical_host() -> Target:
     """This machine as a target, from what the cache knows of it."""
     from polyc.codegen.objects import host
 
     recall_host()
-    return host.host_target()
+    return host.physical_host()
 
 
 def knows_host() -> bool:

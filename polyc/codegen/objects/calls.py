@@ -362,9 +362,9 @@ def make_call() -> bytes:
     import llvmlite.binding as llvm  # only now: a process that finds this in the cache loads no LLVM
 
     from polyc.codegen.objects import jit
-    from polyc.codegen.objects.host import host_target
+    from polyc.codegen.objects.host import physical_host
 
-    target = host_target()
+    target = physical_host()
     with jit.locked_session():
         backend = llvm.Target.from_triple(target.triple)
         machine = backend.create_target_machine(opt=1, reloc="pic", codemodel="small")

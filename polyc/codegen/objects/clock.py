@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from functools import cache
 
-from polyc.codegen.objects.host import host_target
+from polyc.codegen.objects.host import physical_host
 from polyc.codegen.objects.jit import compile_object, load_object
 
 _CHAIN, _ROUNDS = 64, 2000
@@ -42,7 +42,7 @@ define i64 @polyc_clock_workspace() {{
   ret i64 0
 }}
 """
-    loaded = load_object(compile_object(text, host_target()), "polyc_clock")
+    loaded = load_object(compile_object(text, physical_host()), "polyc_clock")
     function = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_int64, ctypes.c_int64)(loaded.entry_address)
 
     def run(keepalive: object = loaded) -> object:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from polyc.target import AARCH64, BASELINE, PINNED, Target
+from polyc.config import machine_name
+from polyc.diagnostics import ArgumentError, Diagnostic
+from polyc.target import AARCH64, BASELINE, MACHINES, PINNED, Target
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _L1_RANGE, _L2_RANGE, _L3_RANGE = (16 << 10, 128 << 10), (256 << 10, 4 << 20), (2 << 20, 64 << 20)
@@ -68,7 +70,22 @@ def describe_machine() -> str | None:
 
 
 def host_target() -> Target:
-    """The model of this machine.  `cpu` is the highest x86-64 level that the features cover, else "generic"."""
+    """The machine that decisions are made for: this one, or that of `POLYC_MACHINE`.
+
+    Raises ArgumentError (``argument-target``) where no machine has that name."""
+    name = machine_name()
+    if not name:
+        return physical_host()
+    if name not in MACHINES:
+        help = f"POLYC_MACHINE is one of: {', '.join(MACHINES)}; or unset it for this machine"
+        raise ArgumentError(Diagnostic("argument-target", f"no machine {name!r}", help=help))
+    machine, triple = MACHINES[name], physical_host().triple
+    return replace(machine, triple=triple) if triple.startswith("x86_64") else machine
+
+
+def physical_host() -> Target:
+    """The model of the machine that runs this process.  `cpu` is the highest x86-64 level that its features cover, else
+    "generic"."""
     return _host_with(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
