@@ -115,14 +115,13 @@ MODELS: dict[str, Target] = {**PINNED, AARCH64.name: AARCH64}
 
 _VNNI = _V4 + ",+avx512vnni,+avx512bf16,+avx512vbmi"
 
-MACHINES: dict[str, Target] = {
+MACHINES: dict[str, Target] = PINNED | {
     t.name: t
     for t in (
         replace(X86_64_V3, name="zen3", l2=512 << 10),
         replace(X86_64_V4, name="skylake-x", cores=8, l3=11 << 20),
         replace(X86_64_V4, name="sapphire-rapids", features=_VNNI, cores=4, l1=48 << 10, l2=2 << 20, l3=64 << 20),
         replace(X86_64_V3, name="small-vm", cores=1, l2=256 << 10, l3=4 << 20),
-        X86_64_V2,
     )
 }
 """Whole machines that `POLYC_MACHINE` puts in the place of the host.  Of the instructions those are named that change code."""

@@ -116,7 +116,16 @@ def pytest_configure() -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     begin_test(item)
-    return (yield)
+    mark, before = item.get_closest_marker("machine"), os.environ.get("POLYC_MACHINE")
+    if mark is None:
+        return (yield)
+    os.environ["POLYC_MACHINE"] = mark.args[0]
+    try:
+        return (yield)
+    finally:
+        del os.environ["POLYC_MACHINE"]
+        if before is not None:
+            os.environ["POLYC_MACHINE"] = before
 
 
 @pytest.hookimpl(wrapper=True)
