@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from polyc.config import Options, machine_name
+from polyc.config import Options
 from polyc.diagnostics import ArgumentError, Diagnostic, UnsupportedError
 from polyc.driver.lock import compiling
-from polyc.target import MACHINES, MODELS, Target, is_runnable, select_model
+from polyc.target import MODELS, Target, is_runnable, select_model
 
 
 def select_target(options: Options) -> Target:
@@ -34,13 +34,14 @@ def load_kernel(made: Any, constants: Sequence[Any] = (), bound: Mapping[str, An
     from polyc.runtime import fastcalls, threads
     from polyc.runtime.kernel import Kernel
 
-    lacking = next((m for m in (physical_host(), host_target()) if not is_runnable(made.target, m)), None)
+    physical, machine = physical_host(), host_target()
+    lacking = next((m for m in (physical, machine) if not is_runnable(made.target, m)), None)
     if lacking is not None:
         is_foreign = made.target.architecture != lacking.architecture
         which = f"which is {lacking.architecture}" if is_foreign else "which lacks some of its instructions"
-        machine = f"the machine {lacking.name} (POLYC_MACHINE)" if lacking.name in MACHINES else "this machine"
-        message = f"code for {made.target.name} cannot run on {machine}, {which}"
-        variable = ", or unset POLYC_MACHINE" if machine_name() else ""
+        where = "this machine" if lacking is physical else f"the machine {machine.name} (POLYC_MACHINE)"
+        message = f"code for {made.target.name} cannot run on {where}, {which}"
+        variable = "" if machine is physical else ", or unset POLYC_MACHINE"
         help = f"write it to a file (polyc compile -o, or object_code()), or leave the option target out{variable}"
         raise UnsupportedError(Diagnostic("unsupported-foreign-target", message, None, help))
     fastcalls.offer(PYTHON_FUNCTIONS, load_call)

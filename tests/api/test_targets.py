@@ -15,7 +15,7 @@ TEXT = "def f(float(N, N) x) -> (y) { y(i, j) +=! x(i, k) * x(k, j) }"
 
 
 def test_code_for_instructions_that_the_machine_lacks_is_written_but_not_called(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("polyc.codegen.objects.host.host_target", lambda: X86_64_V3)
+    monkeypatch.setattr("polyc.codegen.objects.host.physical_host", lambda: X86_64_V3)
     operator = polyc.compile(TEXT, target="x86-64-v4")
     x = np.ones((64, 64), np.float32)
     assert "vector(lanes 16" in operator.lower(x).as_text("loops")
