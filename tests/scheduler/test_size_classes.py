@@ -13,6 +13,7 @@ import polyc
 from polyc.codegen.objects import host
 from polyc.ir.expr import Size, int_const
 from polyc.ir.versions import NEVER, cheapest, take_version
+from polyc.target import X86_64_V4
 
 MM = "def mm(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
 CONV = """def conv(float(N,C,H,W) X, float(K,C,3,3) F) -> (Y) {
@@ -23,7 +24,7 @@ CONV = """def conv(float(N,C,H,W) X, float(K,C,3,3) F) -> (Y) {
 def whole_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which versions are worth it depends on the machine: where each load is a cycle, one tile serves small and large sizes."""
     machine = replace(host.host_target(), fma_per_cycle=2, loads_per_cycle=2)
-    monkeypatch.setattr(host, "_host_with", lambda cores: replace(machine, cores=cores))
+    monkeypatch.setattr(host, "host_target", lambda: machine)
 
 
 def draw(*shape: int) -> np.ndarray:
@@ -193,8 +194,8 @@ def test_a_program_with_two_forms_has_a_version_of_each() -> None:
 def test_few_channels_are_summed_as_written_and_many_filtered_whatever_came_first(
     first: tuple[int, int], per_cycle: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine = replace(host.host_target(), fma_per_cycle=per_cycle, loads_per_cycle=per_cycle)
-    monkeypatch.setattr(host, "_host_with", lambda cores: replace(machine, cores=cores))
+    machine = replace(X86_64_V4, fma_per_cycle=per_cycle, loads_per_cycle=per_cycle)
+    monkeypatch.setattr(host, "host_target", lambda: machine)
     source = "def f(float(N,C,H,W) I, float(K,C,3,3) F) -> (O) { O(n,k,h,w) +=! I(n,c,h+r,w+s) * F(k,c,r,s) }"
     channels, side = first
     found = lowered(source, (1, channels, side, side), (64, channels, 3, 3)).size_classes
@@ -333,8 +334,8 @@ def test_large_images_in_steps_of_two_are_not_left_to_tiles_of_a_few_columns(
     per_cycle: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tiles of six rows and two columns touch as many lines at each step as they have rows: 3.5 times as slow as 13 columns."""
-    machine = replace(host.host_target(), fma_per_cycle=per_cycle, loads_per_cycle=per_cycle)
-    monkeypatch.setattr(host, "_host_with", lambda cores: replace(machine, cores=cores))
+    machine = replace(X86_64_V4, fma_per_cycle=per_cycle, loads_per_cycle=per_cycle)
+    monkeypatch.setattr(host, "host_target", lambda: machine)
     source = "def f(float(N,C,H,W) I, float(K,C,R,S) F) -> (O) { O(n,k,h,w) +=! I(n,c,2*h+r,2*w+s) * F(k,c,r,s) }"
     found = lowered(source, (1, 64, 257, 257), (64, 64, 3, 3))
     taken = take_version(found.costs, {"N": 1, "C": 3, "H": 449, "W": 449, "K": 32, "R": 3, "S": 3})
