@@ -109,7 +109,7 @@ def run(level: Level[T, C], value: T, ctx: C, session: Session) -> T:
     remark says so.  With ``POLYC_DEBUG=1`` faults surface, and each changed value is verified."""
     is_recording = bool(_recorders.get())
     for step in level.passes:
-        if not step.required and (step.name in session.disabled or not step.when(ctx)):
+        if not step.when(ctx) or (step.name in session.disabled and not step.required):
             continue
         n_remarks, started = len(session.remarks), time.process_time() if is_recording else 0.0
         try:
@@ -130,7 +130,7 @@ def run(level: Level[T, C], value: T, ctx: C, session: Session) -> T:
         own = session.remarks[n_remarks:]
         if has_changed and not own and not step.required:
             own = [Remark("passed", step.name, step.why)]
-        session.remarks[n_remarks:] = [replace(remark, pass_name=step.name) for remark in own]
+        session.remarks[n_remarks:] = [r if r.kind == "analysis" else replace(r, pass_name=step.name) for r in own]
         value = changed
     return value
 

@@ -176,6 +176,6 @@ def test_changes_and_times_go_to_standard_error(source: str) -> None:
 def test_passes_are_listed(source: str) -> None:
     rows = json.loads(invoke("passes", "--json").stdout)
     assert len(rows) >= 60 and {"name", "level", "required", "why"} == set(rows[0])
-    assert {r["level"] for r in rows} == {"program", "loops"}
+    assert {r["level"] for r in rows} == {"program", "plan", "loops"}
     text = invoke("passes", "--level", "loops").stdout
     assert "stream-stores" in text and "single-pass-moments" not in text

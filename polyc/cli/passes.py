@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 STAGES = ("program", "scop", "sched", "loops", "ll", "s")
-_BETWEEN = re.compile(r"(program|loops):(before|after)=([\w-]+)")
+_BETWEEN = re.compile(r"(program|plan|loops):(before|after)=([\w-]+)")
 
 
 @click.command("passes")
-@click.option("--level", type=click.Choice(("program", "loops")), help="Only the passes of this level.")
+@click.option("--level", type=click.Choice(("program", "plan", "loops")), help="Only the passes of this level.")
 @click.option("--json", "as_json", is_flag=True, help="Write a list of objects with name, level, required and why.")
 @guard_errors
 def passes_command(level: str | None, as_json: bool) -> None:
@@ -77,7 +77,7 @@ def emit_stage(lowered: Lowered, wanted: str) -> str:
     if match is None:
         return lowered.as_text(wanted)
     level, side, name = match.groups()
-    for ran in lowered.session.ran:
+    for ran in reversed(lowered.session.ran):  # what a schedule that was given up left behind comes first
         if ran.level.name == level and ran.step.name == name:
             return ran.level.text(ran.before if side == "before" else ran.after)
     names = [ran.step.name for ran in lowered.session.ran if ran.level.name == level]

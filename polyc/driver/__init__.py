@@ -58,9 +58,10 @@ def lower(
 def pass_levels() -> tuple[Level[Any, Any], ...]:
     """The levels of passes, in the order in which a compilation runs them."""
     from polyc.codegen.nests.pipeline import LOOPS
+    from polyc.scheduler.pipeline import PLAN
     from polyc.scheduler.rewriting.pipeline import PROGRAM
 
-    return PROGRAM, LOOPS
+    return PROGRAM, PLAN, LOOPS
 
 
 def __getattr__(name: str) -> Any:

@@ -25,7 +25,7 @@ from polyc.poly.reads import collect_reads, is_data_dependent
 from polyc.poly.rows import Node, keep_statements
 from polyc.poly.scop import Scop
 from polyc.poly.tree import build_schedule
-from polyc.scheduler import refine_rows
+from polyc.scheduler.pipeline import PLAN, Draft, PlanContext
 from polyc.scheduler.preparation import add_constants
 from polyc.scheduler.rewriting.merge_indices import Groups
 from polyc.scheduler.rows import fallback, ilp
@@ -88,21 +88,22 @@ def climb_down(
             if rows is None:
                 remarks.append(Remark("missed", "schedule", f"{name} found no schedule"))
                 continue
-            refined = refine_rows(rows, scop, target, rung, constants)
+            refined = passes.run(PLAN, Draft(scop, rows), PlanContext(target, rung, constants, remarks), session)
             final, storage = refined.scop, refined.storage
             full_signature = add_constants(signature, final, storage)
             needed = dependences if final is scop else compute_dependences(final)
-            schedule = build_schedule(final, refined.plan)
+            schedule = build_schedule(final, refined.planned)
             known = Known()
             violation = prove_values(final, needed, schedule, known=known)
             violation = violation or prove_storage(final, needed, schedule, storage, known=known)
             if violation is None:
-                storage, found = fold_steps(final, needed, schedule, refined.plan, storage, known)
+                storage, found = fold_steps(final, needed, schedule, refined.planned, storage, known)
+                remarks += found
                 nest = translate_schedule(final, schedule, storage, full_signature, aliases, groups, options.reassociate)
                 nest = passes.run(LOOPS, nest, LoopContext(target, options.reassociate), session)
                 label = name if rung is options else f"{name}, simplified"
                 proved = Remark("passed", "schedule", f"{label}: proved by value and by storage")
-                remarks[n_remarks:n_remarks] = [proved, *refined.remarks, *found]
+                remarks.insert(n_remarks, proved)
                 returned = {r.name: r.version for r in scop.program.returns}
                 return Lowered(
                     program,
@@ -124,7 +125,7 @@ def climb_down(
                     is_reproducible=not session.has_failed,
                     session=session,
                 )
-            remarks.append(Remark("missed", "schedule", f"{name} is not proved: {violation}"))
+            remarks[n_remarks:] = [Remark("missed", "schedule", f"{name} is not proved: {violation}")]
         except (CompileBudgetError, UnsupportedError) as error:
             remarks[n_remarks:] = [Remark("missed", "schedule", f"{name}: {error.diagnostics[0].message}")]
         except Exception as error:
