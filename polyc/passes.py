@@ -105,8 +105,9 @@ def begin_session(disabled: Iterable[str] = ()) -> Session:
 def run(level: Level[T, C], value: T, ctx: C, session: Session) -> T:
     """`value` after the passes of `level` that are neither switched off nor of no use here.
 
-    A fault in a pass that is not required costs the pass, not the compilation: the value before it goes on, and a *missed*
-    remark says so.  With ``POLYC_DEBUG=1`` faults surface, and each changed value is verified."""
+    Each changed value is verified.  A fault in a pass that is not required, or a value of its that is not well formed, costs the
+    pass, not the compilation: the value before it goes on, and a *missed* remark says so.  With ``POLYC_DEBUG=1`` faults
+    surface."""
     is_recording = bool(_recorders.get())
     for step in level.passes:
         if not step.when(ctx) or (step.name in session.disabled and not step.required):
@@ -115,7 +116,7 @@ def run(level: Level[T, C], value: T, ctx: C, session: Session) -> T:
         try:
             changed = step.run(value, ctx)
             has_changed = changed is not value and changed != value
-            if has_changed and debugging():
+            if has_changed:
                 level.verify(changed)
         except (CompileBudgetError, UnsupportedError):
             raise

@@ -48,7 +48,7 @@ def without_debugging(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_pass_that_changes_its_value_is_told_and_one_that_does_not_is_not() -> None:
     session = Session()
-    assert passes.run(numbers(add(2), add(0)), 1, None, session) == 3
+    assert passes.run(numbers(add(2), add(0)), 2, None, session) == 4
     assert session.remarks == [Remark("passed", "add-2", "adds 2")]
 
 
@@ -56,11 +56,11 @@ def test_a_remark_of_a_pass_bears_its_name_and_stands_for_the_general_one() -> N
     session = Session()
 
     def tell(value: int, ctx: None) -> int:
-        session.remarks.append(Remark("passed", "other", "seven more", "S0"))
-        return value + 7
+        session.remarks.append(Remark("passed", "other", "six more", "S0"))
+        return value + 6
 
-    assert passes.run(numbers(Pass("tell", tell, "adds seven")), 0, None, session) == 7
-    assert session.remarks == [Remark("passed", "tell", "seven more", "S0")]
+    assert passes.run(numbers(Pass("tell", tell, "adds six")), 0, None, session) == 6
+    assert session.remarks == [Remark("passed", "tell", "six more", "S0")]
 
 
 def test_a_pass_that_is_disabled_or_of_no_use_does_not_run() -> None:
@@ -83,11 +83,13 @@ def test_a_fault_in_a_required_pass_surfaces_and_with_debugging_any_does(monkeyp
         passes.run(numbers(Pass("bad", fail, "fails")), 0, None, Session())
 
 
-def test_with_debugging_the_value_after_each_pass_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert passes.run(numbers(add(1), add(3)), 0, None, Session()) == 4
+def test_a_value_that_is_not_well_formed_costs_the_pass_that_made_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session()
+    assert passes.run(numbers(add(1), add(4)), 0, None, session) == 4
+    assert [(r.kind, r.pass_name) for r in session.remarks] == [("missed", "add-1"), ("passed", "add-4")]
     monkeypatch.setenv("POLYC_DEBUG", "1")
     with pytest.raises(InternalError, match="odd"):
-        passes.run(numbers(add(1), add(3)), 0, None, Session())
+        passes.run(numbers(add(1), add(4)), 0, None, Session())
 
 
 def test_a_fault_in_a_pass_over_loops_does_not_cost_the_schedule(monkeypatch: pytest.MonkeyPatch) -> None:

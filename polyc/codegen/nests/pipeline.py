@@ -138,6 +138,7 @@ def _verify(nest: LoopNest, ctx: LoopContext) -> LoopNest:
 
 
 _PASSES: tuple[LoopPass, ...] = (
+    Pass("verify", _verify, "what the schedule was translated to is well formed", required=True),
     # Tests leave vector loops first: every later pass looks for loops without them.
     Pass(
         "unswitch-domains",
@@ -209,7 +210,6 @@ _PASSES: tuple[LoopPass, ...] = (
         "peel-full-tiles", lambda nest, ctx: run_first_tiles_apart(nest), "loops over tiles are split behind the last full one"
     ),
     Pass("check-size", _check_size, "too much code is a reason for a simpler schedule", required=True),
-    Pass("verify", _verify, "the nest is well formed", required=True),
 )
 
 LOOPS: Level[LoopNest, LoopContext] = Level("loops", _PASSES, verify_loops, format_loops)
