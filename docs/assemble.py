@@ -1,6 +1,6 @@
-"""Assemble docs/errors.md from the sections that each part of polyc keeps in docs/errors.d/.
+"""Assemble docs/errors.md from the sections that each part of polyc keeps in docs/errors.d/, and the table of docs/passes.md.
 
-``python docs/assemble.py`` rewrites it; ``--check`` only says (exit code 1) that it is out of date.
+``python docs/assemble.py`` rewrites them; ``--check`` only says (exit code 1) that one is out of date.
 """
 
 from __future__ import annotations
@@ -54,12 +54,27 @@ def assemble() -> str:
     return "\n".join(parts)
 
 
+TABLE = re.compile(r"(?<=<!-- passes -->\n).*?(?=<!-- end of passes -->)", re.S)
+
+
+def tabulate_passes() -> str:
+    """docs/passes.md with the table of the passes that there are."""
+    from polyc.driver import pass_levels
+
+    lines = ["| level | pass | what it is for |", "|---|---|---|"]
+    for level in pass_levels():
+        for p in level.passes:
+            lines.append(f"| {level.name} | {f'{p.name} (required)' if p.required else f'`{p.name}`'} | {p.why} |")
+    table = "\n".join([*lines, ""])
+    return TABLE.sub(lambda match: table, (DOCS / "passes.md").read_text())
+
+
 def main() -> int:
-    page = DOCS / "errors.md"
-    text = assemble()
+    pages = {DOCS / "errors.md": assemble(), DOCS / "passes.md": tabulate_passes()}
     if "--check" in sys.argv:
-        return int(not page.exists() or page.read_text() != text)
-    page.write_text(text)
+        return int(any(not page.exists() or page.read_text() != text for page, text in pages.items()))
+    for page, text in pages.items():
+        page.write_text(text)
     return 0
 
 

@@ -23,32 +23,8 @@ class Options:
     Code for another kind of processor than the host, or for instructions that it lacks, is written to files, not run."""
     reassociate: bool = True
     """False keeps every reduction in the order of the source (one accumulator, no vector or parallel reduction)."""
-    online_softmax: bool = True
-    """Sum exponentials under their maximum in blocks, where rows are too long for a cache (docs/rewriting.md)."""
-    single_pass_moments: bool = True
-    """Sum squared deviations from the mean in the pass of the mean, where rows are too long for a cache (docs/rewriting.md)."""
-    collect_weights: bool = True
-    """Add values of equal weight in a sum before they are multiplied (docs/rewriting.md)."""
-    logistic_forms: bool = True
-    """Compute hyperbolic tangents that 1 is added to as logistic functions (docs/rewriting.md)."""
-    factor_sums: bool = True
-    """Take factors that do not change along a sum of products out of it (docs/rewriting.md)."""
-    running_sums: bool = True
-    """Make sums over everything up to an index from the one before (docs/rewriting.md)."""
-    separate_products: bool = True
-    """Sum several products one after the other, where each is a contraction (docs/rewriting.md)."""
-    minimal_filtering: bool = True
-    """Compute convolutions with filters of three taps by fewer products, where that is faster (docs/rewriting.md)."""
-    block_recurrences: bool = True
-    """Compute factorisations, triangular solves and recurrences over intervals in blocks (docs/rewriting.md)."""
-    order_contractions: bool = True
-    """Sum products of several operands a few operands at a time, where that is far less work (docs/rewriting.md)."""
-    separate_windows: bool = True
-    """Combine windows of several dimensions along one dimension at a time, where that is less work (docs/rewriting.md)."""
-    gather_windows: bool = True
-    """Sum up the windows of each result where products are added into windows of results (docs/rewriting.md)."""
-    byte_words: bool = True
-    """Multiply bytes four at a time where their products are summed as 32-bit integers (docs/rewriting.md)."""
+    disable: tuple[str, ...] = ()
+    """Names of passes that are left out; `polyc passes` lists them, and docs/passes.md says what each is for."""
     scheduler: str = "ilp"
     """"ilp", "isl" (isl's own scheduler) or "source" (the order of the source): the first rung of the ladder."""
     inline: bool = True
@@ -59,11 +35,36 @@ class Options:
     """Run the reference interpreter beside every call and compare (slow; for tests and doubts)."""
 
     def replace(self, **changes: object) -> Options:
-        unknown = set(changes) - {f.name for f in fields(self)}
+        unknown = set(changes) - {f.name for f in fields(self)} - set(SWITCHES)
         if unknown:
             known = ", ".join(f.name for f in fields(self))
             raise TypeError(f"unknown option {sorted(unknown)[0]!r}; options are: {known}")
-        return replace(self, **changes)  # type: ignore[arg-type]
+        disable = changes.pop("disable", self.disable)
+        names = {disable} if isinstance(disable, str) else set(disable)  # type: ignore[call-overload]
+        for switch in sorted(SWITCHES.keys() & changes.keys()):
+            passes, is_on = SWITCHES[switch], changes.pop(switch)
+            if not isinstance(is_on, bool):
+                raise TypeError(f"option {switch} is True or False, not {is_on!r}")
+            names = names - set(passes) if is_on else names | set(passes)
+        return replace(self, disable=tuple(sorted(names)), **changes)  # type: ignore[arg-type]
+
+
+SWITCHES: dict[str, tuple[str, ...]] = {
+    "online_softmax": ("online-softmax",),
+    "single_pass_moments": ("single-pass-moments",),
+    "collect_weights": ("weighted-sums",),
+    "logistic_forms": ("logistic",),
+    "factor_sums": ("factor-sums",),
+    "running_sums": ("running-sums",),
+    "separate_products": ("separate-products",),
+    "minimal_filtering": ("minimal-filtering",),
+    "block_recurrences": ("block-recurrences", "block-intervals"),
+    "order_contractions": ("order-contractions",),
+    "separate_windows": ("separate-windows",),
+    "gather_windows": ("gather-windows",),
+    "byte_words": ("byte-words",),
+}
+"""Options of 0.1 that are names in `Options.disable` now."""
 
 
 ENVIRONMENT: dict[str, str] = {

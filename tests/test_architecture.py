@@ -124,6 +124,7 @@ def test_error_page_is_assembled() -> None:
     assemble = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(assemble)
     assert (ROOT / "docs/errors.md").read_text() == assemble.assemble(), "run python docs/assemble.py"
+    assert (ROOT / "docs/passes.md").read_text() == assemble.tabulate_passes(), "run python docs/assemble.py"
 
 
 def test_options_are_documented() -> None:

@@ -14,12 +14,14 @@ import pytest
 
 import polyc
 from polyc import driver
+from polyc.codegen.nests import pipeline
 from polyc.codegen.objects import jit
 from polyc.config import Options
 from polyc.diagnostics import ArgumentError, CompileBudgetError, Diagnostic, InternalError, UnsupportedError
 from polyc.driver import forms, ladder, stages
 from polyc.ir.expr import int_const
 from polyc.poly.instances import Violation
+from polyc.scheduler.rewriting.pipeline import PROGRAM
 from polyc.scheduler.rows import fallback, ilp
 from polyc.scheduler.size_classes import SizeClasses, Version
 from polyc.target import X86_64_V3
@@ -109,7 +111,7 @@ def test_a_scheduler_that_finds_nothing(monkeypatch):
 
 
 def test_too_much_code_is_a_reason_to_climb_down(monkeypatch):
-    fail_first(monkeypatch, ladder, "check_code_size", 1, raise_budget)
+    fail_first(monkeypatch, pipeline, "check_code_size", 1, raise_budget)
     lowered = lower(SOFTMAX, SIZES)
     assert said(lowered, "missed") == ["ilp: too much work"] and said(lowered, "passed") == [LADDER[1]]
     works(lowered)
@@ -206,18 +208,19 @@ def test_what_is_scheduled_as_written_stays_so_for_every_version(monkeypatch: py
     """The choice of a better size class started over with the rewritings that had found no order of loops."""
     monkeypatch.setenv("POLYC_CACHE", "0")
     asked: list[bool] = []
-    rewrite, climb = forms.rewrite_program, stages.climb_down
+    run, climb = forms.passes.run, stages.climb_down
 
-    def record(*arguments: Any) -> Any:
-        asked.append(arguments[-1])
-        return rewrite(*arguments)
+    def record(level: Any, value: Any, context: Any, session: Any) -> Any:
+        if level is PROGRAM:
+            asked.append(context.as_written)
+        return run(level, value, context, session)
 
     def refuse_what_was_rewritten(*arguments: Any) -> Any:
         if not asked[-1]:
             raise UnsupportedError(Diagnostic("unsupported-recurrence", "no order of loops was found"))
         return climb(*arguments)
 
-    monkeypatch.setattr(forms, "rewrite_program", record)
+    monkeypatch.setattr(forms.passes, "run", record)
 
     def prefer_others(*_: Any) -> SizeClasses | None:
         return SizeClasses((Version({"M": 9, "N": 9, "K": 9}),), (int_const(0),)) if asked[-1] else None

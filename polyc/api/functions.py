@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -15,11 +16,20 @@ from polyc.api.amortise import EinsumCalls
 from polyc.api.dynamic import Dynamic, check_dynamic
 from polyc.api.operator import Operator
 from polyc.api.sources import EinsumSource, FixedSource, issue_warnings, make_function_source
-from polyc.config import Options, default_options, default_options_key
+from polyc.config import SWITCHES, Options, default_options, default_options_key
 from polyc.crash import name_crashes
-from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic, PolycError, SemanticError, suggest_name
+from polyc.diagnostics import (
+    ArgumentError,
+    ArgumentTypeError,
+    Diagnostic,
+    PolycError,
+    SemanticError,
+    suggest_name,
+    user_stacklevel,
+)
 from polyc.ir.program import Program
 from polyc.ir.types import DType
+from polyc.passes import check_names
 from polyc.runtime.arguments import with_suggestion
 from polyc.runtime.arrays import argument_error
 from polyc.runtime.sizes import check_size
@@ -37,6 +47,9 @@ def make_options(changes: Mapping[str, Any]) -> Options:
             known = [*(f.name for f in fields(Options)), "sizes", "dynamic", "entry"]
             help = _OTHER_OPTIONS.get(unknown[0]) or suggest_name(unknown[0], known) or help
         raise argument_error("argument-type-option", str(problem), None, help) from problem
+    for switch in SWITCHES.keys() & changes.keys():
+        message = f"option {switch} goes with the next release; write disable={SWITCHES[switch]!r} for {switch}=False"
+        warnings.warn(message, DeprecationWarning, user_stacklevel())
     return check_options(options)
 
 
@@ -59,6 +72,8 @@ _OTHER_OPTIONS = {
 
 def check_options(options: Options) -> Options:
     """`options` where their values are known ones, else an `ArgumentError`."""
+    if options.disable:
+        check_names(options.disable, driver.pass_levels())
     for name, known in (("target", ("host", *MODELS)), ("scheduler", ("ilp", "isl", "source"))):
         if getattr(options, name) not in known:
             message = f"option {name} cannot be {getattr(options, name)!r}"

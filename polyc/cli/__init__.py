@@ -1,4 +1,4 @@
-"""The command line: ``polyc compile``, ``run``, ``explain``, ``bench``, ``doctor`` and ``cache``.
+"""The command line: ``polyc compile``, ``run``, ``explain``, ``bench``, ``doctor``, ``cache`` and ``passes``.
 
 Results go to standard output and nothing else does; diagnostics, warnings and timings go to standard error.  An error
 of the user's is shown as a diagnostic and ends with exit code 1, a wrong command line with 2.
@@ -17,6 +17,7 @@ from polyc.cli.common import show_file_error
 from polyc.cli.compile import compile_command
 from polyc.cli.doctor import doctor_command
 from polyc.cli.explain import explain_command
+from polyc.cli.passes import passes_command
 from polyc.cli.run import run_command
 
 
@@ -51,8 +52,9 @@ def main() -> None:
       polyc bench model.onnx --peers onnxruntime
       polyc doctor
       polyc cache info
+      polyc passes
     """
 
 
-for _command in (compile_command, run_command, explain_command, bench_command, doctor_command, cache_command):
+for _command in (compile_command, run_command, explain_command, bench_command, doctor_command, cache_command, passes_command):
     main.add_command(_command)

@@ -20,13 +20,21 @@ from polyc.cli.common import (
     source_options,
 )
 from polyc.cli.model import compile_model, is_model, refuse_options
-
-STAGES = ("program", "scop", "sched", "loops", "ll", "s")
+from polyc.cli.passes import STAGES, describe_changes, describe_times, disable_option, emit_stage, parse_emit
+from polyc.passes import recording
 
 
 @click.command("compile", cls=Verb)
 @source_options
-@click.option("--emit", type=click.Choice(STAGES), help="Write this stage as text instead of an object file.")
+@click.option(
+    "--emit",
+    metavar=f"[{'|'.join(STAGES)}|STAGE:after=PASS]",
+    callback=parse_emit,
+    help="Write this stage as text instead of an object file; program and loops also before or after one pass.",
+)
+@disable_option
+@click.option("--print-changed", is_flag=True, help="Show on standard error what each pass changes.")
+@click.option("--time-passes", is_flag=True, help="Show on standard error how long each pass takes.")
 @click.option(
     "-o",
     "--output",
@@ -44,6 +52,9 @@ def compile_command(
     sizes: Sizes,
     target: str | None,
     emit: str | None,
+    disable: tuple[str, ...],
+    print_changed: bool,
+    time_passes: bool,
     output: str | None,
     shapes: Shapes,
     weights: str | None,
@@ -65,19 +76,29 @@ def compile_command(
       polyc compile op.tc --size B=? --size S=512          for any B
       polyc compile op.tc --emit loops                     the loop nest, to read
       polyc compile - --emit loops < op.tc                 of a text from elsewhere
+      polyc compile op.tc --emit loops:after=split-interior
+      polyc compile op.tc --disable-pass stream-stores     without non-temporal stores
+      polyc compile op.tc --emit ll --print-changed        what each pass changes, on standard error
       polyc compile op.tc --emit s --target x86-64-v3      assembly for AVX2
       polyc compile op.tc --target aarch64 -o op_arm.o     for 64-bit ARM
       polyc compile model.onnx --size batch=1 -o model.so  a library and model.h
       polyc compile model.onnx --weights beside            model.so, model.h and model.weights
     """
     if is_model(source):
-        refuse_options(entry=entry, emit=emit)
+        refuse_options(entry=entry, emit=emit, disable_pass=disable, print_changed=print_changed, time_passes=time_passes)
         return compile_model(source, sizes, shapes, target, output, weights == "beside")
     refuse_options(shape=shapes, weights=weights)
-    operator = load_operator(source, entry, target, sizes)
+    operator = load_operator(source, entry, target, sizes, **({"disable": disable} if disable else {}))
     known = known_sizes(sizes)
+    if emit is not None or print_changed or time_passes:
+        with recording() as sessions:
+            lowered = operator.lower(**known)
+        if print_changed:
+            click.echo(describe_changes(lowered.session.ran), err=True)
+        if time_passes:
+            click.echo(describe_times(sessions), err=True)
     if emit is not None:
-        text = operator.lower(**known).as_text(emit)
+        text = emit_stage(lowered, emit)
         text = text if text.endswith("\n") else text + "\n"
         if output is None or output == STANDARD:
             click.echo(text, nl=False)

@@ -16,11 +16,13 @@ from polyc.cli.common import (
     source_options,
 )
 from polyc.cli.model import explain_model, is_model, refuse_options
+from polyc.cli.passes import disable_option
 
 
 @click.command("explain", cls=Verb)
 @source_options
 @click.option("--measure", "is_measured", is_flag=True, help="Also run it on random inputs; all sizes must be given.")
+@disable_option
 @model_options
 @guard_errors
 def explain_command(
@@ -29,6 +31,7 @@ def explain_command(
     sizes: Sizes,
     target: str | None,
     is_measured: bool,
+    disable: tuple[str, ...],
     strict: bool,
     threads: int | None,
     shapes: Shapes,
@@ -48,11 +51,11 @@ def explain_command(
       polyc explain model.onnx --size batch=8 --measure
     """
     if is_model(source):
-        refuse_options(entry=entry)
+        refuse_options(entry=entry, disable_pass=disable)
         return explain_model(source, sizes, shapes, is_measured, strict, threads, target)
     refuse_options(strict=strict, shape=shapes)
     set_threads(threads)
-    operator = load_operator(source, entry, target, sizes)
+    operator = load_operator(source, entry, target, sizes, **({"disable": disable} if disable else {}))
     measured = None
     if is_measured:  # before anything is printed: an error leaves standard output empty
         from polyc.cli.run import make_accumulated, make_inputs

@@ -16,6 +16,7 @@ from polyc.driver.lowered import STAGES, Lowered
 from polyc.driver.shapes import infer_extents, infer_shapes
 from polyc.ir.program import Program
 from polyc.ir.signature import Strides
+from polyc.passes import Level
 from polyc.target import Target
 
 
@@ -54,6 +55,15 @@ def lower(
         return add_versions(lowered, lower_version)
 
 
+def pass_levels() -> tuple[Level[Any, Any], ...]:
+    """The levels of passes, in the order in which a compilation runs them."""
+    from polyc.codegen.nests.pipeline import LOOPS
+    from polyc.scheduler.pipeline import PLAN
+    from polyc.scheduler.rewriting.pipeline import PROGRAM
+
+    return PROGRAM, PLAN, LOOPS
+
+
 def __getattr__(name: str) -> Any:
     """Front ends, loaded when first asked for (their parsers are slow to import)."""
     if name in ("read_tc", "read_tc_with_warnings"):
@@ -84,5 +94,6 @@ __all__ = [
     "infer_shapes",
     "load_kernel",
     "lower",
+    "pass_levels",
     "select_target",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from polyc import passes
 from polyc.config import Options
 from polyc.diagnostics import Remark
 from polyc.ir.expr import int_const
@@ -21,8 +22,7 @@ from polyc.scheduler.long_rows import join_long_rows
 from polyc.scheduler.rewriting.dead_instances import drop_dead_instances
 from polyc.scheduler.rewriting.fold_sizes import foldable_sizes
 from polyc.scheduler.rewriting.merge_indices import Groups
-from polyc.scheduler.rewriting.rewrite_program import rewrite_program
-from polyc.scheduler.rewriting.rules import count_forms
+from polyc.scheduler.rewriting.pipeline import PROGRAM, ProgramContext, begin, count_forms
 from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
 from polyc.scheduler.rewriting.whole_tiles import complete_tiles
 from polyc.scheduler.size_classes import Version, find_windows, is_worth_known_sizes
@@ -51,7 +51,8 @@ class Form:
     ranges: Ranges
     candidate: size_costs.Form
     groups: Groups
-    remarks: list[Remark]
+    session: passes.Session
+    """What its passes said, and those of its schedule will."""
     constants: frozenset[str]
     first_prepared: tuple[Prepared, ...]
     """What the program as written makes of constants alone."""
@@ -78,9 +79,12 @@ def make_form(source: Source, version: Version) -> Form:
         n = len(program.parameters)
         strides = (*strides[:n], *(None for _ in made), *strides[n:])
     constants = source.constants | set(made)
-    rewritten, rewritten_ranges, groups, remarks = rewrite_program(
-        main, main_ranges, strides, source.options, source.target, constants, version.form, source.as_written
-    )
+    session = passes.begin_session(source.options.disable)
+    remarks = session.remarks
+    remarks += _tell_prepared(first_prepared)
+    context = ProgramContext(source.options, source.target, constants, version.form, source.as_written, remarks)
+    state = passes.run(PROGRAM, begin(main, main_ranges, strides), context, session)
+    rewritten, rewritten_ranges, groups = state.program, state.ranges, state.groups
     # What a rewriting makes of constants alone leaves the program, too.
     rewritten, rewritten_ranges, prepared = split_constants(rewritten, rewritten_ranges, constants)
     scop = extract_scop(rewritten, rewritten_ranges)
@@ -95,8 +99,8 @@ def make_form(source: Source, version: Version) -> Form:
     if strides is not None and source.options.tile and source.options.vectorize and not source.as_written:
         arguments = (*main.parameters, *(r.version for r in main.returns))
         scop, groups, joined = join_long_rows(scop, _merged_strides(arguments, strides, groups), groups, source.target)
-        remarks = [*remarks, *joined]
-    remarks = [*_tell_prepared(first_prepared), *remarks, *_tell_prepared(prepared), *found]
+        remarks += joined
+    remarks += [*_tell_prepared(prepared), *found]
     folds = [] if constants else foldable_sizes(program, ranges)
     candidate = size_costs.Form(scop, version.form, version.known, folds)
     return Form(
@@ -104,7 +108,7 @@ def make_form(source: Source, version: Version) -> Form:
         ranges,
         candidate,
         groups,
-        remarks,
+        session,
         constants | {p.statement.target for p in prepared},
         first_prepared,
         prepared,

@@ -5,23 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from polyc.codegen.nests.alignment import align_rows
-from polyc.codegen.nests.block_sizes import fit_blocks
-from polyc.codegen.nests.blocks_ahead import prefetch_blocks
-from polyc.codegen.nests.column_blocks import block_columns
-from polyc.codegen.nests.first_tiles import run_first_tiles_apart
-from polyc.codegen.nests.lookahead import prefetch_windows
-from polyc.codegen.nests.loops import build_loop_nest
-from polyc.codegen.nests.panels_ahead import prefetch_panels
-from polyc.codegen.nests.prefetch import prefetch_rows
-from polyc.codegen.nests.read_lines import begin_at_lines
-from polyc.codegen.nests.row_pairs import pair_rows
-from polyc.codegen.nests.rows_ahead import prefetch_next_rows
-from polyc.codegen.nests.size import check_code_size
-from polyc.codegen.nests.steps_ahead import prefetch_steps
-from polyc.codegen.nests.streams import stream_results
-from polyc.codegen.nests.tiles_ahead import prefetch_tiles
-from polyc.codegen.nests.write_behind import write_strips_behind
+from polyc import passes
+from polyc.codegen.nests.loops import translate_schedule
+from polyc.codegen.nests.pipeline import LOOPS, LoopContext
 from polyc.config import Options, debugging
 from polyc.diagnostics import CompileBudgetError, Diagnostic, InternalError, RangeError, Remark, UnsupportedError
 from polyc.driver.lock import compiling
@@ -30,7 +16,6 @@ from polyc.ir.expr import Read
 from polyc.ir.loops import Loop, LoopNest, walk_nodes
 from polyc.ir.program import Program
 from polyc.ir.signature import Signature
-from polyc.ir.verify_loops import verify_loops
 from polyc.poly.circles import LONGEST, find_circle
 from polyc.poly.dependences import Dependences, compute_dependences, keep_initial_values
 from polyc.poly.instances import Known
@@ -40,7 +25,7 @@ from polyc.poly.reads import collect_reads, is_data_dependent
 from polyc.poly.rows import Node, keep_statements
 from polyc.poly.scop import Scop
 from polyc.poly.tree import build_schedule
-from polyc.scheduler import refine_rows
+from polyc.scheduler.pipeline import PLAN, Draft, PlanContext
 from polyc.scheduler.preparation import add_constants
 from polyc.scheduler.rewriting.merge_indices import Groups
 from polyc.scheduler.rows import fallback, ilp
@@ -80,7 +65,7 @@ def climb_down(
     ranges: Ranges,
     target: Target,
     options: Options,
-    remarks: list[Remark],
+    session: passes.Session,
     aliases: tuple[tuple[str, str], ...],
     groups: Groups,
     constants: frozenset[str],
@@ -89,8 +74,9 @@ def climb_down(
     """`at_any_sizes`: the same program with all its sizes unknown; None where there is none."""
     dependences = compute_dependences(scop)
     _refuse_circles(scop, dependences, longest=1)  # through several statements: no schedule of them can be proved
-    has_recurrence, has_failed = dependences.has_recurrence(), False
+    has_recurrence, remarks = dependences.has_recurrence(), session.remarks
     for name, rung in _rungs(options):
+        n_remarks = len(remarks)
         try:
             if (name == WITH_INITIAL_VALUES or name.startswith(AS_FOR_ANY_SIZES)) and not (
                 has_recurrence or dependences.reads_initial_values_alone()
@@ -102,28 +88,22 @@ def climb_down(
             if rows is None:
                 remarks.append(Remark("missed", "schedule", f"{name} found no schedule"))
                 continue
-            refined = refine_rows(rows, scop, target, rung, constants)
+            refined = passes.run(PLAN, Draft(scop, rows), PlanContext(target, rung, constants, remarks), session)
             final, storage = refined.scop, refined.storage
             full_signature = add_constants(signature, final, storage)
             needed = dependences if final is scop else compute_dependences(final)
-            schedule = build_schedule(final, refined.plan)
+            schedule = build_schedule(final, refined.planned)
             known = Known()
             violation = prove_values(final, needed, schedule, known=known)
             violation = violation or prove_storage(final, needed, schedule, storage, known=known)
             if violation is None:
-                storage, found = fold_steps(final, needed, schedule, refined.plan, storage, known)
-                nest = build_loop_nest(final, schedule, storage, full_signature, aliases, groups, target, options.reassociate)
-                nest = prefetch_windows(prefetch_rows(nest, target), target)
-                nest = block_columns(align_rows(pair_rows(nest), target), target)
-                nest = prefetch_blocks(stream_results(nest, target), target)
-                nest = prefetch_tiles(prefetch_panels(prefetch_next_rows(nest, target), target), target)
-                nest = begin_at_lines(fit_blocks(prefetch_steps(nest, target), target))
-                nest = run_first_tiles_apart(write_strips_behind(nest))
-                check_code_size(nest)
-                verify_loops(nest)
+                storage, found = fold_steps(final, needed, schedule, refined.planned, storage, known)
+                remarks += found
+                nest = translate_schedule(final, schedule, storage, full_signature, aliases, groups, options.reassociate)
+                nest = passes.run(LOOPS, nest, LoopContext(target, options.reassociate), session)
                 label = name if rung is options else f"{name}, simplified"
-                remarks = [*remarks, Remark("passed", "schedule", f"{label}: proved by value and by storage")]
-                remarks += [*refined.remarks, *found]
+                proved = Remark("passed", "schedule", f"{label}: proved by value and by storage")
+                remarks.insert(n_remarks, proved)
                 returned = {r.name: r.version for r in scop.program.returns}
                 return Lowered(
                     program,
@@ -142,17 +122,18 @@ def climb_down(
                     prepared=refined.prepared,
                     panels={name: f.panel for name, f in storage.items() if f.panel is not None},
                     choices=refined.choices,
-                    is_reproducible=not has_failed,
+                    is_reproducible=not session.has_failed,
+                    session=session,
                 )
-            remarks.append(Remark("missed", "schedule", f"{name} is not proved: {violation}"))
+            remarks[n_remarks:] = [Remark("missed", "schedule", f"{name} is not proved: {violation}")]
         except (CompileBudgetError, UnsupportedError) as error:
-            remarks.append(Remark("missed", "schedule", f"{name}: {error.diagnostics[0].message}"))
+            remarks[n_remarks:] = [Remark("missed", "schedule", f"{name}: {error.diagnostics[0].message}")]
         except Exception as error:
             # A fault of ours on one rung is no reason to refuse the program: the next rung is simpler, and proved as well.
             if debugging():
                 raise
-            has_failed = True
-            remarks.append(Remark("missed", "schedule", f"{name}: internal fault, {type(error).__name__}: {error}"))
+            session.has_failed = True
+            remarks[n_remarks:] = [Remark("missed", "schedule", f"{name}: internal fault, {type(error).__name__}: {error}")]
     if has_recurrence:
         _refuse_circles(scop, dependences, LONGEST)
         message = f"no order of loops was found in which {program.name} computes every element before it is read"

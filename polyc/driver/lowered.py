@@ -16,6 +16,7 @@ from polyc.ir.loops import LoopNest
 from polyc.ir.program import Program
 from polyc.ir.signature import Signature
 from polyc.ir.text import format_loops, format_program
+from polyc.passes import Session
 from polyc.target import Target
 
 STAGES = ("program", "scop", "sched", "loops", "ll", "s")
@@ -50,6 +51,8 @@ class Lowered:
     """By statement of the scop, the `Choice` of how its contraction is computed."""
     is_reproducible: bool = True
     """False where a rung of the ladder failed for a reason that may be gone tomorrow."""
+    session: Session = field(default_factory=Session)
+    """What the passes that made it shared."""
     size_classes: Any = None
     """Where several versions are worth it, the `SizeClasses` of this one."""
     others: tuple[Lowered, ...] = ()

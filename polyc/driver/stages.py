@@ -75,7 +75,7 @@ def run_stages(
             ranges,
             target,
             options,
-            form.remarks,
+            form.session,
             aliases,
             form.groups,
             form.constants,

@@ -27,7 +27,7 @@ def images(*shape: int) -> np.ndarray:
 
 
 def prefetches(source: str, x: np.ndarray) -> list[str]:
-    text = polyc.compile(source, target="x86-64-v4", separate_windows=False).lower(x).as_text("loops")
+    text = polyc.compile(source, target="x86-64-v4", disable="separate-windows").lower(x).as_text("loops")
     return [line.strip() for line in text.splitlines() if "prefetch" in line]
 
 

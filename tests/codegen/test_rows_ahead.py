@@ -32,7 +32,7 @@ def array(*shape: int) -> np.ndarray:
 
 
 def lowered(source: str, *shape: int, target: str = "x86-64-v4"):
-    return polyc.compile(source, target=target, single_pass_moments=False).lower(array(*shape))
+    return polyc.compile(source, target=target, disable="single-pass-moments").lower(array(*shape))
 
 
 def prefetches(source: str, *shape: int) -> list[str]:
@@ -90,14 +90,14 @@ def test_what_asks_for_nothing(source: str, shape: tuple[int, int]) -> None:
 def test_rows_are_right_to_the_last_one(width: int, target: str) -> None:
     x = array(2600, width)
     for given in (x, x[:, ::-1], x[::3], x[:0], np.asfortranarray(x)):
-        m, v = polyc.compile(MOMENTS, target=target, single_pass_moments=False)(given)
+        m, v = polyc.compile(MOMENTS, target=target, disable="single-pass-moments")(given)
         np.testing.assert_array_equal(m, given.sum(1))
         np.testing.assert_allclose(v, ((given - m[:, None]).astype(float) ** 2).sum(1), rtol=1e-5)
 
 
 @pytest.mark.parametrize("source", [MOMENTS, SOFTMAX], ids=["little is computed", "much is computed"])
 def test_rows_of_known_length_in_any_number(source: str) -> None:
-    operator = polyc.compile(source.replace("D)", "1024)"), dynamic=("N",), target="x86-64-v4", single_pass_moments=False)
+    operator = polyc.compile(source.replace("D)", "1024)"), dynamic=("N",), target="x86-64-v4", disable="single-pass-moments")
     asked = re.findall(r"prefetch .*;", operator.lower(array(4096, 1024)).as_text("loops"))
     assert any("to L2" in a for a in asked) and any("to L2" not in a for a in asked)
 
@@ -111,14 +111,14 @@ def test_rows_of_any_length() -> None:
 
 
 def test_short_passes_over_rows_of_any_length_ask_by_the_sizes_of_a_call() -> None:
-    operator = polyc.compile(MOMENTS, dynamic=True, target="x86-64-v3", single_pass_moments=False)
+    operator = polyc.compile(MOMENTS, dynamic=True, target="x86-64-v3", disable="single-pass-moments")
     x = array(900, 301)
     text = operator.lower(x).as_text("loops")
     near, far = re.findall(r"if \((.*)\) \{\n.*\n *(prefetch .*;)", text)
     assert near[1] == "prefetch X[c0 + 1, c1], 4 bytes;"
     assert far[1].endswith("to L2;") and "N" not in far[1]
     assert all("N" in condition for condition, _ in (near, far))
-    operator = polyc.compile(MOMENTS, dynamic=True, single_pass_moments=False)
+    operator = polyc.compile(MOMENTS, dynamic=True, disable="single-pass-moments")
     for given in (x, x[:0], x[:, :0], x[:2]):
         m, v = operator(given)
         np.testing.assert_array_equal(m, given.sum(1))

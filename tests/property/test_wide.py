@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import polyc
+from polyc import driver
 from polyc.diagnostics import PolycError
 from polyc.ir.tolerance import check_results, expect_results
 from polyc.runtime import memory
@@ -24,18 +25,8 @@ from tests.property.wide import make_arrays, make_program
 
 EXAMPLES = int(os.environ.get("POLYC_EXAMPLES", "50"))
 SIZES = (0, 1, 2, 3, 4, 5, 8, 9, 16, 17, 33)
-SWITCHES = (
-    *(
-        "reassociate",
-        "online_softmax",
-        "single_pass_moments",
-        "running_sums",
-        "factor_sums",
-        "minimal_filtering",
-        "separate_windows",
-    ),
-    *("inline", "tile", "vectorize", "parallel"),
-)
+SWITCHES = ("reassociate", "inline", "tile", "vectorize", "parallel")
+PASSES = sorted(p.name for level in driver.pass_levels() for p in level.passes if not p.required)
 OUTSIDE = {"range-out-of-bounds", "range-precondition", "bounds-subscript", "bounds-index"}
 
 
@@ -51,7 +42,9 @@ def check_program(seed: int) -> None:
     text, parameters, accumulated = make_program(source)
     sizes = {"N": source.choice(SIZES), "M": source.choice(SIZES)}
     level, dynamic, eager = source.choice(LEVELS), source.random() < 0.3, source.random() < 0.3
-    options = {source.choice(SWITCHES): False} if source.random() < 0.4 else {}
+    options: dict[str, object] = {source.choice(SWITCHES): False} if source.random() < 0.2 else {}
+    if source.random() < 0.3:
+        options["disable"] = source.sample(PASSES, source.choice([1, 1, 8, 30]))
     if source.random() < 0.1:
         options["scheduler"] = source.choice(["isl", "source"])
     arrays, out = make_arrays(source, parameters, accumulated, sizes)

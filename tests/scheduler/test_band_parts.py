@@ -41,7 +41,7 @@ STAY = {
 def test_every_form(name: str):
     for n in (33, 40):
         lowered = check(PARTED[name], {"N": n})
-        assert [r.message for r in lowered.remarks if r.pass_name == "bands"]
+        assert [r.message for r in lowered.remarks if r.pass_name == "split-bands"]
 
 
 @pytest.mark.parametrize("name", STAY)

@@ -70,7 +70,7 @@ def test_factorisations(source: str, level: str) -> None:
     for count, n in ((67, 5), (65, 1)):
         a = problems(count, n)
         lowered = op.lower(a)
-        assert any(r.pass_name == "batches" for r in lowered.remarks) == (n > 1)
+        assert any(r.pass_name == "batch-recurrences" for r in lowered.remarks) == (n > 1)
         f = lowered.compile()(a)
         if source is CHOLESKY:
             np.testing.assert_allclose(f, np.linalg.cholesky(a), rtol=1e-9, atol=1e-9)
@@ -88,13 +88,13 @@ def test_views_and_dimensions_in_another_order() -> None:
 def test_sums_that_are_returned_with_initial_values() -> None:
     sizes = {"B": 130, "N": 5}
     lowered = lower(WITH_SUMS, sizes)
-    assert any(r.pass_name == "batches" for r in lowered.remarks)
+    assert any(r.pass_name == "batch-recurrences" for r in lowered.remarks)
     check_nest(lowered, sizes)
 
 
 def test_symbolic_sizes() -> None:
     lowered = driver.lower(read(SOLVE), target=X86_64_V4, typical={"B": 1000, "N": 9})
-    assert any(r.pass_name == "batches" for r in lowered.remarks)
+    assert any(r.pass_name == "batch-recurrences" for r in lowered.remarks)
     for sizes in ({"B": 19, "N": 4}, {"B": 3, "N": 70}, {"B": 0, "N": 2}, {"B": 16, "N": 0}):
         check_nest(lowered, sizes)
 

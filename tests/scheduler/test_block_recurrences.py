@@ -176,7 +176,7 @@ def test_before_and_after():
         "S0_near_block(i.block, i.in, r, j.in): S.near.block[i.block, i.in, r] += "
         "L[i.block * 64 + i.in, i.block * 64 + j.in] * X[i.block * 64 + j.in, r] init 0.0:f64",
     ]
-    assert [r.pass_name for r in remarks] == ["recurrences"]
+    assert [r.pass_name for r in remarks] == ["block-recurrences"]
 
 
 STAY = {
@@ -217,7 +217,7 @@ BACKWARD = """def f(double(N, N) U, double(N) b) -> (x) {
 def test_one_long_right_side(source: str, triangle: Callable[[np.ndarray], np.ndarray]):
     a, b = triangle(definite(1090)), right(1090, 1)[:, 0]
     lowered = polyc.compile(source).lower(a, b)
-    assert any(r.pass_name == "recurrences" for r in lowered.remarks)
+    assert any(r.pass_name == "block-recurrences" for r in lowered.remarks)
     np.testing.assert_allclose(a @ lowered.compile()(a, b), b, rtol=1e-9, atol=1e-9)
 
 
@@ -234,10 +234,10 @@ def test_steps_become_sums(name):
 
 def test_short_recurrences_keep_their_steps():
     lowered = polyc.compile(CASES["steps that subtract"].source).lower(definite(40))
-    assert all(r.pass_name not in ("final-values", "recurrences") for r in lowered.remarks)
+    assert all(r.pass_name not in ("final-values", "block-recurrences") for r in lowered.remarks)
 
 
 def test_switches():
-    for options in ({"block_recurrences": False}, {"reassociate": False}, {"tile": False}):
+    for options in ({"disable": ("block-recurrences", "block-intervals")}, {"reassociate": False}, {"tile": False}):
         lowered = polyc.compile(CHOLESKY, **options).lower(definite(128))
-        assert all(r.pass_name != "recurrences" for r in lowered.remarks)
+        assert all(r.pass_name != "block-recurrences" for r in lowered.remarks)

@@ -102,7 +102,7 @@ def test_accumulated_and_bound():
 
 
 def test_switch():
-    op = polyc.compile(SIGNED, byte_words=False)
+    op = polyc.compile(SIGNED, disable="byte-words")
     arrays = draw_bytes(op, [(16, 32), (32, 16)])
     agree(op, arrays, {"M": 16, "K": 32, "N": 16})
     assert not is_packed(op, arrays)

@@ -45,7 +45,7 @@ SIZES = {"I": 13, "J": 18, "K": 17, "L": 33, "M": 9, "N": 21}
 
 
 def is_ordered(lowered: polyc.Lowered) -> bool:
-    return any(r.pass_name == "contraction-order" for r in lowered.remarks)
+    return any(r.pass_name == "order-contractions" for r in lowered.remarks)
 
 
 def test_before_and_after():
@@ -55,7 +55,7 @@ def test_before_and_after():
         "S0_product0(i, k, j): Y.product0[i, k] += A[i, j] * B[j, k] init 0.0",
         "S0(i, l, k): Y[i, l] += Y.product0[i, k] * C[k, l] init 0.0",
     ]
-    assert [r.pass_name for r in remarks] == ["contraction-order"]
+    assert [r.pass_name for r in remarks] == ["order-contractions"]
 
 
 def test_the_order_follows_the_sizes():
@@ -115,7 +115,7 @@ def test_sizes_of_the_call():
 
 def test_switches():
     sizes = {n: SIZES[n] for n in "IJKL"}
-    for options in ({"order_contractions": False}, {"reassociate": False}):
+    for options in ({"disable": "order-contractions"}, {"reassociate": False}):
         assert not is_ordered(check(CHAIN, sizes, **options))
 
 

@@ -92,7 +92,7 @@ def test_sums_beside_a_band_have_no_start(n: int, options: dict[str, Any]) -> No
     a = draw(n, n)
     lowered = run(BAND, a + a.T + 8 * np.eye(n), **options)
     assert n < 5 or dead(lowered) == ["elements of s that nothing reads have no start"]
-    assert not [r for r in lowered.remarks if r.pass_name == "recurrences" and r.kind == "passed"]
+    assert not [r for r in lowered.remarks if r.pass_name == "block-recurrences" and r.kind == "passed"]
 
 
 def test_sums_that_a_result_reads_keep_their_start_where_no_term_reaches() -> None:

@@ -52,7 +52,7 @@ def letters(n: int) -> np.ndarray:
 
 
 def by_diagonals(op: polyc.Operator, *arrays: np.ndarray) -> bool:
-    return any(r.pass_name == "diagonals" for r in op.lower(*arrays).remarks)
+    return any(r.pass_name == "skew-diagonals" for r in op.lower(*arrays).remarks)
 
 
 def distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:

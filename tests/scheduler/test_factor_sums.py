@@ -73,7 +73,7 @@ def test_sums_of_few_or_no_terms_stay():
 
 def test_switches():
     sizes = {"M": 3, "N": 4, "K": 9}
-    for options in ({"factor_sums": False}, {"reassociate": False}):
+    for options in ({"disable": "factor-sums"}, {"reassociate": False}):
         lowered = check(ROW, sizes, **options)
         assert all(r.pass_name != "factor-sums" for r in lowered.remarks)
 

@@ -122,7 +122,7 @@ def test_sizes_of_the_call():
 
 
 def test_switches():
-    for options in ({"gather_windows": False}, {"reassociate": False}):
+    for options in ({"disable": "gather-windows"}, {"reassociate": False}):
         assert not is_gathered(check(ONE, own_sizes(ONE), **options))
 
 

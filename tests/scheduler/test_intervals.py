@@ -210,7 +210,7 @@ def test_terms_are_parted_by_the_tiles_they_need():
     heads = {text.split(":")[0] for text in statements(new)}
     assert {h for h in heads if "far" in h} == {"S0_far_apart(tile.apart, tile.place, i.in, j.in, k)"}
     assert {h.split("(")[0] for h in heads if "near" in h} == {"S0_near_own", "S0_near0_apart", "S0_near1_apart"}
-    assert [r.pass_name for r in remarks] == ["intervals"]
+    assert [r.pass_name for r in remarks] == ["block-intervals"]
 
 
 STAY = {
@@ -234,6 +234,6 @@ def test_what_stays(name: str):
 
 
 def test_switches():
-    for options in ({"block_recurrences": False}, {"reassociate": False}, {"tile": False}):
+    for options in ({"disable": ("block-recurrences", "block-intervals")}, {"reassociate": False}, {"tile": False}):
         lowered = polyc.compile(PAIRS, **options).lower(*bases(300))
-        assert all(r.pass_name != "intervals" for r in lowered.remarks)
+        assert all(r.pass_name != "block-intervals" for r in lowered.remarks)

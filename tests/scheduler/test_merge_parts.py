@@ -75,7 +75,7 @@ def run(text: str, *inputs: Any, tensors: str = "A", steps: int | None = None, *
     np.testing.assert_allclose(operator(*inputs), expected, rtol=1e-13, atol=1e-13)
     if steps is not None:
         assert all(lowered.storage[name].moduli[0] == steps for name in tensors), lowered.as_text("loops")
-    return [r.message for r in lowered.remarks if r.pass_name == "parts"]
+    return [r.message for r in lowered.remarks if r.pass_name == "merge-parts"]
 
 
 def draw(*shape: int) -> Any:

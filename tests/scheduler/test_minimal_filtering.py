@@ -222,7 +222,7 @@ def test_results_that_are_applied_are_not_stored(always: None):
 
 
 def test_switches(always: None):
-    for options in ({"minimal_filtering": False}, {"reassociate": False}):
+    for options in ({"disable": "minimal-filtering"}, {"reassociate": False}):
         assert _passed(check(PADDED, _sizes("padded", 5, 5), **options)) == 0
 
 

@@ -13,7 +13,7 @@ import polyc
 
 def remarks(text: str, *arrays: Any, **options: Any) -> list[str]:
     lowered = polyc.compile(text, **options).lower(*arrays)
-    return [r.message for r in lowered.remarks if r.pass_name == "positions"]
+    return [r.message for r in lowered.remarks if r.pass_name == "block-positions"]
 
 
 ROWS = "def f(float(M, N) X) -> (p) { p(i) argmax=! X(i, j) }"

@@ -43,7 +43,7 @@ STAY = {
 @pytest.mark.parametrize("name", STORED)
 def test_every_form(name: str):
     lowered = check(STORED[name], {"N": 37})
-    assert [r.message for r in lowered.remarks if r.pass_name == "functions"]
+    assert [r.message for r in lowered.remarks if r.pass_name == "store-functions"]
 
 
 @pytest.mark.parametrize("name", STAY)

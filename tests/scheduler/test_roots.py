@@ -33,7 +33,7 @@ def test_before_and_after():
     program, ranges = infer(read(MULTIPLIED["of rows"].replace("u(i) * u(i) + 0.5", "u(i)")), M=3, N=9)
     new, _, remarks = multiply_by_roots(program, ranges)
     assert statements(new) == ["S0(i, j): Y[i, j] = X[i, j] * rsqrt(u[i]) * v[j] + u[i]"]
-    assert [(r.kind, r.pass_name) for r in remarks] == [("passed", "reciprocals")]
+    assert [(r.kind, r.pass_name) for r in remarks] == [("passed", "root-reciprocals")]
 
 
 @pytest.mark.parametrize("name", MULTIPLIED)
@@ -41,7 +41,7 @@ def test_multiplied_and_equal(name: str):
     for n, m in ((1, 1), (7, 5), (33, 70), (0, 3), (3, 0)):
         lowered = check(MULTIPLIED[name], {"N": n, "M": m})
         if n > 1 and m > 1:
-            assert any(r.pass_name == "reciprocals" for r in lowered.remarks)
+            assert any(r.pass_name == "root-reciprocals" for r in lowered.remarks)
 
 
 @pytest.mark.parametrize("name", DIVIDED)
@@ -72,4 +72,4 @@ def test_roots_of_columns_are_computed_once():
     x = np.ones((50, 64), "f4")
     text = "def f(float(N, M) X, float(M) v) -> (Y) { Y(i, j) = X(i, j) / sqrt(v(j) + 1e-5) }"
     lowered = polyc.compile(text).lower(x, x[0])
-    assert [r.pass_name for r in lowered.remarks if r.pass_name == "functions"] == ["functions"]
+    assert [r.pass_name for r in lowered.remarks if r.pass_name == "store-functions"] == ["store-functions"]

@@ -92,7 +92,7 @@ def test_what_does_not_grow_by_one_term_is_left_alone(body: str) -> None:
 
 def test_options_that_keep_sums_as_written() -> None:
     text = ROWS.format(op="+", relation="<=")
-    for options in ({"reassociate": False}, {"running_sums": False}):
+    for options in ({"reassociate": False}, {"disable": "running-sums"}):
         assert remarks(text, array(5, 40), **options) == []
 
 

@@ -108,7 +108,7 @@ def test_sizes_of_the_call():
 
 
 def test_switches():
-    for options in ({"separate_windows": False}, {"reassociate": False}):
+    for options in ({"disable": "separate-windows"}, {"reassociate": False}):
         lowered = check(SUM, SIZES, **options)
         assert all(r.pass_name != "separate-windows" for r in lowered.remarks)
 

@@ -130,7 +130,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def is_blocked(lowered: object) -> bool:
-    return any(r.pass_name == "shifted-exponentials" for r in lowered.remarks)  # type: ignore[attr-defined]
+    return any(r.pass_name == "online-softmax" for r in lowered.remarks)  # type: ignore[attr-defined]
 
 
 def sizes_of(program: Program, **sizes: int) -> dict[str, int]:
@@ -171,7 +171,7 @@ def test_scores_of_a_row_are_never_stored(monkeypatch: pytest.MonkeyPatch):
 
 def test_switches():
     sizes = {"N": 3, "D": 9}
-    assert not is_blocked(check(SOFTMAX, sizes, online_softmax=False))
+    assert not is_blocked(check(SOFTMAX, sizes, disable="online-softmax"))
     assert not is_blocked(check(SOFTMAX, sizes, reassociate=False))
 
 
@@ -195,7 +195,7 @@ def test_rows_of_unknown_length_go_in_blocks_where_they_are_typically_long(monke
             x = rng.standard_normal((2, columns), dtype=np.float32)
             e = np.exp(x - x.max(axis=1, keepdims=True))
             np.testing.assert_allclose(op(x), e / e.sum(axis=1, keepdims=True), rtol=2e-5, atol=1e-12)
-        assert any(r.pass_name == "shifted-exponentials" for r in op.remarks) == expected
+        assert any(r.pass_name == "online-softmax" for r in op.remarks) == expected
 
 
 SPECIAL = {

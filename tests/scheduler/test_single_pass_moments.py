@@ -143,7 +143,7 @@ def test_short_rows_stay(monkeypatch: pytest.MonkeyPatch):
 
 def test_switches():
     sizes = {"N": 3, "D": 17}
-    assert not is_blocked(check(VARIANCE, sizes, single_pass_moments=False))
+    assert not is_blocked(check(VARIANCE, sizes, disable="single-pass-moments"))
     assert not is_blocked(check(VARIANCE, sizes, reassociate=False))
 
 

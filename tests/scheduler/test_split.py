@@ -155,7 +155,7 @@ def test_parts_of_a_fused_sum_run_along_memory_and_not_across_chunks():
       Z(i) +=! exp(X(i,k) - A(i))
       L(i) = A(i) + log(Z(i))
     }"""
-    op = polyc.compile(text, online_softmax=False, target="x86-64-v4")
+    op = polyc.compile(text, disable="online-softmax", target="x86-64-v4")
     lines = op.lower(np.ones((8, 500_000), np.float32)).as_text("loops").splitlines()
     (position,) = [n for n, line in enumerate(lines) if "exp(" in line]
     around = [line for line in lines[:position] if "vector(" in line][-1]

@@ -41,7 +41,7 @@ def test_before_and_after():
         "S0_turned(c, b, a, d): Z.turned[a, c, b] += X[a, d, b] * Y[a, d, c] init 0.0",
         "S0(c, b, a): Z[c, b, a] = Z.turned[a, c, b]",
     ]
-    assert [r.pass_name for r in remarks] == ["turn-results"]
+    assert [r.pass_name for r in remarks] == ["transpose-results"]
 
 
 def test_what_is_made_of_the_sum_reads_it_as_it_was_computed():
@@ -57,7 +57,7 @@ def test_what_is_made_of_the_sum_reads_it_as_it_was_computed():
 def test_every_form(name: str, target: Target, a: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(turned_results, "CLEARLY", 9.0)  # sums as short as these are not worth it with narrow vectors
     lowered = check(TURNED[name], {**SIZES, "A": a, "E": 3}, target=target)
-    assert any(r.pass_name == "turn-results" for r in lowered.remarks)
+    assert any(r.pass_name == "transpose-results" for r in lowered.remarks)
 
 
 @pytest.mark.parametrize("name", OTHERS)

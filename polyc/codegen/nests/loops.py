@@ -9,25 +9,7 @@ from math import lcm
 from typing import Literal
 
 from polyc.codegen.nests.buffers import make_buffers
-from polyc.codegen.nests.carries import carry_lines
-from polyc.codegen.nests.coalesce import coalesce_copies
 from polyc.codegen.nests.collapse import collapse_parallel
-from polyc.codegen.nests.conditions import take_out_conditions
-from polyc.codegen.nests.copies import split_last_tiles
-from polyc.codegen.nests.epilogues import keep_epilogues
-from polyc.codegen.nests.far_rows import take_rows_from_afar
-from polyc.codegen.nests.interiors import split_interiors
-from polyc.codegen.nests.line_tiles import begin_tiles_at_lines
-from polyc.codegen.nests.pixels import turn_pixels
-from polyc.codegen.nests.recurrences import carry_elements
-from polyc.codegen.nests.scalars import hold_accumulators
-from polyc.codegen.nests.sections import run_sections
-from polyc.codegen.nests.separate import separate_domains
-from polyc.codegen.nests.staging import stage_copies
-from polyc.codegen.nests.streams import align_tiles, find_streamed_rows
-from polyc.codegen.nests.tiles import split_partial_tiles
-from polyc.codegen.nests.transposes import block_transposes
-from polyc.codegen.nests.triangles import split_triangles
 from polyc.ir.expr import Call, Const, Expr, Index, Read, evaluate, int_const, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Store, Update
@@ -39,7 +21,6 @@ from polyc.poly.isl import AstNode, Schedule, expr_of_ast
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.storage import Folding, Panel
 from polyc.poly.tree import Mark, parse_mark
-from polyc.target import Target
 
 MAX_EXPANSION = 9
 """Vectors into which a short vector loop is expanded instead of becoming a loop."""
@@ -81,46 +62,28 @@ class _LoopRange:
         return bool(self.start) and all(factor * c % modulus == 0 for c in self.start)
 
 
-def build_loop_nest(
+def translate_schedule(
     scop: Scop,
     schedule: Schedule,
     storage: Mapping[str, Folding],
     signature: Signature,
     aliases: tuple[tuple[str, str], ...],
     groups: Mapping[str, tuple[tuple[int, ...], ...]],
-    target: Target,
     reassociate: bool,
 ) -> LoopNest:
-    """Schedule tree → LoopNest for `target`.  `aliases`: pairs (output, input) of user's names that share memory.
-    `groups`: by argument, which of the caller's dimensions each dimension of the program stands for.
-    `reassociate`: whether terms may be added up in another order than the schedule's, and quotients differ in the last bit."""
+    """Schedule tree → LoopNest, before the passes of `pipeline`.  `aliases`: pairs (output, input) of user's names that share
+    memory.  `groups`: by argument, which of the caller's dimensions each dimension of the program stands for.
+    `reassociate`: whether quotients may differ in the last bit."""
     translator = _Translator(scop, storage)
     build = isl.AstBuild.from_context(scop.context)
     ast = build.node_from_schedule(schedule)
-    body = translator.translate(ast, {}, {})
+    body = tuple(translator.translate(ast, {}, {}))
     buffers = make_buffers(scop, storage, signature, aliases, groups)
     parameters = [*signature.sizes, *(name for name, _ in signature.defined_sizes)]
     for array in (a.memory for a in signature.arrays):
         parameters += [f"{array.name}.stride{d}" for d in range(len(array.shape))]
-    aliased = frozenset(b.name for b in buffers if b.may_alias)
-    body = list(split_triangles(split_interiors(take_out_conditions(separate_domains(tuple(body))), target), aliased))
-    nodes, buffers = keep_epilogues(hold_accumulators(tuple(body), aliased), buffers)
-    held = frozenset(b.name for b in buffers if b.space == "register")
-    streamed = find_streamed_rows(nodes, buffers, target)
-    nodes, of_tiles = begin_tiles_at_lines(nodes, buffers, target)
-    nodes, of_copies = align_tiles(nodes, buffers, target)
-    nodes, buffers = coalesce_copies(split_last_tiles(nodes, buffers), buffers)
-    nodes, buffers, carried = carry_lines(nodes, buffers, target)
-    nodes, buffers, staged = stage_copies(nodes, buffers, target)
-    offsets = tuple(dict.fromkeys((*of_tiles, *of_copies, *staged, *carried)))
-    nodes, buffers = turn_pixels(nodes, buffers)
-    nodes = take_rows_from_afar(nodes, buffers, target, reassociate)
-    in_flight = target.fma_latency * target.fma_per_cycle
-    nodes = split_partial_tiles(block_transposes(nodes, buffers, streamed), held, aliased, target.has_masks, in_flight)
-    nodes, buffers = carry_elements(nodes, buffers)
-    nodes = run_sections(nodes, buffers, target.cores)
     guards = tuple(translator.guards)
-    return LoopNest(signature.name, tuple(parameters), buffers, nodes, guards, offsets, exact_quotients=not reassociate)
+    return LoopNest(signature.name, tuple(parameters), buffers, body, guards, exact_quotients=not reassociate)
 
 
 def _count_stores(body: tuple[Node, ...]) -> int:

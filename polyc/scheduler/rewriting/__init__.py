@@ -1,1 +1,1 @@
-"""Program → Program, before the polyhedral model: one rewriting a file, their order in `rewrite_program`."""
+"""Program → Program, before the polyhedral model: one rewriting a file, their order in `pipeline`."""

@@ -45,7 +45,7 @@ def part_bands(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[
             name = program.free_name(f"{s.name}_beside{n}") if n else s.name
             statements.append(replace(s, name=name, value=value, where=()))
             own[name] = replace(own[s.name], domain=domain.set_tuple_name(name))
-        remarks.append(Remark("passed", "bands", f"{s.target} beside its band is computed apart", s.name, s.span))
+        remarks.append(Remark("passed", "split-bands", f"{s.target} beside its band is computed apart", s.name, s.span))
     if not remarks:
         return program, ranges, remarks
     return replace(program, statements=tuple(statements)), replace(ranges, statements=own), remarks

@@ -30,7 +30,9 @@ def hoist_conversions(program: Program, ranges: Ranges) -> tuple[Program, Ranges
     for s in program.statements:
         for cast in _find_broadcast(s, program, ranges):
             program, ranges = _add_statement(program, ranges, s.name, cast)
-            remarks.append(Remark("passed", "convert", f"{_tensor_of(cast)} is converted before the sum", s.name, s.span))
+            remarks.append(
+                Remark("passed", "hoist-conversions", f"{_tensor_of(cast)} is converted before the sum", s.name, s.span)
+            )
     return program, ranges, remarks
 
 

@@ -46,7 +46,7 @@ def merge_parts(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list
         ranges = replace(ranges, statements={**known, new.name: own})
         base = program.tensor(tensor).base
         remarks.append(
-            Remark("passed", "parts", f"{len(gone) + 1} parts of a step of {base} are one statement", new.name, new.span)
+            Remark("passed", "merge-parts", f"{len(gone) + 1} parts of a step of {base} are one statement", new.name, new.span)
         )
     return program, ranges, remarks
 

@@ -79,10 +79,12 @@ def block_positions(program: Program, ranges: Ranges) -> tuple[Program, Ranges, 
         size = _block_size(length, has_few)
         if length >= MINIMUM_BLOCKS * size and _runs_along(program, pair) and _is_alone(program, pair):
             program, ranges = _block(program, ranges, pair, size)
-            remarks.append(Remark("passed", "positions", f"blocks of {size} points of {pair.index}", place.name, place.span))
+            remarks.append(
+                Remark("passed", "block-positions", f"blocks of {size} points of {pair.index}", place.name, place.span)
+            )
         elif isinstance(extent, Const) and pair.dtype.itemsize < program.tensor(place.target).dtype.itemsize:
             program, ranges = _narrow(program, ranges, pair)
-            remarks.append(Remark("passed", "positions", f"{pair.index} is compared in 32 bits", place.name, place.span))
+            remarks.append(Remark("passed", "block-positions", f"{pair.index} is compared in 32 bits", place.name, place.span))
     return program, ranges, remarks
 
 

@@ -36,7 +36,7 @@ def store_repeated_functions(program: Program, ranges: Ranges) -> tuple[Program,
         for value, indices in _find_functions(s, program, ranges):
             program, ranges = _store(program, ranges, s.name, value, indices, made)
             message = f"{_functions(value)} of {', '.join(indices)} is computed once, before {s.target}"
-            remarks.append(Remark("passed", "functions", message, s.name, s.span))
+            remarks.append(Remark("passed", "store-functions", message, s.name, s.span))
     return program, ranges, remarks
 
 

@@ -63,7 +63,7 @@ def move_pairs(program: Program, ranges: Ranges, strides: _Strides) -> tuple[Pro
     )
     intervals = {name: i[:-1] if name in found else i for name, i in ranges.tensors.items()}
     groups: Groups = {t.name: tuple((d,) for d in range(t.rank - 1)) for t in program.tensors if t.name in found}
-    remarks = [Remark("passed", "pairs", "complex numbers are moved as they are", n, by_name[n].span) for n in pairs]
+    remarks = [Remark("passed", "move-pairs", "complex numbers are moved as they are", n, by_name[n].span) for n in pairs]
     program = replace(program, statements=tuple(statements), tensors=tensors)
     return program, replace(ranges, statements=own, tensors=intervals), groups, remarks
 

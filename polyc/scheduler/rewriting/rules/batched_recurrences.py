@@ -64,7 +64,7 @@ def batch_recurrences(program: Program, ranges: Ranges, target: Target) -> tuple
         program, ranges = _rewrite(batch, program, ranges)
         first = batch.members[0]
         message = f"{batch.lanes} values of {batch.indices[first.name]} at a time, one in each lane"
-        remarks.append(Remark("passed", "batches", message, first.name, first.span))
+        remarks.append(Remark("passed", "batch-recurrences", message, first.name, first.span))
     return program, ranges, remarks
 
 

@@ -62,7 +62,7 @@ def order_contractions(program: Program, ranges: Ranges) -> tuple[Program, Range
         made = _split(s, operands, fixed, steps, edit, type_of(s.value, types).computed)
         return made, f"the product of {len(operands)} operands in {s.target} is summed in {len(steps)} steps"
 
-    return change_statements("contraction-order", change, program, ranges)
+    return change_statements("order-contractions", change, program, ranges)
 
 
 def _find_steps(

@@ -93,7 +93,7 @@ def walk_diagonals(program: Program, ranges: Ranges, target: Target) -> tuple[Pr
         program, ranges = edit.finish()
         shown = ", ".join(program.tensor(t).base for t in tables)
         message = f"{shown}: computed by diagonals, as rows and columns both carry values from element to element"
-        remarks.append(Remark("passed", "diagonals", message, members[0].name, members[0].span))
+        remarks.append(Remark("passed", "skew-diagonals", message, members[0].name, members[0].span))
     return program, ranges, remarks
 
 

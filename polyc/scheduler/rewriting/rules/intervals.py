@@ -47,7 +47,7 @@ def block_intervals(program: Program, ranges: Ranges) -> tuple[Program, Ranges, 
         program, ranges = _Rewriter(members, tiles, program, ranges).run()
         sums = next(s for s in members if s.reduction is not None)
         message = f"tiles of {tiles.size} by {tiles.size} intervals: what finished tiles add is summed apart"
-        remarks.append(Remark("passed", "intervals", message, sums.name, sums.span))
+        remarks.append(Remark("passed", "block-intervals", message, sums.name, sums.span))
     return program, ranges, remarks
 
 

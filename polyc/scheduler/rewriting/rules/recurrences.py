@@ -68,7 +68,7 @@ def _block_sums(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list
         program, ranges = done
         sums = next(s for s in members if s.reduction is not None)
         message = f"blocks of {cut.size} steps: what earlier blocks add is summed apart"
-        remarks.append(Remark("passed", "recurrences", message, sums.name, sums.span))
+        remarks.append(Remark("passed", "block-recurrences", message, sums.name, sums.span))
     return program, ranges, remarks
 
 

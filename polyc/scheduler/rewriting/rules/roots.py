@@ -31,7 +31,7 @@ def multiply_by_roots(program: Program, ranges: Ranges) -> tuple[Program, Ranges
         value = _multiply(s.value, dtype) if dtype.is_float and not dtype.is_storage else s.value
         if value != s.value:
             message = f"{s.target} is multiplied by the reciprocal of a root instead of divided"
-            remarks.append(Remark("passed", "reciprocals", message, s.name, s.span))
+            remarks.append(Remark("passed", "root-reciprocals", message, s.name, s.span))
         statements.append(replace(s, value=value))
     return (replace(program, statements=tuple(statements)) if remarks else program), ranges, remarks
 

@@ -77,7 +77,7 @@ def block_exponentials(program: Program, ranges: Ranges, target: Target) -> tupl
         message = f"maximum and sums of exponentials in blocks of {found[2]}: {leader.target} scales them at the end"
         return *found[:2], message
 
-    return rewrite_leaders(program, ranges, rule, "shifted-exponentials")
+    return rewrite_leaders(program, ranges, rule, "online-softmax")
 
 
 def _is_maximum(s: Statement, program: Program, ranges: Ranges) -> bool:

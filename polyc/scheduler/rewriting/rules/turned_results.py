@@ -44,7 +44,7 @@ def turn_results(
         if found is not None:
             order, message = found
             program, ranges = _turn(s, None if reader is s else reader, order, program, ranges)
-            remarks.append(Remark("passed", "turn-results", message, s.name, s.span))
+            remarks.append(Remark("passed", "transpose-results", message, s.name, s.span))
     return program, ranges, remarks
 
 

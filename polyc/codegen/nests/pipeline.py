@@ -1,0 +1,215 @@
+"""The passes over loop nests, in their order: what runs between the translation of a schedule and the writing of code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from polyc.codegen.nests.alignment import align_rows
+from polyc.codegen.nests.block_sizes import fit_blocks
+from polyc.codegen.nests.blocks_ahead import prefetch_blocks
+from polyc.codegen.nests.carries import carry_lines
+from polyc.codegen.nests.coalesce import coalesce_copies
+from polyc.codegen.nests.column_blocks import block_columns
+from polyc.codegen.nests.conditions import take_out_conditions
+from polyc.codegen.nests.copies import split_last_tiles
+from polyc.codegen.nests.epilogues import keep_epilogues
+from polyc.codegen.nests.far_rows import take_rows_from_afar
+from polyc.codegen.nests.first_tiles import run_first_tiles_apart
+from polyc.codegen.nests.interiors import split_interiors
+from polyc.codegen.nests.line_tiles import begin_tiles_at_lines
+from polyc.codegen.nests.lookahead import prefetch_windows
+from polyc.codegen.nests.panels_ahead import prefetch_panels
+from polyc.codegen.nests.pixels import turn_pixels
+from polyc.codegen.nests.prefetch import prefetch_rows
+from polyc.codegen.nests.read_lines import begin_at_lines
+from polyc.codegen.nests.recurrences import carry_elements
+from polyc.codegen.nests.row_pairs import pair_rows
+from polyc.codegen.nests.rows_ahead import prefetch_next_rows
+from polyc.codegen.nests.scalars import hold_accumulators
+from polyc.codegen.nests.sections import run_sections
+from polyc.codegen.nests.separate import separate_domains
+from polyc.codegen.nests.size import check_code_size
+from polyc.codegen.nests.staging import stage_copies
+from polyc.codegen.nests.steps_ahead import prefetch_steps
+from polyc.codegen.nests.streams import align_tiles, find_streamed_rows, stream_results
+from polyc.codegen.nests.tiles import split_partial_tiles
+from polyc.codegen.nests.tiles_ahead import prefetch_tiles
+from polyc.codegen.nests.transposes import block_transposes
+from polyc.codegen.nests.triangles import split_triangles
+from polyc.codegen.nests.write_behind import write_strips_behind
+from polyc.ir.loops import Buffer, LoopNest, Node
+from polyc.ir.nodes import replace
+from polyc.ir.text import format_loops
+from polyc.ir.verify_loops import verify_loops
+from polyc.passes import Level, Pass
+from polyc.target import Target
+
+Body = tuple[Node, ...]
+Buffers = tuple[Buffer, ...]
+
+
+@dataclass(slots=True)
+class LoopContext:
+    """What passes over loop nests go by beside the nest."""
+
+    target: Target
+    reassociate: bool
+    """Whether terms may be added up in another order than the schedule's."""
+    streamed_rows: frozenset[str] = frozenset()
+    """Buffers whose rows will be written by non-temporal stores, found before copies are blocked."""
+
+
+LoopPass = Pass[LoopNest, LoopContext]
+Run = Callable[[LoopNest, LoopContext], LoopNest]
+
+
+def _rebuild(nest: LoopNest, body: Body, buffers: Buffers, offsets: tuple[str, ...] = ()) -> LoopNest:
+    """`nest` with another body and other buffers; `offsets` are known beside those that it has."""
+    body, offsets = tuple(body), tuple(dict.fromkeys((*nest.offsets, *offsets)))
+    if (body, buffers, offsets) == (nest.body, nest.buffers, nest.offsets):
+        return nest
+    return replace(nest, body=body, buffers=buffers, offsets=offsets)
+
+
+def _aliased(nest: LoopNest) -> frozenset[str]:
+    return frozenset(b.name for b in nest.buffers if b.may_alias)
+
+
+def _on_body(transform: Callable[[Body], Body]) -> Run:
+    return lambda nest, ctx: _rebuild(nest, transform(nest.body), nest.buffers)
+
+
+def _on_buffers(transform: Callable[[Body, Buffers], tuple[Body, Buffers]]) -> Run:
+    return lambda nest, ctx: _rebuild(nest, *transform(nest.body, nest.buffers))
+
+
+def _on_buffers_and_offsets(transform: Callable[[Body, Buffers, Target], tuple[Body, Buffers, tuple[str, ...]]]) -> Run:
+    return lambda nest, ctx: _rebuild(nest, *transform(nest.body, nest.buffers, ctx.target))
+
+
+def _on_offsets(transform: Callable[[Body, Buffers, Target], tuple[Body, tuple[str, ...]]]) -> Run:
+    def run(nest: LoopNest, ctx: LoopContext) -> LoopNest:
+        body, offsets = transform(nest.body, nest.buffers, ctx.target)
+        return _rebuild(nest, body, nest.buffers, offsets)
+
+    return run
+
+
+def _on_nest(transform: Callable[[LoopNest, Target], LoopNest]) -> Run:
+    return lambda nest, ctx: transform(nest, ctx.target)
+
+
+def _split_interior(nest: LoopNest, ctx: LoopContext) -> LoopNest:
+    return _rebuild(nest, split_interiors(nest.body, ctx.target), nest.buffers)
+
+
+def _note_streamed_rows(nest: LoopNest, ctx: LoopContext) -> LoopNest:
+    ctx.streamed_rows = find_streamed_rows(nest.body, nest.buffers, ctx.target)
+    return nest
+
+
+def _partition_rows(nest: LoopNest, ctx: LoopContext) -> LoopNest:
+    return _rebuild(nest, take_rows_from_afar(nest.body, nest.buffers, ctx.target, ctx.reassociate), nest.buffers)
+
+
+def _block_transposes(nest: LoopNest, ctx: LoopContext) -> LoopNest:
+    return _rebuild(nest, block_transposes(nest.body, nest.buffers, ctx.streamed_rows), nest.buffers)
+
+
+def _separate_tiles(nest: LoopNest, ctx: LoopContext) -> LoopNest:
+    registers, target = frozenset(b.name for b in nest.buffers if b.space == "register"), ctx.target
+    in_flight = target.fma_latency * target.fma_per_cycle
+    return _rebuild(nest, split_partial_tiles(nest.body, registers, _aliased(nest), target.has_masks, in_flight), nest.buffers)
+
+
+def _run_sections(nest: LoopNest, ctx: LoopContext) -> LoopNest:
+    return _rebuild(nest, run_sections(nest.body, nest.buffers, ctx.target.cores), nest.buffers)
+
+
+def _check_size(nest: LoopNest, ctx: LoopContext) -> LoopNest:
+    check_code_size(nest)
+    return nest
+
+
+def _verify(nest: LoopNest, ctx: LoopContext) -> LoopNest:
+    verify_loops(nest)
+    return nest
+
+
+_PASSES: tuple[LoopPass, ...] = (
+    Pass("verify", _verify, "what the schedule was translated to is well formed", required=True),
+    # Tests leave vector loops first: every later pass looks for loops without them.
+    Pass(
+        "unswitch-domains",
+        _on_body(separate_domains),
+        "loop unswitching: where statements end is tested outside of vector loops",
+    ),
+    Pass(
+        "unswitch-selects", _on_body(take_out_conditions), "loop unswitching and peeling: conditions of ?: leave vector loops"
+    ),
+    Pass("split-interior", _split_interior, "index-set splitting: vector loops run without the tests of their borders"),
+    Pass(
+        "split-triangle",
+        lambda nest, ctx: _rebuild(nest, split_triangles(nest.body, _aliased(nest)), nest.buffers),
+        "full tiles below a diagonal are separated from partial ones",
+    ),
+    # Registers, while loops still are as the schedule has them.
+    Pass(
+        "promote-sums",
+        lambda nest, ctx: _rebuild(nest, hold_accumulators(nest.body, _aliased(nest)), nest.buffers),
+        "scalar replacement: what a loop accumulates stays in registers",
+    ),
+    Pass("fuse-epilogue", _on_buffers(keep_epilogues), "what follows a reduction reads its registers instead of memory"),
+    Pass(
+        "find-streamed-rows", _note_streamed_rows, "analysis: which results are written by non-temporal stores", required=True
+    ),
+    # Copies: where their tiles begin, then which loops they keep, then blocks.
+    Pass("align-overlapped-tiles", _on_offsets(begin_tiles_at_lines), "overlapped tiles of long results begin at cache lines"),
+    Pass("align-copies", _on_offsets(align_tiles), "tiles of streamed copies begin at cache lines"),
+    Pass(
+        "peel-copy-tiles",
+        lambda nest, ctx: _rebuild(nest, split_last_tiles(nest.body, nest.buffers), nest.buffers),
+        "the last tile of a copy gets a loop of its own",
+    ),
+    Pass("coalesce-copies", _on_buffers(coalesce_copies), "loop coalescing: copies without gaps in memory become one loop"),
+    Pass(
+        "carry-lines",
+        _on_buffers_and_offsets(carry_lines),
+        "partial cache lines of streamed rows are carried to the next block",
+    ),
+    Pass(
+        "stage-copies", _on_buffers_and_offsets(stage_copies), "blocks of transposing copies are packed before they are written"
+    ),
+    Pass("transpose-channels", _on_buffers(turn_pixels), "few interleaved channels are transposed in two steps"),
+    Pass("partition-rows", _partition_rows, "rows of a matrix-vector product come from several sequential streams"),
+    Pass("transpose-blocks", _block_transposes, "transposing copies go by blocks that are transposed in registers"),
+    # Tiles, after everything that makes tiles.
+    Pass("separate-tiles", _separate_tiles, "full tiles run without predicates, remainders in smaller tiles"),
+    Pass(
+        "rotate-registers", _on_buffers(carry_elements), "predictive commoning: recent values of a recurrence stay in registers"
+    ),
+    Pass("run-sections", _run_sections, "independent consecutive loops run as OpenMP sections"),
+    Pass("prefetch-indirect", _on_nest(prefetch_rows), "software prefetch of rows whose numbers are read from an array"),
+    Pass("prefetch-windows", _on_nest(prefetch_windows), "software prefetch of masked and strided windows"),
+    Pass("jam-rows", lambda nest, ctx: pair_rows(nest), "unroll-and-jam by two rows where both read the same rows"),
+    Pass("align-rows", _on_nest(align_rows), "alignment peeling: vectors of stencil rows begin at cache lines"),
+    Pass("block-columns", _on_nest(block_columns), "cache blocking: long stencil rows go by blocks of columns"),
+    Pass("stream-stores", _on_nest(stream_results), "non-temporal stores of results that no cache would hold"),
+    Pass("prefetch-blocks", _on_nest(prefetch_blocks), "software prefetch of the next block of a transposing copy"),
+    Pass("prefetch-next-rows", _on_nest(prefetch_next_rows), "software prefetch of row n+1 in the last pass over row n"),
+    Pass("prefetch-panels", _on_nest(prefetch_panels), "software prefetch of what the next packed panel is copied from"),
+    Pass("prefetch-tiles", _on_nest(prefetch_tiles), "software prefetch of the new rows of the next window"),
+    Pass("prefetch-steps", _on_nest(prefetch_steps), "software prefetch some steps ahead in reductions with long strides"),
+    Pass("fit-blocks", _on_nest(fit_blocks), "cache blocks are as long as the sizes of the call let them be"),
+    Pass(
+        "align-reads", lambda nest, ctx: begin_at_lines(nest), "strips of transposing copies begin at lines of what they read"
+    ),
+    Pass("double-buffer-strips", lambda nest, ctx: write_strips_behind(nest), "double buffering of strips shorter than a line"),
+    Pass(
+        "peel-full-tiles", lambda nest, ctx: run_first_tiles_apart(nest), "loops over tiles are split behind the last full one"
+    ),
+    Pass("check-size", _check_size, "too much code is a reason for a simpler schedule", required=True),
+)
+
+LOOPS: Level[LoopNest, LoopContext] = Level("loops", _PASSES, verify_loops, format_loops)
