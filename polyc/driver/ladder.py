@@ -15,13 +15,13 @@ from polyc.driver.lowered import Lowered
 from polyc.ir.expr import Read
 from polyc.ir.loops import Loop, LoopNest, walk_nodes
 from polyc.ir.program import Program
+from polyc.ir.read_sites import collect_reads, is_data_dependent
 from polyc.ir.signature import Signature
 from polyc.poly.circles import LONGEST, find_circle
 from polyc.poly.dependences import Dependences, compute_dependences, keep_initial_values
 from polyc.poly.instances import Known
 from polyc.poly.legality import alias_is_safe, prove_storage, prove_values
 from polyc.poly.ranges import Ranges
-from polyc.poly.reads import collect_reads, is_data_dependent
 from polyc.poly.rows import Node, keep_statements
 from polyc.poly.scop import Scop
 from polyc.poly.tree import build_schedule

@@ -15,7 +15,7 @@ A sum of products is *one* real sum, twice as deep and twice as wide, which the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -33,7 +33,6 @@ from polyc.ir.expr import (
     children,
     identity_of,
     int_const,
-    reads,
     substitute,
     type_of,
     walk,
@@ -51,6 +50,7 @@ from polyc.ir.program import (
     element_names,
     order_components,
 )
+from polyc.ir.read_sites import ReadSite, collect_reads, find_sites, is_data_dependent, keep_reads, mention
 from polyc.ir.types import DType
 
 RE, IM = int_const(0), int_const(1)
@@ -154,7 +154,8 @@ class _Splitter:
             if reduction is not None and reduction.monoid is None:
                 reduction = replace(reduction, init=self._real(reduction.init))
             subscripts = tuple(self._real(e) for e in s.subscripts)
-            self.statements.append(replace(s, subscripts=subscripts, value=self._real(s.value), reduction=reduction))
+            real = replace(s, subscripts=subscripts, value=self._real(s.value), reduction=reduction)
+            self.statements.append(self._keep_reads(real, s.value))
             return
         found = self._find_product(s) if s.target in self.paired and s.reduction is not None else None
         if found is not None:
@@ -174,28 +175,18 @@ class _Splitter:
             if reduction is not None and start is not None:
                 renamed = zip(s.element_names, element_names(target, place), strict=False)
                 reduction = replace(reduction, init=substitute(start, {old: Index(new) for old, new in renamed}))
-            where = (*s.where, *self._lost_reads(original, expr, value[1] if part == "re" else value[0]))
-            self.statements.append(
-                replace(
-                    s, name=f"{s.name}.{part}", target=target, subscripts=place, value=expr, reduction=reduction, where=where
-                )
-            )
+            made = replace(s, name=f"{s.name}.{part}", target=target, subscripts=place, value=expr, reduction=reduction)
+            self.statements.append(self._keep_reads(made, original))
 
-    def _lost_reads(self, original: Expr, part: Expr, other: Expr) -> Iterator[Exists]:
-        """Reads of a statement that one part of its value does without: ranges are inferred from them all the same, under the
-        conditions that the `other` part makes them."""
-        kept, beside = ({(read.tensor, read.subscripts) for read in reads(e)} for e in (part, other))
-        is_beside = False
-        for read in reads(original):
-            both = self._pair(read) if self.types[read.tensor].is_complex else (self._real(read),)
-            own = {(r.tensor, r.subscripts) for r in both if isinstance(r, Read)}
-            if not own.isdisjoint(kept):
-                continue
-            if own.isdisjoint(beside):
-                yield Exists(both[0], read.span)
-            elif not is_beside:
-                is_beside = True
-                yield Exists(other, read.span)
+    def _keep_reads(self, made: Statement, original: Expr) -> Statement:
+        """The statement with `Exists` clauses for what `original` reads of which its real value reads neither part."""
+        known = {_site_key(site) for site in collect_reads(made)}
+        lost: list[Expr] = []
+        for mentioned in mention(original):
+            sites = find_sites(self._real(mentioned), "exists")
+            if sites and known.isdisjoint(_site_key(site) for site in sites):
+                lost.append(self._real(mentioned))
+        return keep_reads(made, lost)
 
     def _join(self, s: Statement) -> None:
         """``O[i, 0] = O.re[i]  ;  O[i, 1] = O.im[i]`` for all elements of a result."""
@@ -388,6 +379,11 @@ class _Splitter:
             help = "assign parts of it to names of their own first"
             raise CompileBudgetError(Diagnostic("budget-expression", message, expr.span, help))
         return pair
+
+
+def _site_key(site: ReadSite) -> tuple[object, ...]:
+    """A read and what guards it in the text; functions of complex numbers choose by values besides."""
+    return site.read, frozenset(c for c in site.conditions if not is_data_dependent(c[0])), site.is_padded
 
 
 def _convert(expr: Expr, source: DType, target: DType) -> Expr:

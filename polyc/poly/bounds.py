@@ -16,6 +16,7 @@ from polyc.diagnostics import Diagnostic
 from polyc.ir.advice import help_outside, help_range, help_safe
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, simplify_int, walk
 from polyc.ir.program import Program
+from polyc.ir.read_sites import ReadSite, is_data_dependent, join_conditions
 from polyc.ir.signature import HostCheck
 from polyc.poly import isl
 from polyc.poly.describe import describe_expr, escape_format, print_expr
@@ -23,7 +24,6 @@ from polyc.poly.intervals import value_interval
 from polyc.poly.isl import Affine, NotAffine
 from polyc.poly.linear import Linear, linear_form, scale_form, subscript_inequalities, substitute_solved
 from polyc.poly.ranges import GuardedSubscript
-from polyc.poly.reads import ReadSite, is_data_dependent, join_conditions
 from polyc.poly.sizes import Bounds, Sizes
 from polyc.poly.solve import StatementSolution
 
@@ -90,7 +90,7 @@ def _prove_statement(
     guarded: dict[tuple[Read, int], list[Expr | None]] = {}
     seen: dict[tuple[Read, int, str], list[set[tuple[Expr, bool]]]] = {}
     for site in solution.sites:
-        if site.place == "exists" or site.read.tensor not in tensors:
+        if site.read.tensor not in tensors:
             continue
         if site.is_padded:
             if site.mode != "value":
@@ -104,7 +104,7 @@ def _prove_statement(
             continue
         # An initial value is also read for elements that no instance writes, so its reads are proved for the whole target.
         follows = program.tensor(s.target).shape is None and not s.writes_part
-        by_ranges = site.place == "value" or follows
+        by_ranges = site.place != "init" or follows
         for d, bounds in enumerate(tensors[site.read.tensor]):
             if by_ranges and (site.read, d) in solution.implied:
                 continue

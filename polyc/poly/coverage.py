@@ -18,13 +18,13 @@ from polyc.ir.advice import help_range, help_repeated, help_twice, help_unwritte
 from polyc.ir.expr import Index
 from polyc.ir.factors import number_help, statement_factors, with_definitions
 from polyc.ir.program import Condition, Program, Statement
+from polyc.ir.read_sites import index_names
 from polyc.ir.signature import HostCheck
 from polyc.poly import isl
 from polyc.poly.bounds import make_box, make_frame, negate_condition, size_values, statement_domain
 from polyc.poly.describe import escape_format
 from polyc.poly.domains import touched_elements
 from polyc.poly.isl import Affine, NotAffine
-from polyc.poly.reads import index_names
 from polyc.poly.sizes import Bounds, Sizes
 from polyc.poly.solve import StatementSolution
 

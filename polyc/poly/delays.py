@@ -12,6 +12,7 @@ import islpy
 
 from polyc.ir.expr import Size, walk
 from polyc.ir.program import Program
+from polyc.ir.read_sites import is_data_dependent
 from polyc.ir.signature import HostCheck
 from polyc.poly.bounds import negate_condition, size_values, statement_domain
 from polyc.poly.coverage import write_relation
@@ -19,7 +20,6 @@ from polyc.poly.describe import escape_format
 from polyc.poly.domains import has_divs, read_relation
 from polyc.poly.isl import NotAffine, set_space
 from polyc.poly.order import find_recurrences
-from polyc.poly.reads import is_data_dependent
 from polyc.poly.sizes import Sizes
 from polyc.poly.solve import StatementSolution
 

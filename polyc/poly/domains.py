@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import islpy
 
 from polyc.ir.expr import Call, Const, Expr, Index
+from polyc.ir.read_sites import ReadSite
 from polyc.ir.types import BOOL
 from polyc.poly import isl
 from polyc.poly.ranges import Interval
-from polyc.poly.reads import ReadSite
 
 
 def project_domain(domain: islpy.Set, indices: Sequence[str], name: str, kept: Sequence[str]) -> islpy.Set:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from polyc.diagnostics import Diagnostic, Span
 from polyc.ir.expr import Call, Index, Size
 from polyc.ir.program import Program, RangeClause
+from polyc.ir.read_sites import collect_reads, index_names
 from polyc.poly.bounds import make_box, statement_domain
 from polyc.poly.describe import print_expr
-from polyc.poly.reads import collect_reads, index_names
 from polyc.poly.sizes import Sizes
 from polyc.poly.solve import StatementSolution
 

@@ -17,6 +17,7 @@ from polyc.ir.advice import help_start
 from polyc.ir.expr import Call, Const, Expr, Index, Size, evaluate, int_const, walk
 from polyc.ir.magnitude import check_magnitudes
 from polyc.ir.program import Program, Statement, Tensor
+from polyc.ir.read_sites import collect_reads, is_data_dependent
 from polyc.ir.signature import HostCheck
 from polyc.poly import isl
 from polyc.poly.bounds import prove_bounds, size_values, statement_domain
@@ -28,7 +29,6 @@ from polyc.poly.isl import NotAffine
 from polyc.poly.linear import linear_form, scale_form, substitute_solved
 from polyc.poly.order import find_open_subscripts, find_recurrences, order_statements
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
-from polyc.poly.reads import collect_reads, is_data_dependent
 from polyc.poly.sizes import Bounds, Sizes
 from polyc.poly.solve import BadRange, Side, StatementSolution, solve_statement
 from polyc.poly.unsolved import help_number, unsolved_error, unstable_error

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import islpy
 
 from polyc.ir.expr import Call, Cast, Const, Expr, Index
+from polyc.ir.read_sites import index_names
 from polyc.poly import isl
 from polyc.poly.isl import Affine, NotAffine
-from polyc.poly.reads import index_names
 from polyc.poly.sizes import Bounds, Sizes, Value
 
 

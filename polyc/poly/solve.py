@@ -19,6 +19,7 @@ import islpy
 
 from polyc.ir.expr import Call, Expr, Index, Read, operands_of
 from polyc.ir.program import Condition, RangeClause, Statement
+from polyc.ir.read_sites import ReadSite, collect_reads, index_names, is_data_dependent
 from polyc.poly import isl
 from polyc.poly.isl import Affine, NotAffine
 from polyc.poly.linear import (
@@ -34,7 +35,6 @@ from polyc.poly.linear import (
     substitute_solved,
 )
 from polyc.poly.order import find_open_subscripts
-from polyc.poly.reads import ReadSite, collect_reads, index_names, is_data_dependent
 from polyc.poly.sizes import Bounds, Sizes, Value
 
 Side = tuple[int, int, int]

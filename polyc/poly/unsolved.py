@@ -7,7 +7,7 @@ from polyc.ir.advice import help_range
 from polyc.ir.expr import Expr, Index, walk
 from polyc.ir.factors import find_factors, number_help, with_definitions
 from polyc.ir.program import Program, Statement
-from polyc.poly.reads import collect_reads, index_names, is_data_dependent
+from polyc.ir.read_sites import collect_reads, index_names, is_data_dependent
 from polyc.poly.solve import StatementSolution
 
 

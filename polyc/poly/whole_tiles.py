@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import islpy
 
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, int_const, reads, walk
+from polyc.ir.read_sites import ReadSite
 from polyc.poly import isl
 from polyc.poly.domains import (
     box_domain,
@@ -24,7 +25,6 @@ from polyc.poly.domains import (
 )
 from polyc.poly.live import read_elements
 from polyc.poly.ranges import Interval, StatementRanges
-from polyc.poly.reads import ReadSite
 from polyc.poly.scop import Scop, ScopStatement
 
 SAMPLES = 8

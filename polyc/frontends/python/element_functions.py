@@ -13,11 +13,12 @@ import numpy as np
 from polyc.diagnostics import PolycError
 from polyc.frontends.python.callees import find_function
 from polyc.frontends.python.expressions import read_expression
-from polyc.frontends.python.operators import binary, select
+from polyc.frontends.python.operators import binary, choose, select
 from polyc.frontends.python.scope import Scope
 from polyc.frontends.python.source import load_function
 from polyc.frontends.python.syntax import is_division
 from polyc.frontends.python.values import POISON, Fault, Value, make_literal
+from polyc.ir.expr import Index, Read
 
 MAX_DEPTH = 64
 """Functions that call each other."""
@@ -60,7 +61,11 @@ def read_element_function(node: ast.Call, function: types.FunctionType, scope: S
     results = _run(text.definition.body, inner, depth)
     if results is None:
         raise Fault(_CODE, f"{name} does not return a value in every case", "end it with return")
-    return results if len(scope.errors) == n_errors else [POISON]
+    if len(scope.errors) > n_errors or any(r is POISON for r in results):
+        return [POISON]
+    found = {n for r in results for n in r.nodes}
+    ignored = [v for v in values.values() if any(isinstance(n, (Read, Index)) and n not in found for n in v.nodes)]
+    return [r.instead_of(*ignored) for r in results]
 
 
 def _sort_arguments(
@@ -170,7 +175,12 @@ def _choose(node: ast.If, rest: Sequence[ast.stmt], scope: Scope, depth: int) ->
     if condition is POISON:
         return [POISON]
     if condition.constant is not None:
-        return _run([*(node.body if condition.constant else node.orelse), *rest], scope, depth)
+        taken, left = (node.body, node.orelse) if condition.constant else (node.orelse, node.body)
+        left_out = _run_aside([*left, *rest], scope, depth)
+        values = _run([*taken, *rest], scope, depth)
+        if values is None or len(left_out) != len(values):
+            return values
+        return [choose(condition, a, b) for a, b in zip(values, left_out, strict=True)]
     before = dict(scope.values)
     span = scope.text.span(node)
     returns = any(isinstance(n, ast.Return) for n in ast.walk(node))
@@ -197,6 +207,19 @@ def _choose(node: ast.If, rest: Sequence[ast.stmt], scope: Scope, depth: int) ->
         )
         return [POISON]
     return [select(condition, a, b, span) for a, b in zip(then, other, strict=True)]
+
+
+def _run_aside(body: Sequence[ast.stmt], scope: Scope, depth: int) -> list[Value]:
+    """What statements would return, which a compile-time condition leaves out; nothing where they have errors: they may be
+    there for other types."""
+    values, errors = dict(scope.values), list(scope.errors)
+    try:
+        found = _run(body, scope, depth)
+    except Fault:
+        found = None
+    has_errors = len(scope.errors) > len(errors)
+    scope.values, scope.errors[:] = values, errors
+    return [] if found is None or has_errors or any(v is POISON for v in found) else found
 
 
 def _parts(value: ast.expr) -> list[ast.expr]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 import numpy as np
 
@@ -154,7 +155,9 @@ def _read_shift(op: ast.LShift | ast.RShift, value: Value, count: Value, span: S
         raise Fault("semantic-expression", message, help)
     if count.constant >= (63 if value.weak else value.dtype.bits - int(value.dtype.is_signed)):
         return _shift_by_values(op, value, count, span)
-    return binary("mul" if isinstance(op, ast.LShift) else "floordiv", value, make_literal(1 << count.constant, span), span)
+    return binary(
+        "mul" if isinstance(op, ast.LShift) else "floordiv", value, make_literal(1 << count.constant, span).made_of(count), span
+    )
 
 
 def _shift_by_values(op: ast.LShift | ast.RShift, value: Value, count: Value, span: Span) -> Value:
@@ -268,9 +271,7 @@ def _read_subscript(node: ast.Subscript, scope: Scope, depth: int) -> Value:
 
 
 def _read_tensor(name: str, node: ast.Subscript, scope: Scope, depth: int, is_turned: bool = False) -> Value:
-    subscripts = read_subscripts(node.slice, scope, depth)
-    if is_turned and subscripts is not None:
-        subscripts = subscripts[::-1]
+    values = _read_subscripts(node.slice, scope, depth)
     version = scope.tensors.get(name) or scope.forward_version(name)
     if version is None:
         if name in scope.assigned_names:
@@ -281,16 +282,17 @@ def _read_tensor(name: str, node: ast.Subscript, scope: Scope, depth: int, is_tu
         if isinstance(scope.text.lookup(name), np.ndarray):
             hint = f"arrays come in as parameters: make {name} one, and fix it with bind({name}={name}) if it never changes"
         raise Fault("semantic-undefined", f"there is no tensor {name}", hint)
-    if subscripts is None:
+    if values is None:
         return POISON
+    subscripts = tuple(v.expr for v in (values[::-1] if is_turned else values))
     if not scope.is_padded:  # there, what is in front of a tensor is not its end
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         from_end = [isinstance(p, ast.UnaryOp) and isinstance(p.operand, ast.Constant) for p in parts]
         subscripts = count_from_the_end(subscripts, from_end[::-1] if is_turned else from_end, version)
-    return read_element(version, subscripts, name, node, scope)
+    return read_element(version, subscripts, name, node, scope).made_of(*values)
 
 
-def read_subscripts(node: ast.expr, scope: Scope, depth: int = 0) -> tuple[Expr, ...] | None:
+def _read_subscripts(node: ast.expr, scope: Scope, depth: int) -> tuple[Value, ...] | None:
     """The i64 expressions between brackets (``[()]`` has none); None after a report."""
     parts = node.elts if isinstance(node, ast.Tuple) else [node]
     result = []
@@ -303,7 +305,7 @@ def read_subscripts(node: ast.expr, scope: Scope, depth: int = 0) -> tuple[Expr,
         if value is POISON:
             continue
         try:
-            result.append(inline_numbers(require_integer(value, "a subscript"), scope))
+            result.append(replace(value, expr=inline_numbers(require_integer(value, "a subscript"), scope)))
         except Fault as fault:
             scope.report(fault.code, fault.message, part, help_subscript(part, fault))
     return tuple(result) if len(result) == len(parts) else None

@@ -101,7 +101,7 @@ def _unary_float(op: str, x: Value, span: Span | None) -> Value:
     if x.constant is not None and op in _FOLD_MATH:
         try:
             with np.errstate(all="ignore"):
-                return make_literal(float(_FOLD_MATH[op](float(x.constant))), span)
+                return make_literal(float(_FOLD_MATH[op](float(x.constant))), span).made_of(x)
         except OverflowError:
             raise Fault("type-literal", "this integer is too large", "write a smaller number") from None
     y = convert_weakly(x, F64) if x.weak else convert(x, float_type(x.dtype))
@@ -123,7 +123,7 @@ def take_part(name: str, x: Value, span: Span | None) -> Value:
     """``z.real`` or ``z.imag``; of real numbers as well."""
     if x is POISON or x.dtype.is_complex:
         return x if x is POISON else call(name, (x,), span)
-    return x if name == "real" else convert(make_literal(0, span), x.dtype)
+    return x if name == "real" else convert(make_literal(0, span), x.dtype).instead_of(x)
 
 
 def _conjugate(x: Value, span: Span | None) -> Value:
@@ -147,7 +147,7 @@ def _absolute(x: Value, span: Span | None) -> Value:
     if x.dtype.is_complex:
         return call("hypot", _parts(x, span), span)
     if x.constant is not None:
-        return make_literal(x.constant if isinstance(x.constant, bool) else abs(x.constant), span)
+        return make_literal(x.constant if isinstance(x.constant, bool) else abs(x.constant), span).made_of(x)
     return call("abs", (x,), span) if x.dtype.is_signed else x
 
 
@@ -171,7 +171,7 @@ def _infinite(op: str, x: Value, span: Span | None) -> Value:
     if x.dtype.is_complex:
         return logical("or" if op == "eq" else "and", tuple(_infinite(op, part, span) for part in _parts(x, span)), span)
     if not x.dtype.is_float:
-        return convert(make_literal(op == "lt", span), BOOL)
+        return convert(make_literal(op == "lt", span), BOOL).instead_of(x)
     return binary(op, _absolute(x, span), make_literal(math.inf), span)
 
 
@@ -223,7 +223,7 @@ def invert(x: Value, span: Span | None = None) -> Value:
     if x.dtype == BOOL:
         return logical("not", (x,), span)
     if x.constant is not None and isinstance(x.constant, int):
-        return make_literal(~x.constant, span)
+        return make_literal(~x.constant, span).made_of(x)
     ones = -1 if x.dtype.is_signed else (1 << x.dtype.bits) - 1
     return binary("bitxor", x, make_literal(ones), span)
 
@@ -247,7 +247,7 @@ def apply_function(module: str | None, name: str, args: tuple[Value, ...], span:
     if name in CAST_NAMES:
         (x,) = _expect(name, args, 1)
         if name in ("int", "float", "bool") and x.constant is not None:
-            return _cast_python(name, x.constant, span)
+            return _cast_python(name, x.constant, span).made_of(x)
         return cast(x, CAST_NAMES[name], span)
     if name in UNSUPPORTED_TYPES:
         raise Fault("unsupported-type", f"the element type {name} is not supported", f"use one of {', '.join(DTYPES)}")

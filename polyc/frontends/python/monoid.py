@@ -18,6 +18,7 @@ from polyc.frontends.python.statements import Target, add_version, index_names, 
 from polyc.frontends.python.values import POISON, Fault, Value, convert, make_literal
 from polyc.ir.expr import Call, Const, Index, Read, Size, walk
 from polyc.ir.program import Monoid, Reduction, Statement, Where, order_components
+from polyc.ir.read_sites import keep_reads
 from polyc.ir.types import DType, can_cast
 
 _CODE = "semantic-monoid"
@@ -74,7 +75,7 @@ def _make_statements(
         message = f"{monoid.name} needs the same plain indices on the left of all its results"
         raise Fault(_CODE, message, "write for example re[i], im[i] = product(a[i, k], b[i, k])")
     names = tuple(i.name for i in left)
-    indices = tuple(dict.fromkeys((*names, *(n for v in values for n in index_names(v.expr)))))
+    indices = tuple(dict.fromkeys((*names, *(n for v in values for n in v.index_names))))
     where: list[Where] = [clauses.ranges[i].as_range() for i in indices if i in clauses.ranges]
     where += [c for c in clauses.conditions if set(index_names(c.condition)) <= set(indices)]
     if any(v.dtype.is_complex for v in values):
@@ -83,7 +84,9 @@ def _make_statements(
     components = tuple(convert(v, t).expr for v, t in zip(values, dtypes, strict=True))
     combined = read_monoid(monoid, dtypes, scope)
     span = scope.text.span(node)
-    draft = Statement("", "", left, indices, components[0], None, tuple(where), span)
+    value = Call("tuple", order_components(components, 0), span)
+    draft = Statement("", "", left, indices, value, None, tuple(where), span)
+    draft = keep_reads(draft, [e for v in values for e in v.unread])
     for target in targets:
         if scope.tensors.get(target.name) is not None and draft.writes_part:
             message = f"{monoid.name} cannot assign a part of {target.name}, which is assigned above"
@@ -92,7 +95,7 @@ def _make_statements(
     for k, (target, dtype) in enumerate(zip(targets, dtypes, strict=True)):
         reduction = Reduction("combine", combined.identity[k], combined, k)
         value = Call("tuple", order_components(components, k), span)
-        statement = Statement("", scope.next_version(target.name), left, indices, value, reduction, tuple(where), span)
+        statement = Statement("", scope.next_version(target.name), left, indices, value, reduction, draft.where, span)
         add_version(target, dtype, False, statement, scope)
         made.append(statement)
     return made

@@ -8,7 +8,7 @@ from polyc.frontends.python.expressions import read_expression
 from polyc.frontends.python.functions import REDUCERS
 from polyc.frontends.python.scope import Scope
 from polyc.frontends.python.selection import select_positions
-from polyc.frontends.python.statements import Target, index_names, make_statement
+from polyc.frontends.python.statements import Target, make_statement
 from polyc.frontends.python.syntax import find_outer_names
 from polyc.frontends.python.values import POISON, Fault, Value
 from polyc.frontends.selection import SELECTIONS
@@ -27,7 +27,7 @@ def read_reduction(node: ast.Call, reducer: str, scope: Scope, depth: int) -> Va
     scope.outer_names = around
     if value is POISON:
         return POISON
-    indices = tuple(dict.fromkeys(index_names(value.expr)))
+    indices = tuple(dict.fromkeys(value.index_names))
     kept = tuple(i for i in indices if i in around)
     if kept == indices:
         listed = ", ".join(kept) or "no index"

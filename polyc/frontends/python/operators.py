@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,7 +23,8 @@ from polyc.frontends.python.values import (
     make_literal,
     unify,
 )
-from polyc.ir.expr import OPERATORS, Select
+from polyc.ir.expr import OPERATORS, Const, Select, reads
+from polyc.ir.read_sites import guard, mention
 from polyc.ir.types import BOOL, F64, I8, I64, DType
 
 _FOLD: dict[str, Callable[..., int | float | bool | complex]] = {
@@ -56,13 +58,13 @@ def _fold(op: str, values: tuple[Value, ...], span: Span | None) -> Value | None
         if op == "pow" and _power_bits(numbers[0], numbers[1]) > 4096:
             raise OverflowError("the power is too large")
         if op in ("max", "min") and any(isinstance(n, float) and math.isnan(n) for n in numbers):
-            return make_literal(math.nan, span)  # as np.maximum; Python's max depends on the order
+            return make_literal(math.nan, span).made_of(*values)  # as np.maximum; Python's max depends on the order
         result = _FOLD[op](*numbers)
     except (ArithmeticError, TypeError) as error:
         raise Fault("type-literal", f"the constants cannot be combined: {error}", "change the constants") from None
     if isinstance(result, complex):
         raise Fault("type-literal", "the constants give a complex number", "write 1j where a complex number is meant")
-    return make_literal(result, span)
+    return make_literal(result, span).made_of(*values)
 
 
 def _power_bits(base: object, exponent: object) -> int:
@@ -125,7 +127,7 @@ def _compare(op: str, a: Value, b: Value, dtype: DType, weak: bool, span: Span |
         holds = op == "ne" or (op in ("gt", "ge") if is_below else op in ("lt", "le"))
         limit = int(info.min if is_below else info.max)
         op = {(True, True): "ge", (True, False): "lt", (False, True): "le", (False, False): "gt"}[is_below, holds]
-        b = make_literal(limit, b.expr.span)
+        b = make_literal(limit, b.expr.span).made_of(b)
     if dtype.is_integer and dtype.bits < 64 and any(v.weak and v.dtype.is_integer and v.constant is None for v in (a, b)):
         dtype = I64  # nor does a number that only the call tells have to fit here
     return call(op, unify((a, b), dtype, weak), span)
@@ -149,6 +151,7 @@ def _power(a: Value, b: Value, dtype: DType, weak: bool, span: Span | None) -> V
     if exponent == 2 and a.dtype == BOOL and not a.weak:
         a, dtype = convert(a, I8), I8  # np.square of booleans
     base, power = unify((a, b), dtype, weak)
+    base = base.made_of(power)
     if exponent == 1:
         return base
     if exponent == 2 and base.n_nodes <= 32:  # as NumPy does; larger operands are not repeated
@@ -165,7 +168,7 @@ def negate(a: Value, span: Span | None = None) -> Value:
     if a is POISON:
         return POISON
     if a.constant is not None:
-        return make_literal(-a.constant, span)
+        return make_literal(-a.constant, span).made_of(a)
     if a.dtype == BOOL and a.weak:
         return call("neg", (convert_weakly(a, I64),), span)
     if a.dtype == BOOL:
@@ -178,7 +181,7 @@ def keep(a: Value) -> Value:
     if a.dtype == BOOL and a is not POISON and not a.weak:
         raise Fault("type-operands", "a boolean has no sign", "leave out the +, or cast with i32(...)")
     if isinstance(a.constant, bool):
-        return make_literal(int(a.constant))
+        return make_literal(int(a.constant)).made_of(a)
     return convert_weakly(a, I64) if a.dtype == BOOL and a is not POISON else a
 
 
@@ -190,7 +193,8 @@ def logical(op: str, values: tuple[Value, ...], span: Span | None = None) -> Val
         require_bool(v)
     if all(v.constant is not None for v in values):
         numbers = [bool(v.constant) for v in values]
-        return make_literal(not numbers[0] if op == "not" else all(numbers) if op == "and" else any(numbers), span)
+        found = not numbers[0] if op == "not" else all(numbers) if op == "and" else any(numbers)
+        return make_literal(found, span).made_of(*values)
     strong = tuple(convert(v, BOOL) for v in values)
     if op == "not":
         return call("not", strong, span)
@@ -211,15 +215,29 @@ def require_bool(value: Value) -> None:
 
 
 def select(condition: Value, then: Value, other: Value, span: Span | None = None) -> Value:
-    """``then if condition else other``; a compile-time condition chooses its arm alone."""
+    """``then if condition else other``; a compile-time condition chooses the value of its arm alone."""
     if condition is POISON:
         return POISON
     require_bool(condition)
     if condition.constant is not None:
-        return then if condition.constant else other
+        return choose(condition, *((then, other) if condition.constant else (other, then)))
     if then is POISON or other is POISON:
         return POISON
     a, b = unify((then, other))
     n_nodes = 1 + condition.n_nodes + a.n_nodes + b.n_nodes
     check_size(n_nodes)
-    return Value(Select(condition.expr, a.expr, b.expr, span), a.dtype, a.weak and b.weak, n_nodes)
+    arms = [guard(condition.expr, holds, e) for arm, holds in ((a, True), (b, False)) for e in arm.unread]
+    unread = tuple(dict.fromkeys((*condition.unread, *arms)))
+    return Value(Select(condition.expr, a.expr, b.expr, span), a.dtype, a.weak and b.weak, n_nodes, unread)
+
+
+def choose(condition: Value, taken: Value, other: Value) -> Value:
+    """The arm that a compile-time condition takes.  The text has the other one, too: its reads count as if they were made, but
+    for those of tensors that the arm that is taken reads itself: which of their elements are read is what was chosen."""
+    if taken is POISON or other is POISON:
+        return taken
+    own = {read.tensor for e in (taken.expr, *taken.unread) for read in reads(e)}
+    left_out = (*mention(other.expr), *other.unread)
+    never = Const(False, BOOL)
+    unread = (guard(never, True, e) if any(read.tensor in own for read in reads(e)) else e for e in left_out)
+    return taken.made_of(condition, replace(taken, unread=tuple(dict.fromkeys(unread))))

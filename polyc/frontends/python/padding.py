@@ -28,7 +28,7 @@ def apply_pad_mode(read: Value, word: str, node: ast.Call, scope: Scope) -> Valu
     if not isinstance(read.expr, Read):
         raise Fault("semantic-pad", "the first argument of pad must be an element of a tensor", 'write pad(X[i - 1], "clamp")')
     pad = Pad(read.expr, identity_of("add", read.dtype), scope.text.span(node), mode)
-    return Value(pad, read.dtype, read.weak, 2 + read.n_nodes)
+    return Value(pad, read.dtype, read.weak, 2 + read.n_nodes).made_of(read)
 
 
 def apply_pad(args: tuple[Value, ...], node: ast.Call, scope: Scope) -> Value:
@@ -47,4 +47,4 @@ def apply_pad(args: tuple[Value, ...], node: ast.Call, scope: Scope) -> Value:
     filling = convert(value, dtype)
     n_nodes = 1 + read.n_nodes + filling.n_nodes
     check_size(n_nodes)
-    return Value(Pad(read.expr, filling.expr, scope.text.span(node)), dtype, read.weak, n_nodes)
+    return Value(Pad(read.expr, filling.expr, scope.text.span(node)), dtype, read.weak, n_nodes).made_of(read, filling)

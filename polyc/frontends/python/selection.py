@@ -12,6 +12,7 @@ from polyc.frontends.python.values import POISON, Fault, Value, convert
 from polyc.frontends.selection import SELECTIONS, build_selection, compared_type
 from polyc.ir.expr import Index, Read
 from polyc.ir.program import Statement, Tensor, Where
+from polyc.ir.read_sites import keep_reads
 from polyc.ir.types import I64, DType
 
 _CODE = "semantic-selection"
@@ -69,7 +70,7 @@ def select_positions(
         message = f"{op} needs the same plain indices on the left of all its results"
         raise Fault(_CODE, message, f"write for example v[i], p[i] = {op}(X[i, j])")
     names = tuple(i.name for i in left)
-    others = tuple(n for n in dict.fromkeys(index_names(value.expr)) if n not in names)
+    others = tuple(n for n in dict.fromkeys(value.index_names) if n not in names)
     if not others:
         message = f"{op} has no index to choose from: all indices of the value are on the left side"
         raise Fault(_CODE, message, "leave out the index on the left side whose positions are wanted")
@@ -81,7 +82,7 @@ def select_positions(
     indices = (*names, *others)
     where: list[Where] = [clauses.ranges[i].as_range() for i in indices if i in clauses.ranges]
     where += [c for c in clauses.conditions if set(index_names(c.condition)) <= set(indices)]
-    draft = Statement("", "", left, indices, value.expr, None, tuple(where), span)
+    draft = keep_reads(Statement("", "", left, indices, value.expr, None, tuple(where), span), value.unread)
     for target in targets:
         previous = scope.tensors.get(target.name)
         if previous is not None and draft.writes_part:
@@ -98,7 +99,7 @@ def select_positions(
         base = targets[0].name if n_values else targets[-1].name
         scope.versions.append(Tensor(best, dtype, len(left), None, "temporary", base, span))
     positions = [(_add_version(t, I64, scope), I64) for t in targets[n_values:]]
-    made = build_selection(op, convert(value, dtype).expr, dtype, best, positions, left, others, tuple(where), span)
+    made = build_selection(op, convert(value, dtype).expr, dtype, best, positions, left, others, draft.where, span)
     if n_values and kept != dtype:
         read = convert(Value(Read(best, left, span), dtype), kept).expr
         made.append(Statement("", _add_version(targets[0], kept, scope), left, names, read, None, (), span))

@@ -26,6 +26,7 @@ from polyc.frontends.python.values import (
 )
 from polyc.ir.expr import Expr, Index, Pad, Read, children, identity_of, reads, walk
 from polyc.ir.program import Condition, RangeClause, Reduction, Statement, Tensor, Where, element_names
+from polyc.ir.read_sites import keep_reads
 from polyc.ir.types import BOOL, I64, DType, can_cast, promote_types
 
 _MONOIDS: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "add", ast.Mult: "mul", ast.BitOr: "or", ast.BitAnd: "and"}
@@ -203,7 +204,7 @@ def make_statement(
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Sub):
         value = negate(value, value.expr.span)
     left = tuple(dict.fromkeys(name for e in target.subscripts for name in index_names(e)))
-    indices = tuple(dict.fromkeys((*left, *index_names(value.expr))))
+    indices = tuple(dict.fromkeys((*left, *value.index_names)))
     if op is None and len(indices) > len(left):
         _report_reduction_missing(value, left, indices, target, scope)
         return None
@@ -211,6 +212,7 @@ def make_statement(
     where: list[Where] = [clauses.ranges[i].as_range() for i in indices if i in clauses.ranges]
     where += [c for c in clauses.conditions if set(index_names(c.condition)) <= set(indices)]
     draft = Statement("", "", target.subscripts, indices, value.expr, None, tuple(where), scope.text.span(node))
+    draft = keep_reads(draft, value.unread)
     accumulates = isinstance(node, ast.AugAssign) and previous is not None
     joins = not accumulates and _joins_version(previous, draft, target.name, scope)
     if not joins and not _check_own_reads(value, target, previous, scope):
@@ -344,7 +346,7 @@ def index_names(expr: Expr) -> list[str]:
 def _count(value: Value) -> Value:
     """Sums and products of booleans count in i64, as NumPy's do."""
     number = value.constant
-    return make_literal(int(number), value.expr.span) if number is not None else convert(value, I64)
+    return make_literal(int(number), value.expr.span).made_of(value) if number is not None else convert(value, I64)
 
 
 def _warn_of_narrow(reducer: str, value: Value, scope: Scope) -> None:
@@ -404,7 +406,7 @@ def _check_own_reads(value: Value, target: Target, previous: Version | None, sco
     if previous is None or previous.rank != len(target.subscripts):
         return True
     good = True
-    for read in reads(value.expr):
+    for read in (n for n in value.nodes if isinstance(n, Read)):
         if read.tensor == previous.name and read.subscripts != target.subscripts:
             message = f"{target.name} is read at another element than the one that is written"
             help = "to read the values from before, use a new name; a recurrence assigns a part: with polyc.where(1 <= i < N)"

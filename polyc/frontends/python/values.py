@@ -8,13 +8,15 @@ give f32, where NumPy gives float16; a literal that meets a 16-bit float is not 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 import numpy as np
 
 from polyc.diagnostics import Span
-from polyc.ir.expr import COMPLEX_OPERATORS, OPERATORS, Call, Cast, Const, Expr, result_type
+from polyc.ir.expr import COMPLEX_OPERATORS, OPERATORS, Call, Cast, Const, Expr, Index, result_type, walk
+from polyc.ir.read_sites import mention
 from polyc.ir.types import BOOL, C64, C128, F32, F64, I64, DType, promote_types
 
 MAX_NODES = 20_000
@@ -39,11 +41,33 @@ class Value:
     dtype: DType
     weak: bool = False
     n_nodes: int = 1
+    unread: tuple[Expr, ...] = field(default=(), compare=False)
+    """Reads and indices that the text has here and `expr` has not (see `polyc.ir.read_sites.mention`)."""
 
     @property
     def constant(self) -> int | float | bool | None:
         """The number of a weak constant, else None."""
         return self.expr.value if self.weak and isinstance(self.expr, Const) else None
+
+    @property
+    def nodes(self) -> Iterator[Expr]:
+        """All nodes of the expression and of what is not read."""
+        return (n for e in (self.expr, *self.unread) for n in walk(e))
+
+    @property
+    def index_names(self) -> list[str]:
+        """Indices of the text, as often as they stand in it."""
+        return [n.name for n in self.nodes if isinstance(n, Index)]
+
+    def made_of(self, *operands: Value) -> Value:
+        """This value, computed from operands: what they do not read it does not, either."""
+        unread = tuple(dict.fromkeys((*self.unread, *(e for o in operands for e in o.unread))))
+        return replace(self, unread=unread) if unread != self.unread else self
+
+    def instead_of(self, *operands: Value) -> Value:
+        """This value, which stands for a text with operands that it does not need."""
+        unread = (*(e for o in operands for e in mention(o.expr)), *self.unread)
+        return self.made_of(*operands, Value(self.expr, self.dtype, unread=unread))
 
 
 POISON = Value(Const(0), I64, True, 0)
@@ -68,8 +92,8 @@ def convert(value: Value, dtype: DType, span: Span | None = None) -> Value:
         raise Fault("type-complex", message, "take a part of it, or its size: z.real, z.imag, abs(z)")
     number = value.constant
     if number is not None and not (isinstance(number, float) and not (dtype.is_float or dtype.is_complex)):
-        return Value(Const(_fit_literal(number, dtype), dtype, value.expr.span), dtype)
-    return Value(Cast(value.expr, dtype, span or value.expr.span), dtype, False, value.n_nodes + 1)
+        return Value(Const(_fit_literal(number, dtype), dtype, value.expr.span), dtype, unread=value.unread)
+    return Value(Cast(value.expr, dtype, span or value.expr.span), dtype, False, value.n_nodes + 1, value.unread)
 
 
 def convert_weakly(value: Value, dtype: DType) -> Value:
@@ -130,7 +154,7 @@ def call(op: str, args: tuple[Value, ...], span: Span | None = None) -> Value:
         raise Fault("type-complex", message, help)
     n_nodes = 1 + sum(a.n_nodes for a in args)
     check_size(n_nodes)
-    return Value(Call(op, tuple(a.expr for a in args), span), dtype, all(a.weak for a in args), n_nodes)
+    return Value(Call(op, tuple(a.expr for a in args), span), dtype, all(a.weak for a in args), n_nodes).made_of(*args)
 
 
 def check_size(n_nodes: int) -> None:

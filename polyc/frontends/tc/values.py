@@ -43,7 +43,7 @@ from polyc.ir.expr import (
     result_type,
 )
 from polyc.ir.halves import narrow, round_to, widen
-from polyc.ir.types import BF16, BOOL, F16, F32, F64, I32, I64, DType
+from polyc.ir.types import BF16, BOOL, C64, F16, F32, F64, I32, I64, DType
 
 
 def build_value(scope: Scope, syntax: SyntaxExpr) -> Typed | None:
@@ -288,7 +288,10 @@ def _build_of_complex(scope: Scope, syntax: Apply) -> Typed | None:
     inner = args[0]
     if inner is None or inner.dtype.is_complex:
         return None if inner is None else Typed(Call(name, (inner.expr,), syntax.span), result_type(name, inner.dtype))
-    return inner if name != "imag" else Typed(identity_of("add", inner.dtype), inner.dtype)
+    if name != "imag":
+        return inner
+    pair = Cast(inner.expr, C64, syntax.span)  # whose imaginary part is 0, and which reads what the text reads
+    return Typed(convert_expr(Call("imag", (pair,), syntax.span), F32, inner.dtype), inner.dtype)
 
 
 def _check_arity(scope: Scope, syntax: Apply, arity: int) -> bool:

@@ -14,7 +14,7 @@ A dimension of one element merges with any neighbour, and an index that walks su
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from polyc.diagnostics import Remark
@@ -22,7 +22,7 @@ from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, rewrit
 from polyc.ir.program import Condition, Program, Statement, element_names
 from polyc.ir.simplify import linear_form
 from polyc.poly.domains import box_domain, fills_box, is_box, project_domain
-from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, StatementRanges
 from polyc.scheduler.accesses import loose_indices
 
 Pair = tuple[str, int]
@@ -108,8 +108,10 @@ def rewrite_pairs(
 # -- which dimensions
 
 
-def _accesses(s: Statement) -> Iterator[_Access]:
+def _accesses(s: Statement, guards: Sequence[GuardedSubscript] = ()) -> Iterator[_Access]:
+    """Accesses of a statement, the write first, and the reads that it guards: its value may do without them."""
     yield _Access(s.target, s.subscripts, s.reduction is None)
+    yield from (_Access(g.read.tensor, g.read.subscripts) for g in guards)
     for expr in (s.value, *s.subscripts, *(() if s.reduction is None else (s.reduction.init,))):
         for node in walk(expr):
             if isinstance(node, Read):
@@ -126,7 +128,7 @@ def find_pairs(
 
     What the statements `keeping` write may be read so, though they do not use the pair together themselves."""
     dims = _contiguous_pairs(program, ranges, strides)
-    by_statement = {s.name: list(_accesses(s)) for s in program.statements}
+    by_statement = {s.name: list(_accesses(s, ranges.statements[s.name].guards)) for s in program.statements}
     while dims:
         bad: set[Pair] = set()
         for s in program.statements:
@@ -184,8 +186,9 @@ def _unit_dimensions(program: Program, ranges: Ranges) -> set[Pair]:
     units = {(name, d) for name, intervals in ranges.tensors.items() for d, i in enumerate(intervals) if i == one}
     for s in program.statements if units else ():
         zeros = _unit_indices(s, ranges.statements[s.name])
-        if ranges.statements[s.name].guards:  # they read with subscripts of their own
-            touched = {access.tensor for access in _accesses(s)}
+        guards = ranges.statements[s.name].guards
+        if guards:  # they read with subscripts of their own
+            touched = {access.tensor for access in _accesses(s, guards)}
             units = {(name, d) for name, d in units if name not in touched}
         for access in _accesses(s):
             units -= {(access.tensor, d) for d, e in enumerate(access.subscripts) if e != int_const(0) and e not in zeros}

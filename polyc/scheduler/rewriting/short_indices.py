@@ -87,6 +87,8 @@ class _Plan:
             accesses = _accesses(s, tensor)
             is_padded = any(isinstance(n, Pad) and n.read.tensor == tensor for n in walk(s.value))
             own = self.ranges.statements[s.name]
+            if any(g.read.tensor == tensor for g in own.guards):
+                return False
             if accesses and (is_padded or own.guards or (s.target == tensor and own.region is not None)):
                 return False
             for subscripts in accesses:

@@ -17,8 +17,8 @@ from polyc.diagnostics import Remark
 from polyc.ir.expr import Const, Index, reads
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
+from polyc.ir.read_sites import ReadSite, collect_reads
 from polyc.poly.ranges import Ranges
-from polyc.poly.reads import ReadSite, collect_reads
 from polyc.scheduler.parallel import MINIMUM_ITERATIONS
 from polyc.scheduler.rewriting.overlap.overlap_boxes import Box, Boxes, Root, moves_with_all, tile_boxes, tile_name
 from polyc.scheduler.rewriting.overlap.overlap_costs import Estimate, Model, Trial

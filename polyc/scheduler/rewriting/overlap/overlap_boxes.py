@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from polyc.ir.expr import Call, Const, Expr, Index, Size, int_const
 from polyc.ir.program import Statement
+from polyc.ir.read_sites import ReadSite
 from polyc.ir.simplify import Term, linear_form, simplify
 from polyc.poly.ranges import Interval, Ranges
-from polyc.poly.reads import ReadSite
 
 Form = dict[Term, int]
 """A linear form over tile indices and sizes, the constant under the key 1."""

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from polyc.diagnostics import CompileBudgetError
 from polyc.ir.expr import Call, Expr, Index, Pad, Read, Select, int_const, rewrite, substitute
 from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.read_sites import collect_reads
 from polyc.ir.simplify import simplify
 from polyc.poly import isl
 from polyc.poly.domains import box_domain, map_domain, project_domain, reads_within
 from polyc.poly.extraction import place_inside
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
-from polyc.poly.reads import collect_reads
 from polyc.scheduler.rewriting.overlap.overlap_boxes import Box, Boxes, Root, form_expr, tile_name
 
 QUOTA = 2_000_000

@@ -15,9 +15,9 @@ from math import prod
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, identity_of, reads, walk
 from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.read_sites import collect_reads
 from polyc.poly.domains import fills_box, is_box, is_product, project_domain, reads_within
 from polyc.poly.ranges import Ranges, StatementRanges
-from polyc.poly.reads import collect_reads
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, writes_whole
 

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, identity_of, int_const, rewrite, substitute, walk
 from polyc.ir.program import Program, Reduction, Statement
+from polyc.ir.read_sites import collect_reads
 from polyc.ir.simplify import simplify
 from polyc.poly import isl
 from polyc.poly.domains import points_up_to, project_domain, reads_within, shift_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
-from polyc.poly.reads import collect_reads
 from polyc.scheduler.rewriting.rules.blocks import start_edit
 
 

@@ -9,10 +9,10 @@ from typing import Literal
 
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, reads, walk
 from polyc.ir.program import Program, Statement
+from polyc.ir.read_sites import collect_reads, index_names
 from polyc.ir.simplify import simplify
 from polyc.poly import isl
 from polyc.poly.ranges import Ranges, estimate_extent
-from polyc.poly.reads import collect_reads, index_names
 from polyc.scheduler.rewriting.rules.recurrence_blocks import condition_set
 
 SIZE = 64

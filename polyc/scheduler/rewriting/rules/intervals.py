@@ -22,11 +22,11 @@ from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Expr, Index, Read, Select, children, identity_of, int_const, reads, substitute, with_children
 from polyc.ir.graphs import find_components
 from polyc.ir.program import Program, Reduction, Statement
+from polyc.ir.read_sites import ReadSite, index_names
 from polyc.ir.simplify import simplify, simplify_value
 from polyc.poly import isl
 from polyc.poly.domains import box_domain, map_domain, touched_elements
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, StatementRanges
-from polyc.poly.reads import ReadSite, index_names
 from polyc.scheduler.rewriting.rules.blocks import Edit, start_edit
 from polyc.scheduler.rewriting.rules.interval_tiles import Region, Tiles, affine_of, find_tiles
 from polyc.scheduler.rewriting.rules.recurrence_blocks import all_site_reads, condition_set

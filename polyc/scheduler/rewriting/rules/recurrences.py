@@ -29,10 +29,10 @@ from polyc.ir.expr import (
 )
 from polyc.ir.graphs import find_components
 from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.read_sites import index_names
 from polyc.poly import isl
 from polyc.poly.domains import box_domain, map_domain, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
-from polyc.poly.reads import index_names
 from polyc.scheduler.rewriting.rules.blocks import Edit, start_edit
 from polyc.scheduler.rewriting.rules.final_values import sum_final_values
 from polyc.scheduler.rewriting.rules.recurrence_blocks import Cut, all_site_reads, condition_set, find_cut
