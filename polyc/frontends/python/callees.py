@@ -46,7 +46,7 @@ def find_function(value: ast.expr, scope: Scope) -> object | None:
 
 def is_own_function(found: object) -> bool:
     """Whether a name stands for a Python function of the user's, which counts more than one that polyc knows by that name."""
-    return isinstance(found, types.FunctionType) and found.__module__.split(".")[0] not in _LIBRARIES
+    return isinstance(found, types.FunctionType) and str(found.__module__).split(".")[0] not in _LIBRARIES
 
 
 def find_targets(node: ast.Assign) -> list[ast.Name] | None:

@@ -162,7 +162,9 @@ class Scope:
             message = f"{name} could be an index, but Python would read the number that the loop above left in {name}"
             self.report("semantic-ambiguous-name", message, node, f"rename the index, or use polyc.indices({name!r})")
             return None
-        elif isinstance(found, (numbers.Number, np.generic, np.ndarray)):
+        elif isinstance(found, (numbers.Number, np.generic, np.ndarray)) and (
+            isinstance(found, np.ndarray) or name not in self.text.subscript_names
+        ):
             if name not in self.ambiguous:
                 self.ambiguous.add(name)
                 shown = "an array" if isinstance(found, np.ndarray) else repr(found)

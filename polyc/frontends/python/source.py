@@ -10,7 +10,7 @@ import types
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -23,7 +23,7 @@ for _feature in __future__.all_feature_names:
 _ABSENT = object()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class FunctionText:
     """A function definition, its text, and the live function it belongs to (None for a source string)."""
 
@@ -32,6 +32,13 @@ class FunctionText:
     line_shift: int
     """Lines that stand before the text in what was parsed (1 where an indented text was put below an ``if``)."""
     function: Any = None
+
+    @cached_property
+    def subscript_names(self) -> frozenset[str]:
+        """Names that stand alone as a subscript somewhere in the function."""
+        subscripts = [n.slice for n in ast.walk(self.definition) if isinstance(n, ast.Subscript)]
+        parts = [p for s in subscripts for p in (s.elts if isinstance(s, ast.Tuple) else [s])]
+        return frozenset(p.id for p in parts if isinstance(p, ast.Name))
 
     def span(self, node: ast.AST) -> Span:
         """The characters of an expression, statement or argument node."""
@@ -59,7 +66,10 @@ def load_function(function_or_source: Callable[..., Any] | str) -> FunctionText:
     """
     if isinstance(function_or_source, str):
         return parse_definition(Source(_unify_newlines(function_or_source), is_function=True))
-    function: Any = inspect.unwrap(function_or_source)
+    try:
+        function: Any = inspect.unwrap(function_or_source)
+    except ValueError:  # its `__wrapped__` leads back to itself
+        function = function_or_source
     if not isinstance(function, types.FunctionType) or function.__name__ == "<lambda>":
         raise _error(
             "semantic-not-a-function",

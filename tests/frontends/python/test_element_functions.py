@@ -193,3 +193,25 @@ def test_bits_are_unpacked():
     """
     octets = np.array([0, 1, 0x5A, 255], np.uint8)
     np.testing.assert_array_equal(run_body(body, octets), np.unpackbits(octets).reshape(4, 8))
+
+
+def test_a_function_without_a_module_or_wrapped_in_itself_is_called_or_refused():
+    def half(a):
+        return a * 0.5
+
+    def loop(a):
+        return a
+
+    loop.__wrapped__ = loop
+    half.__module__ = None
+
+    def f(x):
+        y[i] = half(x[i])
+        return y
+
+    def g(x):
+        y[i] = loop(x[i])
+        return y
+
+    np.testing.assert_array_equal(polyc.op(f)(np.ones(3)), [0.5] * 3)
+    np.testing.assert_array_equal(polyc.op(g)(np.ones(3)), [1.0] * 3)

@@ -143,6 +143,17 @@ def test_source_strings():
         assert read_function(source).program.sizes == ("N",)
 
 
+def test_a_name_alone_as_a_subscript_is_an_index_whatever_it_is_outside():
+    i, j = 3, np.int64(7)
+
+    def f(X: "f32[N, M]"):
+        Y[i] += X[i, j] * j
+        return Y
+
+    assert i and j
+    assert read_function(f).program.statements[0].indices == ("i", "j")
+
+
 def test_a_name_that_is_a_number_outside_is_never_guessed():
     width = 3.5
     array = np.zeros(3)
