@@ -68,8 +68,9 @@ def load_function(function_or_source: Callable[..., Any] | str) -> FunctionText:
         return parse_definition(Source(_unify_newlines(function_or_source), is_function=True))
     try:
         function: Any = inspect.unwrap(function_or_source)
-    except ValueError:  # its `__wrapped__` leads back to itself
-        function = function_or_source
+    except ValueError:
+        message = "the __wrapped__ of this function leads back to itself"
+        raise _error("semantic-not-a-function", message, "give the function that is meant, or its text") from None
     if not isinstance(function, types.FunctionType) or function.__name__ == "<lambda>":
         raise _error(
             "semantic-not-a-function",
