@@ -105,9 +105,9 @@ def begin_session(disabled: Iterable[str] = ()) -> Session:
 def run(level: Level[T, C], value: T, ctx: C, session: Session) -> T:
     """`value` after the passes of `level` that are neither switched off nor of no use here.
 
-    Each changed value is verified.  A fault in a pass that is not required, or a value that it made and that is not well formed,
-    costs the pass, not the compilation: the value before it goes on, and a *missed* remark says so.  With ``POLYC_DEBUG=1``
-    faults surface."""
+    Each changed value is verified.  A fault in a pass that is not required, or a value of its that is not well formed, costs
+    the pass, not the compilation: the value before it goes on, and a *missed* remark says so.  With ``POLYC_DEBUG=1`` faults
+    surface."""
     is_recording = bool(_recorders.get())
     for step in level.passes:
         if not step.when(ctx) or (step.name in session.disabled and not step.required):
