@@ -73,9 +73,9 @@ def load_contiguous(
     else:
         full = f"<{lanes} x {type}>"
         name = f"llvm.masked.load.v{lanes}{_suffix(type)}.p0"
-        callee = fn.module.declare(name, full, ["ptr", f"<{lanes} x i1>", full])
+        callee = fn.module.declare(name, full, ["ptr", "i32", f"<{lanes} x i1>", full])
         through = fn.splat(to_memory(fn, other), lanes) if other is not None else zero_val(type, lanes)
-        text = f"call {full} {callee}(ptr align {dtype.alignment} {pointer.ref}, {mask}, {through})"
+        text = f"call {full} {callee}({pointer}, i32 {dtype.alignment}, {mask}, {through})"
     return from_memory(fn, fn.pure(text, type, lanes, key=text + epoch), dtype)
 
 
@@ -98,11 +98,11 @@ def load_lanes(
     if (target.has_gather if mask is not None else target.has_fast_gather) and dtype.itemsize >= 4:
         full = f"<{lanes} x {type}>"
         callee = fn.module.declare(
-            f"llvm.masked.gather.v{lanes}{_suffix(type)}.v{lanes}p0", full, [f"<{lanes} x ptr>", f"<{lanes} x i1>", full]
+            f"llvm.masked.gather.v{lanes}{_suffix(type)}.v{lanes}p0", full, [f"<{lanes} x ptr>", "i32", f"<{lanes} x i1>", full]
         )
         active = mask if mask is not None else int_val(1, "i1", lanes)
         through = fn.splat(other, lanes) if other is not None else zero_val(type, lanes)
-        text = f"call {full} {callee}(<{lanes} x ptr> align {dtype.alignment} {pointers.ref}, {active}, {through})"
+        text = f"call {full} {callee}({pointers}, i32 {dtype.alignment}, {active}, {through})"
         return from_memory(fn, fn.pure(text, type, lanes, key=text + epoch), dtype)
     result = Val("poison", llvm_type(dtype), lanes)
     for lane in range(lanes):
@@ -133,8 +133,8 @@ def store_contiguous(fn: Function, dtype: DType, pointer: Val, value: Val, mask:
         fn.effect(f"store {value}, {pointer}, align {dtype.alignment}")
         return
     name = f"llvm.masked.store.v{value.lanes}{_suffix(value.type)}.p0"
-    callee = fn.module.declare(name, "void", [value.full_type, "ptr", f"<{value.lanes} x i1>"])
-    fn.effect(f"call void {callee}({value}, ptr align {dtype.alignment} {pointer.ref}, {mask})")
+    callee = fn.module.declare(name, "void", [value.full_type, "ptr", "i32", f"<{value.lanes} x i1>"])
+    fn.effect(f"call void {callee}({value}, {pointer}, i32 {dtype.alignment}, {mask})")
 
 
 def store_first_lanes(fn: Function, stores: Sequence[tuple[DType, Val, Val]], count: Val) -> None:
@@ -182,9 +182,9 @@ def store_lanes(fn: Function, target: Target, dtype: DType, pointers: Val, value
     lanes = value.lanes
     if target.has_masks and target.has_gather and dtype.itemsize >= 4:
         name = f"llvm.masked.scatter.v{lanes}{_suffix(value.type)}.v{lanes}p0"
-        callee = fn.module.declare(name, "void", [value.full_type, f"<{lanes} x ptr>", f"<{lanes} x i1>"])
+        callee = fn.module.declare(name, "void", [value.full_type, f"<{lanes} x ptr>", "i32", f"<{lanes} x i1>"])
         active = mask if mask is not None else int_val(1, "i1", lanes)
-        fn.effect(f"call void {callee}({value}, <{lanes} x ptr> align {dtype.alignment} {pointers.ref}, {active})")
+        fn.effect(f"call void {callee}({value}, {pointers}, i32 {dtype.alignment}, {active})")
         return
     for lane in range(lanes):
         with fn.when(None if mask is None else fn.extract(mask, lane)):
