@@ -394,7 +394,9 @@ class Runner:
         else:
             evaluator = self._evaluators.get(position)
             if evaluator is None:
-                evaluator = self._evaluators[position] = prepare_node(node, self.graph, self.setting.suppression)
+                reason = self.setting.fallbacks.get(node.label)
+                evaluator = prepare_node(node, self.graph, self.setting.suppression, reason)
+                self._evaluators[position] = evaluator
             if not evaluator.is_bounded:
                 elements = estimate_elements(node, [values.get(n) for n in node.inputs])
                 if elements is not None:

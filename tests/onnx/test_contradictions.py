@@ -34,6 +34,11 @@ def run(op: str, *arrays: np.ndarray, n_outputs: int = 1, known: bool = True, ra
     return polyc.onnx.load(model).run(None, dict(zip(names[:n_inputs], arrays, strict=False)))
 
 
+def layer(n_gates: int) -> tuple[np.ndarray, ...]:
+    """The inputs of a recurrent layer of three units."""
+    return X, np.ones((1, 3 * n_gates, 4), np.float32), np.ones((1, 3 * n_gates, 3), np.float32)
+
+
 def integers(*numbers: int) -> np.ndarray:
     return np.array(numbers, np.int64)
 
@@ -89,6 +94,14 @@ CASES: dict[str, tuple[str, tuple[np.ndarray, ...], dict[str, Any], str]] = {
         {"blocksize": 3},
         "blocks of 3 of the shape (1, 2, 5, 5)",
     ),
+    "an activation that is none": (
+        "LSTM",
+        layer(4),
+        {"hidden_size": 3, "activations": ["Tanhh"] * 3},
+        "activation Tanhh is unknown",
+    ),
+    "activations of one gate": ("GRU", layer(3), {"hidden_size": 3, "activations": ["Tanh"]}, "1 activations, 2 are expected"),
+    "another hidden size": ("RNN", layer(1), {"hidden_size": 7}, "hidden_size is 7"),
     "a direction of shifts": ("BitShift", (integers(4).astype("u8"),) * 2, {"direction": "UP"}, "direction is UP"),
 }
 

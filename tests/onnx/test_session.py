@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import polyc.onnx
 from polyc.diagnostics import PolycError
+from tests.onnx.nodes import make_node_model
 
 FLOAT, INT, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
@@ -233,6 +234,34 @@ def test_strict_lists_every_unsupported_node():
     with pytest.raises(PolycError) as caught:
         polyc.onnx.load(proto).run(None, {"x": np.ones(3, np.float32)})
     assert caught.value.code == "unsupported-onnx-operator"
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes", "reason", "other"),
+    [
+        (
+            "com.microsoft.QLinearAveragePool",
+            (np.ones((1, 4, 4, 3), np.uint8), np.float32(0.1), np.uint8(3), np.float32(0.1), np.uint8(3)),
+            {"kernel_shape": [2, 2], "channels_last": 1},
+            "channels that stand last",
+            "nor does onnx's reference implementation have it",
+        ),
+        (
+            "GridSample",
+            (np.ones((1, 1, 4, 4), np.float32), np.ones((1, 2, 2, 2), np.float32)),
+            {"mode": "quintic"},
+            "mode is quintic",
+            "nor can onnx compute it for float32[1, 1, 4, 4]",
+        ),
+    ],
+)
+def test_what_neither_polyc_nor_onnx_computes_is_told_with_the_reason_of_polyc(op, inputs, attributes, reason, other):
+    domain, _, name = op.rpartition(".")
+    feed = {f"x{k}": np.asarray(v) for k, v in enumerate(inputs)}
+    proto = make_node_model(name, feed, domain=domain, **attributes)
+    with pytest.raises(PolycError) as caught:
+        polyc.onnx.load(proto).run(None, feed)
+    assert f"is not compiled: {reason}; {other}" in caught.value.diagnostics[0].message
 
 
 def loop_of_squares(count_is_input=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from polyc.diagnostics import suggest_name
 from polyc.frontends.onnx.builder import Builder, Value
 from polyc.frontends.onnx.quantities import product, quantize, quantize_dynamically
 from polyc.frontends.onnx.terms import Operand, Term, call, cast, clamp, constant, maximum, minimum, select
@@ -256,22 +257,24 @@ def make_layer(
     defaults: Sequence[str],
     attributes: Attributes,
 ) -> Layer:
-    """The layer with `n_gates` gates; `defaults` are the names of its activations.  Refuses shapes that do not fit."""
+    """The layer with `n_gates` gates; `defaults` are the names of its activations.
+
+    Attributes and shapes that do not fit contradict the node: onnx's reference implementation passes over most of them."""
     b.require_float(x, *(v for v in (w, r) if isinstance(v, Value)))
     directions = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}.get(attributes.direction)
     if directions is None:
-        b.refuse(f"direction is {attributes.direction}")
+        b.contradict(f"direction is {attributes.direction}")
     hidden = r.shape[-1] if len(r.shape) == 3 else 0
     if attributes.hidden_size is not None and attributes.hidden_size != hidden:
-        b.refuse(f"hidden_size is {attributes.hidden_size}, the recurrent weights are of shape {r.shape}")
+        b.contradict(f"hidden_size is {attributes.hidden_size}, the recurrent weights are of shape {r.shape}")
     n, rows = len(directions), n_gates * hidden
     if x.rank != 3 or w.shape != (n, rows, x.shape[2]) or r.shape != (n, rows, hidden):
-        b.refuse(f"inputs of shape {x.shape}, weights of shapes {w.shape} and {r.shape}")
+        b.contradict(f"inputs of shape {x.shape}, weights of shapes {w.shape} and {r.shape}")
     if bias is not None and bias.shape != (n, 2 * rows):
-        b.refuse(f"biases of shape {bias.shape}")
+        b.contradict(f"biases of shape {bias.shape}")
     batch = x.shape[0 if attributes.layout else 1]
     if lengths is not None and lengths.shape != (batch,):
-        b.refuse(f"sequence_lens of shape {lengths.shape} for a batch of {batch}")
+        b.contradict(f"sequence_lens of shape {lengths.shape} for a batch of {batch}")
     steps = x.shape[1 if attributes.layout else 0]
     if lengths is not None and lengths.known is not None and all(int(v) == steps for v in lengths.known):
         lengths = None
@@ -279,7 +282,7 @@ def make_layer(
     if len(names) == 2 * len(defaults) * n:  # ONNX's own default for RNN names two
         names = names[: len(defaults) * n]
     if len(names) != len(defaults) * n:
-        b.refuse(f"{len(names)} activations, {len(defaults) * n} are expected")
+        b.contradict(f"{len(names)} activations, {len(defaults) * n} are expected")
     functions = find_activations(b, names, attributes.activation_alpha, attributes.activation_beta)
     is_batch_first = bool(attributes.layout)
     return Layer(b, x, w, r, bias, lengths, is_batch_first, hidden, n_gates, directions, functions, attributes.clip or 0.0)
@@ -311,7 +314,8 @@ def find_activations(
     for name in names:
         key = name.lower()
         if key not in _ACTIVATIONS:
-            b.refuse(f"activation {name}")
+            known = "an activation is one of " + ", ".join(_ACTIVATIONS)
+            b.contradict(f"activation {name} is unknown", suggest_name(name, _ACTIVATIONS) or known)
         make, *defaults = _ACTIVATIONS[key]
         found.append(make(*(take(which, d) for which, d in zip(("alpha", "beta"), defaults, strict=False))))
     return found

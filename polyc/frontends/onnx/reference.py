@@ -13,6 +13,7 @@ from polyc.diagnostics import Diagnostic, PolycError, UnsupportedError, suggest_
 from polyc.frontends.onnx.evaluators import EVALUATORS, Suppress, choose_boxes, suppress_boxes
 from polyc.frontends.onnx.graph import Graph, Node, node_span
 from polyc.frontends.onnx.model import array_from_constant
+from polyc.frontends.onnx.registry import find_implementation
 from polyc.frontends.onnx.sizes import find_misfit
 from polyc.frontends.onnx.type_constraints import check_types
 
@@ -30,11 +31,19 @@ def is_deterministic(node: Node) -> bool:
 class Evaluation:
     """Computes one node: with NumPy (`evaluators`), or by onnx's evaluator of this node alone."""
 
-    def __init__(self, node: Node, function: Callable[[Sequence[Any]], Sequence[Any]], *, is_bounded: bool = False) -> None:
+    def __init__(
+        self,
+        node: Node,
+        function: Callable[[Sequence[Any]], Sequence[Any]],
+        *,
+        is_bounded: bool = False,
+        reason: str | None = None,
+    ) -> None:
         self.node = node
         self.is_bounded = is_bounded
         """Whether results are no larger than the inputs, but for a factor."""
         self._function = function
+        self._reason = reason
         self._checked: set[tuple[Any, ...]] = set()
         """Element types and shapes that the operator takes."""
 
@@ -66,19 +75,25 @@ class Evaluation:
     def _refuse(self, values: Mapping[str, Any], why: str) -> UnsupportedError:
         given = ", ".join(_describe(values[n]) for n in self.node.inputs if n)
         message = f"{self.node.label} cannot be computed for {given or 'no inputs'}: {why}"
+        if self._reason is not None:
+            message = (
+                f"{self.node.label} is not compiled: {self._reason}; nor can onnx compute it for {given or 'no inputs'}: {why}"
+            )
         help = "check the shapes, types and attributes of the node"
         return UnsupportedError(Diagnostic("unsupported-onnx-evaluation", message, node_span(self.node), help))
 
 
-def prepare_node(node: Node, graph: Graph, suppress: Suppress = suppress_boxes) -> Evaluation:
+def prepare_node(node: Node, graph: Graph, suppress: Suppress = suppress_boxes, reason: str | None = None) -> Evaluation:
     """What computes this node alone, `suppress` the boxes that overlap; raises UnsupportedError where onnx has nothing for it
-    either."""
+    either.  `reason`: why polyc does not compile it, which errors begin with."""
+    if find_implementation(node.domain, node.op, node.version) is None:
+        reason = None  # there is nothing to say but that
     is_own = node.domain in ("", "ai.onnx")
     own: Any = EVALUATORS.get(node.op) if is_own else None
     if is_own and node.op == "NonMaxSuppression":
         own = functools.partial(choose_boxes, suppress=suppress)
     if own is not None:
-        return Evaluation(node, functools.partial(own, node), is_bounded=True)
+        return Evaluation(node, functools.partial(own, node), is_bounded=True, reason=reason)
     from onnx.reference import ReferenceEvaluator  # hundreds of modules, which many models do without
 
     proto = onnx.GraphProto()
@@ -94,14 +109,14 @@ def prepare_node(node: Node, graph: Graph, suppress: Suppress = suppress_boxes) 
     try:
         evaluator = ReferenceEvaluator(model)
     except Exception as error:
-        raise _unsupported(node, str(error)) from error
+        raise _unsupported(node, reason, str(error)) from error
 
     def evaluate(inputs: Sequence[Any]) -> list[Any]:
         feed = {n: v for n, v in zip(node.inputs, inputs, strict=True) if n}
         found = dict(zip(outputs, evaluator.run(None, feed), strict=True))
         return [found[o] if o else None for o in node.outputs]
 
-    return Evaluation(node, evaluate)
+    return Evaluation(node, evaluate, reason=reason)
 
 
 def _describe(value: Any) -> str:
@@ -131,11 +146,13 @@ def as_array(value: Any) -> Any:
     return np.asarray(value) if isinstance(value, (np.generic, bool, int, float)) else value
 
 
-def _unsupported(node: Node, why: str) -> PolycError:
-    message = f"{node.label} is not known to polyc, nor to onnx: {why.split('. Did you recompile')[0]}"
+def _unsupported(node: Node, reason: str | None, why: str) -> PolycError:
+    why = why.split(". Did you recompile")[0]
+    if reason is not None:
+        message = f"{node.label} is not compiled: {reason}; nor does onnx's reference implementation have it: {why}"
+        help = "write it another way, such as in operators of ONNX (docs/onnx_support.md lists what is compiled)"
+        return UnsupportedError(Diagnostic("unsupported-onnx-operator", message, node_span(node), help))
+    message = f"{node.label} is not known to polyc, nor to onnx: {why}"
     names = {s.name for s in onnx.defs.get_all_schemas() if s.domain == node.domain}
-    close = suggest_name(node.op, sorted(names))
-    if close is not None:
-        return UnsupportedError(Diagnostic("unsupported-onnx-operator", message, node_span(node), close))
-    help = "onnx is asked for what polyc does not compile; a newer version of it may know the operator"
+    help = suggest_name(node.op, sorted(names)) or "a newer version of polyc or onnx may know the operator"
     return UnsupportedError(Diagnostic("unsupported-onnx-operator", message, node_span(node), help))
