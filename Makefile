@@ -6,13 +6,14 @@ JOBS   ?= 2
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+OLDEST := .venv-oldest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check test bench peers demo docs loc clean
+.PHONY: help setup check test test-oldest dist bench peers demo docs loc clean
 
 help:            ## this list
 	@echo "make <target>:"
-	@sed -n 's/^\([a-z]*\): *[^#]*## *\(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -n 's/^\([a-z-]*\): *[^#]*## *\(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 setup: $(STAMP)  ## virtual environment in .venv with polyc and what its tests need
 
@@ -32,6 +33,27 @@ check: $(STAMP)  ## formatting, lint, types, import rules
 
 test: $(STAMP)   ## the test suite
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+# The lower bounds of pyproject.toml as exact versions; pytest and what it needs are the newest.
+# Tests of the command line are left out, which need the test runner of click 8.2.
+LOWER_BOUNDS = import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+  print(*(r.replace(">=", "==") for r in p["dependencies"] + p["optional-dependencies"]["onnx"]))
+NUMERICS := tests/test_smoke.py tests/api tests/conformance tests/frontends tests/oracle tests/property tests/onnx --ignore tests/onnx/test_ahead.py
+
+test-oldest: $(OLDEST)/.installed ## numerical tests with the oldest versions that pyproject.toml allows (PYTHON=python3.11)
+	$(OLDEST)/bin/python -m pytest -n $(JOBS) --dist worksteal $(NUMERICS) $(ARGS)
+
+$(OLDEST)/.installed: pyproject.toml
+	$(PYTHON) -m venv --clear $(OLDEST)
+	$(OLDEST)/bin/python -m pip install -qq --disable-pip-version-check --only-binary :all: \
+	  $$($(PYTHON) -c '$(LOWER_BOUNDS)') 'pytest>=8' 'pytest-xdist>=3.5' 'hypothesis>=6.100' 'einops>=0.7'
+	@touch $@
+
+dist: $(STAMP)   ## sdist and wheel in dist/, and the wheel tried in an empty environment
+	$(BIN)/python -m build
+	$(PYTHON) -m venv --clear build/empty
+	build/empty/bin/python -m pip install -qq --disable-pip-version-check dist/polyc-*.whl
+	cd build && empty/bin/python -m polyc doctor
 
 bench: $(STAMP)  ## speed against NumPy and PyTorch, as ratios in one run (ARGS="softmax dot --threads 1")
 	$(BIN)/python -c 'import torch' 2>/dev/null || $(BIN)/python -m pip install --disable-pip-version-check torch==2.13.0 \
@@ -55,4 +77,4 @@ loc:             ## lines of code per folder
 	@printf '%7d  %s\n' "$$(cat polyc/*.py | wc -l)" 'polyc/*.py'
 
 clean:           ## remove .venv, .venv-peers and caches
-	rm -rf $(VENV) .venv-peers .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(OLDEST) .venv-peers .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 VERSION = "0.1.0"
-"""As in pyproject.toml."""
+"""The one place that has it: pyproject.toml reads it from here."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,3 +158,8 @@ def test_kinds_are_asked_for_by_tuples() -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance" and isinstance(node.args[1], ast.BinOp)
     ]
     assert found == []
+
+
+def test_a_release_has_at_most_a_hundred_lines_of_changes() -> None:
+    releases = (ROOT / "CHANGELOG.md").read_text().split("\n## ")[1:]
+    assert releases and all(len(r.splitlines()) <= 100 for r in releases)

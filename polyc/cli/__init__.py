@@ -19,6 +19,7 @@ from polyc.cli.doctor import doctor_command
 from polyc.cli.explain import explain_command
 from polyc.cli.passes import passes_command
 from polyc.cli.run import run_command
+from polyc.config import VERSION
 
 
 class Commands(click.Group):
@@ -38,7 +39,7 @@ class Commands(click.Group):
 
 
 @click.group("polyc", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="polyc", prog_name="polyc")
+@click.version_option(VERSION, prog_name="polyc")
 def main() -> None:
     """Compile tensor operators written in Einstein notation, and ONNX models.
 

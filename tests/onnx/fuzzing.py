@@ -19,6 +19,7 @@ from onnx.backend.test.loader import load_model_tests
 import polyc.onnx
 from polyc.diagnostics import PolycError
 from polyc.frontends.onnx.element_types import numpy_type
+from tests.onnx.suite import Case
 
 MEMORY = 6 << 30
 """Bytes of address space, most of which libraries take."""
@@ -119,15 +120,15 @@ def draw_inputs(rng: random.Random, session: polyc.onnx.Session) -> dict[str, np
 def main(seed: int, count: int) -> int:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     warnings.simplefilter("ignore")
-    cases = [c for c in load_model_tests(kind="node") if c.model.ByteSize() < SMALLEST]
-    operators = [c.model.graph.node[0].op_type for c in cases]
+    models = [Case(t.name, "node", t).model for t in load_model_tests(kind="node")]
+    models = [m for m in models if m.ByteSize() < SMALLEST]
+    operators = [m.graph.node[0].op_type for m in models]
     rng = random.Random(seed)
     seen: collections.Counter[str] = collections.Counter()
     n_bad = 0
     for k in range(count):
-        case = rng.choice(cases)
         model = onnx.ModelProto()
-        model.CopyFrom(case.model)
+        model.CopyFrom(rng.choice(models))
         if k % 4:
             mutate_graph(rng, model, operators)
         content = model.SerializeToString()
@@ -141,12 +142,12 @@ def main(seed: int, count: int) -> int:
             seen[error.code] += 1
             if error.code.startswith("internal") or not str(error):
                 n_bad += 1
-                print(f"{case.name} ({k}): {error}")
+                print(f"{model.graph.name} ({k}): {error}")
         except MemoryError:
             seen["MemoryError"] += 1
         except BaseException:
             n_bad += 1
-            print(f"{case.name} ({k}): {traceback.format_exc(limit=-4)}")
+            print(f"{model.graph.name} ({k}): {traceback.format_exc(limit=-4)}")
     print(dict(seen))
     return int(n_bad > 0)
 

@@ -64,7 +64,7 @@ CASES: dict[str, tuple[str, tuple[np.ndarray, ...], dict[str, Any], str]] = {
     "positions that are no integers": ("Gather", (X, np.float32([0])), {}, "where integers are expected"),
     "more starts than ends": ("Slice", (X, integers(0, 0), integers(2)), {}, "starts and ends"),
     "repeats of another rank": ("Tile", (X, integers(2, 2)), {}, "repeats"),
-    "a matrix of rank 3": ("Gemm", (X, np.ones((4, 2), np.float32)), {}, "rank 2 but has rank 3"),
+    "a matrix of rank 3": ("Gemm", (X, np.ones((4, 2), np.float32)), {}, "2, 3, 4"),
     "an axis beyond the last": ("Flatten", (X,), {"axis": 9}, "axis"),
     "no channels": ("LRN", (IMAGE,), {"size": 0}, "0 channels"),
     "rows that begin behind the last axis": ("LayerNormalization", (X, LINE), {"axis": 3}, "axis 3 of a tensor of rank 3"),

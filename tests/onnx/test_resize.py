@@ -107,7 +107,8 @@ def test_upsample() -> None:
 def test_other_ranks() -> None:
     check(normal(7), floats(1.5), None, mode="linear")
     check(normal(1, 1, 3, 4, 2), floats(1, 1, 2, 0.5, 2), None, mode="linear")
-    check(normal(2, 0, 3), floats(1, 1, 2), None, mode="nearest")
+    x = normal(2, 0, 3)  # onnx's reference implementation fails before 1.22
+    assert run_node("Resize", {"x": x, "roi": None, "scales": floats(1, 1, 2)}, mode="nearest")[0].shape == (2, 0, 6)
 
 
 def test_subscripts_are_divisions_where_they_can_be() -> None:
