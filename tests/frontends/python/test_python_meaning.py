@@ -177,8 +177,8 @@ BINARY += [
     "np.sqrt(X[i])",
     "abs(X[i])",
     "np.sign(X[i])",
-    "np.floor(X[i])",
     "np.rint(X[i])",
+    *(["np.floor(X[i])"] if np.lib.NumpyVersion(np.__version__) >= "2.1.0" else []),  # of integers a float before
 ]
 
 
@@ -283,7 +283,7 @@ def test_comparisons_with_literals_outside_the_type_are_exact(dtype, literal):
     x = np.array([0, 1, 100], dtype)
     for op in ("<", "<=", ">", ">=", "==", "!="):
         for expression in (f"X[i] {op} {literal}", f"{literal} {op} X[i]"):
-            expected = eval(expression.replace("[i]", ""), {"X": x})
+            expected = [eval(expression.replace("[i]", ""), {"X": number}) for number in x.tolist()]
             np.testing.assert_array_equal(run_body(f"R[i] = {expression}", x), expected)
 
 

@@ -23,7 +23,8 @@ HEAD = 'def f(a: "f32[7]", b: "f64[7]", n: "i32[7]", u: "u8[7]", w: "u64[7]", t:
 OPERATORS = "+ - * / // % ** & | ^ < <= == != > >=".split()
 PAIRS = "maximum minimum fmax fmin power floor_divide mod greater equal logical_and logical_or logical_xor bitwise_xor".split()
 FLOATS = "exp sqrt tanh log1p arctan rint sin expm1 cbrt".split()
-SINGLES = "floor abs sign square negative isnan isfinite logical_not invert".split()
+SINGLES = "abs sign square negative isnan isfinite logical_not invert".split()
+SINGLES += ["floor"] if np.lib.NumpyVersion(np.__version__) >= "2.1.0" else []  # of integers a float before
 
 
 def make_expression(chance, depth):
