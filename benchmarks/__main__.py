@@ -120,5 +120,9 @@ if __name__ == "__main__":
         from benchmarks.dynamic import main as main_dynamic
 
         main_dynamic(sys.argv[2:])
+    elif sys.argv[1:2] == ["einsum"]:
+        from benchmarks.einsum import main as main_einsum
+
+        main_einsum(sys.argv[2:])
     else:
         main()

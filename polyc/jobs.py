@@ -21,13 +21,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from polyc import driver, recall
 from polyc.cache import Entry, SourcePlaces, decode, encode
 from polyc.config import Options, debugging
 from polyc.crash import name_crashes
 from polyc.ir.program import Program
+from polyc.runtime.threads import count_cores
 
 logger = logging.getLogger("polyc")
 
@@ -56,12 +57,12 @@ class Job:
 
 
 def compile_all(
-    jobs: Sequence[Job], n_workers: int | None = None, progress: Progress | None = None
+    jobs: Sequence[Job], n_workers: int | None = None, progress: Progress | None = None, *, only_workers: bool = False
 ) -> list[driver.Lowered | recall.Recalled]:
     """`recall.compile_program` for every job, in order; equal jobs are compiled once by the caller's doing.
 
     `n_workers`: processes (None: as many as cores this process may use; 0: none, everything is compiled here).  What a worker
-    cannot do is done here, so that errors are those of `recall.compile_program`."""
+    cannot do is done here, so that errors are those of `recall.compile_program`; with `only_workers` it is left out: None."""
     if n_workers != 0:
         _learn_from_worker()
     results: list[Any] = [None] * len(jobs)
@@ -71,12 +72,12 @@ def compile_all(
         if results[i] is None:
             missing.append(i)
     if n_workers is None:
-        n_workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        n_workers = count_cores()
     n_workers = min(n_workers, len(missing))
     done = len(jobs) - len(missing)
     if progress is not None:
         progress(done, len(jobs))
-    if n_workers and (len(missing) >= FEWEST or not _has_compiler()) and _may_start():
+    if n_workers and (only_workers or len(missing) >= FEWEST or not _has_compiler()) and _may_start():
 
         def keep(i: int, entry: Entry) -> None:
             nonlocal done
@@ -86,7 +87,7 @@ def compile_all(
                 progress(done, len(jobs))
 
         _share(jobs, missing, n_workers, keep)
-    for i in missing:
+    for i in () if only_workers else missing:
         if results[i] is None:
             job = jobs[i]
             with name_crashes(f"compiling {job.program.name}"):
@@ -104,6 +105,67 @@ def compile_all(
     return results
 
 
+class Errand:
+    """A program that a worker compiles while this process goes on: `prepare` says what, `keep` gets it; both run in a thread of
+    their own, which holds the lock of compilations meanwhile."""
+
+    def __init__(self, prepare: Callable[[], Job], keep: Callable[[driver.Lowered | recall.Recalled], None]) -> None:
+        self.state: Literal["running", "done", "failed"] = "running"
+        self._prepare, self._keep = prepare, keep
+        self.thread = threading.Thread(target=self._run, name=ERRAND, daemon=True)
+        _errands.add(self)
+        try:
+            self.thread.start()
+        except RuntimeError as error:  # no more threads
+            logger.info("no thread for an errand: %s", error)
+            self.state = "failed"
+            _errands.discard(self)
+
+    def _run(self) -> None:
+        try:
+            with driver.compiling():
+                job = self._prepare()
+                _plain_job(job)  # what is imported for it is imported here: a fork waits for whoever holds this lock
+                _learns_nothing()
+                recall.own_versions()
+            (compiled,) = compile_all([job], 1, only_workers=True)
+            if compiled is not None:
+                with driver.compiling():
+                    self._keep(compiled)
+                self.state = "done"
+        except Exception as error:  # whoever wants it compiles it, and raises it
+            logger.info("an errand failed: %s", error)
+        finally:
+            self.state = "done" if self.state == "done" else "failed"
+            _errands.discard(self)
+
+
+def may_run_errands() -> bool:
+    """Whether a worker can compile beside this process: there is a core for it."""
+    return _may_start() and not _end.is_set() and count_cores() > 1
+
+
+def has_many_errands() -> bool:
+    """Whether there is one for each core that this process leaves free."""
+    return len(_errands) >= count_cores() - 1
+
+
+_errands: set[Errand] = set()
+_end = threading.Event()
+"""Set when the process ends: no worker is started any more."""
+ERRAND = "polyc errand"
+"""Name of their threads."""
+LAST_SECONDS = 5.0
+"""How long the end of the process waits for threads that are in the middle of something (isl, imports)."""
+
+
+def _end_errands() -> None:
+    _end.set()
+    end_workers()
+    for errand in list(_errands):
+        errand.thread.join(LAST_SECONDS)
+
+
 def _has_compiler() -> bool:
     return "islpy" in sys.modules
 
@@ -112,22 +174,28 @@ def _may_start() -> bool:
     return not debugging() and bool(sys.executable)
 
 
+def _learns_nothing() -> bool:
+    return recall.knows_host() and all(map(recall.knows_glue, recall.GLUE))
+
+
 def _learn_from_worker() -> None:
     """What LLVM says of this machine, and the code that belongs to no program, where nobody has asked for them before: to
     hear it from LLVM, LLVM would have to be loaded."""
-    if recall.knows_host() and all(map(recall.knows_glue, recall.GLUE)):
+    if _learns_nothing():
         return
     if "llvmlite" in sys.modules or not _may_start():
         return
     try:
         with _worker() as worker:
-            recall.adopt_host(*worker.facts)
+            with driver.compiling():
+                recall.adopt_host(*worker.facts)
             for kind in recall.GLUE:
                 if not recall.knows_glue(kind):
                     _write(worker.stdin, {"glue": kind})
                     answer, code = _read(worker.stdout)
                     if "failed" not in answer:
-                        recall.adopt_glue(kind, code)
+                        with driver.compiling():
+                            recall.adopt_glue(kind, code)
     except (OSError, EOFError, ValueError, KeyError) as error:
         logger.info("a worker ended: %s", error)
 
@@ -232,6 +300,8 @@ def _worker() -> Iterator[_Worker]:
             worker.end()
             worker = None
     if worker is None:
+        if _end.is_set():
+            raise OSError("this process ends")
         worker = _Worker(_start(), _surroundings())
     _busy.add(worker)
     is_sound = False
@@ -265,9 +335,12 @@ def _forget_workers() -> None:
     _of_parent.extend((*_idle, *_busy))
     _idle.clear()
     _busy.clear()
+    for errand in _errands:
+        errand.state = "failed"
+    _errands.clear()
 
 
-atexit.register(end_workers)
+atexit.register(_end_errands)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_workers)
 

@@ -1,13 +1,11 @@
-"""When `polyc.einsum` compiles: not before NumPy has been kept busy for as long as compiling takes.
+"""When `polyc.einsum` compiles: not before calls have lost about as much time as compiling takes.
 
-The rule, by estimates only (no clock, so equal calls are treated equally on every machine):
-
-* `estimate_time` says what NumPy takes for a call: `NUMPY_OVERHEAD` plus the multiplications on its contraction path, at
-  `DOT_RATE` where it can call its BLAS and at `LOOP_RATE` elsewhere.
-* A shape gets a kernel of its own in the call in which the estimates of all calls with it reach `COMPILE_TIME`.
-* Before that, where the estimates of all shapes of these subscripts, ranks and element types have reached it, they share
-  one kernel with symbolic sizes.
-* Before that, `numpy.einsum` computes.
+* A call is computed in the way that was fastest so far.  NumPy has several (`polyc.api.numpy_ways`); each whose estimate is not
+  hopeless is timed in the first calls.  A kernel is one more way once there is one.
+* What a call loses is the time of the fastest way so far beyond what a kernel would take by estimate (`polyc.api.rates`).
+* When the calls with one shape and layout have lost `MOST_LOST`, they get a kernel of their own; when those of all shapes of
+  these subscripts, ranks and element types have, a kernel with symbolic sizes.  A worker compiles it beside this process, while
+  NumPy goes on; where there is no core for that, or where one call alone would lose `TOO_LONG`, it is compiled in the call.
 
 This is the rule of the ski rental: whatever calls follow, no more is spent than about twice what the best choice in hindsight
 would have cost (Karlin, Manasse, Rudolph, Sleator, "Competitive snoopy caching", Algorithmica 1988).
@@ -15,67 +13,108 @@ would have cost (Karlin, Manasse, Rudolph, Sleator, "Competitive snoopy caching"
 
 from __future__ import annotations
 
+import logging
 import math
 import re
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import numpy as np
 
-from polyc import driver, recall
+from polyc import driver, jobs, recall
+from polyc.api.numpy_ways import Path, Term, find_ways
 from polyc.api.operator import Operator
-from polyc.config import Options, compiles_every_einsum
+from polyc.api.rates import ASSUMED, measure_rates
+from polyc.config import Options, compiles_every_einsum, debugging
 from polyc.crash import name_crashes
-from polyc.diagnostics import Remark
+from polyc.diagnostics import ArgumentError, ArgumentTypeError, Remark
 from polyc.ir.types import DTYPES, DType, from_numpy
 from polyc.runtime.arguments import convert_inputs, find_aliases
 from polyc.runtime.arrays import check_output
 from polyc.runtime.kernel import Kernel
 
-COMPILE_TIME = 200_000_000
-"""Nanoseconds that a compilation takes, about."""
-NUMPY_OVERHEAD = 5_000
-"""Nanoseconds of a call of `numpy.einsum` that computes next to nothing."""
-FIND_PATH = 20_000
-"""Nanoseconds that NumPy takes to follow one step of a path; below that no path is looked for."""
-DOT_RATE = 32
-"""Multiplications per nanosecond of a BLAS."""
-LOOP_RATE = 4
-"""Multiplications per nanosecond of NumPy's own loops."""
-SMALL_PRODUCT = 1 << 13
-"""Multiplications below which NumPy's own loops are done before its BLAS would be called."""
+logger = logging.getLogger("polyc")
+
+MOST_LOST = 100_000_000
+"""Nanoseconds that calls lose before a kernel is compiled, which takes about as long again."""
+TOO_LONG = 400_000_000
+"""Nanoseconds that one call may lose by estimate; else it waits for its kernel."""
+WORTH_MEASURING = 100_000
+"""Nanoseconds of a call, by careful estimate, from which on the rates of this machine are measured."""
+TRIES = 3
+"""Calls in which a way is timed before the fastest one is settled."""
+WITHIN_REACH = 2.0
+"""A way is tried where its estimate is at most so many times the time of the fastest one."""
 MAX_SHAPES, MAX_FAMILIES = 1024, 16
 """Shapes, and families of shapes, that are remembered per subscripts; the oldest are forgotten first."""
 
 _WELL_FORMED = re.compile(r"[A-Za-z ]*(\.\.\.)?[A-Za-z ]*(,[A-Za-z ]*(\.\.\.)?[A-Za-z ]*)*(->[A-Za-z ]*(\.\.\.)?[A-Za-z ]*)?")
 _TYPES = frozenset(t.numpy for t in DTYPES.values() if not t.is_storage)  # NumPy rounds partial sums of those
-Terms = tuple[tuple[str, ...], ...]
-Path = tuple[tuple[int, ...], ...]
+Terms = tuple[Term, ...]
+clock = time.perf_counter_ns
+KERNEL, SYMBOLIC = "a kernel of its own", "a kernel for all sizes"
 
 
-@dataclass(slots=True)
-class _Shape:
-    """What is known of calls with one set of shapes and element types."""
+@dataclass(slots=True, eq=False)
+class Way:
+    """One of the ways to compute a shape, and its times in nanoseconds."""
+
+    name: str
+    run: Callable[[Sequence[np.ndarray]], np.ndarray] | None
+    """None: a kernel."""
+    estimate: float
+    fastest: float = math.inf
+    tries: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Account:
+    """What calls have lost, in nanoseconds, and where the kernel is that would end that."""
+
+    lost: float = 0
+    state: Literal["none", "running", "ready"] = "none"
+    errand: jobs.Errand | None = None
+    kernel: Kernel | None = None
+    """That of a family; those of shapes are the operator's."""
+
+    def begin(self, begin: Callable[[], jobs.Errand]) -> None:
+        """Have the kernel compiled: by a worker, in the next call where there is no core for that, later where all are busy."""
+        if not jobs.may_run_errands():
+            self.state = "ready"
+        elif not jobs.has_many_errands():
+            self.state, self.errand = "running", begin()
+
+    def is_ready(self) -> bool:
+        """Whether calls may take the kernel: what a worker could not compile is compiled by the call, which says why."""
+        if self.errand is not None and self.errand.state != "running":
+            self.state, self.errand = "ready", None
+        return self.state == "ready"
+
+
+@dataclass(slots=True, eq=False)
+class Shape:
+    """What is known of calls with one set of shapes, strides and element types."""
 
     label: str
     family: tuple[Any, ...]
-    path: Path | None
-    """Pairs for NumPy to contract in this order; None: all at once, in its own loops."""
-    estimate: int
+    dtype: np.dtype
+    ways: list[Way]
+    kernel_time: float
     is_broadcast: bool
-    spent: int = 0
+    account: Account = field(default_factory=Account)
+    refused: set[str] = field(default_factory=set)
+    """Names of ways that failed."""
+    settled: Way | None = None
+    last: Way | None = None
     n_calls: int = 0
-    way: str = "numpy"
 
-
-@dataclass(slots=True)
-class _Family:
-    """Shapes of the same ranks and element types; `kernel` computes all of them once it exists."""
-
-    spent: int = 0
-    kernel: Kernel | None = None
+    @property
+    def estimate(self) -> float:
+        """Nanoseconds of a call by NumPy."""
+        return min(w.estimate for w in self.ways)
 
 
 class EinsumCalls:
@@ -98,8 +137,10 @@ class EinsumCalls:
         self._make_operator = make_operator
         self._operator: Operator | None = None
         self._terms = _split_terms(subscripts)
-        self._shapes: OrderedDict[Any, _Shape] = OrderedDict()
-        self._families: OrderedDict[Any, _Family] = OrderedDict()
+        self._shapes: OrderedDict[Any, Shape] = OrderedDict()
+        self._families: OrderedDict[Any, Account] = OrderedDict()
+        self._n_open = 0
+        """Shapes whose kernel is not, or not yet, known to be the fastest way."""
 
     @property
     def operator(self) -> Operator:
@@ -112,7 +153,7 @@ class EinsumCalls:
 
     def __call__(self, arrays: tuple[Any, ...], out: Any) -> Any:
         """The result of ``numpy.einsum(subscripts, *arrays, out=out)``."""
-        if self._operator is not None and (out is None or type(out) is np.ndarray):
+        if self._operator is not None and not self._n_open and (out is None or type(out) is np.ndarray):
             result = self._operator.run_planned(arrays, out)
             if result is not None:
                 return result
@@ -125,26 +166,85 @@ class EinsumCalls:
         if shape is None:
             return self.operator(*arrays, out=out)
         family = self._find_family(shape)
-        shape.way = choose_way(shape, family)
-        if shape.way == "kernel":
-            return self.operator(*inputs, out=out)
-        if shape.way == "symbolic":
-            return self._run_symbolic(shape, family, inputs, out)
-        return self._run_numpy(shape, inputs, out)
+        self._compile_where_due(shape, family, inputs)
+        shape.n_calls += 1
+        while True:
+            way = shape.last = shape.settled or self._choose(shape)
+            start = clock()
+            try:
+                result = self._run(way, shape, family, inputs, out)
+            except Exception as error:
+                if way.run is None and (way.tries or debugging() or len(shape.ways) == 1):
+                    raise
+                if isinstance(error, (ArgumentError, ArgumentTypeError)):
+                    raise
+                logger.info("einsum %s: %s fails: %s", self._subscripts, way.name, error)
+                self._drop(shape, way)
+            else:
+                _count(shape, family, way, clock() - start)
+                return result
 
     def remarks(self) -> tuple[Remark, ...]:
-        """How each shape was computed last, and what its estimates add up to."""
-        words = {"numpy": "numpy.einsum", "symbolic": "a kernel for all sizes", "kernel": "a kernel of its own"}
+        """How each shape was computed last, and what its calls have lost."""
         found = []
         for s in self._shapes.values():
-            kind: Any = "missed" if s.way == "numpy" else "passed"
-            sums = f"{s.n_calls} calls, {s.spent / 1e6:.3g} ms of {COMPILE_TIME / 1e6:.3g} ms of NumPy's time by estimate"
-            found.append(Remark(kind, "amortise", f"{s.label}: {words[s.way]} ({sums})"))
+            name = "nothing yet" if s.last is None else s.last.name
+            kind: Any = "passed" if s.last is not None and s.last.run is None else "missed"
+            sums = f"{s.n_calls} calls, {s.account.lost / 1e6:.3g} ms of {MOST_LOST / 1e6:.3g} ms lost"
+            found.append(Remark(kind, "amortise", f"{s.label}: {name} ({sums})"))
         return tuple(found)
 
-    def _find_shape(self, arrays: Sequence[np.ndarray]) -> _Shape | None:
+    def _choose(self, shape: Shape) -> Way:
+        """The way for this call: one that is not known well enough, else the fastest."""
+        fastest = min(w.fastest for w in shape.ways)
+        untried = [w for w in shape.ways if w.tries < TRIES and w.estimate <= WITHIN_REACH * fastest]
+        if untried:
+            return min(untried, key=lambda w: (w.tries, w.estimate))
+        way = shape.settled = min(shape.ways, key=lambda w: w.fastest)
+        if way.run is None and way.name == KERNEL:
+            self._n_open -= 1
+        return way
+
+    def _run(self, way: Way, shape: Shape, family: Account, inputs: Sequence[np.ndarray], out: Any) -> Any:
+        if way.run is not None:
+            return self._run_numpy(way.run, shape, inputs, out)
+        if way.name == KERNEL:
+            return self.operator(*inputs, out=out)
+        return self._symbolic_kernel(shape, family)(*inputs, out=out)
+
+    def _drop(self, shape: Shape, way: Way) -> None:
+        """Leave a way that fails: NumPy takes fewer operands than polyc, memory does not suffice, …"""
+        shape.ways.remove(way)
+        shape.settled = None
+        self._n_open -= way.name == KERNEL
+        shape.refused.add(way.name)
+        if not shape.ways:
+            self._add(shape, KERNEL)
+
+    def _compile_where_due(self, shape: Shape, family: Account, inputs: Sequence[np.ndarray]) -> None:
+        """Begin to compile what has lost enough, and take up what was compiled meanwhile."""
+        own = shape.account
+        if own.state == "none" and not shape.n_calls and shape.estimate - shape.kernel_time >= TOO_LONG:
+            own.state = "ready"
+            shape.ways.clear()  # the call waits for its kernel
+        elif own.state == "none" and own.lost >= MOST_LOST:
+            own.begin(lambda: self.operator.compile_meanwhile(inputs))
+        elif family.state == "none" and family.lost >= MOST_LOST and not shape.is_broadcast:
+            family.begin(lambda: self._compile_symbolic(shape, family))
+        if own.is_ready():
+            self._add(shape, KERNEL)
+        elif family.is_ready() and not shape.is_broadcast:  # a kernel for all sizes holds an index to one extent
+            self._add(shape, SYMBOLIC)
+
+    def _add(self, shape: Shape, name: str) -> None:
+        if name not in shape.refused and all(w.name != name for w in shape.ways):
+            shape.ways.append(Way(name, None, 0))
+            shape.settled = None
+            self._n_open += name == KERNEL
+
+    def _find_shape(self, arrays: Sequence[np.ndarray]) -> Shape | None:
         """The record of these shapes; None for calls that the operator refuses, so that it says why."""
-        key = tuple([(a.shape, a.dtype) for a in arrays])
+        key = tuple([(a.shape, a.strides, a.dtype) for a in arrays])
         shape = self._shapes.get(key)
         if shape is None:
             shape = self._describe(arrays)
@@ -152,7 +252,9 @@ class EinsumCalls:
                 return None
             self._shapes[key] = shape
             if len(self._shapes) > MAX_SHAPES:
-                self._shapes.popitem(last=False)
+                _, oldest = self._shapes.popitem(last=False)
+                is_open = oldest.settled is None or oldest.settled.name != KERNEL
+                self._n_open -= is_open and any(w.name == KERNEL for w in oldest.ways)
         return shape
 
     def result_shape(self, arrays: Sequence[np.ndarray]) -> tuple[int, ...] | None:
@@ -163,97 +265,107 @@ class EinsumCalls:
         extents = None if terms is None else _find_extents(terms, arrays)
         if terms is None or extents is None:
             return None
+        output = self._output(extents)
+        return None if output is None else tuple(extents[x] for x in output)
+
+    def _output(self, extents: dict[str, int]) -> Term | None:
+        """The indices of the result; None where subscripts are wrong."""
         dots = sorted((x for x in extents if x.startswith(".")), key=lambda x: -int(x[1:]))
         letters = [x for t in self._terms for x in t]
         output = sorted(x for x in extents if letters.count(x) == 1 and not x.startswith("."))
         if "->" in self._subscripts:
             right = self._subscripts.split("->")[1].replace(" ", "").replace("...", ".")
             output = [y for x in right for y in (dots if x == "." else [x])]
+            if dots and "." not in right:
+                return None
         else:
             output = [*dots, *output]
-        return tuple(extents[x] for x in output) if all(x in extents for x in output) else None
+        return tuple(output) if all(x in extents for x in output) and len(set(output)) == len(output) else None
 
-    def _describe(self, arrays: Sequence[np.ndarray]) -> _Shape | None:
+    def _describe(self, arrays: Sequence[np.ndarray]) -> Shape | None:
         if compiles_every_einsum() or (self._dtype is not None and self._dtype.numpy not in _TYPES):
             return None
         terms = _expand_dots(self._terms, [a.ndim for a in arrays])
         extents = None if terms is None else _find_extents(terms, arrays)
-        if terms is None or extents is None or not all(a.dtype in _TYPES for a in arrays):
+        output = None if extents is None else self._output(extents)
+        if terms is None or extents is None or output is None or not all(a.dtype in _TYPES for a in arrays):
             return None
-        path, estimate = estimate_time(self._subscripts, terms, self._cast(arrays, only_shapes=True), extents)
-        if self._path is not None:
-            path = self._path
+        dtype = np.result_type(*(a.dtype for a in arrays)) if self._dtype is None else self._dtype.numpy
+        shapes = [a.shape for a in arrays]
+        try:
+            ways, multiplications = find_ways(terms, output, shapes, dtype, self._path)
+        except ValueError:  # a path that leads nowhere, more indices than letters
+            return None
+        n_bytes = sum(a.nbytes for a in arrays) + math.prod(extents[x] for x in output) * dtype.itemsize
+        estimates = [ASSUMED.time_of(cost, dtype) for _, _, cost in ways]
+        rates = ASSUMED if min(estimates) < WORTH_MEASURING else measure_rates()
         broadcast = any(extents[x] != n for t, a in zip(terms, arrays, strict=True) for x, n in zip(t, a.shape, strict=True))
-        label = ", ".join(f"{a.dtype}{list(a.shape)}" for a in arrays)
-        family = tuple((a.ndim, a.dtype) for a in arrays)
-        return _Shape(label, family, path, estimate, broadcast)
+        return Shape(
+            label=", ".join(f"{a.dtype}{list(a.shape)}" for a in arrays),
+            family=tuple((a.ndim, a.dtype) for a in arrays),
+            dtype=dtype,
+            ways=[Way(name, run, rates.time_of(cost, dtype)) for name, run, cost in ways],
+            kernel_time=rates.time_of_kernel(multiplications, n_bytes, dtype),
+            is_broadcast=broadcast,
+        )
 
-    def _cast(self, arrays: Sequence[np.ndarray], only_shapes: bool = False) -> Sequence[np.ndarray]:
-        """`arrays` in the element type of the computation."""
-        if self._dtype is None:
-            return arrays
-        if only_shapes:
-            zero = np.zeros((), self._dtype.numpy)
-            return [np.broadcast_to(zero, a.shape) for a in arrays]
-        return [a.astype(self._dtype.numpy, copy=False) for a in arrays]
-
-    def _find_family(self, shape: _Shape) -> _Family:
+    def _find_family(self, shape: Shape) -> Account:
         family = self._families.get(shape.family)
         if family is None:
-            family = self._families[shape.family] = _Family()
+            family = self._families[shape.family] = Account()
             if len(self._families) > MAX_FAMILIES:
                 self._families.popitem(last=False)
         return family
 
-    def _run_symbolic(self, shape: _Shape, family: _Family, arrays: Sequence[np.ndarray], out: Any) -> Any:
-        """Through the kernel for any sizes and strides of the family, which is compiled when first wanted."""
+    def _read_symbolic(self, shape: Shape) -> Any:
+        dtypes = [from_numpy(dtype) for _, dtype in shape.family]
+        ranks = [rank for rank, _ in shape.family]
+        return driver.read_einsum_symbolic(self._subscripts, ranks, dtypes, self._path, self._dtype)
+
+    def _symbolic_kernel(self, shape: Shape, family: Account) -> Kernel:
+        """The kernel for any sizes and strides of the family, which is compiled where no worker has done so."""
         if family.kernel is None:
             with driver.compiling(), name_crashes("compiling einsum for all sizes"):
                 if family.kernel is None:
-                    dtypes = [from_numpy(dtype) for _, dtype in shape.family]
-                    ranks = [rank for rank, _ in shape.family]
-                    program = driver.read_einsum_symbolic(self._subscripts, ranks, dtypes, self._path, self._dtype)
-                    family.kernel = recall.compile_program(program, options=self._options).compile()
-        return family.kernel(*arrays, out=out)
+                    family.kernel = recall.compile_program(self._read_symbolic(shape), options=self._options).compile()
+        return family.kernel
 
-    def _run_numpy(self, shape: _Shape, arrays: Sequence[np.ndarray], out: Any) -> Any:
-        """NumPy's own result as polyc would have given it: an array of its own, in C order."""
+    def _compile_symbolic(self, shape: Shape, family: Account) -> jobs.Errand:
+        def keep(lowered: driver.Lowered | recall.Recalled) -> None:
+            family.kernel = lowered.compile()
+
+        return jobs.Errand(lambda: jobs.Job(self._read_symbolic(shape), {}, None, self._options), keep)
+
+    def _run_numpy(
+        self, run: Callable[[Sequence[np.ndarray]], np.ndarray], shape: Shape, arrays: Sequence[np.ndarray], out: Any
+    ) -> Any:
+        """NumPy's result as a kernel would have given it."""
         given = None
         if out is not None:
             value = out[0] if isinstance(out, (tuple, list)) and len(out) == 1 else out
             if type(value) is not np.ndarray or find_aliases(_operand_names(arrays), arrays, ("result",), (value,)):
                 return self.operator(*arrays, out=out)
             given = value
-        operands = self._cast(arrays)
-        try:
-            if shape.path is None:
-                result = np.asarray(np.einsum(self._subscripts, *operands, order="C"))
-            else:
-                path = ["einsum_path", *shape.path]
-                result = np.asarray(np.einsum(self._subscripts, *operands, order="C", optimize=path))
-        except Exception:  # more operands than it takes, no memory, …: polyc computes, or says what is wrong
-            shape.spent = COMPILE_TIME
-            return self.operator(*arrays, out=out)
-        if given is not None:
-            dtype = from_numpy(result.dtype)
-            assert dtype is not None
-            check_output(given, "result", dtype, result.shape)[...] = result
-            return out
-        # NumPy gives views of operands where nothing has to be computed.
-        is_view = not result.flags.owndata and any(np.may_share_memory(result, a) for a in arrays)
-        return np.array(result, order="C") if is_view or not result.flags.c_contiguous else result
+        result = run([a if a.dtype == shape.dtype else a.astype(shape.dtype) for a in arrays])
+        if given is None:
+            return result
+        dtype = from_numpy(result.dtype)
+        assert dtype is not None
+        check_output(given, "result", dtype, result.shape)[...] = result
+        return out
 
 
-def choose_way(shape: _Shape, family: _Family) -> str:
-    """``"numpy"``, ``"symbolic"`` or ``"kernel"`` for one more call, by the rule of the module."""
-    shape.n_calls += 1
-    shape.spent += shape.estimate
-    if shape.spent >= COMPILE_TIME:
-        return "kernel"
-    if shape.is_broadcast:  # a kernel for all sizes holds an index to one extent
-        return "numpy"
-    family.spent += shape.estimate
-    return "symbolic" if family.spent >= COMPILE_TIME else "numpy"
+def _count(shape: Shape, family: Account, way: Way, elapsed: int) -> None:
+    """Note the time of a call, and what it has lost."""
+    # The first call includes what happens once: imports, the threads of a BLAS.
+    typical = min(way.fastest, elapsed) if way.tries else min(way.estimate, elapsed)
+    way.fastest = min(way.fastest, elapsed)
+    way.tries += 1
+    if way.name != KERNEL:
+        lost = max(0.0, typical - shape.kernel_time)
+        shape.account.lost += lost
+        if way.name != SYMBOLIC and not shape.is_broadcast:
+            family.lost += lost
 
 
 def _split_terms(subscripts: str) -> Terms:
@@ -291,58 +403,6 @@ def _find_extents(terms: Terms, arrays: Sequence[np.ndarray]) -> dict[str, int] 
             elif extent not in (1, known):
                 return None
     return extents
-
-
-def estimate_time(
-    subscripts: str, terms: Terms, arrays: Sequence[np.ndarray], extents: dict[str, int]
-) -> tuple[Path | None, int]:
-    """NumPy's contraction path (None: its own loops over all indices at once) and nanoseconds for it."""
-    points = math.prod(extents.values())
-    at_once = NUMPY_OVERHEAD + points // LOOP_RATE
-    kinds = {a.dtype for a in arrays}
-    if len(terms) < 2 or len(kinds) > 1 or points < SMALL_PRODUCT:
-        # Pairs of operands of several types would be multiplied in a narrower type than the result's.
-        return None, at_once
-    if len(terms) == 2:
-        is_dot = next(iter(kinds)).kind == "f" and _is_dot(subscripts, terms, arrays, extents)
-        return (((0, 1),), NUMPY_OVERHEAD + points // DOT_RATE) if is_dot else (None, at_once)
-    if at_once < FIND_PATH:
-        return None, at_once
-    path = tuple(tuple(step) for step in np.einsum_path(subscripts, *arrays, optimize="greedy")[0][1:])
-    in_pairs = FIND_PATH * len(path) + _count_steps(subscripts, terms, extents, path) // LOOP_RATE
-    return (path, in_pairs) if in_pairs < at_once else (None, at_once)
-
-
-def _is_dot(subscripts: str, terms: Terms, arrays: Sequence[np.ndarray], extents: dict[str, int]) -> bool:
-    """Whether a product of two operands is one matrix product: no index repeated, broadcast or in all three terms."""
-    a, b = terms
-    if "." in subscripts or len(set(a)) < len(a) or len(set(b)) < len(b):
-        return False
-    if any(extents[x] != n for t, array in zip(terms, arrays, strict=True) for x, n in zip(t, array.shape, strict=True)):
-        return False
-    both = set(a) & set(b)
-    output = _output_letters(subscripts, terms)
-    return bool(both) and not both & output and (set(a) | set(b)) - both == output
-
-
-def _output_letters(subscripts: str, terms: Terms) -> set[str]:
-    if "->" in subscripts:
-        return set(subscripts.split("->")[1]) - {" ", "."}
-    letters = [x for t in terms for x in t]
-    return {x for x in letters if letters.count(x) == 1}
-
-
-def _count_steps(subscripts: str, terms: Terms, extents: dict[str, int], path: Path) -> int:
-    """Multiplications of all steps of a path."""
-    left = [set(t) for t in terms]
-    output = _output_letters(subscripts, terms) | {x for t in left for x in t if x.startswith(".")}
-    total = 0
-    for step in path:
-        used = set().union(*(left[p] for p in step))
-        left = [t for p, t in enumerate(left) if p not in step]
-        total += math.prod(extents[x] for x in used)
-        left.append(used & (output | set().union(*left)))
-    return total
 
 
 def _operand_names(arrays: Sequence[np.ndarray]) -> list[str]:

@@ -1,6 +1,6 @@
 """`rearrange`, `reduce` and `repeat` with the patterns of einops.
 
-As in `polyc.einsum` NumPy computes until that has taken, by estimate, as long as a compilation would (`polyc.api.amortise` has
+As in `polyc.einsum` NumPy computes until calls have lost about as much time as a compilation takes (`polyc.api.amortise` has
 the rule; here all shapes of a pattern and element type count together).  From then on an operator does, for which a size that
 keeps changing becomes symbolic.
 """
@@ -10,14 +10,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
+from math import inf, prod
 from typing import Any
 
 import numpy as np
 
 from polyc import driver
-from polyc.api.amortise import COMPILE_TIME, NUMPY_OVERHEAD
+from polyc.api.amortise import MOST_LOST, WORTH_MEASURING, clock
 from polyc.api.operator import Operator
+from polyc.api.rates import ASSUMED, measure_rates
 from polyc.api.sources import FixedSource
 from polyc.config import Options, compiles_every_einsum, default_options
 from polyc.crash import name_crashes
@@ -28,8 +29,6 @@ from polyc.runtime.arrays import argument_error, convert_input, in_own_order
 MAX_OPERANDS = 32
 """Arrays of a list that are operands of their own; longer lists are gathered into one array first."""
 MAX_PATTERNS, MAX_SHAPES = 1024, 1024
-ELEMENTS_PER_NANOSECOND = 1
-"""What NumPy moves in a transposition, about."""
 
 
 def rearrange(tensor: Any, pattern: str, **axes_lengths: int) -> np.ndarray:
@@ -74,7 +73,8 @@ def repeat(tensor: Any, pattern: str, **axes_lengths: int) -> np.ndarray:
 class _Structure:
     """Calls whose programs are the same: one operator for all lengths of axes."""
 
-    spent: int = 0
+    lost: float = 0
+    """Nanoseconds of NumPy beyond those of a kernel."""
     operator: Operator | None = None
 
 
@@ -84,6 +84,8 @@ class _Shape:
     structure: _Structure
     counts_operands: bool
     """Whether each array of a list is an operand of its own."""
+    fastest: float = inf
+    """Nanoseconds by NumPy."""
 
 
 @dataclass(slots=True)
@@ -135,15 +137,23 @@ class PatternCalls:
         split = fitted.split_shape[1:] if shape.counts_operands else fitted.split_shape
         parts = [a.reshape(split) for a in arrays]
         if structure.operator is None:
-            moved = max(prod(fitted.split_shape), prod(fitted.shape))
-            structure.spent += NUMPY_OVERHEAD + moved // ELEMENTS_PER_NANOSECOND
             is_copy = fitted.left == fitted.right and not shape.counts_operands
-            waits = structure.spent < COMPILE_TIME and not compiles_every_einsum() and not self.options.verify
+            waits = structure.lost < MOST_LOST and not compiles_every_einsum() and not self.options.verify
             if (is_copy or waits) and arrays[0].dtype.kind != "V":  # bfloat16 that NumPy does not know
-                return self._run_numpy(parts, shape)
+                start = clock()
+                result = self._run_numpy(parts, shape)
+                structure.lost += self._lost(shape, clock() - start, arrays[0].itemsize)
+                return result
             structure.operator = self._make_operator(parts[0], shape, len(parts))
-        result: np.ndarray = structure.operator(*parts)
-        return result.reshape(fitted.shape)
+        computed: np.ndarray = structure.operator(*parts)
+        return computed.reshape(fitted.shape)
+
+    def _lost(self, shape: _Shape, elapsed: int, itemsize: int) -> float:
+        """Nanoseconds that NumPy's call took beyond a kernel's."""
+        shape.fastest = min(shape.fastest, elapsed)
+        n_bytes = (prod(shape.fitted.split_shape) + prod(shape.fitted.shape)) * itemsize
+        rates = ASSUMED if n_bytes / ASSUMED.copied < WORTH_MEASURING else measure_rates()
+        return max(0.0, shape.fastest - rates.time_to_move(n_bytes))
 
     def _run_numpy(self, parts: Sequence[np.ndarray], shape: _Shape) -> np.ndarray:
         fitted = shape.fitted

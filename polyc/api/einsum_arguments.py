@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from polyc.api.amortise import EinsumCalls, Path
+from polyc.api.amortise import EinsumCalls
+from polyc.api.numpy_ways import LETTERS, Path
 from polyc.diagnostics import ArgumentTypeError, PolycError
 from polyc.ir.types import DTYPES, DType, from_numpy, promote_all
 from polyc.runtime.arrays import argument_error, check_output, convert_input, in_own_order, overlaps, type_label
 
 CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
 ORDERS = ("C", "F", "A", "K")
-LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-"""The letters of sublist numbers, as NumPy gives them: an implicit output is in the order of numbers."""
 
 FindCalls = Callable[[str, DType | None, Path | None], EinsumCalls]
 

@@ -290,7 +290,7 @@ def einsum(
     * `out` may share memory with the arrays.
     * `optimize`: a path, as `numpy.einsum_path` gives; for any other value polyc chooses the order of contraction.
 
-    New shapes are computed by NumPy until that has taken as long as a compilation would (`polyc.api.amortise` states the
+    New shapes are computed by NumPy until calls have lost as much time as a compilation takes (`polyc.api.amortise` states the
     rule); ``polyc.einsum_operator(subscripts).remarks`` tells how each shape is computed.
 
     ::

@@ -93,13 +93,27 @@ class Kernels:
             for output, source in wanted.aliases:
                 if not lowered.alias_is_safe(output, source):
                     raise unsupported_alias(output, source)
-            constants = self.preparations.make(lowered, wanted.sizes) if self._bound else ()
-            kernel: Kernel = lowered.compile(constants, self._bound) if self._bound else lowered.compile()
-            self._make_room()
-            self._kernels[key] = kernel
-            known = {n: wanted.sizes[n] for n in wanted.program.sizes if n in wanted.sizes}
-            self._dynamic.count_kernel(self._name, known, symbolic, reason)
+            return self._keep(key, lowered, wanted, symbolic, reason)
+
+    def _keep(self, key: Hashable, lowered: Compilable, wanted: Wanted, symbolic: frozenset[str], reason: str) -> Kernel:
+        constants = self.preparations.make(lowered, wanted.sizes) if self._bound else ()
+        kernel: Kernel = lowered.compile(constants, self._bound) if self._bound else lowered.compile()
+        self._make_room()
+        self._kernels[key] = kernel
+        known = {n: wanted.sizes[n] for n in wanted.program.sizes if n in wanted.sizes}
+        self._dynamic.count_kernel(self._name, known, symbolic, reason)
         return kernel
+
+    def adopt(self, wanted: Wanted, lowered: Compilable) -> None:
+        """Keep what was compiled elsewhere for exactly these sizes, without bound inputs."""
+        with driver.compiling(), name_crashes(f"loading {self._name}"):
+            key = self._key(wanted, frozenset())
+            if key not in self._kernels:
+                self._keep(key, lowered, wanted, frozenset(), "compiled meanwhile")
+
+    def known_strides(self, wanted: Wanted) -> driver.Strides | None:
+        """Strides that a kernel for exactly these sizes relies on."""
+        return self._shapes.known_strides(wanted.program, wanted.inputs, wanted.results, frozenset())
 
     def plan(self, wanted: Wanted, inputs: Sequence[np.ndarray], given: Sequence[Any]) -> tuple[Plan, tuple[np.ndarray, ...]]:
         """How the kernel for `wanted` runs on these arrays, and the arrays behind `given`; see `Kernel.plan`."""

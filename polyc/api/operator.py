@@ -9,8 +9,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
-from polyc import driver, recall
+from polyc import driver, jobs, recall
 from polyc.api.bind import bound_error, describe_bound, own_inputs
 from polyc.api.call_signature import CallSignature
 from polyc.api.dynamic import DynamicSizes
@@ -231,6 +232,18 @@ class Operator:
         declared types and the sizes in `named` say enough.  Sizes that stay open make a kernel for any of them.
         """
         return self._kernels.find(self._describe(arrays, named))
+
+    def compile_meanwhile(self, arrays: Sequence[np.ndarray]) -> jobs.Errand:
+        """Have a worker compile the kernel for arrays of these layouts, and keep it when it is there; nothing is bound."""
+        # Of the same layout, but nothing keeps the user's memory alive.
+        layouts = [as_strided(np.empty(1, a.dtype), a.shape, a.strides, writeable=False) for a in arrays]
+        wanted: list[Wanted] = []
+
+        def prepare() -> jobs.Job:
+            wanted.append(self._describe(layouts, {}))
+            return jobs.Job(wanted[0].program, wanted[0].sizes, self._kernels.known_strides(wanted[0]), self._options)
+
+        return jobs.Errand(prepare, lambda lowered: self._kernels.adopt(wanted[0], lowered))
 
     def lower(self, /, *arrays: Any, **named: Any) -> driver.Lowered:
         """The stages of the compilation for arguments as in `specialize`: ``.as_text("loops")``, ``.explain()``."""
