@@ -124,5 +124,9 @@ if __name__ == "__main__":
         from benchmarks.einsum import main as main_einsum
 
         main_einsum(sys.argv[2:])
+    elif sys.argv[1:2] == ["bound"]:
+        from benchmarks.bound import main as main_bound
+
+        main_bound(sys.argv[2:])
     else:
         main()

@@ -72,7 +72,7 @@ ENVIRONMENT: dict[str, str] = {
     "POLYC_MACHINE": "machine in the place of this one: zen3, skylake-x, sapphire-rapids, small-vm or an x86-64 level",
     "POLYC_NUM_THREADS": "threads per kernel (default: OMP_NUM_THREADS, else the number of cores)",
     "POLYC_VERIFY": "1 compares every call with the reference interpreter",
-    "POLYC_EINSUM": "compile lets polyc.einsum compile at once, instead of when calls have lost as much time as a compilation takes",
+    "POLYC_EINSUM": "compile lets polyc.einsum compile at once, instead of when calls have lost as much time as that takes",
     "POLYC_CACHE": "0 switches the disk cache off",
     "POLYC_CACHE_DIR": "where compiled kernels are kept (default: polyc below the user's cache directory, ~/.cache)",
     "POLYC_CACHE_SIZE": "most bytes that it may take, with K, M or G for powers of 1024 (default: 512M)",

@@ -84,9 +84,7 @@ class Operator:
         self._bound = dict(bound or {})
         self._input_names = tuple(f.name for f in source.formals if f.name not in self._bound)
         self._defaults = {f.name: f.default for f in source.formals if f.default is not None and f.name not in self._bound}
-        last = [f.name for f in source.formals[len(self._input_names) :]]
-        # The common case, inputs before weights, needs no sorting at a call.
-        self._bound_last = tuple(self._bound[n] for n in last) if all(n in self._bound for n in last) else None
+        self._all_inputs = tuple(self._bound.get(f.name) for f in source.formals)
         formals = [f for f in source.formals if f.name in self._bound]
         constant = solve_sizes(formals, {n: a.shape for n, a in self._bound.items()}, {}, self._fixed_sizes)
         self._dynamic = DynamicSizes(dynamic, constant)
@@ -313,11 +311,8 @@ class Operator:
 
     def _with_bound(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """All inputs in the order of the source: those of a call, and those that are bound."""
-        if self._bound_last is not None:
-            return (*inputs, *self._bound_last)
         rest = iter(inputs)
-        bound = self._bound
-        return tuple([bound[f.name] if f.name in bound else next(rest) for f in self._source.formals])
+        return tuple([next(rest) if a is None else a for a in self._all_inputs])
 
     def _execute(self, inputs: Sequence[Any], out: Any, named: Mapping[str, Any]) -> Any:
         source = self._source

@@ -58,6 +58,7 @@ def lower(
     options: Options | None = None,
     target: Target = X86_64_V4,
     aliases: tuple[tuple[str, str], ...] = (),
+    constants: tuple[str, ...] = (),
 ) -> driver.Lowered:
     """All stages for `target`; fixed: at these sizes and contiguous arrays, else for any."""
     program = read(text) if isinstance(text, str) else text
@@ -68,6 +69,7 @@ def lower(
         options=options or Options(),
         target=target,
         aliases=aliases,
+        constants=constants,
     )
 
 

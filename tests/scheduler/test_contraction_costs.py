@@ -86,3 +86,13 @@ def test_images_that_may_be_one_at_other_calls_share_no_tile():
     sizes = {"N": 2, "C": 3, "H": 454, "W": 472, "K": 64}
     (choice,) = lower(CHANNELS_LAST, sizes, is_fixed=False, target=X86_64_V3).choices.values()
     assert list(choice.way.tile) == ["w", "k"] and not choice.way.packs_rows
+
+
+@pytest.mark.parametrize("size", [1000, 1024, 333])
+def test_tiles_of_bound_panels_leave_a_register_to_the_mask(size):
+    """Tiles of 4 x 24 have none with AVX2: products took twice as long bound as unbound."""
+    sizes = {"M": 512, "N": size, "K": 1024}
+    (choice,) = lower(MATMUL_NN, sizes, target=X86_64_V3, constants=("B",)).choices.values()
+    accumulators = math.prod(choice.way.tile.values()) // choice.way.lanes
+    registers = accumulators + choice.way.vectors + 1
+    assert choice.way.packs_vector and registers < 16 or size % (8 * choice.way.vectors) == 0
