@@ -95,4 +95,4 @@ def test_tiles_of_bound_panels_leave_a_register_to_the_mask(size):
     (choice,) = lower(MATMUL_NN, sizes, target=X86_64_V3, constants=("B",)).choices.values()
     accumulators = math.prod(choice.way.tile.values()) // choice.way.lanes
     registers = accumulators + choice.way.vectors + 1
-    assert choice.way.packs_vector and registers < 16 or size % (8 * choice.way.vectors) == 0
+    assert (choice.way.packs_vector and registers < 16) or size % (8 * choice.way.vectors) == 0
