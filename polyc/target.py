@@ -47,6 +47,12 @@ class Target:
         return self.has_masks or (self.architecture == "x86_64" and "+avx" in self.features.split(",") and itemsize >= 4)
 
     @property
+    def mask_bits(self) -> int:
+        """Bits of the widest vector of 32 or 64 bit elements that is loaded and stored under one mask: without AVX-512, LLVM
+        (22.1) makes wrong code of wider ones (`codegen.writer.masks`)."""
+        return self.vector_bits if self.has_masked_loads(4) and not self.has_masks else 1 << 30
+
+    @property
     def has_byte_products(self) -> bool:
         """Whether one instruction adds four products of bytes to each 32-bit lane (VNNI)."""
         wanted = "+avx512vnni" if self.vector_bits == 512 else "+avxvnni"

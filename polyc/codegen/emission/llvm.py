@@ -40,7 +40,7 @@ def emit_llvm(
 
     `others`: versions of `nest` (which is number 0) with the same parameters and arguments.  A call takes the one of least
     cost; `places`: which nest each cost is one of."""
-    module = Module()
+    module = Module(target.mask_bits)
     if others:
         versions = [replace(v, name=f"{nest.name}.v{n}") for n, v in enumerate((nest, *others))]
         _emit_choices(nest, [versions[place].name for place in places], costs, module)

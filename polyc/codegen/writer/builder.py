@@ -111,7 +111,8 @@ SPARE_BYTES = 1024
 class Module:
     """Functions and the declarations they need, in order of first use."""
 
-    def __init__(self) -> None:
+    def __init__(self, mask_bits: int) -> None:
+        self.mask_bits = mask_bits  # as of `Target`
         self.functions: list[Function] = []
         self.declarations: dict[str, str] = {}
         self.extra: dict[str, str] = {}
@@ -175,7 +176,6 @@ class Function:
     def __init__(self, module: Module, header: str) -> None:
         self.module = module
         self.header = header
-        self.blocks: list[Block] = []
         self.allocas: list[str] = []
         self._shared: dict[str, Val] = {}
         self.counter = 0
@@ -185,11 +185,13 @@ class Function:
         """The last block of each loop, and how often LLVM is to unroll it."""
         self.prefixes: dict[str, Val] = {}
         """Of masks whose first lanes are active, how many those are."""
+        self.texts: dict[str, str] = {}
+        """The instructions without effects, by the names of their values."""
         self.scopes: list[dict[str, Val]] = [{}]
         self._numbered: set[str] = set()
         """Keys of all scopes, those that are closed among them: most instructions are in none."""
         self.current = Block("entry")
-        self.blocks.append(self.current)
+        self.blocks = [self.current]
         module.functions.append(self)
 
     def as_lines(self) -> list[str]:
@@ -236,7 +238,7 @@ class Function:
         self._numbered.add(key)
         value = Val(self.fresh(), type, lanes)
         self.current.lines.append(f"{value.ref} = {text}")
-        self.scopes[-1][key] = value
+        self.scopes[-1][key], self.texts[value.ref] = value, text
         return value
 
     def effect(self, text: str) -> None:

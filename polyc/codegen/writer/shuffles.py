@@ -260,7 +260,7 @@ def load_columns(
         if in_units and mask is None and n % unit == 0:
             places = [vectors.offset_pointer(fn, pointer, first * dtype.itemsize) for pointer in rows]
             groups = [_load_in_units(fn, dtype, places[r : r + width], n, unit, epoch) for r in range(0, len(rows), width)]
-            columns += [_concatenate(fn, [group[c] for group in groups]) for c in range(skipped, n)]
+            columns += [vectors.concatenate(fn, [group[c] for group in groups]) for c in range(skipped, n)]
             continue
         loaded: list[Val | None] = []
         for lane, pointer in enumerate(rows):
@@ -273,7 +273,7 @@ def load_columns(
                 _load_row(fn, target, dtype, vectors.offset_pointer(fn, pointer, first * dtype.itemsize), n, width, epoch)
             )
         parts = [transpose(fn, loaded[r : r + width], n) for r in range(0, len(rows), width)]
-        columns += [_concatenate(fn, [part[c] for part in parts]) for c in range(skipped, n)]
+        columns += [vectors.concatenate(fn, [part[c] for part in parts]) for c in range(skipped, n)]
     return columns
 
 
@@ -283,16 +283,9 @@ def _load_in_units(fn: Function, dtype: DType, rows: list[Val], n_columns: int, 
     for first in range(0, n_columns, unit):
         places = [vectors.offset_pointer(fn, row, first * dtype.itemsize) for row in rows]
         units = [vectors.load_contiguous(fn, dtype, place, unit, None, epoch) for place in places]
-        joined: list[Val | None] = [_concatenate(fn, units[r::unit]) for r in range(unit)]
+        joined: list[Val | None] = [vectors.concatenate(fn, units[r::unit]) for r in range(unit)]
         columns += [column for column in _transpose_in_units(fn, joined, unit) if column is not None]
     return columns
-
-
-def _concatenate(fn: Function, parts: list[Val]) -> Val:
-    while len(parts) > 1:
-        both = range(2 * parts[0].lanes)
-        parts = [fn.shuffle(a, b, both) for a, b in zip(parts[::2], parts[1::2], strict=True)]
-    return parts[0]
 
 
 def _constant_mask(mask: Val | None, lanes: int) -> list[bool] | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from polyc.codegen.writer.builder import Function, Val, int_val, llvm_type, memory_type, vector_const, zero_val
+from polyc.codegen.writer.masks import constant_lanes, take_lanes, take_values
 from polyc.ir.loops import LINE
 from polyc.ir.types import DType
 from polyc.target import Target
@@ -68,6 +69,10 @@ def load_contiguous(
         through = zero_val(part.type, lanes) if other is None else fn.splat(other, lanes)
         padded = fn.shuffle(part, None, [lane if lane < first else -1 for lane in range(lanes)])
         return fn.shuffle(padded, through, [lane if lane < first else lanes + lane for lane in range(lanes)])
+    if mask is not None and _is_wide(fn, dtype, lanes):
+        through = zero_val(type) if other is None else other
+        parts = [_load_part(fn, dtype, pointer, part, mask, epoch, through) for part in _registers(fn, dtype, lanes)]
+        return concatenate(fn, parts)
     if mask is None:
         text = f"load <{lanes} x {type}>, {pointer}, align {dtype.alignment}"
     else:
@@ -77,6 +82,28 @@ def load_contiguous(
         through = fn.splat(to_memory(fn, other), lanes) if other is not None else zero_val(type, lanes)
         text = f"call {full} {callee}({pointer}, i32 {dtype.alignment}, {mask}, {through})"
     return from_memory(fn, fn.pure(text, type, lanes, key=text + epoch), dtype)
+
+
+def _is_wide(fn: Function, dtype: DType, lanes: int) -> bool:
+    """Whether a masked access has more lanes than may be under one mask."""
+    return dtype.itemsize >= 4 and 8 * dtype.itemsize * lanes > fn.module.mask_bits
+
+
+def _registers(fn: Function, dtype: DType, lanes: int) -> list[range]:
+    """The lanes of each register."""
+    width = fn.module.mask_bits // (8 * dtype.itemsize)
+    return [range(first, min(first + width, lanes)) for first in range(0, lanes, width)]
+
+
+def _load_part(fn: Function, dtype: DType, pointer: Val, part: range, mask: Val, epoch: str, other: Val) -> Val:
+    """Lanes of a wider load, which begins at `pointer`."""
+    own, through = take_lanes(fn, mask, part), take_values(fn, other, part)
+    known, place = constant_lanes(own), offset_pointer(fn, pointer, part.start * dtype.itemsize)
+    if known is not None and not any(known):
+        return through
+    if len(part) == 1:
+        return load_scalar(fn, dtype, place, own, epoch, through)
+    return load_contiguous(fn, dtype, place, len(part), own if known is None or not all(known) else None, epoch, through)
 
 
 def load_reversed(fn: Function, dtype: DType, pointer: Val, lanes: int, mask: Val | None, epoch: str, other: Val | None) -> Val:
@@ -132,9 +159,42 @@ def store_contiguous(fn: Function, dtype: DType, pointer: Val, value: Val, mask:
     if mask is None:
         fn.effect(f"store {value}, {pointer}, align {dtype.alignment}")
         return
+    if _is_wide(fn, dtype, value.lanes):
+        for part in _registers(fn, dtype, value.lanes):
+            place = offset_pointer(fn, pointer, part.start * dtype.itemsize)
+            _store_part(fn, dtype, place, take_values(fn, value, part), take_lanes(fn, mask, part))
+        return
     name = f"llvm.masked.store.v{value.lanes}{_suffix(value.type)}.p0"
     callee = fn.module.declare(name, "void", [value.full_type, "ptr", "i32", f"<{value.lanes} x i1>"])
     fn.effect(f"call void {callee}({value}, {pointer}, i32 {dtype.alignment}, {mask})")
+
+
+def _store_part(fn: Function, dtype: DType, place: Val, value: Val, mask: Val) -> None:
+    """Lanes of a wider store."""
+    known = constant_lanes(mask)
+    if known is not None and not any(known):
+        return
+    if value.lanes == 1:
+        store_scalar(fn, dtype, place, value, mask)
+    else:
+        store_contiguous(fn, dtype, place, value, mask if known is None or not all(known) else None)
+
+
+def concatenate(fn: Function, parts: Sequence[Val]) -> Val:
+    """The lanes of all parts side by side; the last one may have fewer than the others."""
+    while len(parts) > 1:
+        pairs = [_join(fn, a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
+        parts = pairs + list(parts[2 * len(pairs) :])
+    return parts[0]
+
+
+def _join(fn: Function, a: Val, b: Val) -> Val:
+    together = range(a.lanes + b.lanes)
+    if b.lanes == 1:
+        b = fn.insert(Val("poison", a.type, a.lanes), b, 0)
+    elif b.lanes < a.lanes:
+        b = fn.shuffle(b, None, [lane if lane < b.lanes else -1 for lane in range(a.lanes)])
+    return fn.shuffle(a, b, together)
 
 
 def store_first_lanes(fn: Function, stores: Sequence[tuple[DType, Val, Val]], count: Val) -> None:
