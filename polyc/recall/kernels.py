@@ -14,7 +14,7 @@ from polyc.ir.program import Program
 from polyc.ir.signature import Signature
 from polyc.ir.text import format_loops
 from polyc.recall.entries import format_sizes, is_unchanged, logger, open_store, own_versions, read_entry, read_or_make
-from polyc.recall.machine import recall_host
+from polyc.recall.machine import check_code_generator, recall_host
 from polyc.target import Target
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ class Request:
 
     def lower(self) -> driver.Lowered:
         """All stages, compiled."""
+        check_code_generator(driver.select_target(self.options))
         return driver.lower(
             self.program,
             sizes=self.sizes or None,

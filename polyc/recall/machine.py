@@ -1,12 +1,12 @@
-"""What LLVM says of this machine, which is not loaded to be asked twice."""
+"""What LLVM says of this machine and whether it makes right code for it, which is not loaded to be asked twice."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from polyc.recall.entries import is_unchanged, open_store, own_versions, read_entry, tell_miss
-from polyc.target import Target
+from polyc.recall.entries import is_unchanged, open_store, own_versions, read_entry, read_or_make, tell_miss
+from polyc.target import Target, is_runnable
 
 if TYPE_CHECKING:
     from polyc.cache import Entry, Key
@@ -93,3 +93,28 @@ def _keep_host(found: Any) -> None:
     key, store = _host_key(), open_store()
     if key is not None and store is not None and is_unchanged():
         store.write(key, Entry({"value": [found.triple, list(found.features), found.version]}))
+
+
+_tested: set[tuple[str, str, str]] = set()
+"""Triples, names of processors and features of targets that code was tested for."""
+
+
+def check_code_generator(target: Target) -> None:
+    """Before the first code for a target that runs here is made: whether LLVM makes it right (`codegen.objects.self_test`).
+
+    Raises UnsupportedError (``unsupported-code-generator``).  The cache keeps for which targets it does."""
+    machine = target.triple, target.cpu, target.features
+    if machine in _tested or not is_runnable(target, host_target()):
+        return
+    from polyc.codegen.objects.self_test import check_code
+
+    store = open_store()
+    if store is None:
+        check_code(target)
+    else:
+        from polyc.cache import Entry, Key, digest_text, versions
+
+        parts = (("versions", f"{own_versions()}, {versions('llvmlite')}"),)
+        key = Key("self-test", target.name, digest_text("\n".join(machine)), parts)
+        read_or_make(store, key, lambda entry: True, lambda: check_code(target), lambda _: Entry({}))
+    _tested.add(machine)

@@ -8,6 +8,7 @@ import pytest
 
 from polyc import driver, recall
 from polyc.cache import store
+from polyc.codegen.objects.host import host_target
 from polyc.recall import entries
 
 
@@ -16,6 +17,7 @@ def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The directory of the test's cache, switched on; empty at first."""
     for kind in recall.GLUE:
         recall.glue_code(kind)  # whether this process has asked yet is no matter of these tests
+    recall.check_code_generator(host_target())
     directory = tmp_path / "cache"
     monkeypatch.setenv("POLYC_CACHE", "1")
     monkeypatch.setenv("POLYC_CACHE_DIR", str(directory))

@@ -68,7 +68,8 @@ def test_fresh_process_does_without_the_compiler(tmp_path: Path, name: str) -> N
     cold = finish(start(script))
     assert cold["hits"] == 0 and cold["misses"] >= 2 and "islpy" in cold["loaded"]
     warm = finish(start(script))
-    assert warm == {**cold, "hits": cold["misses"], "misses": 0, "loaded": []}
+    hits = cold["misses"] - 1  # the self-test is for what is compiled
+    assert warm == {**cold, "hits": hits, "misses": 0, "loaded": []}
 
 
 def test_four_processes_write_the_same_entries(tmp_path: Path, cache_dir: Path) -> None:
@@ -76,7 +77,7 @@ def test_four_processes_write_the_same_entries(tmp_path: Path, cache_dir: Path) 
     found = [finish(p) for p in [start(script) for _ in range(4)]]
     assert {f["sum"] for f in found} == {506.0}
     assert sum(f["damaged"] for f in found) == 0
-    assert len(list((cache_dir / "entries").iterdir())) == 4  # the machine is one
+    assert len(list((cache_dir / "entries").iterdir())) == 5  # the machine is one, its self-test another
     assert finish(start(script))["misses"] == 0
 
 

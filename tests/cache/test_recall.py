@@ -14,10 +14,12 @@ import polyc
 from polyc import driver, environment, recall
 from polyc.api.sources import FixedSource
 from polyc.cache import Store, store
+from polyc.codegen.objects import self_test
+from polyc.codegen.objects.host import host_target
 from polyc.config import Options
 from polyc.ir.text import format_program
-from polyc.recall import entries, kernels
-from polyc.target import X86_64_V3, Target
+from polyc.recall import entries, kernels, machine
+from polyc.target import X86_64_V3, Target, select_model
 from tests.golden.programs import PROGRAMS
 from tests.golden.test_texts import ERRORS
 
@@ -64,6 +66,29 @@ def test_hits_and_misses_are_in_the_log(log) -> None:
     log.clear()
     polyc.compile(LAYER)(X[:8], W, B)
     assert any("sizes K=20, M=8, N=17, there K=20, M=9, N=17" in r.message for r in log.records)
+
+
+def test_self_test_runs_once_for_a_machine_and_only_before_code_is_made(monkeypatch, cache_dir) -> None:
+    tested: list[Target] = []
+    monkeypatch.setattr(self_test, "check_code", tested.append)
+    for expected in (1, 1, 1):
+        monkeypatch.setattr(machine, "_tested", set())  # as in another process
+        polyc.compile(LAYER)(X, W, B)
+        polyc.compile(LAYER)(X[:expected], W, B)
+        assert len(tested) == expected
+    assert len(files(cache_dir, "self-test")) == 1
+    for level in ("x86-64-v2", "aarch64"):  # code for other machines is not run
+        recall.check_code_generator(select_model(host_target(), level))
+    assert [t.name for t in tested] == ["host", "x86-64-v2"]
+
+
+def test_wrong_code_of_this_llvm_is_an_error_of_each_compilation(monkeypatch, cache_dir) -> None:
+    monkeypatch.setattr(machine, "_tested", set())
+    monkeypatch.setattr(self_test, "find_faults", lambda target: ["gathered"])
+    for _ in range(2):
+        with pytest.raises(polyc.UnsupportedError, match=r"makes wrong code for host: 1 of 12 tests fail \(gathered\)"):
+            polyc.compile(LAYER)(X, W, B)
+    assert files(cache_dir, "self-test") == files(cache_dir, "kernel") == []
 
 
 def test_each_part_of_the_key_matters(calls, monkeypatch) -> None:

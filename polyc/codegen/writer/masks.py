@@ -1,8 +1,8 @@
 """Masks of some lanes of other masks, computed from lanes of their operands.
 
 On AVX and AVX2, LLVM (22.1) splits a masked load that is wider than a register.  Where the mask of a part turns out to be the
-same in all lanes only then, such as that of a condition all lanes share and a constant mask, the part is loaded without a mask, or
-the code generator ends the process.  A `shufflevector` of the wide mask makes no difference, so the masks of parts are computed
+same in all lanes only then (a condition that all lanes share, and a constant mask), the part is loaded without a mask, or the
+code generator ends the process.  A `shufflevector` of the wide mask makes no difference, so the masks of parts are computed
 without it, and constants folded.
 """
 
