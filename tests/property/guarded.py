@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
 import random
+import signal
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,3 +81,47 @@ def _draw_strides(shape: tuple[int, ...], itemsize: int, source: random.Random, 
         is_repeated = not is_result and not is_plain and source.random() < 0.06
         strides[d] = 0 if is_repeated else -stride if is_backwards else stride
     return tuple(strides)
+
+
+_TOGETHER = 40
+"""Examples that share a process."""
+
+
+def run_apart(check: Callable[[int], None], n: int) -> tuple[int, str] | None:
+    """The first seed for which `check` fails, and how; None where none of `n` does.
+
+    They run in child processes, which the code that they test may end.  ``POLYC_EXAMPLES`` multiplies their number; more than
+    1 also draws other seeds each time."""
+    factor = float(os.environ.get("POLYC_EXAMPLES", "1"))
+    first, n = time.time_ns() % (1 << 40) if factor > 1 else 0, max(1, int(n * factor))
+    for start in range(first, first + n, _TOGETHER):
+        failed = _run_child(check, range(start, min(start + _TOGETHER, first + n)))
+        if failed is not None:
+            return failed
+    return None
+
+
+def _run_child(check: Callable[[int], None], seeds: range) -> tuple[int, str] | None:
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 0
+        os.close(reader)
+        os.dup2(writer, 2)  # what LLVM says before it ends the process
+        try:
+            for seed in seeds:
+                os.write(writer, f"\0{seed} ".encode())
+                check(seed)
+        except BaseException as error:
+            os.write(writer, f"{type(error).__name__}: {error}".encode())
+            status = 1
+        finally:
+            os._exit(status)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as stream:
+        said = stream.read().decode(errors="replace")
+    ending = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if ending == 0:
+        return None
+    seed, _, what = said.rpartition("\0")[2].partition(" ")
+    return int(seed), what if ending > 0 else f"{signal.Signals(-ending).name} {what}"
