@@ -42,6 +42,7 @@ def check_seed(seed: int, level: str) -> None:
         np.testing.assert_array_equal(got.gaps(), wanted.gaps(), err_msg=f"beside elements of {name}")
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("level", [*(level for level in LEVELS if level != "x86-64-v4"), "host"])
 def test_guarded_rows_of_any_width(level: str) -> None:
     failed = run_apart(lambda seed: check_seed(seed, level), N_EXAMPLES)

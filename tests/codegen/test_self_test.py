@@ -14,6 +14,8 @@ from polyc.target import X86_64_V3, Target
 
 from .support import LEVELS, target
 
+pytestmark = pytest.mark.optimised
+
 
 def test_known_results_are_those_of_the_interpreter() -> None:
     nest, arrays = self_test.make_nest(X86_64_V3), self_test.make_arrays()

@@ -90,6 +90,7 @@ class Guarded:
         assert problem is None, problem
 
 
+@pytest.mark.optimised
 @pytest.mark.parametrize("level", [*(level for level in LEVELS if level != "x86-64-v4"), "host"])
 def test_guarded_reads_of_any_width(level: str) -> None:
     failed = run_apart(lambda seed: Guarded(seed).check(level), N_EXAMPLES)
