@@ -6,8 +6,12 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx.reference import ReferenceEvaluator
 
+import polyc
+import polyc.onnx
 from polyc.frontends.onnx.windows import Windows
 from tests.onnx.nodes import assert_close, run_node, run_onnxruntime, run_reference
 
@@ -227,3 +231,20 @@ def test_averages_of_large_half_floats_were_infinite(count_include_pad: int) -> 
     x = np.full((1, 2, 9, 9), 60000, np.float16)
     (y,) = run_node("AveragePool", {"x": x}, kernel_shape=[3, 3], count_include_pad=count_include_pad, opset=19)
     np.testing.assert_array_equal(y, np.full((1, 2, 7, 7), 60000, np.float16))
+
+
+@pytest.mark.optimised
+@pytest.mark.parametrize("activation", ["Sigmoid", "Softmax"])
+@pytest.mark.parametrize(("width", "pads"), [(14, [1, 8, 0, 0]), (16, [1, 0, 0, 8])])
+def test_padded_activations_with_avx(width: int, pads: list[int], activation: str) -> None:
+    """Whole registers of padding, in rows that are padding and others."""
+    nodes = [onnx.helper.make_node("Pad", ["x", "n"], ["p"]), onnx.helper.make_node(activation, ["p"], ["a"])]
+    nodes.append(onnx.helper.make_node("Mul", ["p", "a"], ["y"]))
+    port = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [5, width])
+    result = onnx.helper.make_empty_tensor_value_info("y")
+    constants = [onnx.numpy_helper.from_array(np.array(pads), "n")]
+    graph = onnx.helper.make_graph(nodes, "padded", [port], [result], constants)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=8)
+    session = polyc.onnx.load(model, strict=True, options=polyc.Options(target="x86-64-v3"))
+    x = normal(5, width)
+    assert_close(session.run(None, {"x": x}), ReferenceEvaluator(model).run(None, {"x": x}))
