@@ -103,8 +103,10 @@ def check_code_generator(target: Target) -> None:
     """Before the first code for a target that runs here is made: whether LLVM makes it right (`codegen.objects.self_test`).
 
     Raises UnsupportedError (``unsupported-code-generator``).  The cache keeps for which targets it does."""
+    from polyc.codegen.objects.host import physical_host
+
     machine = target.triple, target.cpu, target.features
-    if machine in _tested or not is_runnable(target, host_target()):
+    if machine in _tested or not is_runnable(target, physical_host()):
         return
     from polyc.codegen.objects.self_test import check_code
 
