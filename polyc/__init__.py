@@ -23,8 +23,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from polyc import memory as memory
     from polyc import onnx as onnx
-    from polyc.api import Operator, compile, einsum, einsum_operator, indices, monoid, op, rearrange, reduce, repeat
+    from polyc.api.einops import rearrange, reduce, repeat
+    from polyc.api.functions import compile, einsum, einsum_operator, indices, op
+    from polyc.api.monoids import monoid
     from polyc.api.names import bf16, bool_, c64, c128, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, where
+    from polyc.api.operator import Operator
     from polyc.config import VERSION as __version__
     from polyc.config import Options
     from polyc.diagnostics import (
@@ -50,7 +53,10 @@ if TYPE_CHECKING:
 # Names are imported at their first use, so that the command line can answer Ctrl-C before modules are read (`polyc.__main__`),
 # and isl and LLVM, which the driver brings, only when something is compiled.
 _HOMES = {
-    "polyc.api": "Operator compile einsum einsum_operator indices monoid op rearrange reduce repeat",
+    "polyc.api.einops": "rearrange reduce repeat",
+    "polyc.api.functions": "compile einsum einsum_operator indices op",
+    "polyc.api.monoids": "monoid",
+    "polyc.api.operator": "Operator",
     "polyc.api.names": "bf16 bool_ c64 c128 f16 f32 f64 i8 i16 i32 i64 u8 u16 u32 u64 where",
     "polyc.config": "Options",
     "polyc.diagnostics": "ArgumentError ArgumentOverflowError ArgumentTypeError BoundsError CompileBudgetError Diagnostic "

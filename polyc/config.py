@@ -6,9 +6,11 @@ import ctypes
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
+
+from polyc.records import dataclass, replace
 
 VERSION = "0.1.0"
 """The one place that has it: pyproject.toml reads it from here."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,6 +20,8 @@ def describe_crash(error: Exception, what: str = "") -> InternalError | Unsuppor
         message = f"{what}{': ' if what else ''}the package {package} is not installed"
         wanted = f"polyc[{_EXTRAS[package]}]" if package in _EXTRAS else package
         return UnsupportedError(Diagnostic("unsupported-package", message, None, f"run: pip install '{wanted}'"))
+    import traceback
+
     frames = traceback.extract_tb(error.__traceback__)
     place = f" at {frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     return InternalError(

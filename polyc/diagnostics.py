@@ -6,13 +6,13 @@ Every value that a user wrote carries a `Span`; every error carries a code whose
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
-import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from polyc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,8 @@ def _display_width(text: str) -> int:
     """Columns of a terminal: letters of East Asian scripts take two, combining marks none."""
     if text.isascii():
         return len(text)
+    import unicodedata
+
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
@@ -133,6 +135,8 @@ def suggest_name(name: str, known: Iterable[str]) -> str | None:
     folded, by_fold = str(name)[:80].casefold(), {k.casefold(): k for k in known}
     if folded in by_fold:
         return f"did you mean {by_fold[folded]}?"
+    import difflib
+
     close = difflib.get_close_matches(folded, by_fold, n=1) if len(folded) > 1 else []  # every letter is near every other
     return f"did you mean {by_fold[close[0]]}?" if close else None
 

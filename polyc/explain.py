@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from polyc.ir.expr import Call, Const
+from polyc.ir.loops_text import format_loops
 from polyc.ir.simplify import simplify
-from polyc.ir.text import format_expr, format_loops, format_program, format_statement
+from polyc.ir.text import format_expr, format_program, format_statement
 
 if TYPE_CHECKING:
     from polyc.driver.lowered import Lowered

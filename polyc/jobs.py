@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import atexit
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -19,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import IO, Any, Literal
 
@@ -28,9 +27,9 @@ from polyc.cache import Entry, SourcePlaces, decode, encode
 from polyc.config import Options, debugging
 from polyc.crash import name_crashes
 from polyc.ir.program import Program
+from polyc.log import logger
+from polyc.records import dataclass
 from polyc.runtime.threads import count_cores
-
-logger = logging.getLogger("polyc")
 
 FEWEST = 6
 """Programs from which on workers are worth their start (half a second, of which most is imports) in a process that has loaded

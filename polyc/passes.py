@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from typing import Any, Generic, TypeVar
 
 from polyc.config import debugging
 from polyc.diagnostics import ArgumentError, CompileBudgetError, Diagnostic, Remark, UnsupportedError, suggest_name
+from polyc.records import dataclass, replace
 
 T = TypeVar("T")
 C = TypeVar("C")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from polyc.records import dataclass, replace
 
 PART_OF_L3 = 2
 """Part of the last-level cache from which on results are streamed, whatever is read."""

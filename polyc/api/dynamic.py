@@ -16,7 +16,6 @@ Sizes that `polyc.compile(sizes=…)` fixes or that bound inputs have never vary
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from typing import Any, Literal
 from polyc.diagnostics import PolycError, Remark
 from polyc.ir.expr import Expr
 from polyc.ir.factors import program_factors
+from polyc.log import logger
 from polyc.runtime.arguments import unknown_name
 from polyc.runtime.arrays import argument_error
 from polyc.runtime.sizes import size_names
@@ -44,8 +44,6 @@ MAX_EVENTS = 1000
 
 FACTOR_ERRORS = frozenset({"range-unsolved", "range-not-affine", "range-written-twice", "unsupported-condition"})
 """What a size that multiplies an index ends in where it is symbolic."""
-
-_log = logging.getLogger("polyc")
 
 
 def check_dynamic(operator: str, dynamic: Any, sizes: Collection[str]) -> bool | str | tuple[str, ...]:
@@ -144,7 +142,7 @@ class DynamicSizes:
     def note(self, kind: Literal["passed", "missed", "analysis"], message: str) -> None:
         """A remark, and a line in the log ``polyc``."""
         self.events.append(Remark(kind, "dynamic", message))
-        _log.info("%s", message)
+        logger.info("%s", message)
 
 
 def see_sizes(history: _History, sizes: Mapping[str, int]) -> bool:

@@ -9,10 +9,9 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from polyc import driver, recall
-from polyc.api.amortise import EinsumCalls
 from polyc.api.dynamic import Dynamic, check_dynamic
 from polyc.api.operator import Operator
 from polyc.api.sources import EinsumSource, FixedSource, issue_warnings, make_function_source
@@ -34,6 +33,9 @@ from polyc.runtime.arguments import with_suggestion
 from polyc.runtime.arrays import argument_error
 from polyc.runtime.sizes import check_size
 from polyc.target import MODELS
+
+if TYPE_CHECKING:
+    from polyc.api.amortise import EinsumCalls
 
 
 def make_options(changes: Mapping[str, Any]) -> Options:
@@ -239,6 +241,8 @@ _warm_calls: dict[Any, EinsumCalls] = {}
 def _einsum_calls(
     subscripts: str, options: Options, dtype: DType | None = None, path: tuple[tuple[int, ...], ...] | None = None
 ) -> EinsumCalls:
+    from polyc.api.amortise import EinsumCalls
+
     def make_operator() -> Operator:
         return Operator(EinsumSource(subscripts, dtype, path), "einsum", check_options(options))
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -20,13 +19,15 @@ from polyc.config import Options
 from polyc.crash import name_crashes
 from polyc.diagnostics import DOUBTS, PolycError, RangeError
 from polyc.ir.program import Program
+from polyc.records import dataclass
 from polyc.runtime.arguments import Alias
 from polyc.runtime.arrays import unsupported_alias
 from polyc.runtime.kernel import Kernel
 from polyc.runtime.plan import Plan
 
-Compilable = driver.Lowered | recall.Recalled
-Made = TypeVar("Made", driver.Lowered, Compilable)
+if TYPE_CHECKING:
+    Compilable = driver.Lowered | recall.Recalled
+Made = TypeVar("Made", "driver.Lowered", "Compilable")
 
 MAX_KERNELS = 256
 """Kernels that an operator keeps.  Beyond it those go that were not called lately; they are compiled again when wanted."""
@@ -175,5 +176,5 @@ class Kernels:
 
 def _tell_doubts(lowered: Compilable) -> None:
     """Warn of ranges that are hardly meant; kernels with such are not kept on disk, so that every process is told."""
-    if isinstance(lowered, driver.Lowered):
+    if not isinstance(lowered, recall.Recalled):
         issue_warnings(d for d in lowered.ranges.warnings if d.code in DOUBTS)

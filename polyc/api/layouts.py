@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from polyc.api.names import ElementType
 from polyc.ir.expr import evaluate
 from polyc.ir.types import BF16, DTYPES, DType
+from polyc.records import dataclass, replace
 from polyc.runtime.arguments import rank_error
 from polyc.runtime.arrays import (
     argument_error,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from polyc.ir.expr import Call, evaluate, walk
+from polyc.records import dataclass
 
 if TYPE_CHECKING:
     from polyc.api.operator import Operator

@@ -15,7 +15,7 @@ from polyc import driver, jobs, recall
 from polyc.api.bind import bound_error, describe_bound, own_inputs
 from polyc.api.call_signature import CallSignature
 from polyc.api.dynamic import DynamicSizes
-from polyc.api.kernels import Compilable, Kernels, Wanted
+from polyc.api.kernels import Kernels, Wanted
 from polyc.api.layouts import Layout, array_layout, declared_layouts, describe_argument
 from polyc.api.result_shapes import ResultShapes
 from polyc.api.sources import ArrayType, FixedSource, FunctionSource, ProgramSource, constants_key, program_formals
@@ -40,6 +40,7 @@ from polyc.runtime.sizes import Formal, missing_sizes, solve_sizes
 from polyc.runtime.weak import is_weak, without_weakness
 
 if TYPE_CHECKING:
+    from polyc.api.kernels import Compilable
     from polyc.api.measure import Measurement
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from polyc.diagnostics import PolycError
 from polyc.ir.expr import Expr, evaluate
 from polyc.ir.program import Program
 from polyc.ir.signature import Strides
+from polyc.records import dataclass
 
 MAX_SHAPES = 256
 """Combinations of sizes whose results' shapes are remembered."""

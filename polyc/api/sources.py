@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from typing import Any, NamedTuple, Protocol
 
 from polyc import driver
@@ -14,6 +14,7 @@ from polyc.ir.expr import Expr
 from polyc.ir.number_checks import NumberCheck, find_number_checks
 from polyc.ir.program import Program
 from polyc.ir.types import DType
+from polyc.records import dataclass, replace
 from polyc.runtime.sizes import Formal
 
 _MAX_PROGRAMS = 1024

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import json
 import os
 import re
 from collections import OrderedDict
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from polyc.cache.places import ProgramPlaces
+from polyc.digest import sha256
 from polyc.ir.program import Program
 from polyc.ir.text import format_program
+from polyc.records import dataclass
 
 SCHEMA = 2
 """Number of the form of entries."""
@@ -68,7 +68,7 @@ def identify_program(program: Program) -> ProgramIdentity:
 
 def digest_text(text: str) -> str:
     """SHA-256, in hexadecimal."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return str(sha256(text.encode("utf-8", "surrogatepass")).hexdigest())
 
 
 @cache

@@ -7,12 +7,12 @@ where it stands now.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from typing import Any
 
 from polyc.cache.values import FIELDS, Plain, Unreadable, Unstorable
 from polyc.diagnostics import Source, Span
+from polyc.digest import sha256
 from polyc.ir.program import Program
 
 
@@ -60,7 +60,7 @@ class ProgramPlaces:
         self._source_numbers: dict[Source, int] = {}
         self._seen: dict[int, int] = {}
         pattern = [-1 if place is None else self._number(place) for place in _places(program)]
-        digest = hashlib.sha256(repr(pattern).encode())
+        digest = sha256(repr(pattern).encode())
         for span in self._spans:
             words = span.source.text[span.start : span.end]
             digest.update(f"{self._source_number(span.source)} {len(words)} {words}".encode("utf-8", "surrogatepass"))

@@ -9,16 +9,12 @@ Whoever can write here can make polyc run code, so a directory that others can w
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
-import logging
 import os
 import stat
-import tempfile
 import time
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +22,9 @@ import numpy as np
 
 from polyc.cache.keys import Key
 from polyc.config import cache_settings
-
-logger = logging.getLogger("polyc")
+from polyc.digest import sha256
+from polyc.log import logger
+from polyc.records import dataclass
 
 _MAGIC = b"polyc-entry\n"
 _HEAD = len(_MAGIC) + 8 + 32
@@ -125,7 +122,7 @@ class Store:
             return
         header = json.dumps({**entry.header, "parts": key.parts}, separators=(",", ":")).encode()
         length, body = len(header).to_bytes(8, "little"), header + entry.payload
-        content = b"".join((_MAGIC, length, hashlib.sha256(length + body).digest(), body))
+        content = b"".join((_MAGIC, length, sha256(length + body).digest(), body))
         if len(content) > self.cap:
             logger.info("cache: %s of %s is larger than the whole cache may be", key.kind, key.name)
             return
@@ -146,6 +143,8 @@ class Store:
         self._is_usable = None
         if not self._check_directory():
             raise PermissionError(0, "others can write there")
+        import tempfile
+
         try:
             handle, temporary = tempfile.mkstemp(_TEMPORARY, dir=self.directory)
         except FileNotFoundError:  # cleared by another process a moment ago
@@ -242,7 +241,7 @@ def _parse(content: bytes) -> Entry | None:
         return None
     words, body = content[len(_MAGIC) : len(_MAGIC) + 8], content[_HEAD:]
     length = int.from_bytes(words, "little")
-    if length > len(body) or hashlib.sha256(words + body).digest() != content[_HEAD - 32 : _HEAD]:
+    if length > len(body) or sha256(words + body).digest() != content[_HEAD - 32 : _HEAD]:
         return None
     try:
         header = json.loads(body[:length])

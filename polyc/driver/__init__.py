@@ -7,17 +7,19 @@ compiled, so that a process that finds its kernels in the disk cache starts with
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from polyc.config import Options, default_options
 from polyc.driver.loading import load_kernel, select_target
 from polyc.driver.lock import compiling
-from polyc.driver.lowered import STAGES, Lowered
 from polyc.driver.shapes import infer_extents, infer_shapes
 from polyc.ir.program import Program
 from polyc.ir.signature import Strides
 from polyc.passes import Level
 from polyc.target import Target
+
+if TYPE_CHECKING:
+    from polyc.driver.lowered import STAGES, Lowered
 
 
 def lower(
@@ -65,7 +67,11 @@ def pass_levels() -> tuple[Level[Any, Any], ...]:
 
 
 def __getattr__(name: str) -> Any:
-    """Front ends, loaded when first asked for (their parsers are slow to import)."""
+    """What makes things, loaded when first asked for: a process that finds all it needs in the disk cache does without."""
+    if name in ("STAGES", "Lowered"):
+        from polyc.driver import lowered
+
+        return getattr(lowered, name)
     if name in ("read_tc", "read_tc_with_warnings"):
         from polyc.frontends import tc
 

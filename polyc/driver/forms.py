@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from polyc import passes
 from polyc.config import Options
@@ -16,6 +15,7 @@ from polyc.poly.extraction import extract_scop
 from polyc.poly.infer import infer_ranges
 from polyc.poly.ranges import Ranges, assume_sizes
 from polyc.poly.scop import Scop
+from polyc.records import dataclass, replace
 from polyc.scheduler import size_costs
 from polyc.scheduler.constants import Prepared, split_constants
 from polyc.scheduler.long_rows import join_long_rows

@@ -28,7 +28,7 @@ def load_kernel(made: Any, constants: Sequence[Any] = (), bound: Mapping[str, An
 
     Raises UnsupportedError (``unsupported-foreign-target``) where the code is for another kind of processor, or for
     instructions that this one lacks, or the one of `POLYC_MACHINE`."""
-    from polyc.codegen.objects.calls import PYTHON_FUNCTIONS, load_call
+    from polyc.codegen.objects.call_loader import PYTHON_FUNCTIONS, load_call
     from polyc.codegen.objects.host import host_target, physical_host
     from polyc.codegen.objects.loader import load_object
     from polyc.runtime import fastcalls, threads

@@ -13,9 +13,10 @@ from polyc.driver.loading import load_kernel
 from polyc.driver.lock import compiling
 from polyc.ir.expr import Expr
 from polyc.ir.loops import LoopNest
+from polyc.ir.loops_text import format_loops
 from polyc.ir.program import Program
 from polyc.ir.signature import Signature
-from polyc.ir.text import format_loops, format_program
+from polyc.ir.text import format_program
 from polyc.passes import Session
 from polyc.target import Target
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from polyc.driver.lock import compiling
 from polyc.ir.expr import Expr, int_const
 from polyc.ir.program import Program, specialize_sizes
-from polyc.ir.simplify import define_sizes
 
 
 def infer_shapes(program: Program, sizes: Mapping[str, int]) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
     """Lower bounds and extents of every return at concrete sizes."""
+    from polyc.ir.simplify import define_sizes
     from polyc.poly.infer import concrete_shapes, infer_ranges
 
     with compiling():
@@ -27,6 +27,7 @@ def infer_shapes(program: Program, sizes: Mapping[str, int]) -> dict[str, tuple[
 def infer_extents(program: Program) -> tuple[dict[str, tuple[Expr, ...]], tuple[tuple[str, Expr], ...]]:
     """Extents of every parameter and return, by the name in a signature, over the symbols of sizes; and the definitions
     of those symbols that are computed from others."""
+    from polyc.ir.simplify import define_sizes
     from polyc.poly.infer import infer_ranges
 
     with compiling():

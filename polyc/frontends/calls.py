@@ -14,7 +14,7 @@ declared shape: range inference then checks the extents as it does for every dec
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from typing import NamedTuple
 
 from polyc.diagnostics import Diagnostic, Span
@@ -23,6 +23,7 @@ from polyc.ir.program import Condition, Exists, Program, RangeClause, Return, St
 from polyc.ir.program import element_names as name_elements
 from polyc.ir.simplify import define_sizes, simplify
 from polyc.ir.types import DType
+from polyc.records import dataclass, replace
 
 MAX_STATEMENTS = 2048
 """Statements that a program may have after calls are read in place: f that calls g twice, that calls h twice, doubles."""

@@ -11,7 +11,6 @@ notation", ICLR 2022).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 
 from polyc.diagnostics import ArgumentError, ArgumentTypeError, Diagnostic, Source, Span
@@ -19,6 +18,7 @@ from polyc.frontends.einops_patterns import ELLIPSIS, Axis, Group, Pattern, chec
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, identity_of, int_const
 from polyc.ir.program import Program, RangeClause, Reduction, Return, Role, Statement, Tensor, Where
 from polyc.ir.types import BOOL, I64, U64, DType
+from polyc.records import dataclass
 
 REDUCTIONS = ("min", "max", "sum", "mean", "prod", "any", "all")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from polyc.diagnostics import ArgumentError, Diagnostic, SemanticError, Source, Span, suggest_name
+from polyc.records import dataclass
 
 Operation = Literal["rearrange", "reduce", "repeat"]
 

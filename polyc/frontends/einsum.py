@@ -7,7 +7,6 @@ dimensions behind ``...`` are the indices ``e0, e1, …``.  The symbol for an un
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import reduce
 
 from polyc.diagnostics import ArgumentError, Diagnostic, SemanticError, Source, Span
@@ -15,6 +14,7 @@ from polyc.ir.contraction_paths import Path, find_path
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, identity_of, int_const, result_type
 from polyc.ir.program import Program, Reduction, Return, Statement, Tensor
 from polyc.ir.types import BOOL, DType, promote_all
+from polyc.records import dataclass, replace
 
 Extent = int | None
 

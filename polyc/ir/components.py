@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
 
 from polyc.ir.expr import Read, walk
 from polyc.ir.graphs import find_components
 from polyc.ir.program import Exists, Program, RangeClause, Statement
+from polyc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,21 +9,20 @@ a loop variable, `Size` an integer parameter of the entry point, `Read` a read o
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from typing import Literal, assert_never
 
 from polyc.diagnostics import Span
-from polyc.ir.nodes import Hashed, quick, remember_hash
 from polyc.ir.traced import whole
 from polyc.ir.types import BOOL, C64, C128, F32, I64, DType
+from polyc.records import Hashed, dataclass
 
 
 def _span() -> Span | None:
     return field(default=None, compare=False, repr=False)  # type: ignore[return-value]
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Const:
     """A literal of element type `dtype`; infinities and NaN are Python floats.  One of a complex type has no imaginary part."""
@@ -33,7 +32,6 @@ class Const:
     span: Span | None = _span()
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Index:
     """An iteration index of a statement, or a loop variable in a loop nest."""
@@ -46,7 +44,6 @@ class Index:
         return hash(self.name)
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Size:
     """A size symbol, or an integer parameter of the entry point in a loop nest."""
@@ -58,8 +55,6 @@ class Size:
         return hash(self.name)
 
 
-@quick
-@remember_hash
 @dataclass(frozen=True, slots=True)
 class Read(Hashed):
     """The element of a tensor version (or buffer) at `subscripts`; rank 0 has none."""
@@ -74,8 +69,6 @@ PAD_MODES: tuple[PadMode, ...] = ("clamp", "wrap", "reflect", "symmetric")
 """Modes that need no value; the tensor must not be empty."""
 
 
-@quick
-@remember_hash
 @dataclass(frozen=True, slots=True)
 class Pad(Hashed):
     """`read` where all its subscripts are inside the tensor, else `value`, or by `mode` the element that takes its place.
@@ -89,8 +82,6 @@ class Pad(Hashed):
     mode: PadMode = "value"
 
 
-@quick
-@remember_hash
 @dataclass(frozen=True, slots=True)
 class Call(Hashed):
     """An operator of `OPERATORS` applied to operands of one element type."""
@@ -100,8 +91,6 @@ class Call(Hashed):
     span: Span | None = _span()
 
 
-@quick
-@remember_hash
 @dataclass(frozen=True, slots=True)
 class Select(Hashed):
     """`then` where `condition` holds, else `other`; the arm not taken is not evaluated (its reads are guarded)."""
@@ -112,8 +101,6 @@ class Select(Hashed):
     span: Span | None = _span()
 
 
-@quick
-@remember_hash
 @dataclass(frozen=True, slots=True)
 class Cast(Hashed):
     """Conversion of element type, as NumPy's `astype` (float to integer truncates towards zero)."""

@@ -9,13 +9,13 @@ with the numbers of the program at hand: it gives sizes only where the general p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import reduce
 
 from polyc.ir.expr import Call, Cast, Const, Expr, Size, int_const, rewrite
 from polyc.ir.program import Program, map_expressions
 from polyc.ir.traced import combine, is_same, is_traced, plain, weight, whole
 from polyc.ir.types import I64
+from polyc.records import dataclass, replace
 
 EXACT_FLOATS = 1 << 24
 """Whole numbers up to which every floating-point type with arithmetic has them exactly."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 
 from polyc.diagnostics import Diagnostic, RangeError
@@ -35,6 +35,7 @@ from polyc.ir.interpret_statement import (
     solve_statement,
 )
 from polyc.ir.program import Program, Statement
+from polyc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

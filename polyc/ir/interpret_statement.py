@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from polyc.diagnostics import Diagnostic, RangeError
 from polyc.ir.advice import help_range
@@ -22,6 +21,7 @@ from polyc.ir.interpret_forms import (
 )
 from polyc.ir.program import Condition, Exists, RangeClause, Statement
 from polyc.ir.types import BOOL
+from polyc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

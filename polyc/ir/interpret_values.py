@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from math import prod
 from typing import Any, assert_never
 
@@ -17,6 +17,7 @@ from polyc.ir.interpret_forms import Box, Interval
 from polyc.ir.numeric import APPLY
 from polyc.ir.program import Statement
 from polyc.ir.types import C64, F32, DType
+from polyc.records import dataclass, replace
 
 POINTS_AT_ONCE = 1 << 21
 """Points of an iteration space evaluated together: 16 MiB per 8-byte intermediate value."""

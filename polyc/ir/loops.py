@@ -9,13 +9,13 @@ gives the result; kinds say how iterations may be grouped.  The interpreter (`ir
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from polyc.ir.expr import Call, Const, Expr
-from polyc.ir.nodes import quick, replace
 from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
+from polyc.records import dataclass, replace
 
 LINE = 64
 """Bytes of a cache line, in which streamed stores go to memory and from which offsets of arrays are counted."""
@@ -25,7 +25,6 @@ Space = Literal["argument", "shared", "thread", "register"]
 register: a small constant-shaped tile that lives in registers (every access sits in unrolled and vector loops)."""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Buffer:
     """An array.  Element ``[s0, s1, …]`` lies at ``base + sum(s_d * strides[d])`` bytes.
@@ -43,7 +42,6 @@ class Buffer:
     may_alias: tuple[str, ...] = ()
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Store:
     """``buffer[subscripts] = value``."""
@@ -56,7 +54,6 @@ class Store:
     """Its vectors lie in one cache line each, and go to memory directly (a promise and a hint: it means the same)."""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Update:
     """``buffer[subscripts] = buffer[subscripts] op value`` with `op` a monoid of `expr.MONOIDS`."""
@@ -68,7 +65,6 @@ class Update:
     statement: str = ""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Guard:
     """Report check number `check` with `value` and `bound` unless ``0 <= value < bound`` (or `condition` is false).
@@ -81,7 +77,6 @@ class Guard:
     condition: Expr | None = None
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Prefetch:
     """Say that the `size` bytes from ``buffer[subscripts]`` on will be read soon; it means nothing.
@@ -95,7 +90,6 @@ class Prefetch:
     """The cache that they come to."""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class If:
     condition: Expr
@@ -116,7 +110,6 @@ class InitialValue:
 LoopKind = Literal["serial", "parallel", "vector", "unroll", "scan"]
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Loop:
     """``for var in range(lower, upper, step)``.

@@ -7,7 +7,6 @@ this is asked at the call, of expressions over such numbers and sizes.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from polyc.diagnostics import ArgumentOverflowError, Diagnostic, Span
 from polyc.ir.expr import HOST_OPERATORS, Call, Cast, Const, Expr, Read, Size, evaluate, rewrite, walk
 from polyc.ir.program import Program
 from polyc.ir.types import BOOL, I64, DType
+from polyc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,14 @@ version alone and reduces has the whole version as its region.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from itertools import chain, count
 from typing import Literal
 
 from polyc.diagnostics import Diagnostic, Source, Span
 from polyc.ir.expr import Call, Const, Expr, Index, Read, reads, rewrite, substitute, walk
 from polyc.ir.types import DType
+from polyc.records import dataclass, replace
 
 
 def _span() -> Span | None:

@@ -7,12 +7,12 @@ the arm that a constant does not choose), the statement keeps its reads as `Exis
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from typing import Literal
 
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, PadMode, Read, Select, children, walk
 from polyc.ir.program import Exists, Statement
 from polyc.ir.types import BOOL
+from polyc.records import dataclass, replace
 
 Place = Literal["value", "init", "exists"]
 

@@ -7,12 +7,11 @@ applications", 1990, section 1.4).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, identity_of, int_const, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
+from polyc.records import dataclass
 
 _MONOIDS = frozenset(("add", "mul", "max", "min", "and", "or", "bitand", "bitor", "bitxor"))
 

@@ -11,12 +11,12 @@ complex numbers the distance from the real to the imaginary part behind them).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Literal
 
 from polyc.diagnostics import Span
 from polyc.ir.expr import OPERATORS, Expr, int_const
 from polyc.ir.types import DType
+from polyc.records import dataclass, replace
 
 Strides = tuple[tuple[int | None, ...] | None, ...]
 """Byte strides of each array of an entry point, in order; None (in one place, or for an array): any."""

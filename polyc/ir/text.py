@@ -1,4 +1,4 @@
-"""Programs, expressions and loop nests as text.
+"""Programs and expressions as text.
 
     program softmax(X: f32[N, D]) -> (O)
       sizes N, D
@@ -9,7 +9,7 @@
 
 A statement names its indices in order, then reads as it would be written.  Plain integers are ``i64`` and plain numbers with a
 fraction ``f32``; other literals carry their type (``0:i32``).  ``?`` is an extent that range inference finds.  The text of a
-program reads back (`text_reader.parse_program`) to an equal program; loop nests print as pseudo-C, to be read by people.
+program reads back (`text_reader.parse_program`) to an equal program.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Set
-from dataclasses import dataclass
 from typing import assert_never
 
 from polyc.ir.expr import OPERATORS, Call, Cast, Const, Expr, Index, Pad, Read, Select, Size
-from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
-from polyc.ir.program import Condition, Exists, Program, RangeClause, Return, Statement, Tensor, Where
-from polyc.ir.text_reader import RESERVED, parse_program
-from polyc.ir.types import BOOL, F32, I64
-from polyc.ir.versions import VERSION
+from polyc.ir.program import Condition, Exists, Program, RangeClause, Return, Role, Statement, Tensor, Where
+from polyc.ir.types import BOOL, DTYPES, F32, I64
+from polyc.records import dataclass
 
-__all__ = ["format_expr", "format_loops", "format_name", "format_program", "format_statement", "parse_program"]
-
+ROLES: dict[str, Role] = {"input": "input", "accumulated": "accumulated", "output": "output", "temporary": "temporary"}
+RESERVED = (
+    frozenset("program sizes define where exists in init of from pad index size true false inf nan max min".split())
+    | ROLES.keys()
+    | DTYPES.keys()
+)
+"""Words that cannot be bare names."""
 ASSIGNMENT = {"add": "+=", "mul": "*=", "max": "max=", "min": "min=", "and": "&&=", "or": "||="}
 _PRECEDENCE = {"or": 1, "and": 2, "lt": 3, "le": 3, "gt": 3, "ge": 3, "eq": 3, "ne": 3, "add": 4, "sub": 4}
 _PRECEDENCE |= {"mul": 5, "truediv": 5, "floordiv": 5, "mod": 5, "neg": 6, "not": 6}
@@ -173,83 +175,3 @@ def format_program(program: Program) -> str:
     lines += [f"  {t.role} {format_name(t.name)}: {_type(t)}" for t in program.tensors[n if in_header else 0 :]]
     lines += ["  " + format_statement(s) for s in program.statements]
     return "\n".join(lines) + "\n"
-
-
-# --- Loop nests ------------------------------------------------------------------------------------------------------
-
-
-def format_loops(nest: LoopNest) -> str:
-    """The text of the stage ``.loops``: indented pseudo-C."""
-    lines = [f"nest {nest.name}({', '.join(nest.parameters)})"]
-    for fold in nest.folds:
-        tests = " and ".join(f"{a} == {fold.second} * {format_expr(b)}" for a, b in fold.strides)
-        tests += " and there is one thread" if fold.alone else ""
-        lines.append(f"  {fold.first}, {fold.second} = 1, {fold.first} * {fold.second} if {tests}")
-    if nest.version is not None:
-        lines.append(f"  {VERSION} = {format_expr(nest.version)}")
-    lines += ["  " + _buffer(b) for b in nest.buffers]
-    for node in nest.body:
-        lines += _node(node, 1)
-    return "\n".join(lines) + "\n"
-
-
-def _buffer(b: Buffer) -> str:
-    shape, strides = (", ".join(format_expr(e) for e in part) for part in (b.shape, b.strides))
-    place = "" if b.position is None else f" at data[{b.position}]"
-    alias = f" may alias {', '.join(b.may_alias)}" if b.may_alias else ""
-    return f"{b.space} {b.name}: {b.dtype}[{shape}] strides ({strides}){place}{alias}"
-
-
-def _node(node: Node, depth: int) -> list[str]:
-    pad = "  " * depth
-    match node:
-        case Store() | Update():
-            operator = "=" if isinstance(node, Store) else ASSIGNMENT[node.op]
-            target = f"{node.buffer}[{', '.join(format_expr(e) for e in node.subscripts)}]"
-            comment = f"  // {node.statement}" if node.statement else ""
-            hint = "stream " if isinstance(node, Store) and node.streamed else ""
-            return [f"{pad}{hint}{target} {operator} {format_expr(node.value)};{comment}"]
-        case Guard():
-            under = "" if node.condition is None else f" if {format_expr(node.condition)}"
-            return [f"{pad}check {node.check}: 0 <= {format_expr(node.value)} < {format_expr(node.bound)}{under};"]
-        case Prefetch():
-            place = f"{node.buffer}[{', '.join(format_expr(e) for e in node.subscripts)}]"
-            return [f"{pad}prefetch {place}, {node.size} bytes{' to L2' if node.level == 2 else ''};"]
-        case If():
-            lines = [f"{pad}if ({format_expr(node.condition)}) {{", *_body(node.body, depth)]
-            if node.orelse:
-                lines += [f"{pad}}} else {{", *_body(node.orelse, depth)]
-            return [*lines, f"{pad}}}"]
-        case Loop():
-            return [f"{pad}{_loop_head(node)} {{", *_body(node.body, depth), f"{pad}}}"]
-        case _:
-            assert_never(node)
-
-
-def _body(nodes: tuple[Node, ...], depth: int) -> list[str]:
-    return [line for node in nodes for line in _node(node, depth + 1)]
-
-
-def _loop_head(loop: Loop) -> str:
-    step = f"{loop.var}++" if loop.step == 1 else f"{loop.var} += {loop.step}"
-    kind: str = "" if loop.kind == "serial" else loop.kind
-    details = []
-    if loop.kind == "vector":
-        details.append(f"lanes {loop.lanes}" + (f" x {loop.interleave}" if loop.interleave > 1 else ""))
-    if loop.kind == "scan":
-        details.append(f"lanes {loop.lanes}")
-    if loop.max_trip is not None:
-        details.append(f"at most {loop.max_trip}")
-    if loop.tile is not None:
-        details.append(f"of {loop.tile}")
-    if loop.registers:
-        starts = {i.buffer: f" from {format_expr(i.value)}" for i in loop.initial}
-        details.append("registers " + " ".join(name + starts.get(name, "") for name in loop.registers))
-    if loop.stream is not None:
-        details.append(f"in columns along {loop.stream}")
-    if loop.least_part:
-        details.append(f"parts of {loop.least_part}" + (" that lie apart" if loop.is_uneven else ""))
-    if loop.parallel_if is not None:
-        details.append(f"if {format_expr(loop.parallel_if)}")
-    kind += f"({', '.join(details)}) " if details else (" " if kind else "")
-    return f"{kind}for ({loop.var} = {format_expr(loop.lower)}; {loop.var} < {format_expr(loop.upper)}; {step})"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from typing import Literal, NoReturn
 
 from polyc.diagnostics import Diagnostic, Source, Span, SyntaxErrorInSource
@@ -25,15 +25,9 @@ from polyc.ir.program import (
     Tensor,
     Where,
 )
+from polyc.ir.text import RESERVED, ROLES
 from polyc.ir.types import BOOL, DTYPES, F32, I64, DType
-
-_ROLES: dict[str, Role] = {"input": "input", "accumulated": "accumulated", "output": "output", "temporary": "temporary"}
-RESERVED = (
-    frozenset("program sizes define where exists in init of from pad index size true false inf nan max min".split())
-    | _ROLES.keys()
-    | DTYPES.keys()
-)
-"""Words that cannot be bare names."""
+from polyc.records import dataclass, replace
 
 _DTYPE = "|".join(DTYPES)
 _TOKEN = re.compile(
@@ -155,8 +149,8 @@ def _read_program(r: _Reader) -> Program:
         symbol = r.name()
         r.expect("=")
         defined.append((symbol, _read_expr(r)))
-    while r.at(*_ROLES):
-        role = _ROLES[r.current.text]
+    while r.at(*ROLES):
+        role = ROLES[r.current.text]
         r.position += 1
         start = r.current.span
         tensor = r.name()

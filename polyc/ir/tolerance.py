@@ -18,7 +18,6 @@ roundings are counted apart (`of_storage`): each weighs one unit of its type, an
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod, sqrt
 
 import numpy as np
@@ -30,6 +29,7 @@ from polyc.ir.interpret import bind_sizes, interpret
 from polyc.ir.interpret_ranges import ConcreteRanges, solve_ranges
 from polyc.ir.program import Program, Statement
 from polyc.ir.types import BF16, F16, F32, DType, from_numpy
+from polyc.records import dataclass
 
 _EXACT = frozenset("max min fmax fmin neg abs ceil floor round rint trunc copysign".split())
 _FUNCTION_ULPS = 8

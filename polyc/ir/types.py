@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache, reduce
 from typing import Literal
 
 import numpy as np
+
+from polyc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

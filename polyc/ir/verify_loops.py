@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import assert_never
 
 from polyc.diagnostics import Diagnostic, InternalError
@@ -13,6 +12,7 @@ from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Prefetch, Store, Upd
 from polyc.ir.types import BOOL, I64, DType
 from polyc.ir.verify import check_expression
 from polyc.ir.versions import VERSION
+from polyc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

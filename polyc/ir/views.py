@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from polyc.ir.expr import Const, Expr, Index, Read, int_const, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, RangeClause
 from polyc.ir.simplify import simplify
+from polyc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

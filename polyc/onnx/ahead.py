@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from polyc.onnx.outside import as_contiguous
 from polyc.onnx.plan import Plan
 from polyc.onnx.segments import Request, Segment
 from polyc.onnx.session import Session
+from polyc.records import dataclass
 from polyc.runtime.memory import GUARD
 
 

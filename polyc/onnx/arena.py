@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from polyc.records import dataclass
 
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from polyc.onnx.compilation import compile_clusters, make_clusters
 from polyc.onnx.plan import Number, Plan, Step
 from polyc.onnx.shapes import Choice, Shapes
 from polyc.onnx.weights import Weights
+from polyc.records import dataclass, replace
 from polyc.runtime.arrays import result_type
 from polyc.runtime.kernel import Kernel
 from polyc.runtime.plan import Plan as CallPlan

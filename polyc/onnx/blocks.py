@@ -6,12 +6,12 @@ All plans of a session share the blocks, whatever shapes they are for, so a sess
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from queue import SimpleQueue
 
 import numpy as np
 
 from polyc.onnx.arena import ALIGNMENT
+from polyc.records import dataclass
 from polyc.runtime.arrays import data_address
 from polyc.runtime.memory import check_memory
 from polyc.runtime.threads import count_cores

@@ -6,7 +6,6 @@ meets the operator."""
 from __future__ import annotations
 
 import functools
-import logging
 import threading
 
 import numpy as np
@@ -15,9 +14,8 @@ from polyc import jobs, recall
 from polyc.config import Options
 from polyc.diagnostics import PolycError
 from polyc.frontends.onnx.evaluators import Suppress, suppress_boxes
+from polyc.log import logger
 from polyc.runtime.kernel import Kernel
-
-logger = logging.getLogger("polyc")
 
 SUPPRESS = """
 def suppress(float(4, R, P) box, float(4, R, M) taken, float overlap) -> (kept) {

@@ -11,7 +11,6 @@ import ctypes
 import functools
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -21,6 +20,7 @@ from polyc.codegen.objects.sequence import ABSOLUTE, IN_ARENA, OF_CALL, PROGRAM,
 from polyc.frontends.onnx.graph import Node
 from polyc.onnx.arena import align
 from polyc.onnx.plan import Plan, raise_bounds_error
+from polyc.records import dataclass
 from polyc.runtime import fastcalls
 from polyc.runtime.arrays import data_address, result_type
 

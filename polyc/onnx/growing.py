@@ -15,11 +15,11 @@ which the body would be planned, and all of it would be copied each time.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from polyc.frontends.onnx.graph import Graph, Node, Port
+from polyc.records import dataclass, replace
 from polyc.runtime.memory import check_memory
 
 _UNCHECKED = 1 << 20

@@ -8,7 +8,6 @@ onnx's reference implementation.  Most models are one segment.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
@@ -35,6 +34,7 @@ from polyc.frontends.onnx.reference import Evaluation, prepare_node
 from polyc.frontends.onnx.refusals import declared_values, find_refused
 from polyc.frontends.onnx.schemas import NEWEST, find_schema
 from polyc.frontends.onnx.sizes import estimate_elements
+from polyc.log import logger
 from polyc.onnx.assembly import Assembly, make_plan
 from polyc.onnx.compilation import compile_clusters, make_clusters
 from polyc.onnx.direct import DirectPlace
@@ -46,8 +46,6 @@ from polyc.onnx.segments import Env, Request, Segment, Setting
 from polyc.onnx.shapes import NotTracedError, Shapes
 from polyc.onnx.templates import Extents, Place, Template, Varying, kinds_and_extents
 from polyc.runtime import memory
-
-logger = logging.getLogger("polyc")
 
 MAX_PLANS = 64
 """Plans that a graph keeps; the one used longest ago goes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from polyc.onnx.boxes import Suppression
 from polyc.onnx.plan import Plan, Step
 from polyc.onnx.shapes import Shapes
 from polyc.onnx.weights import Weights
+from polyc.records import dataclass
 
 Env = dict[str, Any]
 """Values by name."""

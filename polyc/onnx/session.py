@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -26,6 +25,7 @@ from polyc.onnx.samples import draw_feed, run_drawn
 from polyc.onnx.segments import Env, Request, Setting
 from polyc.onnx.shapes import Dynamic, Shapes
 from polyc.onnx.weights import Weights
+from polyc.records import dataclass
 from polyc.runtime import threads as runtime_threads
 from polyc.runtime.arrays import argument_error, shape_label
 

@@ -8,9 +8,8 @@ cluster's program, so nothing depends on a guess.
 
 from __future__ import annotations
 
-import logging
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from polyc.api.dynamic import typical_sizes
@@ -20,9 +19,9 @@ from polyc.ir.expr import Expr, evaluate
 from polyc.ir.generalize import Generalized, Numbers, generalize, generalize_traced, take_numbers
 from polyc.ir.program import Program
 from polyc.ir.traced import is_traced, plain
+from polyc.log import logger
+from polyc.records import dataclass
 from polyc.runtime.sizes import size_names
-
-logger = logging.getLogger("polyc")
 
 Dynamic = Literal["auto"] | bool
 FIRST = 2

@@ -9,7 +9,7 @@ and the addresses of its operands, nothing else.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from polyc.ir.traced import Trace, Traced, is_traced, plain, whole
 from polyc.onnx.assembly import Assembly
 from polyc.onnx.blocks import Blocks
 from polyc.onnx.plan import Plan
+from polyc.records import dataclass
 
 MOST_SEEN = 8
 MOST_TEMPLATES = 8

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -20,6 +19,7 @@ from polyc.frontends.onnx.clusters import Cluster
 from polyc.ir.expr import evaluate
 from polyc.ir.program import Program
 from polyc.ir.views import find_view
+from polyc.records import dataclass, replace
 from polyc.runtime import memory
 from polyc.runtime.kernel import Kernel
 from polyc.runtime.packing import lay_in_panels

@@ -8,7 +8,7 @@ data are proved by interval arithmetic or guarded in the generated code.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import islpy
 
@@ -26,6 +26,7 @@ from polyc.poly.linear import Linear, linear_form, scale_form, subscript_inequal
 from polyc.poly.ranges import GuardedSubscript
 from polyc.poly.sizes import Bounds, Sizes
 from polyc.poly.solve import StatementSolution
+from polyc.records import dataclass
 
 
 @dataclass(eq=False, slots=True)

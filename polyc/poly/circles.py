@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import islpy
 
@@ -12,6 +11,7 @@ from polyc.ir.expr import Const
 from polyc.poly.dependences import Dependences, Flow
 from polyc.poly.isl import operation_quota
 from polyc.poly.scop import Scop, ScopStatement
+from polyc.records import dataclass
 
 LONGEST = 6
 """Statements of a circle that is looked for."""

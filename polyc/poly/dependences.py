@@ -7,12 +7,11 @@ source, so a consumer depends on the whole sum and never on a part of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import islpy
 
 from polyc.poly.isl import operation_quota
 from polyc.poly.scop import Access, Scop, ScopStatement
+from polyc.records import dataclass, replace
 
 QUOTA, QUOTA_PER_STATEMENT = 2_000_000, 300_000
 """isl operations, some four million of which take a second."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 import islpy
 
 from polyc.poly.rows import Row
+from polyc.records import dataclass
 
 MAX_DISTANCES = 32
 """Pieces of the distances of a statement from itself beyond which their hull is taken."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import islpy
 
 from polyc.poly.dependences import init_name
 from polyc.poly.scop import Scop
+from polyc.records import dataclass
 
 QUOTA, QUOTA_PER_STATEMENT = 2_000_000, 300_000
 """isl operations for one proof, some four million of which take a second; an overrun counts as not proved."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import islpy
 
@@ -11,6 +10,7 @@ from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Siz
 from polyc.ir.types import DType
 from polyc.poly.isl import NotAffine
 from polyc.poly.sizes import Bounds, Sizes, Value
+from polyc.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, slots=True)

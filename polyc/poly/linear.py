@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import islpy
 
@@ -12,6 +11,7 @@ from polyc.ir.read_sites import index_names
 from polyc.poly import isl
 from polyc.poly.isl import Affine, NotAffine
 from polyc.poly.sizes import Bounds, Sizes, Value
+from polyc.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, slots=True)

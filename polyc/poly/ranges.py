@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 
 import islpy
 
 from polyc.diagnostics import Diagnostic
 from polyc.ir.expr import Const, Expr, Read, Size, evaluate, walk
 from polyc.ir.signature import HostCheck
+from polyc.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

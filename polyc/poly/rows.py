@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Sequence_
-from dataclasses import dataclass, replace
 from typing import Literal, TypeVar, assert_never
 
 from polyc.poly.scop import Scop
+from polyc.records import dataclass, replace
 
 _Value = TypeVar("_Value")
 Kind = Literal["P", "R", "S"]

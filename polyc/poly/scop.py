@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import islpy
 
@@ -15,6 +15,7 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement, element_names
 from polyc.ir.types import DType
 from polyc.poly.ranges import Ranges
+from polyc.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import reduce
 
 import islpy
@@ -36,6 +35,7 @@ from polyc.poly.linear import (
 )
 from polyc.poly.order import find_open_subscripts
 from polyc.poly.sizes import Bounds, Sizes, Value
+from polyc.records import dataclass
 
 Side = tuple[int, int, int]
 """A bound of a read: its number among the statement's, the dimension, and 0 for the lower side, 1 for the upper one."""

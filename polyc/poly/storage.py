@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from polyc.ir.expr import Call, Expr, int_const, simplify_int
+from polyc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ pipeline those may meet that wait for each other.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import islpy
 
@@ -31,6 +30,7 @@ from polyc.poly.instances import (
 from polyc.poly.isl import operation_quota
 from polyc.poly.scop import Scop
 from polyc.poly.storage import Folding, Storage
+from polyc.records import dataclass
 
 
 @dataclass(frozen=True, eq=False, slots=True)

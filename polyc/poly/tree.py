@@ -11,7 +11,6 @@ Marks: ``parallel cN [ROUNDS]``, ``pipeline cN COLUMNS``, ``unroll cN``, ``vecto
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal, assert_never
 
 import islpy
@@ -19,6 +18,7 @@ import islpy
 from polyc.poly import isl
 from polyc.poly.rows import Kind, Row
 from polyc.poly.scop import Scop
+from polyc.records import dataclass
 
 Part = Literal["whole", "tile", "point"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 import islpy
 
@@ -26,6 +25,7 @@ from polyc.poly.domains import (
 from polyc.poly.live import read_elements
 from polyc.poly.ranges import Interval, StatementRanges
 from polyc.poly.scop import Scop, ScopStatement
+from polyc.records import dataclass, replace
 
 SAMPLES = 8
 """Rows in which points are counted."""

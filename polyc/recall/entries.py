@@ -5,21 +5,19 @@ an entry, the work is done again."""
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from polyc.config import VERSION, debugging
 from polyc.environment import warn_of_environment
+from polyc.log import logger
 
 if TYPE_CHECKING:
     from polyc.cache import Entry, Key, Store
 
 Made = TypeVar("Made")
 Read = TypeVar("Read")
-
-logger = logging.getLogger("polyc")
 
 
 def package_state() -> tuple[tuple[str, int, int], ...]:
@@ -77,7 +75,7 @@ def read_or_make(
 
 def tell_miss(store: Store, key: Key) -> None:
     """Log why nothing was found."""
-    if logger.isEnabledFor(logging.INFO):
+    if logger.tells_info():
         logger.info("cache: miss: %s of %s: %s", key.kind, key.name, store.explain_miss(key))
 
 

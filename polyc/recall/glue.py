@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from polyc import driver
-from polyc.codegen.objects import calls
-from polyc.recall.entries import is_unchanged, open_store, own_versions, tell_miss
+from polyc.codegen.objects.call_loader import use_source
+from polyc.recall.entries import is_unchanged, open_store, own_versions, read_entry, tell_miss
 from polyc.recall.machine import knows_host, physical_host
 
 if TYPE_CHECKING:
@@ -25,13 +25,19 @@ def load_sequence(name: str | None = None) -> Any:
         return load_object(glue_code("sequence"), name or NAME)
 
 
+def _make_call() -> bytes:
+    from polyc.codegen.objects.calls import make_call
+
+    return make_call()
+
+
 def _make_sequence() -> bytes:
     from polyc.codegen.objects.sequence import make_sequence
 
     return make_sequence(physical_host())
 
 
-_GLUE: Mapping[str, Callable[[], bytes]] = {"sequence": _make_sequence, "call": calls.make_call}
+_GLUE: Mapping[str, Callable[[], bytes]] = {"sequence": _make_sequence, "call": _make_call}
 GLUE = tuple(_GLUE)
 """The kinds."""
 _glue: dict[str, bytes] = {}
@@ -52,9 +58,11 @@ def knows_glue(kind: str) -> bool:
     """Whether `glue_code` needs no LLVM."""
     if kind not in _glue and knows_host():
         store = open_store()
-        entry = None if store is None else store.read(_glue_key(kind))
-        if entry is not None:
-            _glue[kind] = entry.payload
+        key = _glue_key(kind)
+        entry = None if store is None else store.read(key)
+        code = None if entry is None or store is None else read_entry(store, key, lambda entry: entry.payload, entry)
+        if code is not None:
+            _glue[kind] = code
     return kind in _glue
 
 
@@ -68,7 +76,7 @@ def adopt_glue(kind: str, code: bytes) -> None:
         store.write(_glue_key(kind), Entry({}, code))
 
 
-calls.use_source(functools.partial(glue_code, "call"))
+use_source(functools.partial(glue_code, "call"))
 
 
 def _glue_key(kind: str) -> Key:

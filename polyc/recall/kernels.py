@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +12,10 @@ from polyc.config import Options, default_options
 from polyc.diagnostics import DOUBTS, Remark
 from polyc.ir.program import Program
 from polyc.ir.signature import Signature
-from polyc.ir.text import format_loops
-from polyc.recall.entries import format_sizes, is_unchanged, logger, open_store, own_versions, read_entry, read_or_make
+from polyc.log import logger
+from polyc.recall.entries import format_sizes, is_unchanged, open_store, own_versions, read_entry, read_or_make
 from polyc.recall.machine import check_code_generator, recall_host
+from polyc.records import dataclass
 from polyc.target import Target
 
 if TYPE_CHECKING:
@@ -248,5 +249,6 @@ def _read_kernel(
 
 def _digest_loops(lowered: driver.Lowered) -> str:
     from polyc.cache import digest_text
+    from polyc.ir.loops_text import format_loops
 
     return digest_text(format_loops(lowered.nest))

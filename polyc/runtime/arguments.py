@@ -7,7 +7,7 @@ message uses the names and sizes of the user.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from polyc.config import Options
 from polyc.diagnostics import Diagnostic, PolycError, RangeError, suggest_name
 from polyc.ir.expr import evaluate
 from polyc.ir.signature import ArraySpec, Signature
+from polyc.records import dataclass
 from polyc.runtime.arrays import (
     argument_error,
     check_output,

@@ -16,14 +16,14 @@ import ctypes
 import functools
 import itertools
 import sys
-import sysconfig
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
+from polyc.records import dataclass
 from polyc.runtime import memory, threads
 from polyc.runtime.arrays import alias_pattern, data_address
 from polyc.runtime.plan import Plan
@@ -153,7 +153,7 @@ def _is_laid_out_as_expected() -> bool:
     """Whether objects are CPython's with a GIL, and arrays and element types have their fields where they are expected."""
     if (
         sys.implementation.name != "cpython"
-        or sysconfig.get_config_var("Py_GIL_DISABLED")
+        or "t" in getattr(sys, "abiflags", "")  # of an interpreter without a GIL
         or ctypes.sizeof(ctypes.c_void_p) != 8
     ):
         return False

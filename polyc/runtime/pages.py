@@ -17,11 +17,11 @@ import mmap
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 
+from polyc.records import dataclass
 from polyc.runtime.arrays import data_address
 
 ALIGNMENT = 64

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
 
 from polyc.diagnostics import BoundsError, Diagnostic
 from polyc.ir.signature import Signature
+from polyc.records import dataclass
 from polyc.runtime import memory, threads
 from polyc.runtime.arrays import data_address
 

@@ -146,6 +146,7 @@ class PlanTable:
             for table in self._calls.values():
                 table.forget(lambda plan: True)
         self._plans[key] = plan
+        fastcalls.is_available()  # loads what the next call takes: a first call of a layout may take some milliseconds
 
 
 def unpack(results: tuple[Any, ...] | None) -> Any:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from polyc.diagnostics import PolycError, Span
 from polyc.ir.expr import Const, Expr, Size, evaluate, walk
 from polyc.ir.types import DType
+from polyc.records import dataclass
 from polyc.runtime.arrays import argument_error
 
 

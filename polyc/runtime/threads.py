@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import ctypes.util
 import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from numbers import Integral
 
 from polyc.config import MAX_THREADS, parse_threads
 from polyc.diagnostics import Diagnostic, PolycWarning, user_stacklevel
 from polyc.environment import warn_of_environment
+from polyc.records import dataclass
 from polyc.runtime.arrays import argument_error
 
 SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
@@ -125,6 +124,8 @@ def _search_openmp() -> OpenMP | None:
 def _library_names() -> Iterator[str | None]:
     """Names to try, the likeliest first; `find_library` runs other programs, so it is asked only when it comes to it."""
     yield "libgomp.so.1"
+    import ctypes.util
+
     yield ctypes.util.find_library("gomp")
     yield from ("libomp.so.5", "libomp.so")
     yield ctypes.util.find_library("omp")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import prod
 from typing import Literal
 from weakref import WeakKeyDictionary
@@ -11,6 +10,7 @@ from weakref import WeakKeyDictionary
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, children, reads, walk
 from polyc.ir.linear import index_coefficients
 from polyc.poly.scop import Scop, ScopStatement
+from polyc.records import dataclass
 
 Motion = Literal["invariant", "unit", "strided"]
 """unit: to the neighbour; for a read also a few elements on, because all in between are loaded together and shuffled."""

@@ -9,8 +9,6 @@ constants leave the tree (their loops go, their tensor becomes an argument in pa
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from polyc.ir.expr import Call, Expr, Index, Read, reads, simplify_int, walk
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement, Where
 from polyc.ir.types import DType
@@ -19,6 +17,7 @@ from polyc.poly.extraction import extract_scop
 from polyc.poly.ranges import Interval, Ranges
 from polyc.poly.rows import Band, Leaf, Node, Sequence
 from polyc.poly.scop import Scop
+from polyc.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 
 from polyc.config import Options
 from polyc.diagnostics import Remark
@@ -12,6 +12,7 @@ from polyc.poly.rows import Node, format_rows
 from polyc.poly.scop import Scop
 from polyc.poly.storage import Folding
 from polyc.poly.tree import Plan, plan_statements
+from polyc.records import dataclass, replace
 from polyc.scheduler.constants import Prepared, hoist_constants
 from polyc.scheduler.contractions.choice import Choice
 from polyc.scheduler.contractions.packing import pack_operands

@@ -14,7 +14,7 @@ any others.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf, prod
 
 import numpy as np
@@ -22,6 +22,7 @@ import numpy as np
 from polyc.ir.expr import Const, Expr, int_const
 from polyc.ir.versions import evaluate_arrays, sizes_as_arrays
 from polyc.poly.scop import Scop, ScopStatement
+from polyc.records import dataclass
 from polyc.scheduler.amounts import Formula, as_expr, product
 from polyc.scheduler.contractions.contraction import find_contraction
 from polyc.scheduler.size_costs import CostModel, Form

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from math import inf
 
 from polyc.ir.expr import Call, Expr, Select, Size, int_const, substitute, walk
 from polyc.ir.versions import NEVER
 from polyc.poly.ranges import assume_sizes, estimate_extent
 from polyc.poly.scop import Scop, ScopStatement
+from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import NEAR, access_motions
 from polyc.scheduler.amounts import A, Amount, as_expr, ceil_div, product, total
 from polyc.scheduler.contractions.choice import Choice, choose, estimate

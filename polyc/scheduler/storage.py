@@ -9,8 +9,6 @@ Of a tensor that steps of a sequential loop pass on (``H[t]`` from ``H[t - 1]``)
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Const, Index, walk
 from polyc.poly.dependences import Dependences
@@ -20,6 +18,7 @@ from polyc.poly.legality import prove_storage
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.storage import Folding
 from polyc.poly.tree import Plan, PlanLoop, PlanSequence, plan_statements
+from polyc.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

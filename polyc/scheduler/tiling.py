@@ -8,11 +8,12 @@ broadcast if it does not move with the vector index, reused if it does not move 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 from polyc.ir.expr import Const, Expr
 from polyc.poly.scop import ScopStatement, ScopTensor
+from polyc.records import dataclass
 from polyc.scheduler.accesses import (
     STREAMING_BITS,
     AccessMotion,

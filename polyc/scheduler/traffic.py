@@ -10,10 +10,10 @@ name says bytes.  They take amounts (`amounts`): numbers, or formulas over the s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Generic
 
+from polyc.records import dataclass
 from polyc.scheduler.amounts import A, Amount, Truth, common_power, either, largest, smallest, whole_part
 from polyc.target import Target
 

@@ -72,12 +72,51 @@ def test_fresh_process_does_without_the_compiler(tmp_path: Path, name: str) -> N
     assert warm == {**cold, "hits": hits, "misses": 0, "loaded": []}
 
 
+WARM = """
+import sys, numpy as np
+x = np.arange(12, dtype=np.float32).reshape(3, 4)
+before = set(sys.modules)
+import polyc
+{body}
+print(*sorted(set(sys.modules) - before))
+"""
+CALLED = """
+api: call_signature bind dynamic functions kernels layouts names operator result_shapes sources
+cache: keys places store values
+codegen: objects objects.call_loader objects.elf objects.host objects.loader
+driver: loading lock shapes
+ir: expr factors halves number_checks program signature text traced types versions
+poly: storage
+recall: entries facts glue kernels machine
+runtime: arguments arrays call_self_test fastcalls kernel memory packing pages plain plan plan_table scalar_tables sizes
+runtime: threads weak
+"""
+"""What it takes to find a kernel and to call it."""
+
+
+def test_a_process_that_finds_its_kernel_imports_little(tmp_path: Path) -> None:
+    script = tmp_path / "warm.py"
+    script.write_text(WARM.replace("{body}", BODIES["tc"]))
+    command = [sys.executable, str(script)]
+    for _ in range(2):
+        found = set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
+    known = {
+        "polyc",
+        *(f"polyc.{name}" for name in "config crash diagnostics digest environment limits log records target".split()),
+    }
+    for line in CALLED.strip().splitlines():
+        layer, names = line.split(":")
+        known |= {f"polyc.{layer}", *(f"polyc.{layer}.{name}" for name in names.split())}
+    assert {name for name in found if name.partition(".")[0] == "polyc"} <= known
+    assert not found & {"logging", "hashlib", "subprocess", "tempfile", "traceback", "difflib", "sysconfig", "ctypes.util"}
+
+
 def test_four_processes_write_the_same_entries(tmp_path: Path, cache_dir: Path) -> None:
     script = write_script(tmp_path, "tc")
     found = [finish(p) for p in [start(script) for _ in range(4)]]
     assert {f["sum"] for f in found} == {506.0}
     assert sum(f["damaged"] for f in found) == 0
-    assert len(list((cache_dir / "entries").iterdir())) == 5  # the machine is one, its self-test another
+    assert len(list((cache_dir / "entries").iterdir())) == 6  # the machine is one, its self-test another, the way of calls too
     assert finish(start(script))["misses"] == 0
 
 

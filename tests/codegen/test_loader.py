@@ -12,7 +12,8 @@ import pytest
 
 from polyc.codegen.emission.llvm import emit_llvm
 from polyc.codegen.objects import loader
-from polyc.codegen.objects.calls import EXPORTS, PYTHON_FUNCTIONS, make_call
+from polyc.codegen.objects.call_loader import EXPORTS, PYTHON_FUNCTIONS
+from polyc.codegen.objects.calls import make_call
 from polyc.codegen.objects.elf import HEADER, SECTION
 from polyc.codegen.objects.host import adopt_facts, describe_machine, facts
 from polyc.codegen.objects.jit import compile_object

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.ir.text import format_loops
+from polyc.ir.loops_text import format_loops
 from polyc.target import X86_64_V3, X86_64_V4, Target
 from tests.scheduler.support import lower
 

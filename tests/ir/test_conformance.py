@@ -11,7 +11,8 @@ from polyc.diagnostics import PolycWarning
 from polyc.frontends.tc import read_tc
 from polyc.ir.interpret_ranges import solve_ranges
 from polyc.ir.program import Program
-from polyc.ir.text import format_program, parse_program
+from polyc.ir.text import format_program
+from polyc.ir.text_reader import parse_program
 from polyc.ir.verify import verify_program
 from tests.conformance.tc_cases import entries
 

@@ -6,7 +6,7 @@ import pytest
 from polyc.diagnostics import ArgumentError, ArgumentTypeError, BoundsError, PolycError, RangeError
 from polyc.ir import interpret_values
 from polyc.ir.interpret import interpret
-from polyc.ir.text import parse_program
+from polyc.ir.text_reader import parse_program
 
 
 def run(text: str, sizes: dict[str, int] | None = None, out: dict[str, np.ndarray] | None = None, **arrays: np.ndarray):

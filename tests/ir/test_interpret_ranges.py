@@ -7,7 +7,8 @@ from polyc.diagnostics import PolycError
 from polyc.ir.expr import evaluate
 from polyc.ir.interpret_ranges import complete_sizes, solve_ranges
 from polyc.ir.simplify import define_sizes
-from polyc.ir.text import format_program, parse_program
+from polyc.ir.text import format_program
+from polyc.ir.text_reader import parse_program
 from polyc.poly.infer import concrete_shapes, infer_ranges
 from tests.property.strategies import Case, cases
 

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, evaluate, int_const
 from polyc.ir.simplify import define_sizes, linear_form, simplify
-from polyc.ir.text import format_expr, format_program, parse_program
+from polyc.ir.text import format_expr, format_program
+from polyc.ir.text_reader import parse_program
 from polyc.ir.types import F32
 from polyc.ir.verify import verify_program
 

@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 
 from polyc.diagnostics import SyntaxErrorInSource
 from polyc.ir.expr import MONOIDS, OPERATORS, Call, Cast, Const, Expr, Index, Pad, Read, Select, Size
+from polyc.ir.loops_text import format_loops
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Reduction, Return, Statement, Tensor
-from polyc.ir.text import format_expr, format_loops, format_program, parse_program
+from polyc.ir.text import format_expr, format_program
+from polyc.ir.text_reader import parse_program
 from polyc.ir.types import BOOL, DTYPES, F32, F64, I32, U8
 from tests.ir.nests import matmul_nest
 

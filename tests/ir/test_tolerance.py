@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from polyc.ir.text import parse_program
+from polyc.ir.text_reader import parse_program
 from polyc.ir.tolerance import check_results, compare_results, expect_results, operation_count, tolerance
 from polyc.ir.types import F32, F64, I32
 

@@ -7,7 +7,7 @@ import pytest
 from polyc.diagnostics import InternalError
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const
 from polyc.ir.loops import Buffer, Loop, LoopNest, Store, Update
-from polyc.ir.text import parse_program
+from polyc.ir.text_reader import parse_program
 from polyc.ir.types import F32
 from polyc.ir.verify import verify_program
 from polyc.ir.verify_loops import verify_loops

@@ -11,7 +11,8 @@ import pytest
 import polyc
 from polyc.diagnostics import PolycError
 from polyc.ir.interpret import interpret
-from polyc.ir.text import format_program, parse_program
+from polyc.ir.text import format_program
+from polyc.ir.text_reader import parse_program
 
 Array = np.ndarray[Any, Any]
 NUMPY = {"clamp": "edge", "wrap": "wrap", "reflect": "reflect", "symmetric": "symmetric"}

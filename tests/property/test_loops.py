@@ -11,7 +11,8 @@ from polyc.config import Options
 from polyc.driver import lower
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.interpret_ranges import complete_sizes, solve_ranges
-from polyc.ir.text import format_loops, format_program
+from polyc.ir.loops_text import format_loops
+from polyc.ir.text import format_program
 from polyc.ir.tolerance import check_results, expect_results
 from polyc.ir.verify_loops import verify_loops
 from polyc.target import X86_64_V2, X86_64_V3, X86_64_V4, Target

@@ -7,7 +7,8 @@ from polyc.ir.expr import int_const
 from polyc.ir.interpret import interpret
 from polyc.ir.program import specialize_sizes
 from polyc.ir.simplify import define_sizes
-from polyc.ir.text import format_program, parse_program
+from polyc.ir.text import format_program
+from polyc.ir.text_reader import parse_program
 from polyc.ir.tolerance import check_results, expect_results
 from polyc.ir.verify import verify_program
 from tests.property.strategies import Case, cases

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.ir.text import parse_program
+from polyc.ir.text_reader import parse_program
 from polyc.scheduler.rewriting.rules import borders
 from polyc.target import X86_64_V3
 from tests.property.strategies import Case

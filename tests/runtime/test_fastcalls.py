@@ -17,7 +17,7 @@ import threadpoolctl
 
 import polyc
 from polyc import ArgumentError, ArgumentTypeError, BoundsError, PolycError
-from polyc.codegen.objects.calls import PYTHON_FUNCTIONS, load_call
+from polyc.codegen.objects.call_loader import PYTHON_FUNCTIONS, load_call
 from polyc.ir.signature import RuntimeGuard, Signature
 from polyc.ir.types import DTYPES
 from polyc.runtime import fastcalls, memory, threads

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from polyc.codegen.emission.arithmetic import emit_operator
 from polyc.codegen.emission.context import WORKSPACES, Context, State, byte_offset
@@ -18,8 +17,8 @@ from polyc.codegen.writer import shuffles, vectors
 from polyc.codegen.writer.builder import Val, int_val
 from polyc.ir.expr import Expr, Index, Read, evaluate, int_const
 from polyc.ir.loops import Buffer
-from polyc.ir.nodes import replace
 from polyc.ir.types import I64, DType
+from polyc.records import dataclass, replace
 
 
 def buffer_base(state: State, buffer: Buffer) -> Val:

@@ -21,7 +21,7 @@ from polyc.codegen.writer.builder import Val, float_val, memory_type, zero_val
 from polyc.codegen.writer.byte_products import add_byte_products
 from polyc.ir.expr import Call, identity_of
 from polyc.ir.loops import Update
-from polyc.ir.nodes import replace
+from polyc.records import replace
 
 MOST_TRACKED = 8
 """Accumulators of maxima and minima beyond which there are not enough registers of masks."""

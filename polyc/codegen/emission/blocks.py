@@ -13,7 +13,6 @@ on its way takes a buffer from them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from polyc.codegen.emission.accesses import element_pointer, store_element
 from polyc.codegen.emission.context import Context, State, byte_offset
@@ -25,8 +24,8 @@ from polyc.codegen.writer import shuffles, vectors
 from polyc.codegen.writer.builder import Val, int_val
 from polyc.ir.expr import Expr, Index, Read, int_const, reads
 from polyc.ir.loops import Buffer, Loop, Node, Store, Update
-from polyc.ir.nodes import replace
 from polyc.ir.types import DType
+from polyc.records import dataclass, replace
 
 MIN_ROW = 2
 """Copies below which there is nothing to gain."""

@@ -15,8 +15,8 @@ from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Val, int_val
 from polyc.ir.expr import Call, Expr, int_const, reads, rewrite
 from polyc.ir.loops import Guard, Loop, Node, Store, Update
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import replace
 
 BLOCK = 512
 """Iterations whose checks go first: what they read is read again from the first-level cache."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from polyc.codegen.emission.linear import (
     Binding,
@@ -20,15 +20,14 @@ from polyc.codegen.emission.linear import (
 from polyc.codegen.writer.builder import Block, Function, Module, Val
 from polyc.ir.expr import Call, Expr, Index, Read, int_const, operands_of
 from polyc.ir.loops import Buffer, Loop, LoopNest, Update
-from polyc.ir.nodes import quick, replace
 from polyc.ir.types import DType
+from polyc.records import dataclass, replace
 from polyc.target import Target
 
 WORKSPACES = ("shared", "thread")
 """Spaces of buffers in the workspace: behind each element there is memory for the rest of a vector."""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Predicate:
     """A condition under which the code at hand runs.
@@ -47,7 +46,6 @@ class Predicate:
     """Where `condition` is a value: the expression that it is the value of, if that is all there is to it."""
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Context:
     """Bindings of loop variables (outermost first), the vector loop around (its variable, lanes, copy), predicates."""

@@ -15,9 +15,9 @@ from polyc.codegen.writer.builder import Val
 from polyc.codegen.writer.vectors import store_streamed
 from polyc.ir.expr import Call, Const, Expr, Index, int_const, operands_of, reads, simplify_int
 from polyc.ir.loops import LINE, Loop, Store
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
+from polyc.records import replace
 
 WIDEST = 64
 """Bytes of registers that some processors work on in halves."""

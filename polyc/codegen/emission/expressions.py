@@ -24,7 +24,7 @@ from polyc.codegen.writer.builder import Val, float_val, int_val, llvm_type
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, count_operations, reads, type_of
 from polyc.ir.halves import narrow_bits
 from polyc.ir.loops import Buffer
-from polyc.ir.nodes import replace
+from polyc.records import replace
 
 _ORDER = frozenset(("lt", "le", "gt", "ge"))
 _NOTHING: frozenset[Read] = frozenset()

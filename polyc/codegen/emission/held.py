@@ -9,12 +9,11 @@ only: shifts, lags, look-ups of dynamic programs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from polyc.codegen.emission.context import Context, byte_offset
 from polyc.codegen.emission.linear import Linear, as_linear, constant_of, split_lane
 from polyc.ir.expr import Call, Const, Expr, int_const
 from polyc.ir.loops import Buffer
+from polyc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

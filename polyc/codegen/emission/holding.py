@@ -8,13 +8,13 @@ What does not qualify stays in memory, which is always right.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
 from polyc.codegen.emission.context import Context, State
 from polyc.codegen.emission.linear import as_linear, index_names
 from polyc.codegen.writer.builder import Val
 from polyc.ir.expr import Expr, Index, reads
 from polyc.ir.loops import If, Loop, Node, Store, Update, node_expressions
+from polyc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Function, Module, Val, float_val, int_val
 from polyc.ir.expr import Call, Const, Expr, Select, Size, int_const, reads, simplify_int, walk
 from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node, Store, Update, node_expressions, walk_nodes
-from polyc.ir.nodes import replace
 from polyc.ir.versions import VERSION, cheapest
+from polyc.records import replace
 from polyc.target import BASELINE, Target
 
 _WORKSPACE_ALIGN = 64

@@ -18,7 +18,7 @@ from polyc.codegen.emission.predicates import as_scalar, eval_predicates
 from polyc.codegen.writer.builder import Function, Val, int_val
 from polyc.codegen.writer.vectors import finish_streams
 from polyc.ir.loops import Loop
-from polyc.ir.nodes import replace
+from polyc.records import replace
 
 EmitBody = Callable[[State, Context, Val, Val], None]
 """Writes the serial loop from a lower to an upper bound."""

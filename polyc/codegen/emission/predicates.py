@@ -7,7 +7,7 @@ from polyc.codegen.emission.linear import index_names
 from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Val
 from polyc.ir.expr import Call, Const, Expr, evaluate, reads
-from polyc.ir.nodes import replace
+from polyc.records import replace
 
 Conditions = tuple[Val | None, Val | None]
 """A scalar condition and a mask of lanes that hold together; None: what always holds."""

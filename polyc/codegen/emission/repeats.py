@@ -8,7 +8,6 @@ in one of as many ways as a run is long.  Nothing is touched that no lane reads.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
 
 from polyc.codegen.emission.arithmetic import emit_operator
@@ -19,6 +18,7 @@ from polyc.codegen.writer.builder import Function, Val, int_val, zero_val
 from polyc.ir.expr import Call, Const, Expr
 from polyc.ir.loops import Buffer
 from polyc.ir.types import I64
+from polyc.records import dataclass
 
 MAX_RUN = 8
 """Lanes that read one element; longer runs are found in other ways, if at all."""

@@ -8,7 +8,6 @@ normal numbers, a vector is done element by element: the result never is NaN or 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from polyc.codegen.emission.accesses import store_element
 from polyc.codegen.emission.arithmetic import emit_operator
@@ -21,6 +20,7 @@ from polyc.ir.expr import Call, Const, Expr, Index, Read, reads, walk
 from polyc.ir.loops import Buffer, Loop, Store
 from polyc.ir.scans import Scan, match_scan, match_second_order, scan_identity
 from polyc.ir.simplify import simplify
+from polyc.records import dataclass
 
 SMALLEST = {"float": 2.0**-126, "double": 2.0**-1022}
 LARGEST = {"float": float.fromhex("0x1.fffffep127"), "double": float.fromhex("0x1.fffffffffffffp1023")}

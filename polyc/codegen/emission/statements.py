@@ -31,7 +31,7 @@ from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Val
 from polyc.ir.expr import Call, Const, Expr, Index, reads
 from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update
-from polyc.ir.nodes import replace
+from polyc.records import replace
 
 
 def emit_body(state: State, ctx: Context, body: tuple[Node, ...]) -> None:

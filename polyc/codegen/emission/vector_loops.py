@@ -15,7 +15,7 @@ from polyc.codegen.emission.linear import constant_of, index_names, split_lane
 from polyc.codegen.writer.builder import Function, Val, int_val
 from polyc.ir.expr import Call, Const, Expr, Index, int_const, reads, simplify_int
 from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update, node_expressions, walk_nodes
-from polyc.ir.nodes import replace
+from polyc.records import replace
 
 Body = Callable[[Context], None]
 """Writes the body of a loop in a context that its variable is bound in."""

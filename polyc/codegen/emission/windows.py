@@ -16,7 +16,7 @@ from polyc.codegen.emission.predicates import always_holds
 from polyc.codegen.writer.builder import Val
 from polyc.ir.expr import Expr, Index, Read, operands_of, reads, walk
 from polyc.ir.loops import Loop, Node, Store, Update
-from polyc.ir.nodes import replace
+from polyc.records import replace
 
 MAX_TAPS = 64
 """Copies of the loops around that are looked at for one read."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from polyc.codegen.functions.floats import F32, Format, Math
 from polyc.codegen.writer.builder import Val, int_val
+from polyc.records import dataclass
 
 LOG2_E = 1.4426950408889634
 _LN_10 = 2.302585092994046

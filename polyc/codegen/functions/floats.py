@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from polyc.codegen.functions.coefficients import POLYNOMIALS
 from polyc.codegen.writer.builder import Function, Val, float_val, int_val
+from polyc.records import dataclass
 from polyc.target import Target
 
 

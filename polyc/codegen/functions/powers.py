@@ -11,7 +11,7 @@ from polyc.codegen.functions.floats import Math
 from polyc.codegen.functions.logarithms import split_exponent
 from polyc.codegen.writer.builder import Function, Val, int_val
 from polyc.codegen.writer.choices import define_choice, is_defined
-from polyc.ir.nodes import replace
+from polyc.records import replace
 
 _TWO_LOG2_E = {"float": (2.885390043258667, 3.851925982253235e-08), "double": (2.8853900817779268, 4.0710547481862066e-17)}
 _THIRD = {"float": (1 / 3, 0.0), "double": (1 / 3, 1.850371707708594e-17)}

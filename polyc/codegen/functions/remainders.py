@@ -10,7 +10,7 @@ from __future__ import annotations
 from polyc.codegen.functions.floats import Math
 from polyc.codegen.writer.builder import Function, Val
 from polyc.codegen.writer.choices import define_choice, is_defined
-from polyc.ir.nodes import replace
+from polyc.records import replace
 
 
 def emit_remainder(m: Math, op: str, x: Val, y: Val) -> Val:

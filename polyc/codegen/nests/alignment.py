@@ -14,8 +14,8 @@ from polyc.codegen.emission.lines import has_aligned_rows
 from polyc.ir.expr import Call, Const, Expr, Index, evaluate, int_const, reads, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Store
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import replace
 from polyc.target import Target
 
 MINIMUM_READS = 2

@@ -12,15 +12,14 @@ Tiles keep the order that they have at each t, and no element that is written is
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 from polyc.codegen.nests.copies import depends
 from polyc.ir.expr import Call, Const, Expr, Index, Select, int_const, reads, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, Update, map_nodes
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify, simplify_value
+from polyc.records import dataclass, replace
 from polyc.target import Target
 
 PART_FOR_ROWS, PART_FOR_PANELS = 8, 2

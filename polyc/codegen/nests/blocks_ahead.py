@@ -30,8 +30,8 @@ from polyc.codegen.nests.rows_in_order import (
 from polyc.codegen.nests.transposes import lies_across
 from polyc.ir.expr import Call, Expr, Index, Read, Select, int_const, reads, substitute
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import replace
 from polyc.target import Target
 
 STRIPS_AHEAD = 12288

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, rewrite, substitute, walk
 from polyc.ir.loops import Guard, If, Loop, Node, Store
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 from polyc.ir.types import BOOL
+from polyc.records import replace
 
 MOST_CUTS = 8
 """Places where a loop is cut."""

@@ -7,7 +7,6 @@ stays in the buffer for the next block, or is written in the ordinary way where 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from polyc.codegen.nests.copies import rebuild
 from polyc.codegen.nests.staging import (
@@ -18,8 +17,8 @@ from polyc.codegen.nests.staging import (
 from polyc.codegen.nests.streams import offset_of
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, substitute
 from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch, Store
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import dataclass, replace
 
 ROW = "row"
 """The variable of loops over the rows of a block."""

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from polyc.codegen.emission.lines import do_meet
 from polyc.codegen.nests.carried_rows import ROW, Block, carry_block, cut_row, end_rows
@@ -42,8 +41,8 @@ from polyc.codegen.nests.streams import find_written_once
 from polyc.codegen.nests.transposes import MAX_INTERLEAVED
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads
 from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import dataclass, replace
 from polyc.target import Target
 
 MOST_ROWS = 12

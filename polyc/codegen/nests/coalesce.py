@@ -16,8 +16,8 @@ from polyc.codegen.nests.copies import copy_nest, depends, rebuild
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Prefetch, Store, Update, known_length, node_expressions
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import replace
 
 Dimension = tuple[str, int]
 """A buffer and the first of two of its dimensions that are to be one."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from polyc.ir.expr import Call, Expr, Index, Size, int_const, walk
 from polyc.ir.loops import If, Loop, Node
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import replace
 
 
 def collapse_parallel(outer: Loop) -> Loop:

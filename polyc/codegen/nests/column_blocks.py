@@ -12,15 +12,14 @@ the same operations (AMD, Zen 4, 32 KiB: 200 steps of Jacobi-2D over 1300 square
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import combinations
 from math import ceil
 
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, operands_of, reads, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, known_length
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import dataclass, replace
 from polyc.target import Target
 
 SHARE = 0.75

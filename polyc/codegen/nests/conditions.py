@@ -11,8 +11,8 @@ from __future__ import annotations
 from polyc.codegen.nests.interiors import bound_of
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, substitute, walk
 from polyc.ir.loops import If, Loop, Node, Store, Update
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify, simplify_value
+from polyc.records import replace
 
 MINIMUM_TRIP = 16
 """Iterations of a loop that is worth being written more than once."""

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, Node, Store
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import replace
 
 # -- what a copy is
 

@@ -12,8 +12,8 @@ from itertools import permutations
 
 from polyc.ir.expr import Call, Const, Expr, Index, int_const, reads, substitute, walk
 from polyc.ir.loops import Buffer, If, Loop, Node, Store, Update, node_expressions
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import replace
 
 MAX_WORK = 512
 """Operators in all copies of an epilogue beyond which its code would be too long to expand."""

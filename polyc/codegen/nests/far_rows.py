@@ -17,15 +17,15 @@ Passes over several arrays that stand one behind the other become one pass over 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from polyc.codegen.nests.copies import depends, motion_of
 from polyc.codegen.nests.prefetch import is_large
 from polyc.ir.expr import Call, Const, Expr, Index, Read, all_hold, children, int_const, reads, substitute, with_children
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, Node, Store, Update
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import dataclass, replace
 from polyc.target import Target
 
 LEAST_ROWS = 4

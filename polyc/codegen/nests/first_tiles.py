@@ -13,8 +13,8 @@ from __future__ import annotations
 from polyc.codegen.nests.interiors import bound_of
 from polyc.ir.expr import Call, Const, Expr, Index, all_hold, int_const, operands_of, substitute, walk
 from polyc.ir.loops import If, Loop, LoopNest, Node, Prefetch, map_nodes
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify, simplify_value
+from polyc.records import replace
 
 
 def run_first_tiles_apart(nest: LoopNest) -> LoopNest:

@@ -9,7 +9,6 @@ Every element is computed once, by the same operations.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from polyc.ir.expr import (
     Call,
@@ -28,8 +27,8 @@ from polyc.ir.expr import (
     walk,
 )
 from polyc.ir.loops import If, Loop, Node, Store, Update, node_expressions
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import linear_form, simplify
+from polyc.records import dataclass, replace
 from polyc.target import Target
 
 MINIMUM_TRIP = 64

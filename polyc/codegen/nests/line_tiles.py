@@ -15,8 +15,8 @@ from polyc.codegen.nests.streams import find_written_once, is_whole_lines, offse
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Store, Update, map_nodes, node_expressions, walk_nodes
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import replace
 from polyc.target import Target
 
 

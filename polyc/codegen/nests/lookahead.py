@@ -20,8 +20,8 @@ from polyc.codegen.nests.prefetch import MAX_LINES, large_arrays, row_bytes
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import replace
 from polyc.target import Target
 
 AHEAD_BYTES = 1536

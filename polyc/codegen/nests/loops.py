@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import product
 from math import lcm
 from typing import Literal
@@ -13,7 +12,6 @@ from polyc.codegen.nests.collapse import collapse_parallel
 from polyc.ir.expr import Call, Const, Expr, Index, Read, evaluate, int_const, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Store, Update
-from polyc.ir.nodes import replace
 from polyc.ir.signature import Signature
 from polyc.ir.simplify import simplify
 from polyc.poly import isl
@@ -21,6 +19,7 @@ from polyc.poly.isl import AstNode, Schedule, expr_of_ast
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.storage import Folding, Panel
 from polyc.poly.tree import Mark, parse_mark
+from polyc.records import dataclass, replace
 
 MAX_EXPANSION = 9
 """Vectors into which a short vector loop is expanded instead of becoming a loop."""

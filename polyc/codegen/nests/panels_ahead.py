@@ -13,14 +13,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from polyc.codegen.nests.copies import copy_nest, motion_of
 from polyc.codegen.nests.prefetch import large_arrays, put_values, step_ahead
 from polyc.ir.expr import Call, Expr, Index, Read, int_const, reads, walk
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Update, known_length
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import dataclass, replace
 from polyc.target import Target
 
 MOST_ROWS = 4

@@ -15,15 +15,15 @@ Each element is computed by the same operations in the same order.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import reduce
 from typing import Literal
 
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import If, Loop, Node, Store, Update, node_expressions, walk_nodes
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify, simplify_value
+from polyc.records import dataclass, replace
 
 ROW_PARTS, LANE_PARTS = 3, 2
 """Parts of a tile's rows and vectors: fewer at a time leave arithmetic units idle, of more at a time more are dropped, and each

@@ -12,15 +12,14 @@ ones vectors that are interleaved (`transposes`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from polyc.codegen.nests.copies import copy_nest, depends, motion_of
 from polyc.codegen.nests.staging import is_plain, trip_count
 from polyc.codegen.nests.transposes import MAX_COLUMNS, MAX_INTERLEAVED, MIN_LANES, ROW_BYTES
 from polyc.ir.expr import Call, Expr, Index, Read, int_const, reads, substitute
 from polyc.ir.loops import Buffer, If, Loop, Node, Store
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import dataclass, replace
 
 _Make = Callable[[Expr, int], tuple[Node, ...]]
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from polyc.codegen.emission.lines import do_meet
 from polyc.codegen.nests.copies import keeps_apart, motion_of
@@ -23,8 +22,8 @@ from polyc.codegen.nests.streams import offset_of
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Prefetch, Store
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import dataclass, replace
 
 LEAST_STRIPS, MANY_STRIPS = 8, 32
 """Strips of a loop of which one more costs little, where rows meet in few sets of a cache, and where they do not (16 strips of

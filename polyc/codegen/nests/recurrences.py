@@ -12,14 +12,14 @@ in as many.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from polyc.codegen.nests.border_cuts import COMPARISONS, decide_test, index_tests, mentions, split_borders, stores_of
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, rewrite, substitute, walk
 from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store, known_length
-from polyc.ir.nodes import replace
 from polyc.ir.scans import match_scan, match_second_order
 from polyc.ir.simplify import simplify
+from polyc.records import dataclass, replace
 
 FARTHEST = 4
 """Iterations from a write to a read that registers are kept for."""

@@ -35,8 +35,8 @@ from polyc.ir.loops import (
     node_expressions,
     walk_nodes,
 )
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import replace
 
 LEAST_SHARED = 0.25
 """Part of its reads that a row has to share with the next one."""

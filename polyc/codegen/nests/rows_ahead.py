@@ -35,7 +35,6 @@ Where sizes are known at the call only, such a pass is there once for each way o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from polyc.codegen.nests.copies import motion_of
@@ -43,8 +42,8 @@ from polyc.codegen.nests.epilogues import FUNCTION_COSTS
 from polyc.codegen.nests.prefetch import bytes_of, large_arrays, step_ahead
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute, walk
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update, node_expressions, walk_nodes
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import dataclass, replace
 from polyc.target import Target
 
 LEAST_BYTES = 512

@@ -21,8 +21,8 @@ from polyc.codegen.nests.copies import motion_of
 from polyc.codegen.nests.prefetch import put_values
 from polyc.ir.expr import Call, Expr, Index, Read, int_const, substitute
 from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch, Store, known_length, walk_nodes
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import replace
 from polyc.target import Target
 
 AHEAD = 4096

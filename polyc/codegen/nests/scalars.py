@@ -11,8 +11,8 @@ from itertools import permutations
 
 from polyc.ir.expr import Expr, Index, reads, substitute, walk
 from polyc.ir.loops import Guard, If, InitialValue, Loop, Node, Prefetch, Store, Update
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import replace
 
 MAX_ACCUMULATORS = 64
 """Vectors (or scalars) beyond which accumulators would only be spilled."""

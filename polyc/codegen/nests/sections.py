@@ -11,12 +11,11 @@ at every one; the two directions of a recurrent layer need not.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from polyc.ir.expr import Call, Const, Index, int_const, reads, walk
 from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store, Update, node_expressions
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import dataclass, replace
 
 LEAST_WORK = 1 << 18
 """Operations that a thread has to take over from another one, to be worth a fork and join (about a microsecond)."""

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 from polyc.ir.expr import Call, Expr, Size, int_const
 from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Store, Update, walk_nodes
-from polyc.ir.nodes import replace
 from polyc.ir.versions import VERSION, cheapest
+from polyc.records import replace
 
 ENOUGH = 0.25
 """Part of the statements of two versions that they must have in common."""

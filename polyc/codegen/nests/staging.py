@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from polyc.codegen.nests.coalesce import merge_dimensions
 from polyc.codegen.nests.copies import copy_nest, motion_of, rebuild
@@ -27,8 +26,8 @@ from polyc.codegen.nests.streams import find_written_once
 from polyc.codegen.nests.transposes import MAX_INTERLEAVED
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, reads, substitute
 from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch, Store
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import dataclass, replace
 from polyc.target import Target
 
 LEAST_RUN = 2048

@@ -24,7 +24,7 @@ from polyc.codegen.nests.prefetch import bytes_of, large_arrays, put_values, row
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Update, known_length
-from polyc.ir.nodes import replace
+from polyc.records import replace
 from polyc.target import Target
 
 AHEAD = 16

@@ -14,15 +14,14 @@ known at the call only: ``Y.offset`` is the distance of the array from the begin
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 from polyc.codegen.nests.copies import copy_nest, rebuild
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Store, Update, known_length, node_expressions, walk_nodes
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import dataclass, replace
 from polyc.target import Target
 
 MIN_LINES = 16

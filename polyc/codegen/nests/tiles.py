@@ -32,9 +32,9 @@ from polyc.ir.expr import (
 )
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import If, Loop, Node, Store, Update
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
 from polyc.ir.types import BOOL
+from polyc.records import replace
 
 EXPANDED, ROWS = ("unroll", "vector"), ("unroll",)
 """Kinds of loops that are expanded, and those of them whose copies each have a predicate where they may not run."""

@@ -17,8 +17,8 @@ from polyc.codegen.nests.copies import copy_nest, depends, motion_of, rebuild
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopKind, Node, Store, known_length
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import replace
 
 ROW_BYTES = 64
 """Bytes of a row in one block: a cache line, which is then used up while it is near."""

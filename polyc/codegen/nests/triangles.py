@@ -10,15 +10,14 @@ to ``c1`` all rows are there.  Every element is computed by the same operations 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from polyc.codegen.nests.interiors import bound_of
 from polyc.codegen.nests.scalars import is_initial
 from polyc.codegen.nests.tiles import hardest
 from polyc.ir.expr import Call, Const, Expr, Index, all_hold, int_const, reads, walk
 from polyc.ir.loops import If, Loop, Node, Update
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import dataclass, replace
 
 
 def split_triangles(body: tuple[Node, ...], aliased: frozenset[str] = frozenset()) -> tuple[Node, ...]:

@@ -14,15 +14,14 @@ of a strip, 4.4 a strip behind; a copy 3.1).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from polyc.codegen.nests.copies import motion_of
 from polyc.codegen.nests.rows_in_order import shift_rows
 from polyc.codegen.nests.staging import make_buffer
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, substitute, walk
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
-from polyc.ir.nodes import replace
 from polyc.ir.simplify import simplify
+from polyc.records import dataclass, replace
 
 LEAST_STRIPS = 4
 """Strips of a loop of which one more to be written behind it costs little."""

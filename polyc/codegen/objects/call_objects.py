@@ -1,16 +1,12 @@
 """Of `polyc_call`, the way in where an operator itself is called: the method ``__call__`` of a class, in LLVM IR.
 
-An object of such a class has a bytearray `DOORS` of two words: the tables for calls that give no result, and one; 0 for none.
-What they do not know goes to its method `SLOW`, with the arguments as they are.
+An object of such a class has a bytearray ``_doors`` of two words: the tables for calls that give no result, and one; 0 for
+none.  What they do not know goes to its method ``_call_slowly``, with the arguments as they are.
 """
 
 from __future__ import annotations
 
 from polyc.codegen.writer.words import read_word
-
-DOORS, SLOW = "_doors", "_call_slowly"
-NAMES = {"name_doors": DOORS, "name_slow": SLOW, "name_out": "out"}
-"""Interned strings whose addresses `OBJECTS` knows."""
 
 OBJECTS = f"""
 @name_doors = external global i8

@@ -6,15 +6,15 @@ says of a machine may be kept between processes (`adopt_facts`), as asking it me
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Collection
-from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from polyc.config import machine_name
 from polyc.diagnostics import ArgumentError, Diagnostic
+from polyc.digest import sha256
+from polyc.records import dataclass, replace
 from polyc.target import AARCH64, BASELINE, MACHINES, PINNED, Target
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -66,7 +66,7 @@ def describe_machine() -> str | None:
     except (OSError, ValueError):
         return None
     lines = [line for line in block.splitlines() if line.partition(":")[0].strip() not in _VARYING]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest() if any("lags" in line for line in lines) else None
+    return sha256("\n".join(lines).encode()).hexdigest() if any("lags" in line for line in lines) else None
 
 
 def host_target() -> Target:

@@ -14,9 +14,9 @@ import os
 import struct
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from polyc.codegen.objects.elf import HEADER, SECTION, SYMBOL
+from polyc.records import dataclass
 
 _RELOCATION = struct.Struct("<QQq")
 _EM_X86_64 = 62

@@ -12,14 +12,13 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 
-from polyc.ir.nodes import quick
 from polyc.ir.types import DType
+from polyc.records import dataclass
 
 
-@quick
 @dataclass(frozen=True, slots=True)
 class Val:
     """An operand: its text, its scalar LLVM type, and the number of lanes (1 = a scalar)."""

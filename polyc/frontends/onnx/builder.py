@@ -9,7 +9,7 @@ to know of the *contents* of an input (a shape, axes) it asks `value` for.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 from typing import Any, NoReturn
 
@@ -24,6 +24,7 @@ from polyc.ir.program import Condition, RangeClause, Reduction, Statement, Tenso
 from polyc.ir.traced import has_traced, whole
 from polyc.ir.types import I64, DType
 from polyc.limits import available_memory
+from polyc.records import dataclass
 
 Shape = tuple[int, ...]
 Body = Callable[..., Operand]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from polyc.frontends.onnx.builder import Value, reshape_subscripts
 from polyc.frontends.onnx.squeeze import drop_unit_dimensions
@@ -12,6 +11,7 @@ from polyc.frontends.onnx.trace import Fragment, rename_statement
 from polyc.ir.expr import Expr, Index, Pad, Read, children, int_const, reads, walk, with_children
 from polyc.ir.program import Program, RangeClause, Return, Role, Statement, Tensor
 from polyc.ir.types import I64
+from polyc.records import dataclass, replace
 
 LONGEST_NAME = 40
 """Characters of a program's name that tell its operators."""

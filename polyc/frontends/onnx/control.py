@@ -16,7 +16,7 @@ The others are driven by the host, which runs their bodies as graphs of their ow
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ import onnx
 from onnx import AttributeProto, GraphProto, NodeProto
 
 from polyc.frontends.onnx.graph import Graph, Node
+from polyc.records import dataclass, replace
 
 MOST_UNROLLED = 64
 """Nodes, over all iterations, up to which a body is written out; beyond it is compiled once and run by the host."""

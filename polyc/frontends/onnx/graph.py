@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from polyc.diagnostics import Span
+from polyc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,10 @@ They are computed when the graph is compiled, in double precision, from the exte
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
+
+from polyc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,13 +7,13 @@ state before, and the gates.  Step s of a direction works on the element ``s`` o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 from polyc.diagnostics import suggest_name
 from polyc.frontends.onnx.builder import Builder, Value
 from polyc.frontends.onnx.quantities import product, quantize, quantize_dynamically
 from polyc.frontends.onnx.terms import Operand, Term, call, cast, clamp, constant, maximum, minimum, select
 from polyc.ir.types import F32, I64, U8, DType
+from polyc.records import dataclass, replace
 
 Activation = Callable[[Term], Term]
 

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from polyc.config import debugging
+from polyc.records import dataclass
 
 if TYPE_CHECKING:
     from polyc.frontends.onnx.builder import Builder, Value

@@ -10,7 +10,7 @@ import mmap
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import BinaryIO
 
@@ -20,6 +20,7 @@ from onnx import TensorProto
 
 from polyc.diagnostics import ArgumentError, Diagnostic, PolycError, SemanticError
 from polyc.frontends.onnx.wire import PLACE
+from polyc.records import dataclass
 
 MOST_ELEMENTS = 1 << 62
 """Extents whose product is greater are no shape: their bytes would not fit into 64 bits."""

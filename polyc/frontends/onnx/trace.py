@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from polyc.frontends.onnx.registry import Unsupported, find_implementation
 from polyc.ir.expr import Const, Expr, Index, Read, rewrite
 from polyc.ir.program import Statement, Tensor
 from polyc.ir.traced import is_traced
+from polyc.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, eq=False)

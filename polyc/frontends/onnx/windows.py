@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from polyc.frontends.onnx.builder import Builder, Value
 from polyc.frontends.onnx.terms import Operand, Term
+from polyc.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

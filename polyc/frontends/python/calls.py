@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from polyc.diagnostics import Diagnostic, PolycError, Span
@@ -23,6 +22,7 @@ from polyc.frontends.python.values import POISON, Fault, Value, convert
 from polyc.ir.expr import Index, walk
 from polyc.ir.program import Program, Statement, Tensor
 from polyc.ir.types import DType
+from polyc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, replace
 
 from polyc.frontends.python.expressions import inline_numbers, read_expression
 from polyc.frontends.python.scope import Clause, Clauses, Scope
@@ -11,6 +10,7 @@ from polyc.frontends.python.syntax import call_name
 from polyc.frontends.python.values import POISON, Fault, Value, require_integer
 from polyc.ir.expr import Call, Expr, Index, Pad, Read, int_const, simplify_int, walk
 from polyc.ir.program import Condition
+from polyc.records import dataclass, replace
 
 _EXAMPLE = "write polyc.where(0 <= i < N, j <= i): comparisons of indices and sizes"
 _FLIP: dict[type[ast.cmpop], type[ast.cmpop]] = {

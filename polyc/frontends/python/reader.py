@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from polyc.diagnostics import (
@@ -42,6 +41,7 @@ from polyc.frontends.typos import find_lonely_indices
 from polyc.ir.expr import Index, walk
 from polyc.ir.program import Program, Return, Statement
 from polyc.ir.types import DType
+from polyc.records import dataclass, replace
 
 _STATEMENTS = (
     "a body may hold T[i] = e, T[i] += e, with polyc.where(...), for and if over constants, "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import numbers
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from polyc.frontends.python.values import Value
 from polyc.ir.expr import Expr
 from polyc.ir.program import Condition, Program, RangeClause, Statement, Tensor
 from polyc.ir.types import I64, DType
+from polyc.records import dataclass
 
 
 class Retyped(Exception):

@@ -6,7 +6,6 @@ import ast
 import difflib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from polyc.frontends.python.source import FunctionText, quiet_parser
 from polyc.frontends.python.values import Fault, convert, make_literal
 from polyc.ir.expr import Call, Const, Expr, Size, int_const, simplify_int, walk
 from polyc.ir.types import DTYPES, DType
+from polyc.records import dataclass
 
 Number = int | float | bool
 Report = Callable[[Diagnostic], None]

@@ -9,12 +9,12 @@ import tokenize
 import types
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import accumulate
 from typing import Any
 
 from polyc.diagnostics import Diagnostic, SemanticError, Source, Span, SyntaxErrorInSource
+from polyc.records import dataclass
 
 _FUTURE_FLAGS = 0
 for _feature in __future__.all_feature_names:

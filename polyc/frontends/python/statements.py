@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, replace
 
 from polyc.diagnostics import Diagnostic, Span, suggest_name
 from polyc.frontends.python.attributes import count_dimensions
@@ -28,6 +27,7 @@ from polyc.ir.expr import Expr, Index, Pad, Read, children, identity_of, reads, 
 from polyc.ir.program import Condition, RangeClause, Reduction, Statement, Tensor, Where, element_names
 from polyc.ir.read_sites import keep_reads
 from polyc.ir.types import BOOL, I64, DType, can_cast, promote_types
+from polyc.records import dataclass, replace
 
 _MONOIDS: dict[type[ast.operator], str] = {ast.Add: "add", ast.Sub: "add", ast.Mult: "mul", ast.BitOr: "or", ast.BitAnd: "and"}
 

@@ -9,7 +9,7 @@ give f32, where NumPy gives float16; a literal that meets a 16-bit float is not 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from functools import reduce
 
 import numpy as np
@@ -18,6 +18,7 @@ from polyc.diagnostics import Span
 from polyc.ir.expr import COMPLEX_OPERATORS, OPERATORS, Call, Cast, Const, Expr, Index, result_type, walk
 from polyc.ir.read_sites import mention
 from polyc.ir.types import BOOL, C64, C128, F32, F64, I64, DType, promote_types
+from polyc.records import dataclass, replace
 
 MAX_NODES = 20_000
 """Nodes of one expression: operators such as ``sign`` repeat their operand, so nesting them can grow without bound."""

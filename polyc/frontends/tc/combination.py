@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 from polyc.frontends.tc.definition import Definition, define_version, make_scope, next_version
 from polyc.frontends.tc.scope import Let, Reporter, Scope, TensorEntry, Typed, check_not_builtin
@@ -26,6 +25,7 @@ from polyc.frontends.tc.where import build_where, check_size, define_lets
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, walk
 from polyc.ir.program import Monoid, Reduction, Statement, Tensor, Where, order_components
 from polyc.ir.types import BOOL, F32, DType
+from polyc.records import dataclass, replace
 
 _CODE = "semantic-monoid"
 _EXAMPLE = "monoid product(float a, float b, float c, float d) -> (p = 1.0, q = 0.0) { p = a * c - b * d  q = a * d + b * c }"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from polyc.diagnostics import Span
 from polyc.frontends.calls import CallResult, Interval
@@ -12,6 +12,7 @@ from polyc.frontends.tc.syntax import SyntaxStatement
 from polyc.ir.expr import Expr
 from polyc.ir.program import Program, Role, Statement, Tensor
 from polyc.ir.types import DType
+from polyc.records import dataclass
 
 ReadCallee = Callable[[str], Program | None]
 """The Program of another definition of the text by name; None where it has errors.  Raises `CallFault` for recursion."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from polyc.diagnostics import CompileBudgetError, Diagnostic, PolycError, SemanticError, UnsupportedError
 from polyc.frontends.budget import find_excess_rank
 from polyc.frontends.calls import CallFault
@@ -12,6 +10,7 @@ from polyc.frontends.tc.semantics import check_definition
 from polyc.frontends.tc.syntax import SyntaxDef
 from polyc.frontends.typos import find_lonely_indices
 from polyc.ir.program import Program
+from polyc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

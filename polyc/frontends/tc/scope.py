@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from polyc.diagnostics import Diagnostic, Span, suggest_name
 from polyc.frontends.tc.builtins import BUILTIN_ARITY, BUILTIN_OPERATORS, EXPANSIONS
 from polyc.frontends.tc.types import TYPE_NAMES
 from polyc.ir.expr import Expr
 from polyc.ir.types import DType
+from polyc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from polyc.frontends.selection import build_selection, compared_type
 from polyc.frontends.tc.definition import Definition, define_version, make_scope, next_version
 from polyc.frontends.tc.statement import build_left, find_left_indices, find_reduction_indices
@@ -15,6 +13,7 @@ from polyc.frontends.tc.where import build_where, check_size, define_lets
 from polyc.ir.expr import Expr, Index, Read
 from polyc.ir.program import Statement, Tensor, Where
 from polyc.ir.types import I64, DType
+from polyc.records import dataclass, replace
 
 _CODE = "semantic-selection"
 

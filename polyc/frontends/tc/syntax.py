@@ -5,10 +5,11 @@ Spans take no part in comparison, so two texts that differ in spaces and redunda
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from polyc.diagnostics import Source, Span
+from polyc.records import dataclass
 
 
 def _span() -> Any:

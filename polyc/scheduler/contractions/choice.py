@@ -8,12 +8,13 @@ of high-performance matrix multiplication", TOMS 2008; one copy is often enough)
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from itertools import product
 from math import ceil, prod
 from types import MappingProxyType
 
 from polyc.ir.expr import Read
+from polyc.records import dataclass, replace
 from polyc.scheduler.amounts import A
 from polyc.scheduler.contractions import costs
 from polyc.scheduler.contractions.contraction import Contraction, Measures, measure

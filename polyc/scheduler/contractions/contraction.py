@@ -13,7 +13,6 @@ The rest are reduction indices.  What is chosen of them is in `choice`.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Generic
 
@@ -21,6 +20,7 @@ from polyc.ir.expr import Const, Expr, Read, Select, Size, walk
 from polyc.ir.linear import index_coefficients
 from polyc.poly.ranges import estimate_extent
 from polyc.poly.scop import Scop, ScopStatement
+from polyc.records import dataclass
 from polyc.scheduler.accesses import index_trips, trip_count
 from polyc.scheduler.amounts import A, Amount, Formula, N, largest, product
 from polyc.scheduler.contractions.operands import Operand, find_operands, form_extent

@@ -12,11 +12,11 @@ comes from `Target`.  Each function returns cycles unless its name says bytes.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
 from typing import Generic
 
+from polyc.records import dataclass
 from polyc.scheduler.amounts import A, ceil_div, either, largest, product, smallest, total, whole_part
 from polyc.scheduler.contractions.contraction import Contraction, Measures, View
 from polyc.scheduler.contractions.operand_streams import row_stream, run_length, vector_stream

@@ -9,12 +9,13 @@ are computed once per element, and overlapping windows are stored once.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import gcd
 
 from polyc.ir.expr import Call, Expr, Index, Pad, Read, children, int_const, reads, rewrite, simplify_int, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.poly.ranges import Interval
+from polyc.records import dataclass
 from polyc.scheduler.amounts import N, total
 
 Form = tuple[tuple[str, int], ...]

@@ -11,7 +11,7 @@ are stored once, with the border that padding adds and with elementwise function
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from math import gcd
 
 from polyc.config import Options
@@ -23,6 +23,7 @@ from polyc.poly.extraction import extract_scop
 from polyc.poly.ranges import StatementRanges
 from polyc.poly.rows import Band, Leaf, Member, Node, Row, Sequence, statements_of
 from polyc.poly.scop import Scop, ScopStatement
+from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import index_trips, statement_work
 from polyc.scheduler.contractions.choice import Choice, choose, describe
 from polyc.scheduler.contractions.contraction import find_contraction

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil
 
+from polyc.records import dataclass
 from polyc.scheduler.contractions.choice import Choice
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import ceil, prod
 
+from polyc.records import dataclass
 from polyc.scheduler.contractions.contraction import Contraction, View
 from polyc.target import Target
 

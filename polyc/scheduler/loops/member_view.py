@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from polyc.config import Options
 from polyc.poly.rows import Member, free_positions
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Mark, Part, Plan, PlanLoop
+from polyc.records import dataclass
 from polyc.scheduler.accesses import STREAMING_BITS, is_strided_window, vector_itemsize
 from polyc.scheduler.tiling import RegisterTile, choose_register_tile
 from polyc.target import Target

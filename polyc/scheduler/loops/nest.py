@@ -7,13 +7,13 @@ sunk below the statement's own loops, so that a reduction runs outside of its re
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from math import prod
 
 from polyc.ir.expr import Call, Const, Index, Pad, Select, reads, walk
 from polyc.poly.rows import Member
 from polyc.poly.scop import ScopStatement
 from polyc.poly.tree import Mark, Plan, PlanLeaf, make_sequence
+from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import (
     MATH_WEIGHT,
     STREAMING_BITS,

@@ -10,13 +10,13 @@ The order is that of Dao et al., "FlashAttention", 2022.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
 
 from polyc.poly.rows import Row
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Plan, PlanLoop, PlanSequence, make_sequence, plan_statements
+from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import AccessMotion, access_motions, index_trips
 from polyc.scheduler.parallel import MINIMUM_ITERATIONS
 from polyc.scheduler.traffic import Level, find_level

@@ -9,7 +9,6 @@ columns of tiles along a dimension of space at the same time, if none of them is
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil
 
@@ -17,6 +16,7 @@ from polyc.ir.expr import Index, reads
 from polyc.poly.rows import Member, free_positions
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.poly.tree import Mark, Plan, PlanLoop, PlanSequence, make_sequence
+from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import index_trips
 from polyc.target import Target
 

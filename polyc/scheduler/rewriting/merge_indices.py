@@ -15,7 +15,6 @@ A dimension of one element merges with any neighbour, and an index that walks su
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
 
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, rewrite, simplify_int, substitute, walk
@@ -23,6 +22,7 @@ from polyc.ir.program import Condition, Program, Statement, element_names
 from polyc.ir.simplify import linear_form
 from polyc.poly.domains import box_domain, fills_box, is_box, project_domain
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, StatementRanges
+from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import loose_indices
 
 Pair = tuple[str, int]

@@ -9,7 +9,6 @@ loops.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, substitute, walk
@@ -18,6 +17,7 @@ from polyc.ir.simplify import simplify
 from polyc.poly.domains import condition_inside, map_domain, project_domain, subtract_domain, unite_domains
 from polyc.poly.isl import Set
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.records import dataclass, replace
 
 MAX_PARTS = 12
 """Parts beyond which a statement would ask too many conditions."""

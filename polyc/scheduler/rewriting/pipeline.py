@@ -6,7 +6,7 @@ Rules that look at single indices come before indices are merged, those that loo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from typing import Any
 
 from polyc.config import Options
@@ -17,6 +17,7 @@ from polyc.ir.text import format_program
 from polyc.ir.verify import verify_program
 from polyc.passes import Level, Pass, always
 from polyc.poly.ranges import Ranges
+from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.band_parts import part_bands
 from polyc.scheduler.rewriting.conversions import hoist_conversions
 from polyc.scheduler.rewriting.inline import inline_producers

@@ -10,7 +10,6 @@ searched in blocks where it is long at the typical sizes; at others it may be sh
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import reduce
 from math import isqrt
 from typing import cast
@@ -36,6 +35,7 @@ from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.types import I32, I64, DType
 from polyc.poly.domains import box_domain, is_box, map_domain, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
+from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.rules.blocks import writes_whole
 
 SUMMING_UP = 40

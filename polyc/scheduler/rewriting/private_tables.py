@@ -8,7 +8,6 @@ tables are combined in their order, so the result is the same at any number of t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from math import prod
 
 from polyc.diagnostics import Remark
@@ -16,6 +15,7 @@ from polyc.ir.expr import Call, Const, Expr, Index, Read, identity_of, int_const
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.poly.domains import box_domain, map_domain
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, StatementRanges
+from polyc.records import dataclass, replace
 from polyc.target import Target
 
 MINIMUM_POINTS = 1 << 18

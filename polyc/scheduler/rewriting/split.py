@@ -7,13 +7,12 @@ Suriana, Adams, Kamil, "Parallel associative reductions in Halide", CGO 2017).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Read, identity_of, int_const, reads, simplify_int, substitute, walk
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.poly.domains import map_domain, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import trip_count
 
 FEW_RESULTS = 16

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from polyc.ir.graphs import find_components
+from polyc.records import dataclass
 from polyc.scheduler.rows.objective import UnitRow
 
 Used = Mapping[str, frozenset[int]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm, prod
 
@@ -14,6 +13,7 @@ from polyc.ir.scans import find_scan
 from polyc.ir.types import DType
 from polyc.poly.dependences import Dependences
 from polyc.poly.scop import Scop, ScopStatement
+from polyc.records import dataclass
 
 UNKNOWN_EXTENT = 64
 """Extent of a dimension of unknown size, for footprints."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
+from polyc.records import dataclass
 from polyc.scheduler.rows.model import AccessShape, Model
 
 UnitRow = Mapping[str, int]

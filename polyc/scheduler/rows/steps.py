@@ -7,8 +7,8 @@ of one step is alive.  Apart, all states would go through memory, which is many 
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
 
+from polyc.records import dataclass
 from polyc.scheduler.rows.model import Model
 from polyc.scheduler.rows.objective import follows_closely, reads_once
 

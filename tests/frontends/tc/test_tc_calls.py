@@ -13,7 +13,8 @@ import polyc
 from polyc.diagnostics import PolycError
 from polyc.frontends.tc import parse_tc, read_tc
 from polyc.ir.interpret import interpret
-from polyc.ir.text import format_program, parse_program
+from polyc.ir.text import format_program
+from polyc.ir.text_reader import parse_program
 from polyc.ir.verify import verify_program
 
 LIBRARY = """

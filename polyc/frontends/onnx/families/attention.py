@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import sqrt
 
 from polyc.frontends.onnx.builder import Builder, Value
@@ -12,6 +11,7 @@ from polyc.frontends.onnx.families.norm import wider
 from polyc.frontends.onnx.registry import operator
 from polyc.frontends.onnx.terms import Operand, Term, call, cast, constant, select
 from polyc.ir.types import BOOL, I64, DType
+from polyc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

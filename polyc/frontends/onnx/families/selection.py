@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from polyc.frontends.onnx.registry import operator
 from polyc.frontends.onnx.terms import Operand, Term, cast, constant, select
 from polyc.ir.expr import identity_of
 from polyc.ir.types import I32, I64, DType
+from polyc.records import dataclass
 
 MOST_RANKED = 1024
 """Elements among which each is compared with each, at most."""

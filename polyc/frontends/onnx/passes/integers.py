@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from polyc.frontends.onnx.graph import Graph, Node
 from polyc.frontends.onnx.passes.editing import Editing, change_node, is_standard
+from polyc.records import dataclass, replace
 
 LONGEST = ((1 << 31) - 1) // (255 * 128)
 """Products that a sum in int32 holds."""

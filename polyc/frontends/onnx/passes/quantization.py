@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 
 import numpy as np
 
 from polyc.frontends.onnx.graph import Graph, Node
 from polyc.frontends.onnx.passes.editing import Editing, captured_names, change_node, hand_on, is_standard, rename_inputs
+from polyc.records import dataclass, replace
 
 MOVES = ("Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 """Operators that give elements of their first input as they are."""

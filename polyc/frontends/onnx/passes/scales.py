@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from polyc.frontends.onnx.graph import Graph, Node
 from polyc.frontends.onnx.passes.editing import Editing, change_node, is_standard
+from polyc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

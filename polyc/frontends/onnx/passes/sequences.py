@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from polyc.frontends.onnx.graph import Graph, Node
 from polyc.frontends.onnx.passes.editing import Editing, captured_names, change_node, is_standard
+from polyc.records import dataclass, replace
 
 _LISTS = 13
 """First operator set whose `Split` and `Unsqueeze` take sizes and axes as an input."""

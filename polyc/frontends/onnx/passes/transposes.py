@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 
 import numpy as np
 
 from polyc.frontends.onnx.graph import Graph, Node
 from polyc.frontends.onnx.passes.editing import Editing, change_node, is_standard
+from polyc.records import dataclass, replace
 
 UNARY = frozenset(
     "Abs Acos Acosh Asin Asinh Atan Atanh Cast Ceil Celu Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid HardSwish IsInf IsNaN "

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import product
 
 from polyc.diagnostics import Remark
@@ -19,6 +18,7 @@ from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import ReadSite, collect_reads
 from polyc.poly.ranges import Ranges
+from polyc.records import dataclass, replace
 from polyc.scheduler.parallel import MINIMUM_ITERATIONS
 from polyc.scheduler.rewriting.overlap.overlap_boxes import Box, Boxes, Root, moves_with_all, tile_boxes, tile_name
 from polyc.scheduler.rewriting.overlap.overlap_costs import Estimate, Model, Trial

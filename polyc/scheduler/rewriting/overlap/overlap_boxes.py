@@ -9,13 +9,13 @@ Ragan-Kelley et al., PLDI 2013).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from polyc.ir.expr import Call, Const, Expr, Index, Size, int_const
 from polyc.ir.program import Statement
 from polyc.ir.read_sites import ReadSite
 from polyc.ir.simplify import Term, linear_form, simplify
 from polyc.poly.ranges import Interval, Ranges
+from polyc.records import dataclass
 
 Form = dict[Term, int]
 """A linear form over tile indices and sizes, the constant under the key 1."""

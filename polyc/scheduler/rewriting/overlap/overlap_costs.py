@@ -8,7 +8,7 @@ anew.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import ceil, prod
 
 from polyc.ir.expr import Const, Expr, Index, walk
@@ -17,6 +17,7 @@ from polyc.ir.loops import LINE
 from polyc.ir.program import Program, Statement
 from polyc.ir.types import DType
 from polyc.poly.ranges import Ranges, estimate_extent
+from polyc.records import dataclass
 from polyc.scheduler.accesses import operation_weight
 from polyc.scheduler.rewriting.overlap.overlap_boxes import Box, Boxes, Sites
 from polyc.scheduler.traffic import READ, Level, find_level, pass_cycles

@@ -8,7 +8,6 @@ After:  ``R.tile[t, v, x] = f(X)`` at ``y = 32*t + v`` for ``v in 0:34``, and
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 from polyc.diagnostics import CompileBudgetError
 from polyc.ir.expr import Call, Expr, Index, Pad, Read, Select, int_const, rewrite, substitute
@@ -19,6 +18,7 @@ from polyc.poly import isl
 from polyc.poly.domains import box_domain, map_domain, project_domain, reads_within
 from polyc.poly.extraction import place_inside
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.overlap.overlap_boxes import Box, Boxes, Root, form_expr, tile_name
 
 QUOTA = 2_000_000

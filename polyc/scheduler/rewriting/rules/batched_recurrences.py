@@ -10,7 +10,6 @@ instead: elements of F' with neighbouring t are neighbours in memory, and the te
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import prod
 
 from polyc.diagnostics import Remark
@@ -20,6 +19,7 @@ from polyc.ir.program import Program, Statement, Tensor
 from polyc.poly import isl
 from polyc.poly.domains import box_domain, map_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
+from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.rules.blocks import Cut, Edit, all_reads, make_cut, start_edit
 from polyc.target import Target
 

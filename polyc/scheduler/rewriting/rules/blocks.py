@@ -10,7 +10,6 @@ after   ``O.block[c, i, t] = f(X[i, c*B + t])``     over blocks c of B values, `
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from polyc.diagnostics import Remark
@@ -36,6 +35,7 @@ from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.simplify import simplify
 from polyc.poly.domains import map_domain, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.records import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)

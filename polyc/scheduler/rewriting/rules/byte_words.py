@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import reduce
 from math import prod
 
@@ -20,6 +19,7 @@ from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.types import I8, I32, U8, DType
 from polyc.poly.domains import box_domain, is_box
 from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
+from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import UNKNOWN_EXTENT
 from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, is_simple
 

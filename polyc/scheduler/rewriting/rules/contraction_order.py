@@ -10,7 +10,6 @@ Any sum and product of which the product distributes over the sum will do: ``+``
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import reduce
 from math import prod
 
@@ -21,6 +20,7 @@ from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.types import DType
 from polyc.poly.domains import is_box, project_domain
 from polyc.poly.ranges import Ranges, StatementRanges, estimate_extent
+from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import UNKNOWN_EXTENT
 from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, is_simple
 

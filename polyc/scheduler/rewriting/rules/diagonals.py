@@ -11,7 +11,6 @@ is stored by diagonals, so that vectors are loaded and stored whole.  Nothing is
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
 from math import prod
 
 from polyc.diagnostics import Remark
@@ -23,6 +22,7 @@ from polyc.ir.scans import find_scan
 from polyc.ir.simplify import simplify
 from polyc.poly.domains import box_domain, map_domain
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, StatementRanges
+from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.rules.blocks import Edit, all_reads, start_edit
 from polyc.target import Target
 

@@ -9,7 +9,6 @@ per term.  Sums of one factor stay: a mean written as a sum of ``x / N`` must no
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import prod
 
 from polyc.diagnostics import Remark
@@ -18,6 +17,7 @@ from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.read_sites import collect_reads
 from polyc.poly.domains import fills_box, is_box, is_product, project_domain, reads_within
 from polyc.poly.ranges import Ranges, StatementRanges
+from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, writes_whole
 

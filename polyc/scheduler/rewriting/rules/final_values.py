@@ -10,8 +10,6 @@ Gaussian elimination and its relatives are written this way ("right-looking").  
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, identity_of, int_const, rewrite, substitute, walk
 from polyc.ir.program import Program, Reduction, Statement
@@ -20,6 +18,7 @@ from polyc.ir.simplify import simplify
 from polyc.poly import isl
 from polyc.poly.domains import points_up_to, project_domain, reads_within, shift_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.rules.blocks import start_edit
 
 

@@ -12,7 +12,6 @@ As written, results are read and written once for every position in the window; 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
@@ -23,6 +22,7 @@ from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.simplify import linear_form, simplify
 from polyc.poly.domains import box_domain, is_box
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, writes_whole
 
 MINIMUM_TERMS, LONGEST = 8, 1.75

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import permutations
 from typing import Literal
 
@@ -13,6 +12,7 @@ from polyc.ir.read_sites import collect_reads, index_names
 from polyc.ir.simplify import simplify
 from polyc.poly import isl
 from polyc.poly.ranges import Ranges, estimate_extent
+from polyc.records import dataclass
 from polyc.scheduler.rewriting.rules.recurrence_blocks import condition_set
 
 SIZE = 64

@@ -14,7 +14,6 @@ of sizes and literals do not agree by chance.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import permutations
 from math import isclose, log, prod
 
@@ -40,6 +39,7 @@ from polyc.ir.program import Program, Statement
 from polyc.ir.types import DType
 from polyc.poly.domains import is_box
 from polyc.poly.ranges import Ranges, estimate_extent
+from polyc.records import dataclass
 from polyc.scheduler.rewriting.rules.blocks import (
     Cut,
     all_reads,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, reads, simplify_int, walk
 from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import collect_reads
 from polyc.poly import isl
 from polyc.poly.ranges import Interval, Ranges, estimate_extent
+from polyc.records import dataclass
 
 BLOCKS = ((640, 64), (96, 32))
 """Fewest steps of a recurrence, and the steps of its blocks then."""

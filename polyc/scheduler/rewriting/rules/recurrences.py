@@ -11,7 +11,7 @@ nothing of a block needs a later one is shown on the integer sets of the program
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from math import prod
 
 from polyc.diagnostics import Remark
@@ -33,6 +33,7 @@ from polyc.ir.read_sites import index_names
 from polyc.poly import isl
 from polyc.poly.domains import box_domain, map_domain, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
+from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.rules.blocks import Edit, start_edit
 from polyc.scheduler.rewriting.rules.final_values import sum_final_values
 from polyc.scheduler.rewriting.rules.recurrence_blocks import Cut, all_site_reads, condition_set, find_cut

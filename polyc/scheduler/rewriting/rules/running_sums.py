@@ -11,8 +11,6 @@ that a result has more than the one before are those of one value of `e`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Read, identity_of, int_const, substitute, walk
 from polyc.ir.program import Program, Reduction, Statement, Tensor
@@ -21,6 +19,7 @@ from polyc.ir.types import DType
 from polyc.poly import isl
 from polyc.poly.domains import box_domain, parameter_names, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
+from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.rules.blocks import Change, Edit, all_reads, change_statements
 
 _OPERATORS = ("add", "mul", "max", "min")

@@ -12,7 +12,6 @@ before its columns begin.  Blocks depend on sizes alone, so results are the same
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from math import prod
 
 from polyc.diagnostics import Remark
@@ -21,6 +20,7 @@ from polyc.ir.program import Program, Statement
 from polyc.poly import isl
 from polyc.poly.domains import box_domain, is_box, map_domain
 from polyc.poly.ranges import Ranges, StatementRanges, estimate_extent
+from polyc.records import dataclass, replace
 from polyc.scheduler.rewriting.rules.blocks import Cut, Edit, all_reads, is_simple, make_cut, redirect, start_edit
 from polyc.target import Target
 

@@ -16,13 +16,13 @@ nothing but -inf the weights are exp(-inf + inf): NaN, as the formula says.  NaN
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from math import prod
 
 from polyc.diagnostics import Remark
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, identity_of, int_const, reads, rewrite, substitute, walk
 from polyc.ir.program import Program, Statement
 from polyc.poly.ranges import Ranges, estimate_extent
+from polyc.records import dataclass
 from polyc.scheduler.accesses import trip_count
 from polyc.scheduler.rewriting.rules.blocks import (
     Cut,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, identity_of, int_const, reads, simplify_int, walk
@@ -12,6 +11,7 @@ from polyc.ir.program import Program, Statement
 from polyc.ir.types import DType
 from polyc.poly.domains import is_box
 from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent
+from polyc.records import dataclass
 from polyc.scheduler.rewriting.rules.blocks import is_simple
 
 TAPS, POINTS = 3, (0, 1, -1)

@@ -9,10 +9,11 @@ Computations", 1980; Lavin and Gray, "Fast Algorithms for Convolutional Neural N
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from math import prod
+
+from polyc.records import dataclass
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 

@@ -10,7 +10,6 @@ of both everywhere; in sums, factors that move with ``i`` alone wait for the sec
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from math import gcd, prod
 
 from polyc.diagnostics import Remark
@@ -34,6 +33,7 @@ from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.simplify import linear_form, simplify
 from polyc.poly.domains import extend_domain, is_box, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
+from polyc.records import dataclass, replace
 from polyc.scheduler.accesses import NEAR
 from polyc.scheduler.rewriting.rules.blocks import Edit, is_simple, start_edit
 

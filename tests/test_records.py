@@ -1,4 +1,4 @@
-"""Nodes made quickly are the dataclasses that they are written as."""
+"""Records are the dataclasses that they are written as."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from polyc.codegen.emission.context import Context
 from polyc.diagnostics import Source, Span
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, Size, int_const
 from polyc.ir.loops import Loop, Store
-from polyc.ir.nodes import Hashed, quick, remember_hash, replace
 from polyc.ir.types import F32
+from polyc.records import Hashed, dataclass, replace
 
 TREE = Call("add", (Read("A", (Index("i"), Size("N"))), Select(Const(True), int_const(1), int_const(2))))
 COUNTED = []
 
 
-@quick
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Point:
     x: int
     y: int = 7
@@ -33,8 +32,7 @@ class Leaf:
         return 5
 
 
-@remember_hash
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Branch(Hashed):
     leaf: Leaf
     note: str = dataclasses.field(default="", compare=False)
@@ -49,6 +47,33 @@ def test_fields_are_given_by_place_and_by_name_and_have_their_defaults():
     for arguments, named in (((), {}), ((1, 2, [], 4), {}), ((1,), {"x": 1}), ((1,), {"z": 1})):
         with pytest.raises(TypeError, match=r"Point\.__init__"):
             Point(*arguments, **named)
+
+
+def test_what_a_class_writes_itself_stays():
+    @dataclass(frozen=True, slots=True)
+    class Own:
+        """Words."""
+
+        x: int
+        y: int = dataclasses.field(default=3, repr=False)
+
+        def __hash__(self) -> int:
+            return 11
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+    assert hash(Own(1)) == 11 and Own(1) == 2 and Own.__doc__ == "Words." and repr(Own(1)).endswith("Own(x=1)")
+    assert Point.__doc__ is None and not hasattr(Own(1), "__dict__")
+
+
+def test_what_is_declared_without_equality_is_itself():
+    @dataclass(frozen=True, slots=True, eq=False)
+    class Place:
+        x: int
+
+    one = Place(1)
+    assert one == one != Place(1) and len({one, Place(1)}) == 2
 
 
 def test_fields_cannot_be_changed():

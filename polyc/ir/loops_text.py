@@ -1,0 +1,86 @@
+"""Loop nests as text: indented pseudo-C, to be read by people."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
+from polyc.ir.text import ASSIGNMENT, format_expr
+from polyc.ir.versions import VERSION
+
+
+def format_loops(nest: LoopNest) -> str:
+    """The text of the stage ``.loops``: indented pseudo-C."""
+    lines = [f"nest {nest.name}({', '.join(nest.parameters)})"]
+    for fold in nest.folds:
+        tests = " and ".join(f"{a} == {fold.second} * {format_expr(b)}" for a, b in fold.strides)
+        tests += " and there is one thread" if fold.alone else ""
+        lines.append(f"  {fold.first}, {fold.second} = 1, {fold.first} * {fold.second} if {tests}")
+    if nest.version is not None:
+        lines.append(f"  {VERSION} = {format_expr(nest.version)}")
+    lines += ["  " + _buffer(b) for b in nest.buffers]
+    for node in nest.body:
+        lines += _node(node, 1)
+    return "\n".join(lines) + "\n"
+
+
+def _buffer(b: Buffer) -> str:
+    shape, strides = (", ".join(format_expr(e) for e in part) for part in (b.shape, b.strides))
+    place = "" if b.position is None else f" at data[{b.position}]"
+    alias = f" may alias {', '.join(b.may_alias)}" if b.may_alias else ""
+    return f"{b.space} {b.name}: {b.dtype}[{shape}] strides ({strides}){place}{alias}"
+
+
+def _node(node: Node, depth: int) -> list[str]:
+    pad = "  " * depth
+    match node:
+        case Store() | Update():
+            operator = "=" if isinstance(node, Store) else ASSIGNMENT[node.op]
+            target = f"{node.buffer}[{', '.join(format_expr(e) for e in node.subscripts)}]"
+            comment = f"  // {node.statement}" if node.statement else ""
+            hint = "stream " if isinstance(node, Store) and node.streamed else ""
+            return [f"{pad}{hint}{target} {operator} {format_expr(node.value)};{comment}"]
+        case Guard():
+            under = "" if node.condition is None else f" if {format_expr(node.condition)}"
+            return [f"{pad}check {node.check}: 0 <= {format_expr(node.value)} < {format_expr(node.bound)}{under};"]
+        case Prefetch():
+            place = f"{node.buffer}[{', '.join(format_expr(e) for e in node.subscripts)}]"
+            return [f"{pad}prefetch {place}, {node.size} bytes{' to L2' if node.level == 2 else ''};"]
+        case If():
+            lines = [f"{pad}if ({format_expr(node.condition)}) {{", *_body(node.body, depth)]
+            if node.orelse:
+                lines += [f"{pad}}} else {{", *_body(node.orelse, depth)]
+            return [*lines, f"{pad}}}"]
+        case Loop():
+            return [f"{pad}{_loop_head(node)} {{", *_body(node.body, depth), f"{pad}}}"]
+        case _:
+            assert_never(node)
+
+
+def _body(nodes: tuple[Node, ...], depth: int) -> list[str]:
+    return [line for node in nodes for line in _node(node, depth + 1)]
+
+
+def _loop_head(loop: Loop) -> str:
+    step = f"{loop.var}++" if loop.step == 1 else f"{loop.var} += {loop.step}"
+    kind: str = "" if loop.kind == "serial" else loop.kind
+    details = []
+    if loop.kind == "vector":
+        details.append(f"lanes {loop.lanes}" + (f" x {loop.interleave}" if loop.interleave > 1 else ""))
+    if loop.kind == "scan":
+        details.append(f"lanes {loop.lanes}")
+    if loop.max_trip is not None:
+        details.append(f"at most {loop.max_trip}")
+    if loop.tile is not None:
+        details.append(f"of {loop.tile}")
+    if loop.registers:
+        starts = {i.buffer: f" from {format_expr(i.value)}" for i in loop.initial}
+        details.append("registers " + " ".join(name + starts.get(name, "") for name in loop.registers))
+    if loop.stream is not None:
+        details.append(f"in columns along {loop.stream}")
+    if loop.least_part:
+        details.append(f"parts of {loop.least_part}" + (" that lie apart" if loop.is_uneven else ""))
+    if loop.parallel_if is not None:
+        details.append(f"if {format_expr(loop.parallel_if)}")
+    kind += f"({', '.join(details)}) " if details else (" " if kind else "")
+    return f"{kind}for ({loop.var} = {format_expr(loop.lower)}; {loop.var} < {format_expr(loop.upper)}; {step})"
