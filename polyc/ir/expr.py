@@ -23,6 +23,13 @@ def _span() -> Span | None:
     return field(default=None, compare=False, repr=False)  # type: ignore[return-value]
 
 
+class Tree(Hashed):
+    """A node over others: it remembers its hash, and its `reads`."""
+
+    __slots__ = ("_reads",)
+    _reads: tuple[Read, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Const:
     """A literal of element type `dtype`; infinities and NaN are Python floats.  One of a complex type has no imaginary part."""
@@ -56,7 +63,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True)
-class Read(Hashed):
+class Read(Tree):
     """The element of a tensor version (or buffer) at `subscripts`; rank 0 has none."""
 
     tensor: str
@@ -70,7 +77,7 @@ PAD_MODES: tuple[PadMode, ...] = ("clamp", "wrap", "reflect", "symmetric")
 
 
 @dataclass(frozen=True, slots=True)
-class Pad(Hashed):
+class Pad(Tree):
     """`read` where all its subscripts are inside the tensor, else `value`, or by `mode` the element that takes its place.
 
     clamp: the nearest element.  wrap: the tensor repeated.  reflect: mirrored at its first and last element.
@@ -83,7 +90,7 @@ class Pad(Hashed):
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Hashed):
+class Call(Tree):
     """An operator of `OPERATORS` applied to operands of one element type."""
 
     op: str
@@ -92,7 +99,7 @@ class Call(Hashed):
 
 
 @dataclass(frozen=True, slots=True)
-class Select(Hashed):
+class Select(Tree):
     """`then` where `condition` holds, else `other`; the arm not taken is not evaluated (its reads are guarded)."""
 
     condition: Expr
@@ -102,7 +109,7 @@ class Select(Hashed):
 
 
 @dataclass(frozen=True, slots=True)
-class Cast(Hashed):
+class Cast(Tree):
     """Conversion of element type, as NumPy's `astype` (float to integer truncates towards zero)."""
 
     value: Expr
@@ -255,19 +262,34 @@ def substitute(expr: Expr, indices: Mapping[str, Expr], sizes: Mapping[str, Expr
     return rewrite(expr, rule)
 
 
-def reads(expr: Expr) -> list[Read]:
+_remember_reads: Callable[[Expr, tuple[Read, ...]], None] = Tree.__dict__["_reads"].__set__
+
+
+def reads(expr: Expr) -> tuple[Read, ...]:
     """All reads in `expr`, those in subscripts and under `Pad` included, left to right."""
+    if isinstance(expr, _LEAVES):
+        return ()
+    known = getattr(expr, "_reads", None)
+    if known is not None:
+        return known
     found: list[Read] = []
-    stack = [expr]
+    stack: list[Expr] = [expr]
     while stack:  # `walk` without what it costs to yield: of all expressions most nodes are no reads
         node = stack.pop()
-        if isinstance(node, Call):
+        if isinstance(node, _LEAVES):
+            continue
+        known = getattr(node, "_reads", None)
+        if known is not None:
+            found += known
+        elif isinstance(node, Call):
             stack.extend(node.args[::-1])
-        elif not isinstance(node, _LEAVES):
+        else:
             if isinstance(node, Read):
                 found.append(node)
             stack.extend(children(node)[::-1])
-    return found
+    result = tuple(found)
+    _remember_reads(expr, result)
+    return result
 
 
 def count_operations(expr: Expr, values: Collection[Expr] = ()) -> int:

@@ -215,13 +215,16 @@ def check_expression(
     expr: Expr, types: dict[str, DType], wanted: DType | None, what: str, span: Span | None
 ) -> Iterator[Problem]:
     """Faults of element type in an expression whose names are known.  `wanted` None: any type."""
-    faults = [fault for node in walk(expr) for fault in _check_node(node, types)]
+    nodes = list(walk(expr))
+    is_typed = not any(isinstance(node, Call) and (node.op not in OPERATORS or not node.args) for node in nodes)
+    faults = [fault for node in nodes for fault in _check_node(node, types, is_typed)]
     yield from faults
     if not faults and wanted is not None and (found := type_of(expr, types)) != wanted:
         yield f"{what} is {found} where {wanted} is needed", span
 
 
-def _check_node(node: Expr, types: dict[str, DType]) -> Iterator[Problem]:
+def _check_node(node: Expr, types: dict[str, DType], is_typed: bool) -> Iterator[Problem]:
+    """`is_typed`: whether all operators of the expression are known."""
     match node:
         case Call() if node.op not in OPERATORS:
             yield f"unknown operator {node.op}", node.span
@@ -229,7 +232,8 @@ def _check_node(node: Expr, types: dict[str, DType]) -> Iterator[Problem]:
         case Call() if len(node.args) != OPERATORS[node.op].arity and not (node.op == "tuple" and node.args):
             yield f"{node.op} has {len(node.args)} operands", node.span
             return
-    if any(isinstance(c, Call) and (c.op not in OPERATORS or not c.args) for n in children(node) for c in walk(n)):
+    below = () if is_typed else (c for n in children(node) for c in walk(n))
+    if any(isinstance(c, Call) and (c.op not in OPERATORS or not c.args) for c in below):
         return  # reported where it stands; nothing above it has a type
     match node:
         case Const():

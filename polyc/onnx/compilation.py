@@ -18,6 +18,7 @@ from polyc.frontends.onnx.partition import partition
 from polyc.ir.expr import reads
 from polyc.ir.program import Program
 from polyc.ir.traced import has_traced, is_traced
+from polyc.onnx.positions import share_positions
 from polyc.onnx.shapes import Choice, Shapes, shape_of
 from polyc.runtime.arrays import contiguous_strides
 
@@ -66,7 +67,7 @@ def compile_clusters(
     shapes: Shapes,
 ) -> tuple[list[Choice], list[Any]]:
     """What is compiled for each cluster, and its code; equal programs with equal constants are compiled once."""
-    choices = [shapes.choose(c) for c in clusters]
+    choices = share_positions([shapes.choose(c) for c in clusters])
     while True:
         distinct: dict[Any, int] = {}
         todo: list[jobs.Job] = []

@@ -88,7 +88,7 @@ def build_preparation(program: Program, prepared: tuple[Prepared, ...], returned
     defined = tuple((n, e) for n, e in program.defined_sizes if n in used)
     used |= {node.name for _, e in defined for node in walk(e) if isinstance(node, Size)}
     return Program(
-        name=f"{program.name}_prepare",
+        name="prepare",  # whatever it is for: equal ones are compiled once
         sizes=tuple(n for n in program.sizes if n in used),
         tensors=tuple(tensors),
         parameters=parameters,

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from polyc.ir.expr import Const, Expr, Index, Pad, Read, int_const, rewrite, simplify_int, walk
+from polyc.ir.expr import Const, Expr, Index, Pad, Read, int_const, reads, rewrite, simplify_int, walk
 from polyc.ir.program import Program, RangeClause, Statement, Tensor
 from polyc.ir.traced import plain, whole
 
@@ -88,9 +88,7 @@ def _close(
 def _accesses(s: Statement) -> Iterator[Read]:
     yield Read(s.target, s.subscripts)
     for e in (s.value, *s.subscripts, *(() if s.reduction is None else (s.reduction.init,))):
-        for node in walk(e):
-            if isinstance(node, Read):
-                yield node
+        yield from reads(e)
 
 
 def _spans(s: Statement, tensor: Tensor, d: int, first: str, second: str) -> bool:

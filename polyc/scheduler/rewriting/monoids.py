@@ -63,7 +63,7 @@ def lower_monoids(program: Program, ranges: Ranges, may_reassociate: bool) -> tu
 def _refuse_recurrences(program: Program) -> None:
     needs: dict[str, set[str]] = {}
     for s in program.statements:
-        found = reads(s.value) + (reads(s.reduction.init) if s.reduction is not None else [])
+        found = reads(s.value) + (reads(s.reduction.init) if s.reduction is not None else ())
         needs.setdefault(s.target, set()).update(r.tensor for r in found)
     for s in program.statements:
         if s.reduction is None or s.reduction.monoid is None:
