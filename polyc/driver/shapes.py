@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from polyc.driver.lock import compiling
-from polyc.ir.expr import Expr, int_const
-from polyc.ir.program import Program, specialize_sizes
+from polyc.ir.expr import Expr
+from polyc.ir.program import Program
 
 
 def infer_shapes(program: Program, sizes: Mapping[str, int]) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
     """Lower bounds and extents of every return at concrete sizes."""
-    from polyc.ir.simplify import define_sizes
-    from polyc.poly.infer import concrete_shapes, infer_ranges
+    from polyc.driver.sized import size_program
+    from polyc.poly.infer import concrete_shapes
 
     with compiling():
-        sized = define_sizes(specialize_sizes(program, {name: int_const(value) for name, value in sizes.items()}))
-        shapes = concrete_shapes(infer_ranges(sized, lambda: define_sizes(program)), sizes)
+        shapes = concrete_shapes(size_program(program, sizes).ranges, sizes)
     result = {}
     for r in program.returns:
         intervals = shapes[r.version]

@@ -11,9 +11,9 @@ from polyc.driver.ladder import climb_down
 from polyc.driver.loading import select_target
 from polyc.driver.lowered import Lowered
 from polyc.driver.signature import make_signature, memory_strides
+from polyc.driver.sized import size_program
 from polyc.ir.complex_pairs import split_complex
-from polyc.ir.expr import int_const
-from polyc.ir.program import Program, specialize_sizes
+from polyc.ir.program import Program
 from polyc.ir.signature import Strides
 from polyc.ir.simplify import define_sizes
 from polyc.ir.storage_types import widen_arithmetic
@@ -43,13 +43,14 @@ def run_stages(
     `as_written`: without rewritings that only speed asks for."""
     verify_program(program)
     target = target or select_target(options)
-    sized = define_sizes(specialize_sizes(program, {name: int_const(value) for name, value in sizes.items()}))
-    given, given_strides = sized, strides
-    sized = widen_arithmetic(split_complex(sized))
+    asked = size_program(program, sizes)
+    given, given_strides = asked.program, strides
+    sized = widen_arithmetic(split_complex(given))
     if strides is not None:
         strides = memory_strides(given, strides)
     generic = (lambda: widen_arithmetic(split_complex(define_sizes(program)))) if sizes else None
-    ranges = assume_sizes(infer_ranges(sized, generic), sized.defined_sizes, version.typical)
+    inferred = asked.ranges if sized is given else infer_ranges(sized, generic)
+    ranges = assume_sizes(inferred, sized.defined_sizes, version.typical)
     source = Source(sized, ranges, strides, options, target, constants, as_written)
     form = make_form(source, version)
     signature = make_signature(sized, given.types, ranges, form.scop, strides)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from math import lcm, prod
 
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, evaluate, substitute, walk
@@ -281,7 +282,7 @@ def pivot_columns(matrix: list[list[int]], width: int) -> list[int]:
     return _eliminate(matrix, width)[1]
 
 
-def _eliminate(matrix: list[list[int]], width: int) -> tuple[list[list[Fraction]], list[int]]:
+def _eliminate(matrix: Sequence[Sequence[int]], width: int) -> tuple[list[list[Fraction]], list[int]]:
     """The reduced echelon form, and its pivot columns."""
     rows = [[Fraction(x) for x in row] for row in matrix]
     pivots: list[int] = []
@@ -302,6 +303,12 @@ def _eliminate(matrix: list[list[int]], width: int) -> tuple[list[list[Fraction]
 
 def null_space(matrix: list[list[int]], width: int) -> list[list[int]]:
     """A basis, in integers, of the vectors orthogonal to every row."""
+    return [list(vector) for vector in _null_space(tuple(map(tuple, matrix)), width)]
+
+
+@lru_cache(maxsize=1024)
+def _null_space(matrix: tuple[tuple[int, ...], ...], width: int) -> tuple[tuple[int, ...], ...]:
+    """Statements of one form, of which a program may have dozens, ask for the same."""
     rows, pivots = _eliminate(matrix, width)
     basis = []
     for free in (c for c in range(width) if c not in pivots):
@@ -310,8 +317,8 @@ def null_space(matrix: list[list[int]], width: int) -> list[list[int]]:
         for r, pivot in enumerate(pivots):
             vector[pivot] = -rows[r][free]
         scale = lcm(*(x.denominator for x in vector))
-        basis.append([int(x * scale) for x in vector])
-    return basis
+        basis.append(tuple(int(x * scale) for x in vector))
+    return tuple(basis)
 
 
 def unit_pairs_of(equations: list[Equation] | tuple[Equation, ...], n: int, m: int) -> frozenset[tuple[int, int]]:
