@@ -176,5 +176,6 @@ class Kernels:
 
 def _tell_doubts(lowered: Compilable) -> None:
     """Warn of ranges that are hardly meant; kernels with such are not kept on disk, so that every process is told."""
-    if not isinstance(lowered, recall.Recalled):
-        issue_warnings(d for d in lowered.ranges.warnings if d.code in DOUBTS)
+    ranges = getattr(lowered, "ranges", None)
+    if ranges is not None:  # it was not recalled
+        issue_warnings(d for d in ranges.warnings if d.code in DOUBTS)

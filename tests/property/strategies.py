@@ -228,8 +228,8 @@ def _choose_returns(draw: st.DrawFn, draft: _Draft) -> Program:
     return replace(program, tensors=tensors, returns=kept)
 
 
-def _reads_of(s: Statement) -> list[Read]:
-    return reads(s.value) + (reads(s.reduction.init) if s.reduction else [])
+def _reads_of(s: Statement) -> tuple[Read, ...]:
+    return reads(s.value) + (reads(s.reduction.init) if s.reduction else ())
 
 
 # --- Expressions -----------------------------------------------------------------------------------------------------
