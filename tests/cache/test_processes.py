@@ -102,7 +102,7 @@ def test_a_process_that_finds_its_kernel_imports_little(tmp_path: Path) -> None:
         found = set(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split())
     known = {
         "polyc",
-        *(f"polyc.{name}" for name in "config crash diagnostics digest environment limits log records target".split()),
+        *(f"polyc.{name}" for name in "config crash diagnostics digest environment limits log passes records target".split()),
     }
     for line in CALLED.strip().splitlines():
         layer, names = line.split(":")
