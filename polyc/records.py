@@ -61,6 +61,7 @@ def _declare(cls: Any, has_equality: bool) -> Any:
         cls.__repr__ = _show
     for name in wanted:
         setattr(cls, name, _stand_in(cls, name))
+    cls.__signature__ = _InitSignature()
     return cls
 
 
@@ -68,14 +69,31 @@ def _stand_in(cls: Any, name: str) -> Callable[..., Any]:
     """The function `name` of a class until it is called for the first time."""
 
     def write_and_call(self: Any, /, *args: Any, **named: Any) -> Any:
-        lines, names = _WRITERS[name](cls, fields(cls))
-        exec("\n".join(lines), names)
-        function = names[name]
-        function.__qualname__, function.__module__ = f"{cls.__qualname__}.{name}", cls.__module__
+        function = _compile(cls, name)
         setattr(cls, name, function)
         return function(self, *args, **named)
 
     return write_and_call
+
+
+def _compile(cls: Any, name: str) -> Callable[..., Any]:
+    lines, names = _WRITERS[name](cls, fields(cls))
+    exec("\n".join(lines), names)
+    function: Any = names[name]
+    function.__qualname__, function.__module__ = f"{cls.__qualname__}.{name}", cls.__module__
+    return function  # type: ignore[no-any-return]
+
+
+class _InitSignature:
+    """What `inspect.signature` and `help` show of a class, whether or not one was made."""
+
+    def __get__(self, instance: object, owner: Any) -> Any:
+        if instance is not None:
+            raise AttributeError("__signature__")
+        import inspect
+
+        found = inspect.signature(_compile(owner, "__init__"))
+        return found.replace(parameters=list(found.parameters.values())[1:])
 
 
 Written = tuple[list[str], dict[str, Any]]

@@ -13,7 +13,6 @@ would have cost (Karlin, Manasse, Rudolph, Sleator, "Competitive snoopy caching"
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 import time
@@ -32,11 +31,10 @@ from polyc.config import Options, compiles_every_einsum, debugging
 from polyc.crash import name_crashes
 from polyc.diagnostics import ArgumentError, ArgumentTypeError, Remark
 from polyc.ir.types import DTYPES, DType, from_numpy
+from polyc.log import logger
 from polyc.runtime.arguments import convert_inputs, find_aliases
 from polyc.runtime.arrays import check_output
 from polyc.runtime.kernel import Kernel
-
-logger = logging.getLogger("polyc")
 
 MOST_LOST = 100_000_000
 """Nanoseconds that calls lose before a kernel is compiled, which takes about as long again."""

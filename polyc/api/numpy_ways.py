@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from polyc.records import dataclass
 from polyc.runtime.memory import make_allocator
 
 Term = tuple[str, ...]

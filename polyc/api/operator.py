@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from polyc import driver, jobs, recall
+from polyc import driver, recall
 from polyc.api.bind import bound_error, describe_bound, own_inputs
 from polyc.api.call_signature import CallSignature
 from polyc.api.dynamic import DynamicSizes
@@ -40,6 +40,7 @@ from polyc.runtime.sizes import Formal, missing_sizes, solve_sizes
 from polyc.runtime.weak import is_weak, without_weakness
 
 if TYPE_CHECKING:
+    from polyc import jobs
     from polyc.api.kernels import Compilable
     from polyc.api.measure import Measurement
 
@@ -234,12 +235,15 @@ class Operator:
 
     def compile_meanwhile(self, arrays: Sequence[np.ndarray]) -> jobs.Errand:
         """Have a worker compile the kernel for arrays of these layouts, and keep it when it is there; nothing is bound."""
+        from polyc import jobs  # only now: it brings `subprocess`
+
         # Of the same layout, but nothing keeps the user's memory alive.
         layouts = [as_strided(np.empty(1, a.dtype), a.shape, a.strides, writeable=False) for a in arrays]
         wanted: list[Wanted] = []
 
         def prepare() -> jobs.Job:
             wanted.append(self._describe(layouts, {}))
+
             return jobs.Job(wanted[0].program, wanted[0].sizes, self._kernels.known_strides(wanted[0]), self._options)
 
         return jobs.Errand(prepare, lambda lowered: self._kernels.adopt(wanted[0], lowered))

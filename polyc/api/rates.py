@@ -9,11 +9,11 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from polyc.api.numpy_ways import Cost
+from polyc.records import dataclass
 
 KERNEL_CALL = 2_000
 """Nanoseconds of a call of a kernel that computes next to nothing."""

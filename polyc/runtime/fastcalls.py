@@ -106,7 +106,9 @@ def answer_calls(cls: type) -> None:
 
 
 def answer(native: Native, cls: Any) -> None:
-    text = f"__call__($self, /, *inputs, out=None, **named)\n--\n\n{cls._call_slowly.__doc__}"
+    code = cls._call_slowly.__code__
+    inputs = code.co_varnames[code.co_argcount + code.co_kwonlyargcount]
+    text = f"__call__($self, /, *{inputs}, out=None, **named)\n--\n\n{cls._call_slowly.__doc__}"
     method = _MethodDef(b"__call__", native.exports["polyc_call_object"], _FASTCALL | _KEYWORDS, text.encode())
     native.methods.append(method)  # what is made of it points to it
     new_method = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object, ctypes.c_void_p)(("PyDescr_NewMethod", ctypes.pythonapi))

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from polyc.diagnostics import Diagnostic, SemanticError
-from polyc.records import dataclass
 
 
 @dataclass(frozen=True, slots=True)
