@@ -97,7 +97,7 @@ def recording() -> Iterator[list[Session]]:
 
 def begin_session(disabled: Iterable[str] = ()) -> Session:
     """A session for one compilation, known to those who record."""
-    session = Session(frozenset(disabled))
+    session = Session(frozenset((disabled,) if isinstance(disabled, str) else disabled))
     for sessions in _recorders.get():
         sessions.append(session)
     return session

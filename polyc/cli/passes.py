@@ -67,8 +67,8 @@ def parse_emit(context: click.Context, parameter: click.Parameter, value: str | 
     """A stage, or ``loops:after=NAME`` and the like; anything else is a usage error."""
     if value is None or value in STAGES or _BETWEEN.fullmatch(value):
         return value
-    help = f"{value!r} is none of {', '.join(STAGES)}, and not of the form loops:after=NAME or program:before=NAME"
-    raise click.BadParameter(help, context, parameter)
+    known = suggest_name(value, STAGES) or f"stages are {', '.join(STAGES)}, or loops:after=PASS and the like"
+    raise click.BadParameter(f"there is no stage {value!r}: {known}", context, parameter)
 
 
 def emit_stage(lowered: Lowered, wanted: str) -> str:

@@ -129,7 +129,8 @@ def test_every_option_and_every_property_of_the_machine_makes_another_key(monkey
     monkeypatch.setattr(driver, "select_target", lambda options: machine)
 
     def other(value: object) -> object:
-        return not value if isinstance(value, bool) else value + (1 if isinstance(value, int) else "x")  # type: ignore[operator]
+        more = {bool: not value, tuple: ("x",), int: 1, str: "x"}[type(value)]
+        return more if isinstance(value, bool) else value + more  # type: ignore[operator]
 
     keys = {"": request.key()}
     for option in fields(Options):

@@ -7,7 +7,9 @@ import pytest
 
 import polyc
 from polyc import target
+from polyc.codegen.nests.pipeline import LOOPS
 from polyc.ir.interpret_loops import interpret_loops
+from polyc.records import replace
 
 LETTERS = "abcde"
 CASES = [
@@ -32,7 +34,8 @@ def small_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def without_carries(monkeypatch: pytest.MonkeyPatch, small_cache) -> None:
     """Blocks whose rows go on in the next one are not taken apart before they come to be staged."""
-    monkeypatch.setattr("polyc.codegen.nests.loops.carry_lines", lambda body, buffers, target: (body, buffers, ()))
+    steps = tuple(p for p in LOOPS.passes if p.name != "carry-lines")
+    monkeypatch.setattr("polyc.driver.ladder.LOOPS", replace(LOOPS, passes=steps))
     monkeypatch.setattr("polyc.scheduler.loops.crossing._join_rows", lambda *_: 0)
 
 

@@ -121,7 +121,7 @@ MISTYPED = {
     "run mm.tc --input A=a.npy --input A=b.npy": "A is given twice",
     "run mm.tc --seed x": "'x' is not a valid integer",
     "run mm.tc --seed -1": "negative",
-    "compile mm.tc --emit loop": "'loops'",
+    "compile mm.tc --emit loop": "did you mean loops?",
     "compile mm.tc --target x86-64-v9": "'x86-64-v4'",
     "compile mm.tc -o folder.tc": "is a directory",
     "compile mm.tc -o mm.tc": "mm.tc is the text that is compiled",

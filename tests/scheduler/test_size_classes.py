@@ -168,7 +168,7 @@ def test_stores_of_missing_rows_never_go_beyond_the_array():
     text = lowered(MM, (300, 300), (300, 300), target="x86-64-v4").llvm_ir
     (spare,) = set(re.findall(r"(%slot\d+) = alloca \[1024 x i8\]", text))
     chosen = set(re.findall(rf"(%v\d+) = select i1 %v\d+, ptr %v\d+, ptr {spare}", text))
-    stored = re.findall(r"call void @llvm\.masked\.store\.\S+\(<\d+ x float> [^,]+, ptr align 4 (%v\d+),", text)
+    stored = re.findall(r"call void @llvm\.masked\.store\.\S+\(<\d+ x float> [^,]+, ptr (%v\d+),", text)
     assert chosen and sum(pointer in chosen for pointer in stored) >= len(stored) // 3
     assert chosen <= set(stored)
 
