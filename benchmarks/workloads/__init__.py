@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from benchmarks.workload import Workload, in_double
-from benchmarks.workloads import contractions, convolutions, derived, fusion, layers, normalisations, polybench, stencils, table
+from benchmarks.workloads import (
+    contractions,
+    convolutions,
+    derived,
+    fusion,
+    layers,
+    normalisations,
+    polybench,
+    recurrences,
+    stencils,
+    table,
+)
 
 _SINGLE: dict[str, Workload] = {
     w.name: w
-    for module in (normalisations, contractions, convolutions, layers, stencils, table, fusion)
+    for module in (normalisations, contractions, convolutions, layers, stencils, recurrences, table, fusion)
     for w in module.WORKLOADS
 }
 _TABLE = {group: tuple(names) for group, names in table.GROUPS.items()}
@@ -28,6 +39,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     **{f"contraction_{group}": _both(names) for group, names in _TABLE.items()},
     **fusion.GROUPS,
     **polybench.GROUPS,
+    **recurrences.GROUPS,
 }
 """Workloads that are asked for by one name; contractions in single and in double precision."""
 
