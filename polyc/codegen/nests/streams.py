@@ -239,8 +239,8 @@ def _stream_rows(
     """A vector loop in two parts: up to the beginning of a line, and streamed from there; and what must hold for that.
 
     A short loop of whole lines is streamed as a whole where it begins at a line.  None where it cannot be streamed.  A loop
-    that writes several long results streams all together where they begin lines together, and one after the other where they
-    do not."""
+    that writes several long results streams all together where they begin lines together and vectors are whole lines, and one
+    after the other elsewhere."""
     if loop.registers or loop.initial:
         return None
     stores = [n for n in loop.body if isinstance(n, Store) and n.buffer in wanted]
@@ -283,6 +283,8 @@ def _stream_together(
     body = lines.body
     for s in others:
         body = _mark(body, s)
+    if lines.lanes * size < LINE:  # half a line of one array and half of another by turns: no line would be combined
+        return condition, _stream_apart(loop, found) or alone
     return condition, (If(together, (head, replace(lines, body=body), *rest), _stream_apart(loop, found) or alone),)
 
 
