@@ -9,9 +9,11 @@ their conditions together.  The values are those of before.
 from __future__ import annotations
 
 from polyc.codegen.nests.interiors import bound_of
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, int_const, reads, substitute, walk
 from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify, simplify_value
+from polyc.ir.types import I64
+from polyc.poly.bounds import negate_condition
 from polyc.records import replace
 
 MINIMUM_TRIP = 16
@@ -38,8 +40,18 @@ def _take_out(node: Node) -> tuple[Node, ...]:
             if split is not None:
                 return split
             body = take_out_conditions(node.body)
+            if node.kind == "serial" and len(body) == 1 and body != node.body and not node.registers:
+                (inner,) = body
+                if isinstance(inner, If) and not _mentions(inner.condition, node.var):
+                    return _unswitch(node, inner)
             return (replace(node, body=body),) if body or not node.body else ()
     return (node,)
+
+
+def _unswitch(loop: Loop, inner: If) -> tuple[Node, ...]:
+    """The loop once for each outcome of a test that does not change with it."""
+    then, orelse = ((replace(loop, body=arm),) if arm else () for arm in (inner.body, inner.orelse))
+    return (replace(inner, body=then, orelse=orelse),)
 
 
 def _split_loop(loop: Loop) -> tuple[Node, ...] | None:
@@ -48,7 +60,7 @@ def _split_loop(loop: Loop) -> tuple[Node, ...] | None:
         return None
     if len(loop.body) != 1 and (loop.kind != "vector" or loop.step != 1):
         return None
-    nodes = tuple(n for n in loop.body if isinstance(n, (Store, Update)))
+    nodes = tuple(_turn(n) for n in loop.body if isinstance(n, (Store, Update)))
     conditions = {n.value.condition for n in nodes if _chooses(n) and isinstance(n.value, Select)}
     if len(nodes) < len(loop.body) or not conditions:
         return None
@@ -78,6 +90,22 @@ def _go_on(parts: tuple[Node, ...] | None) -> tuple[Node, ...] | None:
 def _chooses(node: Store | Update) -> bool:
     """Whether a store chooses between values by a condition on indices."""
     return isinstance(node, Store) and isinstance(node.value, Select) and not reads(node.value.condition)
+
+
+def _turn(node: Store | Update) -> Store | Update:
+    """``a && b ? x : y`` as ``!a || !b ? y : x``: each part of a disjunction may hold by itself in few iterations."""
+    chosen = node.value
+    if not _chooses(node) or not isinstance(chosen, Select) or not _is_conjunction(chosen.condition):
+        return node
+    return replace(node, value=Select(negate_condition(chosen.condition), chosen.other, chosen.then))
+
+
+def _is_conjunction(condition: Expr) -> bool:
+    """Whether a condition holds where all of several do, which compare integers: their negations are comparisons."""
+    if not isinstance(condition, Call) or condition.op != "and":
+        return False
+    leaves = (n for n in walk(condition) if not isinstance(n, Call))
+    return all(isinstance(n, (Index, Size)) or (isinstance(n, Const) and n.dtype == I64) for n in leaves)
 
 
 def _decide(nodes: tuple[Store | Update, ...], condition: Expr | bool) -> tuple[Store | Update, ...]:
