@@ -41,6 +41,8 @@ class Source:
     target: Target
     constants: frozenset[str]
     as_written: bool
+    shared: frozenset[str] = frozenset()
+    """Inputs whose memory results share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ def make_form(source: Source, version: Version) -> Form:
     session = passes.begin_session(source.options.disable)
     remarks = session.remarks
     remarks += _tell_prepared(first_prepared)
-    context = ProgramContext(source.options, source.target, constants, version.form, source.as_written, remarks)
+    context = ProgramContext(source.options, source.target, constants, version.form, source.as_written, remarks, source.shared)
     state = passes.run(PROGRAM, begin(main, main_ranges, strides), context, session)
     rewritten, rewritten_ranges, groups = state.program, state.ranges, state.groups
     # What a rewriting makes of constants alone leaves the program, too.

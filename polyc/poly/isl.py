@@ -17,6 +17,7 @@ from islpy import MultiUnionPwAff as MultiUnionPwAff
 from islpy import PwAff as PwAff
 from islpy import Schedule as Schedule
 from islpy import Set as Set
+from islpy import Space as Space
 from islpy import UnionMap as UnionMap
 from islpy import UnionSet as UnionSet
 from islpy import ast_node_type as ast_node_type

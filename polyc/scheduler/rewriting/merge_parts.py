@@ -24,10 +24,15 @@ MAX_PARTS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class Place:
     """A left side: for each dimension the index that stands there and what is added to it, or no index and the subscript."""
 
     dims: tuple[tuple[str | None, Expr], ...]
+
+    @property
+    def fixed(self) -> list[int]:
+        """The dimensions in which no index stands."""
+        return [d for d, (index, _) in enumerate(self.dims) if index is None]
 
 
 def merge_parts(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
@@ -53,7 +58,7 @@ def merge_parts(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list
 
 def _merge(writers: list[Statement], program: Program, ranges: Ranges) -> tuple[Statement, StatementRanges, set[str]] | None:
     """The merged statement in the place of the main one, its ranges, and the names of the others."""
-    places = {s.name: place for s in writers if (place := _find_place(s, ranges)) is not None}
+    places = {s.name: place for s in writers if (place := find_place(s, ranges)) is not None}
     whole = [s for s in writers if s.name in places and all(i is not None for i, _ in places[s.name].dims)]
     mains = [s for s in whole if any(r.tensor == s.target for r in reads(s.value))]
     main = max(mains, key=lambda s: sum(1 for _ in walk(s.value)), default=None)
@@ -117,7 +122,7 @@ def _choose(main: Statement, regions: Mapping[str, Set], values: Mapping[str, Ex
     return result
 
 
-def _find_place(s: Statement, ranges: Ranges) -> _Place | None:
+def find_place(s: Statement, ranges: Ranges) -> Place | None:
     """Where the statement writes, if each index stands in one subscript, alone or with something added."""
     if s.reduction is not None or ranges.statements[s.name].guards:
         return None
@@ -135,7 +140,7 @@ def _find_place(s: Statement, ranges: Ranges) -> _Place | None:
             return None
         dims.append((index, offset))
     used = [i for i, _ in dims if i is not None]
-    return _Place(tuple(dims)) if sorted(used) == sorted(s.indices) else None
+    return Place(tuple(dims)) if sorted(used) == sorted(s.indices) else None
 
 
 def _differences(s: Statement, d: int) -> list[int | None]:
@@ -178,7 +183,7 @@ def _lies_behind(differences: list[int | None]) -> bool:
     return first is not None and first < 0
 
 
-def _rename(place: _Place, main: _Place) -> dict[str, Expr]:
+def _rename(place: Place, main: Place) -> dict[str, Expr]:
     """The indices of a part as expressions over those of the main statement."""
     result: dict[str, Expr] = {}
     for (own, offset), (index, main_offset) in zip(place.dims, main.dims, strict=True):

@@ -29,6 +29,7 @@ from polyc.scheduler.rewriting.narrow_integers import narrow_integers
 from polyc.scheduler.rewriting.overlap.overlap import overlap_tiles
 from polyc.scheduler.rewriting.positions import block_positions
 from polyc.scheduler.rewriting.private_tables import split_tables
+from polyc.scheduler.rewriting.recurrence_ends import forward_ends
 from polyc.scheduler.rewriting.repeated_functions import store_repeated_functions
 from polyc.scheduler.rewriting.rules.batched_recurrences import batch_recurrences
 from polyc.scheduler.rewriting.rules.borders import write_borders
@@ -92,6 +93,8 @@ class ProgramContext:
     as_written: bool
     """Without rewritings that only speed asks for."""
     remarks: list[Remark]
+    shared: frozenset[str] = frozenset()
+    """Inputs whose memory results share."""
 
 
 Found = tuple[Program, Ranges, list[Remark]]
@@ -293,6 +296,13 @@ _PASSES: tuple[Pass[State, ProgramContext], ...] = (
         "private-tables", split_tables, "privatisation: histograms have a table for each thread", _parallel_algebra, _target
     ),
     _rewriting("split", split_reductions, "rfactor: long reductions have partial results for threads", _parallel_algebra),
+    _rewriting(
+        "recurrence-ends",
+        forward_ends,
+        "forward substitution: the first and the last step of a recurrence read and write the caller's arrays",
+        lambda ctx: ctx.options.inline,
+        lambda ctx: (ctx.target, ctx.shared),
+    ),
     _rewriting(
         "overlap",
         overlap_tiles,

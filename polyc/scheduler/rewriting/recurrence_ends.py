@@ -1,0 +1,392 @@
+"""Let the first step of a recurrence read where its initial state comes from, and what reads its last step compute it.
+
+Before: ``A[0, i] = X[i]``, ``A[t, i] = f(A[t-1, i-1], A[t-1, i]) where t in 1:T+1``, ``Y[i] = A[T, i]``.
+After: ``A[t, i] = t == 1 ? f(X[i-1], X[i]) : f(A[t-1, i-1], A[t-1, i]) where t in 1:T``, ``Y[i] = f(A[T-1, i-1], A[T-1, i])``.
+Copies are as many passes over memory as steps are: of one step they were two passes of three.  What a statement reads is
+substituted where integer sets show which statement has written it (index-set splitting, forward substitution).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from math import inf, prod
+
+from polyc.diagnostics import Remark
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, rewrite, substitute, walk
+from polyc.ir.program import Program, Statement
+from polyc.ir.read_sites import ReadSite, collect_reads
+from polyc.ir.simplify import simplify
+from polyc.poly import isl
+from polyc.poly.domains import (
+    box_domain,
+    condition_inside,
+    has_divs,
+    longest_run,
+    parameter_names,
+    read_relation,
+    reads_within,
+    stays_inside,
+    subtract_domain,
+    touched_elements,
+)
+from polyc.poly.isl import Map, Set, Space, dim_type
+from polyc.poly.ranges import Interval, Ranges
+from polyc.records import dataclass, replace
+from polyc.scheduler.accesses import trip_count
+from polyc.scheduler.loops.time_tiling import MINIMUM_STEPS
+from polyc.scheduler.rewriting.merge_parts import Place, find_place
+from polyc.scheduler.rewriting.unit_indices import drop_unit_indices
+from polyc.target import Target
+
+MOST_STEPS = 32
+"""Steps beyond which a pass over memory for the initial state is not worth a loop of its own for the first step."""
+
+LEAST_ELEMENTS = 1024
+"""Elements of a step below which a copy of them costs no more than what starts its loops."""
+
+MAX_NODES = 400
+"""Expression nodes beyond which a statement is not written once more for its first step."""
+
+
+def forward_ends(
+    program: Program, ranges: Ranges, target: Target, shared: Collection[str] = ()
+) -> tuple[Program, Ranges, list[Remark]]:
+    """The program without copies of whole steps into recurrences and out of them; `shared` inputs, whose memory results share,
+    are copied."""
+    remarks: list[Remark] = []
+    tensors = {t.name: t.base for t in program.tensors if t.role == "temporary" and _is_recurrence(t.name, program, ranges)}
+    for tensor, base in tensors.items():
+        last = _compute_last(tensor, program, ranges, target)
+        if last is not None:
+            program, ranges, reader = last
+            message = f"the last step of {base} is computed where it is read"
+            remarks.append(Remark("passed", "recurrence-ends", message, reader.name, reader.span))
+    program, ranges, starts = _forward_starts(tensors, program, ranges, shared)
+    for start in starts:
+        message = f"the first step of {tensors[start.target]} reads its initial state in place"
+        remarks.append(Remark("passed", "recurrence-ends", message, start.name, start.span))
+    if remarks:
+        program, ranges = drop_unit_indices(program, ranges)
+    return program, ranges, remarks
+
+
+def _is_recurrence(tensor: str, program: Program, ranges: Ranges) -> bool:
+    """Whether a tensor is made of several statements, or of its own elements."""
+    writers = program.writers().get(tensor, [])
+    if any(s.reduction is not None or ranges.statements[s.name].guards for s in writers):
+        return False
+    return any(r.tensor == tensor for s in writers for r in reads(s.value))
+
+
+# -- the last step
+
+
+def _compute_last(tensor: str, program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, Statement] | None:
+    """The program with the last step of a tensor computed by the only statement that reads it, which is told."""
+    for step in program.writers()[tensor]:
+        if not any(r.tensor == tensor for r in reads(step.value)):
+            continue
+        for reader in program.statements:
+            if reader.target != tensor and any(r.tensor == tensor for r in reads(reader.value)):
+                found = _move_step(step, reader, program, ranges, target)
+                if found is not None:
+                    return found
+    return None
+
+
+def _move_step(
+    step: Statement, reader: Statement, program: Program, ranges: Ranges, target: Target
+) -> tuple[Program, Ranges, Statement] | None:
+    """The program with the value of `step` in the place of what `reader` reads of it, if nothing else reads those elements."""
+    place = find_place(step, ranges)
+    sites = [site for site in collect_reads(reader) if site.read.tensor == step.target]
+    found = dict.fromkeys(site.read for site in sites)
+    if place is None or len(found) != 1 or any(site.is_padded or site.place != "value" for site in sites):
+        return None
+    (read,) = found
+    at = find_place(replace(reader, subscripts=read.subscripts), ranges)
+    if at is None or not at.fixed or not reader.indices or any(i is None for i, _ in place.dims):
+        return None
+    own, domain = ranges.statements, ranges.statements[reader.name].domain.intersect_params(ranges.context)
+    if _count_elements(reader, ranges) < LEAST_ELEMENTS:
+        return None
+    space = _element_space(step.target, len(read.subscripts), domain)
+    always = ReadSite(read, (), "value", False)
+    elements, _ = touched_elements(always, domain, reader.indices, space)
+    for q in program.statements:
+        for site in collect_reads(q):
+            if site.read.tensor != step.target or (q is reader and site.read == read):
+                continue
+            if not _is_apart(site, q, ranges, elements):
+                return None
+    written = _written(step, own[step.name].domain, space)
+    inside = read_relation(always, domain, reader.indices, space)[0].intersect_range(written.range()).domain()
+    if inside.is_empty():
+        return None
+    values = {
+        i: simplify(Call("sub", (sub, offset))) for (i, offset), sub in zip(place.dims, read.subscripts, strict=True) if i
+    }
+    value = rewrite(substitute(step.value, values), _simplify_subscripts)
+    condition = condition_inside(inside, domain, reader.indices)
+    if not isinstance(condition, Const):  # there are points, so that a constant is true
+        value = Select(condition, value, read)
+    new = replace(reader, value=rewrite(reader.value, lambda node: value if node == read else None), where=())
+    if sum(1 for _ in walk(new.value)) > MAX_NODES:
+        return None
+    gone = written.intersect_range(elements).domain()
+    before = own[step.name].domain.intersect_params(ranges.context)
+    live = subtract_domain(before, gone)
+    is_long = _count_elements(reader, ranges) * _bytes_per_point(step, program) > target.l2 // 8 * 7
+    if is_long and _count_steps(before, step, at.fixed, place) >= MINIMUM_STEPS:
+        return None  # tiles of time find the last step in the cache
+    if live.n_basic_set() > max(1, before.n_basic_set()) or has_divs(live):
+        return None
+    statements = tuple(new if s is reader else s for s in program.statements)
+    program, ranges = _narrow(step, live, replace(program, statements=statements), ranges)
+    return program, ranges, new
+
+
+def _narrow(step: Statement, live: Set, program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
+    """The program with `live` as the domain of a statement, and without it where that is empty."""
+    own = dict(ranges.statements)
+    if live.is_empty():
+        del own[step.name]
+        statements = tuple(s for s in program.statements if s.name != step.name)
+        return replace(program, statements=statements), replace(ranges, statements=own)
+    intervals = dict(own[step.name].indices)
+    for i, interval in own[step.name].indices.items():
+        if not isinstance(interval.extent, Const):
+            continue
+        shorter = Interval(interval.lower, int_const(int(interval.extent.value) - 1))
+        if live.is_subset(box_domain(step.name, step.indices, intervals | {i: shorter}, parameter_names(live))):
+            intervals[i] = shorter
+    own[step.name] = replace(own[step.name], indices=intervals, domain=live)
+    return program, replace(ranges, statements=own)
+
+
+def _bytes_per_point(step: Statement, program: Program) -> int:
+    """Memory per point of space that a step touches: two steps of what is computed, one of what is only read."""
+    tensors = {program.tensor(name) for name in (step.target, *(r.tensor for r in reads(step.value)))}
+    return sum((2 if t.role == "temporary" else 1) * t.dtype.itemsize for t in tensors)
+
+
+def _count_steps(domain: Set, step: Statement, fixed: list[int], place: Place) -> float:
+    """How many steps the points of a statement belong to at most."""
+    runs = [longest_run(domain, step.indices.index(index)) for d in fixed if (index := place.dims[d][0]) is not None]
+    return max(inf if run is None else run for run in runs)
+
+
+# -- the first steps
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Start:
+    """A statement that copies an input, or a constant, into a step."""
+
+    statement: Statement
+    dims: tuple[tuple[str | None, Expr], ...]
+    region: Set  # { A[e] }
+
+
+def _forward_starts(
+    tensors: Collection[str], program: Program, ranges: Ranges, shared: Collection[str]
+) -> tuple[Program, Ranges, list[Statement]]:
+    """The program without the statements, which are told, that only copy: what reads their elements reads what they read."""
+    found = (_find_start(s, program, ranges, shared) for s in program.statements if s.target in tensors)
+    starts = [start for start in found if start is not None]
+    while starts:
+        changed: dict[str, Statement] = {}
+        refused: _Start | None = None
+        for q in program.statements:
+            new = _read_in_place(q, starts, ranges)
+            if isinstance(new, _Start):
+                refused = new
+                break
+            changed[q.name] = new
+        if refused is None:
+            break
+        starts.remove(refused)
+    gone = {x.statement.name for x in starts}
+    if not gone:
+        return program, ranges, []
+    statements = tuple(changed[q.name] for q in program.statements if q.name not in gone)
+    own = {name: r for name, r in ranges.statements.items() if name not in gone}
+    program, ranges = replace(program, statements=statements), replace(ranges, statements=own)
+    for tensor in dict.fromkeys(x.statement.target for x in starts):
+        program, ranges = _shorten(tensor, program, ranges)
+    return program, ranges, [x.statement for x in starts]
+
+
+def _find_start(s: Statement, program: Program, ranges: Ranges, shared: Collection[str]) -> _Start | None:
+    value = s.value
+    if _count_elements(s, ranges) < LEAST_ELEMENTS:
+        return None
+    if isinstance(value, Read):
+        is_plain = (
+            program.tensor(value.tensor).role == "input"
+            and value.tensor not in shared
+            and not any(True for e in value.subscripts for _ in reads(e))
+        )
+    else:
+        is_plain = isinstance(value, Const)
+    place = find_place(s, ranges) if is_plain else None
+    if place is None or not place.fixed or len(place.fixed) == len(place.dims):
+        return None
+    domain = ranges.statements[s.name].domain.intersect_params(ranges.context)
+    return _Start(s, place.dims, _written(s, domain, _element_space(s.target, len(s.subscripts), domain)).range())
+
+
+def _read_in_place(q: Statement, starts: list[_Start], ranges: Ranges) -> Statement | _Start:
+    """A statement that reads what `starts` copy, chosen by the step where it does so in some only; the start for which that
+    cannot be."""
+    own = ranges.statements[q.name]
+    domain = own.domain.intersect_params(ranges.context)
+    cases: list[tuple[Set, dict[Read, _Start]]] = []
+    counting: set[str] = set()
+    last: _Start | None = None
+    for site in collect_reads(q):
+        for start in starts:
+            if site.read.tensor != start.statement.target or _is_apart(site, q, ranges, start.region):
+                continue
+            if q.reduction is not None or own.guards or site.place != "value" or _needs_own_step(q, start):
+                return start
+            steps = _steps_of(site.read, q, start, domain)
+            if steps is not None and steps.is_empty():
+                continue
+            if steps is None or not _may_stand(site, steps, q, start, ranges):
+                return start
+            same = next((found for other, found in cases if steps.is_equal(other)), None)
+            if same is None:
+                if any(not steps.is_disjoint(other) for other, _ in cases):
+                    return start
+                cases.append((steps, same := {}))
+            same[site.read] = last = start
+            fixed = (e for (index, _), e in zip(start.dims, site.read.subscripts, strict=True) if index is None)
+            counting |= {n.name for e in fixed for n in walk(e) if isinstance(n, Index)}
+    if last is None:
+        return q
+    rest, chain = domain, list[tuple[Expr, Expr]]()
+    for steps, found in cases:
+        condition = condition_inside(steps, rest, q.indices)
+        rest = subtract_domain(rest, steps)
+        chain.append((condition, _substitute_reads(q.value, found)))
+    value = q.value
+    if rest.is_empty():
+        _, value = chain.pop()
+    elif any(isinstance(e := own.indices[i].extent, Const) and int(e.value) > MOST_STEPS for i in counting):
+        return last
+    for condition, first in reversed(chain):
+        value = Select(condition, first, value)
+    return replace(q, value=value, where=()) if sum(1 for _ in walk(value)) <= MAX_NODES else last
+
+
+def _needs_own_step(q: Statement, start: _Start) -> bool:
+    """Whether a statement reads what it writes in the same step: its loops run in order, and are written once."""
+    fixed = [d for d, (index, _) in enumerate(start.dims) if index is None]
+    return q.target == start.statement.target and any(
+        read.tensor == q.target
+        and all(simplify(Call("sub", (read.subscripts[d], q.subscripts[d]))) == int_const(0) for d in fixed)
+        for read in reads(q.value)
+    )
+
+
+def _steps_of(read: Read, q: Statement, start: _Start, domain: Set) -> Set | None:
+    """The points of a statement at which what it reads is of the step that `start` makes; None where that is not affine."""
+    affine = isl.Affine(domain.get_space(), {i: n for n, i in enumerate(q.indices)})
+    try:
+        for (index, at), subscript in zip(start.dims, read.subscripts, strict=True):
+            if index is None:
+                domain = domain.intersect(affine.condition(Call("eq", (subscript, at))))
+    except isl.NotAffine:
+        return None
+    return domain
+
+
+def _may_stand(site: ReadSite, steps: Set, q: Statement, start: _Start, ranges: Ranges) -> bool:
+    """Whether all that is read of the step is what `start` makes."""
+    if not site.is_padded:
+        return reads_within(site, steps, q.indices, start.region)
+    # Borders are where the tensor ends: what is read instead has to end there, too.
+    source = start.statement.value
+    if not isinstance(source, Read) or len(source.subscripts) != len(start.dims) - sum(i is None for i, _ in start.dims):
+        return False
+    box = ranges.tensors[start.statement.target]
+    own = [(i, offset, interval) for (i, offset), interval in zip(start.dims, box, strict=True) if i is not None]
+    if source.subscripts != tuple(Index(i) for i, _, _ in own) or any(offset != int_const(0) for _, offset, _ in own):
+        return False
+    if tuple(interval for _, _, interval in own) != ranges.tensors[source.tensor]:
+        return False
+    names = [f"e{d}" for d in range(len(box))]
+    whole = box_domain(start.statement.target, names, dict(zip(names, box, strict=True)), parameter_names(start.region))
+    affine = isl.Affine(whole.get_space(), {n: d for d, n in enumerate(names)})
+    for name, (index, at) in zip(names, start.dims, strict=True):
+        if index is None:
+            whole = whole.intersect(affine.condition(Call("eq", (Index(name), at))))
+    return bool(whole.is_subset(start.region))
+
+
+def _substitute_reads(value: Expr, found: Mapping[Read, _Start]) -> Expr:
+    """`value` with what is copied in the place of reads of copies."""
+
+    def rule(node: Expr) -> Expr | None:
+        if not isinstance(node, Read) or node not in found:
+            return None
+        start = found[node]
+        values = {
+            i: simplify(Call("sub", (sub, offset)))
+            for (i, offset), sub in zip(start.dims, node.subscripts, strict=True)
+            if i is not None
+        }
+        return rewrite(substitute(start.statement.value, values), _simplify_subscripts)
+
+    return rewrite(value, rule)
+
+
+def _shorten(tensor: str, program: Program, ranges: Ranges) -> tuple[Program, Ranges]:
+    """The program without a tensor that nothing makes any more, or with the extents that the only statement that makes it
+    needs."""
+    writers = program.writers().get(tensor, [])
+    if not writers:
+        tensors = {name: box for name, box in ranges.tensors.items() if name != tensor}
+        return replace(program, tensors=tuple(t for t in program.tensors if t.name != tensor)), replace(ranges, tensors=tensors)
+    place = find_place(writers[0], ranges) if len(writers) == 1 else None
+    if place is None:
+        return program, ranges
+    own, box = ranges.statements[writers[0].name], []
+    for (index, offset), interval in zip(place.dims, ranges.tensors[tensor], strict=True):
+        made = own.indices[index] if index is not None else Interval(int_const(0), int_const(1))
+        if isinstance(made.extent, Const) and isinstance(interval.extent, Const):
+            interval = Interval(simplify(Call("add", (made.lower, offset))), made.extent)
+        box.append(interval)
+    return program, replace(ranges, tensors={**ranges.tensors, tensor: tuple(box)})
+
+
+# -- sets
+
+
+def _element_space(tensor: str, rank: int, domain: Set) -> Space:
+    return isl.set_space(parameter_names(domain), tensor, [f"e{d}" for d in range(rank)])
+
+
+def _written(s: Statement, domain: Set, space: Space) -> Map:
+    """``{ S[i] -> A[e] }``: what a statement writes at the points of `domain`."""
+    return read_relation(ReadSite(Read(s.target, s.subscripts), (), "value", False), domain, s.indices, space)[0]
+
+
+def _is_apart(site: ReadSite, q: Statement, ranges: Ranges, elements: Set) -> bool:
+    """Whether a read touches none of `elements`."""
+    domain = ranges.statements[q.name].domain.intersect_params(ranges.context)
+    touched, _ = touched_elements(site, domain, q.indices, elements.get_space())
+    if site.is_padded and site.mode != "value":
+        for d, (subscript, box) in enumerate(zip(site.read.subscripts, ranges.tensors[site.read.tensor], strict=True)):
+            if not stays_inside(domain, q.indices, [Call("sub", (subscript, box.lower))], [box.extent]):
+                touched = touched.eliminate(dim_type.set, d, 1)
+    return bool(touched.is_disjoint(elements))
+
+
+def _count_elements(s: Statement, ranges: Ranges) -> float:
+    return float(prod(trip_count(i.extent) for i in ranges.statements[s.name].indices.values()))
+
+
+def _simplify_subscripts(node: Expr) -> Expr | None:
+    return replace(node, subscripts=tuple(map(simplify, node.subscripts))) if isinstance(node, Read) else None
