@@ -194,6 +194,9 @@ def _forward_starts(
     """The program without the statements, which are told, that only copy: what reads their elements reads what they read."""
     found = (_find_start(s, program, ranges, shared) for s in program.statements if s.target in tensors)
     starts = [start for start in found if start is not None]
+    made = {start.statement.target for start in starts}
+    if any(_needs_own_step(q, start, made) for q in program.statements for start in starts):
+        return program, ranges, []
     while starts:
         changed: dict[str, Statement] = {}
         refused: _Start | None = None
@@ -248,7 +251,7 @@ def _read_in_place(q: Statement, starts: list[_Start], ranges: Ranges) -> Statem
         for start in starts:
             if site.read.tensor != start.statement.target or _is_apart(site, q, ranges, start.region):
                 continue
-            if q.reduction is not None or own.guards or site.place != "value" or _needs_own_step(q, start):
+            if q.reduction is not None or own.guards or site.place != "value":
                 return start
             steps = _steps_of(site.read, q, start, domain)
             if steps is not None and steps.is_empty():
@@ -280,11 +283,13 @@ def _read_in_place(q: Statement, starts: list[_Start], ranges: Ranges) -> Statem
     return replace(q, value=value, where=()) if sum(1 for _ in walk(value)) <= MAX_NODES else last
 
 
-def _needs_own_step(q: Statement, start: _Start) -> bool:
-    """Whether a statement reads what it writes in the same step: its loops run in order, and are written once."""
+def _needs_own_step(q: Statement, start: _Start, made: Collection[str]) -> bool:
+    """Whether a statement that writes what `start` begins reads one of the tensors `made` in the same step: statements of a
+    step then run in order, or side by side in tiles of time, and are written once."""
     fixed = [d for d, (index, _) in enumerate(start.dims) if index is None]
     return q.target == start.statement.target and any(
-        read.tensor == q.target
+        read.tensor in made
+        and len(read.subscripts) == len(start.dims)
         and all(simplify(Call("sub", (read.subscripts[d], q.subscripts[d]))) == int_const(0) for d in fixed)
         for read in reads(q.value)
     )
