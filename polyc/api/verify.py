@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from polyc.diagnostics import ArgumentError, Diagnostic, InternalError
+from polyc.diagnostics import ArgumentError, Diagnostic, InternalError, PolycWarning, user_stacklevel
 from polyc.ir.program import Program
 from polyc.runtime.plan import Plan
 
@@ -18,12 +19,13 @@ def run_verified(
     outputs: Sequence[np.ndarray | None],
     sizes: Mapping[str, int],
 ) -> tuple[np.ndarray, ...]:
-    """Run `plan` and compare every element with the interpreter: `internal-verify` names the first that differs.
+    """Run `plan` and compare every element with the interpreter: `internal-verify` names the first that differs, the warning
+    `argument-ill-conditioned` the first that no comparison can decide.
 
     The interpreter goes first, since the kernel may overwrite what it reads.  Its errors (ranges, subscripts) are the
     user's, and stand; so is a monoid that is none (`argument-monoid-law`).
     """
-    from polyc.ir.tolerance import check_results, expect_results
+    from polyc.ir.tolerance import check_results, expect_results, find_undecided
 
     arrays = dict(zip(program.parameters, inputs, strict=True))
     given = zip(program.returns, outputs, strict=True)
@@ -41,6 +43,13 @@ def run_verified(
                 None,
                 "this is a bug in polyc; please report it with the operator and these sizes",
             )
+        )
+    undecided = find_undecided(got, expected)
+    if undecided is not None:
+        message = f"{program.name} at {_label(sizes)}: not verified where rounding errors are as large: {undecided}"
+        help = "the other elements agree; use a wider type, a stable algorithm (pivots), or better conditioned inputs"
+        warnings.warn(
+            PolycWarning(Diagnostic("argument-ill-conditioned", message, None, help, "warning")), stacklevel=user_stacklevel()
         )
     return results
 

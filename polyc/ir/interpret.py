@@ -34,6 +34,7 @@ from polyc.ir.interpret_values import (
 )
 from polyc.ir.numeric import REDUCE, quiet
 from polyc.ir.program import Monoid, Program, Statement, tuple_components
+from polyc.ir.rounding import Noise
 from polyc.ir.types import DType
 
 
@@ -43,6 +44,7 @@ def interpret(
     sizes: Mapping[str, int] | None = None,
     out: Mapping[str, np.ndarray] | None = None,
     float_as: np.dtype | type | None = None,
+    noise: Noise | None = None,
 ) -> dict[str, np.ndarray]:
     """Results by the user's name of the return; inputs and `out` are not changed.
 
@@ -53,6 +55,7 @@ def interpret(
     Arithmetic is done in the program's own element types, that on 16-bit floats in f32 with one rounding where an element is
     stored or explicitly cast; sums and products in f32 are carried in f64 and rounded once.  `float_as=np.float64` evaluates
     all f32 arithmetic in f64 instead (an oracle for the rounding of the f32 result); 16-bit results are then f64 as well.
+    `noise` adds rounding errors by chance.
 
     Raises ArgumentError (shapes, sizes), ArgumentTypeError (element types), RangeError (ranges that cannot be found, reads
     outside a tensor, elements never or twice written), BoundsError (data-dependent subscripts outside).
@@ -67,6 +70,7 @@ def interpret(
     tensors = _take_inputs(program, arrays, values, wide)
     tensors |= _take_accumulated(program, outputs, ranges, wide)
     scope = Scope({}, values, tensors, ranges.tensors, program.types, {t.name: t.base for t in program.tensors}, wide)
+    scope = replace(scope, noise=noise)
     components = order_components(program)
     last_use = _last_uses(components, {r.version for r in program.returns})
     with quiet():
@@ -285,6 +289,8 @@ def _run_statement(s: Statement, scope: Scope, box: Box, region: Array, before: 
     target = _evaluate_initial(s, scope, accumulator_type(dtype, s.reduction.op))
     for piece in split_box(box):
         _combine_piece(s, scope, piece, target)
+    if scope.noise is not None:
+        target = scope.noise.round_total(target, scope.types[s.target], s.reduction.op, s.name)
     np.copyto(before, target.astype(dtype, copy=False), where=region)
     return before
 
@@ -322,7 +328,8 @@ def combine_arrays(monoid: Monoid, left: list[Array], right: list[Array], scope:
     axes = {f"axis.{d}": np.arange(n).reshape([-1 if k == d else 1 for k in range(len(shape))]) for d, n in enumerate(shape)}
     arrays = {f"{side}.{k}": a for side, group in (("left", left), ("right", right)) for k, a in enumerate(group)}
     interval = tuple((0, n) for n in shape)
-    local = Scope(axes, {}, arrays, dict.fromkeys(arrays, interval), monoid.types, {n: n for n in arrays}, scope.float_as)
+    names = {n: n for n in arrays}
+    local = Scope(axes, {}, arrays, dict.fromkeys(arrays, interval), monoid.types, names, scope.float_as, noise=scope.noise)
     subscripts = tuple(map(Index, axes))
 
     def read(node: Expr) -> Expr | None:
@@ -357,6 +364,8 @@ def _combine_piece(s: Statement, scope: Scope, piece: Box, target: Array) -> Non
     for condition in execution_conditions(s):
         local = restrict_scope(local, evaluate_points(condition, local))
     value = np.broadcast_to(evaluate_points(s.value, local), extents)
+    if scope.noise is not None and s.reduction is not None:
+        value = scope.noise.round_terms(value, scope.types[s.target], s.reduction.op, s.name)
     interval = scope.ranges[s.target]
     if not s.has_plain_left or (s.reduction is None and local.mask is not None):
         places = _element_positions(s, local, extents, target.shape)

@@ -184,6 +184,9 @@ def _evaluate_group(group: _Points, points: Array, state: _State, finished: list
     value = np.broadcast_to(evaluate_points(group.value, scope), (points.size,))
     missing = waiting.missing
     version = group.statement.target
+    dtype, noise = scope.types[version], scope.noise
+    if noise is not None:
+        value = noise.round_terms(value, dtype, group.op, group.statement.name)
     here = missing < 0
     elements = group.elements[points[here]]
     sums, left = state.sums[version].reshape(-1), state.open[version].reshape(-1)
@@ -194,7 +197,8 @@ def _evaluate_group(group: _Points, points: Array, state: _State, finished: list
     np.subtract.at(left, elements, 1)
     done = np.unique(elements[left[elements] == 0])
     final = state.scope.tensors[version].reshape(-1)
-    final[done] = round_to(sums[done].astype(final.dtype), state.scope.types[version])
+    total = sums[done] if noise is None else noise.round_total(sums[done], dtype, group.op, group.statement.name)
+    final[done] = round_to(total.astype(final.dtype), dtype)
     waiting.ready[version].reshape(-1)[done] = True
     finished.append(done + waiting.offsets[version])
     return missing

@@ -16,6 +16,7 @@ from polyc.ir.halves import narrow, round_to, widen
 from polyc.ir.interpret_forms import Box, Interval
 from polyc.ir.numeric import APPLY
 from polyc.ir.program import Statement
+from polyc.ir.rounding import FUNCTION_ULPS, Noise, is_rounded, roundings_of
 from polyc.ir.types import C64, F32, DType
 from polyc.records import dataclass, replace
 
@@ -56,6 +57,7 @@ class Scope:
     """Of temporaries with elements that no statement writes: which ones.  To read one is an error."""
     waiting: Waiting | None = None
     """Set while a recurrence is evaluated, over flat lists of points."""
+    noise: Noise | None = None
 
 
 def numpy_type(dtype: DType, float_as: np.dtype | None) -> np.dtype:
@@ -112,9 +114,12 @@ def evaluate_points(expr: Expr, scope: Scope) -> Array:
         case Pad():
             return _evaluate_pad(expr, scope)
         case Call("mul" | "truediv", (a, b)) if _is_real_part_of(b, scope) or (expr.op == "mul" and _is_real_part_of(a, scope)):
-            return _scale_complex(expr, scope)
+            return _round(expr, _scale_complex(expr, scope), scope)
         case Call():
-            return np.asarray(APPLY[expr.op](*(evaluate_points(a, scope) for a in expr.args)))
+            args = [evaluate_points(a, scope) for a in expr.args]
+            if scope.noise is not None and roundings_of(expr) >= FUNCTION_ULPS:  # it may as well be that of a neighbour
+                args = [scope.noise.round(a, type_of(e, scope.types)) for a, e in zip(args, expr.args, strict=True)]
+            return _round(expr, np.asarray(APPLY[expr.op](*args)), scope)
         case Select():
             condition = evaluate_points(expr.condition, scope)
             then = evaluate_points(expr.then, restrict_scope(scope, condition))
@@ -124,9 +129,19 @@ def evaluate_points(expr: Expr, scope: Scope) -> Array:
             value = evaluate_points(expr.value, scope)
             if expr.dtype.is_storage and type_of(expr.value, scope.types) != expr.dtype:
                 value = widen(narrow(value, expr.dtype))
-            return value.astype(numpy_type(expr.dtype, scope.float_as))
+            result = value.astype(numpy_type(expr.dtype, scope.float_as))
+            if scope.noise is None or not is_rounded(expr.dtype):
+                return result
+            is_exact = value.astype(expr.dtype.computed.numpy) == value
+            return np.where(is_exact, result, scope.noise.round(result, expr.dtype))
         case _:
             assert_never(expr)
+
+
+def _round(call: Call, value: Array, scope: Scope) -> Array:
+    if scope.noise is None or value.dtype.kind not in "fc":
+        return value
+    return scope.noise.round(value, type_of(call, scope.types), roundings_of(call))
 
 
 def _is_real_part_of(expr: Expr, scope: Scope) -> bool:

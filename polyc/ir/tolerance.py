@@ -6,10 +6,11 @@ sum|x|`` except with a probability below 1e-13 (Higham and Mary, A New Approach 
 2019).  `tolerance` uses the smaller of both with n = `operation_count`, the roundings on the longest path to one element,
 twice (kernel and reference round apart), relative to the element and to the largest element of the result.
 
-That says nothing about cancellation inside a program (a variance from two moments).  `expect_results` measures it: the same
-program is interpreted with f32 and with f64 arithmetic, and a difference beyond rounding widens the tolerance.  As it has
-that measure, it takes the typical (median) element in place of the largest, so that one large element hides no others.
-Cancellation inside one sum shows in neither; inputs changed by a hair, interpreted once more, give its size.
+That says nothing about cancellation inside a program (a variance from two moments), nor about recurrences that amplify
+errors.  `expect_results` measures it, element by element: the same program is interpreted with f32 and with f64 arithmetic,
+and with random rounding errors (`rounding.Noise`).  As it has that measure, it takes the typical (median) element in place of
+the largest, so that one large element hides no others.  Where the results move by a part of themselves, no comparison can tell
+a wrong kernel from a right one: `find_undecided` names such elements.
 
 Elements stored as 16-bit floats are rounded there, by kernel and reference alike, but not always to the same side.  Such
 roundings are counted apart (`of_storage`): each weighs one unit of its type, and summing many of them in f32 adds none.
@@ -17,29 +18,30 @@ roundings are counted apart (`of_storage`): each weighs one unit of its type, an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from math import prod, sqrt
 
 import numpy as np
 
+from polyc.diagnostics import PolycError
 from polyc.ir.components import order_components
-from polyc.ir.expr import OPERATORS, Call, Cast, Expr, Read, type_of, walk
+from polyc.ir.expr import Call, Cast, Expr, Read, type_of, walk
 from polyc.ir.halves import is_bfloat16, narrow, widen
 from polyc.ir.interpret import bind_sizes, interpret
 from polyc.ir.interpret_ranges import ConcreteRanges, solve_ranges
 from polyc.ir.program import Program, Statement
-from polyc.ir.types import BF16, F16, F32, DType, from_numpy
+from polyc.ir.rounding import Noise, is_rounded, roundings_of
+from polyc.ir.types import BF16, C64, F16, F32, DType, from_numpy
 from polyc.records import dataclass
 
-_EXACT = frozenset("max min fmax fmin neg abs ceil floor round rint trunc copysign".split())
-_FUNCTION_ULPS = 8
-"""Roundings that a mathematical function counts for: the stated error bounds of inline polynomials are below it."""
-_POWER_ULPS = 32
-_MEASURED_FACTOR = 32
-"""The error seen between f32 and f64 arithmetic is one sample; a kernel with another order may be this much further."""
-
-_NUDGE = 2.0**-22
-"""Relative change of the inputs by which the condition of a program is measured."""
+_SPREAD_FACTOR = 8
+"""The errors seen are samples; a kernel may be this much further off than the largest of them."""
+_FIRST_SAMPLES = 2
+_ALL_SAMPLES = 10
+"""Interpretations with random errors: at first, and before a kernel is called wrong."""
+_DECIDABLE = 0.25
+"""The largest tolerance by measured errors, as a part of an element, at which agreement still says something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,13 @@ class Expectation:
     values: dict[str, np.ndarray]
     plain: dict[str, np.ndarray]
     rtol: float
-    atol: dict[str, float | np.ndarray]
+    atol: dict[str, float]
+    typical: dict[str, float]
+    """Median magnitude of the elements of each result."""
+    spread: dict[str, np.ndarray]
+    """How far the samples are from each element: infinite where some are finite and some are not, or where integers differ."""
+    sample: Callable[[int], dict[str, np.ndarray]]
+    """Results with the random errors of a seed."""
     origins: dict[str, tuple[int, ...]]
     types: dict[str, DType]
     """Element types of the results."""
@@ -83,10 +91,7 @@ def _count_statement(
     stored = int(of_storage and program.types[s.target].is_storage)
     if s.reduction is None:
         return total + stored
-    box = ranges.statements[s.name]
-    terms = prod(box[i][1] - box[i][0] for i in s.reduction_indices)
-    if not s.has_plain_left:  # any instance may meet any element
-        terms = prod(upper - lower for lower, upper in box.values())
+    terms = _terms(s, ranges)
     total = max(total, _roundings(s.reduction.init, program.types, counts, of_storage))
     if s.reduction.monoid is not None:
         monoid = s.reduction.monoid
@@ -100,6 +105,14 @@ def _count_statement(
     return total + stored
 
 
+def _terms(s: Statement, ranges: ConcreteRanges) -> int:
+    """How many values a reduction combines into one element, at most."""
+    box = ranges.statements[s.name]
+    if not s.has_plain_left:  # any instance may meet any element
+        return prod(max(upper - lower, 0) for lower, upper in box.values())
+    return prod(max(box[i][1] - box[i][0], 0) for i in s.reduction_indices)
+
+
 def _roundings(expr: Expr, types: Mapping[str, DType], counts: Mapping[str, int], of_storage: bool) -> int:
     """Roundings on all paths of one evaluation: a bound for the longest one of any shape of tree."""
     total = 0
@@ -110,10 +123,9 @@ def _roundings(expr: Expr, types: Mapping[str, DType], counts: Mapping[str, int]
                 deepest = max(deepest, counts[node.tensor])
             case _ if of_storage:
                 total += int(isinstance(node, Cast) and node.dtype.is_storage)
-            case Call() if OPERATORS[node.op].result != "bool" and node.op not in _EXACT and _is_rounded(type_of(node, types)):
-                infix = OPERATORS[node.op].infix or node.op == "fma"
-                total += 1 if infix else _POWER_ULPS if node.op == "pow" else _FUNCTION_ULPS
-            case Cast() if _is_rounded(node.dtype):
+            case Call() if is_rounded(type_of(node, types)):
+                total += roundings_of(node)
+            case Cast() if is_rounded(node.dtype):
                 total += 1
     return deepest + total
 
@@ -122,17 +134,13 @@ def tolerance(program: Program, sizes: Mapping[str, int], dtype: DType) -> tuple
     """``(rtol, scale)``: an element x of a result whose largest element is m may be off by ``rtol*|x| + scale*m``.
 
     `dtype` is the element type of the arithmetic; integers give ``(0, 0)``."""
-    if not _is_rounded(dtype):
+    if not is_rounded(dtype):
         return 0.0, 0.0
     ranges = solve_ranges(program, sizes)
     counts, rounded = _count(program, ranges), _count(program, ranges, of_storage=True)
     bound = _bound(max((counts[r.version] for r in program.returns), default=0), dtype.part.computed)
     bound += _storage_bound(max((rounded[r.version] for r in program.returns), default=0), program)
     return bound, bound
-
-
-def _is_rounded(dtype: DType) -> bool:
-    return dtype.is_float or dtype.is_complex
 
 
 def _wide(array: np.ndarray) -> np.ndarray:
@@ -149,9 +157,12 @@ _STORAGE_EPSILON = {F16: 2.0**-10, BF16: 2.0**-7}
 
 def _storage_bound(n: int, program: Program) -> float:
     """The error of `n` roundings to the coarsest 16-bit float of a program."""
-    types = {t.dtype for t in program.tensors}
-    types |= {node.dtype for s in program.statements for node in walk(s.value) if isinstance(node, Cast)}
-    return n * max((_STORAGE_EPSILON[t] for t in types if t.is_storage), default=0.0)
+    return n * max((_STORAGE_EPSILON[t] for t in _types(program) if t.is_storage), default=0.0)
+
+
+def _types(program: Program) -> set[DType]:
+    casts = {node.dtype for s in program.statements for node in walk(s.value) if isinstance(node, Cast)}
+    return casts | {t.dtype for t in program.tensors}
 
 
 def compare_results(
@@ -168,7 +179,7 @@ def compare_results(
         reference = widen(reference)
         finite = np.abs(reference[np.isfinite(reference)]) if reference.dtype.kind in "fc" else reference[:0]
         atol = scale * float(finite.max()) if finite.size else 0.0
-        message = _compare_one(name, got.get(name), reference, rtol, atol, (origins or {}).get(name), 0, None)
+        message = _compare_one(name, got.get(name), reference, rtol, atol, (origins or {}).get(name), 0, None, None)
         if message is not None:
             return message
     return None
@@ -179,10 +190,11 @@ def _compare_one(
     got: np.ndarray | None,
     expected: np.ndarray,
     rtol: float,
-    atol: float | np.ndarray,
+    atol: float,
     origin: tuple[int, ...] | None,
     integer_slack: int,
     unsure: np.ndarray | None,
+    spread: np.ndarray | None,
 ) -> str | None:
     if got is None:
         return f"there is no result {name}"
@@ -195,7 +207,9 @@ def _compare_one(
             reference = widen(narrow(expected, stored)) if stored.is_storage else expected.astype(got.dtype)
             got = widen(got)
             difference = np.abs(_wide(got) - _wide(expected))
-            close = (difference <= rtol * np.abs(expected) + atol) & np.isfinite(got) & np.isfinite(reference)
+            relative = rtol * np.abs(expected)
+            allowed = relative + atol if spread is None else np.maximum(relative, np.maximum(atol, _SPREAD_FACTOR * spread))
+            close = (difference <= allowed) & np.isfinite(got) & np.isfinite(reference)
             good = (got == reference) | (np.isnan(got) & np.isnan(reference)) | close
         elif integer_slack and expected.dtype.kind in "iu":
             good = (got == expected) | (np.abs(got.astype(np.float64) - expected.astype(np.float64)) <= integer_slack)
@@ -206,11 +220,17 @@ def _compare_one(
     bad = np.logical_not(good)
     if not bad.any():
         return None
-    first = np.unravel_index(int(np.argmax(bad)), bad.shape)
-    place = ", ".join(str(int(p) + o) for p, o in zip(first, origin or (0,) * got.ndim, strict=True))
+    first, place = _first(name, bad, origin)
     count = int(bad.sum())
     more = f" ({count} of {bad.size} elements differ)" if count > 1 else ""
-    return f"{name}[{place}] is {got[first]}, expected {expected[first]}{more}"
+    return f"{place} is {got[first]}, expected {expected[first]}{more}"
+
+
+def _first(name: str, chosen: np.ndarray, origin: tuple[int, ...] | None) -> tuple[tuple[np.intp, ...], str]:
+    """The first of the chosen elements: where it is in the array, and what the user calls it."""
+    first = np.unravel_index(int(np.argmax(chosen)), chosen.shape)
+    place = ", ".join(str(int(p) + o) for p, o in zip(first, origin or (0,) * chosen.ndim, strict=True))
+    return first, f"{name}[{place}]"
 
 
 def expect_results(
@@ -219,35 +239,34 @@ def expect_results(
     sizes: Mapping[str, int] | None = None,
     out: Mapping[str, np.ndarray] | None = None,
 ) -> Expectation:
-    """Interpret `program` twice, with f32 and with f64 arithmetic, and derive what a kernel may give."""
+    """Interpret `program` with f32 and f64 arithmetic and with random errors, and derive what a kernel may give."""
     plain = interpret(program, arrays, sizes, out)
-    wide = interpret(program, arrays, sizes, out, float_as=np.float64)
-    nudged = interpret(program, _nudge(arrays), sizes, _nudge(out or {}), float_as=np.float64)
+    is_single = any(t.computed in (F32, C64) for t in _types(program))
+    wide = interpret(program, arrays, sizes, out, float_as=np.float64) if is_single else plain
     values = bind_sizes(program, arrays, sizes or {}, out)
     ranges = solve_ranges(program, values)
     counts, rounded = _count(program, ranges), _count(program, ranges, of_storage=True)
+    terms = {s.name: _terms(s, ranges) for s in program.statements if s.reduction is not None}
+    arrays, out = ({n: np.array(a) for n, a in (given or {}).items()} for given in (arrays, out))  # kernels may overwrite them
+
+    def sample(seed: int) -> dict[str, np.ndarray]:
+        return interpret(program, arrays, sizes, out, np.float64 if is_single else None, Noise(seed, terms))
+
     rtol = 0.0
-    atol: dict[str, float | np.ndarray] = {}
+    atol, typical, spread = dict[str, float](), dict[str, float](), dict[str, np.ndarray]()
     for result in program.returns:
-        expected, sample = wide[result.name], _wide(widen(plain[result.name]))
+        expected = wide[result.name]
+        atol[result.name] = typical[result.name] = 0.0
+        spread[result.name] = np.zeros(expected.shape)
         if expected.dtype.kind not in "fc":
-            atol[result.name] = 0.0
             continue
-        lowest = min((t.dtype.part.computed for t in program.tensors if _is_rounded(t.dtype)), key=lambda d: d.bits)
+        lowest = min((t.dtype.part.computed for t in program.tensors if is_rounded(t.dtype)), key=lambda d: d.bits)
         bound = _bound(counts[result.version], lowest) + _storage_bound(rounded[result.version], program)
         rtol = max(rtol, bound)
-        with np.errstate(all="ignore"):
-            # what rounding relative to the element itself does not explain: cancellation
-            excess = np.abs(expected - sample) - bound * np.abs(expected)
-            finite = np.isfinite(excess)
-            magnitudes = np.abs(expected[finite & (expected != 0)])  # a clamp at zero says nothing about the sums behind it
-            typical = float(np.median(magnitudes)) if magnitudes.size else 0.0
-            shift = np.abs(nudged[result.name] - expected)
-            shift = np.where(np.isfinite(shift), shift, 0)
-            # Sums round as if each term had been changed a little: how much that moves the results, and each one, is measured.
-            usual = float(np.median(shift[shift != 0])) if shift.any() else 0.0
-            moved = np.maximum(shift, usual) * bound / _NUDGE
-        atol[result.name] = bound * typical + moved + _MEASURED_FACTOR * float(excess[finite].max(initial=0.0))
+        # a clamp at zero says nothing about the sums behind it
+        magnitudes = np.abs(expected[np.isfinite(expected) & (expected != 0)])
+        typical[result.name] = float(np.median(magnitudes)) if magnitudes.size else 0.0
+        atol[result.name] = bound * typical[result.name]
     makes_integers = any(
         isinstance(node, Cast) and node.dtype.is_integer and type_of(node.value, program.types).is_float
         for s in program.statements
@@ -255,36 +274,43 @@ def expect_results(
     )
     origins = {r.name: tuple(lower for lower, _ in ranges.tensors[r.version]) for r in program.returns}
     types = {r.name: program.types[r.version] for r in program.returns}
-    return Expectation(wide, plain, rtol, atol, origins, types, int(makes_integers))
+    found = Expectation(wide, plain, rtol, atol, typical, spread, sample, origins, types, int(makes_integers))
+    _add_sample(found, plain)
+    _draw(found, range(_FIRST_SAMPLES))
+    return found
 
 
-def _nudge(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Floating-point arrays with each element changed by one part in 2**22, up or down; the same every time."""
-    rng = np.random.default_rng(0)
-    result = {}
-    with np.errstate(all="ignore"):
-        for name, a in arrays.items():
-            a = widen(a)
-            factor = 1 + _NUDGE * rng.choice((-1.0, 1.0), a.shape) if a.dtype.kind in "fc" else 1
-            result[name] = _wide(a * factor) if a.dtype.kind in "fc" else np.asarray(a * factor, a.dtype)
-    return result
+def _draw(expected: Expectation, seeds: range) -> None:
+    for seed in seeds:
+        with suppress(PolycError):  # a subscript made of rounded numbers may leave its array
+            _add_sample(expected, expected.sample(seed))
+
+
+def _add_sample(expected: Expectation, results: Mapping[str, np.ndarray]) -> None:
+    for name, reference in expected.values.items():
+        sample, spread = widen(results[name]), expected.spread[name]
+        with np.errstate(all="ignore"):
+            if reference.dtype.kind in "fc":
+                is_finite = np.isfinite(reference)
+                off = np.where(is_finite, np.abs(_wide(sample) - _wide(reference)), 0)
+                off = np.where(np.isfinite(sample) == is_finite, off, np.inf)
+            else:
+                off = np.where(sample == reference, 0, np.inf)
+        np.maximum(spread, off, out=spread)
 
 
 def check_results(got: Mapping[str, np.ndarray], expected: Expectation) -> str | None:
     """As `compare_results`, with the measured tolerances.  Elements that one precision overflows and the other does not are
     unsure and pass."""
+    message = _check(got, expected)
+    if message is not None:
+        _draw(expected, range(_FIRST_SAMPLES, _ALL_SAMPLES))
+        message = _check(got, expected)
+    return message
+
+
+def _check(got: Mapping[str, np.ndarray], expected: Expectation) -> str | None:
     for name, reference in expected.values.items():
-        plain = expected.plain[name]
-        unsure = None
-        if reference.dtype.kind in "fc":
-            with np.errstate(all="ignore"):
-                stored = expected.types[name]
-                same = widen(narrow(reference, stored)) if stored.is_storage else reference.astype(plain.dtype)
-                unsure = np.isfinite(same) != np.isfinite(widen(plain))
-                if reference.dtype.kind == "c":  # beyond an overflow one part may be NaN or not, by the order of products
-                    unsure = unsure | (np.isfinite(reference) & np.logical_not(np.isfinite(same)))
-        elif expected.integer_slack:
-            unsure = reference != plain
         message = _compare_one(
             name,
             got.get(name),
@@ -293,8 +319,44 @@ def check_results(got: Mapping[str, np.ndarray], expected: Expectation) -> str |
             expected.atol[name],
             expected.origins[name],
             expected.integer_slack,
-            unsure,
+            _find_unsure(name, expected),
+            expected.spread[name],
         )
         if message is not None:
             return message
     return None
+
+
+def _find_unsure(name: str, expected: Expectation) -> np.ndarray:
+    """Elements that rounding may make anything."""
+    reference, plain, unsure = expected.values[name], expected.plain[name], np.isinf(expected.spread[name])
+    if reference.dtype.kind in "fc":
+        with np.errstate(all="ignore"):
+            stored = expected.types[name]
+            same = widen(narrow(reference, stored)) if stored.is_storage else reference.astype(plain.dtype)
+            unsure = unsure | (np.isfinite(same) != np.isfinite(widen(plain)))
+            if reference.dtype.kind == "c":  # beyond an overflow one part may be NaN or not, by the order of products
+                unsure = unsure | (np.isfinite(reference) & np.logical_not(np.isfinite(same)))
+    return unsure
+
+
+def find_undecided(got: Mapping[str, np.ndarray], expected: Expectation) -> str | None:
+    """What `check_results` let pass because rounding errors are as large as the elements, in words; None: nothing.
+
+    An element that agrees with the interpreter to the last bit is decided all the same."""
+    found = []
+    for name, reference in expected.values.items():
+        bound = _SPREAD_FACTOR * expected.spread[name]
+        with np.errstate(all="ignore"):
+            unclear = _find_unsure(name, expected)
+            unclear = unclear | (bound > _DECIDABLE * np.maximum(np.abs(reference), expected.typical[name]))
+            values, plain = widen(got[name]), widen(expected.plain[name])
+            unclear = unclear & (values != plain) & np.logical_not((values != values) & (plain != plain))
+        if unclear.any():
+            first, place = _first(name, unclear, expected.origins[name])
+            size = f"{bound[first]:.2g}" if np.isfinite(bound[first]) else "any number"
+            found.append(
+                f"{int(unclear.sum())} of {unclear.size} elements of {name} ({place} is {got[name][first]}, "
+                f"the reference {reference[first]}, rounding errors reach {size})"
+            )
+    return ", ".join(found) or None
