@@ -53,11 +53,15 @@ class Noise:
         return np.where(np.isfinite(changed), changed, values).astype(values.dtype, copy=False)
 
     def round_terms(self, values: np.ndarray[Any, Any], dtype: DType, op: str | None, statement: str) -> np.ndarray[Any, Any]:
-        """The terms of a sum: each partial sum is rounded, which is as large as if each term had been, by the root of n."""
-        return self.round(values, dtype, self._terms[statement] ** 0.5) if op == "add" else values
+        """The terms of a sum, whose partial sums are rounded."""
+        return self.round(values, dtype, self._size_of_sum(statement)) if op == "add" else values
 
     def round_total(self, values: np.ndarray[Any, Any], dtype: DType, op: str | None, statement: str) -> np.ndarray[Any, Any]:
-        return self.round(values, dtype, self._terms[statement] ** 0.5) if op in ("add", "mul") else values
+        return self.round(values, dtype, self._size_of_sum(statement)) if op in ("add", "mul") else values
+
+    def _size_of_sum(self, statement: str) -> float:
+        """In roundings: n partial sums of one sign have an error of root(n) / 6 of them, typically."""
+        return max(1.0, self._terms[statement] ** 0.5 / 2)
 
     def _signs(self, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
         return self._rng.integers(0, 2, shape, np.int8) * 2.0 - 1.0
