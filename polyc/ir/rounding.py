@@ -8,6 +8,7 @@ cancellation, through recurrences that amplify, through comparisons that turn.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -47,10 +48,12 @@ class Noise:
             return values
         values = np.asarray(values)
         size = ulps * float(np.finfo(dtype.part.computed.numpy).eps)
-        changed = values * (1 + size * self._signs(values.shape))
+        changed = values * self._choose(values.shape, 1 - size, 1 + size)
         if dtype.is_complex:  # a product rounds its parts apart
-            changed = changed + values * (1j * size) * self._signs(values.shape)
-        return np.where(np.isfinite(changed), changed, values).astype(values.dtype, copy=False)
+            changed = changed + values * self._choose(values.shape, -1j * size, 1j * size)
+        if not np.isfinite(changed).all():
+            changed = np.where(np.isfinite(changed), changed, values)
+        return changed.astype(values.dtype, copy=False)
 
     def round_terms(self, values: np.ndarray[Any, Any], dtype: DType, op: str | None, statement: str) -> np.ndarray[Any, Any]:
         """The terms of a sum, whose partial sums are rounded."""
@@ -63,5 +66,8 @@ class Noise:
         """In roundings: n partial sums of one sign have an error of root(n) / 6 of them, typically."""
         return max(1.0, self._terms[statement] ** 0.5 / 2)
 
-    def _signs(self, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        return self._rng.integers(0, 2, shape, np.int8) * 2.0 - 1.0
+    def _choose(self, shape: tuple[int, ...], *choices: complex) -> np.ndarray[Any, Any]:
+        """One of two numbers for each element."""
+        n = prod(shape)
+        bits = np.unpackbits(np.frombuffer(self._rng.bytes((n + 7) // 8), np.uint8), count=n)
+        return np.array(choices).take(bits).reshape(shape)
