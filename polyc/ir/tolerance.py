@@ -208,7 +208,7 @@ def _compare_one(
             got = widen(got)
             difference = np.abs(_wide(got) - _wide(expected))
             relative = rtol * np.abs(expected)
-            allowed = relative + atol if spread is None else np.maximum(relative, np.maximum(atol, _SPREAD_FACTOR * spread))
+            allowed = relative + atol if spread is None else np.maximum(relative, np.maximum(atol, spread))
             close = (difference <= allowed) & np.isfinite(got) & np.isfinite(reference)
             good = (got == reference) | (np.isnan(got) & np.isnan(reference)) | close
         elif integer_slack and expected.dtype.kind in "iu":
@@ -321,12 +321,36 @@ def _check(got: Mapping[str, np.ndarray], expected: Expectation) -> str | None:
             expected.atol[name],
             expected.origins[name],
             expected.integer_slack,
-            _find_unsure(name, expected),
-            expected.spread[name],
+            _find_unsure(name, expected) | (_is_lost(name, expected) & _is_infinite(got.get(name), reference)),
+            _bound_spread(name, expected),
         )
         if message is not None:
             return message
     return None
+
+
+def _bound_spread(name: str, expected: Expectation) -> np.ndarray:
+    """How far rounding errors may move each element.  Elements that are nothing but rounding error, and then divide each other,
+    have no variance that a few samples show: all of these together give their size."""
+    is_lost = _is_lost(name, expected)
+    bound = _SPREAD_FACTOR * expected.spread[name]
+    return np.where(is_lost, bound[is_lost].max(initial=0.0), bound)
+
+
+def _is_lost(name: str, expected: Expectation) -> np.ndarray:
+    """Elements that are rounding error alone."""
+    spread = expected.spread[name]
+    return np.isfinite(spread) & _exceeds_elements(spread, name, expected)
+
+
+def _is_infinite(got: np.ndarray | None, reference: np.ndarray) -> np.ndarray | bool:
+    """Where a kernel divided by what rounding made zero."""
+    return got is not None and got.shape == reference.shape and np.logical_not(np.isfinite(widen(got)))
+
+
+def _exceeds_elements(bound: np.ndarray, name: str, expected: Expectation) -> np.ndarray:
+    """Where errors of this size leave nothing to compare."""
+    return bound > _DECIDABLE * np.maximum(np.abs(expected.values[name]), expected.typical[name])
 
 
 def _find_unsure(name: str, expected: Expectation) -> np.ndarray:
@@ -351,7 +375,7 @@ def find_undecided(got: Mapping[str, np.ndarray], expected: Expectation) -> str 
         bound = _SPREAD_FACTOR * expected.spread[name]
         with np.errstate(all="ignore"):
             unclear = _find_unsure(name, expected)
-            unclear = unclear | (bound > _DECIDABLE * np.maximum(np.abs(reference), expected.typical[name]))
+            unclear = unclear | _exceeds_elements(bound, name, expected)
             values, plain = widen(got[name]), widen(expected.plain[name])
             unclear = unclear & (values != plain) & np.logical_not((values != values) & (plain != plain))
         if unclear.any():

@@ -33,9 +33,9 @@ def expect(text: str, name: str, **arrays: np.ndarray) -> Expectation:
 
 @TYPES
 def test_lu_without_pivots(name: str, dtype: type) -> None:
-    n, rng = 24, np.random.default_rng(3)
+    n, rng = 24, np.random.default_rng(1003)
     a = rng.standard_normal((n, n)).astype(dtype)
-    a[3, 3] = a[3, :3] @ np.linalg.solve(a[:3, :3].astype(float), a[:3, 3]) + 1e-5  # a pivot of almost nothing
+    a[3, 3] = a[3, :3] @ np.linalg.solve(a[:3, :3].astype(float), a[:3, 3]) + 1e-4  # f32 loses almost everything at this pivot
 
     def factor(swap_at: int = 0) -> np.ndarray:
         steps = [a]
@@ -48,6 +48,7 @@ def test_lu_without_pivots(name: str, dtype: type) -> None:
 
     expected = expect(LU, name, A=a)
     assert check_results({"B": factor()}, expected) is None
+    assert (find_undecided({"B": factor()}, expected) is not None) == (dtype == np.float32)
     assert check_results({"B": factor(2)}, expected) is not None
 
 
