@@ -128,5 +128,9 @@ if __name__ == "__main__":
         from benchmarks.bound import main as main_bound
 
         main_bound(sys.argv[2:])
+    elif sys.argv[1:2] == ["company"]:
+        from benchmarks.company import main as main_company
+
+        main_company(sys.argv[2:])
     else:
         main()
