@@ -40,6 +40,11 @@ class Target:
     l2: int = 1 << 20
     l3: int = 32 << 20
     cache_line: int = 64
+    spin_ns: int = 50_000
+    """Nanoseconds that a thread without work looks for some before it sleeps: about what waking it takes.  Other libraries'
+    threads want the core meanwhile."""
+    wake_ns: int = 50_000
+    """Nanoseconds of a region that are worth waking a sleeping thread for, which takes the caller a system call."""
 
     def has_masked_loads(self, itemsize: int) -> bool:
         """Whether vectors of elements of `itemsize` bytes are loaded under a mask in about the time of a whole one: AVX does so

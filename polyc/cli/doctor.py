@@ -100,7 +100,11 @@ def describe_threads(advice: list[str]) -> Iterator[str]:
 
     loaded = threads.loaded_runtimes()
     found = threads.find_openmp()
-    if found is None:
+    if threads.HAS_POOL:
+        yield "kernels have a pool of threads of their own"
+    if found is None and threads.HAS_POOL:
+        yield "no OpenMP runtime, whose limit of threads would count"
+    elif found is None:
         yield "no OpenMP runtime: kernels run on one thread"
         if loaded:
             yield f"loaded, but without the GOMP entry points: {', '.join(loaded)}"
@@ -108,7 +112,7 @@ def describe_threads(advice: list[str]) -> Iterator[str]:
     else:
         yield f"OpenMP {found.path}, {'already in the process' if found.loaded_before else 'loaded by polyc'}"
         yield f"its own limit is {found.max_threads()}"
-    if len(loaded) > 1:
+    if len(loaded) > 1 and not threads.HAS_POOL:
         yield f"several OpenMP runtimes in one process: {', '.join(loaded)}"
         advice.append("several OpenMP runtimes in one process compete for cores: import torch before the first polyc call")
     yield f"threads per call: {threads.get_num_threads()} of {threads.count_cores()} cores"

@@ -31,6 +31,7 @@ def load_kernel(made: Any, constants: Sequence[Any] = (), bound: Mapping[str, An
     from polyc.codegen.objects.call_loader import PYTHON_FUNCTIONS, load_call
     from polyc.codegen.objects.host import host_target, physical_host
     from polyc.codegen.objects.loader import load_object
+    from polyc.codegen.objects.pool import load_pool
     from polyc.runtime import fastcalls, threads
     from polyc.runtime.kernel import Kernel
 
@@ -47,7 +48,7 @@ def load_kernel(made: Any, constants: Sequence[Any] = (), bound: Mapping[str, An
     fastcalls.offer(PYTHON_FUNCTIONS, load_call)
     with compiling():
         code = made.object_code()
-        symbols = threads.symbols() if b"GOMP_parallel" in code else {}
+        symbols = threads.symbols(load_pool) if b"GOMP_parallel" in code else {}
         loaded = load_object(code, made.signature.name, symbols)
     return Kernel(
         made.signature,

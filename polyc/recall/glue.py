@@ -1,4 +1,4 @@
-"""Object code that belongs to no program: it runs kernels one after the other, and finds planned calls."""
+"""Object code that belongs to no program: it runs kernels in turn, finds planned calls, and shares out threads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from polyc import driver
-from polyc.codegen.objects.call_loader import use_source
+from polyc.codegen.objects import call_loader, pool
 from polyc.recall.entries import is_unchanged, open_store, own_versions, read_entry, tell_miss
 from polyc.recall.machine import knows_host, physical_host
 
@@ -37,7 +37,11 @@ def _make_sequence() -> bytes:
     return make_sequence(physical_host())
 
 
-_GLUE: Mapping[str, Callable[[], bytes]] = {"sequence": _make_sequence, "call": _make_call}
+def _make_pool() -> bytes:
+    return pool.make_pool(physical_host())
+
+
+_GLUE: Mapping[str, Callable[[], bytes]] = {"sequence": _make_sequence, "call": _make_call, "pool": _make_pool}
 GLUE = tuple(_GLUE)
 """The kinds."""
 _glue: dict[str, bytes] = {}
@@ -76,7 +80,8 @@ def adopt_glue(kind: str, code: bytes) -> None:
         store.write(_glue_key(kind), Entry({}, code))
 
 
-use_source(functools.partial(glue_code, "call"))
+call_loader.use_source(functools.partial(glue_code, "call"))
+pool.use_source(functools.partial(glue_code, "pool"))
 
 
 def _glue_key(kind: str) -> Key:

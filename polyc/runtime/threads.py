@@ -1,9 +1,10 @@
-"""Finding OpenMP, and how many threads a call may use.
+"""Whose threads a call uses, and how many.
 
-Compiled code forks and joins through the GOMP entry points, which libgomp, LLVM's libomp and Intel's runtime all have.
+Compiled code forks and joins through the GOMP entry points.  On Linux they lead to a pool of polyc's own
+(`codegen/objects/pool_ir.py`), elsewhere to an OpenMP runtime: libgomp, LLVM's libomp and Intel's runtime all have them.
 A process must not hold two OpenMP runtimes, so the library is looked for only when the first parallel code is loaded:
-one that the process has loaded already wins (PyTorch brings its own), else libgomp, else libomp, else calls run on one
-thread, with a warning.
+one that the process has loaded already wins (PyTorch brings its own), else libgomp, else libomp.  Its limit of threads,
+which others lower (`threadpoolctl`), counts for the pool as well.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -24,6 +26,9 @@ from polyc.runtime.arrays import argument_error
 
 SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 """What compiled code calls."""
+
+HAS_POOL = sys.platform == "linux" and os.uname().machine in ("x86_64", "aarch64")
+"""Whether kernels use a pool of polyc's own, which a forked process has anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,7 @@ class _State:
     def __init__(self) -> None:
         self.searched = False
         self.openmp: OpenMP | None = None
+        self.pool: dict[str, int] = {}  # addresses of its entry points, once it is loaded
         self.requested: int | None = None
         self.default = 0  # default_num_threads() when it was last read; 0: to be read
         self.baseline = 0  # omp_get_max_threads() when `requested` was set; else its default
@@ -133,17 +139,21 @@ def _library_names() -> Iterator[str | None]:
     yield ctypes.util.find_library("iomp5")
 
 
-def symbols() -> dict[str, int]:
-    """Addresses of the OpenMP entry points for code that is about to be loaded.
+def symbols(load_pool: Callable[[], dict[str, int]]) -> dict[str, int]:
+    """Addresses of the entry points for code that is about to be loaded: of the pool that `load_pool` gives, else OpenMP's.
 
-    Where there is no OpenMP they lead to a team of one thread, and a `threads-none` warning is issued once."""
+    Where there is neither they lead to a team of one thread, and a `threads-none` warning is issued once."""
     openmp = find_openmp()
+    if HAS_POOL:
+        with _lock:
+            _state.pool = _state.pool or load_pool()
+        return dict(_state.pool)
     if openmp is not None:
         return dict(openmp.addresses)
     _warn_once(
         "threads-none",
         "no OpenMP runtime was found, so kernels run on one thread",
-        "install libgomp1 (Debian, Ubuntu) or libgomp (Fedora); `polyc doctor` shows what is looked for",
+        "install libgomp or libomp; `polyc doctor` shows what is looked for",
     )
     return _single_thread_symbols()
 
@@ -233,7 +243,7 @@ def get_num_threads() -> int:
     requested = _state.requested or _state.default
     openmp = _state.openmp
     if openmp is None:
-        return 1 if _state.searched else requested
+        return 1 if _state.searched and not HAS_POOL else requested
     # OpenMP's limit counts where somebody lowered it: `threadpool_limits`, torch.set_num_threads.  Its unchanged default
     # does not, so that POLYC_NUM_THREADS may exceed OMP_NUM_THREADS.
     limit = openmp.max_threads()
@@ -262,13 +272,15 @@ def _tell_team() -> None:
         requested, openmp = _state.requested or _state.default, _state.openmp
         if requested == 1 or _state.used:
             known_team[1], known_team[2] = (_state.baseline, openmp.max_threads_address) if openmp is not None else (0, 0)
-            known_team[0] = requested if openmp is not None else 1
+            known_team[0] = requested if openmp is not None or HAS_POOL else 1
 
 
 def _after_fork() -> None:
     global _lock
     _lock = threading.RLock()  # another thread of the parent may have held it
     known_team[0] = 0
+    if HAS_POOL:
+        return
     openmp = _state.openmp
     # A runtime that others loaded may have threads that polyc knows nothing of.
     others = openmp is not None and openmp.loaded_before

@@ -71,8 +71,16 @@ with threadpoolctl.threadpool_limits(2):
     assert run(code, OMP_NUM_THREADS="3").split() == ["3", "1", "4", "2"]
 
 
-def test_symbols_are_addresses_of_one_library():
-    addresses = threads.symbols()
+def test_symbols_are_those_of_the_pool_which_is_loaded_once(monkeypatch):
+    monkeypatch.setattr(threads, "HAS_POOL", True)
+    monkeypatch.setattr(threads._state, "pool", {})
+    pools = iter([{"GOMP_parallel": 1}, {"GOMP_parallel": 2}])
+    assert [threads.symbols(lambda: next(pools)) for _ in range(2)] == [{"GOMP_parallel": 1}] * 2
+
+
+def test_symbols_without_a_pool_are_addresses_of_one_library(monkeypatch):
+    monkeypatch.setattr(threads, "HAS_POOL", False)
+    addresses = threads.symbols(dict)
     assert set(addresses) == set(threads.SYMBOLS) and all(addresses.values())
 
 
@@ -91,11 +99,11 @@ def test_without_openmp_one_thread_and_a_warning():
     code = """
 import ctypes, warnings
 from polyc.runtime import threads
-threads._search_openmp = lambda: None
+threads._search_openmp, threads.HAS_POOL = lambda: None, False
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    addresses = threads.symbols()
-    threads.symbols()
+    addresses = threads.symbols(dict)
+    threads.symbols(dict)
 print([w.message.code for w in caught], threads.get_num_threads())
 done = []
 body = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(done.append)
@@ -124,14 +132,15 @@ print(threads.team_size())
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_a_forked_child_runs_serially_after_parallel_use():
-    used = "threads.find_openmp(); threads.team_size()"
+def test_without_a_pool_a_forked_child_runs_serially_after_parallel_use():
+    used = "threads.HAS_POOL = False; threads.find_openmp(); threads.team_size()"
     assert run(FORK.format(before=used), OMP_NUM_THREADS="2").splitlines() == ["(1, 1) ['threads-fork']", "2"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-def test_a_forked_child_is_parallel_where_the_parent_was_not():
-    for before in ("pass", "threads.find_openmp()"):
+def test_a_forked_child_is_parallel_where_it_has_a_pool_or_the_parent_was_not():
+    pool = ["threads.find_openmp(); threads.team_size()"] if threads.HAS_POOL else []
+    for before in ("pass", "threads.find_openmp()", *pool):
         assert run(FORK.format(before=before), OMP_NUM_THREADS="2").splitlines() == ["(2, 2) []", "2"]
 
 

@@ -130,7 +130,7 @@ def _emit_fork_function(state: State, name: str, body: str, captured: dict[str, 
     team = fn.convert("zext", fn.effect_value("call i32 @omp_get_num_threads()", "i32"), "i64")
     values: dict[str, Val] = {}
     bounds = {"bound lower": int_val(0), "bound upper": int_val(0)}
-    for n, (key, value) in enumerate({**captured, **bounds, "shared": Val("null", "ptr")}.items()):
+    for n, (key, value) in enumerate({**captured, **bounds, "shared": Val("null", "ptr")}.items(), 1):
         place = fn.pure(f"getelementptr i8, ptr %block, i64 {8 * n}", "ptr")
         values[key] = fn.effect_value(f"load {value.type}, {place}, align 8", value.type)
     lower, upper, shared = values.pop("bound lower"), values.pop("bound upper"), values.pop("shared")
@@ -168,6 +168,18 @@ def _emit_fork_function(state: State, name: str, body: str, captured: dict[str, 
     return module.share(fn, name)
 
 
+def _digest(fn: Function, captured: dict[str, Val], lower: Val, upper: Val) -> Val:
+    """A number for the sizes of a call, by which the pool of threads knows what such a loop takes (`objects/pool_ir.py`)."""
+    result = fn.binary("sub", upper, lower)
+    for key, value in captured.items():
+        if key.startswith("size "):
+            result = fn.binary("add", fn.binary("mul", result, int_val(_FACTOR)), value)
+    return result
+
+
+_FACTOR = 0x100000001B3
+
+
 def _emit_call(
     state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, body: str, fork: str, captured: dict[str, Val]
 ) -> None:
@@ -187,8 +199,9 @@ def _emit_call(
             shared = make_places(fn)
         elif loop.least_part:
             shared = make_counts(fn, threads)
-        block = fn.alloca(f"[{len(captured) + 3} x i64]", 8)
-        for n, value in enumerate([*captured.values(), lower, upper, shared]):
+        values = [_digest(fn, captured, lower, upper), *captured.values(), lower, upper, shared]
+        block = fn.alloca(f"[{len(values)} x i64]", 8)
+        for n, value in enumerate(values):
             fn.effect(f"store {value}, {fn.pure(f'getelementptr i8, {block}, i64 {8 * n}', 'ptr')}, align 8")
         fn.effect(f"call void @GOMP_parallel(ptr {fork}, {block}, {threads}, i32 0)")
         fn.branch(after)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from polyc.codegen.emission.context import Columns, State
 from polyc.codegen.emission.parts import LINE
 from polyc.codegen.writer.builder import Function, Module, Val, int_val
+from polyc.codegen.writer.words import PAUSES
 from polyc.ir.expr import Expr, reads
 from polyc.ir.loops import If, Loop, Node
 
@@ -109,15 +110,11 @@ def _take_next(fn: Function, columns: Columns) -> None:
     fn.effect(f"store {taken}, {columns.own}, align 8")
 
 
-_PAUSES = {"x86_64": ("llvm.x86.sse2.pause", [], ""), "aarch64": ("llvm.aarch64.hint", ["i32 immarg"], "i32 1")}
-"""What makes a waiting core leave others more room, by architecture: an intrinsic, its types, its operands."""
-
-
 def _declare_wait(module: Module, architecture: str) -> None:
     """``wait(place, column, value)``: until the column, or a later one in the same place, has left the value behind."""
     pause = ""
-    if architecture in _PAUSES:
-        name, types, operands = _PAUSES[architecture]
+    if architecture in PAUSES:
+        name, types, operands = PAUSES[architecture]
         pause = f"call void {module.declare(name, 'void', types)}({operands})"
     module.declare("sched_yield", "i32", [])
     module.extra["polyc.wait"] = f"""

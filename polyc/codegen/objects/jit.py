@@ -15,12 +15,9 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from polyc.codegen.objects.loader import LoadedCode
+from polyc.codegen.objects.loader import OPENMP_SYMBOLS, LoadedCode
 from polyc.diagnostics import Diagnostic, InternalError, UnsupportedError
 from polyc.target import Target
-
-SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
-"""What generated code with parallel loops needs from an OpenMP library."""
 
 LONG = 3000
 """Lines of a module from which on LLVM does not look for conditions that it could ask outside of loops."""
@@ -151,8 +148,8 @@ def load_object(obj: bytes, name: str, symbols: Mapping[str, int] | None = None)
     where the C library lacks a function."""
     with locked_session() as lljit:
         builder = llvm.JITLibraryBuilder().add_object_img(obj).add_current_process()
-        if all(symbol in (symbols or {}) for symbol in SYMBOLS):
-            for symbol in SYMBOLS:
+        if all(symbol in (symbols or {}) for symbol in OPENMP_SYMBOLS):
+            for symbol in OPENMP_SYMBOLS:
                 builder.import_symbol(symbol, (symbols or {})[symbol])
         else:
             builder.add_ir(_TEAM_OF_ONE)
@@ -171,5 +168,5 @@ def load_object(obj: bytes, name: str, symbols: Mapping[str, int] | None = None)
 def _unknown_names(obj: bytes, name: str) -> list[str]:
     """Strings of the object's symbol table that the process does not define, for the message."""
     found = {match.decode() for match in re.findall(rb"(?<=\x00)([A-Za-z_]\w*)(?=\x00)", obj)}
-    known = {name, f"{name}_workspace", *SYMBOLS}
+    known = {name, f"{name}_workspace", *OPENMP_SYMBOLS}
     return sorted(n for n in found - known if len(n) > 2 and not llvm.address_of_symbol(n))

@@ -18,6 +18,9 @@ from collections.abc import Mapping
 from polyc.codegen.objects.elf import HEADER, SECTION, SYMBOL
 from polyc.records import dataclass
 
+OPENMP_SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+"""What generated code with parallel loops calls."""
+
 _RELOCATION = struct.Struct("<QQq")
 _EM_X86_64 = 62
 _SYMTAB, _RELA, _NOBITS, _REL = 2, 4, 8, 9
