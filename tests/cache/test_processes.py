@@ -83,7 +83,7 @@ print(*sorted(set(sys.modules) - before))
 CALLED = """
 api: call_signature bind dynamic functions kernels layouts names operator result_shapes sources
 cache: keys places store values
-codegen: objects objects.call_loader objects.elf objects.host objects.loader
+codegen: objects objects.call_loader objects.elf objects.host objects.loader objects.pool objects.pool_layout
 driver: loading lock shapes
 ir: expr factors halves number_checks program signature text traced types versions
 poly: storage
