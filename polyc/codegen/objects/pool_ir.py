@@ -266,7 +266,7 @@ look:
   %is_offered = icmp uge i32 %state, {OPEN}
   br i1 %is_offered, label %compare, label %done
 compare:
-  %whose = load atomic ptr, ptr %job_place monotonic, align 8
+  %whose = load atomic ptr, ptr %job_place acquire, align 8     ; another's: what the helper wrote must be seen as well
   %is_mine = icmp eq ptr %whose, %job
   br i1 %is_mine, label %mine, label %done
 mine:
@@ -371,7 +371,7 @@ seize:
   br i1 %has_it, label %post, label %offered
 post:
   %job_place = getelementptr i8, ptr %box, i64 8
-  store atomic ptr %job, ptr %job_place monotonic, align 8
+  store atomic ptr %job, ptr %job_place release, align 8
   %open = or i32 %base, {OPEN}
   store atomic i32 %open, ptr %box release, align 4
   %is_asleep = icmp eq i32 %state, {ASLEEP}
