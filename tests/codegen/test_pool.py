@@ -141,6 +141,25 @@ def test_a_thread_that_runs_regions_inside_of_one_gets_its_number_back():
     assert found == {(0, 0, 2): 1, (1, 1, 2): 1}
 
 
+def test_helpers_round_as_their_caller_does():
+    pool, math, found = Pool(), ctypes.CDLL("libm.so.6"), []
+    upward = {"x86_64": 0x800, "aarch64": 0x400000}[os.uname().machine]
+    one, meeting = 1.0, meet(2)
+
+    def do(number):
+        meeting(number)
+        found.append(one / 3)
+
+    for mode in (0, upward, 0):
+        math.fesetround(mode)
+        try:
+            pool.run(2, do)
+        finally:
+            math.fesetround(0)
+    nearest, above = 1 / 3, 0.33333333333333337
+    assert found == [nearest] * 2 + [above] * 2 + [nearest] * 2
+
+
 PROCESS = """
 import os, resource, threading, traceback
 import numpy as np

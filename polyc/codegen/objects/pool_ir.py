@@ -26,6 +26,7 @@ from polyc.codegen.objects.pool_layout import (
     BOXES,
     CLAIMS,
     CORES,
+    FLOAT_MODE,
     FUTEX,
     FUTEX_WAIT,
     FUTEX_WAKE,
@@ -48,6 +49,34 @@ from polyc.codegen.objects.pool_times import times_ir
 from polyc.codegen.writer.words import PAUSES
 from polyc.target import Target
 
+_FLOAT_MODES = {
+    "x86_64": """
+declare void @llvm.x86.sse.stmxcsr(ptr)
+declare void @llvm.x86.sse.ldmxcsr(ptr)
+define internal void @save_float_mode(ptr %place) {
+  call void @llvm.x86.sse.stmxcsr(ptr %place)
+  ret void
+}
+define internal void @set_float_mode(ptr %place) {
+  call void @llvm.x86.sse.ldmxcsr(ptr %place)
+  ret void
+}""",
+    "aarch64": """
+declare i64 @llvm.aarch64.get.fpcr()
+declare void @llvm.aarch64.set.fpcr(i64)
+define internal void @save_float_mode(ptr %place) {
+  %mode = call i64 @llvm.aarch64.get.fpcr()
+  store i64 %mode, ptr %place
+  ret void
+}
+define internal void @set_float_mode(ptr %place) {
+  %mode = load i64, ptr %place
+  call void @llvm.aarch64.set.fpcr(i64 %mode)
+  ret void
+}""",
+}
+"""How numbers are rounded, and whether tiny ones are zeros: helpers compute as their caller does."""
+
 
 def pool_ir(target: Target) -> str:
     """The module, for a target whose architecture is in `FUTEX`."""
@@ -68,6 +97,7 @@ declare i64 @llvm.umin.i64(i64, i64)
 declare i64 @llvm.umax.i64(i64, i64)
 declare i32 @llvm.umax.i32(i32, i32)
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+{_FLOAT_MODES[target.architecture]}
 
 define i32 @omp_get_thread_num() {{
   %key = load i32, ptr @{MEMORY}
@@ -196,6 +226,8 @@ claim:
 work:
   %job_place = getelementptr i8, ptr %box, i64 8
   %job = load ptr, ptr %job_place
+  %mode_place = getelementptr i8, ptr %job, i64 {FLOAT_MODE}
+  call void @set_float_mode(ptr %mode_place)
   call void @help(ptr %job, i64 %own)
   %free = and i32 %word, {~MASK}
   %last = atomicrmw xchg ptr %box, i32 %free acq_rel
@@ -321,6 +353,8 @@ entry:
   store ptr %function, ptr %job
   store ptr %data, ptr %data_place
   store i64 %n, ptr %n_place
+  %mode_place = getelementptr i8, ptr %job, i64 {FLOAT_MODE}
+  call void @save_float_mode(ptr %mode_place)
   %others = sub i64 %n, 1
   %wanted = call i64 @llvm.umin.i64(i64 %others, i64 {MOST_HELPERS})
   %have32 = load atomic i32, ptr {at(HELPERS)} acquire, align 4

@@ -21,7 +21,7 @@ FUTEX = {"x86_64": 202, "aarch64": 98}
 IDLE, ASLEEP, SETUP, OPEN, TAKEN, AWAITED = range(6)
 MASK, GENERATION = 7, 8
 FUTEX_WAIT, FUTEX_WAKE = 128, 129  # private to the process
-CLAIMS = 32  # in a job, behind its function, its data and how many numbers it has
+FLOAT_MODE, CLAIMS = 24, 32  # in a job, behind its function, its data and how many numbers it has
 
 
 def at(offset: int) -> str:
