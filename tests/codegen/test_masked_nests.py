@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from polyc.ir.interpret_loops import interpret_loops
-from polyc.ir.text import format_loops
+from polyc.ir.loops_text import format_loops
 from polyc.ir.verify_loops import verify_loops
 from polyc.target import X86_64_V3
 from tests.property.guarded import run_apart
