@@ -86,7 +86,8 @@ def test_wrong_code_of_this_llvm_is_an_error_of_each_compilation(monkeypatch, ca
     monkeypatch.setattr(machine, "_tested", set())
     monkeypatch.setattr(self_test, "find_faults", lambda target: ["gathered"])
     for _ in range(2):
-        with pytest.raises(polyc.UnsupportedError, match=rf"makes wrong code for {host_target().name}: 1 of 12 tests fail \(gathered\)"):
+        expected = rf"makes wrong code for {host_target().name}: 1 of 12 tests fail \(gathered\)"
+        with pytest.raises(polyc.UnsupportedError, match=expected):
             polyc.compile(LAYER)(X, W, B)
     assert files(cache_dir, "self-test") == files(cache_dir, "kernel") == []
 

@@ -402,7 +402,7 @@ seize:
   %setup = or i32 %base, {SETUP}
   %tried = cmpxchg ptr %box, i32 %word, i32 %setup acq_rel monotonic
   %has_it = extractvalue {{i32, i1}} %tried, 1
-  br i1 %has_it, label %post, label %offered
+  br i1 %has_it, label %post, label %offer               ; it may just have lain down
 post:
   %job_place = getelementptr i8, ptr %box, i64 8
   store atomic ptr %job, ptr %job_place release, align 8
@@ -414,8 +414,8 @@ wake:
   %woken = call i64 (i64, ...) @syscall(i64 {FUTEX[target.architecture]}, ptr %box, i32 {FUTEX_WAKE}, i32 1)
   br label %offered
 offered:
-  %start2 = phi i64 [ %start, %offer ], [ %start1, %decided ], [ %start3, %seize ], [ %start3, %post ], [ %start3, %wake ]
-  %wakes2 = phi i1 [ %wakes, %offer ], [ %wakes1, %decided ], [ %wakes3, %seize ], [ %wakes3, %post ], [ %wakes3, %wake ]
+  %start2 = phi i64 [ %start, %offer ], [ %start1, %decided ], [ %start3, %post ], [ %start3, %wake ]
+  %wakes2 = phi i1 [ %wakes, %offer ], [ %wakes1, %decided ], [ %wakes3, %post ], [ %wakes3, %wake ]
   %k1 = add i64 %k, 1
   br label %offers
 work:
