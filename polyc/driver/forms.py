@@ -10,7 +10,7 @@ from polyc.diagnostics import Remark
 from polyc.ir.expr import int_const
 from polyc.ir.program import Program, specialize_sizes
 from polyc.ir.signature import Strides
-from polyc.ir.simplify import define_sizes
+from polyc.ir.sizes import define_sizes
 from polyc.poly.extraction import extract_scop
 from polyc.poly.infer import infer_ranges
 from polyc.poly.ranges import Ranges, assume_sizes

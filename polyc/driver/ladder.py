@@ -13,10 +13,11 @@ from polyc.diagnostics import CompileBudgetError, Diagnostic, InternalError, Ran
 from polyc.driver.lock import compiling
 from polyc.driver.lowered import Lowered
 from polyc.ir.expr import Read
-from polyc.ir.loops import Loop, LoopNest, walk_nodes
+from polyc.ir.loops import Loop, LoopNest
 from polyc.ir.program import Program
 from polyc.ir.read_sites import collect_reads, is_data_dependent
 from polyc.ir.signature import Signature
+from polyc.ir.walk import walk_nodes
 from polyc.poly.circles import LONGEST, find_circle
 from polyc.poly.dependences import Dependences, compute_dependences, keep_initial_values
 from polyc.poly.instances import Known

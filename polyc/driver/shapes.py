@@ -26,7 +26,7 @@ def infer_shapes(program: Program, sizes: Mapping[str, int]) -> dict[str, tuple[
 def infer_extents(program: Program) -> tuple[dict[str, tuple[Expr, ...]], tuple[tuple[str, Expr], ...]]:
     """Extents of every parameter and return, by the name in a signature, over the symbols of sizes; and the definitions
     of those symbols that are computed from others."""
-    from polyc.ir.simplify import define_sizes
+    from polyc.ir.sizes import define_sizes
     from polyc.poly.infer import infer_ranges
 
     with compiling():

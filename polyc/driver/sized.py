@@ -8,7 +8,7 @@ from functools import cached_property
 
 from polyc.ir.expr import int_const
 from polyc.ir.program import Program, specialize_sizes
-from polyc.ir.simplify import define_sizes
+from polyc.ir.sizes import define_sizes
 from polyc.poly.infer import infer_ranges
 from polyc.poly.ranges import Ranges
 

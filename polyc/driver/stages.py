@@ -15,7 +15,7 @@ from polyc.driver.sized import size_program
 from polyc.ir.complex_pairs import split_complex
 from polyc.ir.program import Program
 from polyc.ir.signature import Strides
-from polyc.ir.simplify import define_sizes
+from polyc.ir.sizes import define_sizes
 from polyc.ir.storage_types import widen_arithmetic
 from polyc.ir.verify import verify_program
 from polyc.poly.infer import infer_ranges

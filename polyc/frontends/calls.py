@@ -21,7 +21,8 @@ from polyc.diagnostics import Diagnostic, Span
 from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, int_const, reads, rewrite, substitute, walk
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Return, Statement, Tensor, Where
 from polyc.ir.program import element_names as name_elements
-from polyc.ir.simplify import define_sizes, simplify
+from polyc.ir.simplify import simplify
+from polyc.ir.sizes import define_sizes
 from polyc.ir.types import DType
 from polyc.records import dataclass, replace
 

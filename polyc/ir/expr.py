@@ -8,12 +8,13 @@ a loop variable, `Size` an integer parameter of the entry point, `Read` a read o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import field
 from functools import reduce
-from typing import Literal, assert_never
+from typing import Any, Literal, assert_never
 
 from polyc.diagnostics import Span
+from polyc.ir.operators import HOST_OPERATORS, OPERATORS
 from polyc.ir.traced import whole
 from polyc.ir.types import BOOL, C64, C128, F32, I64, DType
 from polyc.records import Hashed, dataclass
@@ -23,7 +24,44 @@ def _span() -> Span | None:
     return field(default=None, compare=False, repr=False)  # type: ignore[return-value]
 
 
-class Tree(Hashed):
+class Operand:
+    """Any expression, in Python's arithmetic: ``a + b``, ``2 * i``, ``-a``, ``a // n``, ``a % n``.  Whole numbers become
+    ``i64`` constants.  ``==`` stays equality of trees: comparisons are made by `eq`, `lt` and so on."""
+
+    __slots__ = ()
+
+    def __add__(self, other: Expr | int) -> Call:
+        return _call("add", self, other)
+
+    def __radd__(self, other: int) -> Call:
+        return _call("add", other, self)
+
+    def __sub__(self, other: Expr | int) -> Call:
+        return _call("sub", self, other)
+
+    def __rsub__(self, other: int) -> Call:
+        return _call("sub", other, self)
+
+    def __mul__(self, other: Expr | int) -> Call:
+        return _call("mul", self, other)
+
+    def __rmul__(self, other: int) -> Call:
+        return _call("mul", other, self)
+
+    def __floordiv__(self, other: Expr | int) -> Call:
+        return _call("floordiv", self, other)
+
+    def __rfloordiv__(self, other: int) -> Call:
+        return _call("floordiv", other, self)
+
+    def __mod__(self, other: Expr | int) -> Call:
+        return _call("mod", self, other)
+
+    def __neg__(self) -> Call:
+        return Call("neg", (self,))  # type: ignore[arg-type]
+
+
+class Tree(Operand, Hashed):
     """A node over others: it remembers its hash, and its `reads`."""
 
     __slots__ = ("_reads",)
@@ -31,7 +69,7 @@ class Tree(Hashed):
 
 
 @dataclass(frozen=True, slots=True)
-class Const:
+class Const(Operand):
     """A literal of element type `dtype`; infinities and NaN are Python floats.  One of a complex type has no imaginary part."""
 
     value: int | float | bool
@@ -40,7 +78,7 @@ class Const:
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class Index(Operand):
     """An iteration index of a statement, or a loop variable in a loop nest."""
 
     name: str
@@ -52,7 +90,7 @@ class Index:
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class Size(Operand):
     """A size symbol, or an integer parameter of the entry point in a loop nest."""
 
     name: str
@@ -120,65 +158,44 @@ class Cast(Tree):
 Expr = Const | Index | Size | Read | Pad | Call | Select | Cast
 
 
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """`result`: "same" as the operands, "bool", "float" (operands must be floating point, result the same), "part" (of the
-    complex operand) or "pair" (complex, of two floating-point operands)."""
-
-    arity: int
-    result: str
-    infix: str | None = None
-
-
-def _table() -> dict[str, Operator]:
-    table: dict[str, Operator] = {}
-    for name, infix in (("add", "+"), ("sub", "-"), ("mul", "*")):
-        table[name] = Operator(2, "same", infix)
-    # truediv: floats only. floordiv and mod: NumPy's // and % (round toward -inf; integer division by zero gives 0).
-    table["truediv"] = Operator(2, "float", "/")
-    table["floordiv"] = Operator(2, "same", "//")
-    table["mod"] = Operator(2, "same", "%")
-    # max and min propagate NaN (np.maximum); fmax and fmin ignore it (np.fmax).
-    # shl and shr by fewer than no places, or by as many as there are bits: 0, and -1 for negative numbers shifted right.
-    for name in ("max", "min", "fmax", "fmin", "pow", "bitand", "bitor", "bitxor", "shl", "shr"):
-        table[name] = Operator(2, "same")
-    for name in ("neg", "abs"):
-        table[name] = Operator(1, "same", "-" if name == "neg" else None)
-    for name, infix in (("lt", "<"), ("le", "<="), ("gt", ">"), ("ge", ">="), ("eq", "=="), ("ne", "!=")):
-        table[name] = Operator(2, "bool", infix)
-    for name, infix in (("and", "&&"), ("or", "||")):  # operands are bool
-        table[name] = Operator(2, "bool", infix)
-    table["not"] = Operator(1, "bool", "!")
-    # round: half away from zero (C); rint: half to even (NumPy).  rsqrt(x) = 1/sqrt(x), sigmoid(x) = 1/(1+exp(-x)),
-    # exp_below(x) = exp(x) for x up to 40.
-    for name in (
-        "exp exp2 exp10 expm1 log log2 log10 log1p logb sqrt rsqrt cbrt sin cos tan asin acos atan sinh cosh tanh "
-        "asinh acosh atanh sinpi cospi erf erfc lgamma tgamma ceil floor round rint trunc sigmoid exp_below"
-    ).split():
-        table[name] = Operator(1, "float")
-    for name in "atan2 copysign fdim fmod hypot rhypot nextafter remainder".split():
-        table[name] = Operator(2, "float")
-    table["fma"] = Operator(3, "float")
-    # int32 words of four bytes: the sum of the products of the first's, unsigned, with the second's, signed
-    table["dot4u8s8"] = Operator(2, "same")
-    # Complex numbers have these and the others of COMPLEX_OPERATORS.
-    table["conj"] = Operator(1, "same")
-    table["real"] = table["imag"] = Operator(1, "part")
-    table["complex"] = Operator(2, "pair")
-    # what a user's monoid combines: one operand or more, of any types; worth the first (see `program.Reduction`)
-    table["tuple"] = Operator(1, "same")
-    return table
-
-
-OPERATORS: dict[str, Operator] = _table()
-COMPLEX_OPERATORS = frozenset(
-    "add sub mul truediv neg eq ne conj real imag exp exp2 log log2 log10 sqrt sin cos tan sinh cosh tanh pow".split()
-)
-"""Operators that take complex operands."""
-
-
 def int_const(value: int) -> Const:
     return Const(whole(value), I64)
+
+
+def _call(op: str, a: Any, b: Any) -> Any:
+    """A call of two operands, one of which may be a whole number; NotImplemented for anything else."""
+    if isinstance(a, Operand) and isinstance(b, Operand):
+        return Call(op, (a, b))  # type: ignore[arg-type]
+    if isinstance(a, Operand) and isinstance(b, int):
+        return Call(op, (a, int_const(b)))  # type: ignore[arg-type]
+    if isinstance(b, Operand) and isinstance(a, int):
+        return Call(op, (int_const(a), b))  # type: ignore[arg-type]
+    return NotImplemented
+
+
+def minimum(*operands: Expr | int) -> Expr:
+    """The least of several operands, one of the first two of which is an expression."""
+    return reduce(lambda a, b: _call("min", a, b), operands)  # type: ignore[return-value]
+
+
+def maximum(*operands: Expr | int) -> Expr:
+    return reduce(lambda a, b: _call("max", a, b), operands)  # type: ignore[return-value]
+
+
+def ceil_div(a: Expr, by: int) -> Call:
+    """``a / by``, rounded up."""
+    return (a + (by - 1)) // by
+
+
+def _comparison(op: str) -> Callable[[Expr | int, Expr | int], Call]:
+    def compare(a: Expr | int, b: Expr | int) -> Call:
+        compared: Call = _call(op, a, b)
+        return compared
+
+    return compare
+
+
+eq, ne, lt, le, gt, ge = map(_comparison, ("eq", "ne", "lt", "le", "gt", "ge"))
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
@@ -234,6 +251,16 @@ def walk(expr: Expr) -> Iterator[Expr]:
             stack.extend(node.args[::-1])
         elif not isinstance(node, _LEAVES):
             stack.extend(children(node)[::-1])
+
+
+def indices_in(*exprs: Expr) -> set[str]:
+    """Names of the indices in expressions."""
+    return {node.name for expr in exprs for node in walk(expr) if isinstance(node, Index)}
+
+
+def mentions(expr: Expr, *names: str) -> bool:
+    """Whether one of these indices stands in an expression."""
+    return any(isinstance(node, Index) and node.name in names for node in walk(expr))
 
 
 def rewrite(expr: Expr, rule: Callable[[Expr], Expr | None]) -> Expr:
@@ -358,57 +385,6 @@ def evaluate(expr: Expr, values: Mapping[str, int]) -> int:
             assert_never(expr)
 
 
-HOST_OPERATORS: dict[str, Callable[..., int]] = {
-    "add": lambda a, b: a + b,
-    "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b,
-    "floordiv": lambda a, b: a // b if b else 0,
-    "mod": lambda a, b: a % b if b else 0,
-    "max": max,
-    "min": min,
-    "bitand": lambda a, b: a & b,
-    "bitor": lambda a, b: a | b,
-    "bitxor": lambda a, b: a ^ b,
-    "neg": lambda a: -a,
-    "abs": abs,
-    "lt": lambda a, b: a < b,
-    "le": lambda a, b: a <= b,
-    "gt": lambda a, b: a > b,
-    "ge": lambda a, b: a >= b,
-    "eq": lambda a, b: a == b,
-    "ne": lambda a, b: a != b,
-    "and": lambda a, b: bool(a) and bool(b),
-    "or": lambda a, b: bool(a) or bool(b),
-    "not": lambda a: not a,
-}
-"""Operators on whole numbers and truth values, in Python."""
-
-_FOLDABLE = frozenset(HOST_OPERATORS)
-
-
-def simplify_int(expr: Expr) -> Expr:
-    """Fold constants and drop neutral elements in an integer expression; never changes its value."""
-
-    def rule(node: Expr) -> Expr | None:
-        if not isinstance(node, Call) or node.op not in _FOLDABLE:
-            return None
-        if all(isinstance(a, Const) for a in node.args) and all(type_of(a, {}) == I64 for a in node.args):
-            value = evaluate(node, {})
-            return Const(bool(value), BOOL) if OPERATORS[node.op].result == "bool" else int_const(value)
-        match node:
-            case Call("add", (a, Const(0))) | Call("add", (Const(0), a)) | Call("sub", (a, Const(0))):
-                return a
-            case Call("mul", (a, Const(1))) | Call("mul", (Const(1), a)) | Call("floordiv", (a, Const(1))):
-                return a
-            case Call("mul", (_, Const(0))) | Call("mul", (Const(0), _)):
-                return int_const(0)
-            case Call("max" | "min", (a, b)) if a == b:
-                return a
-        return None
-
-    return rewrite(expr, rule)
-
-
 def operands_of(expr: Expr, op: str) -> list[Expr]:
     """The operands of nested calls of `op`; of anything else itself."""
     if isinstance(expr, Call) and expr.op == op:
@@ -416,9 +392,14 @@ def operands_of(expr: Expr, op: str) -> list[Expr]:
     return [expr]
 
 
-def all_hold(conditions: Sequence[Expr]) -> Expr:
+def all_hold(conditions: Iterable[Expr]) -> Expr:
     """The conjunction of at least one condition; `operands_of` takes it apart again."""
     return reduce(lambda a, b: Call("and", (a, b)), conditions)
+
+
+def any_holds(conditions: Iterable[Expr]) -> Expr:
+    """The disjunction of at least one condition."""
+    return reduce(lambda a, b: Call("or", (a, b)), conditions)
 
 
 def identity_of(op: str, dtype: DType) -> Const:

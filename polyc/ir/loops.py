@@ -8,14 +8,13 @@ gives the result; kinds say how iterations may be grouped.  The interpreter (`ir
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import field
 from typing import Literal
 
-from polyc.ir.expr import Call, Const, Expr
-from polyc.ir.simplify import simplify
+from polyc.ir.expr import Expr
+from polyc.ir.simplify import difference
 from polyc.ir.types import DType
-from polyc.records import dataclass, replace
+from polyc.records import dataclass
 
 LINE = 64
 """Bytes of a cache line, in which streamed stores go to memory and from which offsets of arrays are counted."""
@@ -165,72 +164,9 @@ class Loop:
 Node = Store | Update | Guard | Prefetch | If | Loop
 
 
-def walk_nodes(body: tuple[Node, ...]) -> Iterator[Node]:
-    """The nodes of a body and all nodes inside of them, before what follows them."""
-    for node in body:
-        yield node
-        match node:
-            case If():
-                yield from walk_nodes(node.body + node.orelse)
-            case Loop():
-                yield from walk_nodes(tuple(n for start in node.initial for n in start.nest) + node.body)
-
-
 def known_length(loop: Loop) -> int | None:
     """The distance of a loop's bounds, where it is a constant: its iterations, if its step is 1."""
-    length = simplify(Call("sub", (loop.upper, loop.lower)))
-    return int(length.value) if isinstance(length, Const) else None
-
-
-def node_expressions(node: Node) -> Iterator[Expr]:
-    """The expressions of a node itself, not of its body."""
-    match node:
-        case Store() | Update():
-            yield from node.subscripts
-            yield node.value
-        case Guard():
-            yield from (node.value, node.bound)
-            if node.condition is not None:
-                yield node.condition
-        case Prefetch():
-            yield from node.subscripts
-        case If():
-            yield node.condition
-        case Loop():
-            yield from (node.lower, node.upper)
-
-
-def map_nodes(
-    body: tuple[Node, ...],
-    value: Callable[[Expr], Expr],
-    subscript: Callable[[Expr], Expr],
-    stored: Callable[[Expr], Expr] | None = None,
-) -> tuple[Node, ...]:
-    """`value` of all expressions (`stored` of those that are stored, if given), and `subscript` of places that are written."""
-    stored = stored or value
-
-    def place(subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(subscript(value(s)) for s in subscripts)
-
-    def visit(node: Node) -> Node:
-        match node:
-            case Store() | Update():
-                return replace(node, subscripts=place(node.subscripts), value=stored(node.value))
-            case Guard():
-                condition = None if node.condition is None else value(node.condition)
-                return replace(node, value=value(node.value), bound=value(node.bound), condition=condition)
-            case Prefetch():
-                return replace(node, subscripts=place(node.subscripts))
-            case If():
-                return replace(node, condition=value(node.condition), body=inside(node.body), orelse=inside(node.orelse))
-            case Loop():
-                initial = tuple(replace(i, value=stored(i.value), nest=inside(i.nest)) for i in node.initial)
-                return replace(node, lower=value(node.lower), upper=value(node.upper), body=inside(node.body), initial=initial)
-
-    def inside(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        return tuple(map(visit, nodes))
-
-    return inside(body)
+    return difference(loop.upper, loop.lower)
 
 
 @dataclass(frozen=True, slots=True)

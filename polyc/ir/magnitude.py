@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from polyc.diagnostics import Diagnostic, RangeError, Span
-from polyc.ir.expr import OPERATORS, Call, Const, Expr, Read, children, walk
+from polyc.ir.expr import Call, Const, Expr, Read, children, walk
+from polyc.ir.operators import OPERATORS
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement
 from polyc.ir.types import I64
 

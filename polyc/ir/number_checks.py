@@ -11,7 +11,8 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from polyc.diagnostics import ArgumentOverflowError, Diagnostic, Span
-from polyc.ir.expr import HOST_OPERATORS, Call, Cast, Const, Expr, Read, Size, evaluate, rewrite, walk
+from polyc.ir.expr import Call, Cast, Const, Expr, Read, Size, evaluate, rewrite, walk
+from polyc.ir.operators import HOST_OPERATORS
 from polyc.ir.program import Program
 from polyc.ir.types import BOOL, I64, DType
 from polyc.records import dataclass

@@ -1,4 +1,4 @@
-"""What every operator of `expr.OPERATORS` computes, element by element, on NumPy arrays.
+"""What every operator of `operators.OPERATORS` computes, element by element, on NumPy arrays.
 
 Both interpreters use this table and nothing else does: it is part of the trust base, so it favours plain formulas over speed.
 All functions expect operands of one element type and give that type (comparisons and logic give bool).  Callers wrap
@@ -133,7 +133,7 @@ def _dot4u8s8(a: Array, b: Array) -> Array:
 
 
 APPLY: dict[str, Callable[..., Array]] = {name: getattr(np, name) for name in _SAME_NAME}
-"""The meaning of each operator; the keys are those of `expr.OPERATORS`."""
+"""The meaning of each operator; the keys are those of `operators.OPERATORS`."""
 
 APPLY |= {
     "tuple": lambda first, *others: first,

@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from polyc.ir.expr import OPERATORS, Call
+from polyc.ir.expr import Call
+from polyc.ir.operators import OPERATORS
 from polyc.ir.types import DType
 
 _EXACT = frozenset("max min fmax fmin neg abs ceil floor round rint trunc copysign".split())

@@ -14,7 +14,8 @@ from __future__ import annotations
 from typing import Literal
 
 from polyc.diagnostics import Span
-from polyc.ir.expr import OPERATORS, Expr, int_const
+from polyc.ir.expr import Expr, int_const
+from polyc.ir.operators import OPERATORS
 from polyc.ir.types import DType
 from polyc.records import dataclass, replace
 

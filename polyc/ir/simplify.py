@@ -13,7 +13,6 @@ Values are those of unbounded integers: subscripts, extents and bounds never ove
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from math import gcd
@@ -29,12 +28,14 @@ from polyc.ir.expr import (
     Select,
     Size,
     children,
+    evaluate,
     int_const,
     rewrite,
+    type_of,
     walk,
     with_children,
 )
-from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement, Where
+from polyc.ir.operators import HOST_OPERATORS, OPERATORS
 from polyc.ir.types import BOOL, I64
 
 Term = Expr | int
@@ -68,16 +69,27 @@ def simplify_value(expr: Expr) -> Expr:
     return expr if is_comparison else _fold_logic(expr)
 
 
+def constant_of(expr: Expr) -> int | None:
+    """The number that a whole constant is; None for anything else."""
+    return int(expr.value) if isinstance(expr, Const) else None
+
+
+def difference(a: Expr, b: Expr) -> int | None:
+    """``a - b`` where that is a constant; None where it is not known to be one."""
+    return constant_of(simplify(a - b))
+
+
 def linear_form(expr: Expr) -> dict[Term, int] | None:
     """Coefficients by term, without zeros, the constant under the key 1; None where `expr` is not an ``i64`` expression.
 
     Reads have no type of their own: alone they give None, as an operand of an ``i64`` operator they are a term."""
-    if not _is_i64(expr):
+    if not is_i64(expr):
         return None
     return {term: c for term, c in _collect(expr).items() if c}
 
 
-def _is_i64(expr: Expr) -> bool:
+def is_i64(expr: Expr) -> bool:
+    """Whether an expression is known to be one of 64-bit integers."""
     return _is_i64_or_unknown(expr) is True
 
 
@@ -132,7 +144,7 @@ def _collect(expr: Expr) -> dict[Term, int]:
             if _clean(then) == _clean(other):
                 return then
             return {Select(condition, _print_form(then), _print_form(other), expr.span): 1}
-        case Cast() if _is_i64(expr.value):
+        case Cast() if is_i64(expr.value):
             return _collect(expr.value)
         case _:
             new = tuple(simplify(child) for child in children(expr))
@@ -154,11 +166,12 @@ def _add(a: dict[Term, int], b: dict[Term, int], factor: int) -> dict[Term, int]
     return _clean(result)
 
 
-def _factors(term: Term) -> list[Expr]:
+def factors_of(term: Term) -> list[Expr]:
+    """The factors of a product of terms; of any other term itself."""
     if isinstance(term, int):
         return []
     if isinstance(term, Call) and term.op == "mul":
-        return _factors(term.args[0]) + _factors(term.args[1])
+        return factors_of(term.args[0]) + factors_of(term.args[1])
     return [term]
 
 
@@ -168,7 +181,7 @@ def _multiply(a: dict[Term, int], b: dict[Term, int]) -> dict[Term, int]:
     result: dict[Term, int] = {}
     for s, x in a.items():
         for t, y in b.items():
-            factors = sorted(_factors(s) + _factors(t), key=_order)
+            factors = sorted(factors_of(s) + factors_of(t), key=_order)
             term: Term = 1
             for factor in factors:
                 term = factor if isinstance(term, int) else Call("mul", (term, factor))
@@ -314,7 +327,7 @@ _COMPARE: dict[str, Callable[[int], bool]] = {
 
 def _fold_logic(expr: Expr) -> Expr:
     match expr:
-        case Call("lt" | "le" | "gt" | "ge" | "eq" | "ne" as op, (a, b)) if _is_i64(a) or _is_i64(b):
+        case Call("lt" | "le" | "gt" | "ge" | "eq" | "ne" as op, (a, b)) if is_i64(a) or is_i64(b):
             difference = _add(_collect(a), _collect(b), -1)
             return Const(_COMPARE[op](difference.get(1, 0)), BOOL) if _is_constant(difference) else expr
         case Call("and" | "or" as op, (a, b)):
@@ -331,101 +344,27 @@ def _fold_logic(expr: Expr) -> Expr:
     return expr
 
 
-# --- Sizes that are not affine ---------------------------------------------------------------------------------------
+# --- Without reordering ---------------------------------------------------------------------------------------------
 
 
-def define_sizes(program: Program) -> Program:
-    """Give every size expression that is not affine (``N*M``, ``N // K``) a symbol of its own.
+def simplify_int(expr: Expr) -> Expr:
+    """Fold constants and drop neutral elements in an integer expression; never changes its value."""
 
-    Extents, range bounds, conditions and subscripts then hold affine expressions (with floor division, remainder by constants,
-    minimum and maximum) over indices and symbols; `Program.defined_sizes` says how the host computes the new ones.
-    """
-    taken = {*program.sizes, *(t.name for t in program.tensors), *(t.base for t in program.tensors)}
-    taken |= {index for s in program.statements for index in s.indices}
-    known = {expr: name for name, expr in program.defined_sizes}
-    taken |= set(known.values())
-    defined = list(program.defined_sizes)
-
-    def define(expr: Expr) -> Expr:
-        if expr not in known:
-            name = _name_product(expr, len(defined))
-            while name in taken:
-                name += "_"
-            taken.add(name)
-            known[expr] = name
-            defined.append((name, expr))
-        return Size(known[expr])
-
-    def affine(expr: Expr) -> Expr:
-        if not any(_is_non_affine_size(node) for node in walk(expr)):
-            return expr  # left as the user wrote it, spans included
-        return _define_within(simplify(expr), define)
-
-    def in_value(expr: Expr) -> Expr:
-        def rule(node: Expr) -> Expr | None:
-            match node:
-                case Read():
-                    return replace(node, subscripts=tuple(affine(e) for e in node.subscripts))
-                case Select():
-                    return replace(node, condition=affine(node.condition))
+    def rule(node: Expr) -> Expr | None:
+        if not isinstance(node, Call) or node.op not in HOST_OPERATORS:
             return None
+        if all(isinstance(a, Const) for a in node.args) and all(type_of(a, {}) == I64 for a in node.args):
+            value = evaluate(node, {})
+            return Const(bool(value), BOOL) if OPERATORS[node.op].result == "bool" else int_const(value)
+        match node:
+            case Call("add", (a, Const(0))) | Call("add", (Const(0), a)) | Call("sub", (a, Const(0))):
+                return a
+            case Call("mul", (a, Const(1))) | Call("mul", (Const(1), a)) | Call("floordiv", (a, Const(1))):
+                return a
+            case Call("mul", (_, Const(0))) | Call("mul", (Const(0), _)):
+                return int_const(0)
+            case Call("max" | "min", (a, b)) if a == b:
+                return a
+        return None
 
-        return rewrite(expr, rule)
-
-    def in_where(clause: Where) -> Where:
-        match clause:
-            case RangeClause():
-                return replace(clause, lower=affine(clause.lower), upper=affine(clause.upper))
-            case Condition():
-                return replace(clause, condition=affine(in_value(clause.condition)))
-            case Exists():
-                return replace(clause, value=in_value(clause.value))
-
-    def in_statement(s: Statement) -> Statement:
-        return replace(
-            s,
-            subscripts=tuple(affine(e) for e in s.subscripts),
-            value=in_value(s.value),
-            reduction=None if s.reduction is None else replace(s.reduction, init=in_value(s.reduction.init)),
-            where=tuple(in_where(w) for w in s.where),
-        )
-
-    tensors = tuple(replace(t, shape=None if t.shape is None else tuple(affine(e) for e in t.shape)) for t in program.tensors)
-    statements = tuple(in_statement(s) for s in program.statements)
-    return replace(program, tensors=tensors, statements=statements, defined_sizes=tuple(defined))
-
-
-def _is_size_only(expr: Expr) -> bool:
-    nodes = list(walk(expr))
-    return not any(isinstance(n, (Index, Read)) for n in nodes) and any(isinstance(n, Size) for n in nodes)
-
-
-def _is_non_affine_size(expr: Expr) -> bool:
-    match expr:
-        case Call("mul", (a, b)):
-            return _is_i64(expr) and _is_size_only(a) and _is_size_only(b)
-        case Call("floordiv" | "mod", (_, b)):
-            return _is_i64(expr) and _is_size_only(expr) and not isinstance(b, Const) and _is_size_only(b)
-    return False
-
-
-def _define_within(expr: Expr, define: Callable[[Expr], Expr]) -> Expr:
-    """Outermost non-affine size expressions replaced; those inside a product with an index as far as they stand together."""
-    if _is_non_affine_size(expr):
-        factors = _factors(expr)
-        return define(expr) if not isinstance(factors[0], Const) else _scale(factors, define)
-    return with_children(expr, tuple(_define_within(child, define) for child in children(expr)))
-
-
-def _scale(factors: list[Expr], define: Callable[[Expr], Expr]) -> Expr:
-    rest = factors[1]
-    for factor in factors[2:]:
-        rest = Call("mul", (rest, factor))
-    return Call("mul", (factors[0], define(rest)))
-
-
-def _name_product(expr: Expr, number: int) -> str:
-    factors = _factors(expr)
-    if all(isinstance(f, Size) and re.fullmatch(r"\w+", f.name) for f in factors):
-        return "_x_".join(f.name for f in factors if isinstance(f, Size))
-    return f"size{number}"
+    return rewrite(expr, rule)

@@ -19,7 +19,8 @@ import re
 from collections.abc import Iterable, Set
 from typing import assert_never
 
-from polyc.ir.expr import OPERATORS, Call, Cast, Const, Expr, Index, Pad, Read, Select, Size
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size
+from polyc.ir.operators import OPERATORS
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Return, Role, Statement, Tensor, Where
 from polyc.ir.types import BOOL, DTYPES, F32, I64
 from polyc.records import dataclass

@@ -11,7 +11,8 @@ from dataclasses import field
 from typing import Literal, NoReturn
 
 from polyc.diagnostics import Diagnostic, Source, Span, SyntaxErrorInSource
-from polyc.ir.expr import OPERATORS, PAD_MODES, Call, Cast, Const, Expr, Index, Pad, Read, Select, Size
+from polyc.ir.expr import PAD_MODES, Call, Cast, Const, Expr, Index, Pad, Read, Select, Size
+from polyc.ir.operators import OPERATORS
 from polyc.ir.program import (
     Condition,
     Exists,

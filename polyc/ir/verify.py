@@ -9,23 +9,8 @@ from collections import Counter
 from collections.abc import Iterator, Set
 
 from polyc.diagnostics import Diagnostic, InternalError, Span
-from polyc.ir.expr import (
-    COMPLEX_OPERATORS,
-    MONOIDS,
-    OPERATORS,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Index,
-    Pad,
-    Read,
-    Select,
-    Size,
-    children,
-    type_of,
-    walk,
-)
+from polyc.ir.expr import MONOIDS, Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, type_of, walk
+from polyc.ir.operators import COMPLEX_OPERATORS, OPERATORS
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement, Tensor
 from polyc.ir.types import BOOL, F32, F64, I32, I64, DType
 

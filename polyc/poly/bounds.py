@@ -14,10 +14,11 @@ import islpy
 
 from polyc.diagnostics import Diagnostic
 from polyc.ir.advice import help_outside, help_range, help_safe
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, simplify_int, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, walk
 from polyc.ir.program import Program
 from polyc.ir.read_sites import ReadSite, is_data_dependent, join_conditions
 from polyc.ir.signature import HostCheck
+from polyc.ir.simplify import simplify_int
 from polyc.poly import isl
 from polyc.poly.describe import describe_expr, escape_format, print_expr
 from polyc.poly.intervals import value_interval

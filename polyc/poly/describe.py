@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from polyc.ir.expr import OPERATORS, Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, with_children
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, with_children
+from polyc.ir.operators import OPERATORS
 
 _PRECEDENCE = {
     "||": 1,

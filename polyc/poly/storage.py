@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from polyc.ir.expr import Call, Expr, int_const, simplify_int
+from polyc.ir.expr import Call, Expr, int_const
+from polyc.ir.simplify import simplify_int
 from polyc.records import dataclass
 
 

@@ -9,8 +9,9 @@ constants leave the tree (their loops go, their tensor becomes an argument in pa
 
 from __future__ import annotations
 
-from polyc.ir.expr import Call, Expr, Index, Read, reads, simplify_int, walk
+from polyc.ir.expr import Call, Expr, Index, Read, reads, walk
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement, Where
+from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DType
 from polyc.poly.domains import fills_box
 from polyc.poly.extraction import extract_scop

@@ -14,8 +14,9 @@ from polyc.codegen.objects.host import host_target
 from polyc.driver import Lowered
 from polyc.ir.expr import Call, Expr, Index, Read, Size, evaluate, int_const
 from polyc.ir.interpret_loops import interpret_loops
-from polyc.ir.loops import Buffer, Loop, LoopNest, Update, walk_nodes
+from polyc.ir.loops import Buffer, Loop, LoopNest, Update
 from polyc.ir.types import F32
+from polyc.ir.walk import walk_nodes
 from polyc.target import select_model
 from tests.codegen.support import LEVELS
 

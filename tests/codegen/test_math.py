@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from polyc.codegen.functions.polynomials import INLINE
-from polyc.ir.expr import OPERATORS, Const
+from polyc.ir.expr import Const
 from polyc.ir.loops import Loop, LoopNest, Store
+from polyc.ir.operators import OPERATORS
 from polyc.ir.types import F32, F64, I8, I16, I32, I64, U8, U16, U32, U64
 
 from .support import LEVELS, argument, c, compiled, i, n, op, rd, strides_of

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from polyc.ir.expr import OPERATORS, Cast, Const
+from polyc.ir.expr import Cast, Const
 from polyc.ir.loops import Loop, LoopNest, Store
+from polyc.ir.operators import OPERATORS
 from polyc.ir.types import BF16, BOOL, DTYPES, F16, F32, F64, I32, DType
 
 from .support import LEVELS, argument, c, check_with_interpreter, compiled, i, n, op, random_array, rd, strides_of

@@ -14,8 +14,9 @@ from polyc.codegen.objects.host import host_target
 from polyc.config import default_options
 from polyc.ir.expr import Call, Expr, Index, Read, Size, int_const
 from polyc.ir.interpret_loops import interpret_loops
-from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, walk_nodes
+from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store
 from polyc.ir.types import F64
+from polyc.ir.walk import walk_nodes
 from polyc.target import select_model
 from tests.codegen.support import LEVELS
 

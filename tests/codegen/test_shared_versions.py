@@ -13,9 +13,10 @@ from polyc.codegen.nests.shared_versions import share_versions
 from polyc.driver import stages
 from polyc.ir.expr import Call, Expr, Index, Read, Size, int_const
 from polyc.ir.interpret_loops import interpret_loops
-from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, walk_nodes
+from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store
 from polyc.ir.types import F32
 from polyc.ir.versions import take_version
+from polyc.ir.walk import walk_nodes
 from polyc.scheduler.size_classes import SizeClasses, Version
 from tests.codegen.support import LEVELS
 

@@ -7,7 +7,8 @@ import pytest
 
 import polyc
 from polyc.ir.expr import evaluate, int_const, substitute
-from polyc.ir.loops import If, Loop, Prefetch, walk_nodes
+from polyc.ir.loops import If, Loop, Prefetch
+from polyc.ir.walk import walk_nodes
 
 NN = "def f(float(M, K) A, float(K, N) B) -> (C) { C(m, n) +=! A(m, k) * B(k, n) }"
 NT = "def f(float(M, K) A, float(N, K) B) -> (C) { C(m, n) +=! A(m, k) * B(n, k) }"

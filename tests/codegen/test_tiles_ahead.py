@@ -10,7 +10,8 @@ import pytest
 import polyc
 from polyc.driver import Lowered
 from polyc.ir.expr import evaluate, int_const, substitute
-from polyc.ir.loops import If, Loop, Prefetch, walk_nodes
+from polyc.ir.loops import If, Loop, Prefetch
+from polyc.ir.walk import walk_nodes
 from tests.codegen.support import LEVELS
 
 PIXELS = "def f(float(N, H, W, C) I, float(3, 3, C, K) F) -> (O) { O(n, h, w, k) +=! I(n, h + r, w + s, c) * F(r, s, c, k) }"

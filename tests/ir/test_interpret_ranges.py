@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from polyc.diagnostics import PolycError
 from polyc.ir.expr import evaluate
 from polyc.ir.interpret_ranges import complete_sizes, solve_ranges
-from polyc.ir.simplify import define_sizes
+from polyc.ir.sizes import define_sizes
 from polyc.ir.text import format_program
 from polyc.ir.text_reader import parse_program
 from polyc.poly.infer import concrete_shapes, infer_ranges

@@ -5,8 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from polyc.ir.expr import MONOIDS, OPERATORS, identity_of, result_type
+from polyc.ir.expr import MONOIDS, identity_of, result_type
 from polyc.ir.numeric import APPLY, REDUCE, quiet
+from polyc.ir.operators import OPERATORS
 from polyc.ir.types import BOOL, DTYPES, F32, F64, I32, DType
 
 

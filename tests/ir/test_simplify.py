@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, evaluate, int_const
-from polyc.ir.simplify import define_sizes, linear_form, simplify
+from polyc.ir.simplify import linear_form, simplify
+from polyc.ir.sizes import define_sizes
 from polyc.ir.text import format_expr, format_program
 from polyc.ir.text_reader import parse_program
 from polyc.ir.types import F32

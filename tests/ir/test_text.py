@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from polyc.diagnostics import SyntaxErrorInSource
-from polyc.ir.expr import MONOIDS, OPERATORS, Call, Cast, Const, Expr, Index, Pad, Read, Select, Size
+from polyc.ir.expr import MONOIDS, Call, Cast, Const, Expr, Index, Pad, Read, Select, Size
 from polyc.ir.loops_text import format_loops
+from polyc.ir.operators import OPERATORS
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Reduction, Return, Statement, Tensor
 from polyc.ir.text import format_expr, format_program
 from polyc.ir.text_reader import parse_program

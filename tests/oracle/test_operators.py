@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from polyc import driver
-from polyc.ir.expr import OPERATORS, Call, Const, Expr, Index, Read, Size
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Size
 from polyc.ir.halves import is_bfloat16, widen
 from polyc.ir.interpret import interpret
+from polyc.ir.operators import OPERATORS
 from polyc.ir.program import Program, Return, Statement, Tensor
 from polyc.ir.types import BOOL, DTYPES, DType
 from tests.property.pipeline import LEVELS, pinned

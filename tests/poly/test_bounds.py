@@ -12,7 +12,7 @@ from polyc.diagnostics import RangeError, UnsupportedError
 from polyc.frontends.tc import read_tc
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, Size, evaluate, int_const, reads, type_of
 from polyc.ir.program import Condition, Program, RangeClause, specialize_sizes
-from polyc.ir.simplify import define_sizes
+from polyc.ir.sizes import define_sizes
 from polyc.ir.text_reader import parse_program
 from polyc.ir.types import BOOL
 from polyc.poly.bounds import negate_condition

@@ -18,7 +18,7 @@ from polyc.ir.expr import evaluate, int_const
 from polyc.ir.interpret import interpret
 from polyc.ir.interpret_ranges import complete_sizes, solve_ranges
 from polyc.ir.program import Program, specialize_sizes
-from polyc.ir.simplify import define_sizes
+from polyc.ir.sizes import define_sizes
 from polyc.poly import infer
 from polyc.poly.describe import print_expr
 from polyc.poly.infer import concrete_shapes, infer_ranges

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from polyc.ir.expr import int_const
 from polyc.ir.interpret import interpret
 from polyc.ir.program import specialize_sizes
-from polyc.ir.simplify import define_sizes
+from polyc.ir.sizes import define_sizes
 from polyc.ir.text import format_program
 from polyc.ir.text_reader import parse_program
 from polyc.ir.tolerance import check_results, expect_results

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import islpy as isl
 
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, evaluate, identity_of, int_const, simplify_int
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, evaluate, identity_of, int_const
 from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.simplify import simplify_int
 from polyc.ir.types import F32
 from polyc.poly.extraction import extract_scop
 from polyc.poly.ranges import Interval, Ranges, StatementRanges

@@ -14,7 +14,7 @@ from polyc.frontends.tc import read_tc
 from polyc.ir.expr import evaluate, int_const
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.program import Program, specialize_sizes
-from polyc.ir.simplify import define_sizes
+from polyc.ir.sizes import define_sizes
 from polyc.ir.text import format_program
 from polyc.ir.tolerance import check_results, expect_results
 from polyc.ir.verify_loops import verify_loops

@@ -7,7 +7,8 @@ import pytest
 
 import polyc
 from polyc.ir.expr import evaluate
-from polyc.ir.loops import Loop, walk_nodes
+from polyc.ir.loops import Loop
+from polyc.ir.walk import walk_nodes
 
 CONV = """def conv(float(B, C, H, W) X, float(K, C) F) -> (Y) {
   Y(b, k, h, w) +=! X(b, c, h, w) * F(k, c)

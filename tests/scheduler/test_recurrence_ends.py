@@ -8,7 +8,8 @@ import pytest
 import polyc
 from polyc.ir.expr import Read
 from polyc.ir.interpret import interpret
-from polyc.ir.loops import Store, walk_nodes
+from polyc.ir.loops import Store
+from polyc.ir.walk import walk_nodes
 
 AROUND = "{a}({t},i-1,j) + {a}({t},i+1,j) + {a}({t},i,j-1) + {a}({t},i,j+1)"
 INSIDE = "i >= 1 && i < N-1 && j >= 1 && j < M-1"

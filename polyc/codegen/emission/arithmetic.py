@@ -16,7 +16,7 @@ _BITS = {"bitand": "and", "bitor": "or", "bitxor": "xor", "and": "and", "or": "o
 
 
 def emit_operator(fn: Function, target: Target, op: str, args: list[Val], dtype: DType) -> Val:
-    """`op` of `expr.OPERATORS` on operands of element type `dtype`."""
+    """`op` of `operators.OPERATORS` on operands of element type `dtype`."""
     if op == "tuple":
         return args[0]
     if op in _COMPARE:

@@ -17,7 +17,8 @@ from polyc.codegen.emission.predicates import eval_predicates
 from polyc.codegen.emission.quotients import Parts, emit_parts
 from polyc.codegen.emission.vector_loops import constant_trip
 from polyc.ir.expr import Call, Const, Expr, Read, reads, type_of, walk
-from polyc.ir.loops import Loop, Node, Prefetch, Store, Update, walk_nodes
+from polyc.ir.loops import Loop, Node, Prefetch, Store, Update
+from polyc.ir.walk import walk_nodes
 
 
 def split_divisors(state: State, ctx: Context, loop: Node) -> Mapping[Expr, Parts]:

@@ -13,9 +13,9 @@ from polyc.codegen.emission.context import Context, Predicate, State
 from polyc.codegen.emission.vector_loops import Body, constant_trip, is_repeatable, is_vectorizable, register_lanes
 from polyc.codegen.writer.builder import Val
 from polyc.codegen.writer.vectors import store_streamed
-from polyc.ir.expr import Call, Const, Expr, Index, int_const, operands_of, reads, simplify_int
+from polyc.ir.expr import Call, Const, Expr, Index, int_const, operands_of, reads
 from polyc.ir.loops import LINE, Loop, Store
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import simplify, simplify_int
 from polyc.ir.types import DType
 from polyc.records import replace
 

@@ -13,7 +13,8 @@ from polyc.codegen.emission.context import Context, State
 from polyc.codegen.emission.linear import as_linear, index_names
 from polyc.codegen.writer.builder import Val
 from polyc.ir.expr import Expr, Index, reads
-from polyc.ir.loops import If, Loop, Node, Store, Update, node_expressions
+from polyc.ir.loops import If, Loop, Node, Store, Update
+from polyc.ir.walk import node_expressions
 from polyc.records import dataclass
 
 

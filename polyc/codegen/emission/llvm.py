@@ -16,9 +16,11 @@ from polyc.codegen.emission.openmp import argument_text
 from polyc.codegen.emission.statements import emit_body
 from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Function, Module, Val, float_val, int_val
-from polyc.ir.expr import Call, Const, Expr, Select, Size, int_const, reads, simplify_int, walk
-from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node, Store, Update, node_expressions, walk_nodes
+from polyc.ir.expr import Call, Const, Expr, Select, Size, int_const, reads, walk
+from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node, Store, Update
+from polyc.ir.simplify import simplify_int
 from polyc.ir.versions import VERSION, cheapest
+from polyc.ir.walk import node_expressions, walk_nodes
 from polyc.records import replace
 from polyc.target import BASELINE, Target
 

@@ -11,7 +11,8 @@ from polyc.codegen.emission.context import Context, State, byte_offset
 from polyc.codegen.emission.linear import LANE, index_names
 from polyc.codegen.writer.builder import Val
 from polyc.ir.expr import Index, reads
-from polyc.ir.loops import Loop, Store, Update, node_expressions, walk_nodes
+from polyc.ir.loops import Loop, Store, Update
+from polyc.ir.walk import node_expressions, walk_nodes
 
 MOST_ADDRESSES = 12
 """Registers that a loop has for addresses: 16 without the stack's, its own variable, its end, and one to compute with."""

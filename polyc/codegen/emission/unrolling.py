@@ -9,7 +9,8 @@ from polyc.codegen.functions.polynomials import INLINE
 from polyc.codegen.writer import shuffles
 from polyc.codegen.writer.builder import Val
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, walk
-from polyc.ir.loops import Loop, Node, Update, node_expressions
+from polyc.ir.loops import Loop, Node, Update
+from polyc.ir.walk import node_expressions
 from polyc.target import Target
 
 MAX_UNROLLED = 80

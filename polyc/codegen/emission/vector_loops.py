@@ -13,8 +13,10 @@ from typing import assert_never
 from polyc.codegen.emission.context import Context, Predicate, State, byte_offset
 from polyc.codegen.emission.linear import constant_of, index_names, split_lane
 from polyc.codegen.writer.builder import Function, Val, int_val
-from polyc.ir.expr import Call, Const, Expr, Index, int_const, reads, simplify_int
-from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update, node_expressions, walk_nodes
+from polyc.ir.expr import Call, Const, Expr, Index, int_const, reads
+from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update
+from polyc.ir.simplify import simplify_int
+from polyc.ir.walk import node_expressions, walk_nodes
 from polyc.records import replace
 
 Body = Callable[[Context], None]

@@ -17,8 +17,9 @@ from functools import reduce
 from polyc.codegen.nests.copies import depends
 from polyc.ir.expr import Call, Const, Expr, Index, Select, int_const, reads, substitute
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, Update, map_nodes
+from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, Update
 from polyc.ir.simplify import simplify, simplify_value
+from polyc.ir.walk import map_nodes
 from polyc.records import dataclass, replace
 from polyc.target import Target
 

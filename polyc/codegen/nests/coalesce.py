@@ -15,8 +15,9 @@ from typing import assert_never
 from polyc.codegen.nests.copies import copy_nest, depends, rebuild
 from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Prefetch, Store, Update, known_length, node_expressions
+from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Prefetch, Store, Update, known_length
 from polyc.ir.simplify import simplify
+from polyc.ir.walk import node_expressions
 from polyc.records import replace
 
 Dimension = tuple[str, int]

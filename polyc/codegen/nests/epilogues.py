@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from itertools import permutations
 
 from polyc.ir.expr import Call, Const, Expr, Index, int_const, reads, substitute, walk
-from polyc.ir.loops import Buffer, If, Loop, Node, Store, Update, node_expressions
+from polyc.ir.loops import Buffer, If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
+from polyc.ir.walk import node_expressions
 from polyc.records import replace
 
 MAX_WORK = 512

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from polyc.codegen.nests.interiors import bound_of
 from polyc.ir.expr import Call, Const, Expr, Index, all_hold, int_const, operands_of, substitute, walk
-from polyc.ir.loops import If, Loop, LoopNest, Node, Prefetch, map_nodes
+from polyc.ir.loops import If, Loop, LoopNest, Node, Prefetch
 from polyc.ir.simplify import simplify, simplify_value
+from polyc.ir.walk import map_nodes
 from polyc.records import replace
 
 

@@ -26,8 +26,9 @@ from polyc.ir.expr import (
     rewrite,
     walk,
 )
-from polyc.ir.loops import If, Loop, Node, Store, Update, node_expressions
+from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.simplify import linear_form, simplify
+from polyc.ir.walk import node_expressions
 from polyc.records import dataclass, replace
 from polyc.target import Target
 

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from polyc.codegen.nests.streams import find_written_once, is_whole_lines, offset_of
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Store, Update, map_nodes, node_expressions, walk_nodes
+from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
+from polyc.ir.walk import map_nodes, node_expressions, walk_nodes
 from polyc.records import replace
 from polyc.target import Target
 

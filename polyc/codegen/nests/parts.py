@@ -21,8 +21,9 @@ from typing import Literal
 
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import If, Loop, Node, Store, Update, node_expressions, walk_nodes
+from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify, simplify_value
+from polyc.ir.walk import node_expressions, walk_nodes
 from polyc.records import dataclass, replace
 
 ROW_PARTS, LANE_PARTS = 3, 2

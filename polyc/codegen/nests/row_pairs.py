@@ -20,22 +20,9 @@ from collections.abc import Iterator, Mapping
 from polyc.codegen.functions.polynomials import INLINE
 from polyc.codegen.nests.border_cuts import mentions
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute, walk
-from polyc.ir.loops import (
-    LINE,
-    Buffer,
-    Guard,
-    If,
-    Loop,
-    LoopNest,
-    Node,
-    Prefetch,
-    Store,
-    Update,
-    map_nodes,
-    node_expressions,
-    walk_nodes,
-)
+from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.ir.simplify import simplify
+from polyc.ir.walk import map_nodes, node_expressions, walk_nodes
 from polyc.records import replace
 
 LEAST_SHARED = 0.25

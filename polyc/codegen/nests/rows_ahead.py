@@ -41,8 +41,9 @@ from polyc.codegen.nests.copies import motion_of
 from polyc.codegen.nests.epilogues import FUNCTION_COSTS
 from polyc.codegen.nests.prefetch import bytes_of, large_arrays, step_ahead
 from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute, walk
-from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update, node_expressions, walk_nodes
+from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.ir.simplify import simplify
+from polyc.ir.walk import node_expressions, walk_nodes
 from polyc.records import dataclass, replace
 from polyc.target import Target
 

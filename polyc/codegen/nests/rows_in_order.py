@@ -20,8 +20,9 @@ from polyc.codegen.emission.lines import do_meet
 from polyc.codegen.nests.copies import motion_of
 from polyc.codegen.nests.prefetch import put_values
 from polyc.ir.expr import Call, Expr, Index, Read, int_const, substitute
-from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch, Store, known_length, walk_nodes
+from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
+from polyc.ir.walk import walk_nodes
 from polyc.records import replace
 from polyc.target import Target
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from polyc.ir.expr import Call, Const, Index, int_const, reads, walk
-from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store, Update, node_expressions
+from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
+from polyc.ir.walk import node_expressions
 from polyc.records import dataclass, replace
 
 LEAST_WORK = 1 << 18

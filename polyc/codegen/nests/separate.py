@@ -13,8 +13,9 @@ from collections.abc import Iterator
 
 from polyc.codegen.nests.interiors import MINIMUM_TRIP, bound_of
 from polyc.ir.expr import Call, Const, Expr, Index, all_hold, int_const, operands_of, substitute, walk
-from polyc.ir.loops import If, Loop, Node, Store, Update, walk_nodes
+from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
+from polyc.ir.walk import walk_nodes
 from polyc.records import replace
 
 MAX_TESTS = 4

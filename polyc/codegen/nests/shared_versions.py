@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from polyc.ir.expr import Call, Expr, Size, int_const
-from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Store, Update, walk_nodes
+from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Store, Update
 from polyc.ir.versions import VERSION, cheapest
+from polyc.ir.walk import walk_nodes
 from polyc.records import replace
 
 ENOUGH = 0.25

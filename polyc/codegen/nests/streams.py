@@ -19,8 +19,9 @@ from functools import lru_cache
 from polyc.codegen.nests.copies import copy_nest, rebuild
 from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Store, Update, known_length, node_expressions, walk_nodes
+from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Store, Update, known_length
 from polyc.ir.simplify import simplify
+from polyc.ir.walk import node_expressions, walk_nodes
 from polyc.records import dataclass, replace
 from polyc.target import Target
 

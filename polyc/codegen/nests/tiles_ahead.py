@@ -18,8 +18,9 @@ from functools import reduce
 from polyc.codegen.nests.copies import depends, motion_of
 from polyc.codegen.nests.prefetch import large_arrays, put_values
 from polyc.ir.expr import Call, Expr, Index, Read, int_const, reads, substitute
-from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length, walk_nodes
+from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
+from polyc.ir.walk import walk_nodes
 from polyc.records import replace
 from polyc.target import Target
 

@@ -8,7 +8,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from polyc.ir.expr import OPERATORS, Call, Cast, Const, Expr, Index, Select, Size
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Select, Size
+from polyc.ir.operators import OPERATORS
 from polyc.ir.signature import ArraySpec, Signature
 from polyc.ir.types import DType
 

@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from polyc.ir.expr import Const, Expr, Index, Pad, Read, int_const, reads, rewrite, simplify_int, walk
+from polyc.ir.expr import Const, Expr, Index, Pad, Read, int_const, reads, rewrite, walk
 from polyc.ir.program import Program, RangeClause, Statement, Tensor
+from polyc.ir.simplify import simplify_int
 from polyc.ir.traced import plain, whole
 
 Place = tuple[str, int]

@@ -126,8 +126,8 @@ def as_term(value: Operand, dtype: DType) -> Term:
 
 
 def call(op: str, *operands: Operand) -> Term:
-    """The operator `op` of `ir.expr.OPERATORS`; at least one operand is a term."""
-    from polyc.ir.expr import OPERATORS
+    """The operator `op` of `ir.operators.OPERATORS`; at least one operand is a term."""
+    from polyc.ir.operators import OPERATORS
 
     dtype = next(o.dtype for o in operands if isinstance(o, Term))
     terms = [as_term(o, dtype) for o in operands]

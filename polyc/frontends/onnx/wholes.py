@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from polyc.frontends.onnx.trace import Fragment
-from polyc.ir.expr import HOST_OPERATORS, Call, Cast, Const, Expr, Index, Read, Select, walk
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Select, walk
+from polyc.ir.operators import HOST_OPERATORS
 from polyc.ir.program import Condition, RangeClause, Statement
 from polyc.ir.traced import has_traced, is_traced, plain_array, whole
 from polyc.ir.types import BOOL, I64, DType

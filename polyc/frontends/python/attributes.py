@@ -10,7 +10,8 @@ from polyc.diagnostics import Span
 from polyc.frontends.python.operators import binary
 from polyc.frontends.python.scope import Scope, Version
 from polyc.frontends.python.values import POISON, Fault, Value, make_literal
-from polyc.ir.expr import Call, Const, Expr, simplify_int
+from polyc.ir.expr import Call, Const, Expr
+from polyc.ir.simplify import simplify_int
 from polyc.ir.types import I64
 
 _NUMBERS = {"pi": math.pi, "e": math.e, "inf": math.inf, "nan": math.nan, "tau": math.tau}

@@ -23,7 +23,8 @@ from polyc.frontends.python.values import (
     make_literal,
     unify,
 )
-from polyc.ir.expr import OPERATORS, Const, Select, reads
+from polyc.ir.expr import Const, Select, reads
+from polyc.ir.operators import OPERATORS
 from polyc.ir.read_sites import guard, mention
 from polyc.ir.types import BOOL, F64, I8, I64, DType
 

@@ -8,8 +8,9 @@ from polyc.frontends.python.expressions import inline_numbers, read_expression
 from polyc.frontends.python.scope import Clause, Clauses, Scope
 from polyc.frontends.python.syntax import call_name
 from polyc.frontends.python.values import POISON, Fault, Value, require_integer
-from polyc.ir.expr import Call, Expr, Index, Pad, Read, int_const, simplify_int, walk
+from polyc.ir.expr import Call, Expr, Index, Pad, Read, int_const, walk
 from polyc.ir.program import Condition
+from polyc.ir.simplify import simplify_int
 from polyc.records import dataclass, replace
 
 _EXAMPLE = "write polyc.where(0 <= i < N, j <= i): comparisons of indices and sizes"

@@ -14,7 +14,8 @@ from polyc.diagnostics import Diagnostic, Span
 from polyc.frontends.python.functions import TYPE_NAMES, UNSUPPORTED_TYPES
 from polyc.frontends.python.source import FunctionText, quiet_parser
 from polyc.frontends.python.values import Fault, convert, make_literal
-from polyc.ir.expr import Call, Const, Expr, Size, int_const, simplify_int, walk
+from polyc.ir.expr import Call, Const, Expr, Size, int_const, walk
+from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DTYPES, DType
 from polyc.records import dataclass
 

@@ -15,7 +15,8 @@ from functools import reduce
 import numpy as np
 
 from polyc.diagnostics import Span
-from polyc.ir.expr import COMPLEX_OPERATORS, OPERATORS, Call, Cast, Const, Expr, Index, result_type, walk
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, result_type, walk
+from polyc.ir.operators import COMPLEX_OPERATORS, OPERATORS
 from polyc.ir.read_sites import mention
 from polyc.ir.types import BOOL, C64, C128, F32, F64, I64, DType, promote_types
 from polyc.records import dataclass, replace

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from polyc.ir.expr import OPERATORS
+from polyc.ir.operators import OPERATORS
 
 _NAMES: dict[int, str] = {
     1: "acos acosh asin asinh atan atanh cbrt ceil cos cosh cospi cyl_bessel_i0 cyl_bessel_i1 erf erfc erfcinv erfcx "
@@ -22,7 +22,7 @@ BUILTIN_ARITY: dict[str, int] = {name: arity for arity, names in _NAMES.items() 
 BUILTIN_OPERATORS: dict[str, str] = {
     name: _RENAMED.get(name, name) for name in BUILTIN_ARITY if _RENAMED.get(name, name) in OPERATORS
 }
-"""Builtin -> operator of `polyc.ir.expr.OPERATORS`, for those that have one."""
+"""Builtin -> operator of `polyc.ir.operators.OPERATORS`, for those that have one."""
 
 EXPANSIONS: dict[str, str] = {
     "rcbrt": "1.0 / cbrt(x)",

@@ -27,22 +27,9 @@ from polyc.frontends.tc.types import (
     promote_types,
     spell_type,
 )
-from polyc.ir.expr import (
-    COMPLEX_OPERATORS,
-    PAD_MODES,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Index,
-    Pad,
-    Read,
-    Select,
-    Size,
-    identity_of,
-    result_type,
-)
+from polyc.ir.expr import PAD_MODES, Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, identity_of, result_type
 from polyc.ir.halves import narrow, round_to, widen
+from polyc.ir.operators import COMPLEX_OPERATORS
 from polyc.ir.types import BF16, BOOL, C64, F16, F32, F64, I32, I64, DType
 
 

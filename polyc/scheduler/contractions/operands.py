@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import field
 from math import gcd
 
-from polyc.ir.expr import Call, Expr, Index, Pad, Read, children, int_const, reads, rewrite, simplify_int, substitute, walk
+from polyc.ir.expr import Call, Expr, Index, Pad, Read, children, int_const, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
+from polyc.ir.simplify import simplify_int
 from polyc.poly.ranges import Interval
 from polyc.records import dataclass
 from polyc.scheduler.amounts import N, total

@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, rewrite, simplify_int, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, rewrite, substitute, walk
 from polyc.ir.program import Condition, Program, Statement, element_names
-from polyc.ir.simplify import linear_form
+from polyc.ir.simplify import linear_form, simplify_int
 from polyc.poly.domains import box_domain, fills_box, is_box, project_domain
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, StatementRanges
 from polyc.records import dataclass, replace

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from polyc.diagnostics import Remark, UnsupportedError
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, simplify_int, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, substitute, walk
 from polyc.ir.program import (
     Condition,
     Monoid,
@@ -24,6 +24,7 @@ from polyc.ir.program import (
     describe_monoid_recurrence,
     tuple_components,
 )
+from polyc.ir.simplify import simplify_int
 from polyc.poly.domains import box_domain, is_box, subtract_domain
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, StatementRanges
 

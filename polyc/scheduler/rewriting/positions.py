@@ -15,23 +15,9 @@ from math import isqrt
 from typing import cast
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import (
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Index,
-    Pad,
-    Read,
-    Select,
-    identity_of,
-    int_const,
-    reads,
-    simplify_int,
-    substitute,
-    walk,
-)
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, identity_of, int_const, reads, substitute, walk
 from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.simplify import simplify_int
 from polyc.ir.types import I32, I64, DType
 from polyc.poly.domains import box_domain, is_box, map_domain, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Read, identity_of, int_const, reads, simplify_int, substitute
+from polyc.ir.expr import Call, Const, Expr, Index, Read, identity_of, int_const, reads, substitute
 from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.simplify import simplify_int
 from polyc.poly.domains import box_domain, map_domain
 from polyc.poly.ranges import GuardedSubscript, Interval, Ranges, StatementRanges
 from polyc.records import dataclass, replace

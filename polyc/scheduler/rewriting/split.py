@@ -8,8 +8,9 @@ Suriana, Adams, Kamil, "Parallel associative reductions in Halide", CGO 2017).
 from __future__ import annotations
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Read, identity_of, int_const, reads, simplify_int, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, identity_of, int_const, reads, substitute, walk
 from polyc.ir.program import Program, Reduction, Statement, Tensor
+from polyc.ir.simplify import simplify_int
 from polyc.poly.domains import map_domain, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.records import dataclass, replace

@@ -26,13 +26,12 @@ from polyc.ir.expr import (
     int_const,
     reads,
     rewrite,
-    simplify_int,
     substitute,
     walk,
 )
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Reduction, Statement, Tensor
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import simplify, simplify_int
 from polyc.poly.domains import map_domain, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.records import dataclass, replace

@@ -23,23 +23,9 @@ from itertools import product
 from math import ceil, prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import (
-    Call,
-    Const,
-    Expr,
-    Index,
-    Pad,
-    Read,
-    identity_of,
-    int_const,
-    reads,
-    rewrite,
-    simplify_int,
-    substitute,
-    walk,
-)
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, identity_of, int_const, reads, rewrite, substitute, walk
 from polyc.ir.program import Program, Reduction, Statement, Tensor
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import simplify, simplify_int
 from polyc.ir.types import DType
 from polyc.poly.domains import box_domain, is_box
 from polyc.poly.extraction import extract_scop

@@ -31,11 +31,11 @@ from polyc.ir.expr import (
     int_const,
     reads,
     rewrite,
-    simplify_int,
     substitute,
     walk,
 )
 from polyc.ir.program import Program, Statement
+from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DType
 from polyc.poly.domains import is_box
 from polyc.poly.ranges import Ranges, estimate_extent

@@ -14,7 +14,8 @@ from dataclasses import replace
 from math import isfinite
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import HOST_OPERATORS, Call, Cast, Const, Expr, Index, Select, Size, evaluate, walk
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Select, Size, evaluate, walk
+from polyc.ir.operators import HOST_OPERATORS
 from polyc.ir.program import Program, Statement
 from polyc.ir.types import DType
 from polyc.poly.ranges import Ranges

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, reads, simplify_int, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, reads, walk
 from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import collect_reads
+from polyc.ir.simplify import simplify_int
 from polyc.poly import isl
 from polyc.poly.ranges import Interval, Ranges, estimate_extent
 from polyc.records import dataclass

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, identity_of, int_const, reads, simplify_int, walk
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, identity_of, int_const, reads, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
+from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DType
 from polyc.poly.domains import is_box
 from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent

@@ -24,13 +24,12 @@ from polyc.ir.expr import (
     int_const,
     operands_of,
     reads,
-    simplify_int,
     walk,
     with_children,
 )
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Reduction, Statement, Tensor
-from polyc.ir.simplify import linear_form, simplify
+from polyc.ir.simplify import linear_form, simplify, simplify_int
 from polyc.poly.domains import extend_domain, is_box, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges
 from polyc.records import dataclass, replace

@@ -1,0 +1,177 @@
+"""Walking and rewriting loop nests: every node with what is around it, and bodies with some nodes replaced.
+
+before  ``for i { if (i < n) { A[i] = 0 } }``, a rule that replaces the store where the scope holds ``i < n``
+after   ``for i { if (i < n) { stream A[i] = 0 } }``
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from polyc.ir.expr import Expr
+from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update
+from polyc.records import dataclass, replace
+
+Body = tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """That a condition holds (`outcome`), or that it does not."""
+
+    condition: Expr
+    outcome: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What is around a node, outermost first: loops, and what the branches say in whose arms it stands."""
+
+    path: tuple[Loop | Fact, ...] = ()
+
+    @property
+    def loops(self) -> tuple[Loop, ...]:
+        return tuple(step for step in self.path if isinstance(step, Loop))
+
+    @property
+    def loops_in_order(self) -> tuple[Loop, ...]:
+        """The innermost loops, as far as it is known which iteration is the next: a thread begins a parallel loop anywhere."""
+        found = self.loops
+        first = max((n for n, loop in enumerate(found) if loop.kind != "serial"), default=0)
+        return found[first:]
+
+    def holds(self, condition: Expr) -> bool:
+        return Fact(condition, True) in self.path
+
+    def inside(self, loop: Loop) -> Scope:
+        return Scope((*self.path, loop))
+
+    def under(self, condition: Expr, outcome: bool) -> Scope:
+        return Scope((*self.path, Fact(condition, outcome)))
+
+
+TOP = Scope()
+
+Rule = Callable[[Node, Scope], Node | Body | None]
+"""What stands in the place of a node; None: the node itself, with the nodes inside of it rewritten."""
+
+
+def rewrite_nodes(body: Body, rule: Rule, scope: Scope = TOP) -> Body:
+    """`body` by `rule`, outermost nodes first; the very same tuple where nothing changes.
+
+    Loops and branches of which nothing is left are dropped.  Nests of initial values stay as they are."""
+    result: list[Node] = []
+    for node in body:
+        made = rule(node, scope)
+        if made is None:
+            made = rewrite_inside(node, rule, scope)
+            if (
+                isinstance(made, (If, Loop))
+                and made is not node
+                and not made.body
+                and not (isinstance(made, If) and made.orelse)
+            ):
+                continue
+        result += made if isinstance(made, tuple) else (made,)
+    return body if len(result) == len(body) and all(a is b for a, b in zip(result, body, strict=True)) else tuple(result)
+
+
+def _is_empty(node: Node) -> bool:
+    return isinstance(node, (If, Loop)) and not node.body and not (isinstance(node, If) and node.orelse)
+
+
+def rewrite_inside(node: Node, rule: Rule, scope: Scope = TOP) -> Node:
+    """`node`, which stands in `scope`, with the nodes inside of it rewritten."""
+    match node:
+        case If():
+            then = rewrite_nodes(node.body, rule, scope.under(node.condition, True))
+            other = rewrite_nodes(node.orelse, rule, scope.under(node.condition, False))
+            return node if then is node.body and other is node.orelse else If(node.condition, then, other)
+        case Loop():
+            body = rewrite_nodes(node.body, rule, scope.inside(node))
+            return node if body is node.body else replace(node, body=body)
+    return node
+
+
+def map_bodies(node: Node, change: Callable[[Body], Body]) -> Node:
+    """`node` with each body in it changed: that of a loop, both of a branch."""
+    match node:
+        case If():
+            return replace(node, body=change(node.body), orelse=change(node.orelse))
+        case Loop():
+            return replace(node, body=change(node.body))
+    return node
+
+
+def nodes_in(body: Body, scope: Scope = TOP) -> Iterator[tuple[Node, Scope]]:
+    """All nodes with their scopes, a node before those inside of it; without initial values, which `walk_nodes` has."""
+    for node in body:
+        yield node, scope
+        match node:
+            case If():
+                yield from nodes_in(node.body, scope.under(node.condition, True))
+                yield from nodes_in(node.orelse, scope.under(node.condition, False))
+            case Loop():
+                yield from nodes_in(node.body, scope.inside(node))
+
+
+def walk_nodes(body: tuple[Node, ...]) -> Iterator[Node]:
+    """The nodes of a body and all nodes inside of them, before what follows them."""
+    for node in body:
+        yield node
+        match node:
+            case If():
+                yield from walk_nodes(node.body + node.orelse)
+            case Loop():
+                yield from walk_nodes(tuple(n for start in node.initial for n in start.nest) + node.body)
+
+
+def node_expressions(node: Node) -> Iterator[Expr]:
+    """The expressions of a node itself, not of its body."""
+    match node:
+        case Store() | Update():
+            yield from node.subscripts
+            yield node.value
+        case Guard():
+            yield from (node.value, node.bound)
+            if node.condition is not None:
+                yield node.condition
+        case Prefetch():
+            yield from node.subscripts
+        case If():
+            yield node.condition
+        case Loop():
+            yield from (node.lower, node.upper)
+
+
+def map_nodes(
+    body: tuple[Node, ...],
+    value: Callable[[Expr], Expr],
+    subscript: Callable[[Expr], Expr],
+    stored: Callable[[Expr], Expr] | None = None,
+) -> tuple[Node, ...]:
+    """`value` of all expressions (`stored` of those that are stored, if given), and `subscript` of places that are written."""
+    stored = stored or value
+
+    def place(subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
+        return tuple(subscript(value(s)) for s in subscripts)
+
+    def visit(node: Node) -> Node:
+        match node:
+            case Store() | Update():
+                return replace(node, subscripts=place(node.subscripts), value=stored(node.value))
+            case Guard():
+                condition = None if node.condition is None else value(node.condition)
+                return replace(node, value=value(node.value), bound=value(node.bound), condition=condition)
+            case Prefetch():
+                return replace(node, subscripts=place(node.subscripts))
+            case If():
+                return replace(node, condition=value(node.condition), body=inside(node.body), orelse=inside(node.orelse))
+            case Loop():
+                initial = tuple(replace(i, value=stored(i.value), nest=inside(i.nest)) for i in node.initial)
+                return replace(node, lower=value(node.lower), upper=value(node.upper), body=inside(node.body), initial=initial)
+
+    def inside(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        return tuple(map(visit, nodes))
+
+    return inside(body)
