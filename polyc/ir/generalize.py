@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from operator import add
 
 from polyc.ir.expr import Call, Cast, Const, Expr, Size, int_const, rewrite
 from polyc.ir.program import Program, map_expressions
@@ -144,10 +145,10 @@ def _put_sizes(program: Program, numbers: tuple[int | Follows, ...], n_sizes: in
         parts: list[Expr] = []
         for position, factor in number.terms:
             size: Expr = Size(names[position])
-            parts.append(size if factor == 1 else Call("mul", (int_const(factor), size)))
+            parts.append(size if factor == 1 else factor * size)
         if number.offset:
             parts.append(int_const(number.offset))
-        size = reduce(lambda a, b: Call("add", (a, b)), parts)
+        size = reduce(add, parts)
         return size if node.dtype == I64 else Cast(size, node.dtype)
 
     made = map_expressions(program, lambda e: rewrite(e, put))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from polyc.diagnostics import Diagnostic, RangeError
 from polyc.ir.advice import help_range
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, evaluate, walk
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, evaluate, le, lt, walk
 from polyc.ir.interpret_forms import (
     Box,
     Form,
@@ -259,5 +259,5 @@ def clause_conditions(s: Statement) -> Iterator[tuple[Expr, bool]]:
             case Condition():
                 yield clause.condition, False
             case RangeClause():
-                yield Call("le", (clause.lower, Index(clause.index))), not indices_of(clause.lower)
-                yield Call("lt", (Index(clause.index), clause.upper)), not indices_of(clause.upper)
+                yield le(clause.lower, Index(clause.index)), not indices_of(clause.lower)
+                yield lt(Index(clause.index), clause.upper), not indices_of(clause.upper)

@@ -70,7 +70,7 @@ def find_scan(target: str, subscripts: tuple[Expr, ...], value: Expr, index: str
     """The scan that ``target[subscripts] = value`` is along `index`, which moves by `step` (1 or -1) from point to point."""
 
     def is_behind(read: Read, distance: int) -> bool:
-        before: Expr = Call("sub", (Index(index), int_const(distance * step)))
+        before: Expr = Index(index) - distance * step
         pairs = ((r, substitute(e, {index: before})) for r, e in zip(read.subscripts, subscripts, strict=True))
         return read.tensor == target and all(simplify(Call("sub", pair)) == int_const(0) for pair in pairs)
 
@@ -103,7 +103,7 @@ def find_scan(target: str, subscripts: tuple[Expr, ...], value: Expr, index: str
 def _is_elsewhere(read: Read, subscripts: tuple[Expr, ...], index: str) -> bool:
     """Whether the loop over `index` never writes what `read` reads: they differ where the loop does not move."""
     for own, other in zip(subscripts, read.subscripts, strict=True):
-        difference = simplify(Call("sub", (other, own)))
+        difference = simplify(other - own)
         if isinstance(difference, Const) and difference.value != 0 and index not in (index_coefficients(own) or {index: 1}):
             return True
     return False
@@ -174,11 +174,11 @@ def _as_linear(expr: Expr, previous: Read, dtype: DType) -> _Linear:
         return None
     factor, rest = found
     if expr.op == "mul":
-        scaled = other if factor is None else Call("mul", (factor, other))
-        return scaled, None if rest is None else Call("mul", (rest, other))
+        scaled = other if factor is None else factor * other
+        return scaled, None if rest is None else rest * other
     if expr.op == "sub" and inside[0]:
-        return factor, Call("neg", (other,)) if rest is None else Call("sub", (rest, other))
-    return factor, other if rest is None else Call("add", (rest, other))
+        return factor, -other if rest is None else rest - other
+    return factor, other if rest is None else rest + other
 
 
 def _sum(op: str, a: _Linear, b: _Linear, dtype: DType) -> _Linear:
@@ -189,7 +189,7 @@ def _sum(op: str, a: _Linear, b: _Linear, dtype: DType) -> _Linear:
     factors = Call(op, (one if a[0] is None else a[0], one if b[0] is None else b[0]))
     if a[1] is None or b[1] is None:
         only = a[1] if b[1] is None else b[1]
-        return factors, only if only is None or b[1] is None or op == "add" else Call("neg", (only,))
+        return factors, only if only is None or b[1] is None or op == "add" else -only
     return factors, Call(op, (a[1], b[1]))
 
 
@@ -197,7 +197,7 @@ def _divided(expr: Expr, by: Expr, dtype: DType) -> Expr:
     """``expr / by``, as a product where `by` is a number whose reciprocal is an ordinary one."""
     if isinstance(by, Const) and 1e-30 < abs(by.value) < 1e30:
         inverse = Const(1.0 / float(by.value), dtype)
-        return inverse if isinstance(expr, Const) and expr.value == 1 else Call("mul", (expr, inverse))
+        return inverse if isinstance(expr, Const) and expr.value == 1 else expr * inverse
     return Call("truediv", (expr, by))
 
 
@@ -206,4 +206,4 @@ def _negated(found: _Linear, dtype: DType) -> _Linear:
         return None
     factor, rest = found
     minus_one = Const(-1.0 if dtype.is_float else -1, dtype)
-    return minus_one if factor is None else Call("neg", (factor,)), None if rest is None else Call("neg", (rest,))
+    return minus_one if factor is None else -factor, None if rest is None else -rest

@@ -97,8 +97,8 @@ def _define_within(expr: Expr, define: Callable[[Expr], Expr]) -> Expr:
 def _scale(factors: list[Expr], define: Callable[[Expr], Expr]) -> Expr:
     rest = factors[1]
     for factor in factors[2:]:
-        rest = Call("mul", (rest, factor))
-    return Call("mul", (factors[0], define(rest)))
+        rest = rest * factor
+    return factors[0] * define(rest)
 
 
 def _name_product(expr: Expr, number: int) -> str:

@@ -10,7 +10,7 @@ from functools import reduce
 
 import numpy as np
 
-from polyc.ir.expr import Call, Const, Expr, Select, Size, evaluate, int_const
+from polyc.ir.expr import Call, Const, Expr, Select, Size, evaluate, int_const, le
 
 VERSION = "kernel.version"
 """The parameter that is the number of a call's version, in loops that several versions share."""
@@ -23,7 +23,7 @@ def cheapest(costs: Sequence[Expr]) -> Expr:
     """The number of the version that costs least, of equal ones the first."""
     number: Expr = int_const(len(costs) - 1)
     for n in reversed(range(len(costs) - 1)):
-        tests = [Call("le", (costs[n], other)) for other in costs[n + 1 :]]
+        tests = [le(costs[n], other) for other in costs[n + 1 :]]
         number = Select(reduce(lambda a, b: Call("and", (a, b)), tests), int_const(n), number)
     return number
 

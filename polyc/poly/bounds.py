@@ -14,7 +14,7 @@ import islpy
 
 from polyc.diagnostics import Diagnostic
 from polyc.ir.advice import help_outside, help_range, help_safe
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, le, walk
 from polyc.ir.program import Program
 from polyc.ir.read_sites import ReadSite, is_data_dependent, join_conditions
 from polyc.ir.signature import HostCheck
@@ -343,9 +343,9 @@ def _tighten(condition: Call) -> Call:
     """``a < b + 1`` as ``a <= b``."""
     match condition:
         case Call("lt", (a, Const() as bound)):
-            return Call("le", (a, int_const(int(bound.value) - 1)))
+            return le(a, int(bound.value) - 1)
         case Call("lt", (a, Call("add", (b, Const() as bound)))) if int(bound.value) > 0:
-            return Call("le", (a, simplify_int(Call("add", (b, int_const(int(bound.value) - 1))))))
+            return le(a, simplify_int(b + (int(bound.value) - 1)))
     return condition
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import islpy
 
-from polyc.ir.expr import Call, Const, Expr, Index
+from polyc.ir.expr import Const, Expr, Index, eq
 from polyc.ir.read_sites import ReadSite
 from polyc.ir.types import BOOL
 from polyc.poly import isl
@@ -41,7 +41,7 @@ def extend_domain(
 ) -> islpy.Set:
     """``{ name[kept] : exists the other indices with S[indices] in domain, new = value }``; `new` is one of `kept`."""
     with_new = (*indices, new)
-    points = map_domain(domain, name, with_new, [Index(i) for i in indices], [Call("eq", (Index(new), value))])
+    points = map_domain(domain, name, with_new, [Index(i) for i in indices], [eq(Index(new), value)])
     return project_domain(points, with_new, name, kept)
 
 
@@ -50,7 +50,7 @@ def shift_domain(domain: islpy.Set, indices: Sequence[str], lower: Mapping[str, 
     affine = isl.Affine(domain.get_space(), {i: n for n, i in enumerate(indices)})
     multi = islpy.MultiPwAff.zero(domain.get_space().map_from_set())
     for n, i in enumerate(indices):
-        multi = multi.set_pw_aff(n, affine.pw_aff(Call("sub", (Index(i), lower[i]))))
+        multi = multi.set_pw_aff(n, affine.pw_aff(Index(i) - lower[i]))
     return domain.preimage_multi_pw_aff(multi)
 
 

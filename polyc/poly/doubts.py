@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from polyc.diagnostics import Diagnostic, Span
-from polyc.ir.expr import Call, Index, Size
+from polyc.ir.expr import Index, Size, ge, lt
 from polyc.ir.program import Program, RangeClause
 from polyc.ir.read_sites import collect_reads, index_names
 from polyc.poly.bounds import make_box, statement_domain
@@ -71,7 +71,7 @@ def _find_cut_range(base: str, solution: StatementSolution, sizes: Sizes) -> Ite
             continue
         others = {name: bounds for name, bounds in solution.indices.items() if name != clause.index}
         index, affine = Index(clause.index), solution.affine
-        own = [affine.condition(Call("ge", (index, clause.lower))), affine.condition(Call("lt", (index, clause.upper)))]
+        own = [affine.condition(ge(index, clause.lower)), affine.condition(lt(index, clause.upper))]
         written = make_box(affine, others, (*solution.conditions, *own))
         left_out = written.intersect_params(sizes.context).subtract(statement_domain(solution))
         if left_out.is_empty() or not sizes.context.is_subset(left_out.params()):

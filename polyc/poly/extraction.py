@@ -18,7 +18,11 @@ from polyc.ir.expr import (
     Read,
     Select,
     children,
+    ge,
     int_const,
+    lt,
+    maximum,
+    minimum,
     rewrite,
     substitute,
     walk,
@@ -83,7 +87,7 @@ def _is_zero(expr: Expr) -> bool:
 
 
 def _minus(a: Expr, b: Expr) -> Expr:
-    return a if _is_zero(b) else simplify(Call("sub", (a, b)))
+    return a if _is_zero(b) else simplify(a - b)
 
 
 def _extract_statement(s: Statement, tensors: dict[str, ScopTensor], ranges: Ranges, is_alone: bool) -> ScopStatement:
@@ -91,13 +95,13 @@ def _extract_statement(s: Statement, tensors: dict[str, ScopTensor], ranges: Ran
     shift: dict[str, Expr] = {}
     for i in s.indices:
         if not _is_zero(own.indices[i].lower):
-            shift[i] = Call("add", (Index(i), own.indices[i].lower))
+            shift[i] = Index(i) + own.indices[i].lower
 
     target = tensors[s.target]
 
     def zero_based_init(expr: Expr) -> Expr:
         names = zip(s.element_names, elements, target.lower, strict=True)
-        return shift_reads(substitute(expr, {old: simplify(Call("add", (Index(new), low))) for old, new, low in names}))
+        return shift_reads(substitute(expr, {old: simplify(Index(new) + low) for old, new, low in names}))
 
     def zero_based(expr: Expr) -> Expr:
         return shift_reads(substitute(expr, shift))
@@ -187,7 +191,7 @@ def _shift_domain(domain: islpy.Set, s: Statement, indices: dict[str, Interval],
     affine = Affine(space, {i: n for n, i in enumerate(s.indices)})
     multi = islpy.MultiPwAff.zero(space.map_from_set())
     for n, i in enumerate(s.indices):
-        multi = multi.set_pw_aff(n, affine.pw_aff(Call("add", (Index(i), indices[i].lower))))
+        multi = multi.set_pw_aff(n, affine.pw_aff(Index(i) + indices[i].lower))
     return domain.preimage_multi_pw_aff(multi)
 
 
@@ -197,10 +201,7 @@ def _clamp_guarded(expr: Expr, dimensions: dict[Expr, set[int]], tensors: dict[s
     if isinstance(expr, Read) and expr in dimensions:
         shape = tensors[expr.tensor].shape
         new = tuple(
-            Call("min", (Call("max", (sub, int_const(0))), simplify(Call("sub", (shape[d], int_const(1))))))
-            if d in dimensions[expr]
-            else sub
-            for d, sub in enumerate(new)
+            minimum(maximum(sub, 0), simplify(shape[d] - 1)) if d in dimensions[expr] else sub for d, sub in enumerate(new)
         )
     return with_children(expr, new) if new else expr
 
@@ -247,7 +248,7 @@ def _expand_pads(expr: Expr, tensors: dict[str, ScopTensor], affine: Affine, dom
         shape = tensors[node.read.tensor].shape
         leaves: set[int] = set()  # dimensions in which the subscript may lie outside
         for d, (sub, extent) in enumerate(zip(node.read.subscripts, shape, strict=True)):
-            for test in (Call("ge", (sub, int_const(0))), Call("lt", (sub, extent))):
+            for test in (ge(sub, 0), lt(sub, extent)):
                 try:
                     if domain.is_subset(affine.condition(test)):
                         continue
@@ -286,7 +287,7 @@ def _shift_region(region: islpy.Set, affine: Affine, elements: tuple[str, ...], 
     """A region in the program's coordinates → over elements that start at 0."""
     multi = islpy.MultiPwAff.zero(affine.space.map_from_domain_and_range(region.get_space()))
     for n, (e, low) in enumerate(zip(elements, lower, strict=True)):
-        multi = multi.set_pw_aff(n, affine.pw_aff(Call("add", (Index(e), low))))
+        multi = multi.set_pw_aff(n, affine.pw_aff(Index(e) + low))
     return region.preimage_multi_pw_aff(multi)
 
 
@@ -294,18 +295,18 @@ def place_inside(subscript: Expr, extent: Expr, mode: PadMode) -> Expr:
     """A subscript that is never outside; `extent` is at least 1."""
     if extent == int_const(1):
         return int_const(0)
-    last = simplify(Call("sub", (extent, int_const(1))))
+    last = simplify(extent - 1)
     if mode == "clamp":
-        return Call("min", (Call("max", (subscript, int_const(0))), last))
+        return minimum(maximum(subscript, 0), last)
     if mode == "wrap":
-        return Call("mod", (subscript, extent))
+        return subscript % extent
     if mode == "symmetric":
-        period = simplify(Call("mul", (int_const(2), extent)))
-        folded = Call("mod", (subscript, period))
-        return Call("min", (folded, Call("sub", (Call("sub", (period, int_const(1))), folded))))
-    period = simplify(Call("mul", (int_const(2), last)))
-    folded = Call("mod", (subscript, period))  # by 0 where there is one element, which gives 0
-    return Call("min", (folded, Call("sub", (period, folded))))
+        period = simplify(2 * extent)
+        folded = subscript % period
+        return minimum(folded, period - 1 - folded)
+    period = simplify(2 * last)
+    folded = subscript % period  # by 0 where there is one element, which gives 0
+    return minimum(folded, period - folded)
 
 
 def _relation(

@@ -14,7 +14,7 @@ import islpy
 
 from polyc.diagnostics import Diagnostic, RangeError, UnsupportedError, in_notation
 from polyc.ir.advice import help_start
-from polyc.ir.expr import Call, Const, Expr, Index, Size, evaluate, int_const, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Size, evaluate, ge, int_const, walk
 from polyc.ir.magnitude import check_magnitudes
 from polyc.ir.program import Program, Statement, Tensor
 from polyc.ir.read_sites import collect_reads, is_data_dependent
@@ -383,7 +383,7 @@ def _check_extents(state: _State, s: Statement, solution: StatementSolution) -> 
             help_text = "the end of a range may not lie before its start: change the where clause, or the sizes"
             state.errors.append(Diagnostic("range-negative", text, s.span, help_text))
             return False
-        condition = Call("ge", (sizes.extent_expr(bounds), int_const(0)))
+        condition = ge(sizes.extent_expr(bounds), 0)
         message = escape_format(text) + size_values(state.program, sizes.sizes_in(fits))
         state.checks.append(HostCheck(condition, "range-negative", message, s.span))
         sizes.assume(fits)

@@ -201,7 +201,7 @@ def peel_atom(atom: Expr, factor: int, rest: Value, sizes: Sizes) -> list[Linear
                 holds = limit.ge_set(bound) if upward else limit.le_set(bound)
                 return toward(other, bound) if sizes.never(holds) else []
         case Call("abs", (a,)) if not upward:
-            negated = Call("neg", (a,))
+            negated = -a
             return toward(a, bound) + toward(negated, bound)
     return []
 

@@ -153,7 +153,7 @@ class Sizes:
         if len(bounds.uppers) == 1:
             upper = bounds.uppers[0].add_constant_val(one)
             return _fold_exprs("min", [self.expr(upper.sub(low)) for low in bounds.lowers])
-        return Call("sub", (self.upper_expr(bounds), self.lower_expr(bounds)))
+        return self.upper_expr(bounds) - self.lower_expr(bounds)
 
     def expr(self, value: Value) -> Expr:
         """A function as an expression over sizes, in its simplest form under the context."""
@@ -206,7 +206,7 @@ def _aff_expr(aff: islpy.Aff, parameters: tuple[str, ...]) -> Expr | None:
     d = int(division.get_denominator_val().to_python())
     if abs(factor) != 1:
         inner, inner_constant = _coefficients(division, parameters, d)
-        quotient = Call("floordiv", (_linear_expr(inner, inner_constant, parameters, None), int_const(d)))
+        quotient = _linear_expr(inner, inner_constant, parameters, None) // d
         return _linear_expr(outer, constant, parameters, (factor, quotient))
     # isl keeps coefficients inside the division positive; move whole terms in where that makes them shorter:
     # -K + floor((H + K + 1)/2) is floor((H - K + 1)/2).
@@ -217,7 +217,7 @@ def _aff_expr(aff: islpy.Aff, parameters: tuple[str, ...]) -> Expr | None:
         inner[n], outer[n] = total - d * moved, factor * moved
     total = inner_constant + d * factor * constant
     inner_constant, constant = total % d, factor * (total // d)
-    quotient = Call("floordiv", (_linear_expr(inner, inner_constant, parameters, None), int_const(d)))
+    quotient = _linear_expr(inner, inner_constant, parameters, None) // d
     return _linear_expr(outer, constant, parameters, (factor, quotient))
 
 
@@ -238,9 +238,9 @@ def _linear_expr(coefficients: list[int], constant: int, parameters: tuple[str, 
         result, constant = int_const(constant), 0
     for coefficient, factor in [t for t in terms if t[0] > 0] + [t for t in terms if t[0] < 0]:
         size = abs(coefficient)
-        term: Expr = factor if size == 1 else Call("mul", (int_const(size), factor))
+        term: Expr = factor if size == 1 else size * factor
         if result is None:
-            result = term if coefficient > 0 else Call("neg", (term,))
+            result = term if coefficient > 0 else -term
         else:
             result = Call("add" if coefficient > 0 else "sub", (result, term))
     if result is None:

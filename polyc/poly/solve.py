@@ -16,7 +16,7 @@ from functools import reduce
 
 import islpy
 
-from polyc.ir.expr import Call, Expr, Index, Read, operands_of
+from polyc.ir.expr import Call, Expr, Index, Read, ge, lt, operands_of
 from polyc.ir.program import Condition, RangeClause, Statement
 from polyc.ir.read_sites import ReadSite, collect_reads, index_names, is_data_dependent
 from polyc.poly import isl
@@ -190,7 +190,7 @@ def _condition_forms(s: Statement, sizes: Sizes) -> list[Linear]:
         for high in operands_of(greater, "min"):
             for low in operands_of(less, "max"):
                 with suppress(NotAffine):
-                    form = shift_form(linear_form(Call("sub", (high, low)), sizes), sizes.constant(offset))
+                    form = shift_form(linear_form(high - low, sizes), sizes.constant(offset))
                     forms.append(multiply_out(form, sizes))
 
     def visit(condition: Expr) -> None:
@@ -285,9 +285,9 @@ def _given_ranges(s: Statement, affine: Affine, sizes: Sizes) -> tuple[dict[str,
         lowers, uppers = given.setdefault(clause.index, ([], []))
         try:
             if index_names(clause.lower):
-                conditions.append(affine.condition(Call("ge", (Index(clause.index), clause.lower))))
+                conditions.append(affine.condition(ge(Index(clause.index), clause.lower)))
             if index_names(clause.upper):
-                conditions.append(affine.condition(Call("lt", (Index(clause.index), clause.upper))))
+                conditions.append(affine.condition(lt(Index(clause.index), clause.upper)))
             if not index_names(clause.lower):
                 lowers += sizes.lower_candidates(clause.lower)
             if not index_names(clause.upper):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from polyc.ir.expr import Call, Expr, int_const
+from polyc.ir.expr import Expr, int_const
 from polyc.ir.simplify import simplify_int
 from polyc.records import dataclass
 
@@ -38,7 +38,7 @@ class Folding:
 def panel_shape(shape: Sequence[Expr], panel: Panel) -> tuple[Expr, ...]:
     """Extents of the buffer of a tensor in panels: number of panels, the other extents, width."""
     extent, width = shape[panel.dimension], int_const(panel.size)
-    count = simplify_int(Call("floordiv", (Call("add", (extent, int_const(panel.size - 1))), width)))
+    count = simplify_int((extent + (panel.size - 1)) // width)
     return (count, *(e for d, e in enumerate(shape) if d != panel.dimension), width)
 
 

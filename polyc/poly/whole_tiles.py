@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import islpy
 
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, Select, int_const, reads, walk
+from polyc.ir.expr import Const, Expr, Index, Pad, Read, Select, int_const, reads, walk
 from polyc.ir.read_sites import ReadSite
 from polyc.poly import isl
 from polyc.poly.domains import (
@@ -101,7 +101,7 @@ def make_whole_tiles(s: ScopStatement, scop: Scop, tile: Mapping[str, int], alon
 
 
 def _block(index: str, size: int) -> Expr:
-    return Call("floordiv", (Index(index), int_const(size)))
+    return Index(index) // size
 
 
 def _finds_values(read: Read, whole: islpy.Set, s: ScopStatement, scop: Scop) -> bool:

@@ -12,7 +12,7 @@ from functools import reduce
 from math import ceil, floor, gcd
 from typing import TypeVar, Union, overload
 
-from polyc.ir.expr import Call, Const, Expr, Select, int_const
+from polyc.ir.expr import Call, Const, Expr, Select, int_const, maximum
 
 UNIT = 1 << 12
 """Formulas are whole numbers: those that are no counts have so many for each one."""
@@ -59,7 +59,7 @@ class Formula:
         return _amount(_quotient(int_const(round(other * UNIT * self.unit)), _positive(self)), UNIT)
 
     def __mod__(self, other: int) -> Amount:
-        return _amount(Call("mod", (self.expr, int_const(other))), self.unit)
+        return _amount(self.expr % other, self.unit)
 
     def __le__(self, other: Amount) -> Truth:
         return _compare("le", self, other)
@@ -196,7 +196,7 @@ def common_power(value: Amount, power: int) -> Amount:
     """The greatest common divisor of a count and a power of two."""
     if isinstance(value, Formula):
         bits = Call("bitor", (value.expr, int_const(power)))
-        return _amount(Call("bitand", (bits, Call("neg", (bits,)))), 1)
+        return _amount(Call("bitand", (bits, -bits)), 1)
     return gcd(int(value), power)
 
 
@@ -251,7 +251,7 @@ def _sum(a: Expr, b: Expr) -> Expr:
             if isinstance(rest[0], Const):
                 rest = []
     constant = [int_const(m + n)] if m + n or not rest else []
-    return reduce(lambda p, q: Call("add", (p, q)), [*rest, *constant])
+    return reduce(lambda p, q: p + q, [*rest, *constant])
 
 
 def _product(a: Expr, b: Expr) -> Expr:
@@ -260,7 +260,7 @@ def _product(a: Expr, b: Expr) -> Expr:
         return int_const(0)
     rest = [e for e in (x, y) if e is not None]
     constant = [int_const(m * n)] if m * n != 1 or not rest else []
-    return reduce(lambda p, q: Call("mul", (p, q)), [*rest, *constant])
+    return reduce(lambda p, q: p * q, [*rest, *constant])
 
 
 def _split(op: str, expr: Expr, neutral: int) -> tuple[Expr | None, int]:
@@ -274,7 +274,7 @@ def _split(op: str, expr: Expr, neutral: int) -> tuple[Expr | None, int]:
 
 
 def _positive(amount: Formula) -> Expr:
-    return Call("max", (amount.expr, int_const(1)))
+    return maximum(amount.expr, 1)
 
 
 def _quotient(a: Expr, b: Expr) -> Expr:
@@ -286,4 +286,4 @@ def _quotient(a: Expr, b: Expr) -> Expr:
             return int_const(int(a.value) // int(b.value))
         if isinstance(a, Call) and a.op == "mul" and isinstance(a.args[1], Const) and a.args[1].value % b.value == 0:
             return _product(a.args[0], int_const(int(a.args[1].value) // int(b.value)))
-    return Call("floordiv", (a, b))
+    return a // b

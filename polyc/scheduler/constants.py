@@ -9,7 +9,7 @@ constants leave the tree (their loops go, their tensor becomes an argument in pa
 
 from __future__ import annotations
 
-from polyc.ir.expr import Call, Expr, Index, Read, reads, walk
+from polyc.ir.expr import Expr, Index, Read, reads, walk
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement, Where
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DType
@@ -126,7 +126,7 @@ def _pin_ranges(s: Statement, ranges: Ranges) -> Statement:
     clauses = []
     for name, interval in ranges.statements[s.name].indices.items():
         if name not in told:
-            upper = simplify_int(Call("add", (interval.lower, interval.extent)))
+            upper = simplify_int(interval.lower + interval.extent)
             clauses.append(RangeClause(name, interval.lower, upper, s.span))
     return replace(s, where=(*s.where, *clauses))
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from math import inf
 
-from polyc.ir.expr import Call, Expr, Select, Size, int_const, substitute, walk
+from polyc.ir.expr import Expr, Select, Size, eq, int_const, substitute, walk
 from polyc.ir.versions import NEVER
 from polyc.poly.ranges import assume_sizes, estimate_extent
 from polyc.poly.scop import Scop, ScopStatement
@@ -112,13 +112,13 @@ class CostModel:
                 terms.append(one * product(trips[i] for i in shared))
         cost = self._folded(as_expr(total(terms)))
         for name, value in self.form.known.items():
-            cost = Select(Call("eq", (Size(name), int_const(value))), cost, NEVER)
+            cost = Select(eq(Size(name), value), cost, NEVER)
         return cost
 
     def _folded(self, cost: Expr) -> Expr:
         """Over the sizes of a call, before it replaces any."""
         for first, second in self.form.folds:
-            merged: dict[str, Expr] = {first: int_const(1), second: Call("mul", (Size(first), Size(second)))}
+            merged: dict[str, Expr] = {first: int_const(1), second: Size(first) * Size(second)}
             cost = substitute(cost, {}, merged)
         return cost
 

@@ -13,7 +13,7 @@ from polyc.codegen.emission.expressions import eval_value
 from polyc.codegen.emission.linear import index_names
 from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Val, int_val
-from polyc.ir.expr import Call, Expr, int_const, reads, rewrite
+from polyc.ir.expr import Expr, maximum, minimum, reads, rewrite
 from polyc.ir.loops import Guard, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
 from polyc.records import replace
@@ -71,8 +71,8 @@ def _without_clamps(body: tuple[Node, ...], values: Mapping[Guard, Expr]) -> tup
 
 def clamped(check: Guard) -> Expr:
     """The value of a check in bounds, as the reads behind it have it."""
-    last = simplify(Call("sub", (check.bound, int_const(1))))
-    return Call("min", (Call("max", (check.value, int_const(0))), last))
+    last = simplify(check.bound - 1)
+    return minimum(maximum(check.value, 0), last)
 
 
 def emit_checked(

@@ -82,7 +82,7 @@ class Context:
     def inside(self, loop: Loop, value: Binding) -> Context:
         """In an iteration of a loop, whose variable has this value."""
         ends = operands_of(loop.upper, "min")
-        ahead = [Call("sub", (end, Index(loop.var))) for end in ends]
+        ahead = [end - Index(loop.var) for end in ends]
         if loop.lower == int_const(0):
             ahead += [end for end in ends if isinstance(end, Call)]
         return replace(self.bind(loop.var, value), ahead=(*self.ahead, *ahead))

@@ -13,7 +13,7 @@ from polyc.codegen.emission.context import Context, Predicate, State
 from polyc.codegen.emission.vector_loops import Body, constant_trip, is_repeatable, is_vectorizable, register_lanes
 from polyc.codegen.writer.builder import Val
 from polyc.codegen.writer.vectors import store_streamed
-from polyc.ir.expr import Call, Const, Expr, Index, int_const, operands_of, reads
+from polyc.ir.expr import Const, Expr, Index, int_const, lt, minimum, operands_of, reads
 from polyc.ir.loops import LINE, Loop, Store
 from polyc.ir.simplify import simplify, simplify_int
 from polyc.ir.types import DType
@@ -30,7 +30,7 @@ def emit_expanded(state: State, ctx: Context, loop: Loop, emit: Body) -> None:
     trip = constant_trip(loop)
     copies = loop.max_trip if trip is None else min(trip, loop.max_trip)
     first = None if _is_entered(ctx, loop) else loop.lower
-    inside = Predicate(Call("lt", (Index(loop.var), loop.upper)), loop.var, first)
+    inside = Predicate(lt(Index(loop.var), loop.upper), loop.var, first)
     outer = state.blocks
     if trip is not None:
         state.blocks = {**outer, **load_blocks(state, ctx, loop, copies)}
@@ -54,7 +54,7 @@ def emit_expanded(state: State, ctx: Context, loop: Loop, emit: Body) -> None:
             lanes, ctx = narrow, replace(ctx, is_moved=ctx.is_moved or narrow < one_register)
         base: int | Expr = start
         if loop.lower != int_const(0):
-            base = simplify_int(Call("add", (loop.lower, int_const(start))))
+            base = simplify_int(loop.lower + start)
             base = int(base.value) if isinstance(base, Const) else base
         bound = ctx.bind(loop.var, base)
         if loop.kind == "unroll" and trip is not None and loop.lower == int_const(0):
@@ -65,8 +65,8 @@ def emit_expanded(state: State, ctx: Context, loop: Loop, emit: Body) -> None:
             if start == 0:  # the first copy runs
                 emit(bound)
                 continue
-            place = simplify_int(Call("add", (loop.lower, int_const(start))))
-            last = Call("min", (place, simplify_int(Call("sub", (loop.upper, int_const(1))))))
+            place = simplify_int(loop.lower + start)
+            last = minimum(place, simplify_int(loop.upper - 1))
             bound = replace(bound, clamped={**bound.clamped, loop.var: last})
         if trip is None or start + lanes > trip:
             bound = bound.under(inside)
@@ -119,10 +119,10 @@ def _is_entered(ctx: Context, loop: Loop) -> bool:
     """Whether a loop surely has an iteration: each bound is as far away as the end of a loop around, ``min(6, M - c0)``."""
 
     def is_reached(bound: Expr) -> bool:
-        trip = simplify(Call("sub", (bound, loop.lower)))
+        trip = simplify(bound - loop.lower)
         if isinstance(trip, Const):
             return int(trip.value) >= 1
-        further = (simplify(Call("sub", (trip, known))) for known in ctx.ahead)
+        further = (simplify(trip - known) for known in ctx.ahead)
         return any(isinstance(d, Const) and int(d.value) >= 0 for d in further)
 
     return all(is_reached(bound) for bound in operands_of(loop.upper, "min"))

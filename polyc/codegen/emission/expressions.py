@@ -21,7 +21,23 @@ from polyc.codegen.emission.lines import MINIMUM_SHARED, share_lines
 from polyc.codegen.emission.predicates import eval_predicates
 from polyc.codegen.emission.quotients import emit_quotient, multiply_parts
 from polyc.codegen.writer.builder import Val, float_val, int_val, llvm_type
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, Size, children, count_operations, reads, type_of
+from polyc.ir.expr import (
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Pad,
+    Read,
+    Select,
+    Size,
+    children,
+    count_operations,
+    le,
+    lt,
+    reads,
+    type_of,
+)
 from polyc.ir.halves import narrow_bits
 from polyc.ir.loops import Buffer
 from polyc.records import replace
@@ -181,7 +197,7 @@ def _eval_pad(state: State, ctx: Context, expr: Pad) -> Val:
     inside: Val | None = None
     tests: list[Expr] = []
     for subscript, extent in zip(expr.read.subscripts, buffer.shape, strict=True):
-        for test in (Call("le", (Const(0), subscript)), Call("lt", (subscript, extent))):
+        for test in (le(Const(0), subscript), lt(subscript, extent)):
             value = eval_expr(state, ctx, test)
             tests.append(test)
             if value.ref != "true":

@@ -140,7 +140,7 @@ def _centre(state: State, row: Reads, target: tuple[Buffer, Expr] | None) -> int
         return None
     for offset, read in row.items():
         if has_aligned_rows(state.by_name[read.tensor]):
-            apart = simplify(Call("sub", (read.subscripts[-1], target[1])))
+            apart = simplify(read.subscripts[-1] - target[1])
             if isinstance(apart, Const):
                 return offset - int(apart.value)
     return None
@@ -153,7 +153,7 @@ def _from_lines(state: State, ctx: Context, near: Reads) -> dict[Read, Val]:
     def line(number: int) -> Val:
         distance, read = next(iter(near.items()))
         *outer, last = read.subscripts
-        shifted = Call("add", (last, int_const(number * lanes - distance)))
+        shifted = last + (number * lanes - distance)
         return state.evaluate(ctx, Read(read.tensor, (*outer, shifted)))
 
     values: dict[Read, Val] = {}

@@ -16,7 +16,7 @@ from polyc.codegen.emission.openmp import argument_text
 from polyc.codegen.emission.statements import emit_body
 from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Function, Module, Val, float_val, int_val
-from polyc.ir.expr import Call, Const, Expr, Select, Size, int_const, reads, walk
+from polyc.ir.expr import Const, Expr, Select, Size, int_const, maximum, reads, walk
 from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node, Store, Update
 from polyc.ir.simplify import simplify_int
 from polyc.ir.versions import VERSION, cheapest
@@ -271,8 +271,8 @@ def _buffer_bytes(state: State, buffer: Buffer) -> Val:
     """From the base to the end of the last element, rounded up to the workspace's alignment; 0 where it is empty."""
     total: Expr = int_const(buffer.dtype.itemsize + _WORKSPACE_ALIGN - 1)
     for extent, stride in zip(buffer.shape, buffer.strides, strict=True):
-        total = Call("add", (total, Call("mul", (Call("sub", (extent, int_const(1))), stride))))
-    size = eval_expr(state, Context(), Call("max", (simplify_int(total), int_const(0))))
+        total = total + (extent - 1) * stride
+    size = eval_expr(state, Context(), maximum(simplify_int(total), 0))
     return state.fn.binary("and", size, int_val(-_WORKSPACE_ALIGN))
 
 

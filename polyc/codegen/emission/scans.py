@@ -16,7 +16,7 @@ from polyc.codegen.emission.expressions import eval_expr, eval_value
 from polyc.codegen.emission.linear import add_linear, constant_of, scale_linear, split_lane
 from polyc.codegen.writer import vectors
 from polyc.codegen.writer.builder import Val, float_val, int_val, llvm_type
-from polyc.ir.expr import Call, Const, Expr, Index, Read, reads, walk
+from polyc.ir.expr import Const, Expr, Index, Read, lt, reads, walk
 from polyc.ir.loops import Buffer, Loop, Store
 from polyc.ir.scans import Scan, match_scan, match_second_order, scan_identity
 from polyc.ir.simplify import simplify
@@ -83,7 +83,7 @@ def find_scan(state: State, ctx: Context, loop: Loop) -> Found | None:
 def _is_in_another_row(read: Read, store: Store, var: str) -> bool:
     """Whether a dimension that stands still in the loop tells the elements that are read from all that are written."""
     for a, b in zip(read.subscripts, store.subscripts, strict=True):
-        difference = simplify(Call("sub", (a, b)))
+        difference = simplify(a - b)
         if var not in _names(a) | _names(b) and isinstance(difference, Const) and difference.value != 0:
             return True
     return False
@@ -159,7 +159,7 @@ def emit_scan(
     with fn.when(fn.compare("icmp slt", stop, upper)):
         has_factors = buffer.dtype.is_float and found.scan.op in ("mul", "linear")
         if state.target.has_masks and not has_factors:
-            inside = Predicate(Call("lt", (Index(loop.var), loop.upper)), loop.var)
+            inside = Predicate(lt(Index(loop.var), loop.upper), loop.var)
             finish(*prefix(stop, (inside,)))
         else:
             run_serial(stop, upper)

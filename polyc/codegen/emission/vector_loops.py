@@ -13,7 +13,7 @@ from typing import assert_never
 from polyc.codegen.emission.context import Context, Predicate, State, byte_offset
 from polyc.codegen.emission.linear import constant_of, index_names, split_lane
 from polyc.codegen.writer.builder import Function, Val, int_val
-from polyc.ir.expr import Call, Const, Expr, Index, int_const, reads
+from polyc.ir.expr import Const, Expr, Index, lt, reads
 from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update
 from polyc.ir.simplify import simplify_int
 from polyc.ir.walk import node_expressions, walk_nodes
@@ -43,7 +43,7 @@ def emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, 
             inner = ctx if count == 1 else ctx.bind(start_of := f"{loop.var}·start", i)
             for copy in range(count):
                 # Places of all copies are distances from the first one's: what two of them read is one load.
-                base: Val | Expr = i if copy == 0 else Call("add", (Index(start_of), int_const(copy * lanes)))
+                base: Val | Expr = i if copy == 0 else Index(start_of) + copy * lanes
                 emit(inner.bind_lanes(loop.var, base, lanes, copy))
 
         return emit_copies
@@ -64,7 +64,7 @@ def emit_vector(state: State, ctx: Context, loop: Loop, lower: Val, upper: Val, 
             return
     with fn.when(fn.compare("icmp slt", start, upper)):
         if state.target.has_masks:
-            inside = Predicate(Call("lt", (Index(loop.var), loop.upper)), loop.var)
+            inside = Predicate(lt(Index(loop.var), loop.upper), loop.var)
             emit(ctx.bind_lanes(loop.var, start, lanes).under(inside))
         elif is_repeatable(state, loop):
             # The last vector once more, moved back to end where the loop ends: it stores what is there already.
@@ -111,7 +111,7 @@ def _modulo(fn: Function, trip: Val, width: int) -> Val:
 
 def constant_trip(loop: Loop) -> int | None:
     """Iterations of an expanded loop (step 1) where its bounds differ by a constant."""
-    trip = simplify_int(Call("sub", (loop.upper, loop.lower)))
+    trip = simplify_int(loop.upper - loop.lower)
     return max(0, int(trip.value)) if isinstance(trip, Const) else None
 
 

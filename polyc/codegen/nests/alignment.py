@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from polyc.codegen.emission.lines import has_aligned_rows
-from polyc.ir.expr import Call, Const, Expr, Index, evaluate, int_const, reads, substitute
+from polyc.ir.expr import Const, Expr, Index, evaluate, int_const, maximum, minimum, reads, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Store
 from polyc.ir.simplify import simplify
@@ -70,7 +70,7 @@ def _split_at_line(loop: Loop, rows: Mapping[str, Buffer], target: Target) -> tu
     n_bytes = lanes * itemsize
     if n_bytes > LINE or (2 * n_bytes < LINE and not target.has_masks) or (index_coefficients(column) or {}).get(loop.var) != 1:
         return None
-    trip = simplify(Call("sub", (loop.upper, loop.lower)))
+    trip = simplify(loop.upper - loop.lower)
     if isinstance(trip, Const) and int(trip.value) < MINIMUM_VECTORS * lanes:
         return None
     apart = [distance for s in stores for distance in _distances(s, rows)]
@@ -80,23 +80,23 @@ def _split_at_line(loop: Loop, rows: Mapping[str, Buffer], target: Target) -> tu
     if n_gaining < MINIMUM_READS:
         return None
     start = simplify(substitute(column, {loop.var: loop.lower}))
-    to_line = simplify(Call("mod", (Call("sub", (int_const(0), start)), int_const(lanes))))
+    to_line = simplify((0 - start) % lanes)
     if to_line == int_const(0):
         return None
     most = int(to_line.value) if isinstance(to_line, Const) else lanes - 1
     head = to_line
     if not isinstance(head, Const) or not isinstance(trip, Const):
-        head = Call("max", (int_const(0), Call("min", (head, trip))))
+        head = maximum(0, minimum(head, trip))
     front = tuple(_shift(s, loop.var, loop.lower) for s in stores)
     first = replace(loop, lower=int_const(0), upper=head, body=front, max_trip=most, interleave=1)
     in_flight = max(loop.interleave, IN_FLIGHT) if _overlap(stores, lanes) else loop.interleave
-    return first, replace(loop, lower=simplify(Call("add", (loop.lower, head))), interleave=in_flight)
+    return first, replace(loop, lower=simplify(loop.lower + head), interleave=in_flight)
 
 
 def _distances(store: Store, rows: Mapping[str, Buffer]) -> list[int]:
     """How many elements behind the store's each read of the rows is, where that is known."""
     found = (read for read in dict.fromkeys(reads(store.value)) if read.tensor in rows)
-    apart = (simplify(Call("sub", (read.subscripts[-1], store.subscripts[-1]))) for read in found)
+    apart = (simplify(read.subscripts[-1] - store.subscripts[-1]) for read in found)
     return [int(distance.value) for distance in apart if isinstance(distance, Const)]
 
 
@@ -120,13 +120,13 @@ def _overlap(stores: tuple[Store, ...], lanes: int) -> bool:
     for n, a in enumerate(found):
         for b in found[:n]:
             if a.tensor == b.tensor and a.subscripts[:-1] == b.subscripts[:-1]:
-                apart = simplify(Call("sub", (a.subscripts[-1], b.subscripts[-1])))
+                apart = simplify(a.subscripts[-1] - b.subscripts[-1])
                 if isinstance(apart, Const) and 0 < abs(int(apart.value)) < lanes:
                     return len(found) <= MOST_READS
     return False
 
 
 def _shift(store: Store, var: str, by: Expr) -> Store:
-    place = {var: Call("add", (Index(var), by))}
+    place = {var: Index(var) + by}
     subscripts = tuple(simplify(substitute(e, place)) for e in store.subscripts)
     return replace(store, subscripts=subscripts, value=substitute(store.value, place))

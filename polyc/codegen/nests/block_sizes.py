@@ -12,10 +12,9 @@ Tiles keep the order that they have at each t, and no element that is written is
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
 
 from polyc.codegen.nests.copies import depends
-from polyc.ir.expr import Call, Const, Expr, Index, Select, int_const, reads, substitute
+from polyc.ir.expr import Call, Const, Expr, Index, Select, gt, int_const, maximum, minimum, reads, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, Update
 from polyc.ir.simplify import simplify, simplify_value
@@ -79,7 +78,7 @@ def _find_blocks(loop: Loop) -> _Blocks | None:
     while len(inside) == 1 and isinstance(inside[0], Loop) and inside[0].kind == "serial" and not inside[0].registers:
         (tiles,) = inside
         assert isinstance(tiles, Loop)
-        rest = Call("min", (Call("sub", (loop.upper, Index(loop.var))), int_const(loop.step)))
+        rest = minimum(loop.upper - Index(loop.var), loop.step)
         is_part = tiles.upper == simplify(rest) and loop.lower == tiles.lower == int_const(0)
         if is_part and 1 < tiles.step < loop.step and loop.step % tiles.step == 0 and between and loop.stream is None:
             return _Blocks(loop, tuple(between), tiles)
@@ -96,7 +95,7 @@ def _fit(found: _Blocks, buffers: Mapping[str, Buffer], target: Target) -> Loop 
     x, t = Index(blocks.var), Index(tiles.var)
 
     def shift(expr: Expr) -> Expr:
-        return substitute(expr, {tiles.var: Call("sub", (t, x))})
+        return substitute(expr, {tiles.var: t - x})
 
     body = map_nodes(tiles.body, lambda e: simplify(shift(e)), lambda e: e, lambda e: simplify_value(shift(e)))
     if any(depends(e, blocks.var) for n in body for e in _all_expressions(n)):
@@ -111,14 +110,14 @@ def _fit(found: _Blocks, buffers: Mapping[str, Buffer], target: Target) -> Loop 
     if column is None or isinstance(column, Const):
         return None
     size, length = _block_size(found, column, target), Index(f"{blocks.var}.size")
-    first = Call("mul", (x, length))
-    last = Call("min", (blocks.upper, Call("add", (first, length))))
+    first = x * length
+    last = minimum(blocks.upper, first + length)
     plan: Loop = replace(tiles, lower=first, upper=simplify(last), body=body)
     for loop in reversed(found.between):
         plan = replace(loop, body=(plan,))
-    count = Call("floordiv", (simplify(Call("sub", (Call("add", (blocks.upper, length)), int_const(1)))), length))
+    count = simplify(blocks.upper + length - 1) // length
     plan = replace(blocks, upper=count, step=1, least_part=min(blocks.least_part, 1), body=(plan,))
-    return Loop(length.name, size, simplify(Call("add", (size, int_const(1)))), 1, "serial", (plan,))
+    return Loop(length.name, size, simplify(size + 1), 1, "serial", (plan,))
 
 
 def _all_expressions(node: Node) -> Iterator[Expr]:
@@ -151,9 +150,9 @@ def _narrow(loop: Loop, condition: Expr) -> Loop:
     match condition:
         case Call("ge", (left, Const(least))):
             for e in _minimands(left):
-                last = simplify(Call("sub", (Call("add", (e, Index(loop.var))), int_const(int(least)))))
+                last = simplify(e + Index(loop.var) - int(least))
                 if isinstance(last, Const):
-                    loop = replace(loop, upper=Call("min", (loop.upper, int_const(int(last.value) + 1))))
+                    loop = replace(loop, upper=minimum(loop.upper, int(last.value) + 1))
     return loop
 
 
@@ -164,7 +163,7 @@ def _has_own_columns(accesses: Sequence[_Access], tiles: Loop) -> bool:
 
 
 def _is_in_tile(subscript: Expr, inner: tuple[Loop, ...], tiles: Loop) -> bool:
-    place = simplify(Call("sub", (subscript, Index(tiles.var))))
+    place = simplify(subscript - Index(tiles.var))
     coefficients = index_coefficients(place)
     if coefficients is None or any(c < 0 for c in coefficients.values()):
         return False
@@ -191,7 +190,7 @@ def _last_values(loop: Loop) -> Iterator[Expr]:
         if isinstance(e, Const):
             yield int_const((int(e.value) - 1) // loop.step * loop.step)
         else:
-            yield simplify(Call("sub", (e, int_const(1))))
+            yield simplify(e - 1)
 
 
 def _minimands(expr: Expr) -> Iterator[Expr]:
@@ -212,10 +211,10 @@ def _bytes_of_column(found: _Blocks, read: Sequence[_Access], buffers: Mapping[s
             continue
         size: Expr = int_const(buffers[access.buffer].dtype.itemsize)
         for loop in (n for n in access.inner if n.kind == "serial" and n.var in moving and _is_summed(n)):
-            size = Call("mul", (size, Call("sub", (loop.upper, loop.lower))))
+            size = size * (loop.upper - loop.lower)
         sizes.append(simplify(size))
     distinct = list(dict.fromkeys(sizes))
-    return reduce(lambda a, b: Call("max", (a, b)), distinct) if distinct else None
+    return maximum(*distinct) if distinct else None
 
 
 def _variables(expr: Expr) -> set[str]:
@@ -230,11 +229,11 @@ def _is_summed(loop: Loop) -> bool:
 def _block_size(found: _Blocks, column: Expr, target: Target) -> Expr:
     """Columns of a block, whole tiles."""
     blocks, tiles = found.blocks, found.tiles
-    tile = Call("mul", (Call("max", (column, int_const(1))), int_const(tiles.step)))
-    is_long = Call("gt", (tile, int_const(target.l1 // 2)))
+    tile = maximum(column, 1) * tiles.step
+    is_long = gt(tile, target.l1 // 2)
     room = Select(is_long, int_const(target.l2 // PART_FOR_PANELS), int_const(target.l2 // PART_FOR_ROWS))
-    n_tiles: Expr = Call("floordiv", (room, tile))
+    n_tiles: Expr = room // tile
     if blocks.kind == "parallel":
-        share = Call("floordiv", (blocks.upper, int_const(tiles.step * BLOCKS_PER_CORE * target.cores)))
-        n_tiles = Call("min", (n_tiles, Call("max", (share, int_const(blocks.step // tiles.step)))))
-    return simplify(Call("mul", (Call("max", (n_tiles, int_const(1))), int_const(tiles.step))))
+        share = blocks.upper // (tiles.step * BLOCKS_PER_CORE * target.cores)
+        n_tiles = minimum(n_tiles, maximum(share, blocks.step // tiles.step))
+    return simplify(maximum(n_tiles, 1) * tiles.step)

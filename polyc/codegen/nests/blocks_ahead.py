@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import reduce
+from operator import mul
 
 from polyc.codegen.emission.lines import do_meet
 from polyc.codegen.nests.copies import motion_of
@@ -28,7 +29,7 @@ from polyc.codegen.nests.rows_in_order import (
     vectors_in,
 )
 from polyc.codegen.nests.transposes import lies_across
-from polyc.ir.expr import Call, Expr, Index, Read, Select, int_const, reads, substitute
+from polyc.ir.expr import Expr, Index, Read, Select, gt, int_const, reads, substitute
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
 from polyc.records import replace
@@ -127,11 +128,11 @@ def _ask_between(loop: Node) -> tuple[Node, ...]:
     if not any(s.streamed for s in stores) or loop.max_trip is not None:
         return (replace(loop, body=stores),)
     chunk, group = loop.lanes * loop.interleave, f"{loop.var}_0"
-    length = Call("sub", (loop.upper, loop.lower))
-    last = simplify(Call("add", (loop.lower, Call("mul", (Call("floordiv", (length, int_const(chunk))), int_const(chunk))))))
+    length = loop.upper - loop.lower
+    last = simplify(loop.lower + length // chunk * chunk)
     begin: dict[str, Expr] = {loop.var: Index(group)}
     asked = tuple(replace(p, subscripts=tuple(simplify(substitute(s, begin)) for s in p.subscripts)) for p in asked)
-    inside: dict[str, Expr] = {loop.var: Call("add", (Index(group), Index(loop.var)))}
+    inside: dict[str, Expr] = {loop.var: Index(group) + Index(loop.var)}
     moved = tuple(
         replace(s, subscripts=tuple(simplify(substitute(e, inside)) for e in s.subscripts), value=substitute(s.value, inside))
         for s in stores
@@ -177,7 +178,7 @@ def _ask_in_strips(loop: Loop, vector: Loop, group: int, read: Read, around: tup
     """What asks for the lines that a `group` of rows reads a few strips of `loop` later, where strips are a line wide."""
     row = f"{loop.var}_ahead"
     n_ahead = max(1, round(STRIPS_AHEAD / ((known_length(vector) or group) * LINE)))
-    there = put_values(read, {vector.var: Call("add", (vector.lower, Call("add", (Index(f"{vector.var}_0"), Index(row)))))})
+    there = put_values(read, {vector.var: vector.lower + (Index(f"{vector.var}_0") + Index(row))})
     place = put_values(there, step_ahead((*around, loop), n_ahead))
     asked = Prefetch(read.tensor, place.subscripts, 1, 2)
     return Loop(row, int_const(0), int_const(group), 1, "unroll", (asked,), max_trip=group)
@@ -199,12 +200,12 @@ def _ask_in_vectors(
         )
         return (Loop(start, int_const(0), int_const(rows), group, "serial", inside),)
     whole, start = rows // group if vector.max_trip is not None else 0, f"{vector.var}_0"
-    iteration: Expr = Call("floordiv", (Call("sub", (Index(loop.var), loop.lower)), int_const(loop.step)))
+    iteration: Expr = (Index(loop.var) - loop.lower) // loop.step
     if whole > 1:
-        own = Call("floordiv", (Index(start), int_const(group)))
-        iteration = Call("add", (Call("mul", (iteration, int_const(whole))), own))
+        own = Index(start) // group
+        iteration = iteration * whole + own
     n_parts = math.ceil(columns / loop.step) * max(1, whole)
-    from_rows = put_values(read, {vector.var: Call("add", (vector.lower, Index(vector.var)))})
+    from_rows = put_values(read, {vector.var: vector.lower + Index(vector.var)})
     ask = _request(loop, vector.var, rows, (iteration, n_parts), from_rows, around, kept[read.tensor], target)
     if ask is None:
         return None
@@ -242,18 +243,18 @@ def _request(
     number, n_parts = part_of
     n_pieces = max(1, min(n_parts // rows, size // target.cache_line))
     share, row = math.ceil(rows * n_pieces / n_parts), f"{loop.var}_ahead"
-    part: Expr = Call("add", (Call("mul", (number, int_const(share))), Index(row)))
+    part: Expr = number * share + Index(row)
     column, piece = loop.lower, math.ceil(size / n_pieces / target.cache_line) * target.cache_line
     if n_pieces > 1:
-        within = Call("mul", (Call("mod", (part, int_const(n_pieces))), int_const(piece // buffer.dtype.itemsize)))
-        part, column = Call("floordiv", (part, int_const(n_pieces))), Call("add", (column, within))
+        within = part % n_pieces * (piece // buffer.dtype.itemsize)
+        part, column = part // n_pieces, column + within
     later = step_ahead(around, max(1, round(AHEAD_BYTES / (rows * size))))
     place = put_values(put_values(read, {across: part, loop.var: column}), later)
     asked = Prefetch(read.tensor, place.subscripts, min(size, piece), level)
     n_rows: Expr = int_const(share)
     if bytes_of(buffer) is None:  # what a call finds in the second-level cache is near enough
-        elements = simplify(reduce(lambda a, b: Call("mul", (a, b)), buffer.shape))
-        n_rows = Select(Call("gt", (elements, int_const(target.l2 // buffer.dtype.itemsize))), n_rows, int_const(0))
+        elements = simplify(reduce(mul, buffer.shape))
+        n_rows = Select(gt(elements, target.l2 // buffer.dtype.itemsize), n_rows, int_const(0))
     return Loop(row, int_const(0), n_rows, 1, "serial", (asked,))
 
 
@@ -275,7 +276,7 @@ def _ask_at_edge(loop: Loop, around: tuple[Loop, ...], kept: dict[str, Buffer], 
     tiles = [n for n in around if n.step > 1 and motion_of(read, source, n.var) == motion_of(read, source, vector.var)]
     if len(tiles) != 1:
         return None
-    iteration = Call("floordiv", (Index(loop.var), int_const(loop.step)))
+    iteration = Index(loop.var) // loop.step
     n_parts = math.ceil(columns / loop.step)
     ask = _request(loop, vector.var, tiles[0].step, (iteration, n_parts), read, around, source, target)
     return None if ask is None else replace(loop, body=(ask, *loop.body))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, rewrite, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, maximum, minimum, reads, rewrite, substitute, walk
 from polyc.ir.loops import Guard, If, Loop, Node, Store
 from polyc.ir.simplify import simplify
 from polyc.ir.types import BOOL
@@ -28,23 +28,23 @@ def split_borders(loop: Loop) -> tuple[Loop, ...]:
         found = _cut_points(atom, loop.var) if mentions(atom, loop.var) else None
         if found is None:
             continue
-        distances = [simplify(Call("sub", (point, (cuts or found)[0]))) for point in found]
+        distances = [simplify(point - (cuts or found)[0]) for point in found]
         if all(isinstance(d, Const) for d in distances):
             cuts += [point for point in found if point not in cuts]
             decided.add(atom)
     if not cuts or len(cuts) > MOST_CUTS:
         return (loop,)
     anchor = cuts[0]
-    cuts.sort(key=lambda point: int(getattr(simplify(Call("sub", (point, anchor))), "value", 0)))
+    cuts.sort(key=lambda point: int(getattr(simplify(point - anchor), "value", 0)))
     parts: list[Loop] = []
     lower = loop.lower
     for n in range(len(cuts) + 1):
         upper = loop.upper
         if n < len(cuts):
-            upper = simplify(Call("max", (lower, Call("min", (cuts[n], loop.upper)))))
-        inside = cuts[n] if n < len(cuts) else Call("add", (cuts[-1], int_const(1)))
-        sample = simplify(Call("sub", (inside, int_const(1))))
-        if simplify(Call("sub", (upper, lower))) != int_const(0) and not _is_empty(lower, upper):
+            upper = simplify(maximum(lower, minimum(cuts[n], loop.upper)))
+        inside = cuts[n] if n < len(cuts) else cuts[-1] + 1
+        sample = simplify(inside - 1)
+        if simplify(upper - lower) != int_const(0) and not _is_empty(lower, upper):
 
             def decide(atom: Call, sample: Expr = sample) -> bool | None:
                 if atom not in decided:
@@ -166,15 +166,15 @@ def _cut_points(atom: Call, var: str) -> list[Expr] | None:
     """Values of `var` from which on the outcome may be another one; None where that is not known."""
     difference = Call("sub", atom.args)
     at_zero = simplify(substitute(difference, {var: int_const(0)}))
-    step = simplify(Call("sub", (substitute(difference, {var: int_const(1)}), at_zero)))
+    step = simplify(substitute(difference, {var: int_const(1)}) - at_zero)
     if step not in (int_const(1), int_const(-1)):
         return None
-    again = simplify(Call("sub", (substitute(difference, {var: int_const(2)}), substitute(difference, {var: int_const(1)}))))
+    again = simplify(substitute(difference, {var: int_const(2)}) - substitute(difference, {var: int_const(1)}))
     if again != step:
         return None
     # The difference is 0 at `zero`.
-    zero = simplify(Call("neg", (at_zero,))) if step == int_const(1) else at_zero
-    after = simplify(Call("add", (zero, int_const(1))))
+    zero = simplify(-at_zero) if step == int_const(1) else at_zero
+    after = simplify(zero + 1)
     if atom.op in ("eq", "ne"):
         return [zero, after]
     rises = step == int_const(1)
@@ -182,5 +182,5 @@ def _cut_points(atom: Call, var: str) -> list[Expr] | None:
 
 
 def _is_empty(lower: Expr, upper: Expr) -> bool:
-    trip = simplify(Call("sub", (upper, lower)))
+    trip = simplify(upper - lower)
     return isinstance(trip, Const) and int(trip.value) <= 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from polyc.ir.expr import Call, Const, Expr, Select, Size, evaluate, int_const
+from polyc.ir.expr import Const, Expr, Select, Size, evaluate, ge, int_const
 from polyc.ir.loops import Buffer
 from polyc.ir.signature import Signature
 from polyc.ir.simplify import simplify
@@ -90,12 +90,12 @@ def pad_rows(shape: tuple[Expr, ...], itemsize: int, typical: Mapping[str, int])
         n_bytes = -(-int(last.value) * itemsize // LINE) * LINE
         row: Expr = int_const(n_bytes + (LINE if n_bytes % SAME_SETS == 0 else 0))
     else:  # an odd number of lines
-        n_bytes_up = Call("add", (Call("mul", (last, int_const(itemsize))), int_const(LINE - 1)))
-        pairs = Call("floordiv", (n_bytes_up, int_const(2 * LINE)))
-        row = simplify(Call("add", (Call("mul", (pairs, int_const(2 * LINE))), int_const(LINE))))
+        n_bytes_up = last * itemsize + (LINE - 1)
+        pairs = n_bytes_up // (2 * LINE)
+        row = simplify(pairs * (2 * LINE) + LINE)
         if length is None:
-            is_long = Call("ge", (last, int_const(LONG_ROW)))
-            row = Select(is_long, row, simplify(Call("mul", (last, int_const(itemsize)))))
+            is_long = ge(last, LONG_ROW)
+            row = Select(is_long, row, simplify(last * itemsize))
     return (*row_major_strides(tuple(outer), row), int_const(itemsize))
 
 
@@ -109,14 +109,14 @@ def keep_apart(distance: Expr, shape: tuple[Expr, ...], element: Expr, typical: 
         extents = [estimate_extent(e, typical) for e in shape]
         if None in extents or prod(e for e in extents if e is not None) * evaluate(element, {}) < LEAST_STEP:
             return distance
-    pages = Call("floordiv", (Call("add", (distance, int_const(PAGE - APART - 1))), int_const(PAGE)))
-    return simplify(Call("add", (Call("mul", (pages, int_const(PAGE))), int_const(APART))))
+    pages = (distance + (PAGE - APART - 1)) // PAGE
+    return simplify(pages * PAGE + APART)
 
 
 def product_of(extents: list[Expr]) -> Expr:
     result: Expr = int_const(1)
     for e in extents:
-        result = simplify(Call("mul", (result, e)))
+        result = simplify(result * e)
     return result
 
 
@@ -126,5 +126,5 @@ def row_major_strides(shape: tuple[Expr, ...], element: int | Expr) -> tuple[Exp
     step: Expr = int_const(element) if isinstance(element, int) else element
     for extent in reversed(shape):
         strides.append(step)
-        step = simplify(Call("mul", (step, extent)))
+        step = simplify(step * extent)
     return tuple(reversed(strides))

@@ -15,7 +15,7 @@ from polyc.codegen.nests.staging import (
     trip_count,
 )
 from polyc.codegen.nests.streams import offset_of
-from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, substitute
+from polyc.ir.expr import Const, Expr, Index, Read, eq, int_const, lt, substitute
 from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch, Store
 from polyc.ir.simplify import simplify
 from polyc.records import dataclass, replace
@@ -69,7 +69,7 @@ class _Rows:
     """The first row of a group, and how many it has."""
 
     def each(self, *body: Node) -> Loop:
-        upper = simplify(Call("add", (self.first, int_const(self.count))))
+        upper = simplify(self.first + self.count)
         return Loop(self.row, self.first, upper, 1, "serial", body)
 
     def in_groups(self, *body: Node) -> tuple[Node, ...]:
@@ -79,15 +79,15 @@ class _Rows:
 
     def store(self, start: Expr, streamed: bool) -> Store:
         """The store of element ``Index(element)`` from the one of number `start` in the block on."""
-        place = Call("add", (start, Index(self.element)))
+        place = start + Index(self.element)
         *outer, last = self.subscripts
-        value = Read(self.carry.name, (Index(self.row), simplify(Call("add", (place, int_const(self.line))))))
-        subscripts = (*outer, simplify(Call("add", (last, place))))
+        value = Read(self.carry.name, (Index(self.row), simplify(place + self.line)))
+        subscripts = (*outer, simplify(last + place))
         return replace(self.block.store, subscripts=subscripts, value=value, streamed=streamed)
 
     def part(self, start: Expr, length: Expr) -> Loop:
         """`length` elements, less than a line, in the ordinary way."""
-        body = If(Call("lt", (Index(self.element), length)), (self.store(start, False),))
+        body = If(lt(Index(self.element), length), (self.store(start, False),))
         return Loop(self.element, int_const(0), int_const(self.line), 1, "vector", (body,), self.line, self.lanes)
 
     def lines(self, start: Expr, length: Expr, ask: Ask | None = None) -> tuple[Node, ...]:
@@ -99,9 +99,9 @@ class _Rows:
             return self.chunk_of_lines(start, count, ask(Index(self.row)))
         if ask is not None and count == self.chunk * self.n_chunks:
             group, size = f"{self.element}_0", self.chunk * self.line
-            row = Call("mul", (Index(self.row), int_const(self.n_chunks)))
-            asked = ask(simplify(Call("add", (row, Call("floordiv", (Index(group), int_const(size)))))))
-            body = self.chunk_of_lines(simplify(Call("add", (start, Index(group)))), self.chunk, asked)
+            row = Index(self.row) * self.n_chunks
+            asked = ask(simplify(row + Index(group) // size))
+            body = self.chunk_of_lines(simplify(start + Index(group)), self.chunk, asked)
             return (Loop(group, int_const(0), length, size, "serial", body),)
         most = count * self.line if 0 < count * self.line <= EXPANDED * self.lanes else None
         return (Loop(self.element, int_const(0), length, 1, "vector", (self.store(start, True),), most, self.lanes),)
@@ -110,14 +110,14 @@ class _Rows:
         """`count` lines, and a part of the requests in front of each."""
         made: list[Node] = []
         for n, requests in enumerate(_share_out(asked, count, self.buffers)):
-            store = self.store(simplify(Call("add", (start, int_const(n * self.line)))), True)
+            store = self.store(simplify(start + n * self.line), True)
             write = Loop(self.element, int_const(0), int_const(self.line), 1, "vector", (store,), self.line, self.lanes)
             made += [*requests, write]
         return tuple(made)
 
     def keep(self) -> Loop:
         """The last line's elements of the block become those in front of the next one."""
-        at = (Index(self.row), Call("add", (Index(self.element), int_const(self.block.run))))
+        at = (Index(self.row), Index(self.element) + self.block.run)
         store = Store(
             self.carry.name, (Index(self.row), Index(self.element)), Read(self.carry.name, at), self.block.store.statement
         )
@@ -125,9 +125,9 @@ class _Rows:
 
     def lend(self) -> Loop:
         """The first line's elements of a row go behind the last ones of the row in front of it."""
-        place = Call("add", (Index(self.element), int_const(self.line + self.block.run)))
-        own = Read(self.carry.name, (Index(self.row), Call("add", (Index(self.element), int_const(self.line)))))
-        row = Call("sub", (Index(self.row), int_const(1)))
+        place = Index(self.element) + (self.line + self.block.run)
+        own = Read(self.carry.name, (Index(self.row), Index(self.element) + self.line))
+        row = Index(self.row) - 1
         store = Store(self.carry.name, (row, place), own, self.block.store.statement)
         return Loop(self.element, int_const(0), int_const(self.line), 1, "vector", (store,), self.line, self.lanes)
 
@@ -147,7 +147,7 @@ def _share_out(asked: tuple[Prefetch, ...], n: int, buffers: Mapping[str, Buffer
     for prefetch in asked:
         *outer, last = prefetch.subscripts
         for begin in range(0, prefetch.size, LINE):
-            place = simplify(Call("add", (last, int_const(begin // buffers[prefetch.buffer].dtype.itemsize))))
+            place = simplify(last + begin // buffers[prefetch.buffer].dtype.itemsize)
             lines.append(replace(prefetch, subscripts=(*outer, place), size=min(LINE, prefetch.size - begin)))
     times = 2 if len(lines) == n else 1
     return [lines[len(lines) * k // n : len(lines) * (k + 1) // n] * times for k in range(n)]
@@ -160,12 +160,12 @@ def _rows_of(block: Block, buffers: Mapping[str, Buffer], carry: Buffer) -> tupl
     line = LINE // size
     vector = next(n for n in block.loops if n.kind == "vector")
     row, element = ROW, f"{vector.var}_run"
-    place = simplify(Call("add", (sum_of(block.places), int_const(line))))
+    place = simplify(sum_of(block.places) + line)
     put = replace(block.store, buffer=carry.name, subscripts=(sum_of(block.rows), place))
     begin: dict[str, Expr] = {n.var: int_const(0) for n in block.loops} | digits(Index(row), block.rows)
     subscripts = tuple(simplify(substitute(s, begin)) for s in block.store.subscripts)
     first = offset_of(replace(block.store, subscripts=subscripts), buffer, {})
-    off = simplify(Call("floordiv", (Call("mod", (first, int_const(LINE))), int_const(size))))
+    off = simplify(first % LINE // size)
     along = next((n for n in block.loops if block.rows.get(n.var) == 1), None)
     cuts = cut_row(block.run // line)
     rows = _Rows(
@@ -175,7 +175,7 @@ def _rows_of(block: Block, buffers: Mapping[str, Buffer], carry: Buffer) -> tupl
     if along is None or trip % line or trip == line:
         return rebuild(list(block.loops), put), rows
     name = f"{along.var}_rows"
-    names: dict[str, Expr] = {along.var: Call("add", (Index(name), Index(along.var)))}
+    names: dict[str, Expr] = {along.var: Index(name) + Index(along.var)}
     at = tuple(simplify(substitute(s, names)) for s in put.subscripts)
     put = replace(put, subscripts=at, value=substitute(put.value, names))
     few = replace(along, upper=int_const(line), max_trip=None if along.max_trip is None else line)
@@ -198,32 +198,32 @@ def carry_block(
     """A block of whole lines; `is_last` where the rows may end with it.  Of `n_together` rows that follow each other, each ends
     with the line in which the next one begins."""
     put, rows = _rows_of(block, buffers, carry)
-    missing = simplify(Call("sub", (int_const(rows.line), rows.off)))
-    is_aligned, length = Call("eq", (rows.off, int_const(0))), int_const(block.run)
-    number = Call("mod", (Index(ROW), int_const(n_together)))
+    missing = simplify(rows.line - rows.off)
+    is_aligned, length = eq(rows.off, 0), int_const(block.run)
+    number = Index(ROW) % n_together
     head: Node = rows.part(int_const(0), missing)
     if n_together > 1:
-        head = If(Call("lt", (int_const(0), number)), (rows.lend(),), (head,))
+        head = If(lt(0, number), (rows.lend(),), (head,))
     begun = If(
         is_aligned, rows.lines(int_const(0), length, ask), (head, *rows.lines(missing, int_const(block.run - rows.line), ask))
     )
-    back = simplify(Call("neg", (rows.off,)))
+    back = simplify(-rows.off)
     write = If(is_first, (rows.each(begun, rows.keep()),), (rows.each(*rows.lines(back, length, ask), rows.keep()),))
     if is_last is None:
         return rows.in_groups(put, write)
-    end = simplify(Call("sub", (length, rows.off)))
+    end = simplify(length - rows.off)
     tail: Node = rows.part(end, rows.off)
     if n_together > 1:
-        joint = If(Call("lt", (int_const(0), rows.off)), rows.lines(end, int_const(rows.line)))
-        tail = If(Call("lt", (number, int_const(n_together - 1))), (joint,), (tail,))
+        joint = If(lt(0, rows.off), rows.lines(end, int_const(rows.line)))
+        tail = If(lt(number, n_together - 1), (joint,), (tail,))
     return rows.in_groups(put, write, If(is_last, (rows.each(tail),)))
 
 
 def end_rows(block: Block, buffers: Mapping[str, Buffer], carry: Buffer, asked: tuple[Prefetch, ...]) -> tuple[Node, ...]:
     """The last block of rows, of any length."""
     put, rows = _rows_of(block, buffers, carry)
-    there = Call("add", (rows.off, int_const(block.run)))
-    whole = Call("mul", (Call("floordiv", (there, int_const(rows.line))), int_const(rows.line)))
-    back = simplify(Call("neg", (rows.off,)))
-    tail = rows.part(Call("sub", (whole, rows.off)), Call("mod", (there, int_const(rows.line))))
+    there = rows.off + block.run
+    whole = there // rows.line * rows.line
+    back = simplify(-rows.off)
+    tail = rows.part(whole - rows.off, there % rows.line)
     return rows.in_groups(put, rows.each(*asked, *rows.lines(back, whole), tail))

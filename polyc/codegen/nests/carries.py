@@ -39,7 +39,7 @@ from polyc.codegen.nests.staging import (
 )
 from polyc.codegen.nests.streams import find_written_once
 from polyc.codegen.nests.transposes import MAX_INTERLEAVED
-from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads
+from polyc.ir.expr import Call, Const, Expr, Index, Read, eq, int_const, lt, reads
 from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch
 from polyc.ir.simplify import simplify
 from polyc.records import dataclass, replace
@@ -187,13 +187,13 @@ def _carry(chain: _Chain, buffers: Mapping[str, Buffer], carry: Buffer, target: 
 
     assert isinstance(loop.lower, Const) and isinstance(loop.upper, Const)
     last = int(loop.lower.value) + (int(loop.upper.value) - int(loop.lower.value) - 1) // loop.step * loop.step
-    is_first, is_last = (Call("eq", (Index(loop.var), int_const(n))) for n in (int(loop.lower.value), last))
+    is_first, is_last = (eq(Index(loop.var), n) for n in (int(loop.lower.value), last))
     made = carry_block(
         whole, buffers, carry, ask, is_first, is_last if chain.rest is None else None, _successors(chain, buffer)
     )
     if chain.rest is not None:
         asked = ask_ahead(whole.loops, whole.store, chain.around, Index(ROW), whole.n_rows, buffers, target)
-        made = (If(Call("lt", (Index(loop.var), int_const(last))), made, end_rows(chain.rest, buffers, carry, asked)),)
+        made = (If(lt(Index(loop.var), last), made, end_rows(chain.rest, buffers, carry, asked)),)
     carried = replace(loop, body=made)
     is_whole_lines = all(isinstance(s, Const) and int(s.value) % LINE == 0 for s in buffer.strides[:-1])
     if not is_whole_lines or not _is_in_order(whole, buffer) or not _do_rows_meet(whole, buffers):
@@ -233,7 +233,7 @@ def _ends_of_lines(asked: Prefetch, buffers: Mapping[str, Buffer]) -> tuple[Pref
     *outer, last = asked.subscripts
     size = buffers[asked.buffer].dtype.itemsize
     ends = (min(begin + LINE, asked.size) // size - 1 for begin in range(0, asked.size, LINE))
-    return tuple(replace(asked, subscripts=(*outer, simplify(Call("add", (last, int_const(end))))), size=size) for end in ends)
+    return tuple(replace(asked, subscripts=(*outer, simplify(last + end)), size=size) for end in ends)
 
 
 def _moving(chain: _Chain, buffer: Buffer) -> list[str]:

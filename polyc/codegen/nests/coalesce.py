@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import assert_never
 
 from polyc.codegen.nests.copies import copy_nest, depends, rebuild
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, reads, rewrite, substitute, walk
+from polyc.ir.expr import Const, Expr, Index, Pad, Read, int_const, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Prefetch, Store, Update, known_length
 from polyc.ir.simplify import simplify
@@ -160,7 +160,7 @@ def _join(nest: Loop, position: int, buffers: Mapping[str, Buffer]) -> Loop:
     loops, store = found
     outer, inner = loops[position], loops[position + 1]
     names: dict[str, Expr] = {outer.var: int_const(0), inner.var: Index(outer.var)}
-    lower, upper = (simplify(Call("mul", (bound, inner.upper))) for bound in (outer.lower, outer.upper))
+    lower, upper = (simplify(bound * inner.upper) for bound in (outer.lower, outer.upper))
     joint = replace(outer, lower=lower, upper=upper, least_part=outer.least_part * (known_length(inner) or 1))
 
     def at(subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
@@ -207,7 +207,7 @@ def _rewrite(node: Node, access: _Access, old: Node | None = None, new: Node | N
 def _merge_subscripts(buffers: Mapping[str, Buffer], dimensions: frozenset[Dimension]) -> _Access:
     def merge(name: str, subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
         for d in (d for buffer, d in dimensions if buffer == name):
-            long = Call("add", (Call("mul", (subscripts[d], buffers[name].shape[d + 1])), subscripts[d + 1]))
+            long = subscripts[d] * buffers[name].shape[d + 1] + subscripts[d + 1]
             return (*subscripts[:d], simplify(long), *subscripts[d + 2 :])
         return subscripts
 
@@ -217,7 +217,7 @@ def _merge_subscripts(buffers: Mapping[str, Buffer], dimensions: frozenset[Dimen
 def _merge_dimension(buffer: Buffer, dimensions: frozenset[Dimension]) -> Buffer:
     for name, d in dimensions:
         if name == buffer.name:
-            long = simplify(Call("mul", (buffer.shape[d], buffer.shape[d + 1])))
+            long = simplify(buffer.shape[d] * buffer.shape[d + 1])
             shape = (*buffer.shape[:d], long, *buffer.shape[d + 2 :])
             return replace(buffer, shape=shape, strides=(*buffer.strides[:d], *buffer.strides[d + 1 :]))
     return buffer

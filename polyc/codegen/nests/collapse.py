@@ -6,7 +6,7 @@ for h in b_h % 12 { … } } }``, with loops of one iteration: an element of a ba
 
 from __future__ import annotations
 
-from polyc.ir.expr import Call, Expr, Index, Size, int_const, walk
+from polyc.ir.expr import Expr, Index, Size, ceil_div, int_const, maximum, walk
 from polyc.ir.loops import If, Loop, Node
 from polyc.ir.simplify import simplify
 from polyc.records import replace
@@ -18,9 +18,9 @@ def collapse_parallel(outer: Loop) -> Loop:
     if not isinstance(inner, Loop) or inner.kind != "parallel" or _depends(inner, outer.var):
         return replace(outer, body=tuple(map(_serialize, outer.body)))
     n_inner, both = _count(inner), f"{outer.var}_{inner.var}"
-    place, within = Call("floordiv", (Index(both), n_inner)), Call("mod", (Index(both), n_inner))
+    place, within = Index(both) // n_inner, Index(both) % n_inner
     body = (_run_one(outer, place, (_run_one(inner, within, tuple(map(_serialize, inner.body))),)),)
-    upper = simplify(Call("mul", (_count(outer), n_inner)))
+    upper = simplify(_count(outer) * n_inner)
     return replace(outer, var=both, lower=int_const(0), upper=upper, step=1, body=body)
 
 
@@ -30,15 +30,15 @@ def _depends(loop: Loop, var: str) -> bool:
 
 def _count(loop: Loop) -> Expr:
     """Iterations of a loop, at least 0."""
-    length = Call("sub", (loop.upper, loop.lower))
-    count = simplify(Call("floordiv", (Call("add", (length, int_const(loop.step - 1))), int_const(loop.step))))
-    return count if isinstance(count, Size) else simplify(Call("max", (count, int_const(0))))
+    length = loop.upper - loop.lower
+    count = simplify(ceil_div(length, loop.step))
+    return count if isinstance(count, Size) else simplify(maximum(count, 0))
 
 
 def _run_one(loop: Loop, number: Expr, body: tuple[Node, ...]) -> Loop:
     """Iteration `number` of a loop."""
-    lower = simplify(Call("add", (loop.lower, Call("mul", (number, int_const(loop.step))))))
-    return replace(loop, lower=lower, upper=simplify(Call("add", (lower, int_const(1)))), kind="serial", body=body)
+    lower = simplify(loop.lower + number * loop.step)
+    return replace(loop, lower=lower, upper=simplify(lower + 1), kind="serial", body=body)
 
 
 def _serialize(node: Node) -> Node:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 from math import ceil
 
-from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, operands_of, reads, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, eq, ge, int_const, minimum, operands_of, reads, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, known_length
 from polyc.ir.simplify import simplify
@@ -76,24 +76,24 @@ class _Blocks:
 
     @property
     def first_test(self) -> Expr:
-        return Call("eq", (self.block, int_const(self.begin)))
+        return eq(self.block, self.begin)
 
     @property
     def last_test(self) -> Expr:
-        return Call("ge", (self.block, int_const(self.end - self.size)))
+        return ge(self.block, self.end - self.size)
 
     def front_of(self, piece: _Piece) -> Loop:
         """The columns before the first block."""
         assert piece.loop is not None
-        return replace(piece.loop, upper=simplify(Call("sub", (int_const(self.begin), piece.shift))), interleave=1)
+        return replace(piece.loop, upper=simplify(self.begin - piece.shift), interleave=1)
 
     def part_of(self, piece: _Piece) -> Loop:
         """The columns of a block."""
         assert piece.loop is not None
-        behind: Expr = Call("add", (self.block, int_const(self.size)))
+        behind: Expr = self.block + self.size
         if piece.end < self.end or (self.end - self.begin) % self.size:
-            behind = Call("min", (behind, int_const(piece.end)))
-        lower, upper = (simplify(Call("sub", (e, piece.shift))) for e in (self.block, behind))
+            behind = minimum(behind, piece.end)
+        lower, upper = (simplify(e - piece.shift) for e in (self.block, behind))
         return replace(piece.loop, lower=lower, upper=upper)
 
 
@@ -164,8 +164,8 @@ def _describe(node: Store | Loop, row: str) -> _Piece | None:
         return None
     if not stores[0].subscripts:
         return None
-    shift = simplify(Call("sub", (stores[0].subscripts[-1], Index(node.var))))
-    first, end = (simplify(Call("add", (bound, shift))) for bound in (node.lower, node.upper))
+    shift = simplify(stores[0].subscripts[-1] - Index(node.var))
+    first, end = (simplify(bound + shift) for bound in (node.lower, node.upper))
     if isinstance(first, Const) and isinstance(end, Const) and not _moves(shift, node.var, row):
         return _Piece(node, stores, shift, int(first.value), int(end.value))
     return None
@@ -178,7 +178,7 @@ def _find_accesses(pieces: list[_Piece], buffers: Mapping[str, Buffer]) -> list[
     written = {store.buffer for piece in pieces for store in piece.stores}
     for n, piece in enumerate(pieces):
         var = piece.loop.var if piece.loop else ""
-        column = simplify(Call("add", (Index(var), piece.shift))) if piece.loop else int_const(piece.first)
+        column = simplify(Index(var) + piece.shift) if piece.loop else int_const(piece.first)
         for store in piece.stores:
             for k, access in enumerate((Read(store.buffer, store.subscripts), *dict.fromkeys(reads(store.value)))):
                 buffer = buffers.get(access.tensor)
@@ -199,7 +199,7 @@ def _has_rows(buffer: Buffer) -> bool:
 
 def _distance(access: Read, column: Expr, var: str) -> int | None:
     """Columns from one to the element that is accessed, where its row does not change with `var`."""
-    distance = simplify(Call("sub", (access.subscripts[-1], column)))
+    distance = simplify(access.subscripts[-1] - column)
     if not isinstance(distance, Const) or any(_moves(e, var) for e in access.subscripts[:-1]):
         return None
     return int(distance.value)
@@ -275,7 +275,7 @@ def _rows_apart(a: _Access, b: _Access, row: str) -> tuple[int, ...] | None:
     for x, y in zip(a.subscripts[:-1], b.subscripts[:-1], strict=True):
         if _never_meet(x, y, row):
             return ()
-        distance = simplify(Call("sub", (x, y)))
+        distance = simplify(x - y)
         factor = _factor(x, row)
         if not isinstance(distance, Const) or factor is None or factor != _factor(y, row):
             continue
@@ -292,7 +292,7 @@ def _never_meet(x: Expr, y: Expr, row: str) -> bool:
     """Whether two subscripts are remainders that differ, in whatever rows."""
     match x, y:
         case Call("mod", (a, Const(n))), Call("mod", (b, Const(m))) if n == m and not _moves(a, row):
-            distance = simplify(Call("sub", (a, b)))
+            distance = simplify(a - b)
             return isinstance(distance, Const) and int(distance.value) % int(n) != 0
     return False
 

@@ -9,7 +9,24 @@ their conditions together.  The values are those of before.
 from __future__ import annotations
 
 from polyc.codegen.nests.interiors import bound_of
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, int_const, reads, substitute, walk
+from polyc.ir.expr import (
+    Call,
+    Const,
+    Expr,
+    Index,
+    Read,
+    Select,
+    Size,
+    eq,
+    ge,
+    int_const,
+    le,
+    maximum,
+    minimum,
+    reads,
+    substitute,
+    walk,
+)
 from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify, simplify_value
 from polyc.ir.types import I64
@@ -124,7 +141,7 @@ def _split_ends(loop: Loop, nodes: tuple[Store | Update, ...], moving: list[Expr
     """The first and the last iterations apart, if each of the conditions `moving` holds in few of them and nowhere else.
 
     Where their number is not known, short loops stay as they are."""
-    trip = simplify(Call("sub", (loop.upper, loop.lower)))
+    trip = simplify(loop.upper - loop.lower)
     if not moving or (isinstance(trip, Const) and int(trip.value) < MINIMUM_TRIP):
         return None
     n_first = n_last = 0
@@ -137,14 +154,14 @@ def _split_ends(loop: Loop, nodes: tuple[Store | Update, ...], moving: list[Expr
     if max(n_first, n_last) > MOST_ENDS or (isinstance(trip, Const) and int(trip.value) < least):
         return None
     end = _decide(nodes, True)
-    lower = simplify(Call("add", (loop.lower, int_const(n_first))))
-    upper = simplify(Call("sub", (loop.upper, int_const(n_last))))
+    lower = simplify(loop.lower + n_first)
+    upper = simplify(loop.upper - n_last)
     inside = replace(loop, lower=lower, upper=upper, body=_decide(nodes, False))
     split = take_out_conditions((*_run_end(loop, end, loop.lower, n_first), inside, *_run_end(loop, end, upper, n_last)))
     if isinstance(trip, Const):
         return split
     short = replace(loop, body=_decide(nodes, _any(moving) or False))
-    return (If(Call("ge", (trip, int_const(least))), split, (short,)),)
+    return (If(ge(trip, least), split, (short,)),)
 
 
 def _count_ends(atom: Expr, loop: Loop) -> tuple[int, int] | None:
@@ -154,7 +171,7 @@ def _count_ends(atom: Expr, loop: Loop) -> tuple[int, int] | None:
     if atom.op == "eq" and _is_unit(atom, loop.var):
         if _holds(atom, loop.var, loop.lower):
             return 1, 0
-        return (0, 1) if _holds(atom, loop.var, simplify(Call("sub", (loop.upper, int_const(1))))) else None
+        return (0, 1) if _holds(atom, loop.var, simplify(loop.upper - 1)) else None
     bound = bound_of(atom, loop.var)
     if bound is None:
         return None
@@ -169,10 +186,10 @@ def _count_ends(atom: Expr, loop: Loop) -> tuple[int, int] | None:
 def _run_end(loop: Loop, end: tuple[Store | Update, ...], first: Expr, n: int) -> tuple[Node, ...]:
     """The nodes in `n` iterations from `first` on."""
     if n <= FEW_ENDS:
-        places = [simplify(Call("add", (first, int_const(k)))) for k in range(n)]
+        places = [simplify(first + k) for k in range(n)]
         return tuple(_at(node, loop.var, place) for place in places for node in end)
     # Loops that are written out begin at 0.
-    body = tuple(_at(node, loop.var, simplify(Call("add", (first, Index(loop.var))))) for node in end)
+    body = tuple(_at(node, loop.var, simplify(first + Index(loop.var))) for node in end)
     run = replace(loop, lower=int_const(0), upper=int_const(n), interleave=1, body=body)
     return (replace(run, max_trip=n) if loop.kind == "vector" else replace(run, kind="serial"),)
 
@@ -190,20 +207,20 @@ def _split_in_two(loop: Loop, store: Store) -> tuple[Node, ...] | None:
     if _mentions(high, loop.var):
         # Not `high < low`: the iterations from some one on.
         low, high, is_strict, before, after = high, low, not is_strict, after, before
-    if _mentions(high, loop.var) or not _is_unit(Call("eq", (low, high)), loop.var):
+    if _mentions(high, loop.var) or not _is_unit(eq(low, high), loop.var):
         return None
     start = substitute(low, {loop.var: int_const(0)})
-    if simplify(Call("sub", (substitute(low, {loop.var: int_const(1)}), start))) != int_const(1):
+    if simplify(substitute(low, {loop.var: int_const(1)}) - start) != int_const(1):
         return None  # it moves backwards
     # low = var + rest < high, or <=: var < place
-    place: Expr = Call("sub", (high, start))
-    place = simplify(place if is_strict else Call("add", (place, int_const(1))))
-    if simplify(Call("add", (place, int_const(1)))) == simplify(loop.upper):
+    place: Expr = high - start
+    place = simplify(place if is_strict else place + 1)
+    if simplify(place + 1) == simplify(loop.upper):
         # All but the last iteration, where there is one.
         first = replace(loop, upper=place, body=(replace(store, value=before),))
         last = _at(replace(store, value=after), loop.var, place)
-        return first, If(Call("le", (loop.lower, place)), (last,))
-    middle = simplify(Call("max", (loop.lower, Call("min", (loop.upper, place)))))
+        return first, If(le(loop.lower, place), (last,))
+    middle = simplify(maximum(loop.lower, minimum(loop.upper, place)))
     first = replace(loop, upper=middle, body=(replace(store, value=before),))
     return first, replace(loop, lower=middle, body=(replace(store, value=after),))
 
@@ -227,13 +244,13 @@ def _split_steps(loop: Loop, nodes: tuple[Store | Update, ...]) -> tuple[Node, .
     assert place is not None
     end = tuple(last[n] if n in last else _at(n, loop.var, place) for n in nodes)
     whole = replace(loop, upper=place, body=tuple(first.get(n, n) for n in nodes))
-    return whole, If(Call("le", (loop.lower, place)), end)
+    return whole, If(le(loop.lower, place), end)
 
 
 def _is_unit(atom: Call, var: str) -> bool:
     """Whether the two sides of an equation move apart by one with the variable: then it holds at one value at most."""
     difference = Call("sub", atom.args)
-    step = simplify(Call("sub", (substitute(difference, {var: Call("add", (Index(var), int_const(1)))}), difference)))
+    step = simplify(substitute(difference, {var: Index(var) + 1}) - difference)
     return isinstance(step, Const) and abs(int(step.value)) == 1
 
 

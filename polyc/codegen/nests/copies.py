@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute
+from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, lt, minimum, reads, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, Node, Store
 from polyc.ir.simplify import simplify
@@ -169,7 +169,7 @@ def _split_tiles(node: Node, ranges: Mapping[str, Range]) -> Node:
         return replace(node, body=rest)
     inner = {**ranges, node.var: (low, last - node.step)}
     whole = tuple(_split_tiles(n, inner) for n in node.body)
-    return replace(node, body=(If(Call("lt", (Index(node.var), int_const(last))), whole, rest),))
+    return replace(node, body=(If(lt(Index(node.var), last), whole, rest),))
 
 
 def _moves_bounds(node: Node, variable: str) -> bool:
@@ -208,7 +208,7 @@ def _drop_loose(expr: Expr, ranges: Mapping[str, Range]) -> Expr:
     tight = [a for a in arguments if isinstance(a, Const) or (low := _lowest(a, ranges)) is None or low < limit]
     result = tight[0]
     for a in tight[1:]:
-        result = Call("min", (result, a))
+        result = minimum(result, a)
     return simplify(result)
 
 
@@ -219,7 +219,7 @@ def _lowest(expr: Expr, ranges: Mapping[str, Range]) -> int | None:
             lows = [_lowest(a, ranges) for a in args]
             return None if None in lows else min(low for low in lows if low is not None)
         case Call("add" | "sub" as op, (a, b)) if index_coefficients(expr) is None:
-            low, other = _lowest(a, ranges), _lowest(b if op == "add" else simplify(Call("neg", (b,))), ranges)
+            low, other = _lowest(a, ranges), _lowest(b if op == "add" else simplify(-b), ranges)
             return None if low is None or other is None else low + other
     coefficients = index_coefficients(expr)
     if coefficients is None or not coefficients.keys() <= ranges.keys():

@@ -21,7 +21,7 @@ from dataclasses import field
 
 from polyc.codegen.nests.copies import depends, motion_of
 from polyc.codegen.nests.prefetch import is_large
-from polyc.ir.expr import Call, Const, Expr, Index, Read, all_hold, children, int_const, reads, substitute, with_children
+from polyc.ir.expr import Call, Const, Expr, Index, Read, all_hold, children, ge, int_const, reads, substitute, with_children
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
@@ -108,7 +108,7 @@ def _spread(loop: Loop, buffers: Mapping[str, Buffer], large: frozenset[str], re
     if not known:
         if len(ends) > 1 or not found.is_open:
             return None
-        distance = simplify(Call("floordiv", (ends[0], int_const(n_rows))))
+        distance = simplify(ends[0] // n_rows)
         rest = (_take_rest(found, body, n_rows, distance, 1),) if n_rows > 1 else ()
         return _take_blocks(found, body, n_rows, distance), *rest
     n_blocks, n_left = divmod(min(known), n_rows)
@@ -116,7 +116,7 @@ def _spread(loop: Loop, buffers: Mapping[str, Buffer], large: frozenset[str], re
         return None
     blocks = _take_blocks(found, body, n_rows, int_const(n_blocks))
     if others:
-        return (If(all_hold([Call("ge", (e, int_const(min(known)))) for e in others]), (blocks,), (loop,)),)
+        return (If(all_hold([ge(e, min(known)) for e in others]), (blocks,), (loop,)),)
     return (blocks, _take_rest(found, body, n_rows, int_const(n_blocks), n_left)) if n_left else (blocks,)
 
 
@@ -223,7 +223,7 @@ def _loops_in(body: tuple[Node, ...]) -> Iterator[Loop]:
 
 def _ends_alike(inner: Loop, found: _Body) -> bool:
     """Whether the rows of a block end with the block, or where the loop over blocks ends."""
-    ends = {simplify(Call("sub", (e, Index(found.loop.var)))) for e in found.ends}
+    ends = {simplify(e - Index(found.loop.var)) for e in found.ends}
     mine = [simplify(e) for e in _minimands(inner.upper) if e != int_const(found.loop.step)]
     found.is_open = found.is_open or bool(mine)
     return ends.issuperset(mine)
@@ -377,7 +377,7 @@ def _take_blocks(found: _Body, body: tuple[Node, ...], n_rows: int, distance: Ex
 def _take_rest(found: _Body, body: tuple[Node, ...], n_rows: int, distance: Expr, n_left: int) -> Loop:
     """The rows behind blocks of `n_rows`, `n_left` at a time."""
     new = tuple(_rewrite(n, found, {}, n_left, int_const(1)) for n in body)
-    first = simplify(Call("mul", (int_const(n_rows), distance)))
+    first = simplify(n_rows * distance)
     return Loop(found.loop.var, first, found.loop.upper, n_left, "serial", new)
 
 
@@ -410,7 +410,7 @@ def _rewrite(node: Node, found: _Body, rows: Mapping[str, Expr], n_rows: int, di
 
 
 def _distance_of(row: str, distance: Expr) -> Expr:
-    return Call("mul", (distance, Index(row)))
+    return distance * Index(row)
 
 
 def _move_reads(expr: Expr, variable: str, rows: Mapping[str, Expr]) -> Expr:

@@ -11,7 +11,7 @@ masks, and every second element of a row is picked out of whole vectors as in al
 from __future__ import annotations
 
 from polyc.codegen.nests.interiors import bound_of
-from polyc.ir.expr import Call, Const, Expr, Index, all_hold, int_const, operands_of, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, all_hold, ceil_div, maximum, minimum, operands_of, substitute, walk
 from polyc.ir.loops import If, Loop, LoopNest, Node, Prefetch
 from polyc.ir.simplify import simplify, simplify_value
 from polyc.ir.walk import map_nodes
@@ -57,11 +57,11 @@ def _split_loop(loop: Loop) -> tuple[Node, ...] | None:
         return None
     ends += [u for u in operands_of(loop.upper, "min") if not any(_is_behind(u, e) for e in ends)]
     first = simplify(_least(ends))
-    trips = Call("max", (_least([_trips(loop, e) for e in ends]), int_const(0)))
-    end = simplify(Call("add", (loop.lower, Call("mul", (trips, int_const(loop.step))))))
+    trips = maximum(_least([_trips(loop, e) for e in ends]), 0)
+    end = simplify(loop.lower + trips * loop.step)
     apart: list[Node] = []
     for part in (replace(loop, upper=first, body=(*ahead, *node.body)), replace(loop, lower=end, body=(*ahead, *others))):
-        trip = simplify(Call("sub", (part.upper, part.lower)))
+        trip = simplify(part.upper - part.lower)
         if not (isinstance(trip, Const) and int(trip.value) <= 0):
             apart += _run_known((part,))
     if not fixed:
@@ -109,18 +109,18 @@ def _under(body: tuple[Node, ...], fixed: list[Expr]) -> tuple[tuple[Node, ...],
 
 def _trips(loop: Loop, end: Expr) -> Expr:
     """Iterations of the loop in front of `end`; negative where that lies in front of its begin."""
-    return Call("floordiv", (Call("add", (Call("sub", (end, loop.lower)), int_const(loop.step - 1))), int_const(loop.step)))
+    return ceil_div(end - loop.lower, loop.step)
 
 
 def _is_behind(place: Expr, other: Expr) -> bool:
-    distance = simplify(Call("sub", (place, other)))
+    distance = simplify(place - other)
     return isinstance(distance, Const) and int(distance.value) >= 0
 
 
 def _least(values: list[Expr]) -> Expr:
     result = values[0]
     for value in values[1:]:
-        result = Call("min", (result, value))
+        result = minimum(result, value)
     return result
 
 

@@ -20,7 +20,8 @@ from polyc.ir.expr import (
     Size,
     all_hold,
     evaluate,
-    int_const,
+    maximum,
+    minimum,
     operands_of,
     reads,
     rewrite,
@@ -90,9 +91,9 @@ def _find_tests(loop: Loop, target: Target) -> _Tests | None:
                 continue
             moving[atom] = None
             if bound[0] == "lower":
-                lower = Call("max", (lower, bound[1]))
+                lower = maximum(lower, bound[1])
             else:
-                upper = Call("min", (upper, bound[1]))
+                upper = minimum(upper, bound[1])
     tests = _Tests(tuple(fixed), tuple(moving), simplify(lower), simplify(upper))
     return tests if (fixed or moving) and _is_long(loop, tests, target) else None
 
@@ -100,9 +101,9 @@ def _find_tests(loop: Loop, target: Target) -> _Tests | None:
 def _is_long(loop: Loop, tests: _Tests, target: Target) -> bool:
     """Whether a loop is worth being written several times."""
     has_stand_ins = all(isinstance(node, Store) and _is_mirrored_copy(node.value) for node in loop.body)
-    trip = simplify(Call("sub", (loop.upper, loop.lower)))
+    trip = simplify(loop.upper - loop.lower)
     if isinstance(trip, Const) and not has_stand_ins and not target.has_masks and _reads_apart(loop):
-        inside = simplify(Call("sub", (tests.upper, tests.lower)))
+        inside = simplify(tests.upper - tests.lower)
         if isinstance(inside, Const) and int(inside.value) >= loop.lanes:
             return True
     if loop.max_trip is not None and not has_stand_ins:
@@ -132,10 +133,10 @@ def _slack(atom: Call) -> Expr | None:
     if atom.op not in ("ge", "gt", "le", "lt"):
         return None
     a, b = atom.args if atom.op in ("ge", "gt") else reversed(atom.args)
-    slack = Call("sub", (a, b))
+    slack = a - b
     if linear_form(slack) is None or any(not isinstance(e, (Index, Size, Const, Call)) for e in walk(slack)):
         return None
-    return slack if atom.op in ("ge", "le") else Call("sub", (slack, int_const(1)))
+    return slack if atom.op in ("ge", "le") else slack - 1
 
 
 def bound_of(atom: Expr, var: str) -> tuple[str, Expr] | None:
@@ -149,12 +150,12 @@ def bound_of(atom: Expr, var: str) -> tuple[str, Expr] | None:
     if step == 0:
         return None
     assert slack is not None
-    rest = simplify(Call("sub", (slack, Call("mul", (int_const(step), Index(var))))))
+    rest = simplify(slack - step * Index(var))
     if abs(step) != 1:
-        rest = Call("floordiv", (rest, int_const(abs(step))))
+        rest = rest // abs(step)
     if step > 0:  # step * v + rest >= 0
-        return "lower", Call("neg", (rest,))
-    return "upper", Call("add", (rest, int_const(1)))  # rest - step * v >= 0
+        return "lower", -rest
+    return "upper", rest + 1  # rest - step * v >= 0
 
 
 def _split_loop(loop: Loop, tests: _Tests) -> tuple[Node, ...]:
@@ -163,11 +164,11 @@ def _split_loop(loop: Loop, tests: _Tests) -> tuple[Node, ...]:
     border = replace(loop, body=tuple(_assume(node, {*tests.fixed}) for node in loop.body))
     if not tests.moving:
         return (If(all_hold(tests.fixed), (border,), (loop,)),)
-    begin = simplify(Call("min", (tests.lower, loop.upper)))
-    end = simplify(Call("max", (tests.upper, begin)))
+    begin = simplify(minimum(tests.lower, loop.upper))
+    end = simplify(maximum(tests.upper, begin))
     parts: list[Node] = []
     for lower, upper, part in ((loop.lower, begin, border), (begin, end, inside), (end, loop.upper, border)):
-        trip = simplify(Call("sub", (upper, lower)))
+        trip = simplify(upper - lower)
         if not (isinstance(trip, Const) and int(trip.value) <= 0):
             most = _most(trip) if part is inside else _most_at_border(loop, tests, lower == loop.lower)
             few = most is not None and most <= loop.lanes // 2
@@ -186,9 +187,9 @@ def _split_loop(loop: Loop, tests: _Tests) -> tuple[Node, ...]:
 def _most_at_border(loop: Loop, tests: _Tests, is_first: bool) -> int | None:
     """Iterations in front of the interior, or behind it, at most; None where nothing is known."""
     if is_first:
-        gaps = [Call("sub", (e, loop.lower)) for e in operands_of(tests.lower, "max")]
+        gaps = [e - loop.lower for e in operands_of(tests.lower, "max")]
     else:
-        gaps = [Call("sub", (loop.upper, e)) for e in operands_of(tests.upper, "min")]
+        gaps = [loop.upper - e for e in operands_of(tests.upper, "min")]
     found = [_most(simplify(gap)) for gap in gaps]
     return None if None in found else max(0, *(n for n in found if n is not None))
 
@@ -204,9 +205,9 @@ def _most(expr: Expr) -> int | None:
         case Call("add", (a, b)):
             sides = _most(a), _most(b)
         case Call("sub", (a, b)):
-            sides = _most(a), _most(Call("neg", (b,)))
+            sides = _most(a), _most(-b)
         case Call("mul", (Const(n), e)) if n == -1:
-            return _most(Call("neg", (e,)))
+            return _most(-e)
         case Call("mod", (_, Const(n))) if n > 0:
             return int(n) - 1
         case _:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from polyc.codegen.nests.streams import find_written_once, is_whole_lines, offset_of
-from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, rewrite, substitute, walk
+from polyc.ir.expr import Const, Expr, Index, Read, int_const, maximum, minimum, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
@@ -78,11 +78,11 @@ def _move(loop: Loop, store: Store, buffers: dict[str, Buffer]) -> Loop | None:
         return None
     size = int_const(buffer.dtype.itemsize)
     first = offset_of(store, buffer, dict.fromkeys(moving, int_const(0)))
-    missing = Call("floordiv", (Call("mod", (Call("neg", (first,)), int_const(LINE))), size))
-    place = Call("add", (missing, Call("mul", (int_const(step), Call("sub", (Index(loop.var), int_const(1)))))))
-    begin = Call("min", (Call("max", (place, int_const(0))), int_const(step * (n_tiles - 1))))
-    inside = Loop(base, begin, Call("add", (begin, int_const(1))), 1, "serial", body)
-    lower = Call("sub", (int_const(1), Call("min", (missing, int_const(1)))))
+    missing = -first % LINE // size
+    place = missing + step * (Index(loop.var) - 1)
+    begin = minimum(maximum(place, 0), step * (n_tiles - 1))
+    inside = Loop(base, begin, begin + 1, 1, "serial", body)
+    lower = 1 - minimum(missing, 1)
     return replace(loop, lower=lower, upper=int_const(n_tiles + 1), body=(inside,), is_apart=False)
 
 
@@ -100,7 +100,7 @@ def _replace_tile(body: tuple[Node, ...], var: str, step: int, base: str) -> tup
         if not times or times % step:
             return subscript
         rest = substitute(subscript, {var: int_const(0)})
-        return simplify(Call("add", (rest, Call("mul", (int_const(times // step), Index(base))))))
+        return simplify(rest + times // step * Index(base))
 
     moved = map_nodes(body, lambda e: rewrite(e, rule), move)
     uses = any(isinstance(e, Index) and e.name == var for expr in _expressions(moved) for e in walk(expr))

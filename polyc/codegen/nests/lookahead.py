@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from polyc.codegen.nests.prefetch import MAX_LINES, large_arrays, row_bytes
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, substitute, walk
+from polyc.ir.expr import Const, Expr, Index, Read, Select, int_const, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.ir.simplify import simplify
@@ -79,22 +79,20 @@ def _find_ahead(around: tuple[Loop, ...], kept: dict[str, Buffer], target: Targe
         is_stepping = 2 <= step <= MAX_STEP and not _keeps_up(target)
         if not is_masked and not is_stepping:
             continue
-        trips = [n.max_trip or _constant(simplify(Call("sub", (n.upper, n.lower)))) for n in sums]
+        trips = [n.max_trip or _constant(simplify(n.upper - n.lower)) for n in sums]
         if any(t is None for t in trips) or math.prod(t for t in trips if t) > MAX_TERMS:
             continue
         size = row_bytes(buffer, read, (vector,))
         if size is None or not buffer.strides or not isinstance(buffer.strides[-1], Const) or not buffer.strides[-1].value:
             continue
         ahead, lines = (AHEAD_IN_STEPS, MAX_PIECE_LINES) if is_stepping else (AHEAD_BYTES, MAX_LINES)
-        last: dict[str, Expr] = {n.var: simplify(Call("sub", (n.upper, int_const(n.step)))) for n in sums}
+        last: dict[str, Expr] = {n.var: simplify(n.upper - n.step) for n in sums}
         last[vector.var] = vector.lower
         found: list[Prefetch] = []
         for back in product(*(range(_first_reads(around, n, read)) for n in sums)):
-            there = {
-                n.var: simplify(Call("sub", (last[n.var], int_const(b * n.step)))) for n, b in zip(sums, back, strict=True)
-            }
+            there = {n.var: simplify(last[n.var] - b * n.step) for n, b in zip(sums, back, strict=True)}
             place = [simplify(substitute(s, {**last, **there})) for s in read.subscripts]
-            place[-1] = simplify(Call("add", (place[-1], int_const(ahead // int(buffer.strides[-1].value)))))
+            place[-1] = simplify(place[-1] + ahead // int(buffer.strides[-1].value))
             found.append(Prefetch(read.tensor, tuple(place), min(size, lines * target.cache_line)))
         names = {n.name for p in found for s in p.subscripts for n in walk(s) if isinstance(n, Index)}
         if names & {n.var for n in inner} or len(found) > MAX_PIECES:
@@ -112,7 +110,7 @@ def _keeps_up(target: Target) -> bool:
 
 def _first_reads(around: tuple[Loop, ...], term: Loop, read: Read) -> int:
     """How many of the last iterations of `term` read rows that are read for the first time in an order of `around`."""
-    trip = term.max_trip or _constant(simplify(Call("sub", (term.upper, term.lower)))) or 1
+    trip = term.max_trip or _constant(simplify(term.upper - term.lower)) or 1
     for subscript in read.subscripts[:-1]:
         coefficients = index_coefficients(subscript) or {}
         if coefficients.get(term.var):

@@ -9,7 +9,7 @@ from typing import Literal
 
 from polyc.codegen.nests.buffers import make_buffers
 from polyc.codegen.nests.collapse import collapse_parallel
-from polyc.ir.expr import Call, Const, Expr, Index, Read, evaluate, int_const, rewrite, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, evaluate, int_const, lt, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Store, Update
 from polyc.ir.signature import Signature
@@ -133,7 +133,7 @@ class _Translator:
         lower = simplify(expr_of_ast(node.for_get_init(), variables))
         step = int(node.for_get_inc().get_val().to_python()) if not node.for_is_degenerate() else 1
         if node.for_is_degenerate():
-            upper = simplify(Call("add", (lower, int_const(1))))
+            upper = simplify(lower + 1)
         else:
             upper = _exclusive_bound(expr_of_ast(node.for_get_cond(), variables | {var}))
         known = _LoopRange(_constant(lower), step, _bound(upper, "min"), _bound(lower, "max"), _multipliers(lower, step))
@@ -233,7 +233,7 @@ def _hoist_guards(body: tuple[Node, ...], var: str, lower: Expr, upper: Expr) ->
     """Guards at the start of a loop that do not move with it go in front of it (and hold only if it runs at all).
 
     Those at the start of a loop inside that is first in the body go in front as a loop of guards."""
-    runs: Expr | None = simplify(Call("lt", (lower, upper)))
+    runs: Expr | None = simplify(lt(lower, upper))
     if isinstance(runs, Const) and runs.value:
         runs = None
     hoisted: list[Node] = []
@@ -306,7 +306,7 @@ def fold_index(expr: Expr, modulus: int, ranges: Mapping[str, _LoopRange]) -> Ex
         if _is_below({var: coefficients[var] for var in rest}, reduced, modulus, ranges):
             return reduced
         expr = reduced
-    return Call("mod", (expr, int_const(modulus)))
+    return expr % modulus
 
 
 def _is_below(coefficients: Mapping[str, int], expr: Expr, modulus: int, ranges: Mapping[str, _LoopRange]) -> bool:
@@ -328,8 +328,8 @@ def _fold_panel(subscripts: list[Expr], panel: Panel, ranges: Mapping[str, _Loop
     element = subscripts.pop(panel.dimension)
     place = fold_index(element, panel.size, ranges)
     is_exact = not (isinstance(place, Call) and place.op == "mod")
-    start = simplify(Call("sub", (element, place))) if is_exact else element
-    return (simplify(Call("floordiv", (start, int_const(panel.size)))), *subscripts, place)
+    start = simplify(element - place) if is_exact else element
+    return (simplify(start // panel.size), *subscripts, place)
 
 
 def _multipliers(lower: Expr, step: int) -> tuple[int, ...]:
@@ -377,7 +377,7 @@ def _plus_one(expr: Expr) -> Expr:
         return simplify(Call(expr.op, tuple(_plus_one(a) for a in expr.args)))
     if isinstance(expr, Call) and expr.op == "sub" and expr.args[1] == int_const(1):
         return simplify(expr.args[0])
-    return simplify(Call("add", (expr, int_const(1))))
+    return simplify(expr + 1)
 
 
 def _bound(expr: Expr, op: Literal["min", "max"]) -> int | None:

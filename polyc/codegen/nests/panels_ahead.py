@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from polyc.codegen.nests.copies import copy_nest, motion_of
 from polyc.codegen.nests.prefetch import large_arrays, put_values, step_ahead
-from polyc.ir.expr import Call, Expr, Index, Read, int_const, reads, walk
+from polyc.ir.expr import Expr, Index, Read, int_const, maximum, minimum, reads, walk
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Update, known_length
 from polyc.ir.simplify import simplify
 from polyc.records import dataclass, replace
@@ -132,12 +132,12 @@ def _ask(tiles: Node, source: _Source, around: tuple[Loop, ...], buffers: dict[s
     n_rows = math.ceil(source.n_rows / n_asking)
     if n_rows > MOST_ROWS:
         return tiles
-    iteration = Call("floordiv", (Call("sub", (Index(tiles.var), tiles.lower)), int_const(tiles.step)))
-    asking = Call("max", (Call("sub", (iteration, int_const(n_tiles - n_asking))), int_const(0)))
+    iteration = (Index(tiles.var) - tiles.lower) // tiles.step
+    asking = maximum(iteration - (n_tiles - n_asking), 0)
     later = step_ahead(around, 1)
     if len(around) == 1:  # with others around, there is always a next one
-        last = Call("sub", (around[0].upper, int_const(around[0].step)))
-        later = {v: Call("min", (e, last)) for v, e in later.items()}
+        last = around[0].upper - around[0].step
+        later = {v: minimum(e, last) for v, e in later.items()}
     itemsize = buffers[source.read.tensor].dtype.itemsize
 
     def visit(node: Node) -> Node:
@@ -159,11 +159,10 @@ def _ask(tiles: Node, source: _Source, around: tuple[Loop, ...], buffers: dict[s
             return loop
         asked = []
         for r in range(n_rows):
-            row = Call("add", (Call("mul", (asking, int_const(n_rows))), int_const(r)))
-            row = Call("min", (row, int_const(source.n_rows - 1)))
+            row = minimum(asking * n_rows + r, source.n_rows - 1)
             subscripts = list(put_values(put_values(source.read, later), _row(source, row)).subscripts)
-            along = Call("mul", (Call("sub", (Index(loop.var), loop.lower)), int_const(step)))
-            subscripts[source.dimension] = simplify(Call("add", (subscripts[source.dimension], along)))
+            along = (Index(loop.var) - loop.lower) * step
+            subscripts[source.dimension] = simplify(subscripts[source.dimension] + along)
             asked.append(Prefetch(source.read.tensor, tuple(subscripts), 1))
         return replace(loop, body=(*asked, *loop.body))
 
@@ -173,8 +172,8 @@ def _ask(tiles: Node, source: _Source, around: tuple[Loop, ...], buffers: dict[s
 def _row(source: _Source, number: Expr) -> dict[str, Expr]:
     if source.across is None:
         return {}
-    step = Call("mul", (number, int_const(source.across.step)))
-    return {source.across.var: simplify(Call("add", (source.across.lower, step)))}
+    step = number * source.across.step
+    return {source.across.var: simplify(source.across.lower + step)}
 
 
 def _tile_bytes(tiles: Loop, panel: str, buffers: dict[str, Buffer]) -> int:

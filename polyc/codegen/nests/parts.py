@@ -19,7 +19,7 @@ from dataclasses import field
 from functools import reduce
 from typing import Literal
 
-from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, rewrite, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, ge, int_const, le, minimum, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify, simplify_value
@@ -61,7 +61,7 @@ def run_in_parts(
     body = tuple(_narrow(node, part, None) for node in nests)
     if kind == "vector":
         body = _take_few_lanes(body, registers, shared) if has_masks else _take_all_lanes(body)
-    return (Loop(row.name, int_const(0), Call("min", (found.end, int_const(found.count))), found.size, "serial", body),)
+    return (Loop(row.name, int_const(0), minimum(found.end, found.count), found.size, "serial", body),)
 
 
 def _take_few_lanes(nests: tuple[Node, ...], registers: Collection[str], shared: Collection[str]) -> tuple[Node, ...]:
@@ -71,7 +71,7 @@ def _take_few_lanes(nests: tuple[Node, ...], registers: Collection[str], shared:
         return nests
     part = _Part(int_const(0), found.end, found.count, found.size, frozenset(registers))
     few = _take_few_lanes(tuple(_narrow(node, part, None) for node in nests), registers, shared)
-    return (If(Call("le", (found.end, int_const(found.size))), few, nests),)
+    return (If(le(found.end, found.size), few, nests),)
 
 
 def _take_all_lanes(nests: tuple[Node, ...]) -> tuple[Node, ...]:
@@ -80,7 +80,7 @@ def _take_all_lanes(nests: tuple[Node, ...]) -> tuple[Node, ...]:
     if len(ends) != 1:
         return nests
     ((end, count, _),) = ends
-    return (If(Call("ge", (end, int_const(count))), tuple(_take_all(node, end, count) for node in nests), nests),)
+    return (If(ge(end, count), tuple(_take_all(node, end, count) for node in nests), nests),)
 
 
 def _take_all(node: Node, end: Expr, count: int) -> Node:
@@ -251,7 +251,7 @@ def _narrow(node: Node, part: _Part, row: str | None) -> Node:
             initial = tuple(replace(i, value=_shift_all(i.value, part, rows), nest=each(i.nest, row)) for i in node.initial)
             if row is None and _open_end(node) == (part.end, part.count):
                 ends = [part.end] if part.count % part.size == 0 else [part.end, int_const(part.count)]
-                rest = [simplify(Call("sub", (end, part.row))) for end in ends]
+                rest = [simplify(end - part.row) for end in ends]
                 if node.kind == "vector":  # an open end again: fewer lanes may be left than the part has
                     rest = [reduce(_least, rest)]
                 bound: Expr = int_const(part.size)
@@ -265,14 +265,14 @@ def _narrow(node: Node, part: _Part, row: str | None) -> Node:
 
 
 def _least(a: Expr, b: Expr) -> Expr:
-    return Call("min", (a, b))
+    return minimum(a, b)
 
 
 def _shift(expr: Expr, part: _Part, row: str | None, tidy: Callable[[Expr], Expr] = simplify) -> Expr:
     """`expr` with the rows of the part, simplified by `tidy`; register buffers hold these alone."""
     if row is None:
         return expr
-    shifted = substitute(expr, {row: Call("add", (part.row, Index(row)))})
+    shifted = substitute(expr, {row: part.row + Index(row)})
     first = {part.row.name: int_const(0)} if isinstance(part.row, Index) else {}
 
     def rule(node: Expr) -> Expr | None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from polyc.codegen.nests.copies import copy_nest, depends, motion_of
 from polyc.codegen.nests.staging import is_plain, trip_count
 from polyc.codegen.nests.transposes import MAX_COLUMNS, MAX_INTERLEAVED, MIN_LANES, ROW_BYTES
-from polyc.ir.expr import Call, Expr, Index, Read, int_const, reads, substitute
+from polyc.ir.expr import Expr, Index, Read, int_const, reads, substitute
 from polyc.ir.loops import Buffer, If, Loop, Node, Store
 from polyc.ir.simplify import simplify
 from polyc.records import dataclass, replace
@@ -126,8 +126,8 @@ def _cut(loop: Loop, size: int, make: _Make) -> tuple[Node, ...]:
 def _turn_block(pixels: _Pixels, block: Buffer, along: tuple[Expr, int], across: tuple[Expr, int]) -> tuple[Node, ...]:
     (y, n_y), (x, n_x) = along, across
     names: dict[str, Expr] = {
-        pixels.along.var: simplify(Call("add", (y, Index(pixels.along.var)))),
-        pixels.across.var: simplify(Call("add", (x, Index(pixels.across.var)))),
+        pixels.along.var: simplify(y + Index(pixels.along.var)),
+        pixels.across.var: simplify(x + Index(pixels.across.var)),
     }
     store = replace(
         pixels.store,

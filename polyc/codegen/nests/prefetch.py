@@ -15,7 +15,23 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, rewrite, substitute, walk
+from polyc.ir.expr import (
+    Call,
+    Const,
+    Expr,
+    Index,
+    Read,
+    Select,
+    ge,
+    int_const,
+    lt,
+    maximum,
+    minimum,
+    reads,
+    rewrite,
+    substitute,
+    walk,
+)
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update, known_length
 from polyc.ir.simplify import simplify
@@ -164,7 +180,7 @@ def _has_elements(read: Read, kept: dict[str, Buffer]) -> Expr | None:
     result: Expr | None = None
     extents = (e for s in read.subscripts for r in reads(s) for e in kept[r.tensor].shape)
     for extent in dict.fromkeys(e for e in extents if not (isinstance(e, Const) and int(e.value) > 0)):
-        test = Call("lt", (int_const(0), extent))
+        test = lt(0, extent)
         result = test if result is None else Call("and", (result, test))
     return result
 
@@ -219,7 +235,7 @@ def step_ahead(loops: tuple[Loop, ...], rows: int) -> dict[str, Expr]:
     carry: Expr | None = None
     for n in reversed(range(len(loops))):
         loop, whole = loops[n], 0
-        turn = simplify(Call("sub", (loop.upper, loop.lower)))
+        turn = simplify(loop.upper - loop.lower)
         is_last = n == 0 or any(_mentions(e, around.var) for e in (loop.lower, loop.upper) for around in loops[:n])
         if isinstance(turn, Const) and turn.value and not is_last:
             trip = -(-int(turn.value) // loop.step)
@@ -227,17 +243,17 @@ def step_ahead(loops: tuple[Loop, ...], rows: int) -> dict[str, Expr]:
             # As many iterations of the loop around cost no test of where this one ends.
             whole, rows = (round(rows / trip), 0) if rows >= trip * NEAR_A_TURN else divmod(rows, trip)
         elif loop.step > 1:
-            trips = Call("floordiv", (simplify(Call("add", (turn, int_const(loop.step - 1)))), int_const(loop.step)))
-            turn = simplify(Call("mul", (trips, int_const(loop.step))))
-        later = simplify(Call("add", (Index(loop.var), int_const(rows * loop.step))))
+            trips = simplify(turn + (loop.step - 1)) // loop.step
+            turn = simplify(trips * loop.step)
+        later = simplify(Index(loop.var) + rows * loop.step)
         if carry is not None:
-            later = Select(carry, simplify(Call("add", (later, int_const(loop.step)))), later)
+            later = Select(carry, simplify(later + loop.step), later)
         if is_last or later == Index(loop.var):
             result[loop.var] = later
         else:
-            wrapped = simplify(Call("sub", (later, turn))) if rows else loop.lower
-            result[loop.var] = Select(Call("lt", (later, loop.upper)), later, wrapped)
-            carry = Call("ge", (later, loop.upper))
+            wrapped = simplify(later - turn) if rows else loop.lower
+            result[loop.var] = Select(lt(later, loop.upper), later, wrapped)
+            carry = ge(later, loop.upper)
         rows = whole
         if is_last or (carry is None and not rows):
             break
@@ -252,7 +268,7 @@ def _unclamp(read: Read, kept: dict[str, Buffer]) -> Read:
     """`read` without what keeps it inside of its array: of a number that is wrong, any place may be asked for."""
     subscripts = []
     for subscript, extent in zip(read.subscripts, kept[read.tensor].shape, strict=True):
-        last = simplify(Call("sub", (extent, int_const(1))))
+        last = simplify(extent - 1)
         match subscript:
             case Call("min", (Call("max", (number, Const(0))), upper)) if simplify(upper) == last:
                 subscripts.append(number)
@@ -274,8 +290,8 @@ def _clamp_reads(read: Read, kept: dict[str, Buffer], loops: tuple[Loop, ...]) -
             if (subscript, extent) in inside:
                 subscripts.append(subscript)
                 continue
-            last = simplify(Call("sub", (extent, int_const(1))))
-            subscripts.append(Call("max", (Call("min", (subscript, last)), int_const(0))))
+            last = simplify(extent - 1)
+            subscripts.append(maximum(minimum(subscript, last), 0))
         return replace(node, subscripts=tuple(subscripts))
 
     return replace(read, subscripts=tuple(rewrite(s, rule) for s in read.subscripts))

@@ -19,7 +19,7 @@ from polyc.codegen.emission.lines import do_meet
 from polyc.codegen.nests.copies import keeps_apart, motion_of
 from polyc.codegen.nests.prefetch import read_arrays
 from polyc.codegen.nests.streams import offset_of
-from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute
+from polyc.ir.expr import Const, Expr, Index, Read, int_const, maximum, minimum, reads, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Prefetch, Store
 from polyc.ir.simplify import simplify
@@ -68,15 +68,15 @@ def begin_at_lines(nest: LoopNest) -> LoopNest:
 def _overlap(loop: Loop, tile: Loop | None, lead: Expr) -> Loop:
     """The strips, the first one `lead` elements shorter and the others moved back by as many, all of whole length."""
     number = f"{loop.var}_strip"
-    first, end, most = loop.lower, loop.upper, simplify(Call("add", (loop.upper, lead)))
+    first, end, most = loop.lower, loop.upper, simplify(loop.upper + lead)
     if tile is not None:
-        end = simplify(Call("sub", (tile.upper, Index(tile.var))))
-        first = simplify(Call("sub", (tile.lower, Index(tile.var))))
-        most = Call("min", (loop.upper, simplify(Call("add", (end, lead)))))
-    last = simplify(Call("sub", (end, int_const(loop.step))))
-    begin = Call("max", (first, Call("min", (simplify(Call("sub", (Index(number), lead))), last))))
+        end = simplify(tile.upper - Index(tile.var))
+        first = simplify(tile.lower - Index(tile.var))
+        most = minimum(loop.upper, simplify(end + lead))
+    last = simplify(end - loop.step)
+    begin = maximum(first, minimum(simplify(Index(number) - lead), last))
     body = tuple(_number_requests(n, {loop.var: Index(number)}) for n in loop.body)
-    once = replace(loop, lower=begin, upper=Call("add", (begin, int_const(loop.step))), max_trip=None, body=body)
+    once = replace(loop, lower=begin, upper=begin + loop.step, max_trip=None, body=body)
     return Loop(number, loop.lower, most, loop.step, "serial", (once,))
 
 
@@ -90,13 +90,13 @@ def _overlap_tiles(tile: Loop, strips: _Strips) -> Loop:
             case Loop() if node in strips.loops:
                 return _overlap(node, tile, strips.lead)
             case Loop() if _are_strips(node, tile):
-                left = simplify(Call("sub", (tile.upper, Index(tile.var))))
-                return replace(node, upper=Call("min", (node.upper, left)))
+                left = simplify(tile.upper - Index(tile.var))
+                return replace(node, upper=minimum(node.upper, left))
             case Loop():
                 return replace(node, body=tuple(map(visit, node.body)))
         return node
 
-    upper = simplify(Call("add", (tile.upper, strips.lead)))
+    upper = simplify(tile.upper + strips.lead)
     return replace(tile, upper=upper, max_trip=None, body=tuple(map(visit, tile.body)))
 
 
@@ -245,10 +245,10 @@ def _lead(
     begin: dict[str, Expr] = {n.var: int_const(0) for n in (*between, *inside, *parts)}
     begin |= {n.var: n.lower for n in (around[0], around[-1])}
     first = offset_of(Store(read.tensor, read.subscripts, read), source, begin)
-    return read.tensor, simplify(Call("floordiv", (Call("mod", (first, int_const(LINE))), int_const(size))))
+    return read.tensor, simplify(first % LINE // size)
 
 
 def _count(rows: Sequence[Loop]) -> int:
     """Iterations of those of `rows` that have a known number."""
-    trips = [simplify(Call("sub", (n.upper, n.lower))) for n in rows]
+    trips = [simplify(n.upper - n.lower) for n in rows]
     return math.prod(-(-int(t.value) // n.step) for t, n in zip(trips, rows, strict=True) if isinstance(t, Const))

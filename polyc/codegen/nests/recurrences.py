@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from polyc.codegen.nests.border_cuts import COMPARISONS, decide_test, index_tests, mentions, split_borders, stores_of
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, rewrite, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, lt, minimum, reads, rewrite, substitute, walk
 from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store, known_length
 from polyc.ir.scans import match_scan, match_second_order
 from polyc.ir.simplify import simplify
@@ -172,13 +172,13 @@ class _Rewriter:
         self.registers += [c.register for c in carried]
         self.buffers |= {c.register.name: c.register for c in carried}
         n = max(c.farthest for c in carried)
-        start = simplify(Call("add", (loop.lower, int_const(n))))
-        first = replace(loop, kind="serial", lanes=1, upper=simplify(Call("min", (start, loop.upper))))
+        start = simplify(loop.lower + n)
+        first = replace(loop, kind="serial", lanes=1, upper=simplify(minimum(start, loop.upper)))
         before: list[Node] = []
         for c in carried:
             store = list(stores_of(loop))[c.place]
             for d in range(1, c.farthest + 1):
-                at = simplify(Call("sub", (start, int_const(d))))
+                at = simplify(start - d)
                 place = tuple(simplify(substitute(e, {loop.var: at})) for e in store.subscripts)
                 before.append(Store(c.register.name, c.last(d), Read(store.buffer, place), store.statement))
         rest = self._carried_loop(
@@ -186,7 +186,7 @@ class _Rewriter:
         )
         start_values = before if row is None else [replace(row, body=tuple(before))]
         main: tuple[Node, ...] = (*start_values, _inside(rest, row))
-        condition = simplify(Call("lt", (start, loop.upper)))
+        condition = simplify(lt(start, loop.upper))
         if not isinstance(condition, Const):
             main = (If(condition, main),)
         return (_inside(first, row), *main)
@@ -273,7 +273,7 @@ def _is_straight(body: tuple[Node, ...]) -> bool:
 def _moves(store: Store, var: str) -> bool:
     """Whether each iteration writes an element of its own: some subscript grows by a constant."""
     for e in store.subscripts:
-        step = simplify(Call("sub", (substitute(e, {var: Call("add", (Index(var), int_const(1)))}), e)))
+        step = simplify(substitute(e, {var: Index(var) + 1}) - e)
         if isinstance(step, Const) and step.value != 0:
             return True
     return False
@@ -284,7 +284,7 @@ def _are_apart(a: Store, b: Store, var: str) -> bool:
     if not _moves(a, var) or not _moves(b, var):
         return False
     for x, y in zip(a.subscripts, b.subscripts, strict=True):
-        apart = simplify(Call("sub", (x, y)))
+        apart = simplify(x - y)
         if not mentions(x, var) and not mentions(y, var) and isinstance(apart, Const) and apart.value != 0:
             return True
     return False
@@ -293,7 +293,7 @@ def _are_apart(a: Store, b: Store, var: str) -> bool:
 def _find_distance(store: Store, read: Read, var: str) -> int | None:
     """How many iterations before the element of `read` was written, if that is a small number above 0."""
     for distance in range(1, FARTHEST + 1):
-        before = Call("sub", (Index(var), int_const(distance)))
+        before = Index(var) - distance
         pairs = zip(store.subscripts, read.subscripts, strict=True)
         if all(_is_zero(substitute(a, {var: before}), b) for a, b in pairs):
             return distance
@@ -305,7 +305,7 @@ def _is_zero(a: Expr, b: Expr) -> bool:
     match a, b:
         case Call("mod", (x, Const(m))), Call("mod", (y, Const(n))) if m == n:
             return _is_zero(x, y)
-    return simplify(Call("sub", (a, b))) == int_const(0)
+    return simplify(a - b) == int_const(0)
 
 
 def _window(store: Store, var: str) -> int | None:
@@ -313,7 +313,7 @@ def _window(store: Store, var: str) -> int | None:
     moving = [e for e in store.subscripts if mentions(e, var)]
     match moving:
         case [Call("mod", (place, Const(cells)))] if int(cells) > 0:
-            step = simplify(Call("sub", (substitute(place, {var: Call("add", (Index(var), int_const(1)))}), place)))
+            step = simplify(substitute(place, {var: Index(var) + 1}) - place)
             return int(cells) if step == int_const(1) else None
     return None
 

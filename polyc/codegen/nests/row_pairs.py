@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 
 from polyc.codegen.functions.polynomials import INLINE
 from polyc.codegen.nests.border_cuts import mentions
-from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, ge, int_const, maximum, minimum, reads, substitute, walk
 from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import map_nodes, node_expressions, walk_nodes
@@ -104,7 +104,7 @@ def _places(values: list[Expr], var: str) -> set[Read]:
 
 def _after(var: str) -> dict[str, Expr]:
     """What stands for the number of a row in the row behind it."""
-    return {var: Call("add", (Index(var), int_const(1)))}
+    return {var: Index(var) + 1}
 
 
 def _is_independent(loop: Loop, buffers: Mapping[str, Buffer]) -> bool:
@@ -130,7 +130,7 @@ def _are_steps_apart(a: tuple[Expr, ...], b: tuple[Expr, ...], var: str) -> bool
     for x, y in zip(a, b, strict=True):
         match x, y:
             case Call("mod", (u, Const(m))), Call("mod", (v, Const(n))) if m == n and not mentions(u, var):
-                distance = simplify(Call("sub", (u, v)))
+                distance = simplify(u - v)
                 if isinstance(distance, Const) and int(distance.value) % int(m) != 0:
                     return True
     return False
@@ -139,8 +139,8 @@ def _are_steps_apart(a: tuple[Expr, ...], b: tuple[Expr, ...], var: str) -> bool
 def _are_rows(a: Store, b: Store, var: str) -> bool:
     """Whether some subscript of both stores is the number of the row."""
     for x, y in zip(a.subscripts, b.subscripts, strict=True):
-        motion = simplify(Call("sub", (substitute(x, _after(var)), x)))
-        if isinstance(motion, Const) and motion.value != 0 and simplify(Call("sub", (x, y))) == int_const(0):
+        motion = simplify(substitute(x, _after(var)) - x)
+        if isinstance(motion, Const) and motion.value != 0 and simplify(x - y) == int_const(0):
             return True
     return False
 
@@ -159,14 +159,14 @@ def _make_pairs(loop: Loop, border: Expr | None, inside: tuple[Node, ...], place
     joined = replace(row, body=both(row.body), interleave=max(1, row.interleave // 2))
     pair = (*both(inside[:place]), joined, *both(inside[place + 1 :]))
     if border is None:
-        length = Call("max", (int_const(0), Call("sub", (loop.upper, loop.lower))))
-        end = simplify(Call("add", (loop.lower, Call("mul", (int_const(2), Call("floordiv", (length, int_const(2))))))))
+        length = maximum(0, loop.upper - loop.lower)
+        end = simplify(loop.lower + 2 * (length // 2))
         rest = () if end == simplify(loop.upper) else (replace(loop, lower=end),)
         return (replace(loop, upper=end, step=2, body=pair), *rest)
     one = f"{loop.var}_row"
-    end = simplify(Call("min", (loop.upper, Call("add", (Index(loop.var), int_const(2))))))
+    end = simplify(minimum(loop.upper, Index(loop.var) + 2))
     single = Loop(one, Index(loop.var), end, 1, "serial", at({loop.var: Index(one)}, loop.body))
-    alone: Expr = Call("ge", (behind[loop.var], loop.upper))
+    alone: Expr = ge(behind[loop.var], loop.upper)
     for test in (border, substitute(border, behind)):
         alone = Call("or", (alone, test))
     return (replace(loop, step=2, body=(If(alone, (single,), pair),)),)

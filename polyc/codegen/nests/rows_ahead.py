@@ -40,7 +40,7 @@ from typing import Literal
 from polyc.codegen.nests.copies import motion_of
 from polyc.codegen.nests.epilogues import FUNCTION_COSTS
 from polyc.codegen.nests.prefetch import bytes_of, large_arrays, step_ahead
-from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, ge, int_const, le, maximum, minimum, reads, substitute, walk
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import node_expressions, walk_nodes
@@ -145,7 +145,7 @@ def _asked(loop: Loop, around: tuple[Loop, ...], arrays: _Arrays) -> Iterator[tu
 def _prefetch(last: _Pass, around: tuple[Loop, ...], arrays: _Arrays, n_rows: int | Expr, level: Literal[1, 2]) -> Prefetch:
     later, loop = step_ahead(around, n_rows if isinstance(n_rows, int) else 1), around[-1]
     if not isinstance(n_rows, int) and len(around) == 1:
-        later = {loop.var: Call("add", (Index(loop.var), Call("mul", (n_rows, int_const(loop.step)))))}
+        later = {loop.var: Index(loop.var) + n_rows * loop.step}
     place = tuple(simplify(substitute(s, later)) for s in last.read.subscripts)
     return Prefetch(last.read.tensor, place, arrays.large[last.read.tensor].dtype.itemsize, level)
 
@@ -204,8 +204,8 @@ def _rows_ahead(whole: _Pass, last: _Pass, arrays: _Arrays, is_streaming: bool) 
     length, total = _product(_trips(whole), buffer.dtype.itemsize), _product(buffer.shape, buffer.dtype.itemsize)
     if any(isinstance(e, Index) for e in walk(length)):
         return [(None, [(1, 2)])] if is_long else []
-    most = Call("min", (length, int_const(BYTES_AHEAD)))
-    n_rows = Call("floordiv", (int_const(BYTES_AHEAD), Call("max", (most, int_const(1)))))
+    most = minimum(length, BYTES_AHEAD)
+    n_rows = BYTES_AHEAD // maximum(most, 1)
     far = (n_rows, 2)
     if is_long:
         return [(_at_most(length, target.l1 // PART_OF_L1), [far, near]), (None, [(1, 2)])]
@@ -216,22 +216,22 @@ def _rows_ahead(whole: _Pass, last: _Pass, arrays: _Arrays, is_streaming: bool) 
 
 
 def _at_least(value: Expr, least: int) -> Expr:
-    return Call("ge", (value, int_const(least)))
+    return ge(value, least)
 
 
 def _at_most(value: Expr, most: int) -> Expr:
-    return Call("le", (value, int_const(most)))
+    return le(value, most)
 
 
 def _product(extents: Iterable[Expr], size: int) -> Expr:
     total: Expr = int_const(size)
     for extent in extents:
-        total = Call("mul", (total, extent))
+        total = total * extent
     return simplify(total)
 
 
 def _trips(found: _Pass) -> list[Expr]:
-    return [simplify(Call("sub", (n.upper, n.lower))) for n in found.inner]
+    return [simplify(n.upper - n.lower) for n in found.inner]
 
 
 def _row_bytes(found: _Pass, arrays: _Arrays) -> int | None:

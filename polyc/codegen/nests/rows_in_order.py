@@ -19,7 +19,7 @@ import math
 from polyc.codegen.emission.lines import do_meet
 from polyc.codegen.nests.copies import motion_of
 from polyc.codegen.nests.prefetch import put_values
-from polyc.ir.expr import Call, Expr, Index, Read, int_const, substitute
+from polyc.ir.expr import Expr, Index, Read, int_const, substitute
 from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import walk_nodes
@@ -70,12 +70,12 @@ def take_rows_in_order(strips: Loop, rest: Node | None, read: Read, buffer: Buff
     """The loop that takes a block group by group, with requests; for what `is_in_order` has found."""
     vector = vectors_in(strips.body[0])[0]
     group, start, itemsize = _group_rows(vector, buffer), f"{vector.var}_0", buffer.dtype.itemsize
-    begin = put_values(read, {vector.var: Call("add", (vector.lower, Index(start)))})
+    begin = put_values(read, {vector.var: vector.lower + Index(start)})
     size = motion_of(read, buffer, vector.var) or 0
     n_strips = max(1, (known_length(strips) or 0) // strips.step)
     part = math.ceil(group * size / n_strips / LINE) * LINE
-    strip = Call("floordiv", (Call("sub", (Index(strips.var), strips.lower)), int_const(strips.step)))
-    first = Call("mul", (strip, int_const(part // itemsize)))
+    strip = (Index(strips.var) - strips.lower) // strips.step
+    first = strip * (part // itemsize)
     near = max(AHEAD, group * size)
     at_row = put_values(begin, {strips.var: strips.lower})
     asked: list[Node] = [Prefetch(read.tensor, _behind(at_row, first, (near + AHEAD) // itemsize), part, 2)]
@@ -83,7 +83,7 @@ def take_rows_in_order(strips: Loop, rest: Node | None, read: Read, buffer: Buff
         asked.append(Prefetch(read.tensor, _behind(at_row, first, near // itemsize), part))
     elif strips.step * itemsize == LINE and not do_meet(size, group):
         row = f"{strips.var}_ahead"
-        there = put_values(begin, {start: Call("add", (Index(start), Index(row)))})
+        there = put_values(begin, {start: Index(start) + Index(row)})
         line = Prefetch(read.tensor, _behind(there, int_const(0), (NEXT_STRIPS + 1) * strips.step - 1), itemsize)
         asked.append(Loop(row, int_const(0), int_const(group), 1, "unroll", (line,), max_trip=group))
     taken: list[Node] = [replace(strips, body=(*asked, _shift(strips.body[0], Index(start), group)))]
@@ -94,7 +94,7 @@ def take_rows_in_order(strips: Loop, rest: Node | None, read: Read, buffer: Buff
 def _behind(begin: Read, first: Expr, distance: int) -> tuple[Expr, ...]:
     """What lies `first` and `distance` elements behind `begin`, counted along memory."""
     *outer, last = begin.subscripts
-    return *outer, simplify(Call("add", (last, Call("add", (first, int_const(distance))))))
+    return *outer, simplify(last + (first + distance))
 
 
 def _group_rows(vector: Loop, buffer: Buffer) -> int:
@@ -126,7 +126,7 @@ def _shift(node: Node, start: Expr, trip: int) -> Node:
 def shift_rows(vector: Loop, start: Expr, trip: int) -> Loop:
     """`trip` iterations of `vector`, which is expanded, from the one of number `start` on."""
     moved = shift_columns(vector, vector.var, start)
-    return replace(moved, upper=simplify(Call("add", (vector.lower, int_const(trip)))), max_trip=trip)
+    return replace(moved, upper=simplify(vector.lower + trip), max_trip=trip)
 
 
 def shift_columns(vector: Loop, variable: str, distance: Expr) -> Loop:
@@ -135,7 +135,7 @@ def shift_columns(vector: Loop, variable: str, distance: Expr) -> Loop:
     copies = inner if isinstance(inner, Loop) else None
     store = inner if copies is None else copies.body[0]
     assert isinstance(store, Store)
-    names = {variable: Call("add", (Index(variable), distance))}
+    names = {variable: Index(variable) + distance}
     place = put_values(Read(store.buffer, store.subscripts), names)
     store = replace(store, subscripts=place.subscripts, value=substitute(store.value, names))
     return replace(vector, body=(store if copies is None else replace(copies, body=(store,)),))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from polyc.ir.expr import Call, Const, Index, int_const, reads, walk
+from polyc.ir.expr import Call, Const, Index, eq, int_const, reads, walk
 from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import node_expressions
@@ -110,7 +110,7 @@ def _join(group: Sequence[_Piece], var: str) -> Loop:
     body: tuple[Node, ...] = ()
     for k in reversed(range(len(group))):
         node = _run_alone(group[k].node)
-        body = (If(Call("eq", (Index(var), int_const(k))), (node,), body),) if k < len(group) - 1 else (node,)
+        body = (If(eq(Index(var), k), (node,), body),) if k < len(group) - 1 else (node,)
     return Loop(var, int_const(0), int_const(len(group)), 1, "parallel", body)
 
 
@@ -180,7 +180,7 @@ def _count_work(node: Node) -> int:
         case If():
             return max(sum(map(_count_work, node.body)), sum(map(_count_work, node.orelse)))
         case Loop():
-            trip = simplify(Call("sub", (node.upper, node.lower)))
+            trip = simplify(node.upper - node.lower)
             count = int(trip.value) if isinstance(trip, Const) else node.max_trip or UNKNOWN_TRIP
             return -(-max(0, count) // node.step) * sum(map(_count_work, node.body))
     return 0

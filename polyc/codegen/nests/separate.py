@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from polyc.codegen.nests.interiors import MINIMUM_TRIP, bound_of
-from polyc.ir.expr import Call, Const, Expr, Index, all_hold, int_const, operands_of, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, all_hold, maximum, minimum, operands_of, substitute, walk
 from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import walk_nodes
@@ -55,7 +55,7 @@ def _separate(node: Node) -> tuple[Node, ...]:
 def _is_eligible(loop: Loop) -> bool:
     if loop.kind != "vector" or loop.max_trip is not None or loop.registers or loop.initial or loop.step != 1:
         return False
-    trip = simplify(Call("sub", (loop.upper, loop.lower)))
+    trip = simplify(loop.upper - loop.lower)
     if isinstance(trip, Const) and int(trip.value) < MINIMUM_TRIP:
         return False
     return all(isinstance(w, Update) or _moves(w, loop.var) for w in _writes(loop.body))
@@ -74,7 +74,7 @@ def _version(loop: Loop, atoms: list[Expr]) -> Node:
     body, conditions = loop.body, list[Expr]()
     for atom in atoms:
         body = _assume(body, atom, True)
-        ends = (loop.lower, Call("sub", (loop.upper, int_const(1)))) if _mentions(atom, loop.var) else (loop.lower,)
+        ends = (loop.lower, loop.upper - 1) if _mentions(atom, loop.var) else (loop.lower,)
         conditions += [simplify(substitute(atom, {loop.var: end})) for end in ends]
     return If(all_hold(list(dict.fromkeys(conditions))), (replace(loop, body=body),), (loop,))
 
@@ -121,11 +121,11 @@ def _split(loop: Loop, atoms: list[Expr]) -> tuple[Node, ...]:
     found = bound_of(atom, loop.var)
     assert found is not None
     side, place = found
-    middle = simplify(Call("max", (loop.lower, Call("min", (place, loop.upper)))))
+    middle = simplify(maximum(loop.lower, minimum(place, loop.upper)))
     before, after = (fails, holds) if side == "lower" else (holds, fails)
     parts: list[Node] = []
     for part in (replace(before, upper=middle), replace(after, lower=middle)):
-        trip = simplify(Call("sub", (part.upper, part.lower)))
+        trip = simplify(part.upper - part.lower)
         if isinstance(trip, Const) and int(trip.value) <= 0:
             continue
         few = isinstance(trip, Const) and int(trip.value) <= part.lanes // 2

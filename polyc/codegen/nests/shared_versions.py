@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from polyc.ir.expr import Call, Expr, Size, int_const
+from polyc.ir.expr import Expr, Size, ne
 from polyc.ir.loops import Buffer, Guard, If, Loop, LoopNest, Node, Store, Update
 from polyc.ir.versions import VERSION, cheapest
 from polyc.ir.walk import walk_nodes
@@ -26,7 +26,7 @@ def share_versions(nests: Sequence[LoopNest], costs: Sequence[Expr]) -> tuple[li
     shared, places = list[LoopNest](), list[int]()
     for number, nest in enumerate(nests):
         for place, other in enumerate(shared):
-            joined = _join(other, nest, Call("ne", (Size(VERSION), int_const(number))))
+            joined = _join(other, nest, ne(Size(VERSION), number))
             if joined is not None:
                 shared[place] = replace(joined, version=cheapest(costs))
                 places.append(place)

@@ -24,7 +24,7 @@ from polyc.codegen.nests.copies import copy_nest, motion_of, rebuild
 from polyc.codegen.nests.prefetch import is_large, step_ahead
 from polyc.codegen.nests.streams import find_written_once
 from polyc.codegen.nests.transposes import MAX_INTERLEAVED
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, reads, substitute
+from polyc.ir.expr import Const, Expr, Index, Read, Size, eq, int_const, reads, substitute
 from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch, Store
 from polyc.ir.simplify import simplify
 from polyc.records import dataclass, replace
@@ -103,7 +103,7 @@ def stage_copies(
 
 def begins_at_line(name: str) -> Expr:
     """Whether the array `name` begins where a cache line does."""
-    return Call("eq", (Call("mod", (Size(f"{name}.offset"), int_const(LINE))), int_const(0)))
+    return eq(Size(f"{name}.offset") % LINE, 0)
 
 
 def _find(
@@ -250,13 +250,13 @@ def _stage(
     begin: dict[str, Expr] = {n.var: int_const(0) for n in block.loops}
     begin |= digits(Index(row) if block.n_rows > 1 else int_const(0), block.rows)
     *outer, last = (simplify(substitute(s, begin)) for s in store.subscripts)
-    subscripts = (*outer, simplify(Call("add", (last, Index(element)))))
+    subscripts = (*outer, simplify(last + Index(element)))
     value = Read(stage.name, (Index(row) if block.n_rows > 1 else int_const(0), Index(element)))
     place: Expr = Index(element)
     if block.n_rows > 1:
-        place = Call("add", (Call("mul", (Index(row), int_const(block.run))), place))
+        place = Index(row) * block.run + place
     size = buffers[store.buffer].dtype.itemsize
-    part, n_parts = Call("floordiv", (place, int_const(PART // size))), max(1, block.n_rows * block.run * size // PART)
+    part, n_parts = place // (PART // size), max(1, block.n_rows * block.run * size // PART)
     asked = ask_ahead(block.loops, store, block.around, part, n_parts, buffers, target)
     body: tuple[Node, ...] = (*asked, replace(store, subscripts=subscripts, value=value))
     write = Loop(element, int_const(0), int_const(block.run), 1, "vector", body, lanes=vector.lanes, interleave=IN_FLIGHT)
@@ -273,8 +273,8 @@ def digits(number: Expr, multiples: Mapping[str, int]) -> dict[str, Expr]:
     """The variables of which the sum of `multiples` is `number`, each of them less than makes up the next larger multiple."""
     found: dict[str, Expr] = {}
     for name, multiple in sorted(multiples.items(), key=lambda item: -item[1]):
-        found[name] = simplify(Call("floordiv", (number, int_const(multiple))))
-        number = simplify(Call("mod", (number, int_const(multiple))))
+        found[name] = simplify(number // multiple)
+        number = simplify(number % multiple)
     return found
 
 
@@ -293,7 +293,7 @@ def _put_by_rows(block: _Block, put: Store) -> Loop:
     if trip <= lanes or trip % lanes:
         return rebuild(loops, put)
     group = f"{last.var}_rows"
-    names: dict[str, Expr] = {last.var: Call("add", (Index(group), Index(last.var)))}
+    names: dict[str, Expr] = {last.var: Index(group) + Index(last.var)}
     at = tuple(simplify(substitute(s, names)) for s in put.subscripts)
     put = replace(put, subscripts=at, value=substitute(put.value, names))
     others = [replace(n, kind="serial", lanes=1, interleave=1, max_trip=None) for n in loops if n is not last]
@@ -337,13 +337,13 @@ def ask_ahead(
         later = {**step_ahead(around, n_ahead), **{n.var: int_const(0) for n in loops}}
         found: list[Prefetch] = []
         for k in range(share):
-            number = Call("add", (Call("mul", (part, int_const(share))), int_const(k)))
+            number = part * share + k
             if n_pieces != n_parts * share:
-                number = Call("floordiv", (Call("mul", (number, int_const(n_pieces))), int_const(n_parts * share)))
-            there = later | digits(simplify(Call("floordiv", (number, int_const(per_row)))), rows)
-            within = Call("mul", (Call("mod", (number, int_const(per_row))), int_const(piece)))
+                number = number * n_pieces // (n_parts * share)
+            there = later | digits(simplify(number // per_row), rows)
+            within = number % per_row * piece
             *outer, last = (simplify(substitute(s, there)) for s in read.subscripts)
-            subscripts = (*outer, simplify(Call("add", (last, within))))
+            subscripts = (*outer, simplify(last + within))
             found.append(Prefetch(read.tensor, subscripts, piece * size, 2))
         return tuple(found)
     return ()
@@ -363,7 +363,7 @@ def sum_of(multiples: Mapping[str, int]) -> Expr:
     """The sum of variables times their multiples."""
     total: Expr = int_const(0)
     for name, multiple in multiples.items():
-        total = Call("add", (total, Call("mul", (Index(name), int_const(multiple)))))
+        total = total + Index(name) * multiple
     return simplify(total)
 
 

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import reduce
+from operator import mul
 
 from polyc.codegen.nests.copies import motion_of
 from polyc.codegen.nests.prefetch import bytes_of, large_arrays, put_values, row_bytes
-from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads
+from polyc.ir.expr import Call, Const, Expr, Index, Read, ge, gt, reads
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Update, known_length
 from polyc.records import replace
@@ -71,7 +72,7 @@ def _requests(loop: Loop, kept: Mapping[str, Buffer], target: Target) -> Iterato
         if first in asked or not _moves_far(read, buffer, loop, size):
             continue
         asked.add(first)
-        later = put_values(first, {loop.var: Call("add", (Index(loop.var), int_const(AHEAD * loop.step)))})
+        later = put_values(first, {loop.var: Index(loop.var) + AHEAD * loop.step})
         request = Prefetch(read.tensor, later.subscripts, size, 2)
         tests = _tests(loop, buffer, target)
         yield If(reduce(lambda a, b: Call("and", (a, b)), tests), (request,)) if tests else request
@@ -93,10 +94,10 @@ def _tests(loop: Loop, buffer: Buffer, target: Target) -> list[Expr]:
     """What the sizes of a call have to say for requests: that the sum is long, and that the array is not near."""
     tests: list[Expr] = []
     if known_length(loop) is None:
-        tests.append(Call("ge", (Call("sub", (loop.upper, loop.lower)), int_const(LEAST_STEPS * loop.step))))
+        tests.append(ge(loop.upper - loop.lower, LEAST_STEPS * loop.step))
     if bytes_of(buffer) is None:
-        elements = reduce(lambda a, b: Call("mul", (a, b)), buffer.shape)
-        tests.append(Call("gt", (elements, int_const(target.l2 // buffer.dtype.itemsize))))
+        elements = reduce(mul, buffer.shape)
+        tests.append(gt(elements, target.l2 // buffer.dtype.itemsize))
     return tests
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from polyc.codegen.nests.copies import copy_nest, rebuild
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, int_const, reads, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, eq, ge, int_const, le, maximum, minimum, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Store, Update, known_length
 from polyc.ir.simplify import simplify
@@ -95,21 +95,19 @@ def _move_tiles(loops: list[Loop], store: Store, buffer: Buffer) -> Loop | None:
     step = tile.step
     if point.step != 1 or step * size % LINE or step == 1 or (point.max_trip or step) != step:
         return None
-    left = simplify(Call("sub", (tile.upper, Index(tile.var))))
-    if point.upper not in (int_const(step), Call("min", (int_const(step), left)), Call("min", (left, int_const(step)))):
+    left = simplify(tile.upper - Index(tile.var))
+    if point.upper not in (int_const(step), minimum(step, left), minimum(left, step)):
         return None
     first = offset_of(store, buffer, {tile.var: tile.lower, point.var: int_const(0)})
-    shift = Call("floordiv", (Call("mod", (first, int_const(LINE))), int_const(size)))
+    shift = first % LINE // size
     whole = replace(point, upper=int_const(step))
-    lower = Call("max", (int_const(0), simplify(Call("sub", (tile.lower, Index(tile.var))))))
-    part = replace(point, lower=lower, upper=Call("min", (int_const(step), left)), max_trip=None)
+    lower = maximum(0, simplify(tile.lower - Index(tile.var)))
+    part = replace(point, lower=lower, upper=minimum(step, left), max_trip=None)
     within = loops[loops.index(tile) + 1 :]
     arms = [rebuild([chosen if n is point else n for n in within], store) for chosen in (whole, part)]
-    last = simplify(Call("sub", (tile.upper, int_const(step))))
-    is_whole = Call("and", (Call("le", (tile.lower, Index(tile.var))), Call("le", (Index(tile.var), last))))
-    moved: Loop = replace(
-        tile, lower=simplify(Call("sub", (tile.lower, shift))), max_trip=None, body=(If(is_whole, (arms[0],), (arms[1],)),)
-    )
+    last = simplify(tile.upper - step)
+    is_whole = Call("and", (le(tile.lower, Index(tile.var)), le(Index(tile.var), last)))
+    moved: Loop = replace(tile, lower=simplify(tile.lower - shift), max_trip=None, body=(If(is_whole, (arms[0],), (arms[1],)),))
     for outer in reversed(loops[: loops.index(tile)]):
         moved = replace(outer, body=(moved,))
     return moved
@@ -170,7 +168,7 @@ def _find_long(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Targ
     )
     total: Expr = int_const(0)
     for name in read:
-        total = Call("add", (total, _bytes(arguments[name])))
+        total = total + _bytes(arguments[name])
     rest = simplify(total)
     found: dict[str, _Long] = {}
     for b, size in sizes:
@@ -194,14 +192,14 @@ def _long_arrays(buffers: tuple[Buffer, ...], limits: tuple[int, int, int] | Non
 def _is_long(size: Expr, read: Expr, limits: tuple[int, int, int]) -> Expr:
     """`Target.is_streamed` at the call."""
     alone, least, together = (int_const(n) for n in limits)
-    both = Call("and", (Call("ge", (size, least)), Call("ge", (Call("add", (size, read)), together))))
-    return Call("or", (Call("ge", (size, alone)), both))
+    both = Call("and", (ge(size, least), ge(size + read, together)))
+    return Call("or", (ge(size, alone), both))
 
 
 def _bytes(buffer: Buffer) -> Expr:
     total: Expr = int_const(buffer.dtype.itemsize)
     for extent in buffer.shape:
-        total = Call("mul", (total, extent))
+        total = total * extent
     return total
 
 
@@ -269,14 +267,12 @@ def _stream_together(
         return found[first.buffer]
     begin = {loop.var: loop.lower}
     apart = [
-        simplify(
-            Call("sub", (offset_of(s, wanted[s.buffer].buffer, begin), offset_of(first, wanted[first.buffer].buffer, begin)))
-        )
+        simplify(offset_of(s, wanted[s.buffer].buffer, begin) - offset_of(first, wanted[first.buffer].buffer, begin))
         for s in others
     ]
     together: Expr | None = None
     for distance in apart:
-        begins = Call("eq", (Call("mod", (distance, int_const(LINE))), int_const(0)))
+        begins = eq(distance % LINE, 0)
         together = begins if together is None else Call("and", (together, begins))
     assert together is not None
     head, lines, *rest = alone
@@ -319,24 +315,24 @@ def _stream_row(
         return None
     first = offset_of(store, buffer, {loop.var: loop.lower})
     body = _mark(loop.body, store)
-    trip = simplify(Call("sub", (loop.upper, loop.lower)))
+    trip = simplify(loop.upper - loop.lower)
     is_short = isinstance(trip, Const) and int(trip.value) * size < MIN_LINES * LINE
     if loop.max_trip is not None or is_short:
         if not isinstance(trip, Const) or not trip.value or int(trip.value) * size % LINE:
             return None
-        is_aligned = Call("eq", (Call("mod", (first, int_const(LINE))), int_const(0)))
+        is_aligned = eq(first % LINE, 0)
         return is_aligned if condition is None else Call("and", (condition, is_aligned)), (replace(loop, body=body),)
     if not isinstance(trip, Const) and condition is not None:
-        condition = Call("and", (condition, Call("ge", (trip, int_const(MIN_LINES * LINE // size)))))
-    missing = Call("floordiv", (Call("mod", (Call("neg", (first,)), int_const(LINE))), int_const(size)))
-    start = Call("min", (simplify(Call("add", (loop.lower, missing))), loop.upper))
+        condition = Call("and", (condition, ge(trip, MIN_LINES * LINE // size)))
+    missing = -first % LINE // size
+    start = minimum(simplify(loop.lower + missing), loop.upper)
     head = replace(loop, upper=start, interleave=1)
     if vector % LINE == 0:
         return condition, (head, replace(loop, lower=start, body=body))
     # Parts of a line are not streamed: its other part is stored as usual, and waits until the first one is in memory.
     per_line = int_const(LINE // size)
-    lines = Call("floordiv", (simplify(Call("sub", (loop.upper, start))), per_line))
-    end = Call("add", (start, Call("mul", (lines, per_line))))
+    lines = simplify(loop.upper - start) // per_line
+    end = start + lines * per_line
     return condition, (head, replace(loop, lower=start, upper=end, body=body), replace(loop, lower=end, interleave=1))
 
 
@@ -364,7 +360,7 @@ def _moves_by_lines(store: Store, buffer: Buffer, loop: Loop) -> bool:
         coefficients = index_coefficients(subscript)
         if coefficients is None:
             return False
-        if coefficients.get(loop.var) and not is_whole_lines(Call("mul", (int_const(coefficients[loop.var]), stride))):
+        if coefficients.get(loop.var) and not is_whole_lines(coefficients[loop.var] * stride):
             return False
     return True
 
@@ -383,9 +379,9 @@ def offset_of(store: Store, buffer: Buffer, values: Mapping[str, Expr]) -> Expr:
         if coefficients is not None:
             if is_whole_lines(stride):
                 continue
-            lines = {v: int_const(0) for v, c in coefficients.items() if is_whole_lines(Call("mul", (int_const(c), stride)))}
+            lines = {v: int_const(0) for v, c in coefficients.items() if is_whole_lines(c * stride)}
             place = substitute(place, lines)
-        total = Call("add", (total, Call("mul", (place, stride))))
+        total = total + place * stride
     return simplify(total)
 
 

@@ -24,6 +24,7 @@ from polyc.ir.expr import (
     Select,
     Size,
     all_hold,
+    ge,
     int_const,
     operands_of,
     rewrite,
@@ -166,7 +167,7 @@ def _full_conditions(loop: Loop, kinds: Collection[str] = EXPANDED) -> list[Expr
                     expanded = True
                     if not isinstance(node.upper, Const):
                         for bound in _open_bounds(node.upper):
-                            found[Call("ge", (bound, int_const(node.max_trip or 0)))] = None
+                            found[ge(bound, node.max_trip or 0)] = None
                 return all(visit(n) for n in node.body)
         return True
 
@@ -217,7 +218,7 @@ def _interior_tests(loops: list[Loop]) -> dict[Expr, list[Expr]]:
                 for n in node.body + node.orelse:
                     visit(n, ranges)
             case Loop():
-                last = simplify(Call("sub", (_widest(node), int_const(1))))
+                last = simplify(_widest(node) - 1)
                 inner = {**ranges, node.var: (node.lower, last)}
                 for n in node.body:
                     visit(n, inner)
@@ -262,7 +263,7 @@ def _slack_coefficients(test: Expr, ranges: dict[str, tuple[Expr, Expr]]) -> dic
     """How far `test` moves from failing when each variable of `ranges` grows by one; None if it is not linear in them."""
     assert isinstance(test, Call)
     low, high = test.args if test.op in ("lt", "le") else (test.args[1], test.args[0])
-    slack: Expr = Call("sub", (high, low))
+    slack: Expr = high - low
     outer: dict[str, Expr] = {e.name: Size(e.name) for e in walk(slack) if isinstance(e, Index) and e.name not in ranges}
     return index_coefficients(substitute(slack, outer))
 

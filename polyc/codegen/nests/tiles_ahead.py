@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import reduce
+from operator import mul
 
 from polyc.codegen.nests.copies import depends, motion_of
 from polyc.codegen.nests.prefetch import large_arrays, put_values
-from polyc.ir.expr import Call, Expr, Index, Read, int_const, reads, substitute
+from polyc.ir.expr import Call, Expr, Index, Read, gt, int_const, le, minimum, reads, substitute
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import walk_nodes
@@ -78,16 +79,16 @@ def _request(
         names = {v.var: Index(column) for r, v in found if r == read}
         asked.append(Prefetch(buffer.name, put_values(read, {**later, **names}).subscripts, target.cache_line, 2))
     along = Loop(column, int_const(0), length, line, "serial", tuple(asked))
-    share = [Call("floordiv", (Call("mul", (e, rows.upper)), tiles.upper)) for e in (Index(tiles.var), _behind(tiles))]
-    asking = Loop(place, share[0], Call("min", (share[1], rows.upper)), 1, "serial", (along,))
-    together = Call("mul", (Call("mul", (rows.upper, length)), int_const(len(new) * size)))
-    fits = Call("le", (simplify(together), int_const(target.l2 // PART_OF_L2)))
-    elements = simplify(reduce(lambda a, b: Call("mul", (a, b)), buffer.shape))
-    return If(Call("and", (fits, Call("gt", (elements, int_const(target.l2 // size))))), (asking,))
+    share = [e * rows.upper // tiles.upper for e in (Index(tiles.var), _behind(tiles))]
+    asking = Loop(place, share[0], minimum(share[1], rows.upper), 1, "serial", (along,))
+    together = rows.upper * length * (len(new) * size)
+    fits = le(simplify(together), target.l2 // PART_OF_L2)
+    elements = simplify(reduce(mul, buffer.shape))
+    return If(Call("and", (fits, gt(elements, target.l2 // size))), (asking,))
 
 
 def _behind(tiles: Loop) -> Expr:
-    return Call("add", (Index(tiles.var), int_const(tiles.step)))
+    return Index(tiles.var) + tiles.step
 
 
 def _row_reads(rows: Loop, large: Mapping[str, Buffer], inner: frozenset[str]) -> Iterator[tuple[Read, Loop]]:
@@ -106,7 +107,7 @@ def _new_reads(found: list[Read], around: tuple[Loop, ...]) -> list[Read]:
     """Of a window that moves on along some loop the reads that none is of the iteration before; nothing of other reads."""
     known = {put_values(read, {}) for read in found}
     for loop in reversed(around):
-        moved = {loop.var: Call("add", (Index(loop.var), int_const(loop.step)))}
+        moved = {loop.var: Index(loop.var) + loop.step}
         new = [read for read in known if put_values(read, moved) not in known]
         if 0 < len(new) < len(known):
             return sorted(new, key=repr)
@@ -118,7 +119,7 @@ def _next_iteration(around: tuple[Loop, ...]) -> dict[str, Expr]:
     singles: list[Loop] = []
     for loop in reversed(around):
         if known_length(loop) != 1:
-            later: dict[str, Expr] = {loop.var: Call("add", (Index(loop.var), int_const(loop.step)))}
+            later: dict[str, Expr] = {loop.var: Index(loop.var) + loop.step}
             for single in reversed(singles):
                 later[single.var] = simplify(substitute(single.lower, later))
             return later

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from polyc.codegen.nests.copies import copy_nest, depends, motion_of, rebuild
-from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, reads, substitute
+from polyc.ir.expr import Call, Const, Expr, Index, Read, ge, int_const, lt, reads, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopKind, Node, Store, known_length
 from polyc.ir.simplify import simplify
@@ -104,7 +104,7 @@ def _whole_tiles(along: Loop, vector: Loop) -> tuple[Expr, Loop, Loop] | None:
     for loop in (along, vector):
         match loop.upper:
             case Call("min", (left, Const() as size)) | Call("min", (Const() as size, left)) if loop.lower == int_const(0):
-                is_whole = Call("ge", (left, size))
+                is_whole = ge(left, size)
                 condition = is_whole if condition is None else Call("and", (condition, is_whole))
                 found.append(replace(loop, upper=size))
             case Const():
@@ -228,7 +228,7 @@ def lies_across(read: Read, buffer: Buffer, outer: str, inner: str) -> bool:
 def _strip_mine(along: Loop, vector: Loop, store: Store, block: int) -> tuple[Node, ...]:
     """``for along { vector { store } }`` in blocks of `block` iterations of `along`."""
     lower, upper, name = along.lower, along.upper, f"{along.var}_0"
-    trip = simplify(Call("sub", (upper, lower)))
+    trip = simplify(upper - lower)
     kind: LoopKind = "parallel" if along.kind == "parallel" else "serial"
     whole = replace(along, var=name, step=block, kind=kind, max_trip=None, least_part=-(-along.least_part // block))
 
@@ -240,20 +240,20 @@ def _strip_mine(along: Loop, vector: Loop, store: Store, block: int) -> tuple[No
         if n < 2 * block:
             return (single(lower, n),) if n > 0 else ()
         n_whole = n // block - (1 if n % block and (not _fits(vector, block) or _fits(vector, block + n % block)) else 0)
-        middle = simplify(Call("add", (lower, int_const(n_whole * block))))
+        middle = simplify(lower + n_whole * block)
         loop = replace(whole, upper=middle, body=(single(Index(name), block),))
         return (loop, single(middle, n - n_whole * block)) if n % block else (loop,)
-    middle = simplify(Call("sub", (upper, Call("mod", (trip, int_const(block))))))
+    middle = simplify(upper - trip % block)
     loop = replace(whole, upper=middle, body=(single(Index(name), block),))
-    last = If(Call("lt", (middle, upper)), (single(Call("sub", (upper, int_const(block))), block),))
+    last = If(lt(middle, upper), (single(upper - block, block),))
     pieces: list[Node] = []
     size = block // 2
     while size:  # where the extent is below one block, its binary digits say which sizes there are, the largest first
-        rest = Call("mod", (trip, int_const(2 * size)))
-        pieces.append(If(Call("ge", (rest, int_const(size))), (single(Call("sub", (upper, rest)), size),)))
+        rest = trip % (2 * size)
+        pieces.append(If(ge(rest, size), (single(upper - rest, size),)))
         size //= 2
-    few = If(Call("lt", (lower, upper)), tuple(pieces))
-    return (If(Call("ge", (trip, int_const(block))), (loop, last), (few,)),)
+    few = If(lt(lower, upper), tuple(pieces))
+    return (If(ge(trip, block), (loop, last), (few,)),)
 
 
 def _fits(vector: Loop, count: int) -> bool:
@@ -264,7 +264,7 @@ def _fits(vector: Loop, count: int) -> bool:
 
 def _unroll(vector: Loop, store: Store, variable: str, start: Expr, count: int) -> Loop:
     """`vector` around `count` copies of the store, for `variable` from `start` on."""
-    names = {variable: start if count == 1 else simplify(Call("add", (start, Index(variable))))}
+    names = {variable: start if count == 1 else simplify(start + Index(variable))}
     store = replace(
         store,
         subscripts=tuple(simplify(substitute(s, names)) for s in store.subscripts),

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from polyc.codegen.nests.interiors import bound_of
 from polyc.codegen.nests.scalars import is_initial
 from polyc.codegen.nests.tiles import hardest
-from polyc.ir.expr import Call, Const, Expr, Index, all_hold, int_const, reads, walk
+from polyc.ir.expr import Call, Const, Expr, Index, all_hold, ge, int_const, le, maximum, minimum, reads, walk
 from polyc.ir.loops import If, Loop, Node, Update
 from polyc.ir.simplify import simplify
 from polyc.records import dataclass, replace
@@ -83,8 +83,8 @@ def _find(loop: Loop, aliased: frozenset[str]) -> _Sum | None:
         uppers = [a for a in _atoms(n.upper, "min") if _mentions((a,), inside)]
         irregular += [*lowers, *uppers]
         for bound, test in (
-            *((a, Call("le", (a, int_const(0)))) for a in lowers),
-            *((a, Call("ge", (a, int_const(_size(n) or 1)))) for a in uppers),
+            *((a, le(a, 0)) for a in lowers),
+            *((a, ge(a, _size(n) or 1)) for a in uppers),
         ):
             at_worst: Expr | None = hardest(test, ranges) if _mentions((bound,), set(ranges)) else test
             if at_worst is None or _mentions((at_worst,), sums - {loop.var}):
@@ -124,14 +124,14 @@ def _write(found: _Sum, initial: tuple[Node, ...]) -> Iterator[Node]:
     whole, rest = _make_whole(loop, found), _take_rows_out(found)
     begin, end = loop.lower, loop.upper
     for place in found.lowers:
-        begin = Call("max", (begin, place))
-    begin = simplify(Call("min", (begin, loop.upper))) if found.lowers else begin
+        begin = maximum(begin, place)
+    begin = simplify(minimum(begin, loop.upper)) if found.lowers else begin
     for place in found.uppers:
-        end = Call("min", (end, place))
-    end = simplify(Call("max", (end, begin))) if found.uppers else end
+        end = minimum(end, place)
+    end = simplify(maximum(end, begin)) if found.uppers else end
     parts: list[Node] = []
     for lower, upper, part in ((loop.lower, begin, rest), (begin, end, whole), (end, loop.upper, rest)):
-        trip = simplify(Call("sub", (upper, lower)))
+        trip = simplify(upper - lower)
         if not (isinstance(trip, Const) and int(trip.value) <= 0):
             parts.append(_over(part, loop.var, lower, upper))
     if not found.fixed:
@@ -152,7 +152,7 @@ def _make_whole(node: Node, found: _Sum) -> Node:
     upper: Expr = int_const(size)
     for atom in _atoms(node.upper, "min"):
         if atom not in found.irregular and not isinstance(atom, Const):
-            upper = Call("min", (atom, upper))
+            upper = minimum(atom, upper)
     node = replace(node, lower=int_const(0), upper=simplify(upper), max_trip=size, tile=None, interleave=1, body=body)
     return node if node.kind == "vector" else replace(node, kind="unroll")
 

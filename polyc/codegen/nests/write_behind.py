@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from polyc.codegen.nests.copies import motion_of
 from polyc.codegen.nests.rows_in_order import shift_rows
 from polyc.codegen.nests.staging import make_buffer
-from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, substitute, walk
+from polyc.ir.expr import Const, Expr, Index, Read, eq, int_const, lt, substitute, walk
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
 from polyc.records import dataclass, replace
@@ -132,7 +132,7 @@ def _rows_of(node: Node, asked: tuple[Node, ...]) -> Loop | None:
             first, end = _share(rows, known_length(requests) or 0)
             spread = replace(requests, lower=first, upper=end, kind="serial", max_trip=None)
             return replace(rows, body=(spread, *rows.body))
-    first_group = Call("eq", (Index(rows.var), int_const(0)))
+    first_group = eq(Index(rows.var), 0)
     return replace(rows, body=(If(first_group, asked), *rows.body))
 
 
@@ -148,12 +148,12 @@ def _share(rows: Loop, count: int) -> tuple[Expr, Expr]:
     """The first of `count` that the iteration of `rows` does, and the one behind the last."""
     trip = known_length(rows) or 0
     n_groups = -(-trip // rows.step)
-    number = Call("floordiv", (Index(rows.var), int_const(rows.step)))
+    number = Index(rows.var) // rows.step
 
     def at(n: Expr) -> Expr:
-        return simplify(Call("floordiv", (Call("mul", (n, int_const(count))), int_const(n_groups))))
+        return simplify(n * count // n_groups)
 
-    return at(number), at(Call("add", (number, int_const(1))))
+    return at(number), at(number + 1)
 
 
 def _find_store(loop: Loop, once: Loop | None, test: If | None, rows: Loop, buffers: Mapping[str, Buffer]) -> _Strips | None:
@@ -181,7 +181,7 @@ def _find_store(loop: Loop, once: Loop | None, test: If | None, rows: Loop, buff
         motion, trip = motion_of(at, buffer, n.var), known_length(n)
         if motion not in sums or trip is None or trip % n.step or n.step != reach[motion]:
             return None
-        sums[motion] = Call("add", (sums[motion], Index(n.var)))
+        sums[motion] = sums[motion] + Index(n.var)
         reach[motion] = trip
     if reach[across] != loop.step or reach[size] * size % LINE:
         return None
@@ -207,19 +207,19 @@ def _mentions(expr: Expr, names: set[str]) -> bool:
 def _write_behind(strips: _Strips, stage: str) -> tuple[Node, ...]:
     """The loop over `strips`, and the last of them behind it."""
     loop, width = strips.loop, strips.width
-    half = Call("mul", (_parity(strips, Index(loop.var)), int_const(width)))
-    place = simplify(Call("add", (half, strips.place)))
+    half = _parity(strips, Index(loop.var)) * width
+    place = simplify(half + strips.place)
     put = replace(strips.store, buffer=stage, subscripts=(place, strips.column), streamed=False)
     first, end = _share(strips.rows, width)
-    before = simplify(Call("sub", (Index(loop.var), int_const(width))))
-    behind = If(Call("lt", (loop.lower, Index(loop.var))), (_write_down(strips, stage, before, first, end),))
+    before = simplify(Index(loop.var) - width)
+    behind = If(lt(loop.lower, Index(loop.var)), (_write_down(strips, stage, before, first, end),))
     rows = _replace_store(strips.rows, strips.store, put)
     rows = replace(rows, body=(*rows.body, behind))
-    n_strips = Call("floordiv", (Call("sub", (Call("sub", (loop.upper, int_const(1))), loop.lower)), int_const(width)))
-    final = simplify(Call("add", (loop.lower, Call("mul", (n_strips, int_const(width))))))
+    n_strips = (loop.upper - 1 - loop.lower) // width
+    final = simplify(loop.lower + n_strips * width)
     last = _write_down(strips, stage, final, int_const(0), int_const(width))
     if known_length(loop) is None:
-        last = If(Call("lt", (loop.lower, loop.upper)), (last,))
+        last = If(lt(loop.lower, loop.upper), (last,))
     made: tuple[Node, ...] = (_around(strips, (rows,)), last)
     if strips.test is None:
         return made
@@ -227,8 +227,8 @@ def _write_behind(strips: _Strips, stage: str) -> tuple[Node, ...]:
 
 
 def _parity(strips: _Strips, strip: Expr) -> Expr:
-    number = Call("floordiv", (Call("sub", (strip, strips.loop.lower)), int_const(strips.width)))
-    return Call("mod", (number, int_const(2)))
+    number = (strip - strips.loop.lower) // strips.width
+    return number % 2
 
 
 def _around(strips: _Strips, body: tuple[Node, ...]) -> Loop:
@@ -250,11 +250,11 @@ def _write_down(strips: _Strips, stage: str, strip: Expr, first: Expr, end: Expr
     begin: dict[str, Expr] = {n.var: int_const(0) for n in strips.inner}
     # Where the strip moves the result, a row moves it as one step of the strip's variable.
     place = strip if once is None else Index(f"{once.var}_behind")
-    begin[loop.var if once is None else once.var] = Call("add", (place, Index(row)))
+    begin[loop.var if once is None else once.var] = place + Index(row)
     *outer, last = (simplify(substitute(s, begin)) for s in strips.store.subscripts)
-    subscripts = (*outer, simplify(Call("add", (last, Index(element)))))
-    half = Call("mul", (_parity(strips, strip), int_const(width)))
-    value = Read(stage, (simplify(Call("add", (half, Index(row)))), Index(element)))
+    subscripts = (*outer, simplify(last + Index(element)))
+    half = _parity(strips, strip) * width
+    value = Read(stage, (simplify(half + Index(row)), Index(element)))
     lanes = next(n.lanes for n in strips.inner if n.kind == "vector")
     store = replace(strips.store, subscripts=subscripts, value=value)
     length = int_const(strips.length)
@@ -262,5 +262,5 @@ def _write_down(strips: _Strips, stage: str, strip: Expr, first: Expr, end: Expr
     node: Node = Loop(row, first, end, 1, "serial", (whole,))
     if once is not None:
         lower = simplify(substitute(once.lower, {loop.var: strip}))
-        node = Loop(f"{once.var}_behind", lower, Call("add", (lower, int_const(1))), 1, "serial", (node,))
+        node = Loop(f"{once.var}_behind", lower, lower + 1, 1, "serial", (node,))
     return node

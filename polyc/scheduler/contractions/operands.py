@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from math import gcd
 
-from polyc.ir.expr import Call, Expr, Index, Pad, Read, children, int_const, reads, rewrite, substitute, walk
+from polyc.ir.expr import Expr, Index, Pad, Read, children, int_const, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.simplify import simplify_int
 from polyc.poly.ranges import Interval
@@ -131,8 +131,8 @@ def form_expr(form: Form) -> Expr:
     """``h + 2 * r``"""
     result: Expr | None = None
     for i, c in form:
-        term: Expr = Index(i) if c == 1 else Call("mul", (int_const(c), Index(i)))
-        result = term if result is None else Call("add", (result, term))
+        term: Expr = Index(i) if c == 1 else c * Index(i)
+        result = term if result is None else result + term
     assert result is not None
     return result
 
@@ -148,10 +148,10 @@ def form_interval(form: Form, intervals: Mapping[str, Interval]) -> Interval:
     extent: Expr = int_const(1)
     for i, c in form:
         own = intervals[i]
-        last = Call("sub", (own.extent, int_const(1)))
-        start = own.lower if c > 0 else Call("add", (own.lower, last))
-        lower = Call("add", (lower, Call("mul", (int_const(c), start))))
-        extent = Call("add", (extent, Call("mul", (int_const(abs(c)), last))))
+        last = own.extent - 1
+        start = own.lower if c > 0 else own.lower + last
+        lower = lower + c * start
+        extent = extent + abs(c) * last
     return Interval(simplify_int(lower), simplify_int(extent))
 
 
@@ -173,9 +173,9 @@ def over_forms(operand: Operand) -> Expr:
         form, factor = _normalize(coefficients)
         place: Expr = Index(form_name(form))
         if factor != 1:
-            place = Call("mul", (int_const(factor), place))
+            place = factor * place
         rest = substitute(expr, dict.fromkeys(coefficients, int_const(0)))
-        return simplify_int(Call("add", (place, rest)))
+        return simplify_int(place + rest)
 
     def rule(node: Expr) -> Expr | None:
         if isinstance(node, Read):

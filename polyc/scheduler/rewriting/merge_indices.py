@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, rewrite, substitute, walk
+from polyc.ir.expr import Const, Expr, Index, Pad, Read, int_const, rewrite, substitute, walk
 from polyc.ir.program import Condition, Program, Statement, element_names
 from polyc.ir.simplify import linear_form, simplify_int
 from polyc.poly.domains import box_domain, fills_box, is_box, project_domain
@@ -320,7 +320,7 @@ def _join_subscripts(
         whole = subscripts[g[0]]
         for d in g[1:]:
             row = intervals[d].extent
-            whole = simplify_int(Call("add", (Call("mul", (row, whole)), subscripts[d])))
+            whole = simplify_int(row * whole + subscripts[d])
         joined.append(whole)
     return tuple(joined)
 
@@ -337,7 +337,7 @@ def _merge_intervals(intervals: list[Interval]) -> Interval:
     if len(intervals) == 1:
         return intervals[0]
     row = int_const(_product([i.extent for i in intervals[1:]]))
-    lower, extent = (simplify_int(Call("mul", (row, e))) for e in (intervals[0].lower, intervals[0].extent))
+    lower, extent = (simplify_int(row * e) for e in (intervals[0].lower, intervals[0].extent))
     return Interval(lower, extent)
 
 
@@ -370,7 +370,7 @@ def _merge_statement(
             parts[joined] = names
             row = _product([ranges.tensors[tensor][d].extent for d in dims[1:]])
             shift = shifted[0][1] * row if shifted[0] is not None else 0
-            result.append(simplify_int(Call("add", (Index(joined), int_const(shift)))))
+            result.append(simplify_int(Index(joined) + shift))
         return tuple(result)
 
     def rule(node: Expr) -> Expr | None:

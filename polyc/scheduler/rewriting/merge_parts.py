@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, eq, int_const, reads, substitute, walk
 from polyc.ir.program import Program, Statement
 from polyc.ir.simplify import simplify
 from polyc.poly.domains import condition_inside, map_domain, project_domain, subtract_domain, unite_domains
@@ -78,7 +78,7 @@ def _merge(writers: list[Statement], program: Program, ranges: Ranges) -> tuple[
             continue
         renamed = _rename(place, places[main.name])
         fixed = [
-            Call("eq", (_add(Index(i), offset), at))
+            eq(_add(Index(i), offset), at)
             for (i, offset), (j, at) in zip(places[main.name].dims, place.dims, strict=True)
             if j is None and i is not None
         ]
@@ -97,7 +97,7 @@ def _merge(writers: list[Statement], program: Program, ranges: Ranges) -> tuple[
     for d, (i, offset) in enumerate(places[main.name].dims):
         if i is not None and d not in steps:
             box = ranges.tensors[main.target][d]
-            intervals[i] = Interval(simplify(Call("sub", (box.lower, offset))), box.extent)
+            intervals[i] = Interval(simplify(box.lower - offset), box.extent)
     new = replace(main, value=value, where=())
     return new, StatementRanges(intervals, union), set(values)
 
@@ -135,7 +135,7 @@ def find_place(s: Statement, ranges: Ranges) -> Place | None:
             dims.append((None, subscript))
             continue
         (index,) = found
-        offset = simplify(Call("sub", (subscript, Index(index))))
+        offset = simplify(subscript - Index(index))
         if any(isinstance(n, Index) for n in walk(offset)):
             return None
         dims.append((index, offset))
@@ -148,7 +148,7 @@ def _differences(s: Statement, d: int) -> list[int | None]:
     found: list[int | None] = []
     for read in dict.fromkeys(reads(s.value)):
         if read.tensor == s.target:
-            difference = simplify(Call("sub", (read.subscripts[d], s.subscripts[d])))
+            difference = simplify(read.subscripts[d] - s.subscripts[d])
             found.append(int(difference.value) if isinstance(difference, Const) else None)
     return found
 
@@ -188,12 +188,12 @@ def _rename(place: Place, main: Place) -> dict[str, Expr]:
     result: dict[str, Expr] = {}
     for (own, offset), (index, main_offset) in zip(place.dims, main.dims, strict=True):
         if own is not None and index is not None:
-            result[own] = simplify(Call("sub", (_add(Index(index), main_offset), offset)))
+            result[own] = simplify(_add(Index(index), main_offset) - offset)
     return result
 
 
 def _add(a: Expr, b: Expr) -> Expr:
-    return a if b == int_const(0) else simplify(Call("add", (a, b)))
+    return a if b == int_const(0) else simplify(a + b)
 
 
 def _moves_alike(region: Set, domain: Set, main: Statement, index: str | None) -> bool:

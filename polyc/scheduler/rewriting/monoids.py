@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from polyc.diagnostics import Remark, UnsupportedError
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, ge, int_const, lt, reads, substitute, walk
 from polyc.ir.program import (
     Condition,
     Monoid,
@@ -169,10 +169,10 @@ class _Writer:
         n_chunks = -(-n // CHUNK_POINTS)
         self.bounds[chunk] = Interval(int_const(0), int_const(n_chunks))
         self.words.append(f"{n_chunks} trees over {CHUNK_POINTS} points of {index}")
-        start = simplify_int(Call("mul", (Index(chunk), int_const(CHUNK_POINTS))))
-        shifted = self._at(values, index, simplify_int(Call("add", (start, lower))))
+        start = simplify_int(Index(chunk) * CHUNK_POINTS)
+        shifted = self._at(values, index, simplify_int(start + lower))
         if n % CHUNK_POINTS:
-            inside = Call("lt", (simplify_int(Call("add", (start, Index(index)))), int_const(n)))
+            inside = lt(simplify_int(start + Index(index)), n)
             shifted = tuple(Select(inside, v, c) for v, c in zip(shifted, self.monoid.identity, strict=True))
         along = _runs_along(values, index)
         parts = self._tree(shifted, index, (*kept, chunk), CHUNK_POINTS, along)
@@ -186,7 +186,7 @@ class _Writer:
         """The values with the index counted from `lower`."""
         if lower == int_const(0):
             return values
-        point = simplify_int(Call("add", (Index(index), lower)))
+        point = simplify_int(Index(index) + lower)
         return tuple(substitute(v, {index: point}) for v in values)
 
     def _tree(self, values: tuple[Expr, ...], index: str, kept: tuple[str, ...], n: int, along: bool) -> tuple[Expr, ...]:
@@ -196,7 +196,7 @@ class _Writer:
             return tuple(substitute(v, {index: position}) for v in values)
 
         def later(step: int) -> tuple[Expr, ...]:
-            return at(simplify_int(Call("add", (Index(index), int_const(step)))))
+            return at(simplify_int(Index(index) + step))
 
         if n == 0:
             return self.monoid.identity
@@ -221,13 +221,13 @@ class _Writer:
         self, values: tuple[Expr, ...], index: str, kept: tuple[str, ...], lower: Expr, extent: Expr
     ) -> tuple[Expr, ...]:
         order = (*kept, index)
-        whole = Interval(int_const(0), simplify_int(Call("add", (extent, int_const(1)))))
+        whole = Interval(int_const(0), simplify_int(extent + 1))
         names = self._new_tensors(order, {index: whole})
         for name, constant in zip(names, self.monoid.identity, strict=True):
             self._add(self._statement(name, order, constant), bounds={index: Interval(int_const(0), int_const(1))})
-        before = simplify_int(Call("sub", (Index(index), int_const(1))))
+        before = simplify_int(Index(index) - 1)
         old = [Read(name, (*map(Index, kept), before)) for name in names]
-        point = simplify_int(Call("add", (before, lower)))
+        point = simplify_int(before + lower)
         new = [substitute(v, {index: point}) for v in values]
         for name, value in zip(names, self.monoid.combine(old, new), strict=True):
             self._add(self._statement(name, order, value), bounds={index: Interval(int_const(1), extent)})
@@ -262,7 +262,7 @@ def _conditions(clause: object) -> list[Expr]:
         case Condition(condition):
             return [condition]
         case RangeClause(index, lower, upper):
-            return [Call("ge", (Index(index), lower)), Call("lt", (Index(index), upper))]
+            return [ge(Index(index), lower), lt(Index(index), upper)]
         case _:
             return []
 

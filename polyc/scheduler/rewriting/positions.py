@@ -15,7 +15,28 @@ from math import isqrt
 from typing import cast
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, identity_of, int_const, reads, substitute, walk
+from polyc.ir.expr import (
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Index,
+    Pad,
+    Read,
+    Select,
+    ceil_div,
+    eq,
+    ge,
+    identity_of,
+    int_const,
+    lt,
+    maximum,
+    minimum,
+    ne,
+    reads,
+    substitute,
+    walk,
+)
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import I32, I64, DType
@@ -105,7 +126,7 @@ def _find_pair(program: Program, place: Statement, ranges: Ranges) -> _Pair | No
         return None
     if best.reduction.init != identity_of(best.reduction.op, kind):
         return None
-    if kind.is_float and condition == Call("eq", (value, read)):
+    if kind.is_float and condition == eq(value, read):
         return None  # where a NaN is the extreme, no point is: that must not change
     if any(r.tensor in (best.target, place.target) for r in reads(value)):
         return None
@@ -157,7 +178,7 @@ def _narrow(program: Program, ranges: Ranges, pair: _Pair) -> tuple[Program, Ran
     narrow = Tensor(f"{place.target}.i32.{place.name}", I32, target.rank, None, "temporary", target.base, place.span)
     lower = own.indices[index].lower
     assert isinstance(place.value, Select)
-    offset = simplify_int(Call("sub", (Index(index), lower)))
+    offset = simplify_int(Index(index) - lower)
     first = replace(
         place,
         name=f"{place.name}_i32",
@@ -167,7 +188,7 @@ def _narrow(program: Program, ranges: Ranges, pair: _Pair) -> tuple[Program, Ran
     )
     read = Read(narrow.name, place.subscripts)
     found = _wide(lower, read, target.dtype)
-    value = Select(Call("eq", (read, _NONE)), identity_of("min", target.dtype), found)
+    value = Select(eq(read, _NONE), identity_of("min", target.dtype), found)
     second = Statement(place.name, place.target, place.subscripts, place.left_indices, value, None, (), place.span)
     kept = {i: own.indices[i] for i in place.left_indices}
     domain = box_domain(place.name, place.left_indices, kept, ranges.parameters)  # also where there is nothing to choose from
@@ -183,7 +204,7 @@ def _wide(base: Expr, offset: Expr, dtype: DType) -> Expr:
     """``base + offset`` in the type of a position."""
     base = simplify_int(base)
     wide, start = Cast(offset, dtype), base if dtype.name == "i64" else Cast(base, dtype)
-    return wide if base == int_const(0) else Call("add", (start, wide))
+    return wide if base == int_const(0) else start + wide
 
 
 def _block(program: Program, ranges: Ranges, pair: _Pair, size: int) -> tuple[Program, Ranges]:
@@ -206,14 +227,14 @@ def _block(program: Program, ranges: Ranges, pair: _Pair, size: int) -> tuple[Pr
             f"{place.name}_{suffix}", target, tuple(map(Index, names)), (*names, *over), value, reduction, (), place.span
         )
 
-    point = simplify_int(Call("add", (Call("mul", (Index(block), int_const(size))), interval.lower)))
-    point = simplify_int(Call("add", (point, Index(inner))))
+    point = simplify_int(Index(block) * size + interval.lower)
+    point = simplify_int(point + Index(inner))
     assert best.reduction is not None
     op = best.reduction.op
     found = Read(best.target, place.subscripts)
     value = Read(values.name, tuple(map(Index, element)))
     part = statement("values", values.name, element, (inner,), substitute(best.value, {index: point}), op)
-    n_blocks = simplify_int(Call("floordiv", (Call("add", (extent, int_const(size - 1))), int_const(size))))
+    n_blocks = simplify_int(ceil_div(extent, size))
     if not isinstance(n_blocks, Const) or n_blocks.value > MOST_BLOCKS:
         whole = replace(best, indices=element, value=value, where=())
         in_block = Select(_is_extreme(value, found, pair.dtype), Cast(Index(block), I32), _NONE)
@@ -227,25 +248,25 @@ def _block(program: Program, ranges: Ranges, pair: _Pair, size: int) -> tuple[Pr
         places: list[Expr] = [
             Select(_is_extreme(part, found, pair.dtype), Const(c, I32), nowhere) for c, part in enumerate(parts)
         ]
-        where = reduce(lambda a, b: Call("min", (a, b)), places)
+        where = minimum(*places)
         first = statement("block", chosen.name, left, (), where, "")
-    start = Call("mul", (Cast(Read(chosen.name, place.subscripts), I64), int_const(size)))
-    moved_back = simplify_int(Call("sub", (extent, int_const(size))))
-    start = Call("min", (start, moved_back if isinstance(extent, Const) else Call("max", (moved_back, int_const(0)))))
-    begin = statement("base", base.name, left, (), simplify_int(Call("add", (start, interval.lower))), "")
+    start: Expr = Cast(Read(chosen.name, place.subscripts), I64) * size
+    moved_back = simplify_int(extent - size)
+    start = minimum(start, moved_back if isinstance(extent, Const) else maximum(moved_back, 0))
+    begin = statement("base", base.name, left, (), simplify_int(start + interval.lower), "")
     origin = Read(base.name, place.subscripts)
-    again = substitute(best.value, {index: Call("add", (origin, Index(inner)))})
+    again = substitute(best.value, {index: origin + Index(inner)})
     in_row = Select(_is_extreme(again, found, pair.dtype), Cast(Index(inner), I32), _NONE)
     search = statement("offset", offset.name, left, (inner,), in_row, "min")
     place_in_row = Read(offset.name, place.subscripts)
-    sum = Call("add", (origin, Cast(place_in_row, I64)))
+    sum = origin + Cast(place_in_row, I64)
     result: Expr = sum if target.dtype == I64 else Cast(sum, target.dtype)
     if not isinstance(extent, Const):  # there may be nothing to choose from
-        result = Select(Call("eq", (place_in_row, _NONE)), identity_of("min", target.dtype), result)
+        result = Select(eq(place_in_row, _NONE), identity_of("min", target.dtype), result)
     last = Statement(place.name, place.target, place.subscripts, left, result, None, (), place.span)
 
     points: list[Expr] = [point if i == index else Index(i) for i in place.indices]
-    bounds = [Call("ge", (Index(inner), int_const(0))), Call("lt", (Index(inner), int_const(size)))]
+    bounds = [ge(Index(inner), 0), lt(Index(inner), size)]
     blocks, inside = Interval(int_const(0), n_blocks), Interval(int_const(0), int_const(size))
     kept = {i: own.indices[i] for i in left}
     domain = map_domain(own.domain, part.name, part.indices, points, bounds)
@@ -263,8 +284,8 @@ def _block(program: Program, ranges: Ranges, pair: _Pair, size: int) -> tuple[Pr
 
 
 def _is_extreme(value: Expr, best: Read, dtype: DType) -> Expr:
-    same = Call("eq", (value, best))
-    return Call("or", (same, Call("ne", (value, value)))) if dtype.is_float else same
+    same = eq(value, best)
+    return Call("or", (same, ne(value, value))) if dtype.is_float else same
 
 
 def _replace(

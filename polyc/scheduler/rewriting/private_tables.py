@@ -11,7 +11,7 @@ from collections.abc import Callable
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Read, identity_of, int_const, reads, substitute
+from polyc.ir.expr import Const, Expr, Index, Read, ge, identity_of, int_const, lt, reads, substitute
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.simplify import simplify_int
 from polyc.poly.domains import box_domain, map_domain
@@ -107,8 +107,8 @@ def _split(
     chunk, inner = f"{cut.index}.chunk", f"{cut.index}.in"
     name = program.free_name(f"{s.target}.part.{s.name}")
     tensor = Tensor(name, target.dtype, len(s.subscripts) + 2, None, "temporary", f"{target.base}.part", s.span)
-    inside: Expr = Call("add", (Call("mul", (Index(chunk), int_const(cut.size))), Index(inner)))
-    point = simplify_int(Call("add", (inside, own.indices[cut.index].lower)))
+    inside: Expr = Index(chunk) * cut.size + Index(inner)
+    point = simplify_int(inside + own.indices[cut.index].lower)
 
     def move(expr: Expr) -> Expr:
         return substitute(expr, {cut.index: point})
@@ -119,7 +119,7 @@ def _split(
     start = Reduction(s.reduction.op, identity_of(s.reduction.op, target.dtype))
     part = Statement(program.free_name(f"{s.name}_part"), name, subscripts, indices, move(s.value), start, (), s.span)
     values = [point if i == cut.index else Index(i) for i in s.indices]
-    bounds = [Call("ge", (Index(inner), int_const(0))), Call("lt", (Index(inner), int_const(cut.size)))]
+    bounds = [ge(Index(inner), 0), lt(Index(inner), cut.size)]
     chunks = Interval(int_const(0), int_const(cut.parts))
     part_ranges = StatementRanges(
         {chunk: chunks, inner: Interval(int_const(0), int_const(cut.size)), **{i: own.indices[i] for i in others}},

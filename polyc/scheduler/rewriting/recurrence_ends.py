@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from math import inf, prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, reads, rewrite, substitute, walk
+from polyc.ir.expr import Const, Expr, Index, Read, Select, eq, int_const, reads, rewrite, substitute, walk
 from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import ReadSite, collect_reads
 from polyc.ir.simplify import simplify
@@ -123,9 +123,7 @@ def _move_step(
     inside = read_relation(always, domain, reader.indices, space)[0].intersect_range(written.range()).domain()
     if inside.is_empty():
         return None
-    values = {
-        i: simplify(Call("sub", (sub, offset))) for (i, offset), sub in zip(place.dims, read.subscripts, strict=True) if i
-    }
+    values = {i: simplify(sub - offset) for (i, offset), sub in zip(place.dims, read.subscripts, strict=True) if i}
     value = rewrite(substitute(step.value, values), _simplify_subscripts)
     condition = condition_inside(inside, domain, reader.indices)
     if not isinstance(condition, Const):  # there are points, so that a constant is true
@@ -290,7 +288,7 @@ def _needs_own_step(q: Statement, start: _Start, made: Collection[str]) -> bool:
     return q.target == start.statement.target and any(
         read.tensor in made
         and len(read.subscripts) == len(start.dims)
-        and all(simplify(Call("sub", (read.subscripts[d], q.subscripts[d]))) == int_const(0) for d in fixed)
+        and all(simplify(read.subscripts[d] - q.subscripts[d]) == int_const(0) for d in fixed)
         for read in reads(q.value)
     )
 
@@ -301,7 +299,7 @@ def _steps_of(read: Read, q: Statement, start: _Start, domain: Set) -> Set | Non
     try:
         for (index, at), subscript in zip(start.dims, read.subscripts, strict=True):
             if index is None:
-                domain = domain.intersect(affine.condition(Call("eq", (subscript, at))))
+                domain = domain.intersect(affine.condition(eq(subscript, at)))
     except isl.NotAffine:
         return None
     return domain
@@ -326,7 +324,7 @@ def _may_stand(site: ReadSite, steps: Set, q: Statement, start: _Start, ranges: 
     affine = isl.Affine(whole.get_space(), {n: d for d, n in enumerate(names)})
     for name, (index, at) in zip(names, start.dims, strict=True):
         if index is None:
-            whole = whole.intersect(affine.condition(Call("eq", (Index(name), at))))
+            whole = whole.intersect(affine.condition(eq(Index(name), at)))
     return bool(whole.is_subset(start.region))
 
 
@@ -338,9 +336,7 @@ def _substitute_reads(value: Expr, found: Mapping[Read, _Start]) -> Expr:
             return None
         start = found[node]
         values = {
-            i: simplify(Call("sub", (sub, offset)))
-            for (i, offset), sub in zip(start.dims, node.subscripts, strict=True)
-            if i is not None
+            i: simplify(sub - offset) for (i, offset), sub in zip(start.dims, node.subscripts, strict=True) if i is not None
         }
         return rewrite(substitute(start.statement.value, values), _simplify_subscripts)
 
@@ -361,7 +357,7 @@ def _shorten(tensor: str, program: Program, ranges: Ranges) -> tuple[Program, Ra
     for (index, offset), interval in zip(place.dims, ranges.tensors[tensor], strict=True):
         made = own.indices[index] if index is not None else Interval(int_const(0), int_const(1))
         if isinstance(made.extent, Const) and isinstance(interval.extent, Const):
-            interval = Interval(simplify(Call("add", (made.lower, offset))), made.extent)
+            interval = Interval(simplify(made.lower + offset), made.extent)
         box.append(interval)
     return program, replace(ranges, tensors={**ranges.tensors, tensor: tuple(box)})
 
@@ -384,7 +380,7 @@ def _is_apart(site: ReadSite, q: Statement, ranges: Ranges, elements: Set) -> bo
     touched, _ = touched_elements(site, domain, q.indices, elements.get_space())
     if site.is_padded and site.mode != "value":
         for d, (subscript, box) in enumerate(zip(site.read.subscripts, ranges.tensors[site.read.tensor], strict=True)):
-            if not stays_inside(domain, q.indices, [Call("sub", (subscript, box.lower))], [box.extent]):
+            if not stays_inside(domain, q.indices, [subscript - box.lower], [box.extent]):
                 touched = touched.eliminate(dim_type.set, d, 1)
     return bool(touched.is_disjoint(elements))
 

@@ -8,7 +8,7 @@ Suriana, Adams, Kamil, "Parallel associative reductions in Halide", CGO 2017).
 from __future__ import annotations
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Read, identity_of, int_const, reads, substitute, walk
+from polyc.ir.expr import Const, Expr, Index, Read, ceil_div, ge, identity_of, int_const, lt, reads, substitute, walk
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.simplify import simplify_int
 from polyc.poly.domains import map_domain, project_domain
@@ -155,16 +155,16 @@ def _split(
     index, size = cut.index, cut.size
     interval = own.indices[index]
     chunk, inner = f"{index}.chunk", f"{index}.in"
-    n_chunks = simplify_int(Call("floordiv", (Call("add", (interval.extent, int_const(size - 1))), int_const(size))))
+    n_chunks = simplify_int(ceil_div(interval.extent, size))
     target = program.tensor(s.target)
     left = s.left_indices
     name = program.free_name(f"{s.target}.part.{s.name}")
     tensor = Tensor(name, target.dtype, len(left) + 1, None, "temporary", f"{target.base}.part", s.span)
     inside = {inner: Interval(int_const(0), int_const(size))} if size > 1 or len(s.reduction_indices) == 1 else {}
-    point: Expr = Call("mul", (Index(chunk), int_const(size)))
+    point: Expr = Index(chunk) * size
     for i in inside:
-        point = Call("add", (point, Index(i)))
-    point = simplify_int(Call("add", (point, interval.lower)))
+        point = point + Index(i)
+    point = simplify_int(point + interval.lower)
     others = tuple(i for i in s.reduction_indices if i != index)
     element = (chunk, *left) if cut.outside else (*left, chunk)
     partial = Statement(
@@ -189,7 +189,7 @@ def _split(
     )
     chunks = Interval(int_const(0), n_chunks)
     values: list[Expr] = [point if i == index else Index(i) for i in s.indices]
-    bounds = [b for i in inside for b in (Call("ge", (Index(i), int_const(0))), Call("lt", (Index(i), int_const(size))))]
+    bounds = [b for i in inside for b in (ge(Index(i), 0), lt(Index(i), size))]
     partial_domain = map_domain(own.domain, partial.name, partial.indices, values, bounds)
     partial_ranges = StatementRanges(
         {

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from polyc.ir.expr import Call, Const, Expr, Index, Size, int_const
+from polyc.ir.expr import Const, Expr, Index, Size, int_const
 from polyc.ir.program import Statement
 from polyc.ir.read_sites import ReadSite
 from polyc.ir.simplify import Term, linear_form, simplify
@@ -178,8 +178,8 @@ def form_expr(form: Form) -> Expr:
     """A linear form as an expression."""
     result: Expr = int_const(0)
     for term, c in form.items():
-        factor = int_const(c) if isinstance(term, int) else Call("mul", (int_const(c), term))
-        result = Call("add", (result, factor))
+        factor = int_const(c) if isinstance(term, int) else c * term
+        result = result + factor
     return simplify(result)
 
 

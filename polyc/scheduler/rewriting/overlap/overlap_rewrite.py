@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from polyc.diagnostics import CompileBudgetError
-from polyc.ir.expr import Call, Expr, Index, Pad, Read, Select, int_const, rewrite, substitute
+from polyc.ir.expr import Call, Expr, Index, Pad, Read, Select, ceil_div, ge, int_const, lt, rewrite, substitute
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.read_sites import collect_reads
 from polyc.ir.simplify import simplify
@@ -98,11 +98,11 @@ class _Maker:
         self.conditions: list[Expr] = []
         for i, size in cluster.sizes.items():
             extent = root[i].extent
-            count = simplify(Call("floordiv", (Call("add", (extent, int_const(size - 1))), int_const(size))))
+            count = simplify(ceil_div(extent, size))
             t = Index(tile_name(i))
             self.tiles[t.name] = Interval(int_const(0), count)
-            start = Call("mul", (int_const(size), t))
-            self.conditions += [Call("ge", (t, int_const(0))), Call("lt", (start, extent))]
+            start = size * t
+            self.conditions += [ge(t, 0), lt(start, extent)]
 
     # -- tensors
     def intervals(self, name: str) -> tuple[Interval, ...]:
@@ -131,9 +131,9 @@ class _Maker:
             place = form_expr(box.lower)
             if not _is_point(box):
                 local = Index(inner[i])
-                conditions += [Call("ge", (local, int_const(0))), Call("lt", (local, int_const(box.extent)))]
+                conditions += [ge(local, 0), lt(local, box.extent)]
                 intervals[local.name] = Interval(int_const(0), int_const(box.extent))
-                place = Call("add", (place, local))
+                place = place + local
             values[i] = simplify(place)
         indices = tuple(intervals)
         domain = map_domain(own.domain, s.name, indices, [values.get(i, Index(i)) for i in s.indices], conditions)
@@ -182,11 +182,11 @@ class _Maker:
             condition: Expr | None = None
             inside: list[Expr] = []
             for sub, whole in zip(node.read.subscripts, self.ranges.tensors[node.read.tensor], strict=True):
-                place = simplify(Call("sub", (sub, whole.lower)))
+                place = simplify(sub - whole.lower)
                 if node.mode != "value":
                     moved = place_inside(place, whole.extent, node.mode)
-                    inside.append(simplify(Call("add", (moved, whole.lower))))
-                for test in (Call("ge", (place, int_const(0))), Call("lt", (place, whole.extent))):
+                    inside.append(simplify(moved + whole.lower))
+                for test in (ge(place, 0), lt(place, whole.extent)):
                     try:
                         if own.domain.is_subset(affine.condition(test)):
                             continue
@@ -207,9 +207,7 @@ class _Maker:
             if not isinstance(node, Read) or node.tensor not in self.names:
                 return None
             pairs = zip(node.subscripts, self.cluster.boxes[node.tensor], strict=True)
-            places = [
-                e if box is None else simplify(Call("sub", (e, form_expr(box.lower)))) for e, box in pairs if not _is_point(box)
-            ]
+            places = [e if box is None else simplify(e - form_expr(box.lower)) for e, box in pairs if not _is_point(box)]
             return Read(self.names[node.tensor], (*map(Index, self.tiles), *places), node.span)
 
         return rewrite(value, rule)

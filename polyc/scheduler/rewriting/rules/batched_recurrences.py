@@ -13,7 +13,7 @@ from __future__ import annotations
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Expr, Index, Pad, Read, int_const, reads, rewrite, substitute, walk
+from polyc.ir.expr import Expr, Index, Pad, Read, ge, int_const, lt, reads, rewrite, substitute, walk
 from polyc.ir.graphs import find_components
 from polyc.ir.program import Program, Statement, Tensor
 from polyc.poly import isl
@@ -210,7 +210,7 @@ def _over_lanes(s: Statement, cut: Cut, targets: set[str], edit: Edit) -> Statem
 
 
 def _map_lanes(whole: isl.Set, name: str, before: tuple[str, ...], after: tuple[str, ...], index: str, cut: Cut) -> isl.Set:
-    bounds = [Call("ge", (Index(cut.inner), int_const(0))), Call("lt", (Index(cut.inner), int_const(cut.size)))]
+    bounds = [ge(Index(cut.inner), 0), lt(Index(cut.inner), cut.size)]
     return map_domain(whole, name, after, [cut.point if i == index else Index(i) for i in before], bounds)
 
 

@@ -21,9 +21,12 @@ from polyc.ir.expr import (
     Index,
     Pad,
     Read,
+    ceil_div,
     evaluate,
+    ge,
     identity_of,
     int_const,
+    lt,
     reads,
     rewrite,
     substitute,
@@ -60,14 +63,14 @@ class Cut:
 
     @property
     def blocks(self) -> Interval:
-        count = Call("floordiv", (Call("add", (self.interval.extent, int_const(self.size - 1))), int_const(self.size)))
+        count = ceil_div(self.interval.extent, self.size)
         return Interval(int_const(0), simplify_int(count))
 
     @property
     def point(self) -> Expr:
         """The value of the index in terms of `block` and `inner`."""
-        inside = Call("add", (Call("mul", (Index(self.block), int_const(self.size))), Index(self.inner)))
-        return simplify_int(Call("add", (inside, self.interval.lower)))
+        inside = Index(self.block) * self.size + Index(self.inner)
+        return simplify_int(inside + self.interval.lower)
 
 
 def make_cut(index: str, size: int, interval: Interval, position: int) -> Cut:
@@ -107,7 +110,7 @@ class Edit:
         left = cut.with_block([cut.inner if i == index else i for i in s.element_names])
         indices = (*left, *(cut.inner if i == index else i for i in s.reduction_indices))
         place: dict[str, Expr] = {index: cut.point}
-        bounds = [Call("ge", (Index(cut.inner), int_const(0))), Call("lt", (Index(cut.inner), int_const(cut.size)))]
+        bounds = [ge(Index(cut.inner), 0), lt(Index(cut.inner), cut.size)]
         values = [place.get(i, Index(i)) for i in s.indices]
         intervals = {i: own.indices[i] for i in s.indices if i != index}
         intervals |= {cut.block: cut.blocks, cut.inner: Interval(int_const(0), int_const(cut.size))}
@@ -237,15 +240,15 @@ def _reach_whole(subscripts: tuple[Expr, ...], indices: tuple[tuple[str, Interva
         if steps is None:
             return False
         reach: Expr = int_const(0)
-        greatest = {i: Call("add", (own[i].lower, Call("sub", (own[i].extent, int_const(1))))) for i in steps}
+        greatest = {i: own[i].lower + (own[i].extent - 1) for i in steps}
         least = {i: own[i].lower if c > 0 else greatest[i] for i, c in steps.items()}
         for i in sorted(steps, key=lambda i: abs(steps[i])):
             if abs(steps[i]) > 1 and (not isinstance(reach, Const) or abs(steps[i]) > int(reach.value) + 1):
                 return False
-            last = Call("sub", (own[i].extent, int_const(1)))
-            reach = simplify(Call("add", (reach, Call("mul", (int_const(abs(steps[i])), last)))))
-        first = simplify(Call("sub", (substitute(subscript, least), whole.lower)))
-        rest = simplify(Call("sub", (reach, whole.extent)))
+            last = own[i].extent - 1
+            reach = simplify(reach + abs(steps[i]) * last)
+        first = simplify(substitute(subscript, least) - whole.lower)
+        rest = simplify(reach - whole.extent)
         if first != int_const(0) or rest != int_const(-1):
             return False
         found += steps

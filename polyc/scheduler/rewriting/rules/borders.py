@@ -205,7 +205,7 @@ def _write_copy(g: _Group, edit: Edit) -> Statement:
 
 
 def _moved(subscript: Expr, by: int) -> Expr:
-    return simplify(Call("add", (subscript, int_const(by))))
+    return simplify(subscript + by)
 
 
 def _redirect(s: Statement, groups: Mapping[tuple[str, PadMode], _Group], program: Program, ranges: Ranges) -> Expr:

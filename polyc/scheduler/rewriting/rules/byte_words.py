@@ -13,7 +13,7 @@ from functools import reduce
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, identity_of, int_const
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, Select, identity_of, int_const, lt
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.types import I8, I32, U8, DType
@@ -155,10 +155,10 @@ def _split(s: Statement, p: _Product, edit: Edit) -> list[Statement]:
     total = _sum(s, f"{s.name}_words", f"{s.target}.words", left, summed, value, zero, intervals, edit)
     kept = tuple(i for i in left if i in operand.indices)
     moved = _sum(s, f"{s.name}_moved", f"{s.target}.moved", kept, summed, of_one, zero, intervals, edit)
-    parts = Call("mul", (Const(factor, I32), Read(moved.target, moved.subscripts)))
-    result: Expr = Call("add", (Read(total.target, total.subscripts), parts))
+    parts = Const(factor, I32) * Read(moved.target, moved.subscripts)
+    result: Expr = Read(total.target, total.subscripts) + parts
     if s.reduction.init != zero.init:
-        result = Call("add", (s.reduction.init, result))
+        result = s.reduction.init + result
     edit.own[s.name] = _box(s.name, left, intervals, edit)
     return [*statements, total, moved, replace(s, indices=left, value=result, reduction=None, where=())]
 
@@ -172,16 +172,16 @@ def _store_words(s: Statement, p: _Product, o: _Operand, moved: int, kind: str, 
     intervals = {i: words if d == o.dimension else dims[d] for d, i in enumerate(indices)}
 
     def byte(n: int) -> Expr:
-        position = Call("add", (Call("mul", (int_const(BYTES), Index(p.word))), int_const(n)))
+        position = BYTES * Index(p.word) + n
         subscripts = tuple(position if d == o.dimension else Index(i) for d, i in enumerate(indices))
         value: Expr = Cast(Read(o.read.tensor, subscripts), I32)
         if moved:
-            value = Call("add", (value, Const(moved, I32)))
+            value = value + Const(moved, I32)
         if n < BYTES - 1 or moved or o.dtype == I8:
             value = Call("bitand", (value, Const(255, I32)))
         if p.extent % BYTES:
-            value = Select(Call("lt", (position, int_const(p.extent))), value, Const(0, I32))
-        return value if n == 0 else Call("mul", (value, Const(1 << 8 * n, I32)))
+            value = Select(lt(position, p.extent), value, Const(0, I32))
+        return value if n == 0 else value * Const(1 << 8 * n, I32)
 
     value = reduce(lambda a, b: Call("bitor", (a, b)), (byte(n) for n in range(BYTES)))
     edit.tensors.append(Tensor(tensor, I32, len(indices), None, "temporary", tensor, s.span))

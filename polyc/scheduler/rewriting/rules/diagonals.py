@@ -57,14 +57,14 @@ class _Table:
 
     @property
     def diagonals(self) -> Interval:
-        lower = Call("add", (self.x.lower, self.y.lower))
-        extent = Call("sub", (Call("add", (self.x.extent, self.y.extent)), int_const(1)))
+        lower = self.x.lower + self.y.lower
+        extent = self.x.extent + self.y.extent - 1
         return Interval(simplify(lower), simplify(extent))
 
     def move(self, subscripts: Sequence[Expr]) -> tuple[Expr, ...]:
         """Subscripts of the same element by diagonals."""
         *outer, x, y = subscripts
-        return (*outer, simplify(Call("add", (x, y))), x if self.keeps_first else y)
+        return (*outer, simplify(x + y), x if self.keeps_first else y)
 
 
 def walk_diagonals(program: Program, ranges: Ranges, target: Target) -> tuple[Program, Ranges, list[Remark]]:
@@ -296,10 +296,10 @@ def _turn(s: Statement, element: Sequence[Expr], table: _Table, edit: Edit) -> t
     kept, gone = (first, second) if table.keeps_first else (second, first)
     diagonal = f"{first}.{second}"
     # x + y = diagonal, and x and y are both indices with something added
-    at_zero = simplify(substitute(Call("add", (x, y)), {first: int_const(0), second: int_const(0)}))
-    place: dict[str, Expr] = {gone: simplify(Call("sub", (Call("sub", (Index(diagonal), Index(kept))), at_zero)))}
-    lower = Call("add", (Call("add", (own.indices[first].lower, own.indices[second].lower)), at_zero))
-    extent = Call("sub", (Call("add", (own.indices[first].extent, own.indices[second].extent)), int_const(1)))
+    at_zero = simplify(substitute(x + y, {first: int_const(0), second: int_const(0)}))
+    place: dict[str, Expr] = {gone: simplify(Index(diagonal) - Index(kept) - at_zero)}
+    lower = own.indices[first].lower + own.indices[second].lower + at_zero
+    extent = own.indices[first].extent + own.indices[second].extent - 1
     intervals = own.indices | {diagonal: Interval(simplify(lower), simplify(extent))}
     left = [i for i in s.indices if i not in (first, second)]
     indices = (*left, diagonal, kept) if s.reduction is None else (*s.left_indices, *_without(s, gone, diagonal))

@@ -125,10 +125,10 @@ def _split(s: Statement, product: _Product, edit: Edit) -> tuple[Statement, Stat
     edit.own[name] = StatementRanges(dict(own.indices), project_domain(own.domain, s.indices, name, s.indices))
     value: Expr = Read(total, s.subscripts)
     for factor in product.kept:
-        value = Call("mul", (value, factor))
+        value = value * factor
     for divisor in product.divisors:
         value = Call("truediv", (value, divisor))
     if s.reduction.init != start.init:
-        value = Call("add", (s.reduction.init, value))
+        value = s.reduction.init + value
     edit.own[s.name] = StatementRanges({i: own.indices[i] for i in left}, project_domain(own.domain, s.indices, s.name, left))
     return inner, replace(s, indices=left, value=value, reduction=None, where=())

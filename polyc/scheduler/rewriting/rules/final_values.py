@@ -61,7 +61,7 @@ def _count_from_former(tensor: str, program: Program, ranges: Ranges) -> tuple[P
         if not steps or steps[0] is None or steps.count(steps[0]) != len(steps) or own.guards:
             continue
         (step,) = {steps[0]}
-        later: dict[str, Expr] = {step: Call("add", (Index(step), int_const(1)))}
+        later: dict[str, Expr] = {step: Index(step) + 1}
 
         def counted(expr: Expr, later: dict[str, Expr] = later) -> Expr:
             return rewrite(substitute(expr, later), _simplify_subscripts)
@@ -70,7 +70,7 @@ def _count_from_former(tensor: str, program: Program, ranges: Ranges) -> tuple[P
         new = replace(s, subscripts=subscripts, value=counted(s.value), where=())
         lower = {i: int_const(-1 if i == step else 0) for i in s.indices}
         interval = own.indices[step]
-        first = Interval(simplify(Call("sub", (interval.lower, int_const(1)))), interval.extent)
+        first = Interval(simplify(interval.lower - 1), interval.extent)
         moved = replace(own, indices=own.indices | {step: first}, domain=shift_domain(own.domain, s.indices, lower))
         statements = tuple(new if old is s else old for old in program.statements)
         return replace(program, statements=statements), replace(ranges, statements=ranges.statements | {s.name: moved})
@@ -128,7 +128,7 @@ def _is_former(read: Read, s: Statement) -> bool:
     """Whether a read is of what the statement writes, one step earlier."""
     if read.tensor != s.target:
         return False
-    differ = [simplify(Call("sub", (a, b))) for a, b in zip(s.subscripts, read.subscripts, strict=True) if a != b]
+    differ = [simplify(a - b) for a, b in zip(s.subscripts, read.subscripts, strict=True) if a != b]
     return differ == [int_const(1)]
 
 
@@ -146,12 +146,12 @@ def _without(value: Expr, former: Read) -> Expr | None:
             for x, y in ((a, b), (b, a)):
                 rest = _without(x, former)
                 if rest is not None:
-                    return Call("add", (rest, y))
+                    return rest + y
         case Call(op="sub", args=(a, b)):
             if a == former:
-                return Call("neg", (b,))
+                return -b
             rest = _without(a, former)
-            return None if rest is None else Call("sub", (rest, b))
+            return None if rest is None else rest - b
     return None
 
 
@@ -201,7 +201,7 @@ def _write(found: _Steps, program: Program, ranges: Ranges) -> tuple[Program, Ra
             edit.statements.append(Statement(s.name, sum_name, left, indices, at_last(found.terms), reduction, (), s.span))
         elif old in found.starts:
             left_of = tuple(e for n, e in enumerate(old.subscripts) if n != d)
-            value = Call("add", (at_last(old.value), Read(sum_name, left_of)))
+            value = at_last(old.value) + Read(sum_name, left_of)
             edit.statements.append(replace(old, target=last, subscripts=left_of, value=value, where=()))
         else:
             edit.statements.append(replace(old, value=at_last(old.value)))

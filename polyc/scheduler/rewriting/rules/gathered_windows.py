@@ -90,14 +90,14 @@ class _Window:
     @property
     def values(self) -> dict[str, Expr]:
         """Both indices, in terms of place, phase and, where there are several, tap (by the name of `inner`)."""
-        far = Call("mul", (int_const(self.step), Index(self.inner)))
-        back: Expr = Call("sub", (Index(self.place), far))
+        far = self.step * Index(self.inner)
+        back: Expr = Index(self.place) - far
         if self.phases == 1:
-            return {self.outer: simplify(Call("sub", (back, int_const(self.offset))))}
+            return {self.outer: simplify(back - self.offset)}
         phase = Index(self.phase) if self.chosen is None else int_const(self.chosen)
         if self.taps == 1:
             return {self.outer: Index(self.place), self.inner: phase}
-        inner = Call("add", (Call("mul", (int_const(self.phases), Index(self.inner))), phase))
+        inner = self.phases * Index(self.inner) + phase
         return {self.outer: simplify(back), self.inner: simplify(inner)}
 
     @property
@@ -106,8 +106,8 @@ class _Window:
         if self.phases == 1:
             return Index(self.place)
         phase = Index(self.phase) if self.chosen is None else int_const(self.chosen)
-        scaled = Call("mul", (int_const(self.phases), Index(self.place)))
-        return simplify(Call("add", (Call("add", (scaled, phase)), int_const(self.offset))))
+        scaled = self.phases * Index(self.place)
+        return simplify(scaled + phase + self.offset)
 
 
 def gather_windows(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import permutations
 from typing import Literal
 
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, reads, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, ge, le, lt, reads, walk
 from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import collect_reads, index_names
 from polyc.ir.simplify import simplify
@@ -42,7 +42,7 @@ class Tiles:
 
     def number(self, value: Expr) -> Expr:
         """The block of a beginning or an end."""
-        return simplify(Call("floordiv", (Call("sub", (value, self.origin)), int_const(self.size))))
+        return simplify((value - self.origin) // self.size)
 
     def indices(self, region: Region) -> tuple[str, ...]:
         """The indices of a tile."""
@@ -53,12 +53,12 @@ class Tiles:
         place, apart = Index(self.place), Index(self.apart)
         if region != "apart":
             return place, place
-        end = Call("sub", (place, apart))
-        return Call("sub", (end, apart)), end
+        end = place - apart
+        return end - apart, end
 
     def first(self, block: Expr) -> Expr:
         """The first beginning or end of a block."""
-        return simplify(Call("add", (Call("mul", (block, int_const(self.size))), self.origin)))
+        return simplify(block * self.size + self.origin)
 
     def is_inside(self, read: Read, tile: tuple[Expr, Expr]) -> tuple[Expr, Expr]:
         """What holds where a read, of an interval that lies within one of a tile, is of the tile itself."""
@@ -67,8 +67,8 @@ class Tiles:
 
     def is_in_block(self, value: Expr, block: Expr) -> tuple[Expr, Expr]:
         """What holds where a beginning or an end is of a block."""
-        after = simplify(Call("add", (self.first(block), int_const(self.size))))
-        return Call("ge", (value, self.first(block))), Call("lt", (value, after))
+        after = simplify(self.first(block) + self.size)
+        return ge(value, self.first(block)), lt(value, after)
 
 
 def find_tiles(members: list[Statement], program: Program, ranges: Ranges) -> Tiles | None:
@@ -150,7 +150,7 @@ def _keeps_inside(s: Statement, tiles: Tiles, ranges: Ranges) -> bool:
             if there is not None:
                 where = where.intersect(there if holds else there.complement())
         first, last = (site.read.subscripts[d] for d in tiles.ends[site.read.tensor])
-        inside = condition_set(affine, Call("and", (Call("ge", (first, begin)), Call("le", (last, end)))))
+        inside = condition_set(affine, Call("and", (ge(first, begin), le(last, end))))
         if inside is None or not where.is_subset(inside):
             return False
     return True

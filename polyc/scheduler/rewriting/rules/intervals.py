@@ -19,7 +19,22 @@ from functools import reduce
 from itertools import product
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Expr, Index, Read, Select, children, identity_of, int_const, reads, substitute, with_children
+from polyc.ir.expr import (
+    Call,
+    Expr,
+    Index,
+    Read,
+    Select,
+    children,
+    ge,
+    gt,
+    identity_of,
+    int_const,
+    lt,
+    reads,
+    substitute,
+    with_children,
+)
 from polyc.ir.graphs import find_components
 from polyc.ir.program import Program, Reduction, Statement
 from polyc.ir.read_sites import ReadSite, index_names
@@ -125,15 +140,15 @@ class _Rewriter:
         """The values of the two indices in a region, and what holds there."""
         i, j = self._names(s)
         if region == "before":
-            return {}, [Call("lt", (self.tiles.number(Index(j)), self.tiles.number(Index(i))))]
+            return {}, [lt(self.tiles.number(Index(j)), self.tiles.number(Index(i)))]
         place: dict[str, Expr] = {}
         bounds: list[Expr] = []
         for name, block in zip((i, j), self.tiles.tile(region), strict=True):
             inner = Index(f"{name}.in")
-            place[name] = simplify(Call("add", (self.tiles.first(block), inner)))
-            bounds += [Call("ge", (inner, int_const(0))), Call("lt", (inner, int_const(self.tiles.size)))]
+            place[name] = simplify(self.tiles.first(block) + inner)
+            bounds += [ge(inner, 0), lt(inner, self.tiles.size)]
         if region == "apart":
-            bounds.append(Call("gt", (Index(self.tiles.apart), int_const(0))))
+            bounds.append(gt(Index(self.tiles.apart), 0))
         return place, bounds
 
     def _left(self, s: Statement, region: Region, is_turned: bool = False) -> tuple[str, ...]:
@@ -152,14 +167,14 @@ class _Rewriter:
         table = dict(own)
         blocks: list[tuple[Expr, Expr]] = []
         for name in self._names(s):
-            after = simplify(Call("add", (own[name].lower, own[name].extent)))
-            last = self.tiles.number(simplify(Call("sub", (after, int_const(1)))))
+            after = simplify(own[name].lower + own[name].extent)
+            last = self.tiles.number(simplify(after - 1))
             blocks.append((self.tiles.number(own[name].lower), last))
             table[f"{name}.in"] = Interval(int_const(0), int_const(self.tiles.size))
         (first, last), (_, end) = blocks
-        furthest = simplify(Call("sub", (end, first)))
-        latest = Call("add", (end, furthest)) if self.tiles.apart in indices else last
-        table[self.tiles.place] = Interval(first, simplify(Call("add", (Call("sub", (latest, first)), int_const(1)))))
+        furthest = simplify(end - first)
+        latest = end + furthest if self.tiles.apart in indices else last
+        table[self.tiles.place] = Interval(first, simplify(latest - first + 1))
         table[self.tiles.apart] = Interval(int_const(1), furthest)
         return {i: table[i] for i in indices}
 
@@ -353,7 +368,7 @@ class _Rewriter:
     def _turned(self, read: Read, region: Region, tile: tuple[Expr, Expr]) -> Read:
         """The same element in the tensor that keeps the tiles of a region turned."""
         ends = self.tiles.ends[read.tensor]
-        inner = {d: simplify(Call("sub", (read.subscripts[d], self.tiles.first(b)))) for d, b in zip(ends, tile, strict=True)}
+        inner = {d: simplify(read.subscripts[d] - self.tiles.first(b)) for d, b in zip(ends, tile, strict=True)}
         front = [e for d, e in enumerate(read.subscripts) if d < min(ends)]
         back = [e for d, e in enumerate(read.subscripts) if d > min(ends) and d not in ends]
         number = tuple(map(Index, self.tiles.indices(region))) if region == "apart" else (tile[0],)

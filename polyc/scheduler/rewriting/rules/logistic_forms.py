@@ -58,7 +58,7 @@ def _rewrite(expr: Expr, types: Mapping[str, DType], tangents: set[Expr]) -> Exp
             tangents.add(tangent)
             (u,) = tangent.args
             exponent = _scaled(-2.0 * sign, _rewrite(u, types, tangents), dtype)
-            below = Call("add", (Const(1.0, dtype), Call("exp", (exponent,))))
+            below = Const(1.0, dtype) + Call("exp", (exponent,))
             return Call("truediv", (_rewrite(dividend, types, tangents), below))
     return with_children(expr, tuple(_rewrite(child, types, tangents) for child in children(expr)))
 
@@ -95,7 +95,7 @@ def _doubled(factors: list[Expr], dtype: DType) -> Expr | None:
         case [value, Const(value=0.5)]:
             return value
         case [value, Const(value=half)] if abs(float(half)) <= LARGEST_HALF:
-            return Call("mul", (Const(2.0 * float(half), dtype), value))
+            return Const(2.0 * float(half), dtype) * value
     return None
 
 
@@ -104,5 +104,5 @@ def _scaled(factor: float, u: Expr, dtype: DType) -> Expr:
     match u:
         case Call(op="mul", args=(Const(value=c), value)) | Call(op="mul", args=(value, Const(value=c))):
             if abs(float(c)) <= LARGEST_LITERAL:
-                return Call("mul", (Const(factor * float(c), dtype), value))
-    return Call("mul", (Const(factor, dtype), u))
+                return Const(factor * float(c), dtype) * value
+    return Const(factor, dtype) * u

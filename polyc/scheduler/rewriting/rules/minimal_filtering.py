@@ -141,7 +141,7 @@ def _transform_data(f: WindowFilter, t: Transforms, edit: Edit) -> list[Statemen
     first, second = f.windows
     rows, along = f"{f.s.target}.rows", f"{second.left}.element"
     points = Interval(int_const(0), int_const(t.n_points))
-    n_elements = simplify_int(Call("add", (Call("mul", (int_const(RESULTS), second.n_tiles)), int_const(TAPS - 1))))
+    n_elements = simplify_int(RESULTS * second.n_tiles + (TAPS - 1))
     intervals = f.intervals(edit.ranges) | {along: Interval(int_const(0), n_elements), first.point: points}
     inner = [*f.data_outer, *(along if i == second.tile else i for i in f.data_inner)]
     edit.tensors.append(Tensor(rows, f.dtype, 1 + len(inner), None, "temporary", rows, f.s.span))
@@ -158,13 +158,13 @@ def _transform_data(f: WindowFilter, t: Transforms, edit: Edit) -> list[Statemen
         )
     )
     edit.intervals[_data_tensor(f.s)] = (points, points, *(intervals[i] for i in (*f.data_outer, *f.data_inner)))
-    at_element = second.data_place(0) | {second.left: simplify_int(Call("add", (Index(along), second.lower)))}
+    at_element = second.data_place(0) | {second.left: simplify_int(Index(along) + second.lower)}
 
     def combine(at: tuple[int, ...]) -> Expr:
         return simplify(_data_at_place(f, first.data_place(at[0]) | at_element))
 
     def row(at: tuple[int, ...]) -> Expr:
-        place = add_number(Call("mul", (int_const(RESULTS), Index(second.tile))), at[0])
+        place = add_number(RESULTS * Index(second.tile), at[0])
         return Read(rows, tuple(place if i == along else Index(i) for i in (first.point, *inner)))
 
     made = []
@@ -226,7 +226,7 @@ def _multiply(f: WindowFilter, t: Transforms, edit: Edit) -> Statement:
     intervals |= dict.fromkeys(points, Interval(int_const(0), int_const(t.n_points)))
     edit.tensors.append(Tensor(_product_tensor(s), f.dtype, len(left), None, "temporary", _product_tensor(s), s.span))
     edit.intervals[_product_tensor(s)] = tuple(intervals[i] for i in left)
-    value = Call("mul", (data, taps))
+    value = data * taps
     made = _assign(name, _product_tensor(s), tuple(map(Index, left)), [*left, *f.channels], value, intervals, f, edit)
     return replace(made, reduction=Reduction("add", identity_of("add", f.dtype)))
 
@@ -245,7 +245,7 @@ def _transform_results(f: WindowFilter, t: Transforms, edit: Edit, reader: State
         value = _sum([t.result[a] for a in at], lambda points: _product_at(f, points), f.dtype)
         place: dict[str, Expr] = {w.left: add_number(w.first, a) for w, a in zip(f.windows, at, strict=True)}
         if s.reduction.init != identity_of("add", f.dtype):
-            value = Call("add", (substitute(s.reduction.init, place), value))
+            value = substitute(s.reduction.init, place) + value
         target, left = s.target, s.subscripts
         if reader is not None:
             own = _place_in(reader, f)
@@ -318,7 +318,7 @@ def _sum(rows: Sequence[Sequence[Fraction]], at: Callable[[tuple[int, ...]], Exp
         for c, term in terms:
             scaled = _scale(term, abs(c) / common, dtype)
             if total is None:
-                total = scaled if c > 0 else Call("neg", (scaled,))
+                total = scaled if c > 0 else -scaled
             else:
                 total = Call("add" if c > 0 else "sub", (total, scaled))
         assert total is not None
@@ -328,7 +328,7 @@ def _sum(rows: Sequence[Sequence[Fraction]], at: Callable[[tuple[int, ...]], Exp
 
 
 def _scale(expr: Expr, factor: Fraction, dtype: DType) -> Expr:
-    return expr if factor == 1 else Call("mul", (Const(float(factor), dtype), expr))
+    return expr if factor == 1 else Const(float(factor), dtype) * expr
 
 
 def _filter_tensor(s: Statement) -> str:

@@ -29,6 +29,7 @@ from polyc.ir.expr import (
     evaluate,
     identity_of,
     int_const,
+    minimum,
     reads,
     rewrite,
     substitute,
@@ -275,13 +276,13 @@ def _build(
     total = _as_number(_product([extent, others]), dtype)
     in_block: Expr = int_const(cut.size)
     if not isinstance(extent, Const) or int(extent.value) % cut.size:  # the last block has fewer
-        first = Call("mul", (Index(cut.block), int_const(cut.size)))
-        in_block = Call("min", (int_const(cut.size), Call("sub", (extent, first))))
+        first = Index(cut.block) * cut.size
+        in_block = minimum(cut.size, extent - first)
     count = _as_number(_product([in_block, others]), dtype)
 
     def extrapolate(sum_of_block: Expr) -> Expr:
         """The sum of the whole, if all blocks were like this one."""
-        return Call("mul", (sum_of_block, Call("truediv", (total, count))))
+        return sum_of_block * Call("truediv", (total, count))
 
     found = {q.statement.name: q for q in squares}
     shift = f"{leader.target}.shift"
@@ -297,14 +298,14 @@ def _build(
             q = found[s.name]
             local = Read(shift, cut.element(q.sum.subscripts, q.index))
             part = edit.cut(s, q.index, cut, f"{s.target}.block", replace_node(q.value, q.sum, local))
-            difference = Call("sub", (local, q.sum))
+            difference = local - q.sum
             scale: Expr = Const(q.factor * _number(total) ** -q.power, dtype)
             if not isinstance(total, Const):
                 scale = Const(q.factor, dtype)
                 for _ in range(abs(q.power)):
                     scale = Call("truediv" if q.power > 0 else "mul", (scale, total))
-            between = Call("mul", (Call("mul", (count, scale)), Call("mul", (difference, difference))))
-            value = Call("add", (Read(part.target, part.subscripts), between))
+            between = count * scale * (difference * difference)
+            value = Read(part.target, part.subscripts) + between
             blocks.append(part)
             wholes.append(edit.combine(s, part, cut, value))
         else:
@@ -317,7 +318,7 @@ def _product(factors: Iterable[Expr]) -> Expr:
     """A product of integers."""
     result: Expr = int_const(1)
     for factor in factors:
-        result = simplify_int(Call("mul", (result, factor)))
+        result = simplify_int(result * factor)
     return result
 
 

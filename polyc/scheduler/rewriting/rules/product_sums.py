@@ -68,9 +68,9 @@ def _addends(expr: Expr, is_negative: bool) -> Iterator[Expr]:
         case Call(op="neg", args=(a,)):
             yield from _addends(a, not is_negative)
         case Call(op="mul", args=(a, b)) if is_negative:
-            yield Call("mul", (a, Call("neg", (b,))))
+            yield a * -b
         case _:
-            yield Call("neg", (expr,)) if is_negative else expr
+            yield -expr if is_negative else expr
 
 
 def _is_contraction(term: Expr, s: Statement) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, int_const, reads, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, ceil_div, ge, gt, int_const, le, lt, reads, walk
 from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import collect_reads
 from polyc.ir.simplify import simplify_int
@@ -43,24 +43,24 @@ class Cut:
 
     def point(self, inner: str) -> Expr:
         """The subscript of step number `inner` of the block."""
-        step = Call("add", (Call("mul", (Index(self.block), int_const(self.size))), Index(inner)))
+        step = Index(self.block) * self.size + Index(inner)
         return simplify_int(Call("sub" if self.is_reversed else "add", (self.origin, step)))
 
     @property
     def interval(self) -> Interval:
-        count = Call("floordiv", (Call("add", (self.extent, int_const(self.size - 1))), int_const(self.size)))
+        count = ceil_div(self.extent, self.size)
         return Interval(int_const(0), simplify_int(count))
 
     def is_earlier(self, value: Expr) -> Expr:
         """A subscript lies in an earlier block."""
-        return Call("lt", (self.step(value), Call("mul", (Index(self.block), int_const(self.size)))))
+        return lt(self.step(value), Index(self.block) * self.size)
 
     def is_later(self, value: Expr) -> Expr:
-        end = Call("mul", (Call("add", (Index(self.block), int_const(1))), int_const(self.size)))
-        return Call("ge", (self.step(value), end))
+        end = (Index(self.block) + 1) * self.size
+        return ge(self.step(value), end)
 
     def is_inside(self, inner: str) -> list[Expr]:
-        return [Call("ge", (Index(inner), int_const(0))), Call("lt", (Index(inner), int_const(self.size)))]
+        return [ge(Index(inner), 0), lt(Index(inner), self.size)]
 
 
 def find_cut(members: list[Statement], program: Program, ranges: Ranges) -> Cut | None:
@@ -94,7 +94,7 @@ def find_cut(members: list[Statement], program: Program, ranges: Ranges) -> Cut 
             return None
         if all(len(s.left_indices) == 1 for s in sums):
             size = LONG_BLOCK
-        last = Call("sub", (Call("add", (first.lower, first.extent)), int_const(1)))
+        last = first.lower + first.extent - 1
         origin = simplify_int(last) if is_reversed else first.lower
         block = f"{members[0].left_indices[dims[members[0].target][0]]}.block"
         cut = Cut(size, origin, is_reversed, dims, first.extent, block)
@@ -148,7 +148,7 @@ def _is_band(s: Statement, size: int, dims: tuple[int, ...], ranges: Ranges) -> 
     domain = ranges.statements[s.name].domain
     affine = _affine(domain, s)
     steps = [Call("sub", pair) for d in dims for pair in ((s.subscripts[d], Index(k)), (Index(k), s.subscripts[d]))]
-    return all(domain.is_disjoint(affine.condition(Call("gt", (step, int_const(size))))) for step in steps)
+    return all(domain.is_disjoint(affine.condition(gt(step, size))) for step in steps)
 
 
 def _affine(domain: isl.Set, s: Statement) -> isl.Affine:
@@ -198,7 +198,7 @@ def _keeps_order(s: Statement, cut: Cut, ranges: Ranges) -> bool:
             for mine in own:
                 within = isl.Set.empty(affine.space)
                 for d in cut.dims[site.read.tensor]:
-                    order = Call("le", (cut.step(site.read.subscripts[d]), cut.step(mine)))
+                    order = le(cut.step(site.read.subscripts[d]), cut.step(mine))
                     within = within.union(affine.condition(order))
                 if not where.is_subset(within):
                     return False

@@ -15,18 +15,7 @@ from dataclasses import field
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import (
-    Call,
-    Expr,
-    Index,
-    Read,
-    Select,
-    children,
-    identity_of,
-    int_const,
-    substitute,
-    with_children,
-)
+from polyc.ir.expr import Call, Expr, Index, Read, Select, children, identity_of, int_const, lt, substitute, with_children
 from polyc.ir.graphs import find_components
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.read_sites import index_names
@@ -234,10 +223,10 @@ class _Rewriter:
         kept = (self.cut.block, last, *(i for i in indices[:-1] if i in index_names(small) - {self.cut.block}))
         target = f"{name}.scaled"
         for f in scales:
-            small = Call("mul", (small, f))
+            small = small * f
         for f in divisors:
             small = Call("truediv", (small, f))
-        small = Call("neg", (small,)) if is_negative else small
+        small = -small if is_negative else small
         self.edit.tensors.append(Tensor(target, like.dtype, len(kept), None, "temporary", like.base, like.span))
         self.edit.intervals[target] = tuple(intervals[i] for i in kept)
         statement = f"{name}_scaled"
@@ -245,9 +234,7 @@ class _Rewriter:
             {i: intervals[i] for i in kept}, project_domain(domain, indices, statement, kept)
         )
         element = tuple(map(Index, kept))
-        return Call("mul", (other, Read(target, element))), [
-            Statement(statement, target, element, kept, small, None, (), like.span)
-        ]
+        return other * Read(target, element), [Statement(statement, target, element, kept, small, None, (), like.span)]
 
     def _far_order(self, target: str, part: _Part) -> list[int | None]:
         rank, first = self.program.tensor(target).rank, min(self.cut.dims[target])
@@ -315,8 +302,8 @@ class _Rewriter:
         size = int_const(self.cut.size)
         for d in part.after:
             for e in part.inside:
-                first, later = (Call("floordiv", (self.cut.step(s.subscripts[x]), size)) for x in (e, d))
-                there = condition_set(affine, Call("lt", (first, later)))
+                first, later = (self.cut.step(s.subscripts[x]) // size for x in (e, d))
+                there = condition_set(affine, lt(first, later))
                 if there is not None:
                     domain = domain.intersect(there)
         return not domain.is_empty()

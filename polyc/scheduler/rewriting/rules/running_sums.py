@@ -64,7 +64,7 @@ class _Run:
     @property
     def place(self) -> Expr:
         """Where the term is that a result has more than the one before."""
-        return simplify(Call("add", (Index(self.index), int_const(self.distance))))
+        return simplify(Index(self.index) + self.distance)
 
 
 def _find(s: Statement, dtype: DType, edit: Edit) -> _Run | None:
@@ -92,7 +92,7 @@ def _find_run(s: Statement, own: StatementRanges, index: str, summed: str, step:
     """The run, if the points are a product cut off at ``summed <= index + distance`` (or ``>=``), one more at each step."""
     box = box_domain(s.name, s.indices, own.indices, parameter_names(own.domain))
     affine = isl.Affine(box.get_space(), {i: n for n, i in enumerate(s.indices)})
-    ahead = affine.pw_aff(Call("mul", (int_const(step), Call("sub", (Index(summed), Index(index))))))
+    ahead = affine.pw_aff(step * (Index(summed) - Index(index)))
     farthest = own.domain.max_val(ahead.as_aff())
     if not farthest.is_int():
         return None
@@ -102,7 +102,7 @@ def _find_run(s: Statement, own: StatementRanges, index: str, summed: str, step:
         return None
     along, terms = own.indices[index], own.indices[summed]
     first, start = (along.lower, terms.lower) if step > 0 else (_last(along), _last(terms))
-    fewest = simplify(Call("mul", (int_const(step), Call("sub", (Call("add", (first, int_const(distance))), start)))))
+    fewest = simplify(step * (first + distance - start))
     if fewest not in (int_const(0), int_const(-1)):
         return None
     run = _Run(index, summed, distance, step, first, fewest == int_const(-1))
@@ -125,7 +125,7 @@ def _behind_first(run: _Run, box: isl.Set, affine: isl.Affine) -> isl.Set:
 
 
 def _last(interval: Interval) -> Expr:
-    return simplify(Call("sub", (Call("add", (interval.lower, interval.extent)), int_const(1))))
+    return simplify(interval.lower + interval.extent - 1)
 
 
 def _write(s: Statement, run: _Run, like: Tensor, edit: Edit) -> tuple[Statement | None, Statement, Statement]:
@@ -140,8 +140,8 @@ def _write(s: Statement, run: _Run, like: Tensor, edit: Edit) -> tuple[Statement
     later = _behind_first(run, box, affine)
     term = substitute(s.value, {run.summed: run.place})
     along = own.indices[run.index]
-    lower = along.lower if run.step < 0 else simplify(Call("add", (along.lower, int_const(1))))
-    behind = own.indices | {run.index: Interval(lower, simplify(Call("sub", (along.extent, int_const(1)))))}
+    lower = along.lower if run.step < 0 else simplify(along.lower + 1)
+    behind = own.indices | {run.index: Interval(lower, simplify(along.extent - 1))}
     terms: Statement | None = None
     if len(kept) > len(s.left_indices):
         name, target = f"{s.name}_step", f"{s.target}.step"
@@ -164,7 +164,7 @@ def _write(s: Statement, run: _Run, like: Tensor, edit: Edit) -> tuple[Statement
     value = s.reduction.init if run.is_exclusive else joined(s.reduction.init, substitute(term, at_first))
     edit.own[name] = StatementRanges({i: own.indices[i] for i in others}, project_domain(box, kept, name, others))
     first = Statement(name, s.target, subscripts, others, value, None, (), s.span)
-    former = {run.index: Call("sub", (Index(run.index), int_const(run.step)))}
+    former = {run.index: Index(run.index) - run.step}
     value = joined(Read(s.target, tuple(substitute(e, former) for e in s.subscripts)), term)
     edit.own[s.name] = StatementRanges(
         {i: behind[i] for i in s.left_indices}, project_domain(later, kept, s.name, s.left_indices)

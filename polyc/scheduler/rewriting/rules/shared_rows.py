@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Expr, Index, Pad, Read, int_const, reads, substitute, walk
+from polyc.ir.expr import Expr, Index, Pad, Read, ge, lt, reads, substitute, walk
 from polyc.ir.program import Program, Statement
 from polyc.poly import isl
 from polyc.poly.domains import box_domain, is_box, map_domain
@@ -208,7 +208,7 @@ def _region(s: Statement, part: Statement, index: str, cut: Cut, edit: Edit) -> 
     """The elements of the blocks, of which the last one may have fewer rows."""
     left = part.left_indices
     whole = box_domain(f"init_{s.name}", s.element_names, edit.own[s.name].indices, edit.ranges.parameters)
-    bounds = [Call("ge", (Index(cut.inner), int_const(0))), Call("lt", (Index(cut.inner), int_const(cut.size)))]
+    bounds = [ge(Index(cut.inner), 0), lt(Index(cut.inner), cut.size)]
     place: dict[str, Expr] = {index: cut.point}
     return map_domain(whole, f"init_{part.name}", left, [place.get(i, Index(i)) for i in s.element_names], bounds)
 

@@ -19,7 +19,7 @@ from collections.abc import Collection, Iterable, Mapping
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, identity_of, int_const, reads, rewrite, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, eq, identity_of, int_const, reads, rewrite, substitute, walk
 from polyc.ir.program import Program, Statement
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass
@@ -252,7 +252,7 @@ def _build(
         return edit.cut(s, index, cut, f"{s.target}.block", redirect(value, chain, index, cut))
 
     def finite(maximum: Expr) -> Expr:
-        return Select(Call("eq", (maximum, Const(float("-inf"), dtype))), Const(0.0, dtype), maximum)
+        return Select(eq(maximum, Const(float("-inf"), dtype)), Const(0.0, dtype), maximum)
 
     def local(e: _Exponential) -> Expr:
         shift = Read(f"{leader.target}.shift", cut.element(e.maximum.subscripts, e.index))
@@ -268,9 +268,9 @@ def _build(
             own, whole = edit.lead(s, part, cut, finite)
             blocks += own
             wholes.append(whole)
-            difference = Call("sub", (Read(part.target, part.subscripts), Read(s.target, s.subscripts)))
+            difference = Read(part.target, part.subscripts) - Read(s.target, s.subscripts)
             for n, scale in enumerate(dict.fromkeys(e.scale for e in exponentials.values())):
-                scaled = Call("exp", (Call("mul", (Const(scale, dtype), difference)) if scale != 1 else difference,))
+                scaled = Call("exp", (Const(scale, dtype) * difference if scale != 1 else difference,))
                 wholes.append(edit.for_blocks(f"{s.name}_weight{n}", f"{s.target}.weight{n}", part, scaled))
         elif s.name in sums:
             e, factor = sums[s.name]
@@ -291,7 +291,7 @@ def _build(
             )
             n = list(dict.fromkeys(x.scale for x in exponentials.values())).index(e.scale)
             weight = Read(f"{leader.target}.weight{n}", cut.element(at, index))
-            wholes.append(edit.combine(s, part, cut, Call("mul", (Read(part.target, part.subscripts), weight))))
+            wholes.append(edit.combine(s, part, cut, Read(part.target, part.subscripts) * weight))
         else:
             if s.name in exponentials:
                 blocks.append(blocked(s, exponentials[s.name].index, local(exponentials[s.name])))

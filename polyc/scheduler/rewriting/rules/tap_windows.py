@@ -55,16 +55,16 @@ class TapWindow:
 
     def n_tiles_from(self, n: int) -> Expr:
         """Tiles that have a result `n`."""
-        return simplify_int(Call("floordiv", (add_number(self.results, RESULTS - 1 - n), int_const(RESULTS))))
+        return simplify_int(add_number(self.results, RESULTS - 1 - n) // RESULTS)
 
     @property
     def first(self) -> Expr:
         """The first result of a tile."""
-        return simplify_int(Call("add", (Call("mul", (int_const(RESULTS), Index(self.tile))), self.lower)))
+        return simplify_int(RESULTS * Index(self.tile) + self.lower)
 
     def data_place(self, n: int) -> dict[str, Expr]:
         """Where element `n` of a tile lies in the data: values of the two indices."""
-        last = simplify_int(Call("add", (self.first_tap, int_const(TAPS - 1))))
+        last = simplify_int(self.first_tap + (TAPS - 1))
         return {self.left: add_number(self.first, n), self.tap: self.first_tap if self.sign > 0 else last}
 
     def tap_place(self, n: int) -> dict[str, Expr]:
@@ -188,4 +188,4 @@ def _find_windows(s: Statement, data: Expr, taps: Expr, trips: Mapping[str, int]
 
 
 def add_number(expr: Expr, n: int) -> Expr:
-    return simplify_int(Call("add", (expr, int_const(n))))
+    return simplify_int(expr + n)

@@ -160,9 +160,9 @@ def _write(weights: Mapping[Expr, Fraction], dtype: DType) -> Expr:
     for weight, values in groups.items():
         flipped = all(is_negative for _, is_negative in values)
         inner = _add_up([(value, is_negative and not flipped) for value, is_negative in values])
-        terms.append((inner if weight == 1 else Call("mul", (Const(float(weight), dtype), inner)), flipped))
+        terms.append((inner if weight == 1 else Const(float(weight), dtype) * inner, flipped))
     if all(is_negative for _, is_negative in terms):
-        return Call("neg", (_add_up([(term, False) for term, _ in terms]),))
+        return -_add_up([(term, False) for term, _ in terms])
     return _add_up(terms)
 
 

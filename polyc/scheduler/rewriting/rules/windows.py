@@ -14,14 +14,12 @@ from math import gcd, prod
 
 from polyc.diagnostics import Remark
 from polyc.ir.expr import (
-    Call,
     Const,
     Expr,
     Index,
     Read,
     children,
     identity_of,
-    int_const,
     operands_of,
     reads,
     walk,
@@ -70,8 +68,8 @@ class _Axis:
 
     @property
     def point(self) -> Expr:
-        parts = [Call("mul", (int_const(c), Index(i))) for c, i in ((self.stride, self.outer), (self.step, self.inner))]
-        return simplify_int(Call("add", (parts[0], parts[1])))
+        parts = [c * Index(i) for c, i in ((self.stride, self.outer), (self.step, self.inner))]
+        return simplify_int(parts[0] + parts[1])
 
 
 def separate_windows(program: Program, ranges: Ranges) -> tuple[Program, Ranges, list[Remark]]:
@@ -150,7 +148,7 @@ def _find_axis(s: Statement, outer: str, inner: str) -> _Axis | None:
     new = [_redirect(factor, axis, unit) for factor in early]
     value = new[0]
     for factor in new[1:]:
-        value = Call("mul", (value, factor))
+        value = value * factor
     return replace(axis, value=value)
 
 
@@ -176,8 +174,8 @@ def _redirect(expr: Expr, axis: _Axis, unit: int) -> Expr:
         return with_children(expr, tuple(_redirect(child, axis, unit) for child in children(expr)))
     if _steps(expr, axis.outer, axis.inner) == (0, 0):
         return expr
-    difference = Call("sub", (Index(axis.position), axis.point))
-    return simplify(Call("add", (expr, Call("mul", (int_const(unit), difference)))))
+    difference = Index(axis.position) - axis.point
+    return simplify(expr + unit * difference)
 
 
 def _has_no_gaps(axis: _Axis, extent: Expr, window: int) -> bool:
@@ -225,7 +223,7 @@ def _split(s: Statement, axis: _Axis, edit: Edit) -> tuple[Statement, Statement]
     )
     value: Expr = Read(target, tuple(axis.point if i == axis.position else Index(i) for i in left))
     for factor in axis.late:
-        value = Call("mul", (value, factor))
+        value = value * factor
     kept = (*s.left_indices, axis.inner)
     domain = project_domain(own.domain, s.indices, s.name, kept)
     edit.own[s.name] = replace(own, indices={i: own.indices[i] for i in kept}, domain=domain)
@@ -247,7 +245,7 @@ def _interval(axis: _Axis, intervals: dict[str, Interval]) -> Interval:
     outer, inner = intervals[axis.outer], intervals[axis.inner]
 
     def combined(a: Expr, b: Expr) -> Expr:
-        return Call("add", (Call("mul", (int_const(axis.stride), a)), Call("mul", (int_const(axis.step), b))))
+        return axis.stride * a + axis.step * b
 
-    last = combined(*(Call("sub", (i.extent, int_const(1))) for i in (outer, inner)))
-    return Interval(simplify(combined(outer.lower, inner.lower)), simplify(Call("add", (last, int_const(1)))))
+    last = combined(*(i.extent - 1 for i in (outer, inner)))
+    return Interval(simplify(combined(outer.lower, inner.lower)), simplify(last + 1))
