@@ -6,7 +6,7 @@ after   ``for i { if (i < n) { stream A[i] = 0 } }``
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from polyc.ir.expr import Expr
 from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update
@@ -93,6 +93,11 @@ def rewrite_inside(node: Node, rule: Rule, scope: Scope = TOP) -> Node:
     return node
 
 
+def replace_nodes(body: Body, new: Mapping[int, Node | Body]) -> Body:
+    """`body` with others in the place of the very nodes that have these `id`."""
+    return rewrite_nodes(body, lambda node, _: new.get(id(node)))
+
+
 def map_bodies(node: Node, change: Callable[[Body], Body]) -> Node:
     """`node` with each body in it changed: that of a loop, both of a branch."""
     match node:
@@ -115,7 +120,7 @@ def nodes_in(body: Body, scope: Scope = TOP) -> Iterator[tuple[Node, Scope]]:
                 yield from nodes_in(node.body, scope.inside(node))
 
 
-def walk_nodes(body: tuple[Node, ...]) -> Iterator[Node]:
+def walk_nodes(body: Body) -> Iterator[Node]:
     """The nodes of a body and all nodes inside of them, before what follows them."""
     for node in body:
         yield node
@@ -145,33 +150,34 @@ def node_expressions(node: Node) -> Iterator[Expr]:
 
 
 def map_nodes(
-    body: tuple[Node, ...],
+    body: Body,
     value: Callable[[Expr], Expr],
-    subscript: Callable[[Expr], Expr],
+    place: Callable[[str, tuple[Expr, ...]], tuple[Expr, ...]] = lambda buffer, subscripts: subscripts,
     stored: Callable[[Expr], Expr] | None = None,
-) -> tuple[Node, ...]:
-    """`value` of all expressions (`stored` of those that are stored, if given), and `subscript` of places that are written."""
+) -> Body:
+    """`value` of all expressions (`stored` of those that are stored, if given), and then `place` of subscripts that are written
+    or asked for."""
     stored = stored or value
 
-    def place(subscripts: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(subscript(value(s)) for s in subscripts)
+    def placed(node: Store | Update | Prefetch) -> tuple[Expr, ...]:
+        return place(node.buffer, tuple(map(value, node.subscripts)))
 
     def visit(node: Node) -> Node:
         match node:
             case Store() | Update():
-                return replace(node, subscripts=place(node.subscripts), value=stored(node.value))
+                return replace(node, subscripts=placed(node), value=stored(node.value))
             case Guard():
                 condition = None if node.condition is None else value(node.condition)
                 return replace(node, value=value(node.value), bound=value(node.bound), condition=condition)
             case Prefetch():
-                return replace(node, subscripts=place(node.subscripts))
+                return replace(node, subscripts=placed(node))
             case If():
                 return replace(node, condition=value(node.condition), body=inside(node.body), orelse=inside(node.orelse))
             case Loop():
                 initial = tuple(replace(i, value=stored(i.value), nest=inside(i.nest)) for i in node.initial)
                 return replace(node, lower=value(node.lower), upper=value(node.upper), body=inside(node.body), initial=initial)
 
-    def inside(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    def inside(nodes: Body) -> Body:
         return tuple(map(visit, nodes))
 
     return inside(body)

@@ -9,12 +9,15 @@ shorter ones straddle so few lines that where masks are vectors, the first one c
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import combinations
 
 from polyc.codegen.emission.lines import has_aligned_rows
+from polyc.ir.access import with_values
 from polyc.ir.expr import Const, Expr, Index, evaluate, int_const, maximum, minimum, reads, substitute
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Store
-from polyc.ir.simplify import simplify
+from polyc.ir.loops import LINE, Buffer, Loop, LoopNest, Node, Store
+from polyc.ir.simplify import difference, simplify
+from polyc.ir.walk import Body, Scope, rewrite_nodes
 from polyc.records import replace
 from polyc.target import Target
 
@@ -39,22 +42,11 @@ MOST_READS = 16
 def align_rows(nest: LoopNest, target: Target) -> LoopNest:
     """The nest with the vector loops split whose target and reads lie in aligned rows of the workspace."""
     rows = {b.name: b for b in nest.buffers if has_aligned_rows(b)}
-    return replace(nest, body=_align_nodes(nest.body, rows, target)) if rows else nest
 
+    def align(node: Node, scope: Scope) -> Body | None:
+        return _split_at_line(node, rows, target) if isinstance(node, Loop) else None
 
-def _align_nodes(nodes: tuple[Node, ...], rows: Mapping[str, Buffer], target: Target) -> tuple[Node, ...]:
-    return tuple(new for node in nodes for new in _align(node, rows, target))
-
-
-def _align(node: Node, rows: Mapping[str, Buffer], target: Target) -> tuple[Node, ...]:
-    match node:
-        case If():
-            body, orelse = (_align_nodes(arm, rows, target) for arm in (node.body, node.orelse))
-            return (replace(node, body=body, orelse=orelse),)
-        case Loop():
-            split = _split_at_line(node, rows, target)
-            return split if split is not None else (replace(node, body=_align_nodes(node.body, rows, target)),)
-    return (node,)
+    return replace(nest, body=rewrite_nodes(nest.body, align)) if rows else nest
 
 
 def _split_at_line(loop: Loop, rows: Mapping[str, Buffer], target: Target) -> tuple[Node, ...] | None:
@@ -87,7 +79,7 @@ def _split_at_line(loop: Loop, rows: Mapping[str, Buffer], target: Target) -> tu
     head = to_line
     if not isinstance(head, Const) or not isinstance(trip, Const):
         head = maximum(0, minimum(head, trip))
-    front = tuple(_shift(s, loop.var, loop.lower) for s in stores)
+    front = tuple(with_values(s, {loop.var: Index(loop.var) + loop.lower}) for s in stores)
     first = replace(loop, lower=int_const(0), upper=head, body=front, max_trip=most, interleave=1)
     in_flight = max(loop.interleave, IN_FLIGHT) if _overlap(stores, lanes) else loop.interleave
     return first, replace(loop, lower=simplify(loop.lower + head), interleave=in_flight)
@@ -96,8 +88,8 @@ def _split_at_line(loop: Loop, rows: Mapping[str, Buffer], target: Target) -> tu
 def _distances(store: Store, rows: Mapping[str, Buffer]) -> list[int]:
     """How many elements behind the store's each read of the rows is, where that is known."""
     found = (read for read in dict.fromkeys(reads(store.value)) if read.tensor in rows)
-    apart = (simplify(read.subscripts[-1] - store.subscripts[-1]) for read in found)
-    return [int(distance.value) for distance in apart if isinstance(distance, Const)]
+    apart = (difference(read.subscripts[-1], store.subscripts[-1]) for read in found)
+    return [distance for distance in apart if distance is not None]
 
 
 def _bytes_of_rows(stores: tuple[Store, ...], rows: Mapping[str, Buffer], trip: Expr) -> int:
@@ -117,16 +109,6 @@ def _bytes_of_rows(stores: tuple[Store, ...], rows: Mapping[str, Buffer], trip: 
 def _overlap(stores: tuple[Store, ...], lanes: int) -> bool:
     """Whether vectors that stores read overlap along memory, as those of neighbouring elements do."""
     found = list(dict.fromkeys(read for store in stores for read in reads(store.value)))
-    for n, a in enumerate(found):
-        for b in found[:n]:
-            if a.tensor == b.tensor and a.subscripts[:-1] == b.subscripts[:-1]:
-                apart = simplify(a.subscripts[-1] - b.subscripts[-1])
-                if isinstance(apart, Const) and 0 < abs(int(apart.value)) < lanes:
-                    return len(found) <= MOST_READS
-    return False
-
-
-def _shift(store: Store, var: str, by: Expr) -> Store:
-    place = {var: Index(var) + by}
-    subscripts = tuple(simplify(substitute(e, place)) for e in store.subscripts)
-    return replace(store, subscripts=subscripts, value=substitute(store.value, place))
+    rows = ((a, b) for a, b in combinations(found, 2) if a.tensor == b.tensor and a.subscripts[:-1] == b.subscripts[:-1])
+    apart = (difference(b.subscripts[-1], a.subscripts[-1]) or 0 for a, b in rows)
+    return len(found) <= MOST_READS and any(0 < abs(distance) < lanes for distance in apart)

@@ -13,12 +13,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from polyc.codegen.nests.copies import depends
-from polyc.ir.expr import Call, Const, Expr, Index, Select, gt, int_const, maximum, minimum, reads, substitute
+from polyc.ir.access import expressions_in
+from polyc.ir.expr import (
+    Call,
+    Const,
+    Expr,
+    Index,
+    Select,
+    gt,
+    int_const,
+    maximum,
+    mentions,
+    minimum,
+    operands_of,
+    reads,
+    substitute,
+)
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, Update
-from polyc.ir.simplify import simplify, simplify_value
-from polyc.ir.walk import map_nodes
+from polyc.ir.simplify import difference, simplify, simplify_value
+from polyc.ir.walk import Scope, map_nodes, rewrite_nodes
 from polyc.records import dataclass, replace
 from polyc.target import Target
 
@@ -55,20 +69,14 @@ class _Access:
 def fit_blocks(nest: LoopNest, target: Target) -> LoopNest:
     """The nest with blocks for which the sizes of a call say how long they are, where these decide what a block reads."""
     buffers = {b.name: b for b in nest.buffers}
-    body = tuple(_visit(node, buffers, target) for node in nest.body)
-    return nest if body == nest.body else replace(nest, body=body)
 
+    def fit(node: Node, scope: Scope) -> Node | None:
+        if not isinstance(node, Loop) or node.kind not in ("serial", "parallel") or node.registers:
+            return node if isinstance(node, Loop) else None
+        found = _find_blocks(node)
+        return None if found is None else _fit(found, buffers, target)
 
-def _visit(node: Node, buffers: Mapping[str, Buffer], target: Target) -> Node:
-    match node:
-        case If():
-            body, orelse = (tuple(_visit(n, buffers, target) for n in arm) for arm in (node.body, node.orelse))
-            return replace(node, body=body, orelse=orelse)
-        case Loop(kind="serial" | "parallel") if not node.registers:
-            found = _find_blocks(node)
-            fitted = None if found is None else _fit(found, buffers, target)
-            return fitted or replace(node, body=tuple(_visit(n, buffers, target) for n in node.body))
-    return node
+    return replace(nest, body=rewrite_nodes(nest.body, fit))
 
 
 def _find_blocks(loop: Loop) -> _Blocks | None:
@@ -82,7 +90,7 @@ def _find_blocks(loop: Loop) -> _Blocks | None:
         is_part = tiles.upper == simplify(rest) and loop.lower == tiles.lower == int_const(0)
         if is_part and 1 < tiles.step < loop.step and loop.step % tiles.step == 0 and between and loop.stream is None:
             return _Blocks(loop, tuple(between), tiles)
-        if depends(tiles.lower, loop.var) or depends(tiles.upper, loop.var):
+        if mentions(tiles.lower, loop.var) or mentions(tiles.upper, loop.var):
             return None
         between.append(tiles)
         inside = tiles.body
@@ -97,8 +105,8 @@ def _fit(found: _Blocks, buffers: Mapping[str, Buffer], target: Target) -> Loop 
     def shift(expr: Expr) -> Expr:
         return substitute(expr, {tiles.var: t - x})
 
-    body = map_nodes(tiles.body, lambda e: simplify(shift(e)), lambda e: e, lambda e: simplify_value(shift(e)))
-    if any(depends(e, blocks.var) for n in body for e in _all_expressions(n)):
+    body = map_nodes(tiles.body, lambda e: simplify(shift(e)), stored=lambda e: simplify_value(shift(e)))
+    if any(mentions(e, blocks.var) for e in expressions_in(body)):
         return None
     accesses = list(_accesses(body, ()))
     written = {a.buffer for a in accesses if a.is_write}
@@ -120,17 +128,6 @@ def _fit(found: _Blocks, buffers: Mapping[str, Buffer], target: Target) -> Loop 
     return Loop(length.name, size, simplify(size + 1), 1, "serial", (plan,))
 
 
-def _all_expressions(node: Node) -> Iterator[Expr]:
-    found: list[Expr] = []
-
-    def note(expr: Expr) -> Expr:
-        found.append(expr)
-        return expr
-
-    map_nodes((node,), note, lambda e: e)
-    return iter(found)
-
-
 def _accesses(body: tuple[Node, ...], inner: tuple[Loop, ...]) -> Iterator[_Access]:
     for node in body:
         match node:
@@ -149,10 +146,10 @@ def _narrow(loop: Loop, condition: Expr) -> Loop:
     """The iterations of a loop for which a condition ``min(…, a - i) >= b`` inside of it can hold: parts of tiles are whole."""
     match condition:
         case Call("ge", (left, Const(least))):
-            for e in _minimands(left):
-                last = simplify(e + Index(loop.var) - int(least))
-                if isinstance(last, Const):
-                    loop = replace(loop, upper=minimum(loop.upper, int(last.value) + 1))
+            for e in operands_of(left, "min"):
+                last = difference(e + Index(loop.var), int_const(int(least)))
+                if last is not None:
+                    loop = replace(loop, upper=minimum(loop.upper, last + 1))
     return loop
 
 
@@ -186,19 +183,11 @@ def _is_below(expr: Expr, inner: tuple[Loop, ...], bound: int) -> bool:
 
 def _last_values(loop: Loop) -> Iterator[Expr]:
     """What the variable of a loop that begins at 0 never exceeds."""
-    for e in _minimands(loop.upper):
+    for e in operands_of(loop.upper, "min"):
         if isinstance(e, Const):
             yield int_const((int(e.value) - 1) // loop.step * loop.step)
         else:
             yield simplify(e - 1)
-
-
-def _minimands(expr: Expr) -> Iterator[Expr]:
-    if isinstance(expr, Call) and expr.op == "min":
-        for argument in expr.args:
-            yield from _minimands(argument)
-    else:
-        yield expr
 
 
 def _bytes_of_column(found: _Blocks, read: Sequence[_Access], buffers: Mapping[str, Buffer]) -> Expr | None:

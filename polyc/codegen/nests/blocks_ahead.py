@@ -18,8 +18,7 @@ from functools import reduce
 from operator import mul
 
 from polyc.codegen.emission.lines import do_meet
-from polyc.codegen.nests.copies import motion_of
-from polyc.codegen.nests.prefetch import bytes_of, large_arrays, level_of_rows, put_values, step_ahead
+from polyc.codegen.nests.prefetch import bytes_of, large_arrays, level_of_rows, step_ahead
 from polyc.codegen.nests.rows_in_order import (
     is_in_order,
     is_streamed,
@@ -29,9 +28,11 @@ from polyc.codegen.nests.rows_in_order import (
     vectors_in,
 )
 from polyc.codegen.nests.transposes import lies_across
-from polyc.ir.expr import Expr, Index, Read, Select, gt, int_const, reads, substitute
+from polyc.ir.access import stride_of, with_values
+from polyc.ir.expr import Expr, Index, Read, Select, gt, int_const, reads
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
+from polyc.ir.walk import map_bodies
 from polyc.records import replace
 from polyc.target import Target
 
@@ -62,9 +63,6 @@ def prefetch_blocks(nest: LoopNest, target: Target) -> LoopNest:
 def _visit(node: Node, around: tuple[Loop, ...], kept: dict[str, Buffer], target: Target) -> Node:
     """`around`: the loops around whose order of iterations is known, outermost first."""
     match node:
-        case If():
-            body, orelse = (_visit_body(arm, around, kept, target) for arm in (node.body, node.orelse))
-            return replace(node, body=body, orelse=orelse)
         case Loop() if node.kind in ("serial", "parallel") and not node.registers:
             if (
                 around
@@ -73,6 +71,8 @@ def _visit(node: Node, around: tuple[Loop, ...], kept: dict[str, Buffer], target
                 return made
             chain = (*around, node) if node.kind == "serial" else (node,)
             return replace(node, body=_visit_body(node.body, chain, kept, target))
+        case If():
+            return map_bodies(node, lambda body: _visit_body(body, around, kept, target))
     return node
 
 
@@ -131,12 +131,8 @@ def _ask_between(loop: Node) -> tuple[Node, ...]:
     length = loop.upper - loop.lower
     last = simplify(loop.lower + length // chunk * chunk)
     begin: dict[str, Expr] = {loop.var: Index(group)}
-    asked = tuple(replace(p, subscripts=tuple(simplify(substitute(s, begin)) for s in p.subscripts)) for p in asked)
-    inside: dict[str, Expr] = {loop.var: Index(group) + Index(loop.var)}
-    moved = tuple(
-        replace(s, subscripts=tuple(simplify(substitute(e, inside)) for e in s.subscripts), value=substitute(s.value, inside))
-        for s in stores
-    )
+    asked = tuple(with_values(p, begin) for p in asked)
+    moved = tuple(with_values(s, {loop.var: Index(group) + Index(loop.var)}) for s in stores)
     vectors = replace(loop, lower=int_const(0), upper=int_const(chunk), max_trip=chunk, interleave=1, body=moved)
     groups = Loop(group, loop.lower, last, chunk, "serial", (*asked, vectors))
     return groups, replace(loop, lower=last, interleave=1, body=stores)
@@ -164,7 +160,7 @@ def _take_lines(loop: Loop, read: Read, buffer: Buffer) -> tuple[Loop, int]:
     4096×4096 turned with AVX2 on AMD, Zen 4, in C: strips of half a line over 64 rows 11.7 ms, lines over 16 rows 5.3."""
     line = LINE // buffer.dtype.itemsize
     columns, vectors = known_length(loop), vectors_in(loop.body[0])
-    rows, across = known_length(vectors[0]), motion_of(read, buffer, vectors[0].var)
+    rows, across = known_length(vectors[0]), stride_of(read, buffer, vectors[0].var)
     if not rows or across is None or not do_meet(across, rows):
         return loop, loop.step
     if loop.step >= line or line % loop.step or not columns or columns % line or not any(map(is_streamed, vectors)):
@@ -178,8 +174,8 @@ def _ask_in_strips(loop: Loop, vector: Loop, group: int, read: Read, around: tup
     """What asks for the lines that a `group` of rows reads a few strips of `loop` later, where strips are a line wide."""
     row = f"{loop.var}_ahead"
     n_ahead = max(1, round(STRIPS_AHEAD / ((known_length(vector) or group) * LINE)))
-    there = put_values(read, {vector.var: vector.lower + (Index(f"{vector.var}_0") + Index(row))})
-    place = put_values(there, step_ahead((*around, loop), n_ahead))
+    there = with_values(read, {vector.var: vector.lower + (Index(f"{vector.var}_0") + Index(row))})
+    place = with_values(there, step_ahead((*around, loop), n_ahead))
     asked = Prefetch(read.tensor, place.subscripts, 1, 2)
     return Loop(row, int_const(0), int_const(group), 1, "unroll", (asked,), max_trip=group)
 
@@ -205,7 +201,7 @@ def _ask_in_vectors(
         own = Index(start) // group
         iteration = iteration * whole + own
     n_parts = math.ceil(columns / loop.step) * max(1, whole)
-    from_rows = put_values(read, {vector.var: vector.lower + Index(vector.var)})
+    from_rows = with_values(read, {vector.var: vector.lower + Index(vector.var)})
     ask = _request(loop, vector.var, rows, (iteration, n_parts), from_rows, around, kept[read.tensor], target)
     if ask is None:
         return None
@@ -235,9 +231,9 @@ def _request(
     if columns is None or columns <= 0:
         return None
     size = columns * buffer.dtype.itemsize
-    level = level_of_rows(rows, motion_of(read, buffer, across) == size)
+    level = level_of_rows(rows, stride_of(read, buffer, across) == size)
     if rows * size > (target.l1 if level == 1 else target.l2 // PART_OF_L2) or (
-        rows <= FEW_ROWS and motion_of(read, buffer, around[-1].var) == size // around[-1].step
+        rows <= FEW_ROWS and stride_of(read, buffer, around[-1].var) == size // around[-1].step
     ):
         return None
     number, n_parts = part_of
@@ -249,7 +245,7 @@ def _request(
         within = part % n_pieces * (piece // buffer.dtype.itemsize)
         part, column = part // n_pieces, column + within
     later = step_ahead(around, max(1, round(AHEAD_BYTES / (rows * size))))
-    place = put_values(put_values(read, {across: part, loop.var: column}), later)
+    place = with_values(with_values(read, {across: part, loop.var: column}), later)
     asked = Prefetch(read.tensor, place.subscripts, min(size, piece), level)
     n_rows: Expr = int_const(share)
     if bytes_of(buffer) is None:  # what a call finds in the second-level cache is near enough
@@ -271,9 +267,9 @@ def _ask_at_edge(loop: Loop, around: tuple[Loop, ...], kept: dict[str, Buffer], 
     if len(found) < len(vectors) or columns is None or source is None:
         return None
     vector, read = found[0]
-    if any(r != put_values(read, {vector.var: Index(v.var)}) for v, r in found):
+    if any(r != with_values(read, {vector.var: Index(v.var)}) for v, r in found):
         return None
-    tiles = [n for n in around if n.step > 1 and motion_of(read, source, n.var) == motion_of(read, source, vector.var)]
+    tiles = [n for n in around if n.step > 1 and stride_of(read, source, n.var) == stride_of(read, source, vector.var)]
     if len(tiles) != 1:
         return None
     iteration = Index(loop.var) // loop.step
@@ -310,7 +306,7 @@ def _turned_in(loop: Loop, vector: Loop, kept: dict[str, Buffer]) -> Iterator[Re
         if buffer is None:
             continue
         size = buffer.dtype.itemsize
-        if all(motion_of(read, buffer, n.var) == size for n in (loop, copies)) and lies_across(
+        if all(stride_of(read, buffer, n.var) == size for n in (loop, copies)) and lies_across(
             read, buffer, copies.var, vector.var
         ):
-            yield put_values(read, {copies.var: copies.lower})
+            yield with_values(read, {copies.var: copies.lower})

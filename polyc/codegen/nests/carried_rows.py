@@ -15,7 +15,8 @@ from polyc.codegen.nests.staging import (
     trip_count,
 )
 from polyc.codegen.nests.streams import offset_of
-from polyc.ir.expr import Const, Expr, Index, Read, eq, int_const, lt, substitute
+from polyc.ir.access import with_values
+from polyc.ir.expr import Const, Expr, Index, Read, eq, int_const, lt
 from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch, Store
 from polyc.ir.simplify import simplify
 from polyc.records import dataclass, replace
@@ -163,8 +164,8 @@ def _rows_of(block: Block, buffers: Mapping[str, Buffer], carry: Buffer) -> tupl
     place = simplify(sum_of(block.places) + line)
     put = replace(block.store, buffer=carry.name, subscripts=(sum_of(block.rows), place))
     begin: dict[str, Expr] = {n.var: int_const(0) for n in block.loops} | digits(Index(row), block.rows)
-    subscripts = tuple(simplify(substitute(s, begin)) for s in block.store.subscripts)
-    first = offset_of(replace(block.store, subscripts=subscripts), buffer, {})
+    start = with_values(block.store, begin)
+    subscripts, first = start.subscripts, offset_of(start, buffer, {})
     off = simplify(first % LINE // size)
     along = next((n for n in block.loops if block.rows.get(n.var) == 1), None)
     cuts = cut_row(block.run // line)
@@ -176,8 +177,7 @@ def _rows_of(block: Block, buffers: Mapping[str, Buffer], carry: Buffer) -> tupl
         return rebuild(list(block.loops), put), rows
     name = f"{along.var}_rows"
     names: dict[str, Expr] = {along.var: Index(name) + Index(along.var)}
-    at = tuple(simplify(substitute(s, names)) for s in put.subscripts)
-    put = replace(put, subscripts=at, value=substitute(put.value, names))
+    put = with_values(put, names)
     few = replace(along, upper=int_const(line), max_trip=None if along.max_trip is None else line)
     others = [n for n in block.loops if n.var in block.rows and n is not along]
     first = sum_of({**{n.var: block.rows[n.var] for n in others}, name: 1})

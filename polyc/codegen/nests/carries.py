@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from polyc.codegen.emission.lines import do_meet
 from polyc.codegen.nests.carried_rows import ROW, Block, carry_block, cut_row, end_rows
 from polyc.codegen.nests.coalesce import merge_dimensions
-from polyc.codegen.nests.copies import copy_nest, motion_of
+from polyc.codegen.nests.copies import copy_nest
 from polyc.codegen.nests.staging import (
     MOST_REQUESTS,
     ask_ahead,
@@ -39,9 +39,11 @@ from polyc.codegen.nests.staging import (
 )
 from polyc.codegen.nests.streams import find_written_once
 from polyc.codegen.nests.transposes import MAX_INTERLEAVED
+from polyc.ir.access import stride_of
 from polyc.ir.expr import Call, Const, Expr, Index, Read, eq, int_const, lt, reads
 from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch
 from polyc.ir.simplify import simplify
+from polyc.ir.walk import replace_nodes
 from polyc.records import dataclass, replace
 from polyc.target import Target
 
@@ -79,7 +81,8 @@ def carry_lines(
         line = LINE // buffer.dtype.itemsize
         blocks = [c.whole for c in chains.values()]
         carry = make_buffer(f"{name}.lines", buffer, max(b.n_rows for b in blocks), max(b.run for b in blocks) + 2 * line)
-        body = _replace_chains(body, {key: _carry(c, by_name, carry, target) for key, c in chains.items()})
+        made = {key: _carry(c, by_name, carry, target) for key, c in chains.items()}
+        body = replace_nodes(body, made)
         body, buffers = merge_dimensions(body, (*buffers, carry), name, first)
         used.append(name)
     return body, buffers, tuple(used)
@@ -122,7 +125,7 @@ def _find_chain(
         return None
     buffer = buffers[name]
     size = buffer.dtype.itemsize
-    if motion_of(Read(name, whole.store.subscripts), buffer, loop.var) != whole.run * size // loop.step:
+    if stride_of(Read(name, whole.store.subscripts), buffer, loop.var) != whole.run * size // loop.step:
         return None
     if whole.run * size % (loop.step * size) or whole.run * size % LINE:
         return None
@@ -140,7 +143,7 @@ def _find_block(chain: Loop, node: Node, name: str, buffers: Mapping[str, Buffer
         return None
     loops, store = nest
     buffer, size = buffers[name], buffers[name].dtype.itemsize
-    motions = {n.var: motion_of(Read(name, store.subscripts), buffer, n.var) for n in loops}
+    motions = {n.var: stride_of(Read(name, store.subscripts), buffer, n.var) for n in loops}
     trips = {n.var: trip_count(n) for n in loops}
     vector = next((n for n in loops if n.kind == "vector"), None)
     if vector is None or any(not is_plain(n, motions, trips) for n in loops):
@@ -161,19 +164,6 @@ def _find_block(chain: Loop, node: Node, name: str, buffers: Mapping[str, Buffer
 
 
 # -- making
-
-
-def _replace_chains(body: tuple[Node, ...], made: Mapping[int, Node]) -> tuple[Node, ...]:
-    result: list[Node] = []
-    for node in body:
-        if id(node) in made:
-            node = made[id(node)]
-        elif isinstance(node, If):
-            node = replace(node, body=_replace_chains(node.body, made), orelse=_replace_chains(node.orelse, made))
-        elif isinstance(node, Loop):
-            node = replace(node, body=_replace_chains(node.body, made))
-        result.append(node)
-    return tuple(result)
 
 
 def _carry(chain: _Chain, buffers: Mapping[str, Buffer], carry: Buffer, target: Target) -> Node:
@@ -213,7 +203,7 @@ def _do_rows_meet(block: Block, buffers: Mapping[str, Buffer]) -> bool:
     """Whether rows of what is read are gone from a cache before the next vectors of a block come to them: what is asked for
     early is lost then, too."""
     vector = next(n for n in block.loops if n.kind == "vector")
-    apart = [motion_of(read, buffers[read.tensor], vector.var) for read in reads(block.store.value)]
+    apart = [stride_of(read, buffers[read.tensor], vector.var) for read in reads(block.store.value)]
     return any(m is None or do_meet(m, trip_count(vector), MOST_ROWS) for m in apart)
 
 
@@ -223,7 +213,7 @@ def _is_gone_on(asked: Prefetch, chain: _Chain, buffers: Mapping[str, Buffer]) -
     if read is None or len(chain.around) < 2:
         return False
     outer = chain.around[-2]
-    motion = motion_of(read, buffers[asked.buffer], outer.var)
+    motion = stride_of(read, buffers[asked.buffer], outer.var)
     return motion is not None and motion * outer.step == asked.size
 
 

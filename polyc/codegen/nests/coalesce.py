@@ -10,14 +10,14 @@ That is exact where the byte strides are constants, one the other times the exte
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import assert_never
 
-from polyc.codegen.nests.copies import copy_nest, depends, rebuild
-from polyc.ir.expr import Const, Expr, Index, Pad, Read, int_const, reads, rewrite, substitute, walk
+from polyc.codegen.nests.copies import copy_nest, rebuild
+from polyc.ir.access import expressions_in
+from polyc.ir.expr import Const, Expr, Index, Pad, Read, int_const, mentions, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Prefetch, Store, Update, known_length
+from polyc.ir.loops import Buffer, If, Loop, Node, Store, known_length
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import node_expressions
+from polyc.ir.walk import Body, map_nodes, replace_nodes, walk_nodes
 from polyc.records import replace
 
 Dimension = tuple[str, int]
@@ -30,7 +30,7 @@ _Access = Callable[[str, tuple[Expr, ...]], tuple[Expr, ...]]
 def coalesce_copies(body: tuple[Node, ...], buffers: tuple[Buffer, ...]) -> tuple[tuple[Node, ...], tuple[Buffer, ...]]:
     """Run neighbouring loops of copies as one where that leaves single strides; dimensions of `buffers` are merged for it."""
     while True:
-        padded = {e.read.tensor for root in _expressions(body) for e in walk(root) if isinstance(e, Pad)}
+        padded = {e.read.tensor for root in expressions_in(body) for e in walk(root) if isinstance(e, Pad)}
         mergeable = {b.name: b for b in buffers if b.name not in padded and b.space != "register"}
         everything = {b.name: b for b in buffers}
         found = next(_find(body, everything, mergeable), None)
@@ -38,25 +38,12 @@ def coalesce_copies(body: tuple[Node, ...], buffers: tuple[Buffer, ...]) -> tupl
             return body, buffers
         nest, position, dimensions = found
         access = _merge_subscripts(everything, dimensions)
-        merged = _rewrite(nest, access)
+        (merged,) = _map_accesses((nest,), access)
         assert isinstance(merged, Loop)
         buffers = tuple(_merge_dimension(b, dimensions) for b in buffers)
         joined = _join(merged, position, {b.name: b for b in buffers})
-        body = tuple(_rewrite(node, access, nest, joined) for node in body)
-
-
-def _expressions(body: tuple[Node, ...]) -> Iterator[Expr]:
-    """All expressions of a nest."""
-    for node in body:
-        yield from node_expressions(node)
-        match node:
-            case If():
-                yield from _expressions(node.body + node.orelse)
-            case Loop():
-                yield from _expressions(node.body)
-                for start in node.initial:
-                    yield start.value
-                    yield from _expressions(start.nest)
+        body = _map_accesses(body, access)
+        body = replace_nodes(body, {id(node): joined for node in walk_nodes(body) if node == merged})
 
 
 # -- finding
@@ -93,7 +80,7 @@ def _joint_dimensions(
     if inner.lower != int_const(0) or not isinstance(inner.upper, Const) or int(inner.upper.value) < 1:
         return None
     bounds = [e for loop in loops[position + 2 :] for e in (loop.lower, loop.upper)]
-    if any(depends(e, loop.var) for e in bounds for loop in (outer, inner)):
+    if any(mentions(e, loop.var) for e in bounds for loop in (outer, inner)):
         return None
     extent = int(inner.upper.value)
     found: set[Dimension] = set()
@@ -114,7 +101,7 @@ def _joint_dimension(access: Read, outer: str, inner: str, extent: int, buffers:
     for d, subscript in enumerate(access.subscripts):
         coefficients = index_coefficients(subscript)
         if coefficients is None:
-            if depends(subscript, outer) or depends(subscript, inner):
+            if mentions(subscript, outer) or mentions(subscript, inner):
                 return None
             continue
         if outer in coefficients or inner in coefficients:
@@ -148,7 +135,7 @@ def merge_dimensions(
     for d in reversed(range(first, len(by_name[name].shape) - 1)):
         dimensions = frozenset({(name, d)})
         access = _merge_subscripts(by_name, dimensions)
-        body = tuple(_rewrite(node, access) for node in body)
+        body = _map_accesses(body, access)
         by_name[name] = _merge_dimension(by_name[name], dimensions)
     return body, tuple(by_name[b.name] for b in buffers)
 
@@ -171,37 +158,13 @@ def _join(nest: Loop, position: int, buffers: Mapping[str, Buffer]) -> Loop:
     return rebuild([*loops[:position], joint, *loops[position + 2 :]], store)
 
 
-def _rewrite(node: Node, access: _Access, old: Node | None = None, new: Node | None = None) -> Node:
-    """`node` with other subscripts in all accesses, and `new` in the place of the very node `old`."""
-    if node is old:
-        assert new is not None
-        return new
+def _map_accesses(body: Body, access: _Access) -> Body:
+    """`body` with other subscripts in all accesses."""
 
     def rule(e: Expr) -> Expr | None:
         return replace(e, subscripts=access(e.tensor, e.subscripts)) if isinstance(e, Read) else None
 
-    def expr(e: Expr) -> Expr:
-        return rewrite(e, rule)
-
-    def body(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        return tuple(_rewrite(n, access, old, new) for n in nodes)
-
-    match node:
-        case Store() | Update():
-            subscripts = access(node.buffer, tuple(map(expr, node.subscripts)))
-            return replace(node, subscripts=subscripts, value=expr(node.value))
-        case Guard():
-            condition = None if node.condition is None else expr(node.condition)
-            return replace(node, value=expr(node.value), bound=expr(node.bound), condition=condition)
-        case Prefetch():
-            return replace(node, subscripts=access(node.buffer, tuple(map(expr, node.subscripts))))
-        case If():
-            return replace(node, condition=expr(node.condition), body=body(node.body), orelse=body(node.orelse))
-        case Loop():
-            initial = tuple(replace(i, value=expr(i.value), nest=body(i.nest)) for i in node.initial)
-            return replace(node, lower=expr(node.lower), upper=expr(node.upper), body=body(node.body), initial=initial)
-        case _:
-            assert_never(node)
+    return map_nodes(body, lambda e: rewrite(e, rule), access)
 
 
 def _merge_subscripts(buffers: Mapping[str, Buffer], dimensions: frozenset[Dimension]) -> _Access:

@@ -6,26 +6,23 @@ for h in b_h % 12 { … } } }``, with loops of one iteration: an element of a ba
 
 from __future__ import annotations
 
-from polyc.ir.expr import Expr, Index, Size, ceil_div, int_const, maximum, walk
-from polyc.ir.loops import If, Loop, Node
+from polyc.ir.expr import Expr, Index, Size, ceil_div, indices_in, int_const, maximum
+from polyc.ir.loops import Loop, Node
 from polyc.ir.simplify import simplify
+from polyc.ir.walk import map_bodies
 from polyc.records import replace
 
 
 def collapse_parallel(outer: Loop) -> Loop:
     """The parallel loop `outer` and a parallel loop inside of it as one; where they cannot be, the inner one is serial."""
     inner = outer.body[0] if len(outer.body) == 1 else None
-    if not isinstance(inner, Loop) or inner.kind != "parallel" or _depends(inner, outer.var):
+    if not isinstance(inner, Loop) or inner.kind != "parallel" or outer.var in indices_in(inner.lower, inner.upper):
         return replace(outer, body=tuple(map(_serialize, outer.body)))
     n_inner, both = _count(inner), f"{outer.var}_{inner.var}"
     place, within = Index(both) // n_inner, Index(both) % n_inner
     body = (_run_one(outer, place, (_run_one(inner, within, tuple(map(_serialize, inner.body))),)),)
     upper = simplify(_count(outer) * n_inner)
     return replace(outer, var=both, lower=int_const(0), upper=upper, step=1, body=body)
-
-
-def _depends(loop: Loop, var: str) -> bool:
-    return any(e == Index(var) for bound in (loop.lower, loop.upper) for e in walk(bound))
 
 
 def _count(loop: Loop) -> Expr:
@@ -42,10 +39,5 @@ def _run_one(loop: Loop, number: Expr, body: tuple[Node, ...]) -> Loop:
 
 
 def _serialize(node: Node) -> Node:
-    match node:
-        case If():
-            return replace(node, body=tuple(map(_serialize, node.body)), orelse=tuple(map(_serialize, node.orelse)))
-        case Loop():
-            kind = "serial" if node.kind == "parallel" else node.kind
-            return replace(node, kind=kind, body=tuple(map(_serialize, node.body)))
-    return node
+    node = map_bodies(node, lambda body: tuple(map(_serialize, body)))
+    return replace(node, kind="serial") if isinstance(node, Loop) and node.kind == "parallel" else node

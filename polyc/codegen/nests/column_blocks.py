@@ -15,10 +15,11 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 from math import ceil
 
-from polyc.ir.expr import Call, Const, Expr, Index, Read, eq, ge, int_const, minimum, operands_of, reads, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, eq, ge, int_const, mentions, minimum, operands_of, reads
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, known_length
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import difference, simplify
+from polyc.ir.walk import Scope, rewrite_nodes
 from polyc.records import dataclass, replace
 from polyc.target import Target
 
@@ -100,18 +101,11 @@ class _Blocks:
 def block_columns(nest: LoopNest, target: Target) -> LoopNest:
     """The nest with the loops over long rows that are read again by the next ones cut into blocks of columns."""
     buffers = {b.name: b for b in nest.buffers if b.space != "register" and not b.may_alias}
-    body = tuple(_visit(node, buffers, target) for node in nest.body)
-    return nest if body == nest.body else replace(nest, body=body)
 
+    def cut(node: Node, scope: Scope) -> Node | None:
+        return _cut_rows(node, buffers, target) if isinstance(node, Loop) else None
 
-def _visit(node: Node, buffers: Mapping[str, Buffer], target: Target) -> Node:
-    match node:
-        case If():
-            body, orelse = (tuple(_visit(n, buffers, target) for n in arm) for arm in (node.body, node.orelse))
-            return replace(node, body=body, orelse=orelse)
-        case Loop():
-            return _cut_rows(node, buffers, target) or replace(node, body=tuple(_visit(n, buffers, target) for n in node.body))
-    return node
+    return replace(nest, body=rewrite_nodes(nest.body, cut))
 
 
 def _cut_rows(row: Loop, buffers: Mapping[str, Buffer], target: Target) -> Loop | None:
@@ -199,15 +193,12 @@ def _has_rows(buffer: Buffer) -> bool:
 
 def _distance(access: Read, column: Expr, var: str) -> int | None:
     """Columns from one to the element that is accessed, where its row does not change with `var`."""
-    distance = simplify(access.subscripts[-1] - column)
-    if not isinstance(distance, Const) or any(_moves(e, var) for e in access.subscripts[:-1]):
-        return None
-    return int(distance.value)
+    return None if any(_moves(e, var) for e in access.subscripts[:-1]) else difference(access.subscripts[-1], column)
 
 
 def _moves(expr: Expr, *variables: str) -> bool:
     """Whether an expression changes with one of the variables, or with data."""
-    return any(isinstance(e, Read) or (isinstance(e, Index) and e.name in variables) for e in walk(expr))
+    return bool(reads(expr)) or mentions(expr, *variables)
 
 
 # -- whether it pays
@@ -275,16 +266,15 @@ def _rows_apart(a: _Access, b: _Access, row: str) -> tuple[int, ...] | None:
     for x, y in zip(a.subscripts[:-1], b.subscripts[:-1], strict=True):
         if _never_meet(x, y, row):
             return ()
-        distance = simplify(x - y)
-        factor = _factor(x, row)
-        if not isinstance(distance, Const) or factor is None or factor != _factor(y, row):
+        distance, factor = difference(x, y), _factor(x, row)
+        if distance is None or factor is None or factor != _factor(y, row):
             continue
-        if int(distance.value) % factor if factor else int(distance.value):
+        if distance % factor if factor else distance:
             return ()
         if factor:
-            if found not in (None, int(distance.value) // factor):
+            if found not in (None, distance // factor):
                 return ()
-            found = int(distance.value) // factor
+            found = distance // factor
     return None if found is None else (found,)
 
 
@@ -292,8 +282,8 @@ def _never_meet(x: Expr, y: Expr, row: str) -> bool:
     """Whether two subscripts are remainders that differ, in whatever rows."""
     match x, y:
         case Call("mod", (a, Const(n))), Call("mod", (b, Const(m))) if n == m and not _moves(a, row):
-            distance = simplify(a - b)
-            return isinstance(distance, Const) and int(distance.value) % int(n) != 0
+            distance = difference(a, b)
+            return distance is not None and distance % int(n) != 0
     return False
 
 

@@ -8,7 +8,7 @@ their conditions together.  The values are those of before.
 
 from __future__ import annotations
 
-from polyc.codegen.nests.interiors import bound_of
+from polyc.ir.access import with_values
 from polyc.ir.expr import (
     Call,
     Const,
@@ -17,19 +17,24 @@ from polyc.ir.expr import (
     Read,
     Select,
     Size,
+    any_holds,
     eq,
     ge,
     int_const,
     le,
     maximum,
+    mentions,
     minimum,
+    operands_of,
     reads,
     substitute,
     walk,
 )
-from polyc.ir.loops import If, Loop, Node, Store, Update
-from polyc.ir.simplify import simplify, simplify_value
+from polyc.ir.facts import span_of
+from polyc.ir.loops import If, Loop, Node, Store, Update, known_length
+from polyc.ir.simplify import difference, simplify, simplify_value
 from polyc.ir.types import I64
+from polyc.ir.walk import Body, Scope, rewrite_nodes
 from polyc.poly.bounds import negate_condition
 from polyc.records import replace
 
@@ -40,16 +45,13 @@ MOST_ENDS, FEW_ENDS = 16, 2
 """Iterations at either end of a loop that run apart from the others, and how many of them one by one."""
 
 
-def take_out_conditions(body: tuple[Node, ...]) -> tuple[Node, ...]:
+def take_out_conditions(body: Body) -> Body:
     """The same nodes, with the vector loops (and scans) of chosen values split, without stores of what is there already."""
-    return tuple(new for node in body for new in _take_out(node))
+    return rewrite_nodes(body, _take_out)
 
 
-def _take_out(node: Node) -> tuple[Node, ...]:
+def _take_out(node: Node, scope: Scope) -> Body | None:
     match node:
-        case If():
-            new = replace(node, body=take_out_conditions(node.body), orelse=take_out_conditions(node.orelse))
-            return (new,) if new.body or new.orelse else ()
         case Store() if node.value == Read(node.buffer, node.subscripts):
             return ()  # a border of a recurrence that keeps one step
         case Loop():
@@ -59,10 +61,10 @@ def _take_out(node: Node) -> tuple[Node, ...]:
             body = take_out_conditions(node.body)
             if node.kind == "serial" and len(body) == 1 and body != node.body and not node.registers:
                 (inner,) = body
-                if isinstance(inner, If) and not _mentions(inner.condition, node.var):
+                if isinstance(inner, If) and not mentions(inner.condition, node.var):
                     return _unswitch(node, inner)
             return (replace(node, body=body),) if body or not node.body else ()
-    return (node,)
+    return None
 
 
 def _unswitch(loop: Loop, inner: If) -> tuple[Node, ...]:
@@ -84,9 +86,9 @@ def _split_loop(loop: Loop) -> tuple[Node, ...] | None:
     if len(conditions) > 1:
         return _go_on(_split_steps(loop, nodes))
     (condition,) = conditions
-    atoms = _disjuncts(condition)
-    fixed = [a for a in atoms if not _mentions(a, loop.var)]
-    moving = [a for a in atoms if _mentions(a, loop.var)]
+    atoms = operands_of(condition, "or")
+    fixed = [a for a in atoms if not mentions(a, loop.var)]
+    moving = [a for a in atoms if mentions(a, loop.var)]
     rest = _split_ends(loop, nodes, moving)
     if rest is None and not fixed:
         store = nodes[0] if len(nodes) == 1 else None
@@ -141,8 +143,8 @@ def _split_ends(loop: Loop, nodes: tuple[Store | Update, ...], moving: list[Expr
     """The first and the last iterations apart, if each of the conditions `moving` holds in few of them and nowhere else.
 
     Where their number is not known, short loops stay as they are."""
-    trip = simplify(loop.upper - loop.lower)
-    if not moving or (isinstance(trip, Const) and int(trip.value) < MINIMUM_TRIP):
+    trip = known_length(loop)
+    if not moving or (trip is not None and trip < MINIMUM_TRIP):
         return None
     n_first = n_last = 0
     for atom in moving:
@@ -151,17 +153,17 @@ def _split_ends(loop: Loop, nodes: tuple[Store | Update, ...], moving: list[Expr
             return None
         n_first, n_last = max(n_first, found[0]), max(n_last, found[1])
     least = max(MINIMUM_TRIP, n_first + n_last + 1)
-    if max(n_first, n_last) > MOST_ENDS or (isinstance(trip, Const) and int(trip.value) < least):
+    if max(n_first, n_last) > MOST_ENDS or (trip is not None and trip < least):
         return None
     end = _decide(nodes, True)
     lower = simplify(loop.lower + n_first)
     upper = simplify(loop.upper - n_last)
     inside = replace(loop, lower=lower, upper=upper, body=_decide(nodes, False))
     split = take_out_conditions((*_run_end(loop, end, loop.lower, n_first), inside, *_run_end(loop, end, upper, n_last)))
-    if isinstance(trip, Const):
+    if trip is not None:
         return split
     short = replace(loop, body=_decide(nodes, _any(moving) or False))
-    return (If(ge(trip, least), split, (short,)),)
+    return (If(ge(simplify(loop.upper - loop.lower), least), split, (short,)),)
 
 
 def _count_ends(atom: Expr, loop: Loop) -> tuple[int, int] | None:
@@ -172,15 +174,15 @@ def _count_ends(atom: Expr, loop: Loop) -> tuple[int, int] | None:
         if _holds(atom, loop.var, loop.lower):
             return 1, 0
         return (0, 1) if _holds(atom, loop.var, simplify(loop.upper - 1)) else None
-    bound = bound_of(atom, loop.var)
-    if bound is None:
+    span = span_of(atom, loop.var)
+    if span is None:
         return None
-    side, place = bound
-    count = simplify(Call("sub", (place, loop.lower) if side == "upper" else (loop.upper, place)))
-    if not isinstance(count, Const):
-        return None
-    n = max(0, int(count.value))
-    return (n, 0) if side == "upper" else (0, n)
+    if span.upper is not None:
+        count = difference(span.upper, loop.lower)
+        return None if count is None else (max(0, count), 0)
+    assert span.lower is not None
+    count = difference(loop.upper, span.lower)
+    return None if count is None else (0, max(0, count))
 
 
 def _run_end(loop: Loop, end: tuple[Store | Update, ...], first: Expr, n: int) -> tuple[Node, ...]:
@@ -204,13 +206,13 @@ def _split_in_two(loop: Loop, store: Store) -> tuple[Node, ...] | None:
     low, high = atom.args if atom.op in ("lt", "le") else (atom.args[1], atom.args[0])  # low < high, or low <= high
     is_strict = atom.op in ("lt", "gt")
     before, after = chosen.then, chosen.other
-    if _mentions(high, loop.var):
+    if mentions(high, loop.var):
         # Not `high < low`: the iterations from some one on.
         low, high, is_strict, before, after = high, low, not is_strict, after, before
-    if _mentions(high, loop.var) or not _is_unit(eq(low, high), loop.var):
+    if mentions(high, loop.var) or not _is_unit(eq(low, high), loop.var):
         return None
     start = substitute(low, {loop.var: int_const(0)})
-    if simplify(substitute(low, {loop.var: int_const(1)}) - start) != int_const(1):
+    if difference(substitute(low, {loop.var: int_const(1)}), start) != 1:
         return None  # it moves backwards
     # low = var + rest < high, or <=: var < place
     place: Expr = high - start
@@ -249,32 +251,19 @@ def _split_steps(loop: Loop, nodes: tuple[Store | Update, ...]) -> tuple[Node, .
 
 def _is_unit(atom: Call, var: str) -> bool:
     """Whether the two sides of an equation move apart by one with the variable: then it holds at one value at most."""
-    difference = Call("sub", atom.args)
-    step = simplify(substitute(difference, {var: Index(var) + 1}) - difference)
-    return isinstance(step, Const) and abs(int(step.value)) == 1
+    a, b = atom.args
+    return difference(substitute(a - b, {var: Index(var) + 1}), a - b) in (1, -1)
 
 
 def _holds(atom: Call, var: str, at: Expr) -> bool:
-    return simplify(substitute(Call("sub", atom.args), {var: at})) == int_const(0)
+    a, b = (substitute(e, {var: at}) for e in atom.args)
+    return difference(a, b) == 0
 
 
-def _at(store: Store | Update, var: str, at: Expr) -> Store | Update:
-    subscripts = tuple(simplify(substitute(e, {var: at})) for e in store.subscripts)
-    return replace(store, subscripts=subscripts, value=simplify_value(substitute(store.value, {var: at})))
-
-
-def _disjuncts(condition: Expr) -> list[Expr]:
-    if isinstance(condition, Call) and condition.op == "or":
-        return [d for a in condition.args for d in _disjuncts(a)]
-    return [condition]
+def _at(store: Store | Update, var: str, place: Expr) -> Store | Update:
+    store = with_values(store, {var: place})
+    return replace(store, value=simplify_value(store.value))
 
 
 def _any(conditions: list[Expr]) -> Expr | None:
-    result: Expr | None = None
-    for c in conditions:
-        result = c if result is None else Call("or", (result, c))
-    return result
-
-
-def _mentions(expr: Expr, var: str) -> bool:
-    return any(isinstance(node, Index) and node.name == var for node in walk(expr))
+    return any_holds(conditions) if conditions else None

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from polyc.ir.expr import Call, Const, Expr, Index, Read, int_const, lt, minimum, reads, substitute
+from polyc.ir.expr import Call, Const, Expr, Index, int_const, lt, mentions, minimum, operands_of, reads, substitute
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, Node, Store
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import constant_of, simplify
+from polyc.ir.walk import Body, Scope, map_bodies, rewrite_nodes, walk_nodes
 from polyc.records import replace
 
 # -- what a copy is
@@ -71,17 +72,11 @@ def _told_apart(coefficients: Mapping[str, int], steps: Mapping[str, tuple[int, 
 def _span(loop: Loop) -> int | None:
     """No less than the distance from the first to the last value of a loop; None if no constant is in sight."""
     upper = loop.upper
-    known = [int(e.value) for e in _minimands(upper) if isinstance(e, Const)]
+    known = [int(e.value) for e in operands_of(upper, "min") if isinstance(e, Const)]
     known += [loop.max_trip] if loop.max_trip is not None and loop.lower == int_const(0) else []
     if not known or not isinstance(loop.lower, Const):
         return None
     return max(0, min(known) - 1 - int(loop.lower.value)) // loop.step * loop.step
-
-
-def _minimands(expr: Expr) -> list[Expr]:
-    if isinstance(expr, Call) and expr.op == "min":
-        return [e for a in expr.args for e in _minimands(a)]
-    return [expr]
 
 
 def rebuild(loops: list[Loop], store: Store) -> Loop:
@@ -93,38 +88,17 @@ def rebuild(loops: list[Loop], store: Store) -> Loop:
     return node
 
 
-def motion_of(read: Read, buffer: Buffer, variable: str) -> int | None:
-    """Bytes by which `read` moves with `variable`; None where that is not known."""
-    total = 0
-    for subscript, stride in zip(read.subscripts, buffer.strides, strict=True):
-        coefficients = index_coefficients(subscript)
-        if coefficients is None:
-            return None
-        if coefficients.get(variable):
-            if not isinstance(stride, Const):
-                return None
-            total += coefficients[variable] * int(stride.value)
-    return total
-
-
 # -- tiles
 
 
-def split_last_tiles(body: tuple[Node, ...], buffers: tuple[Buffer, ...]) -> tuple[Node, ...]:
+def split_last_tiles(body: Body, buffers: tuple[Buffer, ...]) -> Body:
     """Give whole tiles and the last tile of copies versions of their own, both with constant extents."""
     by_name = {b.name: b for b in buffers}
 
-    def split(node: Node) -> Node:
-        match node:
-            case If():
-                return replace(node, body=tuple(map(split, node.body)), orelse=tuple(map(split, node.orelse)))
-            case Loop():
-                if _are_copies(node, by_name):
-                    return _split_tiles(node, {})
-                return replace(node, body=tuple(map(split, node.body)))
-        return node
+    def split(node: Node, scope: Scope) -> Node | None:
+        return _split_tiles(node, {}) if isinstance(node, Loop) and _are_copies(node, by_name) else None
 
-    return tuple(map(split, body))
+    return rewrite_nodes(body, split)
 
 
 def _are_copies(node: Node, buffers: Mapping[str, Buffer]) -> bool:
@@ -144,11 +118,8 @@ Range = tuple[int, int]
 
 
 def _split_tiles(node: Node, ranges: Mapping[str, Range]) -> Node:
-    if isinstance(node, If):
-        body, orelse = (tuple(_split_tiles(n, ranges) for n in arm) for arm in (node.body, node.orelse))
-        return replace(node, body=body, orelse=orelse)
     if not isinstance(node, Loop):
-        return node
+        return map_bodies(node, lambda body: tuple(_split_tiles(n, ranges) for n in body))
     upper = _drop_loose(node.upper, ranges)
     node = replace(node, upper=upper)
     if node.max_trip is not None and node.lower == int_const(0) and isinstance(upper, Const):
@@ -174,27 +145,16 @@ def _split_tiles(node: Node, ranges: Mapping[str, Range]) -> Node:
 
 def _moves_bounds(node: Node, variable: str) -> bool:
     """Whether bounds of loops inside depend on `variable`."""
-    if isinstance(node, If):
-        return any(_moves_bounds(n, variable) for n in node.body + node.orelse)
-    if not isinstance(node, Loop):
-        return False
-    return any(depends(e, variable) for e in (node.lower, node.upper)) or any(_moves_bounds(n, variable) for n in node.body)
-
-
-def depends(expr: Expr, variable: str) -> bool:
-    return substitute(expr, {variable: int_const(0)}) != expr
+    return any(mentions(e, variable) for n in walk_nodes((node,)) if isinstance(n, Loop) for e in (n.lower, n.upper))
 
 
 def _fix(node: Node, variable: str, value: int) -> Node:
     """The copy with `variable` = `value` in its bounds."""
-    if isinstance(node, If):
-        body, orelse = (tuple(_fix(n, variable, value) for n in arm) for arm in (node.body, node.orelse))
-        return replace(node, body=body, orelse=orelse)
+    node = map_bodies(node, lambda body: tuple(_fix(n, variable, value) for n in body))
     if not isinstance(node, Loop):
         return node
-    names = {variable: int_const(value)}
-    lower, upper = (simplify(substitute(e, names)) for e in (node.lower, node.upper))
-    return replace(node, lower=lower, upper=upper, body=tuple(_fix(n, variable, value) for n in node.body))
+    lower, upper = (simplify(substitute(e, {variable: int_const(value)})) for e in (node.lower, node.upper))
+    return replace(node, lower=lower, upper=upper)
 
 
 def _drop_loose(expr: Expr, ranges: Mapping[str, Range]) -> Expr:
@@ -206,10 +166,7 @@ def _drop_loose(expr: Expr, ranges: Mapping[str, Range]) -> Expr:
     if limit is None:
         return expr
     tight = [a for a in arguments if isinstance(a, Const) or (low := _lowest(a, ranges)) is None or low < limit]
-    result = tight[0]
-    for a in tight[1:]:
-        result = minimum(result, a)
-    return simplify(result)
+    return simplify(minimum(*tight))
 
 
 def _lowest(expr: Expr, ranges: Mapping[str, Range]) -> int | None:
@@ -225,5 +182,4 @@ def _lowest(expr: Expr, ranges: Mapping[str, Range]) -> int | None:
     if coefficients is None or not coefficients.keys() <= ranges.keys():
         return None
     worst = {v: int_const(ranges[v][0 if c > 0 else 1]) for v, c in coefficients.items()}
-    value = simplify(substitute(expr, worst))
-    return int(value.value) if isinstance(value, Const) else None
+    return constant_of(simplify(substitute(expr, worst)))

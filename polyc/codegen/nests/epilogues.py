@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from itertools import permutations
 
-from polyc.ir.expr import Call, Const, Expr, Index, int_const, reads, substitute, walk
-from polyc.ir.loops import Buffer, If, Loop, Node, Store, Update
+from polyc.ir.access import writes_in
+from polyc.ir.expr import Call, Const, Expr, Index, indices_in, int_const, reads, substitute, walk
+from polyc.ir.loops import Buffer, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import node_expressions
+from polyc.ir.walk import map_bodies, node_expressions, nodes_in, walk_nodes
 from polyc.records import replace
 
 MAX_WORK = 512
@@ -56,16 +58,12 @@ def _in_registers(buffer: Buffer) -> Buffer:
 def _keep(body: tuple[Node, ...], uses: dict[str, int], kept: set[str]) -> tuple[Node, ...]:
     result: list[Node] = []
     for node in body:
-        match node:
-            case If():
-                node = replace(node, body=_keep(node.body, uses, kept), orelse=_keep(node.orelse, uses, kept))
-            case Loop():
-                before = result[-1] if result else None
-                if isinstance(before, Loop) and before.registers:
-                    result[-1], node, names = _join(before, node, uses)
-                    kept |= names
-                elif not node.registers:
-                    node = replace(node, body=_keep(node.body, uses, kept))
+        before = result[-1] if result else None
+        if isinstance(node, Loop) and isinstance(before, Loop) and before.registers:
+            result[-1], node, names = _join(before, node, uses)
+            kept |= names
+        elif not isinstance(node, Loop) or not node.registers:
+            node = map_bodies(node, partial(_keep, uses=uses, kept=kept))
         result.append(node)
     return tuple(result)
 
@@ -78,11 +76,12 @@ def _join(first: Loop, second: Loop, uses: dict[str, int]) -> tuple[Loop, Loop, 
         name = start.buffer
         if name not in uses or own[name] != uses[name]:
             continue
-        found = list(_updates((first,), name, ()))
+        inside = nodes_in((first,))
+        found = [(n, scope.loops) for n, scope in inside if isinstance(n, Update) and n.buffer == name]
         if len(found) != 1 or any(name in _read_names(e) for e in node_expressions(second)):
             continue
         update, path = found[0]
-        moving = {e.name for s in update.subscripts for e in walk(s) if isinstance(e, Index)}
+        moving = indices_in(*update.subscripts)
         tile = [loop for loop in path if loop.var in moving]
         if not all(loop.is_expanded for loop in tile):
             continue
@@ -136,37 +135,15 @@ def _accesses(node: Node, name: str) -> Iterator[tuple[Expr, ...]]:
     yield from (r.subscripts for e in node_expressions(node) for r in reads(e) if r.tensor == name)
 
 
-def _updates(body: tuple[Node, ...], name: str, path: tuple[Loop, ...]) -> Iterator[tuple[Update, tuple[Loop, ...]]]:
-    for node in body:
-        match node:
-            case Update() if node.buffer == name:
-                yield node, path
-            case If():
-                yield from _updates(node.body + node.orelse, name, path)
-            case Loop():
-                yield from _updates(node.body, name, (*path, node))
-
-
 def _read_names(expr: Expr) -> set[str]:
     return {r.tensor for r in reads(expr)}
 
 
 def _count_uses(body: tuple[Node, ...]) -> Counter[str]:
     """By buffer, the statements and bounds that touch it."""
-    total: Counter[str] = Counter()
-    stack = list(body)
-    while stack:
-        node = stack.pop()
+    total: Counter[str] = Counter(node.buffer for node in writes_in(body))
+    for node in walk_nodes(body):
         total.update({name for e in node_expressions(node) for name in _read_names(e)})
-        match node:
-            case Store() | Update():
-                total[node.buffer] += 1
-            case If():
-                stack += (*node.body, *node.orelse)
-            case Loop():
-                stack += node.body
-                for start in node.initial:
-                    stack += start.nest
     return total
 
 
@@ -185,4 +162,4 @@ def _is_spread(body: tuple[Node, ...], vectors: list[Loop]) -> bool:
     """Whether all stores have an element per lane."""
     lanes = {loop.var for loop in vectors}
     stores = [node for node in body if isinstance(node, Store)]
-    return all(lanes <= {e.name for s in node.subscripts for e in walk(s) if isinstance(e, Index)} for node in stores)
+    return all(lanes <= indices_in(*node.subscripts) for node in stores)

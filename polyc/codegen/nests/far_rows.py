@@ -19,12 +19,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 
-from polyc.codegen.nests.copies import depends, motion_of
 from polyc.codegen.nests.prefetch import is_large
-from polyc.ir.expr import Call, Const, Expr, Index, Read, all_hold, children, ge, int_const, reads, substitute, with_children
+from polyc.ir.access import stride_of, writes_in, written_in
+from polyc.ir.expr import (
+    Const,
+    Expr,
+    Index,
+    Read,
+    all_hold,
+    children,
+    ge,
+    int_const,
+    mentions,
+    operands_of,
+    reads,
+    substitute,
+    with_children,
+)
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
+from polyc.ir.walk import Body, Scope, nodes_in, rewrite_nodes
 from polyc.records import dataclass, replace
 from polyc.target import Target
 
@@ -77,19 +92,11 @@ def take_rows_from_afar(
     `reassociate`: whether what all rows add to may be added up in another order."""
     by_name = {b.name: b for b in buffers}
     large = frozenset(b.name for b in buffers if b.space == "argument" and is_large(b, target))
-    return tuple(new for node in body for new in _visit(node, by_name, large, reassociate)) if large else body
 
+    def spread(node: Node, scope: Scope) -> Body | None:
+        return _spread(node, by_name, large, reassociate) if isinstance(node, Loop) else None
 
-def _visit(node: Node, buffers: Mapping[str, Buffer], large: frozenset[str], reassociate: bool) -> tuple[Node, ...]:
-    def each(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        return tuple(new for n in nodes for new in _visit(n, buffers, large, reassociate))
-
-    match node:
-        case If():
-            return (replace(node, body=each(node.body), orelse=each(node.orelse)),)
-        case Loop():
-            return _spread(node, buffers, large, reassociate) or (replace(node, body=each(node.body)),)
-    return (node,)
+    return rewrite_nodes(body, spread) if large else body
 
 
 def _spread(loop: Loop, buffers: Mapping[str, Buffer], large: frozenset[str], reassociate: bool) -> tuple[Node, ...] | None:
@@ -97,7 +104,7 @@ def _spread(loop: Loop, buffers: Mapping[str, Buffer], large: frozenset[str], re
     is_plain = loop.kind in ("serial", "parallel") and not loop.registers and not loop.initial and loop.stream is None
     if not is_plain or loop.step == 1 or loop.lower != int_const(0):
         return None
-    ends = tuple(_minimands(loop.upper))
+    ends = tuple(operands_of(loop.upper, "min"))
     found = _Body(loop, ends, buffers, large, _find_places(loop.body, loop, buffers), reassociate)
     if not all(_look(n, (), None, found) for n in loop.body) or not found.has_streams or not _is_free(found):
         return None
@@ -118,14 +125,6 @@ def _spread(loop: Loop, buffers: Mapping[str, Buffer], large: frozenset[str], re
     if others:
         return (If(all_hold([ge(e, min(known)) for e in others]), (blocks,), (loop,)),)
     return (blocks, _take_rest(found, body, n_rows, int_const(n_blocks), n_left)) if n_left else (blocks,)
-
-
-def _minimands(expr: Expr) -> Iterator[Expr]:
-    if isinstance(expr, Call) and expr.op == "min":
-        for a in expr.args:
-            yield from _minimands(a)
-    else:
-        yield expr
 
 
 # -- what stands in the loop
@@ -151,7 +150,7 @@ def _look(node: Node, rows: tuple[str, ...], vector: Loop | None, found: _Body) 
                 if rows or not _ends_alike(node, found):
                     return False
                 rows = (node.var,)
-            elif any(depends(e, v) for e in (node.lower, node.upper) for v in variables):
+            elif any(mentions(e, v) for e in (node.lower, node.upper) for v in variables):
                 return False
             elif node.kind == "vector":
                 vector = node
@@ -180,7 +179,7 @@ def _is_over_places(inner: Loop, found: _Body) -> bool:
     """Whether an expanded loop names places in a block of private buffers, and nothing else."""
     if not inner.is_expanded or inner.max_trip != found.loop.step:
         return False
-    named = [a for a in _accesses(inner) if any(depends(s, inner.var) for s in a.subscripts)]
+    named = [a for a in _accesses(inner) if any(mentions(s, inner.var) for s in a.subscripts)]
     return bool(named) and all(
         any(s == Index(inner.var) and (a.tensor, d) in found.places for d, s in enumerate(a.subscripts)) for a in named
     )
@@ -200,31 +199,19 @@ def _find_places(body: tuple[Node, ...], loop: Loop, buffers: Mapping[str, Buffe
 
 
 def _accesses(loop: Loop) -> Iterator[Read]:
-    for node in _leaves(loop):
+    for node in writes_in(loop.body):
         yield Read(node.buffer, node.subscripts)
         yield from reads(node.value)
 
 
-def _leaves(loop: Loop) -> Iterator[Store | Update]:
-    for node in loop.body:
-        match node:
-            case Store() | Update():
-                yield node
-            case Loop():
-                yield from _leaves(node)
-
-
-def _loops_in(body: tuple[Node, ...]) -> Iterator[Loop]:
-    for node in body:
-        if isinstance(node, Loop):
-            yield node
-            yield from _loops_in(node.body)
+def _loops_in(body: Body) -> Iterator[Loop]:
+    return (node for node, _ in nodes_in(body) if isinstance(node, Loop))
 
 
 def _ends_alike(inner: Loop, found: _Body) -> bool:
     """Whether the rows of a block end with the block, or where the loop over blocks ends."""
     ends = {simplify(e - Index(found.loop.var)) for e in found.ends}
-    mine = [simplify(e) for e in _minimands(inner.upper) if e != int_const(found.loop.step)]
+    mine = [simplify(e) for e in operands_of(inner.upper, "min") if e != int_const(found.loop.step)]
     found.is_open = found.is_open or bool(mine)
     return ends.issuperset(mine)
 
@@ -259,10 +246,10 @@ def _goes_on(read: Read, vector: Loop, found: _Body) -> bool:
     """Whether `read` goes along memory in `vector`, and from the end of a row to the next one."""
     buffer = found.buffers[read.tensor]
     size = buffer.dtype.itemsize
-    if motion_of(read, buffer, vector.var) != size or not any(depends(s, found.loop.var) for s in read.subscripts):
+    if stride_of(read, buffer, vector.var) != size or not any(mentions(s, found.loop.var) for s in read.subscripts):
         return False
-    step = motion_of(read, buffer, found.loop.var)
-    pieces = [int(e.value) * size for e in _minimands(vector.upper) if isinstance(e, Const)]
+    step = stride_of(read, buffer, found.loop.var)
+    pieces = [int(e.value) * size for e in operands_of(vector.upper, "min") if isinstance(e, Const)]
     if vector.lower != int_const(0):
         return False
     if not pieces:
@@ -357,7 +344,7 @@ def _join(first: Node, second: Node, found: _Body) -> Loop | None:
     streams = [_streams(n, found) for n in (first, second)]
     if not first.registers or not second.registers or not all(streams) or streams[0] & streams[1]:
         return None
-    written = [{n.buffer for n in _leaves(loop)} for loop in (first, second)]
+    written = [written_in(loop.body) for loop in (first, second)]
     if written[0] & touched[1] or written[1] & touched[0] or any(reads(i.value) for i in second.initial):
         return None
     registers, initial = (*first.registers, *second.registers), (*first.initial, *second.initial)
@@ -365,7 +352,12 @@ def _join(first: Node, second: Node, found: _Body) -> Loop | None:
 
 
 def _streams(vector: Loop, found: _Body) -> set[str]:
-    return {r.tensor for n in _leaves(vector) for r in reads(n.value) if r.tensor in found.large and _goes_on(r, vector, found)}
+    return {
+        r.tensor
+        for n in writes_in(vector.body)
+        for r in reads(n.value)
+        if r.tensor in found.large and _goes_on(r, vector, found)
+    }
 
 
 def _take_blocks(found: _Body, body: tuple[Node, ...], n_rows: int, distance: Expr) -> Loop:
@@ -422,4 +414,4 @@ def _move_reads(expr: Expr, variable: str, rows: Mapping[str, Expr]) -> Expr:
 
 
 def _move(subscript: Expr, variable: str, rows: Mapping[str, Expr]) -> Expr:
-    return simplify(substitute(subscript, rows)) if depends(subscript, variable) else subscript
+    return simplify(substitute(subscript, rows)) if mentions(subscript, variable) else subscript

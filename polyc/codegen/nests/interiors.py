@@ -8,8 +8,9 @@ Every element is computed once, by the same operations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from polyc.ir.access import moves
 from polyc.ir.expr import (
     Call,
     Const,
@@ -21,15 +22,16 @@ from polyc.ir.expr import (
     all_hold,
     evaluate,
     maximum,
+    mentions,
     minimum,
     operands_of,
     reads,
-    rewrite,
     walk,
 )
-from polyc.ir.loops import If, Loop, Node, Store, Update
-from polyc.ir.simplify import linear_form, simplify
-from polyc.ir.walk import node_expressions
+from polyc.ir.facts import Span, assume, hold, interior, pieces, slack_of, span_of
+from polyc.ir.loops import If, Loop, Node, Store, Update, known_length
+from polyc.ir.simplify import difference, linear_form, simplify
+from polyc.ir.walk import Body, Scope, node_expressions, rewrite_nodes
 from polyc.records import dataclass, replace
 from polyc.target import Target
 
@@ -45,29 +47,21 @@ MOST_PROVED = 4096
 
 @dataclass(frozen=True, slots=True)
 class _Tests:
-    """Comparisons that hold inside: those that stay the same in the loop, and where the others do, ``lower <= v < upper``."""
+    """Comparisons that hold inside: those that stay the same in the loop, and where each of the others does."""
 
     fixed: tuple[Expr, ...]
-    moving: tuple[Expr, ...]
-    lower: Expr
-    upper: Expr
+    moving: Mapping[Expr, Span]
 
 
-def split_interiors(body: tuple[Node, ...], target: Target) -> tuple[Node, ...]:
+def split_interiors(body: Body, target: Target) -> Body:
     """The same nodes with vector loops over chosen reads split into borders and interior."""
-    return tuple(new for node in body for new in _split(node, target))
 
+    def split(node: Node, scope: Scope) -> Body | None:
+        if not isinstance(node, Loop) or (tests := _find_tests(node, target)) is None:
+            return None
+        return _split_loop(node, tests)
 
-def _split(node: Node, target: Target) -> tuple[Node, ...]:
-    match node:
-        case If():
-            return (replace(node, body=split_interiors(node.body, target), orelse=split_interiors(node.orelse, target)),)
-        case Loop():
-            tests = _find_tests(node, target)
-            if tests is not None:
-                return _split_loop(node, tests)
-            return (replace(node, body=split_interiors(node.body, target)),)
-    return (node,)
+    return rewrite_nodes(body, split)
 
 
 def _find_tests(loop: Loop, target: Target) -> _Tests | None:
@@ -75,40 +69,34 @@ def _find_tests(loop: Loop, target: Target) -> _Tests | None:
     if loop.kind != "vector" or loop.registers or loop.initial or loop.step != 1:
         return None
     fixed: dict[Expr, None] = {}
-    moving: dict[Expr, None] = {}
-    lower, upper = loop.lower, loop.upper
+    moving: dict[Expr, Span] = {}
     for node in loop.body:
-        if not isinstance(node, (Store, Update)) or not any(_mentions(e, loop.var) for e in node.subscripts):
+        if not isinstance(node, (Store, Update)) or not moves(node, loop.var):
             return None
-        if isinstance(node.value, Select) and not _is_mirrored_copy(node.value):
-            continue  # a copy with a border of one value: masks do that
-        for atom in _atoms(node.value):
-            if not _mentions(atom, loop.var):
+        if _is_masked_copy(node.value):
+            continue
+        for atom in _guards_of_reads(node.value):
+            if not mentions(atom, loop.var):
                 fixed[atom] = None
                 continue
-            bound = bound_of(atom, loop.var)
-            if bound is None:
-                continue
-            moving[atom] = None
-            if bound[0] == "lower":
-                lower = maximum(lower, bound[1])
-            else:
-                upper = minimum(upper, bound[1])
-    tests = _Tests(tuple(fixed), tuple(moving), simplify(lower), simplify(upper))
+            if (span := span_of(atom, loop.var)) is not None:
+                moving[atom] = span
+    tests = _Tests(tuple(fixed), moving)
     return tests if (fixed or moving) and _is_long(loop, tests, target) else None
 
 
 def _is_long(loop: Loop, tests: _Tests, target: Target) -> bool:
     """Whether a loop is worth being written several times."""
     has_stand_ins = all(isinstance(node, Store) and _is_mirrored_copy(node.value) for node in loop.body)
-    trip = simplify(loop.upper - loop.lower)
-    if isinstance(trip, Const) and not has_stand_ins and not target.has_masks and _reads_apart(loop):
-        inside = simplify(tests.upper - tests.lower)
-        if isinstance(inside, Const) and int(inside.value) >= loop.lanes:
+    trip = known_length(loop)
+    if trip is not None and not has_stand_ins and not target.has_masks and _reads_apart(loop):
+        begin, end = interior(loop, tests.moving.values())
+        inside = difference(end, begin)
+        if inside is not None and inside >= loop.lanes:
             return True
     if loop.max_trip is not None and not has_stand_ins:
         return False
-    return not isinstance(trip, Const) or int(trip.value) >= (MINIMUM_COPY if has_stand_ins else MINIMUM_TRIP)
+    return trip is None or trip >= (MINIMUM_COPY if has_stand_ins else MINIMUM_TRIP)
 
 
 def _reads_apart(loop: Loop) -> bool:
@@ -121,75 +109,44 @@ def _reads_apart(loop: Loop) -> bool:
     return False
 
 
-def _atoms(value: Expr) -> Iterator[Expr]:
+def _guards_of_reads(value: Expr) -> Iterator[Expr]:
     """Comparisons of integers, all of which hold where a selection takes a read that it guards."""
     for node in walk(value):
         if isinstance(node, Select) and reads(node.then) and not reads(node.condition):
-            yield from (a for a in operands_of(node.condition, "and") if isinstance(a, Call) and _slack(a) is not None)
-
-
-def _slack(atom: Call) -> Expr | None:
-    """What is not negative exactly where a comparison of integers holds."""
-    if atom.op not in ("ge", "gt", "le", "lt"):
-        return None
-    a, b = atom.args if atom.op in ("ge", "gt") else reversed(atom.args)
-    slack = a - b
-    if linear_form(slack) is None or any(not isinstance(e, (Index, Size, Const, Call)) for e in walk(slack)):
-        return None
-    return slack if atom.op in ("ge", "le") else slack - 1
-
-
-def bound_of(atom: Expr, var: str) -> tuple[str, Expr] | None:
-    """The bound of the variable that a comparison stands for: ("lower", first iteration) or ("upper", one behind the last)."""
-    assert isinstance(atom, Call)
-    slack = _slack(atom)
-    form = None if slack is None else linear_form(slack)
-    if form is None or any(not isinstance(t, (int, Index)) and _mentions(t, var) for t in form):
-        return None
-    step = form.get(Index(var), 0)
-    if step == 0:
-        return None
-    assert slack is not None
-    rest = simplify(slack - step * Index(var))
-    if abs(step) != 1:
-        rest = rest // abs(step)
-    if step > 0:  # step * v + rest >= 0
-        return "lower", -rest
-    return "upper", rest + 1  # rest - step * v >= 0
+            yield from (a for a in operands_of(node.condition, "and") if slack_of(a) is not None)
 
 
 def _split_loop(loop: Loop, tests: _Tests) -> tuple[Node, ...]:
     loop = replace(loop, max_trip=None)
-    inside = replace(loop, body=tuple(_assume(node, {*tests.fixed, *tests.moving}) for node in loop.body))
-    border = replace(loop, body=tuple(_assume(node, {*tests.fixed}) for node in loop.body))
+    inside, border = (assume(loop.body, hold(known), _is_masked_copy) for known in ({*tests.fixed, *tests.moving}, tests.fixed))
     if not tests.moving:
-        return (If(all_hold(tests.fixed), (border,), (loop,)),)
-    begin = simplify(minimum(tests.lower, loop.upper))
-    end = simplify(maximum(tests.upper, begin))
+        return (If(all_hold(tests.fixed), (replace(loop, body=border),), (loop,)),)
+    begin, end = interior(loop, tests.moving.values())
     parts: list[Node] = []
-    for lower, upper, part in ((loop.lower, begin, border), (begin, end, inside), (end, loop.upper, border)):
-        trip = simplify(upper - lower)
-        if not (isinstance(trip, Const) and int(trip.value) <= 0):
-            most = _most(trip) if part is inside else _most_at_border(loop, tests, lower == loop.lower)
-            few = most is not None and most <= loop.lanes // 2
-            parts.append(replace(part, lower=lower, upper=upper, kind="serial" if few else "vector"))
+    for part in pieces(loop, (loop.lower, begin, border), (begin, end, inside), (end, loop.upper, border)):
+        trip = simplify(part.upper - part.lower)
+        most = _most(trip) if part.body is inside else _most_at_border(loop, tests, part.lower == loop.lower)
+        few = most is not None and most <= loop.lanes // 2
+        parts.append(replace(part, kind="serial" if few else "vector"))
     if not tests.fixed:
         return tuple(parts)
     outside: tuple[Node, ...] = (loop,)
-    if tests.moving and isinstance(begin, Const) and isinstance(end, Const):
+    if isinstance(begin, Const) and isinstance(end, Const):
         whole = tuple(_take_stand_ins(node, tests, loop.var, int(begin.value), int(end.value)) for node in loop.body)
         if whole != loop.body:
-            pieces = ((loop.lower, begin, loop.body), (begin, end, whole), (end, loop.upper, loop.body))
-            outside = tuple(_piece(loop, *piece) for piece in pieces if piece[0] != piece[1])
+            outside = tuple(pieces(loop, (loop.lower, begin, loop.body), (begin, end, whole), (end, loop.upper, loop.body)))
     return (If(all_hold(tests.fixed), tuple(parts), outside),)
 
 
 def _most_at_border(loop: Loop, tests: _Tests, is_first: bool) -> int | None:
     """Iterations in front of the interior, or behind it, at most; None where nothing is known."""
+    spans = tests.moving.values()
     if is_first:
-        gaps = [e - loop.lower for e in operands_of(tests.lower, "max")]
+        lower = simplify(maximum(loop.lower, *(s.lower for s in spans if s.lower is not None)))
+        gaps = [e - loop.lower for e in operands_of(lower, "max")]
     else:
-        gaps = [loop.upper - e for e in operands_of(tests.upper, "min")]
+        upper = simplify(minimum(loop.upper, *(s.upper for s in spans if s.upper is not None)))
+        gaps = [loop.upper - e for e in operands_of(upper, "min")]
     found = [_most(simplify(gap)) for gap in gaps]
     return None if None in found else max(0, *(n for n in found if n is not None))
 
@@ -230,8 +187,9 @@ def _least(expr: Expr) -> int | None:
     return None
 
 
-def _piece(loop: Loop, lower: Expr, upper: Expr, body: tuple[Node, ...]) -> Loop:
-    return replace(loop, lower=lower, upper=upper, body=body)
+def _is_masked_copy(value: Expr) -> bool:
+    """Whether a value is a copy with a border of one value: masks do that."""
+    return isinstance(value, Select) and not _is_mirrored_copy(value)
 
 
 def _is_mirrored_copy(value: Expr) -> bool:
@@ -256,7 +214,7 @@ def _take_stand_ins(node: Node, tests: _Tests, var: str, begin: int, end: int) -
     assert isinstance(other, Read)
     subscripts = []
     for inside, stand_in in zip(then.subscripts, other.subscripts, strict=True):
-        if _mentions(stand_in, var):
+        if mentions(stand_in, var):
             if any(isinstance(n, (Size, Read)) or (isinstance(n, Index) and n.name != var) for n in walk(stand_in)):
                 return node
             if any(isinstance(n, (Size, Read)) or (isinstance(n, Index) and n.name != var) for n in walk(inside)):
@@ -266,27 +224,3 @@ def _take_stand_ins(node: Node, tests: _Tests, var: str, begin: int, end: int) -
             stand_in = inside
         subscripts.append(stand_in)
     return replace(node, value=replace(other, subscripts=tuple(subscripts)))
-
-
-def _assume(node: Node, known: set[Expr]) -> Node:
-    """A store under conditions that are known to hold."""
-    assert isinstance(node, (Store, Update))
-
-    def rule(e: Expr) -> Expr | None:
-        if not isinstance(e, Select):
-            return None
-        left = [a for a in operands_of(e.condition, "and") if a not in known]
-        if not left:
-            return e.then
-        condition = left[0]
-        for atom in left[1:]:
-            condition = Call("and", (condition, atom))
-        return replace(e, condition=condition)
-
-    if isinstance(node.value, Select) and not _is_mirrored_copy(node.value):
-        return node
-    return replace(node, value=rewrite(node.value, rule))
-
-
-def _mentions(expr: Expr, var: str) -> bool:
-    return any(isinstance(node, Index) and node.name == var for node in walk(expr))

@@ -9,14 +9,13 @@ marked by the scheduler (`scheduler.row_tiles`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from polyc.codegen.nests.streams import find_written_once, is_whole_lines, offset_of
-from polyc.ir.expr import Const, Expr, Index, Read, int_const, maximum, minimum, reads, rewrite, substitute, walk
+from polyc.ir.access import expressions_in, reads_in, written_in
+from polyc.ir.expr import Const, Expr, Index, Read, int_const, maximum, mentions, minimum, rewrite, substitute
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Store, Update
+from polyc.ir.loops import LINE, Buffer, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import map_nodes, node_expressions, walk_nodes
+from polyc.ir.walk import Scope, map_nodes, rewrite_nodes, walk_nodes
 from polyc.records import replace
 from polyc.target import Target
 
@@ -29,32 +28,24 @@ def begin_tiles_at_lines(
     by_name = {b.name: b for b in buffers}
     used: list[str] = []
 
-    def visit(node: Node) -> Node:
-        match node:
-            case If():
-                return replace(node, body=tuple(map(visit, node.body)), orelse=tuple(map(visit, node.orelse)))
-            case Loop():
-                store = _row_store(node, wanted, by_name) if node.is_apart else None
-                moved = _move(node, store, by_name) if store is not None else None
-                if store is None or moved is None:
-                    return replace(node, body=tuple(map(visit, node.body)))
-                used.append(store.buffer)
-                return moved
-        return node
+    def move(node: Node, scope: Scope) -> Node | None:
+        store = _row_store(node, wanted, by_name) if isinstance(node, Loop) and node.is_apart else None
+        moved = _move(node, store, by_name) if isinstance(node, Loop) and store is not None else None
+        if store is not None and moved is not None:
+            used.append(store.buffer)
+        return moved
 
-    return (tuple(map(visit, body)), tuple(dict.fromkeys(used))) if wanted else (body, ())
+    return (rewrite_nodes(body, move), tuple(dict.fromkeys(used))) if wanted else (body, ())
 
 
 def _row_store(loop: Loop, wanted: set[str], buffers: dict[str, Buffer]) -> Store | None:
     """The store of a long result inside of a loop of whole tiles; None where tiles that overlap would change what is written,
     or rows do not lie whole lines apart."""
-    written = {
-        n.buffer for n in walk_nodes(loop.body) if isinstance(n, (Store, Update)) and buffers[n.buffer].space == "argument"
-    }
+    written = {name for name in written_in(loop.body) if buffers[name].space == "argument"}
     aliases = written | {other for name in written for other in buffers[name].may_alias}
     if any(isinstance(n, Update) and n.buffer in written for n in walk_nodes(loop.body)):
         return None
-    if any(r.tensor in aliases or written & {*buffers[r.tensor].may_alias} for e in _expressions(loop.body) for r in reads(e)):
+    if any(r.tensor in aliases or written & {*buffers[r.tensor].may_alias} for r in reads_in(loop.body)):
         return None
     for node in walk_nodes(loop.body):
         if isinstance(node, Store) and node.buffer in wanted:
@@ -102,13 +93,5 @@ def _replace_tile(body: tuple[Node, ...], var: str, step: int, base: str) -> tup
         rest = substitute(subscript, {var: int_const(0)})
         return simplify(rest + times // step * Index(base))
 
-    moved = map_nodes(body, lambda e: rewrite(e, rule), move)
-    uses = any(isinstance(e, Index) and e.name == var for expr in _expressions(moved) for e in walk(expr))
-    return None if uses else moved
-
-
-def _expressions(body: tuple[Node, ...]) -> Iterator[Expr]:
-    for node in walk_nodes(body):
-        yield from node_expressions(node)
-        if isinstance(node, Loop):
-            yield from (start.value for start in node.initial)
+    moved = map_nodes(body, lambda e: rewrite(e, rule), lambda _, subscripts: tuple(map(move, subscripts)))
+    return None if any(mentions(e, var) for e in expressions_in(moved)) else moved

@@ -17,10 +17,11 @@ from collections.abc import Iterator
 from itertools import product
 
 from polyc.codegen.nests.prefetch import MAX_LINES, large_arrays, row_bytes
-from polyc.ir.expr import Const, Expr, Index, Read, Select, int_const, reads, substitute, walk
+from polyc.ir.expr import Const, Expr, Index, Read, Select, indices_in, int_const, mentions, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update
+from polyc.ir.loops import Buffer, Loop, LoopNest, Node, Prefetch, Store, Update, known_length
 from polyc.ir.simplify import simplify
+from polyc.ir.walk import Body, Scope, nodes_in, rewrite_nodes
 from polyc.records import replace
 from polyc.target import Target
 
@@ -49,28 +50,22 @@ MAX_TERMS = 64
 def prefetch_windows(nest: LoopNest, target: Target) -> LoopNest:
     """Ask early for what short sums read, under masks or in steps, of arrays beyond the second-level cache."""
     kept = large_arrays(nest, target)
-    body = tuple(_visit(node, (), kept, target) for node in nest.body) if kept else nest.body
-    return nest if body == nest.body else replace(nest, body=body)
 
+    def ask(node: Node, scope: Scope) -> Node | None:
+        if not isinstance(node, Loop) or node.kind not in ("serial", "parallel") or node.registers:
+            return node if isinstance(node, Loop) else None
+        scope = scope.inside(node)
+        ahead = _find_ahead(scope.loops, kept, target)
+        return replace(node, body=(*ahead, *rewrite_nodes(node.body, ask, scope)))
 
-def _visit(node: Node, around: tuple[Loop, ...], kept: dict[str, Buffer], target: Target) -> Node:
-    """`around`: the loops around, outermost first."""
-    match node:
-        case If():
-            body, orelse = (tuple(_visit(n, around, kept, target) for n in arm) for arm in (node.body, node.orelse))
-            return replace(node, body=body, orelse=orelse)
-        case Loop() if node.kind in ("serial", "parallel") and not node.registers:
-            around = (*around, node)
-            ahead = _find_ahead(around, kept, target)
-            return replace(node, body=(*ahead, *(_visit(n, around, kept, target) for n in node.body)))
-    return node
+    return replace(nest, body=rewrite_nodes(nest.body, ask)) if kept else nest
 
 
 def _find_ahead(around: tuple[Loop, ...], kept: dict[str, Buffer], target: Target) -> tuple[Node, ...]:
     """The prefetches of one iteration of the innermost of these loops, whose body sums in registers: for each array, of the
     rows that it is the first to read."""
     furthest: dict[str, tuple[int, tuple[Prefetch, ...]]] = {}
-    for read, inner, is_masked in _windows(around[-1].body, ()):
+    for read, inner, is_masked in _windows(around[-1].body):
         buffer = kept.get(read.tensor)
         if buffer is None or not any(n.registers for n in inner) or any(n.kind == "parallel" for n in inner):
             continue
@@ -79,7 +74,7 @@ def _find_ahead(around: tuple[Loop, ...], kept: dict[str, Buffer], target: Targe
         is_stepping = 2 <= step <= MAX_STEP and not _keeps_up(target)
         if not is_masked and not is_stepping:
             continue
-        trips = [n.max_trip or _constant(simplify(n.upper - n.lower)) for n in sums]
+        trips = [n.max_trip or known_length(n) for n in sums]
         if any(t is None for t in trips) or math.prod(t for t in trips if t) > MAX_TERMS:
             continue
         size = row_bytes(buffer, read, (vector,))
@@ -94,7 +89,7 @@ def _find_ahead(around: tuple[Loop, ...], kept: dict[str, Buffer], target: Targe
             place = [simplify(substitute(s, {**last, **there})) for s in read.subscripts]
             place[-1] = simplify(place[-1] + ahead // int(buffer.strides[-1].value))
             found.append(Prefetch(read.tensor, tuple(place), min(size, lines * target.cache_line)))
-        names = {n.name for p in found for s in p.subscripts for n in walk(s) if isinstance(n, Index)}
+        names = indices_in(*(s for p in found for s in p.subscripts))
         if names & {n.var for n in inner} or len(found) > MAX_PIECES:
             continue
         weight = _fixed_part(read, last)
@@ -110,7 +105,7 @@ def _keeps_up(target: Target) -> bool:
 
 def _first_reads(around: tuple[Loop, ...], term: Loop, read: Read) -> int:
     """How many of the last iterations of `term` read rows that are read for the first time in an order of `around`."""
-    trip = term.max_trip or _constant(simplify(term.upper - term.lower)) or 1
+    trip = term.max_trip or known_length(term) or 1
     for subscript in read.subscripts[:-1]:
         coefficients = index_coefficients(subscript) or {}
         if coefficients.get(term.var):
@@ -119,29 +114,17 @@ def _first_reads(around: tuple[Loop, ...], term: Loop, read: Read) -> int:
     return 1
 
 
-def _windows(body: tuple[Node, ...], inner: tuple[Loop, ...]) -> Iterator[tuple[Read, tuple[Loop, ...], bool]]:
+def _windows(body: Body) -> Iterator[tuple[Read, tuple[Loop, ...], bool]]:
     """Reads inside of vector loops, the loops around them, outermost first, and whether only some lanes read."""
-    for node in body:
-        match node:
-            case Store() | Update() if inner and inner[-1].kind == "vector":
-                lane = inner[-1].var
-                masked: set[Read] = set()
-                for select in walk(node.value):
-                    if isinstance(select, Select) and any(
-                        isinstance(n, Index) and n.name == lane for n in walk(select.condition)
-                    ):
-                        masked.update(reads(select.then))
-                for read in dict.fromkeys(reads(node.value)):
-                    if all(index_coefficients(s) is not None for s in read.subscripts):
-                        yield read, inner, read in masked
-            case If():
-                yield from _windows(node.body + node.orelse, inner)
-            case Loop() if node.registers or inner:
-                yield from _windows(node.body, (*inner, node))
-
-
-def _constant(expr: Expr) -> int | None:
-    return int(expr.value) if isinstance(expr, Const) else None
+    for node, scope in nodes_in(body):
+        inner = scope.loops
+        if not isinstance(node, (Store, Update)) or not inner or not inner[0].registers or inner[-1].kind != "vector":
+            continue
+        chosen = (e for e in walk(node.value) if isinstance(e, Select) and mentions(e.condition, inner[-1].var))
+        masked = {read for e in chosen for read in reads(e.then)}
+        for read in dict.fromkeys(reads(node.value)):
+            if all(index_coefficients(s) is not None for s in read.subscripts):
+                yield read, inner, read in masked
 
 
 def _fixed_part(read: Read, last: dict[str, Expr]) -> int:

@@ -9,11 +9,12 @@ from typing import Literal
 
 from polyc.codegen.nests.buffers import make_buffers
 from polyc.codegen.nests.collapse import collapse_parallel
-from polyc.ir.expr import Call, Const, Expr, Index, Read, evaluate, int_const, lt, rewrite, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, all_hold, evaluate, int_const, lt, mentions, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Store, Update
 from polyc.ir.signature import Signature
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import constant_of, simplify
+from polyc.ir.walk import Body, walk_nodes
 from polyc.poly import isl
 from polyc.poly.isl import AstNode, Schedule, expr_of_ast
 from polyc.poly.scop import Scop, ScopStatement
@@ -85,18 +86,9 @@ def translate_schedule(
     return LoopNest(signature.name, tuple(parameters), buffers, body, guards, exact_quotients=not reassociate)
 
 
-def _count_stores(body: tuple[Node, ...]) -> int:
+def _count_stores(body: Body) -> int:
     """Stores in a body, each once; an update counts for none, as accumulators want their loops expanded."""
-    n = 0
-    for node in body:
-        match node:
-            case Store():
-                n += 1
-            case Loop():
-                n += _count_stores(node.body)
-            case If():
-                n += _count_stores(node.body + node.orelse)
-    return n
+    return sum(isinstance(node, Store) for node in walk_nodes(body))
 
 
 class _Translator:
@@ -136,7 +128,7 @@ class _Translator:
             upper = simplify(lower + 1)
         else:
             upper = _exclusive_bound(expr_of_ast(node.for_get_cond(), variables | {var}))
-        known = _LoopRange(_constant(lower), step, _bound(upper, "min"), _bound(lower, "max"), _multipliers(lower, step))
+        known = _LoopRange(constant_of(lower), step, _bound(upper, "min"), _bound(lower, "max"), _multipliers(lower, step))
         body = tuple(self.translate(node.for_get_body(), {**ranges, var: known}, {k: v for k, v in marks.items() if k != var}))
         mark = marks.get(var)
         guards, body = _hoist_guards(body, var, lower, upper)
@@ -244,7 +236,7 @@ def _hoist_guards(body: tuple[Node, ...], var: str, lower: Expr, upper: Expr) ->
                 hoisted.append(_guard_under(node, runs))
             case Guard():
                 kept.append(node)
-            case Loop() if not (_mentions(node.lower, var) or _mentions(node.upper, var)):
+            case Loop() if not (mentions(node.lower, var) or mentions(node.upper, var)):
                 inner = node.body
                 front = [g for g in _leading_guards(inner) if _is_fixed(g, var)]
                 if front:
@@ -270,15 +262,11 @@ def _leading_guards(body: tuple[Node, ...]) -> list[Guard]:
 def _guard_under(guard: Guard, runs: Expr | None) -> Guard:
     if runs is None:
         return guard
-    return replace(guard, condition=runs if guard.condition is None else Call("and", (runs, guard.condition)))
+    return replace(guard, condition=runs if guard.condition is None else all_hold((runs, guard.condition)))
 
 
 def _is_fixed(guard: Guard, var: str) -> bool:
-    return not any(_mentions(e, var) for e in (guard.value, guard.bound, guard.condition) if e is not None)
-
-
-def _mentions(expr: Expr, var: str) -> bool:
-    return any(isinstance(e, Index) and e.name == var for e in walk(expr))
+    return not any(mentions(e, var) for e in (guard.value, guard.bound, guard.condition) if e is not None)
 
 
 def _is_same_cell(value: Expr, buffer: str, subscripts: tuple[Expr, ...]) -> bool:
@@ -359,10 +347,6 @@ def _is_multiple(expr: Expr, step: int) -> bool:
         return False
     places = product(range(period), repeat=len(names))
     return all(evaluate(expr, dict(zip(names, values, strict=True))) % step == 0 for values in places)
-
-
-def _constant(expr: Expr) -> int | None:
-    return int(expr.value) if isinstance(expr, Const) else None
 
 
 def _exclusive_bound(condition: Expr) -> Expr:

@@ -14,11 +14,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from polyc.codegen.nests.copies import copy_nest, motion_of
-from polyc.codegen.nests.prefetch import large_arrays, put_values, step_ahead
-from polyc.ir.expr import Expr, Index, Read, int_const, maximum, minimum, reads, walk
+from polyc.codegen.nests.copies import copy_nest
+from polyc.codegen.nests.prefetch import large_arrays, step_ahead
+from polyc.ir.access import stride_of, with_values
+from polyc.ir.expr import Expr, Index, Read, indices_in, int_const, maximum, minimum, reads
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Update, known_length
 from polyc.ir.simplify import simplify
+from polyc.ir.walk import Body, Fact, Scope, nodes_in, rewrite_inside, rewrite_nodes
 from polyc.records import dataclass, replace
 from polyc.target import Target
 
@@ -49,27 +51,20 @@ def prefetch_panels(nest: LoopNest, target: Target) -> LoopNest:
     """Ask early for what panels are copied from, of arrays beyond the second-level cache."""
     kept = large_arrays(nest, target)
     buffers = {b.name: b for b in nest.buffers}
-    body = tuple(_visit(node, (), kept, buffers, target) for node in nest.body) if kept else nest.body
-    return nest if body == nest.body else replace(nest, body=body)
 
+    def ask(node: Node, scope: Scope) -> Node | None:
+        if not isinstance(node, Loop) or node.kind not in ("serial", "parallel") or node.registers:
+            return node if isinstance(node, Loop) else None
+        scope = scope.inside(node)
+        made = list(rewrite_nodes(node.body, ask, scope))
+        for n, copy in enumerate(node.body):
+            source = _find_source(copy, node, kept, buffers)
+            users = [m for m in range(n + 1, len(made)) if source is not None and _multiplies(made[m], source.panel)]
+            if source is not None and users:
+                made[users[0]] = _ask(made[users[0]], source, scope.loops_in_order, buffers, target)
+        return replace(node, body=tuple(made))
 
-def _visit(node: Node, around: tuple[Loop, ...], kept: dict[str, Buffer], buffers: dict[str, Buffer], target: Target) -> Node:
-    """`around`: the loops around whose order of iterations is known, outermost first."""
-    match node:
-        case If():
-            body, orelse = (tuple(_visit(n, around, kept, buffers, target) for n in arm) for arm in (node.body, node.orelse))
-            return replace(node, body=body, orelse=orelse)
-        case Loop() if node.kind in ("serial", "parallel") and not node.registers:
-            # A thread begins with its own iterations.
-            around = (*around, node) if node.kind == "serial" else (node,)
-            made = [_visit(n, around, kept, buffers, target) for n in node.body]
-            for n, copy in enumerate(node.body):
-                source = _find_source(copy, node, kept, buffers)
-                users = [m for m in range(n + 1, len(made)) if source is not None and _multiplies(made[m], source.panel)]
-                if source is not None and users:
-                    made[users[0]] = _ask(made[users[0]], source, around, buffers, target)
-            return replace(node, body=tuple(made))
-    return node
+    return replace(nest, body=rewrite_nodes(nest.body, ask)) if kept else nest
 
 
 def _find_source(copy: Node, loop: Loop, kept: dict[str, Buffer], buffers: dict[str, Buffer]) -> _Source | None:
@@ -80,12 +75,12 @@ def _find_source(copy: Node, loop: Loop, kept: dict[str, Buffer], buffers: dict[
     inside, store = found
     read = found[1].value
     buffer = kept.get(read.tensor)
-    if buffer is None or not motion_of(read, buffer, loop.var):
+    if buffer is None or not stride_of(read, buffer, loop.var):
         return None
     itemsize = buffer.dtype.itemsize
     along = [d for d, stride in enumerate(buffer.strides) if stride == int_const(itemsize)]
     size, across = itemsize, []
-    moved = [(motion_of(read, buffer, n.var), n) for n in inside]
+    moved = [(stride_of(read, buffer, n.var), n) for n in inside]
     for place, (motion, n) in enumerate(sorted(((m or 0) * n.step, k) for k, (m, n) in enumerate(moved))):
         trip = _trip(inside[n])
         if moved[n][0] is None or motion < 0 or trip is None:
@@ -98,26 +93,21 @@ def _find_source(copy: Node, loop: Loop, kept: dict[str, Buffer], buffers: dict[
         return None
     row, n_rows = across[0] if across else (None, 1)
     first: dict[str, Expr] = {n.var: n.lower for n in inside if n is not row}
-    return _Source(store.buffer, put_values(read, first), row, n_rows, size, along[0])
+    return _Source(store.buffer, with_values(read, first), row, n_rows, size, along[0])
 
 
 def _multiplies(node: Node, panel: str) -> bool:
     """Whether `node` is a loop over tiles that are summed up in registers from `panel`."""
-    return isinstance(node, Loop) and node.kind == "serial" and not node.registers and any(_updates(node, panel, ()))
+    return isinstance(node, Loop) and node.kind == "serial" and not node.registers and any(_updates((node,), panel))
 
 
-def _updates(node: Node, panel: str, around: tuple[Loop, ...]) -> Iterator[tuple[Update, tuple[Loop, ...]]]:
+def _updates(nodes: Body, panel: str) -> Iterator[tuple[Update, tuple[Loop, ...]]]:
     """Sums over `panel` in registers, and the loops around."""
-    match node:
-        case Update():
-            if any(n.registers for n in around) and any(r.tensor == panel for r in reads(node.value)):
-                yield node, around
-        case If():
-            for n in node.body:
-                yield from _updates(n, panel, around)
-        case Loop():
-            for n in node.body:
-                yield from _updates(n, panel, (*around, node))
+    for node, scope in nodes_in(nodes):
+        is_full = all(step.outcome for step in scope.path if isinstance(step, Fact))  # of versions of a tile, the first
+        is_held = is_full and any(n.registers for n in scope.loops)
+        if isinstance(node, Update) and is_held and any(r.tensor == panel for r in reads(node.value)):
+            yield node, scope.loops
 
 
 def _ask(tiles: Node, source: _Source, around: tuple[Loop, ...], buffers: dict[str, Buffer], target: Target) -> Node:
@@ -140,15 +130,13 @@ def _ask(tiles: Node, source: _Source, around: tuple[Loop, ...], buffers: dict[s
         later = {v: minimum(e, last) for v, e in later.items()}
     itemsize = buffers[source.read.tensor].dtype.itemsize
 
-    def visit(node: Node) -> Node:
+    def visit(node: Node, scope: Scope) -> Node | None:
         match node:
             case If():
-                return replace(node, body=tuple(map(visit, node.body)))
-            case Loop() if node.registers and node.kind == "serial" and any(_updates(node, source.panel, ())):
+                return replace(node, body=rewrite_nodes(node.body, visit))
+            case Loop() if node.registers and node.kind == "serial" and any(_updates((node,), source.panel)):
                 return with_requests(node)
-            case Loop():
-                return replace(node, body=tuple(map(visit, node.body)))
-        return node
+        return None
 
     def with_requests(loop: Loop) -> Node:
         depth = _trip(loop)
@@ -160,13 +148,13 @@ def _ask(tiles: Node, source: _Source, around: tuple[Loop, ...], buffers: dict[s
         asked = []
         for r in range(n_rows):
             row = minimum(asking * n_rows + r, source.n_rows - 1)
-            subscripts = list(put_values(put_values(source.read, later), _row(source, row)).subscripts)
+            subscripts = list(with_values(with_values(source.read, later), _row(source, row)).subscripts)
             along = (Index(loop.var) - loop.lower) * step
             subscripts[source.dimension] = simplify(subscripts[source.dimension] + along)
             asked.append(Prefetch(source.read.tensor, tuple(subscripts), 1))
         return replace(loop, body=(*asked, *loop.body))
 
-    return visit(tiles)
+    return rewrite_inside(tiles, visit)
 
 
 def _row(source: _Source, number: Expr) -> dict[str, Expr]:
@@ -179,10 +167,10 @@ def _row(source: _Source, number: Expr) -> dict[str, Expr]:
 def _tile_bytes(tiles: Loop, panel: str, buffers: dict[str, Buffer]) -> int:
     """Bytes that one of `tiles` reads beside the panel."""
     total = 0
-    for update, around in _updates(tiles, panel, ()):
+    for update, around in _updates((tiles,), panel):
         inner = around[1:]
         for read in dict.fromkeys(reads(update.value)):
-            moved = {n.name for s in read.subscripts for n in walk(s) if isinstance(n, Index)}
+            moved = indices_in(*read.subscripts)
             if read.tensor != panel and tiles.var in moved:
                 total += buffers[read.tensor].dtype.itemsize * math.prod(_trip(n) or 1 for n in inner if n.var in moved)
     return total

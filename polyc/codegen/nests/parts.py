@@ -16,14 +16,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import field
-from functools import reduce
 from typing import Literal
 
-from polyc.ir.expr import Call, Const, Expr, Index, Read, ge, int_const, le, minimum, reads, rewrite, substitute, walk
+from polyc.ir.expr import (
+    Call,
+    Const,
+    Expr,
+    Index,
+    Read,
+    ge,
+    indices_in,
+    int_const,
+    le,
+    mentions,
+    minimum,
+    reads,
+    rewrite,
+    substitute,
+)
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify, simplify_value
-from polyc.ir.walk import node_expressions, walk_nodes
+from polyc.ir.walk import Body, map_bodies, node_expressions, nodes_in, walk_nodes
 from polyc.records import dataclass, replace
 
 ROW_PARTS, LANE_PARTS = 3, 2
@@ -55,7 +69,7 @@ def run_in_parts(
     if found is None or (kind == "vector" and not has_masks and found.count <= FEW_VECTORS * found.lanes):
         return None
     row = Index(f"{min(found.rows)}r")
-    if row.name in found.inner or any(isinstance(e, Index) and e.name in found.inner for e in walk(found.end)):
+    if row.name in found.inner or mentions(found.end, *found.inner):
         return None
     part = _Part(row, found.end, found.count, found.size, frozenset(registers))
     body = tuple(_narrow(node, part, None) for node in nests)
@@ -67,7 +81,7 @@ def run_in_parts(
 def _take_few_lanes(nests: tuple[Node, ...], registers: Collection[str], shared: Collection[str]) -> tuple[Node, ...]:
     """`nests`, and half of their vectors where so many have all lanes that are left."""
     found = _find_rows(nests, "vector", registers, shared)
-    if found is None or any(isinstance(e, Index) and e.name in found.inner for e in walk(found.end)):
+    if found is None or mentions(found.end, *found.inner):
         return nests
     part = _Part(int_const(0), found.end, found.count, found.size, frozenset(registers))
     few = _take_few_lanes(tuple(_narrow(node, part, None) for node in nests), registers, shared)
@@ -86,17 +100,14 @@ def _take_all_lanes(nests: tuple[Node, ...]) -> tuple[Node, ...]:
 def _take_all(node: Node, end: Expr, count: int) -> Node:
     """`node` with `count` iterations of each loop to ``min(end, count)``."""
 
-    def each(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    def each(nodes: Body) -> Body:
         return tuple(_take_all(n, end, count) for n in nodes)
 
-    match node:
-        case If():
-            return replace(node, body=each(node.body), orelse=each(node.orelse))
-        case Loop():
-            upper = int_const(count) if _open_end(node) == (end, count) else node.upper
-            initial = tuple(replace(i, nest=each(i.nest)) for i in node.initial)
-            return replace(node, upper=upper, body=each(node.body), initial=initial)
-    return node
+    node = map_bodies(node, each)
+    if not isinstance(node, Loop):
+        return node
+    upper = int_const(count) if _open_end(node) == (end, count) else node.upper
+    return replace(node, upper=upper, initial=tuple(replace(i, nest=each(i.nest)) for i in node.initial))
 
 
 def _find_rows(
@@ -133,7 +144,7 @@ def _share_vectors(node: Node, found: _Rows, row: str = "", lane: str = "") -> b
             lane = node.var if node.kind == "vector" else lane
             return all(_share_vectors(n, found, row, lane) for n in node.body)
         case Update():
-            names = ({e.name for e in walk(r) if isinstance(e, Index)} for r in reads(node.value))
+            names = (indices_in(r) for r in reads(node.value))
             return not any(row in own and lane in own for own in names)
     return True
 
@@ -253,19 +264,15 @@ def _narrow(node: Node, part: _Part, row: str | None) -> Node:
                 ends = [part.end] if part.count % part.size == 0 else [part.end, int_const(part.count)]
                 rest = [simplify(end - part.row) for end in ends]
                 if node.kind == "vector":  # an open end again: fewer lanes may be left than the part has
-                    rest = [reduce(_least, rest)]
+                    rest = [minimum(*rest)]
                 bound: Expr = int_const(part.size)
                 for end in reversed(rest):
-                    bound = _least(end, bound)
+                    bound = minimum(end, bound)
                 trip = None if node.max_trip is None else part.size
                 return replace(node, upper=bound, max_trip=trip, body=each(node.body, node.var), initial=initial)
             lower, upper = _shift(node.lower, part, row), _shift(node.upper, part, row)
             return replace(node, lower=lower, upper=upper, body=each(node.body, row), initial=initial)
     return node
-
-
-def _least(a: Expr, b: Expr) -> Expr:
-    return minimum(a, b)
 
 
 def _shift(expr: Expr, part: _Part, row: str | None, tidy: Callable[[Expr], Expr] = simplify) -> Expr:
@@ -291,12 +298,4 @@ def _shift_all(value: Expr, part: _Part, rows: Collection[str]) -> Expr:
 
 
 def _row_variables(node: Node, part: _Part) -> Iterator[str]:
-    match node:
-        case If():
-            for n in node.body + node.orelse:
-                yield from _row_variables(n, part)
-        case Loop():
-            if _open_end(node) == (part.end, part.count):
-                yield node.var
-            for n in node.body:
-                yield from _row_variables(n, part)
+    return (n.var for n, _ in nodes_in((node,)) if isinstance(n, Loop) and _open_end(n) == (part.end, part.count))

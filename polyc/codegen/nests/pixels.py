@@ -13,12 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from polyc.codegen.nests.copies import copy_nest, depends, motion_of
+from polyc.codegen.nests.copies import copy_nest
 from polyc.codegen.nests.staging import is_plain, trip_count
 from polyc.codegen.nests.transposes import MAX_COLUMNS, MAX_INTERLEAVED, MIN_LANES, ROW_BYTES
-from polyc.ir.expr import Expr, Index, Read, int_const, reads, substitute
-from polyc.ir.loops import Buffer, If, Loop, Node, Store
+from polyc.ir.access import stride_of, with_values
+from polyc.ir.expr import Expr, Index, Read, int_const, mentions, reads
+from polyc.ir.loops import Buffer, Loop, Node, Store
 from polyc.ir.simplify import simplify
+from polyc.ir.walk import Body, Scope, rewrite_nodes
 from polyc.records import dataclass, replace
 
 _Make = Callable[[Expr, int], tuple[Node, ...]]
@@ -44,31 +46,24 @@ def turn_pixels(body: tuple[Node, ...], buffers: tuple[Buffer, ...]) -> tuple[tu
     by_name = {b.name: b for b in buffers}
     made: dict[str, Buffer] = {}
 
-    def visit(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        return tuple(new for node in nodes for new in turn(node))
+    def turn(node: Node, scope: Scope) -> Node | Body | None:
+        nest = copy_nest(node, by_name)
+        if nest is None:
+            return None
+        found = _find_pixels(*nest, by_name)
+        if found is not None:
+            block = _make_block(found, by_name[found.store.buffer])
+            if made.setdefault(block.name, block) == block:
+                return _in_blocks(found, block)
+        return node
 
-    def turn(node: Node) -> tuple[Node, ...]:
-        match node:
-            case If():
-                return (replace(node, body=visit(node.body), orelse=visit(node.orelse)),)
-            case Loop():
-                nest = copy_nest(node, by_name)
-                if nest is None:
-                    return (replace(node, body=visit(node.body)),)
-                found = _find_pixels(*nest, by_name)
-                if found is not None:
-                    block = _make_block(found, by_name[found.store.buffer])
-                    if made.setdefault(block.name, block) == block:
-                        return _in_blocks(found, block)
-        return (node,)
-
-    body = visit(body)
+    body = rewrite_nodes(body, turn)
     return body, (*buffers, *made.values())
 
 
 def _find_pixels(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer]) -> _Pixels | None:
     target, place = buffers[store.buffer], Read(store.buffer, store.subscripts)
-    motions = {n.var: motion_of(place, target, n.var) for n in loops}
+    motions = {n.var: stride_of(place, target, n.var) for n in loops}
     trips = {n.var: trip_count(n) for n in loops}
     size = target.dtype.itemsize
     across = next((n for n in loops if n.kind == "vector" and n.lanes >= MIN_LANES), None)
@@ -82,12 +77,12 @@ def _find_pixels(loops: list[Loop], store: Store, buffers: Mapping[str, Buffer])
     inner = (channels, along, across)
     if any(not is_plain(n, motions, trips) for n in inner):
         return None
-    if any(depends(e, n.var) for other in loops for e in (other.lower, other.upper) for n in inner):
+    if any(mentions(e, n.var) for other in loops for e in (other.lower, other.upper) for n in inner):
         return None
     for read in reads(store.value):
         source = buffers[read.tensor]
-        step = motion_of(read, source, along.var)
-        if motion_of(read, source, across.var) == source.dtype.itemsize and (step is None or abs(step) > source.dtype.itemsize):
+        step = stride_of(read, source, along.var)
+        if stride_of(read, source, across.var) == source.dtype.itemsize and (step is None or abs(step) > source.dtype.itemsize):
             return _Pixels(tuple(n for n in loops if n not in inner), channels, along, across, store)
     return None
 
@@ -129,11 +124,7 @@ def _turn_block(pixels: _Pixels, block: Buffer, along: tuple[Expr, int], across:
         pixels.along.var: simplify(y + Index(pixels.along.var)),
         pixels.across.var: simplify(x + Index(pixels.across.var)),
     }
-    store = replace(
-        pixels.store,
-        subscripts=tuple(simplify(substitute(s, names)) for s in pixels.store.subscripts),
-        value=substitute(pixels.store.value, names),
-    )
+    store = with_values(pixels.store, names)
     place = tuple(Index(n.var) for n in (pixels.across, pixels.channels, pixels.along))
     rows = replace(pixels.across, upper=int_const(n_x), kind="serial", lanes=1, interleave=1, max_trip=None)
     lanes = pixels.across.lanes

@@ -12,9 +12,10 @@ shape), and prefetching an address never faults.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Literal
 
+from polyc.ir.access import with_values, written_in
 from polyc.ir.expr import (
     Call,
     Const,
@@ -22,19 +23,21 @@ from polyc.ir.expr import (
     Index,
     Read,
     Select,
+    all_hold,
     ge,
+    indices_in,
     int_const,
     lt,
     maximum,
+    mentions,
     minimum,
     reads,
     rewrite,
-    substitute,
-    walk,
 )
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update, known_length
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import constant_of, simplify
+from polyc.ir.walk import Scope, rewrite_nodes
 from polyc.records import replace
 from polyc.target import Target
 
@@ -54,8 +57,14 @@ MAX_LINES = 8
 def prefetch_rows(nest: LoopNest, target: Target) -> LoopNest:
     """Ask early for rows of arrays larger than the L2 cache (or of unknown size) whose number is read from an input."""
     kept = read_arrays(nest)
-    body = tuple(_visit(node, (), kept, target) for node in nest.body)
-    return nest if body == nest.body else replace(nest, body=body)
+
+    def ask(node: Node, scope: Scope) -> Node | None:
+        if not isinstance(node, Loop) or node.kind not in ("serial", "parallel"):
+            return node if isinstance(node, Loop) else None
+        ahead = _rows_ahead(node, scope.loops_in_order, kept, target)
+        return replace(node, body=(*ahead, *rewrite_nodes(node.body, ask, scope.inside(node))))
+
+    return replace(nest, body=rewrite_nodes(nest.body, ask))
 
 
 def level_of_rows(n_rows: int, is_dense: bool) -> Literal[1, 2]:
@@ -80,35 +89,8 @@ def large_arrays(nest: LoopNest, target: Target) -> dict[str, Buffer]:
 
 def written_buffers(nest: LoopNest) -> set[str]:
     """Buffers that the nest writes, and what may be the same memory."""
-    written = set(_written(nest.body))
+    written = written_in(nest.body)
     return written | {name for b in nest.buffers if b.name in written for name in b.may_alias}
-
-
-def _written(body: tuple[Node, ...]) -> Iterator[str]:
-    for node in body:
-        match node:
-            case Store() | Update():
-                yield node.buffer
-            case If():
-                yield from _written(node.body + node.orelse)
-            case Loop():
-                yield from _written(node.body)
-
-
-def _visit(node: Node, around: tuple[Loop, ...], kept: dict[str, Buffer], target: Target) -> Node:
-    """`around`: the loops around, outermost first."""
-    match node:
-        case If():
-            body, orelse = (tuple(_visit(n, around, kept, target) for n in arm) for arm in (node.body, node.orelse))
-            return replace(node, body=body, orelse=orelse)
-        case Loop() if node.kind in ("serial", "parallel"):
-            ahead = _rows_ahead(node, around, kept, target)
-            # Loops whose order of iterations is known up to here; a thread starts with its own.
-            chain = (*around, node) if node.kind == "serial" else (node,)
-            body = tuple(_visit(n, chain, kept, target) for n in node.body)
-            return replace(node, body=(*ahead, *body))
-        case _:
-            return node
 
 
 def _rows(loop: Loop, kept: dict[str, Buffer]) -> Iterator[tuple[Read, tuple[Loop, ...]]]:
@@ -137,7 +119,7 @@ def _rows(loop: Loop, kept: dict[str, Buffer]) -> Iterator[tuple[Read, tuple[Loo
 def _copies(read: Read, loops: tuple[Loop, ...]) -> list[Read]:
     result = [read]
     for loop in loops:
-        result = [_replace(r, {loop.var: int_const(n)}) for r in result for n in range(loop.max_trip or 1)]
+        result = [with_values(r, {loop.var: int_const(n)}) for r in result for n in range(loop.max_trip or 1)]
     return list(dict.fromkeys(result))
 
 
@@ -147,7 +129,7 @@ def _is_named_by(read: Read, variable: str, inner: set[str], kept: dict[str, Buf
         r.tensor in kept and all(index_coefficients(s) is not None for s in r.subscripts) for r in numbers
     ):
         return False
-    names = {n.name for r in numbers for s in r.subscripts for n in walk(s) if isinstance(n, Index)}
+    names = indices_in(*(s for r in numbers for s in r.subscripts))
     return variable in names and names.isdisjoint(inner)
 
 
@@ -159,7 +141,7 @@ def _rows_ahead(loop: Loop, around: tuple[Loop, ...], kept: dict[str, Buffer], t
         if size is None or not is_large(kept[read.tensor], target):
             continue
         for node in reversed(inner):
-            read = _replace(read, {node.var: node.lower})
+            read = with_values(read, {node.var: node.lower})
         pieces[read] = max(pieces.get(read, 0), min(size, MAX_LINES * target.cache_line))
     if not pieces:
         return ()
@@ -168,7 +150,7 @@ def _rows_ahead(loop: Loop, around: tuple[Loop, ...], kept: dict[str, Buffer], t
     later = step_ahead(loops, rows)
     found: list[Node] = []
     for read, size in pieces.items():
-        place = _clamp_reads(_replace(_unclamp(read, kept), later), kept, loops)
+        place = _clamp_reads(with_values(_unclamp(read, kept), later), kept, loops)
         prefetch = Prefetch(read.tensor, place.subscripts, size)
         condition = _has_elements(read, kept)
         found.append(prefetch if condition is None else If(condition, (prefetch,)))
@@ -177,16 +159,9 @@ def _rows_ahead(loop: Loop, around: tuple[Loop, ...], kept: dict[str, Buffer], t
 
 def _has_elements(read: Read, kept: dict[str, Buffer]) -> Expr | None:
     """That the arrays which the subscripts of `read` read are not empty; None where that is known."""
-    result: Expr | None = None
     extents = (e for s in read.subscripts for r in reads(s) for e in kept[r.tensor].shape)
-    for extent in dict.fromkeys(e for e in extents if not (isinstance(e, Const) and int(e.value) > 0)):
-        test = lt(0, extent)
-        result = test if result is None else Call("and", (result, test))
-    return result
-
-
-def _replace(read: Read, values: dict[str, Expr]) -> Read:
-    return replace(read, subscripts=tuple(simplify(substitute(s, values)) for s in read.subscripts))
+    tests = [lt(0, e) for e in dict.fromkeys(extents) if (constant_of(e) or 0) <= 0]
+    return all_hold(tests) if tests else None
 
 
 def row_bytes(buffer: Buffer, read: Read, inner: tuple[Loop, ...]) -> int | None:
@@ -194,7 +169,7 @@ def row_bytes(buffer: Buffer, read: Read, inner: tuple[Loop, ...]) -> int | None
     moving = {loop.var: loop for loop in inner}
     size = buffer.dtype.itemsize
     for subscript, stride in zip(read.subscripts, buffer.strides, strict=True):
-        names = {n.name for n in walk(subscript) if isinstance(n, Index)} & moving.keys()
+        names = indices_in(subscript) & moving.keys()
         if not names:
             continue
         coefficients = index_coefficients(subscript)
@@ -236,7 +211,7 @@ def step_ahead(loops: tuple[Loop, ...], rows: int) -> dict[str, Expr]:
     for n in reversed(range(len(loops))):
         loop, whole = loops[n], 0
         turn = simplify(loop.upper - loop.lower)
-        is_last = n == 0 or any(_mentions(e, around.var) for e in (loop.lower, loop.upper) for around in loops[:n])
+        is_last = n == 0 or any(mentions(e, around.var) for e in (loop.lower, loop.upper) for around in loops[:n])
         if isinstance(turn, Const) and turn.value and not is_last:
             trip = -(-int(turn.value) // loop.step)
             turn = int_const(trip * loop.step)
@@ -258,10 +233,6 @@ def step_ahead(loops: tuple[Loop, ...], rows: int) -> dict[str, Expr]:
         if is_last or (carry is None and not rows):
             break
     return result
-
-
-def _mentions(expr: Expr, name: str) -> bool:
-    return any(isinstance(n, Index) and n.name == name for n in walk(expr))
 
 
 def _unclamp(read: Read, kept: dict[str, Buffer]) -> Read:
@@ -295,8 +266,3 @@ def _clamp_reads(read: Read, kept: dict[str, Buffer], loops: tuple[Loop, ...]) -
         return replace(node, subscripts=tuple(subscripts))
 
     return replace(read, subscripts=tuple(rewrite(s, rule) for s in read.subscripts))
-
-
-def put_values(read: Read, values: Mapping[str, Expr]) -> Read:
-    """`read` with `values` for variables."""
-    return replace(read, subscripts=tuple(simplify(substitute(s, values)) for s in read.subscripts))

@@ -16,13 +16,15 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from polyc.codegen.emission.lines import do_meet
-from polyc.codegen.nests.copies import keeps_apart, motion_of
+from polyc.codegen.nests.copies import keeps_apart
 from polyc.codegen.nests.prefetch import read_arrays
 from polyc.codegen.nests.streams import offset_of
-from polyc.ir.expr import Const, Expr, Index, Read, int_const, maximum, minimum, reads, substitute
+from polyc.ir.access import stride_of, with_values
+from polyc.ir.expr import Const, Expr, Index, Read, int_const, maximum, minimum, reads
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Prefetch, Store
+from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
+from polyc.ir.walk import Scope, rewrite_nodes
 from polyc.records import dataclass, replace
 
 LEAST_STRIPS, MANY_STRIPS = 8, 32
@@ -47,21 +49,16 @@ def begin_at_lines(nest: LoopNest) -> LoopNest:
     buffers = {b.name: b for b in nest.buffers}
     used: dict[str, None] = {}
 
-    def visit(node: Node) -> Node:
-        match node:
-            case If():
-                return replace(node, body=tuple(map(visit, node.body)), orelse=tuple(map(visit, node.orelse)))
-            case Loop():
-                found = _find_tiles(node, sources, buffers) or _find_strips(node, sources, buffers)
-                if found is None:
-                    return replace(node, body=tuple(map(visit, node.body)))
-                used[found.source] = None
-                return (
-                    _overlap_tiles(found.tile, found) if found.tile is not None else _overlap(found.loops[0], None, found.lead)
-                )
-        return node
+    def move(node: Node, scope: Scope) -> Node | None:
+        if not isinstance(node, Loop):
+            return None
+        found = _find_tiles(node, sources, buffers) or _find_strips(node, sources, buffers)
+        if found is None:
+            return None
+        used[found.source] = None
+        return _overlap_tiles(found.tile, found) if found.tile is not None else _overlap(found.loops[0], None, found.lead)
 
-    body = tuple(map(visit, nest.body))
+    body = rewrite_nodes(nest.body, move)
     return replace(nest, body=body, offsets=tuple(dict.fromkeys((*nest.offsets, *used)))) if used else nest
 
 
@@ -75,7 +72,13 @@ def _overlap(loop: Loop, tile: Loop | None, lead: Expr) -> Loop:
         most = minimum(loop.upper, simplify(end + lead))
     last = simplify(end - loop.step)
     begin = maximum(first, minimum(simplify(Index(number) - lead), last))
-    body = tuple(_number_requests(n, {loop.var: Index(number)}) for n in loop.body)
+
+    def count(node: Node, scope: Scope) -> Node | None:  # requests go by the number of the strip
+        if not isinstance(node, Prefetch):
+            return None
+        return with_values(node, {loop.var: Index(number)})
+
+    body = rewrite_nodes(loop.body, count)
     once = replace(loop, lower=begin, upper=begin + loop.step, max_trip=None, body=body)
     return Loop(number, loop.lower, most, loop.step, "serial", (once,))
 
@@ -83,34 +86,15 @@ def _overlap(loop: Loop, tile: Loop | None, lead: Expr) -> Loop:
 def _overlap_tiles(tile: Loop, strips: _Strips) -> Loop:
     """The tiles with such strips, and one more tile for what they are moved by; other strips in them stay where they are."""
 
-    def visit(node: Node) -> Node:
-        match node:
-            case If():
-                return replace(node, body=tuple(map(visit, node.body)), orelse=tuple(map(visit, node.orelse)))
-            case Loop() if node in strips.loops:
-                return _overlap(node, tile, strips.lead)
-            case Loop() if _are_strips(node, tile):
-                left = simplify(tile.upper - Index(tile.var))
-                return replace(node, upper=minimum(node.upper, left))
-            case Loop():
-                return replace(node, body=tuple(map(visit, node.body)))
-        return node
+    def move(node: Node, scope: Scope) -> Node | None:
+        if isinstance(node, Loop) and node in strips.loops:
+            return _overlap(node, tile, strips.lead)
+        if isinstance(node, Loop) and _are_strips(node, tile):
+            return replace(node, upper=minimum(node.upper, simplify(tile.upper - Index(tile.var))))
+        return None
 
     upper = simplify(tile.upper + strips.lead)
-    return replace(tile, upper=upper, max_trip=None, body=tuple(map(visit, tile.body)))
-
-
-def _number_requests(node: Node, names: Mapping[str, Expr]) -> Node:
-    """`node` with the requests in it counted by the number of the strip."""
-    match node:
-        case Prefetch():
-            return replace(node, subscripts=tuple(simplify(substitute(s, dict(names))) for s in node.subscripts))
-        case If():
-            body, orelse = (tuple(_number_requests(n, names) for n in arm) for arm in (node.body, node.orelse))
-            return replace(node, body=body, orelse=orelse)
-        case Loop():
-            return replace(node, body=tuple(_number_requests(n, names) for n in node.body))
-    return node
+    return replace(tile, upper=upper, max_trip=None, body=rewrite_nodes(tile.body, move))
 
 
 def _find_tiles(tile: Loop, sources: Mapping[str, Buffer], buffers: Mapping[str, Buffer]) -> _Strips | None:
@@ -232,7 +216,7 @@ def _lead(
     if source is None or around[-1].step * source.dtype.itemsize != LINE:
         return None
     size = source.dtype.itemsize
-    motions = {n.var: motion_of(read, source, n.var) for n in (*around, *inside)}
+    motions = {n.var: stride_of(read, source, n.var) for n in (*around, *inside)}
     *rows, copies = inside
     between = around[1:-1]
     across = motions[rows[-1].var]
@@ -250,5 +234,4 @@ def _lead(
 
 def _count(rows: Sequence[Loop]) -> int:
     """Iterations of those of `rows` that have a known number."""
-    trips = [simplify(n.upper - n.lower) for n in rows]
-    return math.prod(-(-int(t.value) // n.step) for t, n in zip(trips, rows, strict=True) if isinstance(t, Const))
+    return math.prod(-(-length // n.step) for n in rows if (length := known_length(n)) is not None)

@@ -14,11 +14,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import field
 
-from polyc.codegen.nests.border_cuts import COMPARISONS, decide_test, index_tests, mentions, split_borders, stores_of
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, int_const, lt, minimum, reads, rewrite, substitute, walk
+from polyc.codegen.nests.border_cuts import decide_test, index_tests, split_borders, stores_of
+from polyc.ir.expr import (
+    Call,
+    Const,
+    Expr,
+    Index,
+    Read,
+    Select,
+    int_const,
+    lt,
+    mentions,
+    minimum,
+    reads,
+    rewrite,
+    substitute,
+    walk,
+)
+from polyc.ir.facts import Interval, range_of, ranges_in
 from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store, known_length
 from polyc.ir.scans import match_scan, match_second_order
-from polyc.ir.simplify import simplify
+from polyc.ir.simplify import difference, simplify
+from polyc.ir.walk import Body, Scope, rewrite_nodes
 from polyc.records import dataclass, replace
 
 FARTHEST = 4
@@ -35,8 +52,6 @@ MOST_ELEMENTS = 8
 
 MOST_NODES = 320
 """Nodes of the expressions of a loop that is worth being written several times."""
-
-Interval = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +79,7 @@ class _Carried:
 def carry_elements(body: tuple[Node, ...], buffers: tuple[Buffer, ...]) -> tuple[tuple[Node, ...], tuple[Buffer, ...]]:
     """The same nodes with the serial loops of recurrences cut at their borders, and registers for what they read again."""
     rewriter = _Rewriter({b.name: b for b in buffers})
-    nodes = rewriter.visit(body, {})
+    nodes = rewrite_nodes(body, rewriter.rewrite)
     return nodes, (*buffers, *rewriter.registers)
 
 
@@ -73,24 +88,18 @@ class _Rewriter:
         self.buffers = buffers
         self.registers: list[Buffer] = []
 
-    def visit(self, body: tuple[Node, ...], ranges: dict[str, Interval]) -> tuple[Node, ...]:
-        return tuple(new for node in body for new in self._visit_node(node, ranges))
-
-    def _visit_node(self, node: Node, ranges: dict[str, Interval]) -> tuple[Node, ...]:
+    def rewrite(self, node: Node, scope: Scope) -> Body | None:
         match node:
-            case If():
-                then, other = _assume(ranges, node.condition, True), _assume(ranges, node.condition, False)
-                return (replace(node, body=self.visit(node.body, then), orelse=self.visit(node.orelse, other)),)
             case Loop() if node.kind in ("serial", "scan") and self._is_recurrence(node):
-                return self._split_cases(node, ranges, MOST_CASES)
+                return self._split_cases(node, scope, MOST_CASES)
             case Loop() if node.kind == "serial" and (row := _only_vectors(node)) is not None:
                 flat = replace(node, body=row.body)
                 if self._is_recurrence(flat, row) and not any(mentions(test, row.var) for test in index_tests(flat)):
-                    return self._split_cases(flat, ranges, MOST_CASES, row)
+                    return self._split_cases(flat, scope, MOST_CASES, row)
                 return (node,)
-            case Loop() if node.kind in ("serial", "parallel"):
-                return (replace(node, body=self.visit(node.body, _enter(ranges, node))),)
-        return (node,)
+            case Loop() if node.kind not in ("serial", "parallel"):
+                return (node,)
+        return None
 
     def _is_recurrence(self, loop: Loop, row: Loop | None = None) -> bool:
         """Whether it holds stores (and checks) only, of not too much, and something is read that an earlier iteration wrote."""
@@ -100,15 +109,15 @@ class _Rewriter:
         return size <= MOST_NODES and bool(self._find_carried(loop, row))
 
     # -- borders -------------------------------------------------------------------------------------------------
-    def _split_cases(self, loop: Loop, ranges: dict[str, Interval], left: int, row: Loop | None = None) -> tuple[Node, ...]:
+    def _split_cases(self, loop: Loop, scope: Scope, left: int, row: Loop | None = None) -> tuple[Node, ...]:
         """The loop once for each outcome of conditions that stay the same in it; `row`: the vectors that hold its body."""
         for atom in dict.fromkeys(index_tests(loop)) if left else ():
             if mentions(atom, loop.var):
                 continue
-            then = self._split_cases(decide_test(loop, atom, True), _assume(ranges, atom, True), left - 1, row)
-            other = self._split_cases(decide_test(loop, atom, False), _assume(ranges, atom, False), left - 1, row)
+            then = self._split_cases(decide_test(loop, atom, True), scope.under(atom, True), left - 1, row)
+            other = self._split_cases(decide_test(loop, atom, False), scope.under(atom, False), left - 1, row)
             return (If(atom, then, other),)
-        return tuple(new for part in split_borders(loop) for new in self._carry(part, ranges, row))
+        return tuple(new for part in split_borders(loop) for new in self._carry(part, scope, row))
 
     # -- registers -----------------------------------------------------------------------------------------------
     def _find_carried(self, loop: Loop, row: Loop | None = None) -> list[_Carried]:
@@ -164,7 +173,7 @@ class _Rewriter:
                     return False
         return True
 
-    def _carry(self, loop: Loop, ranges: dict[str, Interval], row: Loop | None = None) -> tuple[Node, ...]:
+    def _carry(self, loop: Loop, scope: Scope, row: Loop | None = None) -> tuple[Node, ...]:
         carried = self._find_carried(loop, row) if not any(isinstance(n, If) for n in loop.body) else []
         trip = known_length(loop)
         if not carried or (trip is not None and trip <= 2 * FARTHEST) or _is_scan(loop, carried, self.buffers):
@@ -182,7 +191,7 @@ class _Rewriter:
                 place = tuple(simplify(substitute(e, {loop.var: at})) for e in store.subscripts)
                 before.append(Store(c.register.name, c.last(d), Read(store.buffer, place), store.statement))
         rest = self._carried_loop(
-            replace(loop, kind="serial", lanes=1, lower=start), carried, _enter(ranges, loop), row is None
+            replace(loop, kind="serial", lanes=1, lower=start), carried, ranges_in(scope.inside(loop)), row is None
         )
         start_values = before if row is None else [replace(row, body=tuple(before))]
         main: tuple[Node, ...] = (*start_values, _inside(rest, row))
@@ -191,7 +200,7 @@ class _Rewriter:
             main = (If(condition, main),)
         return (_inside(first, row), *main)
 
-    def _carried_loop(self, loop: Loop, carried: list[_Carried], ranges: dict[str, Interval], reads_early: bool) -> Loop:
+    def _carried_loop(self, loop: Loop, carried: list[_Carried], ranges: Mapping[str, Interval], reads_early: bool) -> Loop:
         body: list[Node] = []
         stores = list(stores_of(loop))
         by_store = {stores[c.place]: c for c in carried}
@@ -222,7 +231,7 @@ class _Rewriter:
                 body.append(Store(c.register.name, c.last(d), Read(c.register.name, c.last(d - 1))))
         return replace(loop, body=tuple(body))
 
-    def _read_early(self, value: Expr, ranges: dict[str, Interval], store: Store) -> tuple[list[Node], Expr]:
+    def _read_early(self, value: Expr, ranges: Mapping[str, Interval], store: Store) -> tuple[list[Node], Expr]:
         """Reads that data decides on are made in any case where they are surely inside: a choice instead of a branch."""
         nodes: list[Node] = []
         known: dict[Read, Expr] = {}
@@ -272,11 +281,7 @@ def _is_straight(body: tuple[Node, ...]) -> bool:
 
 def _moves(store: Store, var: str) -> bool:
     """Whether each iteration writes an element of its own: some subscript grows by a constant."""
-    for e in store.subscripts:
-        step = simplify(substitute(e, {var: Index(var) + 1}) - e)
-        if isinstance(step, Const) and step.value != 0:
-            return True
-    return False
+    return any(difference(substitute(e, {var: Index(var) + 1}), e) for e in store.subscripts)
 
 
 def _are_apart(a: Store, b: Store, var: str) -> bool:
@@ -284,8 +289,7 @@ def _are_apart(a: Store, b: Store, var: str) -> bool:
     if not _moves(a, var) or not _moves(b, var):
         return False
     for x, y in zip(a.subscripts, b.subscripts, strict=True):
-        apart = simplify(x - y)
-        if not mentions(x, var) and not mentions(y, var) and isinstance(apart, Const) and apart.value != 0:
+        if not mentions(x, var) and not mentions(y, var) and difference(x, y):
             return True
     return False
 
@@ -305,7 +309,7 @@ def _is_zero(a: Expr, b: Expr) -> bool:
     match a, b:
         case Call("mod", (x, Const(m))), Call("mod", (y, Const(n))) if m == n:
             return _is_zero(x, y)
-    return simplify(a - b) == int_const(0)
+    return difference(a, b) == 0
 
 
 def _window(store: Store, var: str) -> int | None:
@@ -313,8 +317,7 @@ def _window(store: Store, var: str) -> int | None:
     moving = [e for e in store.subscripts if mentions(e, var)]
     match moving:
         case [Call("mod", (place, Const(cells)))] if int(cells) > 0:
-            step = simplify(substitute(place, {var: Index(var) + 1}) - place)
-            return int(cells) if step == int_const(1) else None
+            return int(cells) if difference(substitute(place, {var: Index(var) + 1}), place) == 1 else None
     return None
 
 
@@ -333,78 +336,10 @@ def _is_scan(loop: Loop, carried: list[_Carried], buffers: dict[str, Buffer]) ->
     return scan is not None and not any(f is not None and mentions(f, loop.var) for f in (scan.factor, scan.second))
 
 
-# -- what is known of indices
-
-
-def _enter(ranges: dict[str, Interval], loop: Loop) -> dict[str, Interval]:
-    lower, upper = interval_of(loop.lower, ranges), interval_of(loop.upper, ranges)
-    inside = {name: r for name, r in ranges.items() if name != loop.var}
-    return inside if lower is None or upper is None else {**inside, loop.var: (lower[0], upper[1] - 1)}
-
-
-def _assume(ranges: dict[str, Interval], condition: Expr, outcome: bool) -> dict[str, Interval]:
-    """The ranges where a comparison of an index with a number has this outcome."""
-    if not isinstance(condition, Call) or condition.op not in COMPARISONS:
-        return ranges
-    a, b = condition.args
-    if not isinstance(a, Index) or not isinstance(b, Const) or a.name not in ranges:
-        return ranges
-    (low, high), value = ranges[a.name], int(b.value)
-    op = condition.op
-    if not outcome:
-        op = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}[op]
-    match op:
-        case "lt":
-            high = min(high, value - 1)
-        case "le":
-            high = min(high, value)
-        case "gt":
-            low = max(low, value + 1)
-        case "ge":
-            low = max(low, value)
-        case "eq":
-            low, high = max(low, value), min(high, value)
-        case _:
-            low, high = low + (low == value), high - (high == value)
-    return {**ranges, a.name: (low, high)}
-
-
-def interval_of(expr: Expr, ranges: dict[str, Interval]) -> Interval | None:
-    """Bounds of index arithmetic; None where they are not numbers."""
-    match expr:
-        case Const(value):
-            return int(value), int(value)
-        case Index(name):
-            return ranges.get(name)
-        case Call("add" | "sub" | "min" | "max" as op, (a, b)):
-            x, y = interval_of(a, ranges), interval_of(b, ranges)
-            if x is None or y is None:
-                return None
-            match op:
-                case "add":
-                    return x[0] + y[0], x[1] + y[1]
-                case "sub":
-                    return x[0] - y[1], x[1] - y[0]
-                case "min":
-                    return min(x[0], y[0]), min(x[1], y[1])
-                case _:
-                    return max(x[0], y[0]), max(x[1], y[1])
-        case Call("mul", (a, b)):
-            x, y = interval_of(a, ranges), interval_of(b, ranges)
-            if x is None or y is None:
-                return None
-            corners = [p * q for p in x for q in y]
-            return min(corners), max(corners)
-        case Call("neg", (a,)):
-            x = interval_of(a, ranges)
-            return None if x is None else (-x[1], -x[0])
-    return None
-
-
-def _is_inside(read: Read, buffer: Buffer, ranges: dict[str, Interval]) -> bool:
+def _is_inside(read: Read, buffer: Buffer, ranges: Mapping[str, Interval]) -> bool:
     """Whether the element exists for all values of the indices."""
     for subscript, extent in zip(read.subscripts, buffer.shape, strict=True):
-        found = interval_of(simplify(subscript), ranges)
+        found = range_of(simplify(subscript), ranges)
         if found is None or not isinstance(extent, Const) or found[0] < 0 or found[1] >= int(extent.value):
             return False
     return True

@@ -18,11 +18,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from polyc.codegen.functions.polynomials import INLINE
-from polyc.codegen.nests.border_cuts import mentions
-from polyc.ir.expr import Call, Const, Expr, Index, Read, ge, int_const, maximum, minimum, reads, substitute, walk
+from polyc.ir.expr import (
+    Call,
+    Const,
+    Expr,
+    Index,
+    Read,
+    any_holds,
+    ge,
+    maximum,
+    mentions,
+    minimum,
+    reads,
+    substitute,
+    walk,
+)
 from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
-from polyc.ir.simplify import simplify
-from polyc.ir.walk import map_nodes, node_expressions, walk_nodes
+from polyc.ir.simplify import difference, simplify
+from polyc.ir.walk import Body, Scope, map_nodes, node_expressions, rewrite_nodes, walk_nodes
 from polyc.records import replace
 
 LEAST_SHARED = 0.25
@@ -34,20 +47,12 @@ MOST_READS = 16
 
 def pair_rows(nest: LoopNest) -> LoopNest:
     """The same nest with two rows at a time where that saves loads."""
-    return replace(nest, body=_pair(nest.body, {b.name: b for b in nest.buffers}))
+    buffers = {b.name: b for b in nest.buffers}
 
+    def pair(node: Node, scope: Scope) -> Body | None:
+        return _pair_loop(node, buffers) or None if isinstance(node, Loop) else None
 
-def _pair(body: tuple[Node, ...], buffers: Mapping[str, Buffer]) -> tuple[Node, ...]:
-    found: list[Node] = []
-    for node in body:
-        match node:
-            case If():
-                found.append(replace(node, body=_pair(node.body, buffers), orelse=_pair(node.orelse, buffers)))
-            case Loop():
-                found += _pair_loop(node, buffers) or (replace(node, body=_pair(node.body, buffers)),)
-            case _:
-                found.append(node)
-    return tuple(found)
+    return replace(nest, body=rewrite_nodes(nest.body, pair))
 
 
 def _pair_loop(loop: Loop, buffers: Mapping[str, Buffer]) -> tuple[Node, ...]:
@@ -130,8 +135,7 @@ def _are_steps_apart(a: tuple[Expr, ...], b: tuple[Expr, ...], var: str) -> bool
     for x, y in zip(a, b, strict=True):
         match x, y:
             case Call("mod", (u, Const(m))), Call("mod", (v, Const(n))) if m == n and not mentions(u, var):
-                distance = simplify(u - v)
-                if isinstance(distance, Const) and int(distance.value) % int(m) != 0:
+                if (difference(u, v) or 0) % int(m) != 0:
                     return True
     return False
 
@@ -139,8 +143,7 @@ def _are_steps_apart(a: tuple[Expr, ...], b: tuple[Expr, ...], var: str) -> bool
 def _are_rows(a: Store, b: Store, var: str) -> bool:
     """Whether some subscript of both stores is the number of the row."""
     for x, y in zip(a.subscripts, b.subscripts, strict=True):
-        motion = simplify(substitute(x, _after(var)) - x)
-        if isinstance(motion, Const) and motion.value != 0 and simplify(x - y) == int_const(0):
+        if difference(substitute(x, _after(var)), x) and difference(x, y) == 0:
             return True
     return False
 
@@ -151,7 +154,7 @@ def _make_pairs(loop: Loop, border: Expr | None, inside: tuple[Node, ...], place
     behind = _after(loop.var)
 
     def at(place: Mapping[str, Expr], nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        return map_nodes(nodes, lambda e: substitute(e, place), simplify)
+        return map_nodes(nodes, lambda e: substitute(e, place), lambda _, subscripts: tuple(map(simplify, subscripts)))
 
     def both(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
         return nodes + at(behind, nodes)
@@ -168,5 +171,5 @@ def _make_pairs(loop: Loop, border: Expr | None, inside: tuple[Node, ...], place
     single = Loop(one, Index(loop.var), end, 1, "serial", at({loop.var: Index(one)}, loop.body))
     alone: Expr = ge(behind[loop.var], loop.upper)
     for test in (border, substitute(border, behind)):
-        alone = Call("or", (alone, test))
+        alone = any_holds((alone, test))
     return (replace(loop, step=2, body=(If(alone, (single,), pair),)),)

@@ -37,13 +37,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from polyc.codegen.nests.copies import motion_of
 from polyc.codegen.nests.epilogues import FUNCTION_COSTS
 from polyc.codegen.nests.prefetch import bytes_of, large_arrays, step_ahead
-from polyc.ir.expr import Call, Const, Expr, Index, Read, ge, int_const, le, maximum, minimum, reads, substitute, walk
+from polyc.ir.access import stride_of, with_values
+from polyc.ir.expr import (
+    Call,
+    Const,
+    Expr,
+    Index,
+    Read,
+    all_hold,
+    ge,
+    indices_in,
+    int_const,
+    le,
+    maximum,
+    minimum,
+    reads,
+    substitute,
+    walk,
+)
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import node_expressions, walk_nodes
+from polyc.ir.walk import Scope, node_expressions, rewrite_nodes, walk_nodes
 from polyc.records import dataclass, replace
 from polyc.target import Target
 
@@ -102,24 +118,18 @@ def prefetch_next_rows(nest: LoopNest, target: Target) -> LoopNest:
     """Ask early for rows that are read in several passes, of arrays beyond the second-level cache."""
     large = large_arrays(nest, target)
     arrays = _Arrays(large, frozenset(b.name for b in nest.buffers if b.space == "argument"), target)
-    body = tuple(_visit(node, (), arrays) for node in nest.body) if large else nest.body
-    return nest if body == nest.body else replace(nest, body=body)
 
+    def ask(node: Node, scope: Scope) -> Node | None:
+        if not isinstance(node, Loop) or node.kind not in ("serial", "parallel") or node.registers:
+            return node if isinstance(node, Loop) else None
+        scope = scope.inside(node)
+        body = node.body
+        asked = {id(vector): (vector, ways) for vector, ways in _asked(node, scope.loops_in_order, arrays)}
+        for vector, ways in asked.values():
+            body = tuple(_insert(n, vector, ways) for n in body)
+        return replace(node, body=rewrite_nodes(body, ask, scope))
 
-def _visit(node: Node, around: tuple[Loop, ...], arrays: _Arrays) -> Node:
-    """`around`: the loops around whose order of iterations is known, outermost first."""
-    match node:
-        case If():
-            body, orelse = (tuple(_visit(n, around, arrays) for n in arm) for arm in (node.body, node.orelse))
-            return replace(node, body=body, orelse=orelse)
-        case Loop() if node.kind in ("serial", "parallel") and not node.registers:
-            # A thread begins with its own iterations.
-            around = (*around, node) if node.kind == "serial" else (node,)
-            body = node.body
-            for vector, ways in {id(vector): (vector, ways) for vector, ways in _asked(node, around, arrays)}.values():
-                body = tuple(_insert(n, vector, ways) for n in body)
-            return replace(node, body=tuple(_visit(n, around, arrays) for n in body))
-    return node
+    return replace(nest, body=rewrite_nodes(nest.body, ask)) if large else nest
 
 
 def _asked(loop: Loop, around: tuple[Loop, ...], arrays: _Arrays) -> Iterator[tuple[Loop, list[_Way]]]:
@@ -146,7 +156,7 @@ def _prefetch(last: _Pass, around: tuple[Loop, ...], arrays: _Arrays, n_rows: in
     later, loop = step_ahead(around, n_rows if isinstance(n_rows, int) else 1), around[-1]
     if not isinstance(n_rows, int) and len(around) == 1:
         later = {loop.var: Index(loop.var) + n_rows * loop.step}
-    place = tuple(simplify(substitute(s, later)) for s in last.read.subscripts)
+    place = with_values(last.read, later).subscripts
     return Prefetch(last.read.tensor, place, arrays.large[last.read.tensor].dtype.itemsize, level)
 
 
@@ -156,7 +166,7 @@ def _passes(child: int, node: Node, inner: tuple[Loop, ...], arrays: _Arrays) ->
             if inner and inner[-1].kind == "vector":
                 for read in dict.fromkeys(reads(node.value)):
                     buffer = arrays.large.get(read.tensor)
-                    if buffer is not None and motion_of(read, buffer, inner[-1].var) == buffer.dtype.itemsize:
+                    if buffer is not None and stride_of(read, buffer, inner[-1].var) == buffer.dtype.itemsize:
                         yield _Pass(child, inner, read)
         case Loop() if node.kind in ("serial", "vector"):
             for n in node.body:
@@ -180,7 +190,7 @@ def _whole_and_last(loop: Loop, passes: list[_Pass], arrays: _Arrays) -> tuple[_
     size = _row_bytes(whole, arrays)
     if size is None:
         return whole, last  # for any size: rows that are too short lose little by it, and few are too long
-    step = motion_of(last.read, arrays.large[last.read.tensor], loop.var)
+    step = stride_of(last.read, arrays.large[last.read.tensor], loop.var)
     is_next = step is None or abs(step * loop.step) >= size
     return (whole, last) if is_next and LEAST_BYTES <= size <= arrays.target.l2 // PART_OF_L2 else None
 
@@ -202,25 +212,16 @@ def _rows_ahead(whole: _Pass, last: _Pass, arrays: _Arrays, is_streaming: bool) 
         is_near = (is_long or is_streaming) and row <= target.l1 // PART_OF_L1
         return [(None, [far, near] if is_near else [far])]
     length, total = _product(_trips(whole), buffer.dtype.itemsize), _product(buffer.shape, buffer.dtype.itemsize)
-    if any(isinstance(e, Index) for e in walk(length)):
+    if indices_in(length):
         return [(None, [(1, 2)])] if is_long else []
     most = minimum(length, BYTES_AHEAD)
     n_rows = BYTES_AHEAD // maximum(most, 1)
     far = (n_rows, 2)
     if is_long:
-        return [(_at_most(length, target.l1 // PART_OF_L1), [far, near]), (None, [(1, 2)])]
-    is_row = Call("and", (_at_least(length, LEAST_BYTES), _at_most(length, int(target.l1 * SHARE_OF_L1))))
-    is_row = Call("and", (is_row, _at_least(total, target.l2 + 1)))
+        return [(le(length, target.l1 // PART_OF_L1), [far, near]), (None, [(1, 2)])]
+    is_row = [ge(length, LEAST_BYTES), le(length, int(target.l1 * SHARE_OF_L1)), ge(total, target.l2 + 1)]
     parts: list[tuple[int, list[_Ask]]] = [(NEAR_PART_OF_L3, [near]), (PART_OF_L3, [far, near] if is_streaming else [far])]
-    return [(Call("and", (is_row, _at_most(total, target.l3 // part))), asked) for part, asked in parts]
-
-
-def _at_least(value: Expr, least: int) -> Expr:
-    return ge(value, least)
-
-
-def _at_most(value: Expr, most: int) -> Expr:
-    return le(value, most)
+    return [(all_hold([*is_row, le(total, target.l3 // part)]), asked) for part, asked in parts]
 
 
 def _product(extents: Iterable[Expr], size: int) -> Expr:

@@ -17,12 +17,11 @@ from __future__ import annotations
 import math
 
 from polyc.codegen.emission.lines import do_meet
-from polyc.codegen.nests.copies import motion_of
-from polyc.codegen.nests.prefetch import put_values
-from polyc.ir.expr import Expr, Index, Read, int_const, substitute
+from polyc.ir.access import stride_of, with_values
+from polyc.ir.expr import Expr, Index, Read, int_const
 from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import walk_nodes
+from polyc.ir.walk import map_bodies, walk_nodes
 from polyc.records import replace
 from polyc.target import Target
 
@@ -62,28 +61,28 @@ def is_in_order(strips: Loop, rest: Node | None, read: Read, around: Loop, buffe
     group, size = _group_rows(vectors[0], buffer), columns * itemsize
     if not rows or rows % group or group * size > target.l2 // PART_OF_L2:
         return False
-    goes_on = motion_of(read, buffer, around.var)
-    return motion_of(read, buffer, vectors[0].var) == size and goes_on is not None and goes_on * around.step == rows * size
+    goes_on = stride_of(read, buffer, around.var)
+    return stride_of(read, buffer, vectors[0].var) == size and goes_on is not None and goes_on * around.step == rows * size
 
 
 def take_rows_in_order(strips: Loop, rest: Node | None, read: Read, buffer: Buffer, target: Target) -> Loop:
     """The loop that takes a block group by group, with requests; for what `is_in_order` has found."""
     vector = vectors_in(strips.body[0])[0]
     group, start, itemsize = _group_rows(vector, buffer), f"{vector.var}_0", buffer.dtype.itemsize
-    begin = put_values(read, {vector.var: vector.lower + Index(start)})
-    size = motion_of(read, buffer, vector.var) or 0
+    begin = with_values(read, {vector.var: vector.lower + Index(start)})
+    size = stride_of(read, buffer, vector.var) or 0
     n_strips = max(1, (known_length(strips) or 0) // strips.step)
     part = math.ceil(group * size / n_strips / LINE) * LINE
     strip = (Index(strips.var) - strips.lower) // strips.step
     first = strip * (part // itemsize)
     near = max(AHEAD, group * size)
-    at_row = put_values(begin, {strips.var: strips.lower})
+    at_row = with_values(begin, {strips.var: strips.lower})
     asked: list[Node] = [Prefetch(read.tensor, _behind(at_row, first, (near + AHEAD) // itemsize), part, 2)]
     if group * size <= target.l1 // PART_OF_L1:
         asked.append(Prefetch(read.tensor, _behind(at_row, first, near // itemsize), part))
     elif strips.step * itemsize == LINE and not do_meet(size, group):
         row = f"{strips.var}_ahead"
-        there = put_values(begin, {start: Index(start) + Index(row)})
+        there = with_values(begin, {start: Index(start) + Index(row)})
         line = Prefetch(read.tensor, _behind(there, int_const(0), (NEXT_STRIPS + 1) * strips.step - 1), itemsize)
         asked.append(Loop(row, int_const(0), int_const(group), 1, "unroll", (line,), max_trip=group))
     taken: list[Node] = [replace(strips, body=(*asked, _shift(strips.body[0], Index(start), group)))]
@@ -116,11 +115,9 @@ def _n_copies(vector: Loop) -> int:
 
 def _shift(node: Node, start: Expr, trip: int) -> Node:
     """`shift_rows` of the vector loop, or of both, that `node` is."""
-    if isinstance(node, If):
-        body, orelse = (tuple(_shift(n, start, trip) for n in arm) for arm in (node.body, node.orelse))
-        return replace(node, body=body, orelse=orelse)
-    assert isinstance(node, Loop)
-    return shift_rows(node, start, trip)
+    if isinstance(node, Loop):
+        return shift_rows(node, start, trip)
+    return map_bodies(node, lambda body: tuple(_shift(n, start, trip) for n in body))
 
 
 def shift_rows(vector: Loop, start: Expr, trip: int) -> Loop:
@@ -136,6 +133,5 @@ def shift_columns(vector: Loop, variable: str, distance: Expr) -> Loop:
     store = inner if copies is None else copies.body[0]
     assert isinstance(store, Store)
     names = {variable: Index(variable) + distance}
-    place = put_values(Read(store.buffer, store.subscripts), names)
-    store = replace(store, subscripts=place.subscripts, value=substitute(store.value, names))
+    store = with_values(store, names)
     return replace(vector, body=(store if copies is None else replace(copies, body=(store,)),))

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import permutations
 
-from polyc.ir.expr import Expr, Index, reads, substitute, walk
+from polyc.ir.access import touched_in, written_in
+from polyc.ir.expr import Expr, Index, indices_in, reads, substitute
 from polyc.ir.loops import Guard, If, InitialValue, Loop, Node, Prefetch, Store, Update
 from polyc.ir.simplify import simplify
+from polyc.ir.walk import map_bodies
 from polyc.records import replace
 
 MAX_ACCUMULATORS = 64
@@ -33,7 +35,7 @@ def _merge_initial(body: tuple[Node, ...], aliased: frozenset[str]) -> tuple[Nod
         if isinstance(node, Loop) and node.registers:
             for buffer in node.registers:
                 position = _initial_nest(result, buffer)
-                if position is None or not aliased.isdisjoint(_touched(result[position])):
+                if position is None or not aliased.isdisjoint(touched_in((result[position],))):
                     continue
                 value = _match_initial(result[position], node, buffer)
                 if value is not None:
@@ -51,7 +53,7 @@ def _initial_nest(before: list[Node], buffer: str) -> int | None:
             store = _only_store(before[position])
             assert store is not None
             used = {buffer, *(r.tensor for r in reads(store.value))}
-            clear = all(used.isdisjoint(_written(n)) and buffer not in _touched(n) for n in before[position + 1 :])
+            clear = all(used.isdisjoint(written_in((n,))) and buffer not in touched_in((n,)) for n in before[position + 1 :])
             return position if clear else None
     return None
 
@@ -68,35 +70,6 @@ def _only_store(node: Node) -> Store | None:
     return node if isinstance(node, Store) else None
 
 
-def _written(node: Node) -> set[str]:
-    match node:
-        case Store() | Update():
-            return {node.buffer}
-        case Guard() | Prefetch():
-            return set()
-        case If():
-            return {b for n in node.body + node.orelse for b in _written(n)}
-        case Loop():
-            return {b for n in node.body for b in _written(n)} | {i.buffer for i in node.initial}
-
-
-def _touched(node: Node) -> set[str]:
-    found = _written(node)
-    match node:
-        case Store() | Update():
-            found |= {r.tensor for e in (node.value, *node.subscripts) for r in reads(e)}
-        case Guard():
-            found |= {r.tensor for e in (node.value, node.bound, node.condition) if e is not None for r in reads(e)}
-        case Prefetch():
-            found |= {r.tensor for e in node.subscripts for r in reads(e)}
-        case If():
-            found |= {r.tensor for r in reads(node.condition)} | {b for n in node.body + node.orelse for b in _touched(n)}
-        case Loop():
-            found |= {b for n in node.body for b in _touched(n)}
-            found |= {b for i in node.initial for n in i.nest for b in _touched(n)}
-    return found
-
-
 def _match_initial(nest: Node, loop: Loop, buffer: str) -> Expr | None:
     """The initial value over the expanded loops of `loop`, if the nest covers exactly the elements that these hold."""
     own: list[Loop] = []
@@ -108,7 +81,7 @@ def _match_initial(nest: Node, loop: Loop, buffer: str) -> Expr | None:
     updates: list[tuple[Update, tuple[Loop, ...]]] = []
     _collect(loop, buffer, (), updates)
     update, path = updates[0]
-    moving = {e.name for s in update.subscripts for e in walk(s) if isinstance(e, Index)}
+    moving = indices_in(*update.subscripts)
     expanded = [inner for inner in path if inner.var in moving]
     if len(expanded) != len(own) or buffer in _reads_of(node.value):
         return None
@@ -119,7 +92,7 @@ def _match_initial(nest: Node, loop: Loop, buffer: str) -> Expr | None:
         names: dict[str, Expr] = {a.var: Index(b.var) for a, b in pairs}
         if tuple(simplify(substitute(s, names)) for s in node.subscripts) == tuple(map(simplify, update.subscripts)):
             # What the loop writes must not be what the initial value reads.
-            return substitute(node.value, names) if _written(loop).isdisjoint(_reads_of(node.value)) else None
+            return substitute(node.value, names) if written_in((loop,)).isdisjoint(_reads_of(node.value)) else None
     return None
 
 
@@ -128,31 +101,17 @@ def _reads_of(expr: Expr) -> set[str]:
 
 
 def _hold(node: Node, aliased: frozenset[str]) -> Node:
-    match node:
-        case If():
-            return replace(node, body=hold_accumulators(node.body, aliased), orelse=hold_accumulators(node.orelse, aliased))
-        case Loop():
-            held = () if node.kind in ("parallel", "unroll") else tuple(b for b in _updated(node.body) if _can_hold(node, b))
-            inner = hold_accumulators(node.body, aliased)
-            node = replace(node, body=tuple(_release(n, held) for n in inner) if held else inner)
-            return replace(node, registers=held)
-    return node
+    node = map_bodies(node, lambda body: hold_accumulators(body, aliased))
+    if not isinstance(node, Loop):
+        return node
+    held = () if node.kind in ("parallel", "unroll") else tuple(b for b in _updated(node.body) if _can_hold(node, b))
+    return replace(node, registers=held, body=tuple(_release(n, held) for n in node.body) if held else node.body)
 
 
 def _release(node: Node, held: tuple[str, ...]) -> Node:
     """Inner loops do not hold again what an outer one holds."""
-    match node:
-        case If():
-            return replace(
-                node, body=tuple(_release(n, held) for n in node.body), orelse=tuple(_release(n, held) for n in node.orelse)
-            )
-        case Loop():
-            return replace(
-                node,
-                registers=tuple(b for b in node.registers if b not in held),
-                body=tuple(_release(n, held) for n in node.body),
-            )
-    return node
+    node = map_bodies(node, lambda body: tuple(_release(n, held) for n in body))
+    return replace(node, registers=tuple(b for b in node.registers if b not in held)) if isinstance(node, Loop) else node
 
 
 def _updated(body: tuple[Node, ...]) -> list[str]:
@@ -171,7 +130,7 @@ def _can_hold(loop: Loop, buffer: str) -> bool:
     if not _collect(loop, buffer, (), updates) or len(updates) != 1:
         return False
     update, path = updates[0]
-    moving = {e.name for s in update.subscripts for e in walk(s) if isinstance(e, Index)}
+    moving = indices_in(*update.subscripts)
     copies = 1
     for inner in path:
         if inner.kind == "parallel":

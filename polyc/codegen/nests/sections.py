@@ -10,12 +10,11 @@ at every one; the two directions of a recurrent layer need not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from polyc.ir.expr import Call, Const, Index, eq, int_const, reads, walk
-from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store, Update
-from polyc.ir.simplify import simplify
-from polyc.ir.walk import node_expressions
+from polyc.ir.expr import Call, Index, eq, int_const, reads, walk
+from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store, Update, known_length
+from polyc.ir.walk import map_bodies, node_expressions, walk_nodes
 from polyc.records import dataclass, replace
 
 LEAST_WORK = 1 << 18
@@ -78,7 +77,7 @@ def _is_candidate(i: int, pieces: Sequence[_Piece]) -> bool:
     node = piece.node
     if not isinstance(node, Loop) or node.kind != "serial" or node.registers or piece.work < LEAST_WORK:
         return False
-    if any(isinstance(n, Guard) for n in _walk(node)):
+    if any(isinstance(n, Guard) for n in walk_nodes((node,))):
         return False
     return not any(piece.private & (p.read | p.written) for k, p in enumerate(pieces) if k != i)
 
@@ -115,39 +114,20 @@ def _join(group: Sequence[_Piece], var: str) -> Loop:
 
 
 def _run_alone(node: Node) -> Node:
-    match node:
-        case Loop():
-            body = tuple(map(_run_alone, node.body))
-            if node.kind != "parallel":
-                return replace(node, body=body)
-            return replace(node, body=body, kind="serial", least_part=0, is_uneven=False, stream=None)
-        case If():
-            return replace(node, body=tuple(map(_run_alone, node.body)), orelse=tuple(map(_run_alone, node.orelse)))
-    return node
+    node = map_bodies(node, lambda body: tuple(map(_run_alone, body)))
+    if not isinstance(node, Loop) or node.kind != "parallel":
+        return node
+    return replace(node, kind="serial", least_part=0, is_uneven=False, stream=None)
 
 
 def _has_parallel(node: Node) -> bool:
-    return any(isinstance(n, Loop) and n.kind == "parallel" for n in _walk(node))
-
-
-def _walk(node: Node) -> Iterator[Node]:
-    """The node and all inside, initial values included."""
-    yield node
-    match node:
-        case If():
-            inside: tuple[Node, ...] = (*node.body, *node.orelse)
-        case Loop():
-            inside = (*node.body, *(n for start in node.initial for n in start.nest))
-        case _:
-            return
-    for n in inside:
-        yield from _walk(n)
+    return any(isinstance(n, Loop) and n.kind == "parallel" for n in walk_nodes((node,)))
 
 
 def _describe(node: Node, buffers: dict[str, Buffer]) -> _Piece:
     read: set[str] = set()
     written: set[str] = set()
-    for n in _walk(node):
+    for n in walk_nodes((node,)):
         expressions = list(node_expressions(n))
         if isinstance(n, Loop):
             expressions += [start.value for start in n.initial]
@@ -180,7 +160,7 @@ def _count_work(node: Node) -> int:
         case If():
             return max(sum(map(_count_work, node.body)), sum(map(_count_work, node.orelse)))
         case Loop():
-            trip = simplify(node.upper - node.lower)
-            count = int(trip.value) if isinstance(trip, Const) else node.max_trip or UNKNOWN_TRIP
+            trip = known_length(node)
+            count = trip if trip is not None else node.max_trip or UNKNOWN_TRIP
             return -(-max(0, count) // node.step) * sum(map(_count_work, node.body))
     return 0

@@ -20,13 +20,15 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from polyc.codegen.nests.coalesce import merge_dimensions
-from polyc.codegen.nests.copies import copy_nest, motion_of, rebuild
+from polyc.codegen.nests.copies import copy_nest, rebuild
 from polyc.codegen.nests.prefetch import is_large, step_ahead
 from polyc.codegen.nests.streams import find_written_once
 from polyc.codegen.nests.transposes import MAX_INTERLEAVED
-from polyc.ir.expr import Const, Expr, Index, Read, Size, eq, int_const, reads, substitute
+from polyc.ir.access import stride_of, with_values
+from polyc.ir.expr import Const, Expr, Index, Read, Size, eq, int_const, mentions, reads, substitute
 from polyc.ir.loops import LINE, Buffer, If, Loop, Node, Prefetch, Store
 from polyc.ir.simplify import simplify
+from polyc.ir.walk import replace_nodes
 from polyc.records import dataclass, replace
 from polyc.target import Target
 
@@ -95,7 +97,7 @@ def stage_copies(
         )
         is_whole_lines = all(isinstance(s, Const) and int(s.value) % LINE == 0 for s in buffer.strides[:-1])
         made = {key: _stage(block, by_name, stage, is_whole_lines, target) for key, block in blocks.items()}
-        staged = _replace_blocks(body, made)
+        staged = replace_nodes(body, made)
         body, buffers = merge_dimensions(staged, (*buffers, stage), name, first)
         used += [name] if is_whole_lines else []
     return body, buffers, tuple(used)
@@ -133,7 +135,7 @@ def _find_block(
     """The innermost loops of a copy that write long runs, not in the order of memory; None where there are none."""
     buffer, place = buffers[store.buffer], Read(store.buffer, store.subscripts)
     size = buffer.dtype.itemsize
-    motions = {n.var: motion_of(place, buffer, n.var) for n in loops}
+    motions = {n.var: stride_of(place, buffer, n.var) for n in loops}
     trips = {n.var: trip_count(n) for n in loops}
     start = find_crossing(loops, store, motions, buffers)
     if any(m == size and trips[v] <= MAX_INTERLEAVED for v, m in motions.items()):
@@ -173,13 +175,13 @@ def find_crossing(
             continue
         for read in reads(store.value):
             source = buffers[read.tensor]
-            across = motion_of(read, source, along.var)
+            across = stride_of(read, source, along.var)
             if across is not None and abs(across) <= source.dtype.itemsize:
                 continue
             for m, other in enumerate(loops):
                 if other is along or other.step != 1:
                     continue
-                if motion_of(read, source, other.var) == source.dtype.itemsize:
+                if stride_of(read, source, other.var) == source.dtype.itemsize:
                     return min(n, m)
     return None
 
@@ -215,12 +217,8 @@ def find_run(
 
 def first_dimension(store: Store, variables: Iterable[str], buffer: Buffer) -> int:
     """The first dimension of the result that some of `variables` move in."""
-    moving = [d for d, s in enumerate(store.subscripts) if any(_mentions(s, v) for v in variables)]
+    moving = [d for d, s in enumerate(store.subscripts) if mentions(s, *variables)]
     return min(moving, default=len(buffer.shape) - 1)
-
-
-def _mentions(expr: Expr, name: str) -> bool:
-    return substitute(expr, {name: int_const(0)}) != expr
 
 
 def is_dense(buffer: Buffer, d: int) -> bool:
@@ -294,8 +292,7 @@ def _put_by_rows(block: _Block, put: Store) -> Loop:
         return rebuild(loops, put)
     group = f"{last.var}_rows"
     names: dict[str, Expr] = {last.var: Index(group) + Index(last.var)}
-    at = tuple(simplify(substitute(s, names)) for s in put.subscripts)
-    put = replace(put, subscripts=at, value=substitute(put.value, names))
+    put = with_values(put, names)
     others = [replace(n, kind="serial", lanes=1, interleave=1, max_trip=None) for n in loops if n is not last]
     few = replace(last, kind="vector", upper=int_const(lanes), max_trip=lanes, lanes=lanes, interleave=1)
     groups = Loop(group, int_const(0), int_const(trip), lanes, "serial", ())
@@ -317,11 +314,11 @@ def ask_ahead(
     trips = {n.var: trip_count(n) for n in loops}
     place = Read(store.buffer, store.subscripts)
     size = buffers[store.buffer].dtype.itemsize
-    along = [n.var for n in loops if motion_of(place, buffers[store.buffer], n.var) == size]
+    along = [n.var for n in loops if stride_of(place, buffers[store.buffer], n.var) == size]
     for read in dict.fromkeys(reads(store.value) if around else ()):
         source = buffers[read.tensor]
         size = source.dtype.itemsize
-        motions = {n.var: motion_of(read, source, n.var) for n in loops}
+        motions = {n.var: stride_of(read, source, n.var) for n in loops}
         if source.space != "argument" or not is_large(source, target) or any(m is None or m < 0 for m in motions.values()):
             continue
         run, places = find_run(list(loops), motions, trips, size)
@@ -365,17 +362,3 @@ def sum_of(multiples: Mapping[str, int]) -> Expr:
     for name, multiple in multiples.items():
         total = total + Index(name) * multiple
     return simplify(total)
-
-
-def _replace_blocks(body: tuple[Node, ...], staged: Mapping[int, tuple[Node, ...]]) -> tuple[Node, ...]:
-    made: list[Node] = []
-    for node in body:
-        if id(node) in staged:
-            made += staged[id(node)]
-        elif isinstance(node, If):
-            made.append(replace(node, body=_replace_blocks(node.body, staged), orelse=_replace_blocks(node.orelse, staged)))
-        elif isinstance(node, Loop):
-            made.append(replace(node, body=_replace_blocks(node.body, staged)))
-        else:
-            made.append(node)
-    return tuple(made)

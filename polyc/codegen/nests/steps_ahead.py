@@ -20,11 +20,12 @@ from collections.abc import Iterator, Mapping
 from functools import reduce
 from operator import mul
 
-from polyc.codegen.nests.copies import motion_of
-from polyc.codegen.nests.prefetch import bytes_of, large_arrays, put_values, row_bytes
-from polyc.ir.expr import Call, Const, Expr, Index, Read, ge, gt, reads
+from polyc.codegen.nests.prefetch import bytes_of, large_arrays, row_bytes
+from polyc.ir.access import stride_of, with_values
+from polyc.ir.expr import Const, Expr, Index, Read, all_hold, ge, gt, reads
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Update, known_length
+from polyc.ir.walk import Scope, rewrite_nodes
 from polyc.records import replace
 from polyc.target import Target
 
@@ -41,20 +42,13 @@ MOST_LINES = 6
 def prefetch_steps(nest: LoopNest, target: Target) -> LoopNest:
     """Ask early for the rows of large arrays that register tiles read in place, a row in each step of their sum."""
     kept = large_arrays(nest, target)
-    body = tuple(_visit(node, kept, target) for node in nest.body) if kept else nest.body
-    return nest if body == nest.body else replace(nest, body=body)
 
-
-def _visit(node: Node, kept: Mapping[str, Buffer], target: Target) -> Node:
-    match node:
-        case If():
-            body, orelse = (tuple(_visit(n, kept, target) for n in arm) for arm in (node.body, node.orelse))
-            return replace(node, body=body, orelse=orelse)
-        case Loop() if node.registers and node.kind == "serial":
+    def ask(node: Node, scope: Scope) -> Node | None:
+        if isinstance(node, Loop) and node.registers and node.kind == "serial":
             return replace(node, body=(*_requests(node, kept, target), *node.body))
-        case Loop():
-            return replace(node, body=tuple(_visit(n, kept, target) for n in node.body))
-    return node
+        return None
+
+    return replace(nest, body=rewrite_nodes(nest.body, ask)) if kept else nest
 
 
 def _requests(loop: Loop, kept: Mapping[str, Buffer], target: Target) -> Iterator[Prefetch | If]:
@@ -68,19 +62,19 @@ def _requests(loop: Loop, kept: Mapping[str, Buffer], target: Target) -> Iterato
         size = None if buffer is None else row_bytes(buffer, read, inner)
         if buffer is None or size is None or not target.cache_line <= size <= MOST_LINES * target.cache_line:
             continue
-        first = put_values(read, {n.var: n.lower for n in inner})
+        first = with_values(read, {n.var: n.lower for n in inner})
         if first in asked or not _moves_far(read, buffer, loop, size):
             continue
         asked.add(first)
-        later = put_values(first, {loop.var: Index(loop.var) + AHEAD * loop.step})
+        later = with_values(first, {loop.var: Index(loop.var) + AHEAD * loop.step})
         request = Prefetch(read.tensor, later.subscripts, size, 2)
         tests = _tests(loop, buffer, target)
-        yield If(reduce(lambda a, b: Call("and", (a, b)), tests), (request,)) if tests else request
+        yield If(all_hold(tests), (request,)) if tests else request
 
 
 def _moves_far(read: Read, buffer: Buffer, loop: Loop, size: int) -> bool:
     """Whether `read` moves by more than `size` bytes in a step, or to another row of an array of any size."""
-    motion = motion_of(read, buffer, loop.var)
+    motion = stride_of(read, buffer, loop.var)
     if motion is not None:
         return abs(motion) * loop.step > size
     coefficients = [index_coefficients(s) for s in read.subscripts]

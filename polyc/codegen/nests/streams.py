@@ -13,15 +13,32 @@ known at the call only: ``Y.offset`` is the distance of the array from the begin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 
 from polyc.codegen.nests.copies import copy_nest, rebuild
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, eq, ge, int_const, le, maximum, minimum, reads, substitute, walk
+from polyc.ir.access import reads_in, writes_in, written_in
+from polyc.ir.expr import (
+    Const,
+    Expr,
+    Index,
+    Size,
+    all_hold,
+    any_holds,
+    eq,
+    ge,
+    indices_in,
+    int_const,
+    le,
+    maximum,
+    minimum,
+    reads,
+    substitute,
+)
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Store, Update, known_length
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import node_expressions, walk_nodes
+from polyc.ir.walk import Body, Scope, replace_nodes, rewrite_nodes
 from polyc.records import dataclass, replace
 from polyc.target import Target
 
@@ -34,8 +51,18 @@ def stream_results(nest: LoopNest, target: Target) -> LoopNest:
     wanted = _find_written_once(nest.body, nest.buffers, target)
     if not wanted:
         return nest
-    body = tuple(new for node in nest.body for new in _visit(node, (), wanted, ()))
-    used = [b.name for b in nest.buffers if any(w.buffer == b.name and _is_streamed(w) for w in _writes(body))]
+
+    def stream(node: Node, scope: Scope) -> Node | Body | None:
+        if not isinstance(node, Loop) or node.kind != "vector":
+            return None
+        found = _stream_rows(node, scope.loops, wanted)
+        if found is None:
+            return node
+        condition, streamed = found
+        return streamed if condition is None or scope.holds(condition) else If(condition, streamed, (node,))
+
+    body = rewrite_nodes(nest.body, stream)
+    used = [b.name for b in nest.buffers if any(w.buffer == b.name and _is_streamed(w) for w in writes_in(body))]
     offsets = tuple(dict.fromkeys((*nest.offsets, *used)))
     return replace(nest, body=body, offsets=offsets) if used else nest
 
@@ -55,26 +82,17 @@ def align_tiles(
     wanted = {name for name, found in _find_long(body, buffers, target).items() if found.condition is None}
     used: list[str] = []
 
-    def visit(node: Node) -> Node:
-        match node:
-            case If():
-                return replace(node, body=tuple(map(visit, node.body)), orelse=tuple(map(visit, node.orelse)))
-            case Loop():
-                nest = copy_nest(node, by_name)
-                if nest is None:
-                    return replace(node, body=tuple(map(visit, node.body)))
-                loops, store = nest
-                if store.buffer not in wanted:
-                    return node
-                moved = _move_tiles(loops, store, by_name[store.buffer])
-                if moved is None:
-                    return node
-                used.append(store.buffer)
-                return moved
-        return node
+    def align(node: Node, scope: Scope) -> Node | None:
+        nest = copy_nest(node, by_name)
+        if nest is None:
+            return None
+        loops, store = nest
+        moved = _move_tiles(loops, store, by_name[store.buffer]) if store.buffer in wanted else None
+        used.extend([] if moved is None else [store.buffer])
+        return moved or node
 
     if wanted:
-        body = tuple(map(visit, body))
+        body = rewrite_nodes(body, align)
     return body, tuple(dict.fromkeys(used))
 
 
@@ -106,7 +124,7 @@ def _move_tiles(loops: list[Loop], store: Store, buffer: Buffer) -> Loop | None:
     within = loops[loops.index(tile) + 1 :]
     arms = [rebuild([chosen if n is point else n for n in within], store) for chosen in (whole, part)]
     last = simplify(tile.upper - step)
-    is_whole = Call("and", (le(tile.lower, Index(tile.var)), le(Index(tile.var), last)))
+    is_whole = all_hold((le(tile.lower, Index(tile.var)), le(Index(tile.var), last)))
     moved: Loop = replace(tile, lower=simplify(tile.lower - shift), max_trip=None, body=(If(is_whole, (arms[0],), (arms[1],)),))
     for outer in reversed(loops[: loops.index(tile)]):
         moved = replace(outer, body=(moved,))
@@ -126,11 +144,9 @@ def _find_written_once(body: tuple[Node, ...], buffers: tuple[Buffer, ...], targ
     wanted = _find_long(body, buffers, target)
     if not wanted:
         return wanted
-    writes = list(_writes(body))
-    for node in walk_nodes(body):
-        for expr in node_expressions(node):
-            for read in reads(expr):
-                wanted.pop(read.tensor, None)
+    writes = list(writes_in(body))
+    for read in reads_in(body):
+        wanted.pop(read.tensor, None)
     for name in list(wanted):
         own = [w for w in writes if w.buffer == name]
         if any(isinstance(w, Update) for w in own) or len({w.statement for w in own}) != 1:
@@ -159,13 +175,7 @@ def _find_long(body: tuple[Node, ...], buffers: tuple[Buffer, ...], target: Targ
         return {}
     arguments = {b.name: b for b in buffers if b.space == "argument"}
     # Of a table that data says where to read, nobody knows how much is read.
-    read = dict.fromkeys(
-        r.tensor
-        for node in walk_nodes(body)
-        for expr in node_expressions(node)
-        for r in reads(expr)
-        if r.tensor in arguments and not any(isinstance(n, Read) for s in r.subscripts for n in walk(s))
-    )
+    read = dict.fromkeys(r.tensor for r in reads_in(body) if r.tensor in arguments and not any(map(reads, r.subscripts)))
     total: Expr = int_const(0)
     for name in read:
         total = total + _bytes(arguments[name])
@@ -192,8 +202,7 @@ def _long_arrays(buffers: tuple[Buffer, ...], limits: tuple[int, int, int] | Non
 def _is_long(size: Expr, read: Expr, limits: tuple[int, int, int]) -> Expr:
     """`Target.is_streamed` at the call."""
     alone, least, together = (int_const(n) for n in limits)
-    both = Call("and", (ge(size, least), ge(size + read, together)))
-    return Call("or", (ge(size, alone), both))
+    return any_holds((ge(size, alone), all_hold((ge(size, least), ge(size + read, together)))))
 
 
 def _bytes(buffer: Buffer) -> Expr:
@@ -203,33 +212,8 @@ def _bytes(buffer: Buffer) -> Expr:
     return total
 
 
-def _writes(body: tuple[Node, ...]) -> Iterator[Store | Update]:
-    return (node for node in walk_nodes(body) if isinstance(node, (Store, Update)))
-
-
 def _is_streamed(node: Store | Update) -> bool:
     return isinstance(node, Store) and node.streamed
-
-
-def _visit(node: Node, around: tuple[Loop, ...], wanted: Mapping[str, _Long], holding: tuple[Expr, ...]) -> tuple[Node, ...]:
-    """`holding`: conditions that hold here."""
-
-    def visit(body: tuple[Node, ...], around: tuple[Loop, ...], holding: tuple[Expr, ...]) -> tuple[Node, ...]:
-        return tuple(new for n in body for new in _visit(n, around, wanted, holding))
-
-    match node:
-        case If():
-            body = visit(node.body, around, (*holding, node.condition))
-            return (replace(node, body=body, orelse=visit(node.orelse, around, holding)),)
-        case Loop() if node.kind == "vector":
-            found = _stream_rows(node, around, wanted)
-            if found is None:
-                return (node,)
-            condition, streamed = found
-            return streamed if condition is None or condition in holding else (If(condition, streamed, (node,)),)
-        case Loop():
-            return (replace(node, body=visit(node.body, (*around, node), holding)),)
-    return (node,)
 
 
 def _stream_rows(
@@ -270,11 +254,7 @@ def _stream_together(
         simplify(offset_of(s, wanted[s.buffer].buffer, begin) - offset_of(first, wanted[first.buffer].buffer, begin))
         for s in others
     ]
-    together: Expr | None = None
-    for distance in apart:
-        begins = eq(distance % LINE, 0)
-        together = begins if together is None else Call("and", (together, begins))
-    assert together is not None
+    together = all_hold(eq(distance % LINE, 0) for distance in apart)
     head, lines, *rest = alone
     assert isinstance(lines, Loop)
     body = lines.body
@@ -287,7 +267,7 @@ def _stream_together(
 
 def _stream_apart(loop: Loop, found: Mapping[str, tuple[Expr | None, tuple[Node, ...]]]) -> tuple[Node, ...]:
     """A loop for each store of a body, streamed where it can be: what they read is near.  Empty where one needs another."""
-    written = {w.buffer for w in _writes(loop.body)}
+    written = written_in(loop.body)
     parts: list[Node] = []
     for node in loop.body:
         if not isinstance(node, Store) or any(r.tensor in written for r in reads(node.value)):
@@ -321,9 +301,9 @@ def _stream_row(
         if not isinstance(trip, Const) or not trip.value or int(trip.value) * size % LINE:
             return None
         is_aligned = eq(first % LINE, 0)
-        return is_aligned if condition is None else Call("and", (condition, is_aligned)), (replace(loop, body=body),)
+        return is_aligned if condition is None else all_hold((condition, is_aligned)), (replace(loop, body=body),)
     if not isinstance(trip, Const) and condition is not None:
-        condition = Call("and", (condition, ge(trip, MIN_LINES * LINE // size)))
+        condition = all_hold((condition, ge(trip, MIN_LINES * LINE // size)))
     missing = -first % LINE // size
     start = minimum(simplify(loop.lower + missing), loop.upper)
     head = replace(loop, upper=start, interleave=1)
@@ -347,11 +327,8 @@ def _only_store(body: tuple[Node, ...], wanted: Mapping[str, _Long]) -> tuple[St
     return None
 
 
-def _mark(body: tuple[Node, ...], store: Store) -> tuple[Node, ...]:
-    return tuple(
-        replace(n, streamed=True) if n is store else replace(n, body=_mark(n.body, store)) if isinstance(n, Loop) else n
-        for n in body
-    )
+def _mark(body: Body, store: Store) -> Body:
+    return replace_nodes(body, {id(store): replace(store, streamed=True)})
 
 
 def _moves_by_lines(store: Store, buffer: Buffer, loop: Loop) -> bool:
@@ -397,8 +374,8 @@ def _is_in_order(store: Store, buffer: Buffer, loop: Loop, around: tuple[Loop, .
         if not isinstance(stride, Const):
             return False
         along += coefficients[loop.var] * int(stride.value)
-    names = {n.name for s in store.subscripts for n in walk(s) if isinstance(n, Index)}
+    names = indices_in(*store.subscripts)
     for outer in reversed(around):
         if outer.var in names and known_length(outer) == 1:  # a place that is named: what it depends on moves the store
-            names |= {n.name for n in walk(outer.lower) if isinstance(n, Index)}
+            names |= indices_in(outer.lower)
     return along == buffer.dtype.itemsize and all(outer.var in names for outer in around)

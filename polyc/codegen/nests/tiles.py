@@ -15,26 +15,29 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from polyc.codegen.nests.parts import IN_FLIGHT, run_in_parts
+from polyc.ir.access import touched_in
 from polyc.ir.expr import (
     Call,
     Const,
     Expr,
     Index,
-    Read,
     Select,
     Size,
     all_hold,
     ge,
     int_const,
+    mentions,
     operands_of,
-    rewrite,
+    reads,
     substitute,
     walk,
 )
+from polyc.ir.facts import assume, hold
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
 from polyc.ir.types import BOOL
+from polyc.ir.walk import map_bodies, nodes_in
 from polyc.records import replace
 
 EXPANDED, ROWS = ("unroll", "vector"), ("unroll",)
@@ -57,23 +60,11 @@ def split_partial_tiles(
     `shared`: buffers that may be the same memory as others.  `has_masks`, `in_flight`: as of `run_in_parts`."""
     groups: list[tuple[Node, ...]] = []
     for node in body:
-        if groups and tied and not tied.isdisjoint(_used(groups[-1][-1]) & _used(node)):
+        if groups and tied and not tied.isdisjoint(touched_in(groups[-1][-1:]) & touched_in((node,))):
             groups[-1] = (*groups[-1], node)
         else:
             groups.append((node,))
     return tuple(new for group in groups for new in _split(group, tied, shared, has_masks, in_flight))
-
-
-def _used(node: Node) -> set[str]:
-    """Buffers that a nest touches."""
-    match node:
-        case Store() | Update():
-            return {node.buffer, *(e.tensor for e in walk(node.value) if isinstance(e, Read))}
-        case If():
-            return {b for n in node.body + node.orelse for b in _used(n)}
-        case Loop():
-            return {b for n in node.body for b in _used(n)}
-    return set()
 
 
 def _split(
@@ -96,7 +87,7 @@ def _split(
                 in_rows = list(dict.fromkeys(c for f in rows if f for c in f))
                 others = _run_partial(group, in_rows, len(in_rows) < len(conditions), tied, shared, has_masks, in_flight)
                 conditions = [*conditions, *dict.fromkeys(c for found in tests.values() for c in found)]
-                full = tuple(_drop_tests(_make_full(n), set(tests)) for n in group)
+                full = assume(tuple(_make_full(n) for n in group), hold(tests))
                 # Tests that only loops inside decide are split further down, but never inside a loop that holds accumulators.
                 if tests and not any(n.registers for n in loops):
                     full = _split(full, tied, shared, has_masks, in_flight)
@@ -136,13 +127,9 @@ def _n_rows(loops: list[Loop]) -> int:
     """Copies that the unrolled loops inside make."""
 
     def count(node: Node) -> int:
-        match node:
-            case If():
-                return max((count(n) for n in node.body + node.orelse), default=1)
-            case Loop():
-                own = node.max_trip or 1 if node.kind == "unroll" else 1
-                return own * max((count(n) for n in node.body), default=1)
-        return 1
+        inside = (*node.body, *node.orelse) if isinstance(node, If) else node.body if isinstance(node, Loop) else ()
+        own = node.max_trip or 1 if isinstance(node, Loop) and node.kind == "unroll" else 1
+        return own * max(map(count, inside), default=1)
 
     return max(map(count, loops))
 
@@ -150,56 +137,29 @@ def _n_rows(loops: list[Loop]) -> int:
 def _full_conditions(loop: Loop, kinds: Collection[str] = EXPANDED) -> list[Expr] | None:
     """Conditions under which all expanded loops of these kinds inside are full; None if one depends on a loop inside (or there
     is none)."""
-    found: dict[Expr, None] = {}
-    inner: set[str] = set()
-    expanded = False
-
-    def visit(node: Node) -> bool:
-        nonlocal expanded
-        match node:
-            case If():
-                return all(visit(n) for n in node.body + node.orelse)
-            case Loop():
-                if node.kind == "parallel":
-                    return False
-                inner.add(node.var)
-                if node.is_expanded and node.kind in kinds:
-                    expanded = True
-                    if not isinstance(node.upper, Const):
-                        for bound in _open_bounds(node.upper):
-                            found[ge(bound, node.max_trip or 0)] = None
-                return all(visit(n) for n in node.body)
-        return True
-
-    if not visit(loop) or not expanded:
+    loops = [node for node, _ in nodes_in((loop,)) if isinstance(node, Loop)]
+    expanded = [n for n in loops if n.is_expanded and n.kind in kinds]
+    if not expanded or any(n.kind == "parallel" for n in loops):
         return None
-    if any(isinstance(e, Index) and e.name in inner for c in found for e in walk(c)):
-        return None
-    return list(found)
+    found = {ge(bound, n.max_trip or 0): None for n in expanded for bound in _open_bounds(n.upper)}
+    inner = {n.var for n in loops}
+    return None if any(mentions(c, *inner) for c in found) else list(found)
 
 
 def _open_bounds(upper: Expr) -> list[Expr]:
-    """The non-constant arguments of a (nested) minimum."""
-    if isinstance(upper, Call) and upper.op == "min":
-        return [b for a in upper.args for b in _open_bounds(a)]
-    return [] if isinstance(upper, Const) else [upper]
+    """The arguments of a (nested) minimum that are not constant."""
+    return [bound for bound in operands_of(upper, "min") if not isinstance(bound, Const)]
 
 
 def _make_full(node: Node, kinds: Collection[str] = EXPANDED) -> Node:
-    def each(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-        return tuple(_make_full(n, kinds) for n in nodes)
-
-    match node:
-        case If():
-            return replace(node, body=each(node.body), orelse=each(node.orelse))
-        case Loop():
-            body = each(node.body)
-            if kinds is EXPANDED:  # which loops of an initial nest run over rows is not known
-                node = replace(node, initial=tuple(replace(i, nest=each(i.nest)) for i in node.initial))
-            if node.is_expanded and node.kind in kinds and not isinstance(node.upper, Const):
-                return replace(node, upper=int_const(node.max_trip or 0), body=body)
-            return replace(node, body=body)
-    return node
+    if not isinstance(node, Loop):
+        return map_bodies(node, lambda body: tuple(_make_full(n, kinds) for n in body))
+    body = tuple(_make_full(n, kinds) for n in node.body)
+    initial = node.initial
+    if kinds is EXPANDED:  # which loops of an initial nest run over rows is not known
+        initial = tuple(replace(i, nest=tuple(_make_full(n, kinds) for n in i.nest)) for i in initial)
+    is_open = node.is_expanded and node.kind in kinds and not isinstance(node.upper, Const)
+    return replace(node, upper=int_const(node.max_trip or 0) if is_open else node.upper, body=body, initial=initial)
 
 
 # -- border tests
@@ -211,28 +171,16 @@ def _interior_tests(loops: list[Loop]) -> dict[Expr, list[Expr]]:
     Loops side by side share names of variables: a test that stands in several of them needs a condition for each."""
     found: dict[Expr, list[Expr]] = {}
     undecided: set[Expr] = set()
-
-    def visit(node: Node, ranges: dict[str, tuple[Expr, Expr]]) -> None:
-        match node:
-            case If():
-                for n in node.body + node.orelse:
-                    visit(n, ranges)
-            case Loop():
-                last = simplify(_widest(node) - 1)
-                inner = {**ranges, node.var: (node.lower, last)}
-                for n in node.body:
-                    visit(n, inner)
-            case Store() | Update():
-                for select in (e for e in walk(node.value) if isinstance(e, Select)):
-                    for test in operands_of(select.condition, "and"):
-                        outer = hardest(test, ranges)
-                        if outer is None or outer == Const(False, BOOL):
-                            undecided.add(test)
-                        else:
-                            found.setdefault(test, []).append(outer)
-
-    for loop in loops:
-        visit(loop, {})
+    for node, scope in nodes_in(tuple(loops)):
+        if isinstance(node, (Store, Update)):
+            ranges = {loop.var: (loop.lower, simplify(_widest(loop) - 1)) for loop in scope.loops}
+            for select in (e for e in walk(node.value) if isinstance(e, Select)):
+                for test in operands_of(select.condition, "and"):
+                    outer = hardest(test, ranges)
+                    if outer is None or outer == Const(False, BOOL):
+                        undecided.add(test)
+                    else:
+                        found.setdefault(test, []).append(outer)
     return {test: conditions for test, conditions in found.items() if test not in undecided}
 
 
@@ -245,9 +193,9 @@ def hardest(test: Expr, ranges: dict[str, tuple[Expr, Expr]]) -> Expr | None:
     """The test at the point of the nest where it is hardest; None if it does not move inside, or not monotonously.
 
     `ranges`: first and last value of the loops of the nest, outermost first."""
-    if not isinstance(test, Call) or test.op not in ("lt", "le", "gt", "ge") or any(isinstance(e, Read) for e in walk(test)):
+    if not isinstance(test, Call) or test.op not in ("lt", "le", "gt", "ge") or reads(test):
         return None
-    if not any(isinstance(e, Index) and e.name in ranges for e in walk(test)):
+    if not mentions(test, *ranges):
         return None
     result: Expr = test
     for variable in reversed(ranges):  # innermost first: its bounds may bring in the variables around it
@@ -266,30 +214,3 @@ def _slack_coefficients(test: Expr, ranges: dict[str, tuple[Expr, Expr]]) -> dic
     slack: Expr = high - low
     outer: dict[str, Expr] = {e.name: Size(e.name) for e in walk(slack) if isinstance(e, Index) and e.name not in ranges}
     return index_coefficients(substitute(slack, outer))
-
-
-def _drop_tests(node: Node, tests: set[Expr]) -> Node:
-    """The nest without the tests that hold."""
-
-    def rule(e: Expr) -> Expr | None:
-        if not isinstance(e, Select):
-            return None
-        left = [c for c in operands_of(e.condition, "and") if c not in tests]
-        if len(left) == len(operands_of(e.condition, "and")):
-            return None
-        if not left:
-            return e.then
-        return replace(e, condition=all_hold(left))
-
-    match node:
-        case Store() | Update():
-            return replace(node, value=rewrite(node.value, rule)) if tests else node
-        case If():
-            return replace(
-                node,
-                body=tuple(_drop_tests(n, tests) for n in node.body),
-                orelse=tuple(_drop_tests(n, tests) for n in node.orelse),
-            )
-        case Loop():
-            return replace(node, body=tuple(_drop_tests(n, tests) for n in node.body))
-    return node

@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping
 from functools import reduce
 from operator import mul
 
-from polyc.codegen.nests.copies import depends, motion_of
-from polyc.codegen.nests.prefetch import large_arrays, put_values
-from polyc.ir.expr import Call, Expr, Index, Read, gt, int_const, le, minimum, reads, substitute
+from polyc.codegen.nests.prefetch import large_arrays
+from polyc.ir.access import stride_of, with_values
+from polyc.ir.expr import Expr, Index, Read, all_hold, gt, int_const, le, mentions, minimum, reads, substitute
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import walk_nodes
+from polyc.ir.walk import Scope, rewrite_nodes, walk_nodes
 from polyc.records import replace
 from polyc.target import Target
 
@@ -33,25 +33,18 @@ def prefetch_tiles(nest: LoopNest, target: Target) -> LoopNest:
     """Ask in loops over tiles for the rows of large arrays that the next iteration around them reads first."""
     large = large_arrays(nest, target)
     inner = frozenset(b.name for b in nest.buffers if b.space == "thread")
-    body = tuple(_visit(node, (), large, inner, target) for node in nest.body) if large else nest.body
-    return nest if body == nest.body else replace(nest, body=body)
 
+    def ask(node: Node, scope: Scope) -> Node | None:
+        if not isinstance(node, Loop) or node.kind not in ("serial", "parallel") or node.registers:
+            return node if isinstance(node, Loop) else None
+        match node.body:
+            case (Loop(kind="serial") as rows, Loop(kind="serial") as tiles, *rest):
+                request = _request(rows, tiles, (*scope.loops, node), large, inner, target)
+                if request is not None:
+                    return replace(node, body=(rows, replace(tiles, body=(request, *tiles.body)), *rest))
+        return None
 
-def _visit(node: Node, around: tuple[Loop, ...], large: Mapping[str, Buffer], inner: frozenset[str], target: Target) -> Node:
-    """`around`: the loops around, outermost first; `inner`: buffers of a thread."""
-    match node:
-        case If():
-            body, orelse = (tuple(_visit(n, around, large, inner, target) for n in arm) for arm in (node.body, node.orelse))
-            return replace(node, body=body, orelse=orelse)
-        case Loop(kind="serial" | "parallel") if not node.registers:
-            around = (*around, node)
-            match node.body:
-                case (Loop(kind="serial") as rows, Loop(kind="serial") as tiles, *rest):
-                    request = _request(rows, tiles, around, large, inner, target)
-                    if request is not None:
-                        return replace(node, body=(rows, replace(tiles, body=(request, *tiles.body)), *rest))
-            return replace(node, body=tuple(_visit(n, around, large, inner, target) for n in node.body))
-    return node
+    return replace(nest, body=rewrite_nodes(nest.body, ask)) if large else nest
 
 
 def _request(
@@ -64,7 +57,7 @@ def _request(
     if not found or not is_summed or rows.lower != int_const(0) or tiles.lower != int_const(0):
         return None
     length, vector = vectors[0].upper, vectors[0]
-    if any((v.lower, v.upper) != (int_const(0), length) for v in vectors) or depends(length, rows.var):
+    if any((v.lower, v.upper) != (int_const(0), length) for v in vectors) or mentions(length, rows.var):
         return None
     new = _new_reads([read for read, _ in found], around)
     (buffer, *others) = {large[read.tensor].name: large[read.tensor] for read, _ in found}.values()
@@ -77,14 +70,14 @@ def _request(
     asked = []
     for read in new:
         names = {v.var: Index(column) for r, v in found if r == read}
-        asked.append(Prefetch(buffer.name, put_values(read, {**later, **names}).subscripts, target.cache_line, 2))
+        asked.append(Prefetch(buffer.name, with_values(read, {**later, **names}).subscripts, target.cache_line, 2))
     along = Loop(column, int_const(0), length, line, "serial", tuple(asked))
     share = [e * rows.upper // tiles.upper for e in (Index(tiles.var), _behind(tiles))]
     asking = Loop(place, share[0], minimum(share[1], rows.upper), 1, "serial", (along,))
     together = rows.upper * length * (len(new) * size)
     fits = le(simplify(together), target.l2 // PART_OF_L2)
     elements = simplify(reduce(mul, buffer.shape))
-    return If(Call("and", (fits, gt(elements, target.l2 // size))), (asking,))
+    return If(all_hold((fits, gt(elements, target.l2 // size))), (asking,))
 
 
 def _behind(tiles: Loop) -> Expr:
@@ -99,16 +92,16 @@ def _row_reads(rows: Loop, large: Mapping[str, Buffer], inner: frozenset[str]) -
                 if isinstance(store, Store) and store.buffer in inner:
                     for read in dict.fromkeys(reads(store.value)):
                         buffer = large.get(read.tensor)
-                        if buffer is not None and motion_of(read, buffer, vector.var) == buffer.dtype.itemsize:
+                        if buffer is not None and stride_of(read, buffer, vector.var) == buffer.dtype.itemsize:
                             yield read, vector
 
 
 def _new_reads(found: list[Read], around: tuple[Loop, ...]) -> list[Read]:
     """Of a window that moves on along some loop the reads that none is of the iteration before; nothing of other reads."""
-    known = {put_values(read, {}) for read in found}
+    known = {with_values(read, {}) for read in found}
     for loop in reversed(around):
         moved = {loop.var: Index(loop.var) + loop.step}
-        new = [read for read in known if put_values(read, moved) not in known]
+        new = [read for read in known if with_values(read, moved) not in known]
         if 0 < len(new) < len(known):
             return sorted(new, key=repr)
     return []

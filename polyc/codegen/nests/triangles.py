@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from polyc.codegen.nests.interiors import bound_of
 from polyc.codegen.nests.scalars import is_initial
 from polyc.codegen.nests.tiles import hardest
-from polyc.ir.expr import Call, Const, Expr, Index, all_hold, ge, int_const, le, maximum, minimum, reads, walk
+from polyc.ir.expr import Const, Expr, all_hold, ge, indices_in, int_const, le, mentions, minimum, operands_of, reads
+from polyc.ir.facts import Span, interior, is_empty, span_of
 from polyc.ir.loops import If, Loop, Node, Update
 from polyc.ir.simplify import simplify
+from polyc.ir.walk import map_bodies
 from polyc.records import dataclass, replace
 
 
@@ -27,20 +28,15 @@ def split_triangles(body: tuple[Node, ...], aliased: frozenset[str] = frozenset(
     keep their order."""
     result: list[Node] = []
     for node in body:
-        match node:
-            case If():
-                node = replace(node, body=split_triangles(node.body, aliased), orelse=split_triangles(node.orelse, aliased))
-            case Loop():
-                found = _find(node, aliased)
-                if found is not None:
-                    targets = {u.buffer for u in found.updates}
-                    initial: list[Node] = []
-                    while result and is_initial(result[-1], targets):
-                        initial.insert(0, result.pop())
-                    result += _write(found, tuple(initial))
-                    continue
-                node = replace(node, body=split_triangles(node.body, aliased))
-        result.append(node)
+        found = _find(node, aliased) if isinstance(node, Loop) else None
+        if found is None:
+            result.append(map_bodies(node, lambda inside: split_triangles(inside, aliased)))
+            continue
+        targets = {u.buffer for u in found.updates}
+        initial: list[Node] = []
+        while result and is_initial(result[-1], targets):
+            initial.insert(0, result.pop())
+        result += _write(found, tuple(initial))
     return tuple(result)
 
 
@@ -54,9 +50,8 @@ class _Sum:
     irregular: tuple[Expr, ...]
     """Bounds inside that move with the sum or with other loops over the tile."""
     fixed: tuple[Expr, ...]
-    lowers: tuple[Expr, ...]
-    uppers: tuple[Expr, ...]
-    """Conditions under which the tile is whole: those of outer loops, and the iterations of the sum, from and up to."""
+    moving: tuple[Span, ...]
+    """Conditions under which the tile is whole: those of outer loops, and the iterations of the sum where others hold."""
 
 
 def _find(loop: Loop, aliased: frozenset[str]) -> _Sum | None:
@@ -73,39 +68,32 @@ def _find(loop: Loop, aliased: frozenset[str]) -> _Sum | None:
     inside = sums | {n.var for n in tiles}
     if not tiles or len(updates) < len(node.body) or not _is_sum(updates, sums, aliased):
         return None
-    if any(n.kind == "parallel" or _mentions((n.lower, n.upper), inside - {loop.var}) for n in inner if n not in tiles):
+    if any(n.kind == "parallel" or indices_in(n.lower, n.upper) & (inside - {loop.var}) for n in inner if n not in tiles):
         return None
     ranges: dict[str, tuple[Expr, Expr]] = {n.var: (int_const(0), int_const((_size(n) or 1) - 1)) for n in tiles}
     irregular: list[Expr] = []
     tests: dict[Expr, None] = {}
     for n in tiles:
-        lowers = [] if n.tile is None else [a for a in _atoms(n.lower, "max") if not isinstance(a, Const)]
-        uppers = [a for a in _atoms(n.upper, "min") if _mentions((a,), inside)]
+        lowers = [] if n.tile is None else [a for a in operands_of(n.lower, "max") if not isinstance(a, Const)]
+        uppers = [a for a in operands_of(n.upper, "min") if mentions(a, *inside)]
         irregular += [*lowers, *uppers]
         for bound, test in (
             *((a, le(a, 0)) for a in lowers),
-            *((a, ge(a, _size(n) or 1)) for a in uppers),
+            *((a, ge(a, (_size(n) or 1))) for a in uppers),
         ):
-            at_worst: Expr | None = hardest(test, ranges) if _mentions((bound,), set(ranges)) else test
-            if at_worst is None or _mentions((at_worst,), sums - {loop.var}):
+            at_worst: Expr | None = hardest(test, ranges) if mentions(bound, *ranges) else test
+            if at_worst is None or mentions(at_worst, *sums - {loop.var}):
                 return None
             tests[simplify(at_worst)] = None
     left = [t for t in tests if not (isinstance(t, Const) and t.value)]
     if not irregular or any(isinstance(t, Const) for t in left):
         return None
-    moving = [t for t in left if _mentions((t,), {loop.var})]
-    bounds = [bound_of(t, loop.var) for t in moving]
-    if any(b is None for b in bounds) or (moving and loop.step != 1):
+    moving = [t for t in left if mentions(t, loop.var)]
+    spans = tuple(s for t in moving if (s := span_of(t, loop.var)) is not None)
+    if len(spans) < len(moving) or (moving and loop.step != 1):
         return None
-    return _Sum(
-        loop,
-        tuple(tiles),
-        tuple(updates),
-        tuple(irregular),
-        tuple(t for t in left if t not in moving),
-        tuple(b[1] for b in bounds if b is not None and b[0] == "lower"),
-        tuple(b[1] for b in bounds if b is not None and b[0] == "upper"),
-    )
+    fixed = tuple(t for t in left if t not in moving)
+    return _Sum(loop, tuple(tiles), tuple(updates), tuple(irregular), fixed, spans)
 
 
 def _is_sum(updates: list[Update], sums: set[str], aliased: frozenset[str]) -> bool:
@@ -114,7 +102,7 @@ def _is_sum(updates: list[Update], sums: set[str], aliased: frozenset[str]) -> b
     if len(targets) < len(updates) or not aliased.isdisjoint(targets):
         return False
     for u in updates:
-        if _mentions(u.subscripts, sums) or any(r.tensor in targets for e in (u.value, *u.subscripts) for r in reads(e)):
+        if indices_in(*u.subscripts) & sums or any(r.tensor in targets for e in (u.value, *u.subscripts) for r in reads(e)):
             return False
     return True
 
@@ -122,18 +110,9 @@ def _is_sum(updates: list[Update], sums: set[str], aliased: frozenset[str]) -> b
 def _write(found: _Sum, initial: tuple[Node, ...]) -> Iterator[Node]:
     loop = found.loop
     whole, rest = _make_whole(loop, found), _take_rows_out(found)
-    begin, end = loop.lower, loop.upper
-    for place in found.lowers:
-        begin = maximum(begin, place)
-    begin = simplify(minimum(begin, loop.upper)) if found.lowers else begin
-    for place in found.uppers:
-        end = minimum(end, place)
-    end = simplify(maximum(end, begin)) if found.uppers else end
-    parts: list[Node] = []
-    for lower, upper, part in ((loop.lower, begin, rest), (begin, end, whole), (end, loop.upper, rest)):
-        trip = simplify(upper - lower)
-        if not (isinstance(trip, Const) and int(trip.value) <= 0):
-            parts.append(_over(part, loop.var, lower, upper))
+    begin, end = interior(loop, found.moving)
+    ranges = ((loop.lower, begin, rest), (begin, end, whole), (end, loop.upper, rest))
+    parts = [_over(part, loop.var, lower, upper) for lower, upper, part in ranges if not is_empty(lower, upper)]
     if not found.fixed:
         yield from (*initial, *parts)
         return
@@ -150,7 +129,7 @@ def _make_whole(node: Node, found: _Sum) -> Node:
     size = _size(node)
     assert size is not None
     upper: Expr = int_const(size)
-    for atom in _atoms(node.upper, "min"):
+    for atom in operands_of(node.upper, "min"):
         if atom not in found.irregular and not isinstance(atom, Const):
             upper = minimum(atom, upper)
     node = replace(node, lower=int_const(0), upper=simplify(upper), max_trip=size, tile=None, interleave=1, body=body)
@@ -161,7 +140,7 @@ def _take_rows_out(found: _Sum) -> Loop:
     """The nest with the rows whose bounds, or whose vectors, differ outside of the sum, one after the other."""
     loop, sums = found.loop, {found.loop.var}
     rows = [n for n in found.tiles if n.kind != "vector"]
-    if any(_mentions((n.lower, n.upper), sums | {t.var for t in found.tiles}) for n in rows):
+    if any(indices_in(n.lower, n.upper) & (sums | {t.var for t in found.tiles}) for n in rows):
         return loop
     chain: list[Loop] = []
     node: Node = loop
@@ -189,13 +168,3 @@ def _over(node: Node, variable: str, lower: Expr, upper: Expr) -> Node:
 def _size(loop: Loop) -> int | None:
     """Iterations of the whole tile, for a loop over one."""
     return loop.tile if loop.tile is not None else loop.max_trip if loop.kind in ("unroll", "vector") else None
-
-
-def _atoms(bound: Expr, op: str) -> list[Expr]:
-    if isinstance(bound, Call) and bound.op == op:
-        return [a for arg in bound.args for a in _atoms(arg, op)]
-    return [bound]
-
-
-def _mentions(exprs: tuple[Expr, ...], names: set[str]) -> bool:
-    return any(isinstance(node, Index) and node.name in names for e in exprs for node in walk(e))

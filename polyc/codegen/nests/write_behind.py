@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from polyc.codegen.nests.copies import motion_of
 from polyc.codegen.nests.rows_in_order import shift_rows
 from polyc.codegen.nests.staging import make_buffer
-from polyc.ir.expr import Const, Expr, Index, Read, eq, int_const, lt, substitute, walk
+from polyc.ir.access import stride_of
+from polyc.ir.expr import Const, Expr, Index, Read, eq, int_const, lt, mentions, substitute
 from polyc.ir.loops import LINE, Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
+from polyc.ir.walk import Body, Scope, replace_nodes, rewrite_nodes
 from polyc.records import dataclass, replace
 
 LEAST_STRIPS = 4
@@ -32,25 +33,19 @@ def write_strips_behind(nest: LoopNest) -> LoopNest:
     buffers = {b.name: b for b in nest.buffers}
     stages: dict[str, Buffer] = {}
 
-    def visit(body: tuple[Node, ...]) -> tuple[Node, ...]:
-        return tuple(new for node in body for new in visit_node(node))
+    def delay(node: Node, scope: Scope) -> Node | Body | None:
+        if not isinstance(node, Loop) or node.is_expanded or node.registers:
+            return node if isinstance(node, Loop) else None
+        found = _find_strips(node, buffers)
+        if found is None:
+            return None
+        result = buffers[found.store.buffer]
+        stage = make_buffer(f"{result.name}.strips", result, 2 * found.width, found.length)
+        known = stages.get(stage.name)
+        stages[stage.name] = stage if known is None else _larger(known, stage)
+        return _write_behind(found, stage.name)
 
-    def visit_node(node: Node) -> tuple[Node, ...]:
-        match node:
-            case If():
-                return (replace(node, body=visit(node.body), orelse=visit(node.orelse)),)
-            case Loop() if not node.is_expanded and not node.registers:
-                found = _find_strips(node, buffers)
-                if found is None:
-                    return (replace(node, body=visit(node.body)),)
-                result = buffers[found.store.buffer]
-                stage = make_buffer(f"{result.name}.strips", result, 2 * found.width, found.length)
-                known = stages.get(stage.name)
-                stages[stage.name] = stage if known is None else _larger(known, stage)
-                return _write_behind(found, stage.name)
-        return (node,)
-
-    body = visit(nest.body)
+    body = rewrite_nodes(nest.body, delay)
     return replace(nest, body=body, buffers=(*nest.buffers, *stages.values())) if stages else nest
 
 
@@ -99,7 +94,7 @@ def _find_strips(loop: Loop, buffers: Mapping[str, Buffer]) -> _Strips | None:
     *requests, node = body
     asked = tuple(requests)
     if isinstance(node, If):
-        if _mentions(node.condition, {loop.var} | ({once.var} if once is not None else set())):
+        if mentions(node.condition, loop.var if once is None else once.var, loop.var):
             return None
         test = replace(node, orelse=(*asked, *node.orelse))
         *requests, node = node.body
@@ -171,14 +166,14 @@ def _find_store(loop: Loop, once: Loop | None, test: If | None, rows: Loop, buff
         return None
     buffer, at = buffers[node.buffer], Read(node.buffer, node.subscripts)
     size = buffer.dtype.itemsize
-    across = motion_of(at, buffer, loop.var if once is None else once.var)
-    if vector.lanes * size >= LINE or across is None or across <= size or motion_of(at, buffer, rows.var) != size:
+    across = stride_of(at, buffer, loop.var if once is None else once.var)
+    if vector.lanes * size >= LINE or across is None or across <= size or stride_of(at, buffer, rows.var) != size:
         return None
     # Loops that move along the rows of the strip, and across them, count through them.
     sums: dict[int, Expr] = {across: int_const(0), size: int_const(0)}
     reach = {across: 1, size: 1}
     for n in sorted(inner, key=lambda n: n.step):
-        motion, trip = motion_of(at, buffer, n.var), known_length(n)
+        motion, trip = stride_of(at, buffer, n.var), known_length(n)
         if motion not in sums or trip is None or trip % n.step or n.step != reach[motion]:
             return None
         sums[motion] = sums[motion] + Index(n.var)
@@ -200,10 +195,6 @@ def _is_request(node: Node) -> bool:
     return False
 
 
-def _mentions(expr: Expr, names: set[str]) -> bool:
-    return any(isinstance(n, Index) and n.name in names for n in walk(expr))
-
-
 def _write_behind(strips: _Strips, stage: str) -> tuple[Node, ...]:
     """The loop over `strips`, and the last of them behind it."""
     loop, width = strips.loop, strips.width
@@ -213,8 +204,7 @@ def _write_behind(strips: _Strips, stage: str) -> tuple[Node, ...]:
     first, end = _share(strips.rows, width)
     before = simplify(Index(loop.var) - width)
     behind = If(lt(loop.lower, Index(loop.var)), (_write_down(strips, stage, before, first, end),))
-    rows = _replace_store(strips.rows, strips.store, put)
-    rows = replace(rows, body=(*rows.body, behind))
+    rows = replace(strips.rows, body=(*replace_nodes(strips.rows.body, {id(strips.store): put}), behind))
     n_strips = (loop.upper - 1 - loop.lower) // width
     final = simplify(loop.lower + n_strips * width)
     last = _write_down(strips, stage, final, int_const(0), int_const(width))
@@ -234,13 +224,6 @@ def _parity(strips: _Strips, strip: Expr) -> Expr:
 def _around(strips: _Strips, body: tuple[Node, ...]) -> Loop:
     once = strips.once
     return replace(strips.loop, body=body if once is None else (replace(once, body=body),))
-
-
-def _replace_store(loop: Loop, store: Store, put: Store) -> Loop:
-    return replace(
-        loop,
-        body=tuple(put if n is store else _replace_store(n, store, put) if isinstance(n, Loop) else n for n in loop.body),
-    )
 
 
 def _write_down(strips: _Strips, stage: str, strip: Expr, first: Expr, end: Expr) -> Node:

@@ -1,0 +1,271 @@
+"""Tests of indices: where in a loop they hold, what is left of a body where they are known, and loops cut accordingly.
+
+Passes that unswitch loops, peel iterations or split index sets choose tests and places; what follows from these is here.
+
+    before  ``for j in 0:n { S[j] = j > 0 ? f(S[j - 1]) : a }``, ``j > 0`` being `span_of` ``1 <= j``
+    after   ``for j in 0:1 { S[j] = a }  for j in 1:n { S[j] = f(S[j - 1]) }``
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from polyc.ir.expr import (
+    Call,
+    Const,
+    Expr,
+    Index,
+    Read,
+    Select,
+    Size,
+    maximum,
+    mentions,
+    minimum,
+    reads,
+    rewrite,
+    walk,
+)
+from polyc.ir.loops import Guard, If, Loop, Node, Store, Update
+from polyc.ir.simplify import difference, linear_form, simplify
+from polyc.ir.types import BOOL
+from polyc.ir.walk import Body, Scope
+from polyc.records import dataclass, replace
+
+COMPARISONS = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
+
+Known = Callable[[Expr], bool | None]
+"""The outcome of a test, None where it is not known."""
+
+
+def hold(tests: Iterable[Expr], outcome: bool = True) -> Known:
+    """That each of the tests has this outcome."""
+    known = frozenset(tests)
+    return lambda e: outcome if e in known else None
+
+
+# -- what is left where tests are known
+
+
+def fold(condition: Expr, known: Known) -> Expr:
+    """The condition without what is known; a constant where that decides it."""
+    outcome = known(condition)
+    if outcome is not None:
+        return Const(outcome, BOOL)
+    if not isinstance(condition, Call) or condition.op not in ("and", "or", "not"):
+        return condition
+    if condition.op == "not":
+        inside = fold(condition.args[0], known)
+        if isinstance(inside, Const):
+            return Const(not inside.value, BOOL)
+        return condition if inside is condition.args[0] else Call("not", (inside,))
+    a, b = (fold(operand, known) for operand in condition.args)
+    for x, y in ((a, b), (b, a)):
+        if isinstance(x, Const):
+            return y if bool(x.value) == (condition.op == "and") else x
+    return condition if (a, b) == condition.args else Call(condition.op, (a, b))
+
+
+def assume_value(value: Expr, known: Known) -> Expr:
+    """The value without the selections that are decided."""
+
+    def rule(e: Expr) -> Expr | None:
+        if not isinstance(e, Select):
+            return None
+        condition = fold(e.condition, known)
+        if isinstance(condition, Const):
+            return e.then if condition.value else e.other
+        return None if condition is e.condition else replace(e, condition=condition)
+
+    return rewrite(value, rule)
+
+
+def assume(body: Body, known: Known, keep: Callable[[Expr], bool] = lambda value: False) -> Body:
+    """The nodes without what is decided: tests, arms that are not taken, stores of what is there already.
+
+    `keep`: values in which nothing is decided."""
+    result: list[Node] = []
+    for node in body:
+        match node:
+            case Store() | Update():
+                value = node.value if keep(node.value) else assume_value(node.value, known)
+                if not isinstance(node, Store) or value != Read(node.buffer, node.subscripts):
+                    result.append(replace(node, value=value))
+            case If():
+                condition = fold(node.condition, known)
+                if isinstance(condition, Const):
+                    result += assume(node.body if condition.value else node.orelse, known, keep)
+                    continue
+                then, other = assume(node.body, known, keep), assume(node.orelse, known, keep)
+                if then or other:
+                    result.append(If(condition, then, other))
+            case Guard() if node.condition is not None:
+                condition = fold(node.condition, known)
+                if not isinstance(condition, Const) or condition.value:
+                    result.append(replace(node, condition=None if isinstance(condition, Const) else condition))
+            case Loop():
+                result.append(replace(node, body=assume(node.body, known, keep)))
+            case _:
+                result.append(node)
+    return tuple(result)
+
+
+# -- where tests hold
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The values ``lower <= v < upper`` of a variable, where a test holds; None: no end on that side."""
+
+    lower: Expr | None
+    upper: Expr | None
+
+
+def slack_of(test: Expr) -> Expr | None:
+    """What is not negative exactly where a comparison of integers holds; None for anything else."""
+    if not isinstance(test, Call) or test.op not in ("ge", "gt", "le", "lt"):
+        return None
+    a, b = test.args if test.op in ("ge", "gt") else reversed(test.args)
+    slack = a - b
+    if linear_form(slack) is None or any(not isinstance(e, (Index, Size, Const, Call)) for e in walk(slack)):
+        return None
+    return slack if test.op in ("ge", "le") else slack - 1
+
+
+def span_of(test: Expr, var: str) -> Span | None:
+    """Where an inequality that is linear in the variable holds; None for any other test."""
+    slack = slack_of(test)
+    form = None if slack is None else linear_form(slack)
+    if slack is None or form is None or any(not isinstance(t, (int, Index)) and mentions(t, var) for t in form):
+        return None
+    step = form.get(Index(var), 0)
+    if step == 0:
+        return None
+    rest: Expr = simplify(slack - step * Index(var))
+    if abs(step) != 1:
+        rest = rest // abs(step)
+    return Span(-rest, None) if step > 0 else Span(None, rest + 1)
+
+
+def comparisons_in(condition: Expr) -> Iterator[Call]:
+    """The comparisons, of no data, that a condition is made of."""
+    if isinstance(condition, Call):
+        if condition.op in ("and", "or", "not"):
+            for a in condition.args:
+                yield from comparisons_in(a)
+        elif condition.op in COMPARISONS and not reads(condition):
+            yield condition
+
+
+# -- loops cut there
+
+
+def clamp(place: Expr, loop: Loop) -> Expr:
+    """The place, or the end of the loop's range that is nearest."""
+    return simplify(maximum(loop.lower, minimum(place, loop.upper)))
+
+
+def interior(loop: Loop, spans: Iterable[Span]) -> tuple[Expr, Expr]:
+    """Begin and end of the iterations that are in all of the spans: ``lower <= begin <= end``."""
+    found = list(spans)
+    lowers = [s.lower for s in found if s.lower is not None]
+    uppers = [s.upper for s in found if s.upper is not None]
+    begin = simplify(minimum(simplify(maximum(loop.lower, *lowers)), loop.upper)) if lowers else loop.lower
+    return begin, simplify(maximum(simplify(minimum(loop.upper, *uppers)), begin)) if uppers else loop.upper
+
+
+def is_empty(lower: Expr, upper: Expr) -> bool:
+    """Whether a range is known to be empty."""
+    length = difference(upper, lower)
+    return length is not None and length <= 0
+
+
+def pieces(loop: Loop, *parts: tuple[Expr, Expr, Body]) -> list[Loop]:
+    """The loop from and up to each of several places, with a body of its own there; empty ones are left out."""
+    return [replace(loop, lower=low, upper=up, body=body) for low, up, body in parts if not is_empty(low, up)]
+
+
+def straight_nodes(body: Body) -> Iterator[Node]:
+    """The nodes of a body and those of branches in it, not of loops."""
+    for node in body:
+        yield node
+        if isinstance(node, If):
+            yield from straight_nodes((*node.body, *node.orelse))
+
+
+# -- what numbers expressions may be
+
+
+Interval = tuple[int, int]
+"""The least and the greatest of some numbers."""
+
+
+def ranges_in(scope: Scope) -> Mapping[str, Interval]:
+    """The values of those loop variables of which numbers are known."""
+    ranges: Mapping[str, Interval] = {}
+    for step in scope.path:
+        if isinstance(step, Loop):
+            lower, upper = range_of(step.lower, ranges), range_of(step.upper, ranges)
+            inside = {name: r for name, r in ranges.items() if name != step.var}
+            ranges = inside if lower is None or upper is None else {**inside, step.var: (lower[0], upper[1] - 1)}
+        else:
+            ranges = _narrow(ranges, step.condition, step.outcome)
+    return ranges
+
+
+def _narrow(ranges: Mapping[str, Interval], condition: Expr, outcome: bool) -> Mapping[str, Interval]:
+    """The ranges where a comparison of an index with a number has this outcome."""
+    if not isinstance(condition, Call) or condition.op not in COMPARISONS:
+        return ranges
+    a, b = condition.args
+    if not isinstance(a, Index) or not isinstance(b, Const) or a.name not in ranges:
+        return ranges
+    (low, high), value = ranges[a.name], int(b.value)
+    op = condition.op
+    if not outcome:
+        op = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}[op]
+    match op:
+        case "lt":
+            high = min(high, value - 1)
+        case "le":
+            high = min(high, value)
+        case "gt":
+            low = max(low, value + 1)
+        case "ge":
+            low = max(low, value)
+        case "eq":
+            low, high = max(low, value), min(high, value)
+        case _:
+            low, high = low + (low == value), high - (high == value)
+    return {**ranges, a.name: (low, high)}
+
+
+def range_of(expr: Expr, ranges: Mapping[str, Interval]) -> Interval | None:
+    """Bounds of index arithmetic; None where they are not numbers."""
+    match expr:
+        case Const(value):
+            return int(value), int(value)
+        case Index(name):
+            return ranges.get(name)
+        case Call("add" | "sub" | "min" | "max" as op, (a, b)):
+            x, y = range_of(a, ranges), range_of(b, ranges)
+            if x is None or y is None:
+                return None
+            match op:
+                case "add":
+                    return x[0] + y[0], x[1] + y[1]
+                case "sub":
+                    return x[0] - y[1], x[1] - y[0]
+                case "min":
+                    return min(x[0], y[0]), min(x[1], y[1])
+                case _:
+                    return max(x[0], y[0]), max(x[1], y[1])
+        case Call("mul", (a, b)):
+            x, y = range_of(a, ranges), range_of(b, ranges)
+            if x is None or y is None:
+                return None
+            corners = [p * q for p in x for q in y]
+            return min(corners), max(corners)
+        case Call("neg", (a,)):
+            x = range_of(a, ranges)
+            return None if x is None else (-x[1], -x[0])
+    return None
