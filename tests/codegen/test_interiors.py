@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 import polyc
-from polyc.codegen.nests.interiors import bound_of
-from polyc.ir.expr import Call, Index, Size, evaluate, int_const, substitute
 from polyc.ir.loops import If, Loop, Node
 from polyc.target import X86_64_V2, X86_64_V3, X86_64_V4
 from tests.scheduler.support import check, lower, read
@@ -134,18 +132,3 @@ def test_other_stand_ins_are_not_taken_for_borders() -> None:
     text = "def f(float(H,W) X) -> (Y) { Y(y,x) = y > 1 && x > 1 ? X(y,x) : X(H-1-y,W-1-x) where y in 0:H, x in 0:W }"
     for h, w in ((5, 40), (3, 17)):
         check(text, {"H": h, "W": w})
-
-
-@pytest.mark.parametrize("step", [1, 2, 3, -1, -2, -3])
-@pytest.mark.parametrize("comparison", ["ge", "gt", "le", "lt"])
-def test_a_comparison_at_any_step_bounds_its_variable(comparison: str, step: int) -> None:
-    scaled = Call("mul", (int_const(step), Index("v")))
-    atom = Call(comparison, (Call("add", (scaled, int_const(4))), Size("W")))
-    found = bound_of(atom, "v")
-    assert found is not None
-    side, place = found
-    for width in range(-9, 10):
-        first = int(evaluate(place, {"W": width}))
-        for v in range(-15, 16):
-            holds = bool(evaluate(substitute(atom, {"v": int_const(v)}), {"W": width}))
-            assert holds == (v >= first if side == "lower" else v < first)

@@ -1,0 +1,116 @@
+"""What follows from tests of indices, against every point of small domains."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, evaluate, ge, int_const, le, lt, substitute
+from polyc.ir.facts import assume, clamp, fold, hold, interior, pieces, range_of, ranges_in, span_of
+from polyc.ir.loops import Guard, If, Loop, Node, Store
+from polyc.ir.types import BOOL
+from polyc.ir.walk import Scope
+
+I, J, N = Index("i"), Index("j"), Size("N")
+
+
+def store(value: Expr) -> Store:
+    return Store("A", (I,), value)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, -1, -2, -3])
+@pytest.mark.parametrize("comparison", ["ge", "gt", "le", "lt"])
+def test_a_comparison_at_any_step_bounds_its_variable(comparison: str, step: int) -> None:
+    test = Call(comparison, (step * Index("v") + 4, Size("W")))
+    span = span_of(test, "v")
+    assert span is not None
+    for width, v in product(range(-9, 10), range(-15, 16)):
+        sizes = {"W": width}
+        inside = span.lower is None or v >= evaluate(span.lower, sizes)
+        inside = inside and (span.upper is None or v < evaluate(span.upper, sizes))
+        assert inside == bool(evaluate(substitute(test, {"v": int_const(v)}), sizes))
+
+
+@pytest.mark.parametrize("test", [Call("eq", (I, N)), ge(J, 0), ge(I * I, 4), ge(I // 2, 1), Const(True, BOOL), ge(I, I)])
+def test_what_is_no_linear_inequality_bounds_nothing(test: Expr) -> None:
+    assert span_of(test, "i") is None
+
+
+A, B, C = lt(I, 3), ge(J, 1), le(I + J, N)
+NOT_A = Call("not", (A,))
+CONDITIONS = [
+    A,
+    NOT_A,
+    Call("and", (A, B)),
+    Call("or", (A, Call("and", (B, C)))),
+    Call("and", (Call("or", (NOT_A, C)), Call("not", (Call("and", (A, B)),)))),
+]
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.parametrize(("test", "outcome"), [*product((A, B, C), (True, False))])
+def test_a_folded_condition_holds_where_the_condition_does(condition: Expr, test: Expr, outcome: bool) -> None:
+    folded = fold(condition, hold([test], outcome))
+    for i, j in product(range(6), range(3)):
+        values = {"i": i, "j": j, "N": 4}
+        if bool(evaluate(test, values)) == outcome:
+            assert bool(evaluate(folded, values)) == bool(evaluate(condition, values))
+
+
+def test_a_condition_of_which_nothing_is_known_is_the_same_object() -> None:
+    condition = CONDITIONS[4]
+    assert fold(condition, hold([ge(N, 7)])) is condition
+
+
+def test_a_body_keeps_what_is_not_decided() -> None:
+    chosen = Select(Call("and", (A, B)), Read("X", (I,)), Const(0))
+    inner = Loop("j", int_const(0), N, 1, "serial", (If(A, (store(chosen),), (store(Const(1)),)),))
+    guard = Guard(0, I, N, Call("and", (A, C)))
+    node, checked = assume((inner, guard), hold([A]))
+    assert node == Loop("j", int_const(0), N, 1, "serial", (store(Select(B, Read("X", (I,)), Const(0))),))
+    assert checked == Guard(0, I, N, C)
+    assert assume((inner, guard), hold([A], False)) == (Loop("j", int_const(0), N, 1, "serial", (store(Const(1)),)),)
+    assert assume((inner,), hold([A]), keep=lambda value: value == chosen)[0] == replace_body(inner, store(chosen))
+
+
+def replace_body(loop: Loop, *body: Node) -> Loop:
+    return Loop(loop.var, loop.lower, loop.upper, loop.step, loop.kind, body)
+
+
+def test_a_store_of_what_is_there_is_dropped_with_its_branch() -> None:
+    keeps = Select(A, Read("A", (I,)), Const(2))
+    assert assume((If(B, (store(keeps),)),), hold([A])) == ()
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 9])
+def test_pieces_are_the_loop_and_all_tests_hold_in_its_interior(n: int) -> None:
+    tests = [ge(I - 2, 0), lt(I, N - 1), ge(2 * I, 3)]
+    loop = Loop("i", int_const(0), N, 1, "serial", ())
+    spans = [span for test in tests if (span := span_of(test, "i")) is not None]
+    begin, end = interior(loop, spans)
+    edge, inside = (store(Const(0)),), (store(Const(1)),)
+    parts = pieces(loop, (loop.lower, begin, edge), (begin, end, inside), (end, loop.upper, edge))
+    found = [
+        (i, part.body is inside) for part in parts for i in range(*(evaluate(e, {"N": n}) for e in (part.lower, part.upper)))
+    ]
+    assert found == [(i, all(evaluate(test, {"i": i, "N": n}) for test in tests)) for i in range(n)]
+
+
+def test_places_outside_of_a_loop_are_moved_to_its_ends() -> None:
+    loop = Loop("i", int_const(2), int_const(7), 1, "serial", ())
+    assert [evaluate(clamp(int_const(place), loop), {}) for place in (0, 2, 4, 7, 9)] == [2, 2, 4, 7, 7]
+
+
+def test_ranges_hold_every_value_of_a_nest() -> None:
+    outer = Loop("i", int_const(1), int_const(6), 1, "serial", ())
+    inner = Loop("j", I - 1, 2 * I, 1, "serial", ())
+    scope = Scope().inside(outer).under(lt(I, 4), True).inside(inner).under(Call("eq", (J, int_const(2))), False)
+    ranges = ranges_in(scope)
+    assert ranges == {"i": (1, 3), "j": (0, 5)}
+    found = range_of(J * I - 2 * J, ranges)
+    points = [j * i - 2 * j for i in range(1, 4) for j in range(i - 1, 2 * i) if j != 2]
+    assert found is not None
+    assert found[0] <= min(points)
+    assert found[1] >= max(points)
+    assert range_of(J + N, ranges) is None
