@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from polyc.diagnostics import Diagnostic, suggest_name
-from polyc.ir.expr import Index, Read, Size, walk
+from polyc.ir.expr import Index, Read, Size, index_names, walk
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement
 
 
@@ -20,7 +20,7 @@ def _check_statement(s: Statement, program: Program) -> list[Diagnostic]:
     for clause in s.where:
         if isinstance(clause, (Condition, Exists)):
             root = clause.condition if isinstance(clause, Condition) else clause.value
-            spoken |= {n.name for n in walk(root) if isinstance(n, Index)}
+            spoken |= index_names(root)
     lonely = [i for i in s.reduction_indices if uses[i] == 1 and i not in spoken]
     places = _places(s, program)
     found: list[Diagnostic] = []
@@ -34,7 +34,7 @@ def _check_statement(s: Statement, program: Program) -> list[Diagnostic]:
             if other != index and other in places and places[other][1] == size and places[other][2] is not read
         ]
         earlier = [t for t in twins if s.indices.index(t) < s.indices.index(index)]
-        beside = {n.name for n in walk(read) if isinstance(n, Index)}  # an index and its slip do not stand in one read
+        beside = index_names(read)  # an index and its slip do not stand in one read
         near = suggest_name(index, [i for i in s.indices if i not in beside]) if len(index) > 1 else None
         if not earlier and near is None:
             continue

@@ -253,7 +253,7 @@ def walk(expr: Expr) -> Iterator[Expr]:
             stack.extend(children(node)[::-1])
 
 
-def indices_in(*exprs: Expr) -> set[str]:
+def index_names(*exprs: Expr) -> set[str]:
     """Names of the indices in expressions."""
     return {node.name for expr in exprs for node in walk(expr) if isinstance(node, Index)}
 

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from polyc.diagnostics import Diagnostic, RangeError
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, evaluate, walk
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Size, evaluate, index_names, walk
 
 Interval = tuple[int, int]
 """Half open: ``lower <= x < upper``."""
@@ -84,7 +84,7 @@ def is_linear_form(form: Form) -> bool:
 
 
 def indices_of(expr: Expr) -> frozenset[str]:
-    return frozenset(node.name for node in walk(expr) if isinstance(node, Index))
+    return frozenset(index_names(expr))
 
 
 def interval_of(form: Form, box: Box) -> Interval:

@@ -128,10 +128,6 @@ def is_data_dependent(expr: Expr) -> bool:
     return any(isinstance(node, Read) for node in walk(expr))
 
 
-def index_names(expr: Expr) -> set[str]:
-    return {node.name for node in walk(expr) if isinstance(node, Index)}
-
-
 def join_conditions(conditions: tuple[tuple[Expr, bool], ...]) -> Expr | None:
     """The conjunction of the conditions of a site; None: the read is always made."""
     result: Expr | None = None

@@ -14,7 +14,7 @@ import islpy
 
 from polyc.diagnostics import Diagnostic
 from polyc.ir.advice import help_outside, help_range, help_safe
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, le, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Size, index_names, le, walk
 from polyc.ir.program import Program
 from polyc.ir.read_sites import ReadSite, is_data_dependent, join_conditions
 from polyc.ir.signature import HostCheck
@@ -287,7 +287,7 @@ def _report_violation(
         low, up = (substitute_solved(scale_form(form, f), frame.indices, sizes)[0].rest for f in (1, -1))
         if low.n_piece() + up.n_piece() <= 4:
             reach = f" runs from {print_expr(sizes.expr(low))} to {print_expr(sizes.expr(up.neg()))}"
-    used = {n.name for n in walk(site.read.subscripts[d]) if isinstance(n, Index)}
+    used = index_names(site.read.subscripts[d])
     ranges = "; ".join(f"{i} in {_range_text(b, sizes)}" for i, b in frame.indices.items() if i in used)
     sub = describe_expr(site.read.subscripts[d], names)
     text = (

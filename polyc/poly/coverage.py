@@ -15,10 +15,9 @@ import islpy
 
 from polyc.diagnostics import Diagnostic, Span, in_notation
 from polyc.ir.advice import help_range, help_repeated, help_twice, help_unwritten
-from polyc.ir.expr import Index
+from polyc.ir.expr import Index, index_names
 from polyc.ir.factors import number_help, statement_factors, with_definitions
 from polyc.ir.program import Condition, Program, Statement
-from polyc.ir.read_sites import index_names
 from polyc.ir.signature import HostCheck
 from polyc.poly import isl
 from polyc.poly.bounds import make_box, make_frame, negate_condition, size_values, statement_domain

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from polyc.diagnostics import Diagnostic, Span
-from polyc.ir.expr import Index, Size, ge, lt
+from polyc.ir.expr import Index, Size, ge, index_names, lt
 from polyc.ir.program import Program, RangeClause
-from polyc.ir.read_sites import collect_reads, index_names
+from polyc.ir.read_sites import collect_reads
 from polyc.poly.bounds import make_box, statement_domain
 from polyc.poly.describe import print_expr
 from polyc.poly.sizes import Sizes

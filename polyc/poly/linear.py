@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import islpy
 
-from polyc.ir.expr import Call, Cast, Const, Expr, Index
-from polyc.ir.read_sites import index_names
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, index_names
 from polyc.poly import isl
 from polyc.poly.isl import Affine, NotAffine
 from polyc.poly.sizes import Bounds, Sizes, Value

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from polyc.ir.components import order_components
-from polyc.ir.expr import Index, walk
+from polyc.ir.expr import Index, index_names, walk
 from polyc.ir.program import Program, Statement
-from polyc.ir.read_sites import collect_reads, index_names
+from polyc.ir.read_sites import collect_reads
 
 
 def find_recurrences(program: Program) -> dict[str, frozenset[str]]:

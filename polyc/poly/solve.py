@@ -16,9 +16,9 @@ from functools import reduce
 
 import islpy
 
-from polyc.ir.expr import Call, Expr, Index, Read, ge, lt, operands_of
+from polyc.ir.expr import Call, Expr, Index, Read, ge, index_names, lt, operands_of
 from polyc.ir.program import Condition, RangeClause, Statement
-from polyc.ir.read_sites import ReadSite, collect_reads, index_names, is_data_dependent
+from polyc.ir.read_sites import ReadSite, collect_reads, is_data_dependent
 from polyc.poly import isl
 from polyc.poly.isl import Affine, NotAffine
 from polyc.poly.linear import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from polyc.diagnostics import Diagnostic
 from polyc.ir.advice import help_range
-from polyc.ir.expr import Expr, Index, walk
+from polyc.ir.expr import Expr, Index, index_names, walk
 from polyc.ir.factors import find_factors, number_help, with_definitions
 from polyc.ir.program import Program, Statement
-from polyc.ir.read_sites import collect_reads, index_names, is_data_dependent
+from polyc.ir.read_sites import collect_reads, is_data_dependent
 from polyc.poly.solve import StatementSolution
 
 

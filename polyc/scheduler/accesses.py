@@ -7,7 +7,7 @@ from math import prod
 from typing import Literal
 from weakref import WeakKeyDictionary
 
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, children, reads, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, children, index_names, reads, walk
 from polyc.ir.linear import index_coefficients
 from polyc.poly.scop import Scop, ScopStatement
 from polyc.records import dataclass
@@ -97,7 +97,7 @@ def _is_linear(read: Read) -> bool:
 
 
 def _access_motion(tensor: str, subscripts: tuple[Expr, ...], is_write: bool) -> AccessMotion:
-    named = tuple(frozenset(node.name for node in walk(e) if isinstance(node, Index)) for e in subscripts)
+    named = tuple(frozenset(index_names(e)) for e in subscripts)
     return AccessMotion(tensor, tuple(map(index_coefficients, subscripts)), is_write, named, subscripts)
 
 

@@ -9,7 +9,7 @@ constants leave the tree (their loops go, their tensor becomes an argument in pa
 
 from __future__ import annotations
 
-from polyc.ir.expr import Expr, Index, Read, reads, walk
+from polyc.ir.expr import Expr, Read, index_names, reads
 from polyc.ir.program import Condition, Exists, Program, RangeClause, Statement, Where
 from polyc.ir.simplify import simplify_int
 from polyc.ir.types import DType
@@ -113,11 +113,7 @@ def _is_constant(s: Statement, ranges: Ranges, known: set[str]) -> bool:
     # A statement that a rewriting made has no clauses that say its domain; only the box of its ranges can be told by them.
     if not s.where and not (own.domain.is_box() and fills_box(own.domain, own.indices, s.indices)):
         return False
-    return s.reduction is not None or any(set(s.left_indices) <= _indices(r) for r in statement_reads(s))
-
-
-def _indices(expr: Expr) -> set[str]:
-    return {node.name for node in walk(expr) if isinstance(node, Index)}
+    return s.reduction is not None or any(set(s.left_indices) <= index_names(r) for r in statement_reads(s))
 
 
 def _pin_ranges(s: Statement, ranges: Ranges) -> Statement:

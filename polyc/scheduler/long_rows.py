@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from polyc.diagnostics import Remark, UnsupportedError
-from polyc.ir.expr import Const, Index, Read, walk
+from polyc.ir.expr import Const, Index, Read, index_names, walk
 from polyc.ir.program import Program, Statement
 from polyc.poly.dependences import compute_dependences
 from polyc.poly.extraction import extract_scop
@@ -93,7 +93,7 @@ def _reads_again(s: Statement, tensor: str, ranges: Ranges) -> bool:
     own = ranges.statements[s.name].indices
     several = {i for i in s.left_indices if not isinstance(e := own[i].extent, Const) or int(e.value) > 1}
     found = [n for n in walk(s.value) if isinstance(n, Read) and n.tensor == tensor]
-    moved = ({n.name for e in read.subscripts for n in walk(e) if isinstance(n, Index)} for read in found)
+    moved = (index_names(*read.subscripts) for read in found)
     return bool(found) and all(several - names for names in moved)
 
 

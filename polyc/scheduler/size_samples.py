@@ -6,7 +6,7 @@ import random
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import product
 
-from polyc.ir.expr import Index, Size, walk
+from polyc.ir.expr import Index, Size, index_names, walk
 from polyc.poly.scop import ScopStatement
 
 N_SAMPLES = 64
@@ -46,7 +46,7 @@ def side_sizes(statements: Sequence[ScopStatement]) -> set[str]:
     found: set[str] = set()
     for s in statements:
         for subscript in (e for a in s.accesses for e in a.read.subscripts):
-            names = {node.name for node in walk(subscript) if isinstance(node, Index)}
+            names = index_names(subscript)
             if names & set(s.reduction_indices):
                 sizes = (node.name for i in names & set(s.left) for node in walk(s.extents[i]) if isinstance(node, Size))
                 found |= set(sizes)

@@ -10,7 +10,7 @@ Of a tensor that steps of a sequential loop pass on (``H[t]`` from ``H[t - 1]``)
 from __future__ import annotations
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Const, Index, walk
+from polyc.ir.expr import Const, Index, index_names
 from polyc.poly.dependences import Dependences
 from polyc.poly.instances import Known
 from polyc.poly.isl import Schedule
@@ -100,7 +100,7 @@ def _step_dimensions(plan: Plan, scop: Scop) -> list[tuple[str, int]]:
                 continue
             moving = {i for i, c in zip(s.indices, loop.rows[s.name].coefficients, strict=True) if c}
             for d, subscript in enumerate(s.subscripts):
-                if moving & {n.name for n in walk(subscript) if isinstance(n, Index)}:
+                if moving & index_names(subscript):
                     found[s.target, d] = None
 
     visit(plan)

@@ -12,7 +12,7 @@ from functools import partial
 from itertools import permutations
 
 from polyc.ir.access import writes_in
-from polyc.ir.expr import Call, Const, Expr, Index, indices_in, int_const, reads, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, index_names, int_const, reads, substitute, walk
 from polyc.ir.loops import Buffer, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import map_bodies, node_expressions, nodes_in, walk_nodes
@@ -81,7 +81,7 @@ def _join(first: Loop, second: Loop, uses: dict[str, int]) -> tuple[Loop, Loop, 
         if len(found) != 1 or any(name in _read_names(e) for e in node_expressions(second)):
             continue
         update, path = found[0]
-        moving = indices_in(*update.subscripts)
+        moving = index_names(*update.subscripts)
         tile = [loop for loop in path if loop.var in moving]
         if not all(loop.is_expanded for loop in tile):
             continue
@@ -162,4 +162,4 @@ def _is_spread(body: tuple[Node, ...], vectors: list[Loop]) -> bool:
     """Whether all stores have an element per lane."""
     lanes = {loop.var for loop in vectors}
     stores = [node for node in body if isinstance(node, Store)]
-    return all(lanes <= indices_in(*node.subscripts) for node in stores)
+    return all(lanes <= index_names(*node.subscripts) for node in stores)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from polyc.codegen.nests.prefetch import MAX_LINES, large_arrays, row_bytes
-from polyc.ir.expr import Const, Expr, Index, Read, Select, indices_in, int_const, mentions, reads, substitute, walk
+from polyc.ir.expr import Const, Expr, Index, Read, Select, index_names, int_const, mentions, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Loop, LoopNest, Node, Prefetch, Store, Update, known_length
 from polyc.ir.simplify import simplify
@@ -89,7 +89,7 @@ def _find_ahead(around: tuple[Loop, ...], kept: dict[str, Buffer], target: Targe
             place = [simplify(substitute(s, {**last, **there})) for s in read.subscripts]
             place[-1] = simplify(place[-1] + ahead // int(buffer.strides[-1].value))
             found.append(Prefetch(read.tensor, tuple(place), min(size, lines * target.cache_line)))
-        names = indices_in(*(s for p in found for s in p.subscripts))
+        names = index_names(*(s for p in found for s in p.subscripts))
         if names & {n.var for n in inner} or len(found) > MAX_PIECES:
             continue
         weight = _fixed_part(read, last)

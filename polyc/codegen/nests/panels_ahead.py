@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from polyc.codegen.nests.copies import copy_nest
 from polyc.codegen.nests.prefetch import large_arrays, step_ahead
 from polyc.ir.access import stride_of, with_values
-from polyc.ir.expr import Expr, Index, Read, indices_in, int_const, maximum, minimum, reads
+from polyc.ir.expr import Expr, Index, Read, index_names, int_const, maximum, minimum, reads
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Update, known_length
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Fact, Scope, nodes_in, rewrite_inside, rewrite_nodes
@@ -170,7 +170,7 @@ def _tile_bytes(tiles: Loop, panel: str, buffers: dict[str, Buffer]) -> int:
     for update, around in _updates((tiles,), panel):
         inner = around[1:]
         for read in dict.fromkeys(reads(update.value)):
-            moved = indices_in(*read.subscripts)
+            moved = index_names(*read.subscripts)
             if read.tensor != panel and tiles.var in moved:
                 total += buffers[read.tensor].dtype.itemsize * math.prod(_trip(n) or 1 for n in inner if n.var in moved)
     return total

@@ -25,7 +25,7 @@ from polyc.ir.expr import (
     Index,
     Read,
     ge,
-    indices_in,
+    index_names,
     int_const,
     le,
     mentions,
@@ -144,7 +144,7 @@ def _share_vectors(node: Node, found: _Rows, row: str = "", lane: str = "") -> b
             lane = node.var if node.kind == "vector" else lane
             return all(_share_vectors(n, found, row, lane) for n in node.body)
         case Update():
-            names = (indices_in(r) for r in reads(node.value))
+            names = (index_names(r) for r in reads(node.value))
             return not any(row in own and lane in own for own in names)
     return True
 

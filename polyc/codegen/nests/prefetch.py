@@ -25,7 +25,7 @@ from polyc.ir.expr import (
     Select,
     all_hold,
     ge,
-    indices_in,
+    index_names,
     int_const,
     lt,
     maximum,
@@ -129,7 +129,7 @@ def _is_named_by(read: Read, variable: str, inner: set[str], kept: dict[str, Buf
         r.tensor in kept and all(index_coefficients(s) is not None for s in r.subscripts) for r in numbers
     ):
         return False
-    names = indices_in(*(s for r in numbers for s in r.subscripts))
+    names = index_names(*(s for r in numbers for s in r.subscripts))
     return variable in names and names.isdisjoint(inner)
 
 
@@ -169,7 +169,7 @@ def row_bytes(buffer: Buffer, read: Read, inner: tuple[Loop, ...]) -> int | None
     moving = {loop.var: loop for loop in inner}
     size = buffer.dtype.itemsize
     for subscript, stride in zip(read.subscripts, buffer.strides, strict=True):
-        names = indices_in(subscript) & moving.keys()
+        names = index_names(subscript) & moving.keys()
         if not names:
             continue
         coefficients = index_coefficients(subscript)

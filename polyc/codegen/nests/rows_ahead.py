@@ -48,7 +48,7 @@ from polyc.ir.expr import (
     Read,
     all_hold,
     ge,
-    indices_in,
+    index_names,
     int_const,
     le,
     maximum,
@@ -212,7 +212,7 @@ def _rows_ahead(whole: _Pass, last: _Pass, arrays: _Arrays, is_streaming: bool) 
         is_near = (is_long or is_streaming) and row <= target.l1 // PART_OF_L1
         return [(None, [far, near] if is_near else [far])]
     length, total = _product(_trips(whole), buffer.dtype.itemsize), _product(buffer.shape, buffer.dtype.itemsize)
-    if indices_in(length):
+    if index_names(length):
         return [(None, [(1, 2)])] if is_long else []
     most = minimum(length, BYTES_AHEAD)
     n_rows = BYTES_AHEAD // maximum(most, 1)

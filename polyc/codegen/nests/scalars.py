@@ -10,7 +10,7 @@ from collections.abc import Collection
 from itertools import permutations
 
 from polyc.ir.access import touched_in, written_in
-from polyc.ir.expr import Expr, Index, indices_in, reads, substitute
+from polyc.ir.expr import Expr, Index, index_names, reads, substitute
 from polyc.ir.loops import Guard, If, InitialValue, Loop, Node, Prefetch, Store, Update
 from polyc.ir.simplify import simplify
 from polyc.ir.walk import map_bodies
@@ -81,7 +81,7 @@ def _match_initial(nest: Node, loop: Loop, buffer: str) -> Expr | None:
     updates: list[tuple[Update, tuple[Loop, ...]]] = []
     _collect(loop, buffer, (), updates)
     update, path = updates[0]
-    moving = indices_in(*update.subscripts)
+    moving = index_names(*update.subscripts)
     expanded = [inner for inner in path if inner.var in moving]
     if len(expanded) != len(own) or buffer in _reads_of(node.value):
         return None
@@ -130,7 +130,7 @@ def _can_hold(loop: Loop, buffer: str) -> bool:
     if not _collect(loop, buffer, (), updates) or len(updates) != 1:
         return False
     update, path = updates[0]
-    moving = indices_in(*update.subscripts)
+    moving = index_names(*update.subscripts)
     copies = 1
     for inner in path:
         if inner.kind == "parallel":

@@ -27,7 +27,7 @@ from polyc.ir.expr import (
     any_holds,
     eq,
     ge,
-    indices_in,
+    index_names,
     int_const,
     le,
     maximum,
@@ -374,8 +374,8 @@ def _is_in_order(store: Store, buffer: Buffer, loop: Loop, around: tuple[Loop, .
         if not isinstance(stride, Const):
             return False
         along += coefficients[loop.var] * int(stride.value)
-    names = indices_in(*store.subscripts)
+    names = index_names(*store.subscripts)
     for outer in reversed(around):
         if outer.var in names and known_length(outer) == 1:  # a place that is named: what it depends on moves the store
-            names |= indices_in(outer.lower)
+            names |= index_names(outer.lower)
     return along == buffer.dtype.itemsize and all(outer.var in names for outer in around)

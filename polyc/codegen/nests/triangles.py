@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from polyc.codegen.nests.scalars import is_initial
 from polyc.codegen.nests.tiles import hardest
-from polyc.ir.expr import Const, Expr, all_hold, ge, indices_in, int_const, le, mentions, minimum, operands_of, reads
+from polyc.ir.expr import Const, Expr, all_hold, ge, index_names, int_const, le, mentions, minimum, operands_of, reads
 from polyc.ir.facts import Span, interior, is_empty, span_of
 from polyc.ir.loops import If, Loop, Node, Update
 from polyc.ir.simplify import simplify
@@ -68,7 +68,7 @@ def _find(loop: Loop, aliased: frozenset[str]) -> _Sum | None:
     inside = sums | {n.var for n in tiles}
     if not tiles or len(updates) < len(node.body) or not _is_sum(updates, sums, aliased):
         return None
-    if any(n.kind == "parallel" or indices_in(n.lower, n.upper) & (inside - {loop.var}) for n in inner if n not in tiles):
+    if any(n.kind == "parallel" or index_names(n.lower, n.upper) & (inside - {loop.var}) for n in inner if n not in tiles):
         return None
     ranges: dict[str, tuple[Expr, Expr]] = {n.var: (int_const(0), int_const((_size(n) or 1) - 1)) for n in tiles}
     irregular: list[Expr] = []
@@ -102,7 +102,7 @@ def _is_sum(updates: list[Update], sums: set[str], aliased: frozenset[str]) -> b
     if len(targets) < len(updates) or not aliased.isdisjoint(targets):
         return False
     for u in updates:
-        if indices_in(*u.subscripts) & sums or any(r.tensor in targets for e in (u.value, *u.subscripts) for r in reads(e)):
+        if index_names(*u.subscripts) & sums or any(r.tensor in targets for e in (u.value, *u.subscripts) for r in reads(e)):
             return False
     return True
 
@@ -140,7 +140,7 @@ def _take_rows_out(found: _Sum) -> Loop:
     """The nest with the rows whose bounds, or whose vectors, differ outside of the sum, one after the other."""
     loop, sums = found.loop, {found.loop.var}
     rows = [n for n in found.tiles if n.kind != "vector"]
-    if any(indices_in(n.lower, n.upper) & (sums | {t.var for t in found.tiles}) for n in rows):
+    if any(index_names(n.lower, n.upper) & (sums | {t.var for t in found.tiles}) for n in rows):
         return loop
     chain: list[Loop] = []
     node: Node = loop

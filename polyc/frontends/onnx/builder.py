@@ -19,7 +19,7 @@ from polyc.diagnostics import Diagnostic, UnsupportedError
 from polyc.frontends.onnx.graph import Node, node_span
 from polyc.frontends.onnx.registry import Unsupported
 from polyc.frontends.onnx.terms import Operand, Term, as_term, call, cast, constant, index
-from polyc.ir.expr import Cast, Const, Expr, Index, Pad, PadMode, Read, identity_of, int_const, walk
+from polyc.ir.expr import Cast, Const, Expr, Index, Pad, PadMode, Read, identity_of, index_names, int_const
 from polyc.ir.program import Condition, RangeClause, Reduction, Statement, Tensor, Where
 from polyc.ir.traced import has_traced, whole
 from polyc.ir.types import I64, DType
@@ -207,7 +207,7 @@ class Builder:
         names = self._indices("r", len(over))
         terms = [index(n) for n in names]
         left = tuple(as_term(s, I64).expr for s in subscripts(*terms))
-        present = {n.name for e in left for n in walk(e) if isinstance(n, Index)}
+        present = index_names(*left)
         ordered = tuple(n for n in names if n in present) + tuple(n for n in names if n not in present)
         extents = dict(zip(names, over, strict=True))
         value = self._body(body, names, initial.dtype)
@@ -238,7 +238,7 @@ class Builder:
             return
         names = self._indices("i", len(box))
         left = tuple(as_term(s, I64).expr for s in place(*(index(n) for n in names)))
-        present = {n.name for e in left for n in walk(e) if isinstance(n, Index)}
+        present = index_names(*left)
         used = tuple(n for n in names if n in present)
         assert all(box[names.index(n)] == 1 for n in names if n not in present), "an index of a piece is not on its left side"
         terms = [index(n) if n in present else Term(int_const(0), I64) for n in names]

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from polyc.ir.expr import Const, Expr, Index, Pad, Read, int_const, reads, rewrite, walk
+from polyc.ir.expr import Const, Expr, Index, Pad, Read, index_names, int_const, reads, rewrite, walk
 from polyc.ir.program import Program, RangeClause, Statement, Tensor
 from polyc.ir.simplify import simplify_int
 from polyc.ir.traced import plain, whole
@@ -115,7 +115,7 @@ def _is_same(a: Expr, b: Expr) -> bool:
 def _uses_together(s: Statement, first: str, second: str) -> set[Place] | None:
     """Where the two indices of a statement stand side by side; None where they stand anywhere else."""
     own = {first, second}
-    left = {n.name for e in s.subscripts for n in walk(e) if isinstance(n, Index)}
+    left = index_names(*s.subscripts)
     if s.reduction is not None and (not s.has_plain_left or len(own & left) == 1):
         return None
     if any(isinstance(n, Pad) for e in (s.value, *(() if s.reduction is None else (s.reduction.init,))) for n in walk(e)):

@@ -38,7 +38,7 @@ from polyc.frontends.python.statements import read_assignment, read_assignments,
 from polyc.frontends.python.syntax import unturn
 from polyc.frontends.python.values import Fault
 from polyc.frontends.typos import find_lonely_indices
-from polyc.ir.expr import Index, walk
+from polyc.ir.expr import index_names
 from polyc.ir.program import Program, Return, Statement
 from polyc.ir.types import DType
 from polyc.records import dataclass, replace
@@ -326,7 +326,7 @@ def _check_ranges_used(inner: Clauses, outer: Clauses, statements: list[Statemen
             help = "use the index inside, or drop the condition"
             scope.report("semantic-unused-index", f"no statement of this block uses the index {index}", clause.span, help)
     for condition in inner.conditions[len(outer.conditions) :]:
-        names = {n.name for n in walk(condition.condition) if isinstance(n, Index)}
+        names = index_names(condition.condition)
         if condition.span is not None and not any(names <= set(s.indices) for s in statements):
             help = "a condition holds for the statements that use all its indices: use them, or drop the condition"
             listed = " and ".join(sorted(names))

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Const, Expr, Index, Pad, Read, int_const, rewrite, substitute, walk
+from polyc.ir.expr import Const, Expr, Index, Pad, Read, index_names, int_const, rewrite, substitute, walk
 from polyc.ir.program import Condition, Program, Statement, element_names
 from polyc.ir.simplify import linear_form, simplify_int
 from polyc.poly.domains import box_domain, fills_box, is_box, project_domain
@@ -377,7 +377,7 @@ def _merge_statement(
         return Read(node.tensor, collect(node.tensor, node.subscripts), node.span) if isinstance(node, Read) else None
 
     subscripts = collect(s.target, tuple(rewrite(e, rule) for e in s.subscripts))
-    left = {node.name for e in subscripts for node in walk(e) if isinstance(node, Index)}
+    left = index_names(*subscripts)
     gone: dict[str, Expr] = {i: int_const(0) for i in s.left_indices if merged.get(i, i) not in left}
     value = substitute(rewrite(s.value, rule), gone)
     reduction = s.reduction

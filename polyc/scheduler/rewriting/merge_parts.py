@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, eq, int_const, reads, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, eq, index_names, int_const, reads, substitute, walk
 from polyc.ir.program import Program, Statement
 from polyc.ir.simplify import simplify
 from polyc.poly.domains import condition_inside, map_domain, project_domain, subtract_domain, unite_domains
@@ -128,7 +128,7 @@ def find_place(s: Statement, ranges: Ranges) -> Place | None:
         return None
     dims: list[tuple[str | None, Expr]] = []
     for subscript in s.subscripts:
-        found = {n.name for n in walk(subscript) if isinstance(n, Index)}
+        found = index_names(subscript)
         if any(isinstance(n, Read) for n in walk(subscript)) or len(found) > 1:
             return None
         if not found:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from math import inf, prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Const, Expr, Index, Read, Select, eq, int_const, reads, rewrite, substitute, walk
+from polyc.ir.expr import Const, Expr, Index, Read, Select, eq, index_names, int_const, reads, rewrite, substitute, walk
 from polyc.ir.program import Program, Statement
 from polyc.ir.read_sites import ReadSite, collect_reads
 from polyc.ir.simplify import simplify
@@ -263,7 +263,7 @@ def _read_in_place(q: Statement, starts: list[_Start], ranges: Ranges) -> Statem
                 cases.append((steps, same := {}))
             same[site.read] = last = start
             fixed = (e for (index, _), e in zip(start.dims, site.read.subscripts, strict=True) if index is None)
-            counting |= {n.name for e in fixed for n in walk(e) if isinstance(n, Index)}
+            counting |= index_names(*fixed)
     if last is None:
         return q
     rest, chain = domain, list[tuple[Expr, Expr]]()

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Expr, Index, Pad, Read, Select, children, reads, type_of, walk
+from polyc.ir.expr import Call, Expr, Index, Pad, Read, Select, children, index_names, reads, type_of, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
 from polyc.poly.domains import project_domain
@@ -53,7 +53,7 @@ def _find_functions(s: Statement, program: Program, ranges: Ranges) -> list[tupl
         if not isinstance(expr, (Call, Select)) or not any(True for _ in _calls(expr)):
             return
         if _is_free(expr, s, program):
-            names = {n.name for n in walk(expr) if isinstance(n, Index)}
+            names = index_names(expr)
             repeats = prod(trips[i] for i in s.indices if i not in names)
             if names & moving and repeats >= MINIMUM_REPEATS:
                 found[expr] = tuple(i for i in s.indices if i in names)

@@ -16,7 +16,22 @@ from itertools import product
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, identity_of, int_const, reads, rewrite, substitute, walk
+from polyc.ir.expr import (
+    Call,
+    Const,
+    Expr,
+    Index,
+    Pad,
+    Read,
+    identity_of,
+    index_names,
+    int_const,
+    mentions,
+    reads,
+    rewrite,
+    substitute,
+    walk,
+)
 from polyc.ir.program import Program, Statement, Tensor
 from polyc.ir.simplify import simplify, simplify_value
 from polyc.poly.domains import is_box, map_domain
@@ -92,7 +107,7 @@ class _Plan:
             if accesses and (is_padded or own.guards or (s.target == tensor and own.region is not None)):
                 return False
             for subscripts in accesses:
-                inside = {n.name for n in walk(subscripts[dimension]) if isinstance(n, Index)}
+                inside = index_names(subscripts[dimension])
                 if not all(self.can_write_out(s, i) for i in inside):
                     return False
                 if not _stays_inside(subscripts[dimension], sorted(inside), own, places):
@@ -112,7 +127,7 @@ class _Plan:
                 mine = self.indices.get(s.name, set())
                 for tensor, subscripts in _all_accesses(s):
                     for d, e in enumerate(subscripts):
-                        if any(isinstance(n, Index) and n.name in mine for n in walk(e)):
+                        if mentions(e, *mine):
                             is_new |= self.spread(tensor, d)
 
     def is_small(self) -> bool:
@@ -164,11 +179,11 @@ def _find_seeds(s: Statement, written: set[str], program: Program, ranges: Range
     short ones of a sum of few terms for each of many points, none of which has anything to do with the others, or of what
     reads tensors that are `written` so."""
     remainders = [n for r in reads(s.value) for e in r.subscripts for n in walk(e) if _is_remainder(n)]
-    found = {n.name for e in remainders for n in walk(e) if isinstance(n, Index)}
+    found = index_names(*remainders)
     extents = ranges.statements[s.name].indices
     long = {i for i in s.left_indices if trip_count(extents[i].extent) >= MINIMUM_POINTS}
     for read in reads(s.value):
-        long &= {n.name for e in read.subscripts for n in walk(e) if isinstance(n, Index)}
+        long &= index_names(*read.subscripts)
     is_with_sums = s.reduction is not None or any(r.tensor in written for r in reads(s.value))
     short = {i for i in s.indices if i not in long}
     return found | short if long and is_with_sums and _are_components(short, s, program, extents) else found
@@ -179,7 +194,7 @@ def _are_components(short: set[str], s: Statement, program: Program, extents: Ma
     memory, in rows that are not loaded as vectors as well."""
     accesses = (Read(s.target, s.subscripts), *dict.fromkeys(reads(s.value)))
     for e in (e for r in accesses for e in r.subscripts):
-        if not isinstance(e, Index) and any(isinstance(n, Index) and n.name in short for n in walk(e)):
+        if not isinstance(e, Index) and mentions(e, *short):
             return False
     names: list[Expr] = [Index(i) for i in sorted(short)]
     rows = [r for r in accesses[1:] if r.subscripts and r.subscripts[-1] in names]

@@ -8,7 +8,20 @@ Suriana, Adams, Kamil, "Parallel associative reductions in Halide", CGO 2017).
 from __future__ import annotations
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Const, Expr, Index, Read, ceil_div, ge, identity_of, int_const, lt, reads, substitute, walk
+from polyc.ir.expr import (
+    Const,
+    Expr,
+    Index,
+    Read,
+    ceil_div,
+    ge,
+    identity_of,
+    index_names,
+    int_const,
+    lt,
+    reads,
+    substitute,
+)
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.simplify import simplify_int
 from polyc.poly.domains import map_domain, project_domain
@@ -108,7 +121,7 @@ def _cut_many(s: Statement, longest: str, results: int, points: int, ranges: Ran
     if not s.has_plain_left:
         return None
     # Vectors run along what moves with the sum: a value of each row (its maximum, its mean) does not say which way.
-    moving = [r for r in operands if not _names(r).isdisjoint(s.reduction_indices)]
+    moving = [r for r in operands if not index_names(*r.subscripts).isdisjoint(s.reduction_indices)]
     along = {e.name for r in moving if r.subscripts and isinstance(e := r.subscripts[-1], Index)}
     if is_tiled:
         tasks = results // TILE_TASK
@@ -127,14 +140,9 @@ def _has_rows_and_columns(s: Statement, operands: list[Read], ranges: Ranges) ->
     """Whether each of two operands moves with left indices that leave the other one alone: register tiles then."""
     if len(operands) != 2:
         return False
-    first, second = map(_names, operands)
+    first, second = (index_names(*r.subscripts) for r in operands)
     left = {i for i in s.left_indices if ranges.statements[s.name].indices[i].extent != Const(1)}
     return bool(left & (first - second)) and bool(left & (second - first))
-
-
-def _names(read: Read) -> set[str]:
-    """Indices in the subscripts of `read`."""
-    return {e.name for subscript in read.subscripts for e in walk(subscript) if isinstance(e, Index)}
 
 
 def _chunk_size(points: int, index: str, s: Statement, ranges: Ranges) -> int:

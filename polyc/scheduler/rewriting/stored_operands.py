@@ -12,7 +12,7 @@ from __future__ import annotations
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Expr, Index, Pad, Read, reads, substitute, walk
+from polyc.ir.expr import Call, Expr, Index, Pad, Read, index_names, reads, substitute, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
 from polyc.poly.domains import project_domain
@@ -48,7 +48,7 @@ def _find_operands(s: Statement, program: Program, ranges: Ranges) -> list[Expr]
             return []
     own = ranges.statements[s.name].indices
     extents = {i: estimate_extent(own[i].extent, ranges.typical) for i in s.indices}
-    names = [{n.name for n in walk(f) if isinstance(n, Index)} for f in factors]
+    names = [index_names(f) for f in factors]
     left, summed = set(s.left_indices), set(s.reduction_indices)
     if not all(n & summed for n in names) or not left & (names[0] - names[1]) or not left & (names[1] - names[0]):
         return []

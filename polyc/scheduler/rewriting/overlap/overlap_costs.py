@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from math import ceil, prod
 
-from polyc.ir.expr import Const, Expr, Index, walk
+from polyc.ir.expr import Const, Expr, Index, index_names, walk
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE
 from polyc.ir.program import Program, Statement
@@ -139,7 +139,7 @@ class Model:
         if not extents:
             return 0.0
         ends = [sub for site in self.sites[s.name] for sub in site.read.subscripts[-1:]]
-        last = {e.name for sub in ends for e in walk(sub) if isinstance(e, Index)}
+        last = index_names(*ends)
         inner = next((n for n in reversed(range(len(indices))) if indices[n] in last), len(indices) - 1)
         rows = prod(n for d, n in enumerate(extents) if d != inner)
         # A sum takes what is beyond its register tile in parts; others have one vector more.
@@ -153,7 +153,7 @@ class Model:
         """What is lost because tiles hold parts of the rows of a result: a part of the time of arrays from outside, and cycles
         of that result."""
         trips = self.trips(root)
-        last = {e.name for sub in root.subscripts[-1:] for e in walk(sub) if isinstance(e, Index)}
+        last = index_names(*root.subscripts[-1:])
         cut = [size for i, size in sizes.items() if i in last and size < trips[i]]
         if not cut:
             return 0.0, 0.0
@@ -197,7 +197,7 @@ class Model:
         rows: dict[str, int] = {}
         for tensor, window in self.window_rows(s).items():
             ends = [sub for site in self.sites[s.name] if site.read.tensor == tensor for sub in site.read.subscripts[-1:]]
-            last = {e.name for sub in ends for e in walk(sub) if isinstance(e, Index)}
+            last = index_names(*ends)
             rows[tensor] = prod(n for n, i in zip(extents, indices, strict=False) if i not in last) + window - 1
         return rows
 

@@ -27,6 +27,7 @@ from polyc.ir.expr import (
     identity_of,
     int_const,
     lt,
+    mentions,
     reads,
     rewrite,
     substitute,
@@ -303,7 +304,7 @@ def find_chain(
     while pending:
         s, k = pending.pop()
         for read in dict.fromkeys(reads(s.value)):
-            moving = [d for d, e in enumerate(read.subscripts) if any(isinstance(n, Index) and n.name == k for n in walk(e))]
+            moving = [d for d, e in enumerate(read.subscripts) if mentions(e, k)]
             if not moving or program.tensor(read.tensor).role != "temporary" or read.tensor in found:
                 continue
             (writer, *more) = writers[read.tensor]

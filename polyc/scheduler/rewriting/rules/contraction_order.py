@@ -15,7 +15,7 @@ from math import prod
 
 from polyc.diagnostics import Remark
 from polyc.ir.contraction_paths import find_path
-from polyc.ir.expr import Call, Cast, Expr, Index, Read, identity_of, operands_of, type_of, walk
+from polyc.ir.expr import Call, Cast, Expr, Index, Read, identity_of, index_names, operands_of, type_of
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.types import DType
 from polyc.poly.domains import is_box, project_domain
@@ -81,7 +81,7 @@ def _find_steps(
     operands: list[_Operand] = []
     fixed: list[Expr] = []
     for factor in operands_of(s.value, DISTRIBUTIVE[s.reduction.op]):
-        indices = frozenset(node.name for node in walk(factor) if isinstance(node, Index))
+        indices = frozenset(index_names(factor))
         if indices.isdisjoint(summed):
             fixed.append(factor)
         else:

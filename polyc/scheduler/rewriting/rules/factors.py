@@ -12,7 +12,7 @@ from __future__ import annotations
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, identity_of, reads, walk
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, identity_of, mentions, reads
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.read_sites import collect_reads
 from polyc.poly.domains import fills_box, is_box, is_product, project_domain, reads_within
@@ -105,7 +105,7 @@ def _flatten(expr: Expr) -> tuple[list[Expr], list[Expr]]:
 
 def _moves(expr: Expr, s: Statement) -> bool:
     """Whether the value of `expr` may change along the sum."""
-    return any(isinstance(node, Index) and node.name in s.reduction_indices for node in walk(expr))
+    return mentions(expr, *s.reduction_indices)
 
 
 def _is_operand(expr: Expr) -> bool:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from itertools import permutations
 from typing import Literal
 
-from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, ge, le, lt, reads, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Pad, Read, ge, index_names, le, lt, reads, walk
 from polyc.ir.program import Program, Statement
-from polyc.ir.read_sites import collect_reads, index_names
+from polyc.ir.read_sites import collect_reads
 from polyc.ir.simplify import simplify
 from polyc.poly import isl
 from polyc.poly.ranges import Ranges, estimate_extent

@@ -29,6 +29,7 @@ from polyc.ir.expr import (
     ge,
     gt,
     identity_of,
+    index_names,
     int_const,
     lt,
     reads,
@@ -37,7 +38,7 @@ from polyc.ir.expr import (
 )
 from polyc.ir.graphs import find_components
 from polyc.ir.program import Program, Reduction, Statement
-from polyc.ir.read_sites import ReadSite, index_names
+from polyc.ir.read_sites import ReadSite
 from polyc.ir.simplify import simplify, simplify_value
 from polyc.poly import isl
 from polyc.poly.domains import box_domain, map_domain, touched_elements

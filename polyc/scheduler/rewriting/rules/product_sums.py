@@ -14,7 +14,7 @@ from dataclasses import replace
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, walk
+from polyc.ir.expr import Call, Cast, Const, Expr, Read, index_names, walk
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.poly.ranges import Ranges, StatementRanges, estimate_extent
 from polyc.scheduler.rewriting.rules.blocks import Change, Edit, change_statements, is_simple
@@ -82,7 +82,7 @@ def _is_contraction(term: Expr, s: Statement) -> bool:
             return False
     if None in operands:
         return False
-    first, second = ({n.name for n in walk(r) if isinstance(n, Index)} for r in operands if r is not None)
+    first, second = (index_names(r) for r in operands if r is not None)
     summed, left = set(s.reduction_indices), set(s.left_indices)
     return bool(first & summed and second & summed and left & (first - second) and left & (second - first))
 

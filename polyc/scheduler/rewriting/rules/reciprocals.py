@@ -14,7 +14,7 @@ from dataclasses import replace
 from math import isfinite
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Select, Size, evaluate, walk
+from polyc.ir.expr import Call, Cast, Const, Expr, Select, Size, evaluate, mentions, walk
 from polyc.ir.operators import HOST_OPERATORS
 from polyc.ir.program import Program, Statement
 from polyc.ir.types import DType
@@ -41,7 +41,7 @@ def multiply_by_reciprocals(program: Program, ranges: Ranges) -> tuple[Program, 
 
 def _multiply(expr: Expr, s: Statement, dtype: DType) -> Expr:
     """`expr`, a part of a term of the sum `s`, without divisions of what moves along the sum and is added or multiplied."""
-    if not any(isinstance(node, Index) and node.name in s.reduction_indices for node in walk(expr)):
+    if not mentions(expr, *s.reduction_indices):
         return expr
     match expr:
         case Call(op="truediv", args=(a, b)):

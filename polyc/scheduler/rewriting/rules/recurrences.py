@@ -15,10 +15,22 @@ from dataclasses import field
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Expr, Index, Read, Select, children, identity_of, int_const, lt, substitute, with_children
+from polyc.ir.expr import (
+    Call,
+    Expr,
+    Index,
+    Read,
+    Select,
+    children,
+    identity_of,
+    index_names,
+    int_const,
+    lt,
+    substitute,
+    with_children,
+)
 from polyc.ir.graphs import find_components
 from polyc.ir.program import Program, Reduction, Statement, Tensor
-from polyc.ir.read_sites import index_names
 from polyc.poly import isl
 from polyc.poly.domains import box_domain, map_domain, project_domain
 from polyc.poly.ranges import Interval, Ranges, StatementRanges, estimate_extent

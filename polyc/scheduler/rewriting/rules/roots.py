@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Select, walk
+from polyc.ir.expr import Call, Const, Expr, Select, index_names
 from polyc.ir.program import Program, Statement
 from polyc.ir.types import DType
 from polyc.poly.ranges import Ranges
@@ -40,7 +40,7 @@ def _multiply(expr: Expr, dtype: DType) -> Expr:
     match expr:
         case Call(op="truediv", args=(a, b)):
             a = _multiply(a, dtype)
-            if _is_root(b) and _indices(a) - _indices(b):
+            if _is_root(b) and index_names(a) - index_names(b):
                 return Call("mul", (a, _invert(b, dtype)), expr.span)
             return replace(expr, args=(a, b))
         case Call(op="add" | "sub" | "mul" | "neg" | "max" | "min" | "fmax" | "fmin", args=args):
@@ -67,7 +67,3 @@ def _is_root(expr: Expr) -> bool:
         ):
             return 0 <= value <= _LARGEST
     return False
-
-
-def _indices(expr: Expr) -> set[str]:
-    return {node.name for node in walk(expr) if isinstance(node, Index)}

@@ -12,7 +12,7 @@ that a result has more than the one before are those of one value of `e`.
 from __future__ import annotations
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Read, identity_of, int_const, substitute, walk
+from polyc.ir.expr import Call, Const, Expr, Index, Read, identity_of, index_names, int_const, substitute
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.simplify import simplify
 from polyc.ir.types import DType
@@ -75,7 +75,7 @@ def _find(s: Statement, dtype: DType, edit: Edit) -> _Run | None:
         return None
     if any(r.tensor == s.target for r in all_reads(s)):
         return None
-    used = {n.name for n in walk(s.value) if isinstance(n, Index)}
+    used = index_names(s.value)
     for index in s.left_indices:
         extent = estimate_extent(own.indices[index].extent, edit.ranges.typical)
         if index in used or (extent is not None and extent < FEWEST):

@@ -15,11 +15,26 @@ nothing but -inf the weights are exp(-inf + inf): NaN, as the formula says.  NaN
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from math import prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, eq, identity_of, int_const, reads, rewrite, substitute, walk
+from polyc.ir.expr import (
+    Call,
+    Const,
+    Expr,
+    Index,
+    Read,
+    Select,
+    eq,
+    identity_of,
+    index_names,
+    int_const,
+    reads,
+    rewrite,
+    substitute,
+    walk,
+)
 from polyc.ir.program import Program, Statement
 from polyc.poly.ranges import Ranges, estimate_extent
 from polyc.records import dataclass
@@ -199,11 +214,11 @@ def _find_passes(
 ) -> list[tuple[Statement, str, set[str]]]:
     """Statements that pass along computed rows of scores: each with its index along a row, and those that say where in one."""
     found = [
-        (s, e.name, _index_names(s.subscripts))
+        (s, e.name, index_names(*s.subscripts))
         for s in program.statements
         if s.target in chain and isinstance(e := s.subscripts[chain[s.target]], Index)
     ]
-    return found + [(s, s.reduction_indices[0], _index_names((factor,))) for s, _, factor in followers]
+    return found + [(s, s.reduction_indices[0], index_names(factor)) for s, _, factor in followers]
 
 
 def _streams_operands(passes: list[tuple[Statement, str, set[str]]], program: Program, ranges: Ranges, target: Target) -> bool:
@@ -213,15 +228,11 @@ def _streams_operands(passes: list[tuple[Statement, str, set[str]]], program: Pr
     for s, index, element in passes:
         trips = _trips(s, ranges)
         for r in dict.fromkeys(reads(s.value)):
-            names = _index_names(r.subscripts)
+            names = index_names(*r.subscripts)
             if index in names and prod(trips[i] for i in element - names) > SHARING_ROWS:
                 own = prod(trips[i] for i in names if i == index or i not in element)
                 found[s.name] = found.get(s.name, 0) + program.tensor(r.tensor).dtype.itemsize * own
     return len(found) > 1 and find_level(sum(found.values()), target) > Level.L2
-
-
-def _index_names(exprs: Iterable[Expr]) -> set[str]:
-    return {node.name for e in exprs for node in walk(e) if isinstance(node, Index)}
 
 
 def _trips(s: Statement, ranges: Ranges) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import prod
 
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, identity_of, int_const, reads, walk
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Pad, Read, identity_of, index_names, int_const, mentions, reads
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Statement
 from polyc.ir.simplify import simplify_int
@@ -129,7 +129,7 @@ class WindowFilter:
         return ranges.statements[self.s.name].indices | tiles
 
     def moves(self, part: Expr, index: str) -> bool:
-        return any(isinstance(node, Index) and node.name == index for node in walk(part))
+        return mentions(part, index)
 
 
 def find_filter(s: Statement, program: Program, ranges: Ranges) -> WindowFilter | None:
@@ -167,7 +167,7 @@ def _find_windows(s: Statement, data: Expr, taps: Expr, trips: Mapping[str, int]
     if not reads(taps) or any(index_coefficients(e) is None for r in reads(taps) for e in r.subscripts):
         return []
     forms = [index_coefficients(e) or {} for e in read.subscripts]
-    moved_by_taps = {node.name for node in walk(taps) if isinstance(node, Index)}
+    moved_by_taps = index_names(taps)
 
     def is_long(index: str) -> bool:
         return trips[index] >= RESULTS or not isinstance(own.indices[index].extent, Const)

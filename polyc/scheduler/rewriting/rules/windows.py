@@ -13,18 +13,7 @@ from __future__ import annotations
 from math import gcd, prod
 
 from polyc.diagnostics import Remark
-from polyc.ir.expr import (
-    Const,
-    Expr,
-    Index,
-    Read,
-    children,
-    identity_of,
-    operands_of,
-    reads,
-    walk,
-    with_children,
-)
+from polyc.ir.expr import Const, Expr, Index, Read, children, identity_of, index_names, operands_of, reads, walk, with_children
 from polyc.ir.linear import index_coefficients
 from polyc.ir.program import Program, Reduction, Statement, Tensor
 from polyc.ir.simplify import linear_form, simplify, simplify_int
@@ -134,7 +123,7 @@ def _find_axis(s: Statement, outer: str, inner: str) -> _Axis | None:
     early: list[Expr] = []
     late: list[Expr] = []
     for factor in operands_of(s.value, "mul") if s.reduction is not None and s.reduction.op == "add" else [s.value]:
-        named = {node.name for node in walk(factor) if isinstance(node, Index)}
+        named = index_names(factor)
         is_late = inner in named and outer not in named and named.isdisjoint(set(s.reduction_indices) - {inner})
         (late if is_late else early).append(factor)
     steps = {_steps(e, outer, inner) for factor in early for e in _positions(factor) if _steps(e, outer, inner) != (0, 0)}
@@ -232,7 +221,7 @@ def _split(s: Statement, axis: _Axis, edit: Edit) -> tuple[Statement, Statement]
 
 def _left_of(s: Statement, axis: _Axis) -> tuple[str, ...]:
     """The indices of what the first pass computes: those of the result that it depends on, with the position."""
-    named = {node.name for node in walk(axis.value) if isinstance(node, Index)}
+    named = index_names(axis.value)
     moved = (axis.position if i == axis.outer else i for i in s.left_indices)
     return tuple(i for i in moved if i in named)
 
