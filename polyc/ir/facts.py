@@ -9,6 +9,8 @@ Passes that unswitch loops, peel iterations or split index sets choose tests and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import add
+from types import MappingProxyType
 
 from polyc.ir.expr import (
     Call,
@@ -28,7 +30,7 @@ from polyc.ir.expr import (
 from polyc.ir.loops import Guard, If, Loop, Node, Store, Update
 from polyc.ir.simplify import difference, linear_form, simplify
 from polyc.ir.types import BOOL
-from polyc.ir.walk import Body, Scope
+from polyc.ir.walk import Body, Fact, Scope
 from polyc.records import dataclass, replace
 
 COMPARISONS = frozenset(("lt", "le", "gt", "ge", "eq", "ne"))
@@ -195,77 +197,77 @@ def straight_nodes(body: Body) -> Iterator[Node]:
 # -- what numbers expressions may be
 
 
-Interval = tuple[int, int]
-"""The least and the greatest of some numbers."""
+Interval = tuple[int | None, int | None]
+"""The least and the greatest number that a value may be, None where none is known."""
 
 
 def ranges_in(scope: Scope) -> Mapping[str, Interval]:
-    """The values of those loop variables of which numbers are known."""
-    ranges: Mapping[str, Interval] = {}
+    """The values of loop variables."""
+    ranges: dict[str, Interval] = {}
     for step in scope.path:
         if isinstance(step, Loop):
-            lower, upper = range_of(step.lower, ranges), range_of(step.upper, ranges)
-            inside = {name: r for name, r in ranges.items() if name != step.var}
-            ranges = inside if lower is None or upper is None else {**inside, step.var: (lower[0], upper[1] - 1)}
+            upper = range_of(step.upper, ranges)[1]
+            ranges[step.var] = (range_of(step.lower, ranges)[0], None if upper is None else upper - 1)
         else:
-            ranges = _narrow(ranges, step.condition, step.outcome)
+            ranges |= _narrow(ranges, step)
     return ranges
 
 
-def _narrow(ranges: Mapping[str, Interval], condition: Expr, outcome: bool) -> Mapping[str, Interval]:
-    """The ranges where a comparison of an index with a number has this outcome."""
-    if not isinstance(condition, Call) or condition.op not in COMPARISONS:
-        return ranges
-    a, b = condition.args
-    if not isinstance(a, Index) or not isinstance(b, Const) or a.name not in ranges:
-        return ranges
-    (low, high), value = ranges[a.name], int(b.value)
-    op = condition.op
-    if not outcome:
-        op = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}[op]
-    match op:
-        case "lt":
-            high = min(high, value - 1)
-        case "le":
-            high = min(high, value)
-        case "gt":
-            low = max(low, value + 1)
-        case "ge":
-            low = max(low, value)
-        case "eq":
-            low, high = max(low, value), min(high, value)
-        case _:
-            low, high = low + (low == value), high - (high == value)
-    return {**ranges, a.name: (low, high)}
+_OPPOSITES = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
 
 
-def range_of(expr: Expr, ranges: Mapping[str, Interval]) -> Interval | None:
-    """Bounds of index arithmetic; None where they are not numbers."""
+def _narrow(ranges: Mapping[str, Interval], fact: Fact) -> Mapping[str, Interval]:
+    """The range of the variable that a fact compares with a number."""
+    match fact.condition:
+        case Call(op, (Index(name), Const(value))) if op in COMPARISONS and name in ranges:
+            low, high = ranges[name]
+            number, op = int(value), op if fact.outcome else _OPPOSITES[op]
+            if op in ("gt", "ge", "eq"):
+                least = number + (op == "gt")
+                low = least if low is None else max(low, least)
+            if op in ("lt", "le", "eq"):
+                most = number - (op == "lt")
+                high = most if high is None else min(high, most)
+            if op == "ne":
+                low = number + 1 if low == number else low
+                high = number - 1 if high == number else high
+            return {name: (low, high)}
+    return {}
+
+
+def range_of(expr: Expr, ranges: Mapping[str, Interval] = MappingProxyType({})) -> Interval:
+    """Bounds of index arithmetic over variables in these ranges, and sizes, which are not negative."""
     match expr:
         case Const(value):
             return int(value), int(value)
         case Index(name):
-            return ranges.get(name)
-        case Call("add" | "sub" | "min" | "max" as op, (a, b)):
-            x, y = range_of(a, ranges), range_of(b, ranges)
-            if x is None or y is None:
-                return None
+            return ranges.get(name, (None, None))
+        case Size():
+            return 0, None
+        case Call("neg", (a,)):
+            low, high = range_of(a, ranges)
+            return None if high is None else -high, None if low is None else -low
+        case Call("sub", (a, b)):
+            return range_of(a + -b, ranges)
+        case Call("mod", (_, Const(n))) if n > 0:
+            return 0, int(n) - 1
+        case Call("add" | "mul" | "min" | "max" as op, (a, b)):
+            (a_low, a_high), (b_low, b_high) = range_of(a, ranges), range_of(b, ranges)
             match op:
                 case "add":
-                    return x[0] + y[0], x[1] + y[1]
-                case "sub":
-                    return x[0] - y[1], x[1] - y[0]
+                    return _both(a_low, b_low, add), _both(a_high, b_high, add)
                 case "min":
-                    return min(x[0], y[0]), min(x[1], y[1])
-                case _:
-                    return max(x[0], y[0]), max(x[1], y[1])
-        case Call("mul", (a, b)):
-            x, y = range_of(a, ranges), range_of(b, ranges)
-            if x is None or y is None:
-                return None
-            corners = [p * q for p in x for q in y]
-            return min(corners), max(corners)
-        case Call("neg", (a,)):
-            x = range_of(a, ranges)
-            return None if x is None else (-x[1], -x[0])
-    return None
+                    return _both(a_low, b_low, min), min((n for n in (a_high, b_high) if n is not None), default=None)
+                case "max":
+                    return max((n for n in (a_low, b_low) if n is not None), default=None), _both(a_high, b_high, max)
+            if a_low is not None and a_high is not None and b_low is not None and b_high is not None:
+                corners = [p * q for p in (a_low, a_high) for q in (b_low, b_high)]
+                return min(corners), max(corners)
+            if a_low == a_high and a_low is not None:
+                ends = [None if n is None else a_low * n for n in (b_low, b_high)]
+                return (ends[0], ends[1]) if a_low >= 0 else (ends[1], ends[0])
+    return None, None
+
+
+def _both(a: int | None, b: int | None, combine: Callable[[int, int], int]) -> int | None:
+    return None if a is None or b is None else combine(a, b)

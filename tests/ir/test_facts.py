@@ -6,7 +6,23 @@ from itertools import product
 
 import pytest
 
-from polyc.ir.expr import Call, Const, Expr, Index, Read, Select, Size, evaluate, ge, int_const, le, lt, substitute
+from polyc.ir.expr import (
+    Call,
+    Const,
+    Expr,
+    Index,
+    Read,
+    Select,
+    Size,
+    evaluate,
+    ge,
+    int_const,
+    le,
+    lt,
+    maximum,
+    minimum,
+    substitute,
+)
 from polyc.ir.facts import assume, clamp, fold, hold, interior, pieces, range_of, ranges_in, span_of
 from polyc.ir.loops import Guard, If, Loop, Node, Store
 from polyc.ir.types import BOOL
@@ -108,9 +124,10 @@ def test_ranges_hold_every_value_of_a_nest() -> None:
     scope = Scope().inside(outer).under(lt(I, 4), True).inside(inner).under(Call("eq", (J, int_const(2))), False)
     ranges = ranges_in(scope)
     assert ranges == {"i": (1, 3), "j": (0, 5)}
-    found = range_of(J * I - 2 * J, ranges)
-    points = [j * i - 2 * j for i in range(1, 4) for j in range(i - 1, 2 * i) if j != 2]
-    assert found is not None
-    assert found[0] <= min(points)
-    assert found[1] >= max(points)
-    assert range_of(J + N, ranges) is None
+    points = [(i, j) for i in range(1, 4) for j in range(i - 1, 2 * i) if j != 2]
+    for expr in (J * I - 2 * J, minimum(I, J) - maximum(I, 4), -J % 3 + 2 * I, N - I, maximum(N, J), 7 * N + 1, -2 * N):
+        low, high = range_of(expr, ranges)
+        found = [evaluate(expr, {"i": i, "j": j, "N": n}) for i, j in points for n in (0, 3)]
+        assert low is None or low <= min(found)
+        assert high is None or high >= max(found)
+    assert [range_of(e, ranges) for e in (2 * I - J, N - I, -N, I // N)] == [(-3, 6), (-3, None), (None, 0), (None, None)]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from polyc.ir.access import expressions_in
+from polyc.ir.access import Access, accesses_in, expressions_in, writes_in
 from polyc.ir.expr import (
     Call,
     Const,
@@ -26,11 +26,10 @@ from polyc.ir.expr import (
     mentions,
     minimum,
     operands_of,
-    reads,
     substitute,
 )
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, Update
+from polyc.ir.loops import Buffer, Loop, LoopNest, Node
 from polyc.ir.simplify import difference, simplify, simplify_value
 from polyc.ir.walk import Scope, map_nodes, rewrite_nodes
 from polyc.records import dataclass, replace
@@ -55,15 +54,6 @@ class _Blocks:
     @property
     def around(self) -> tuple[Loop, ...]:
         return (self.blocks, *self.between, self.tiles)
-
-
-@dataclass(frozen=True, slots=True)
-class _Access:
-    buffer: str
-    subscripts: tuple[Expr, ...]
-    is_write: bool
-    inner: tuple[Loop, ...]
-    """Loops around it inside of a tile, outermost first."""
 
 
 def fit_blocks(nest: LoopNest, target: Target) -> LoopNest:
@@ -108,7 +98,7 @@ def _fit(found: _Blocks, buffers: Mapping[str, Buffer], target: Target) -> Loop 
     body = map_nodes(tiles.body, lambda e: simplify(shift(e)), stored=lambda e: simplify_value(shift(e)))
     if any(mentions(e, blocks.var) for e in expressions_in(body)):
         return None
-    accesses = list(_accesses(body, ()))
+    accesses = list(accesses_in(body))
     written = {a.buffer for a in accesses if a.is_write}
     if any(buffers[name].may_alias or buffers[name].space != "argument" for name in written):
         return None
@@ -128,18 +118,15 @@ def _fit(found: _Blocks, buffers: Mapping[str, Buffer], target: Target) -> Loop 
     return Loop(length.name, size, simplify(size + 1), 1, "serial", (plan,))
 
 
-def _accesses(body: tuple[Node, ...], inner: tuple[Loop, ...]) -> Iterator[_Access]:
-    for node in body:
-        match node:
-            case Store() | Update():
-                yield _Access(node.buffer, node.subscripts, True, inner)
-                for read in (r for e in (node.value, *node.subscripts) for r in reads(e)):
-                    yield _Access(read.tensor, read.subscripts, False, inner)
-            case If():
-                yield from _accesses(node.body, tuple(_narrow(loop, node.condition) for loop in inner))
-                yield from _accesses(node.orelse, inner)
-            case Loop():
-                yield from _accesses(tuple(n for i in node.initial for n in i.nest) + node.body, (*inner, node))
+def _loops_around(access: Access) -> tuple[Loop, ...]:
+    """The loops inside of a tile that are around an access, with what tests say of their iterations."""
+    loops: tuple[Loop, ...] = ()
+    for step in access.scope.path:
+        if isinstance(step, Loop):
+            loops = (*loops, step)
+        elif step.outcome:
+            loops = tuple(_narrow(loop, step.condition) for loop in loops)
+    return loops
 
 
 def _narrow(loop: Loop, condition: Expr) -> Loop:
@@ -153,10 +140,10 @@ def _narrow(loop: Loop, condition: Expr) -> Loop:
     return loop
 
 
-def _has_own_columns(accesses: Sequence[_Access], tiles: Loop) -> bool:
+def _has_own_columns(accesses: Sequence[Access], tiles: Loop) -> bool:
     """Whether a subscript says which tile all these accesses to one array are made in: it lies within the tile's columns."""
     n_dimensions = len(accesses[0].subscripts)
-    return any(all(_is_in_tile(a.subscripts[d], a.inner, tiles) for a in accesses) for d in range(n_dimensions))
+    return any(all(_is_in_tile(a.subscripts[d], _loops_around(a), tiles) for a in accesses) for d in range(n_dimensions))
 
 
 def _is_in_tile(subscript: Expr, inner: tuple[Loop, ...], tiles: Loop) -> bool:
@@ -190,7 +177,7 @@ def _last_values(loop: Loop) -> Iterator[Expr]:
             yield simplify(e - 1)
 
 
-def _bytes_of_column(found: _Blocks, read: Sequence[_Access], buffers: Mapping[str, Buffer]) -> Expr | None:
+def _bytes_of_column(found: _Blocks, read: Sequence[Access], buffers: Mapping[str, Buffer]) -> Expr | None:
     """What sums read for a column of a block again and again, while a loop around its tiles passes that they do not move with:
     of the array of which that is most."""
     sizes: list[Expr] = []
@@ -199,7 +186,7 @@ def _bytes_of_column(found: _Blocks, read: Sequence[_Access], buffers: Mapping[s
         if found.tiles.var not in moving or all(loop.var in moving for loop in found.between):
             continue
         size: Expr = int_const(buffers[access.buffer].dtype.itemsize)
-        for loop in (n for n in access.inner if n.kind == "serial" and n.var in moving and _is_summed(n)):
+        for loop in (n for n in access.scope.loops if n.kind == "serial" and n.var in moving and _is_summed(n)):
             size = size * (loop.upper - loop.lower)
         sizes.append(simplify(size))
     distinct = list(dict.fromkeys(sizes))
@@ -212,7 +199,7 @@ def _variables(expr: Expr) -> set[str]:
 
 def _is_summed(loop: Loop) -> bool:
     """Whether a loop inside of a tile moves nothing that is written."""
-    return not any(loop.var in _variables(s) for a in _accesses(loop.body, ()) if a.is_write for s in a.subscripts)
+    return not any(loop.var in _variables(s) for w in writes_in(loop.body) for s in w.subscripts)
 
 
 def _block_size(found: _Blocks, column: Expr, target: Target) -> Expr:

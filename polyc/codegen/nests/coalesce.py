@@ -15,9 +15,9 @@ from polyc.codegen.nests.copies import copy_nest, rebuild
 from polyc.ir.access import expressions_in
 from polyc.ir.expr import Const, Expr, Index, Pad, Read, int_const, mentions, reads, rewrite, substitute, walk
 from polyc.ir.linear import index_coefficients
-from polyc.ir.loops import Buffer, If, Loop, Node, Store, known_length
+from polyc.ir.loops import Buffer, Loop, Node, Store, known_length
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Body, map_nodes, replace_nodes, walk_nodes
+from polyc.ir.walk import Body, map_nodes, nodes_in, replace_nodes, walk_nodes
 from polyc.records import replace
 
 Dimension = tuple[str, int]
@@ -53,21 +53,14 @@ def _find(
     body: tuple[Node, ...], buffers: Mapping[str, Buffer], mergeable: Mapping[str, Buffer]
 ) -> Iterator[tuple[Loop, int, frozenset[Dimension]]]:
     """Copies in which two neighbouring loops can run as one: the nest, the position of the outer one, what is merged."""
-    for node in body:
-        match node:
-            case If():
-                yield from _find(node.body + node.orelse, buffers, mergeable)
-            case Loop():
-                nest = copy_nest(node, buffers)
-                if nest is None:
-                    yield from _find(node.body, buffers, mergeable)
-                    continue
-                loops, store = nest
-                if not isinstance(store.value, Read):
-                    continue  # with arithmetic in it, rows are long enough
-                for position in range(len(loops) - 1):
-                    if (found := _joint_dimensions(loops, position, store, mergeable)) is not None:
-                        yield node, position, found
+    for node, _ in nodes_in(body):
+        nest = copy_nest(node, buffers)
+        if nest is None or not isinstance(nest[1].value, Read) or not isinstance(node, Loop):
+            continue  # with arithmetic in it, rows are long enough
+        loops, store = nest
+        for position in range(len(loops) - 1):
+            if (found := _joint_dimensions(loops, position, store, mergeable)) is not None:
+                yield node, position, found
 
 
 def _joint_dimensions(

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from polyc.ir.expr import Call, Const, Expr, Index, int_const, lt, mentions, minimum, operands_of, reads, substitute
+from polyc.ir.facts import Interval, range_of
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, Node, Store
-from polyc.ir.simplify import constant_of, simplify
+from polyc.ir.simplify import simplify
 from polyc.ir.walk import Body, Scope, map_bodies, rewrite_nodes, walk_nodes
 from polyc.records import replace
 
@@ -113,11 +114,7 @@ def _are_copies(node: Node, buffers: Mapping[str, Buffer]) -> bool:
     return False
 
 
-Range = tuple[int, int]
-"""Smallest and largest value of a loop variable."""
-
-
-def _split_tiles(node: Node, ranges: Mapping[str, Range]) -> Node:
+def _split_tiles(node: Node, ranges: Mapping[str, Interval]) -> Node:
     if not isinstance(node, Loop):
         return map_bodies(node, lambda body: tuple(_split_tiles(n, ranges) for n in body))
     upper = _drop_loose(node.upper, ranges)
@@ -157,7 +154,7 @@ def _fix(node: Node, variable: str, value: int) -> Node:
     return replace(node, lower=lower, upper=upper)
 
 
-def _drop_loose(expr: Expr, ranges: Mapping[str, Range]) -> Expr:
+def _drop_loose(expr: Expr, ranges: Mapping[str, Interval]) -> Expr:
     """``min(a, b)`` without arguments that are never below another one, a constant."""
     if not isinstance(expr, Call) or expr.op != "min":
         return expr
@@ -165,21 +162,5 @@ def _drop_loose(expr: Expr, ranges: Mapping[str, Range]) -> Expr:
     limit = min((int(a.value) for a in arguments if isinstance(a, Const)), default=None)
     if limit is None:
         return expr
-    tight = [a for a in arguments if isinstance(a, Const) or (low := _lowest(a, ranges)) is None or low < limit]
+    tight = [a for a in arguments if isinstance(a, Const) or (low := range_of(a, ranges)[0]) is None or low < limit]
     return simplify(minimum(*tight))
-
-
-def _lowest(expr: Expr, ranges: Mapping[str, Range]) -> int | None:
-    """No more than the smallest value of a sum of minima; None where a variable in it has no known range."""
-    match expr:
-        case Call("min", args):
-            lows = [_lowest(a, ranges) for a in args]
-            return None if None in lows else min(low for low in lows if low is not None)
-        case Call("add" | "sub" as op, (a, b)) if index_coefficients(expr) is None:
-            low, other = _lowest(a, ranges), _lowest(b if op == "add" else simplify(-b), ranges)
-            return None if low is None or other is None else low + other
-    coefficients = index_coefficients(expr)
-    if coefficients is None or not coefficients.keys() <= ranges.keys():
-        return None
-    worst = {v: int_const(ranges[v][0 if c > 0 else 1]) for v, c in coefficients.items()}
-    return constant_of(simplify(substitute(expr, worst)))

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 
 from polyc.ir.access import moves
 from polyc.ir.expr import (
-    Call,
     Const,
     Expr,
     Index,
@@ -28,7 +27,7 @@ from polyc.ir.expr import (
     reads,
     walk,
 )
-from polyc.ir.facts import Span, assume, hold, interior, pieces, slack_of, span_of
+from polyc.ir.facts import Span, assume, hold, interior, pieces, range_of, slack_of, span_of
 from polyc.ir.loops import If, Loop, Node, Store, Update, known_length
 from polyc.ir.simplify import difference, linear_form, simplify
 from polyc.ir.walk import Body, Scope, node_expressions, rewrite_nodes
@@ -125,7 +124,7 @@ def _split_loop(loop: Loop, tests: _Tests) -> tuple[Node, ...]:
     parts: list[Node] = []
     for part in pieces(loop, (loop.lower, begin, border), (begin, end, inside), (end, loop.upper, border)):
         trip = simplify(part.upper - part.lower)
-        most = _most(trip) if part.body is inside else _most_at_border(loop, tests, part.lower == loop.lower)
+        most = range_of(trip)[1] if part.body is inside else _most_at_border(loop, tests, part.lower == loop.lower)
         few = most is not None and most <= loop.lanes // 2
         parts.append(replace(part, kind="serial" if few else "vector"))
     if not tests.fixed:
@@ -147,44 +146,8 @@ def _most_at_border(loop: Loop, tests: _Tests, is_first: bool) -> int | None:
     else:
         upper = simplify(minimum(loop.upper, *(s.upper for s in spans if s.upper is not None)))
         gaps = [loop.upper - e for e in operands_of(upper, "min")]
-    found = [_most(simplify(gap)) for gap in gaps]
+    found = [range_of(simplify(gap))[1] for gap in gaps]
     return None if None in found else max(0, *(n for n in found if n is not None))
-
-
-def _most(expr: Expr) -> int | None:
-    """A constant that an integer expression over sizes, which are not negative, does not exceed."""
-    match expr:
-        case Const(value):
-            return int(value)
-        case Call("neg", (value,)):
-            least = _least(value)
-            return None if least is None else -least
-        case Call("add", (a, b)):
-            sides = _most(a), _most(b)
-        case Call("sub", (a, b)):
-            sides = _most(a), _most(-b)
-        case Call("mul", (Const(n), e)) if n == -1:
-            return _most(-e)
-        case Call("mod", (_, Const(n))) if n > 0:
-            return int(n) - 1
-        case _:
-            return None
-    return None if sides[0] is None or sides[1] is None else sides[0] + sides[1]
-
-
-def _least(expr: Expr) -> int | None:
-    """A constant that such an expression does not fall below."""
-    match expr:
-        case Const(value):
-            return int(value)
-        case Size():
-            return 0
-        case Call("mod", (_, Const(n))) if n > 0:
-            return 0
-        case Call("add", (a, b)):
-            sides = _least(a), _least(b)
-            return None if sides[0] is None or sides[1] is None else sides[0] + sides[1]
-    return None
 
 
 def _is_masked_copy(value: Expr) -> bool:

@@ -37,7 +37,7 @@ from polyc.ir.expr import (
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify, simplify_value
-from polyc.ir.walk import Body, map_bodies, node_expressions, nodes_in, walk_nodes
+from polyc.ir.walk import TOP, Body, Scope, map_bodies, node_expressions, nodes_in, walk_nodes
 from polyc.records import dataclass, replace
 
 ROW_PARTS, LANE_PARTS = 3, 2
@@ -126,26 +126,21 @@ def _find_rows(
     found = _Rows(end, count, size, lanes)
     if kind == "unroll" and all(_share_vectors(n, found) for n in nests):
         found.size = max(found.size, -(-in_flight // max(map(_n_vectors, nests))))
-    if found.size >= count or not all(_collect(node, None, (), found) for node in nests) or found.writes & set(shared):
+    if found.size >= count or not _collect(nests, TOP, found) or found.writes & set(shared):
         return None
     if any(r.tensor in found.writes and r.tensor not in registers for r in found.reads):
         return None
     return found
 
 
-def _share_vectors(node: Node, found: _Rows, row: str = "", lane: str = "") -> bool:
-    """Whether rows read the same vectors; where each reads its own, those that are dropped would be read, too.  `row`, `lane`:
-    variables of the loops around."""
-    match node:
-        case If():
-            return all(_share_vectors(n, found, row, lane) for n in node.body + node.orelse)
-        case Loop():
-            row = node.var if node.kind == "unroll" and _open_end(node) == (found.end, found.count) else row
-            lane = node.var if node.kind == "vector" else lane
-            return all(_share_vectors(n, found, row, lane) for n in node.body)
-        case Update():
-            names = (index_names(r) for r in reads(node.value))
-            return not any(row in own and lane in own for own in names)
+def _share_vectors(node: Node, found: _Rows) -> bool:
+    """Whether rows read the same vectors; where each reads its own, those that are dropped would be read, too."""
+    for n, scope in nodes_in((node,)):
+        if isinstance(n, Update):
+            rows = [loop.var for loop in scope.loops if loop.kind == "unroll" and _open_end(loop) == (found.end, found.count)]
+            lanes = [loop.var for loop in scope.loops if loop.kind == "vector"]
+            if any({*rows[-1:], *lanes[-1:]} <= index_names(r) for r in reads(n.value) if rows and lanes):
+                return False
     return True
 
 
@@ -181,31 +176,27 @@ class _Part:
     registers: frozenset[str]
 
 
-def _collect(node: Node, row: str | None, inner: tuple[str, ...], found: _Rows) -> bool:
-    """Note what `node` does; False where it is more than rows that do not meet."""
-    match node:
-        case Store() | Update():
-            if row is None or not _is_row_of_its_own(node, row, inner):
+def _collect(nests: Body, around: Scope, found: _Rows) -> bool:
+    """Note what nests do; False where that is more than rows that do not meet."""
+    for node, scope in nodes_in(nests, around):
+        rows = [loop.var for loop in scope.loops if _open_end(loop) == (found.end, found.count)]
+        match node:
+            case Store() | Update():
+                if not rows or not _is_row_of_its_own(node, rows[0], tuple(loop.var for loop in scope.loops)):
+                    return False
+                found.writes.add(node.buffer)
+                found.reads += [r for e in node_expressions(node) for r in reads(e)]
+            case If():
+                found.reads += reads(node.condition)
+            case Loop() if node.kind != "parallel":
+                if not rows and _open_end(node) == (found.end, found.count):
+                    found.rows.add(node.var)
+                found.inner.add(node.var)
+                if not all(_collect(start.nest, scope, found) for start in node.initial):
+                    return False
+            case _:
                 return False
-            found.writes.add(node.buffer)
-            found.reads += [r for e in node_expressions(node) for r in reads(e)]
-            return True
-        case If():
-            found.reads += reads(node.condition)
-            return all(_collect(n, row, inner, found) for n in node.body + node.orelse)
-        case Loop():
-            if node.kind == "parallel":
-                return False
-            bound = row is None and _open_end(node) == (found.end, found.count)
-            if bound:
-                found.rows.add(node.var)
-            found.inner.add(node.var)
-            inside = (*inner, node.var)
-            starts = (n for i in node.initial for n in i.nest)
-            return all(_collect(n, row, inner, found) for n in starts) and all(
-                _collect(n, node.var if bound else row, inside, found) for n in node.body
-            )
-    return False
+    return True
 
 
 def _open_end(loop: Loop) -> tuple[Expr, int] | None:
@@ -220,17 +211,14 @@ def _open_end(loop: Loop) -> tuple[Expr, int] | None:
 
 def _expanded_ends(node: Node, kind: str) -> Iterator[tuple[Expr, int, int]]:
     """Open ends of the outermost expanded loops of this kind, the most iterations, and their lanes."""
-    match node:
-        case If():
-            for n in node.body + node.orelse:
-                yield from _expanded_ends(n, kind)
-        case Loop():
-            end = _open_end(node) if node.kind == kind and node.max_trip is not None else None
-            if end is not None and end[1] == node.max_trip:
-                yield (*end, node.lanes)
-                return
-            for n in node.body:
-                yield from _expanded_ends(n, kind)
+
+    def end_of(loop: Loop) -> tuple[Expr, int] | None:
+        end = _open_end(loop) if loop.kind == kind else None
+        return end if end is not None and end[1] == loop.max_trip else None
+
+    for n, scope in nodes_in((node,)):
+        if isinstance(n, Loop) and (end := end_of(n)) is not None and not any(map(end_of, scope.loops)):
+            yield (*end, n.lanes)
 
 
 def _is_row_of_its_own(node: Store | Update, row: str, inner: tuple[str, ...]) -> bool:

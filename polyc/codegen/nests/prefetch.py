@@ -37,7 +37,7 @@ from polyc.ir.expr import (
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update, known_length
 from polyc.ir.simplify import constant_of, simplify
-from polyc.ir.walk import Scope, rewrite_nodes
+from polyc.ir.walk import Scope, nodes_in, rewrite_nodes
 from polyc.records import replace
 from polyc.target import Target
 
@@ -97,23 +97,14 @@ def _rows(loop: Loop, kept: dict[str, Buffer]) -> Iterator[tuple[Read, tuple[Loo
     """Reads whose row is decided by data that moves with `loop`, and with no loop inside that is not unrolled, and the loops
     inside around them.  Of an unrolled loop each copy counts."""
 
-    def visit(
-        body: tuple[Node, ...], inner: tuple[Loop, ...], copies: tuple[Loop, ...]
-    ) -> Iterator[tuple[Read, tuple[Loop, ...]]]:
-        for node in body:
-            match node:
-                case Store() | Update():
-                    for read in reads(node.value):
-                        if read.tensor in kept and _is_named_by(read, loop.var, {n.var for n in inner}, kept):
-                            yield from ((copy, inner) for copy in _copies(read, copies))
-                case If():
-                    yield from visit(node.body + node.orelse, inner, copies)
-                case Loop() if node.kind == "unroll":
-                    yield from visit(node.body, inner, (*copies, node))
-                case Loop() if node.kind != "parallel":
-                    yield from visit(node.body, (*inner, node), copies)
-
-    return visit(loop.body, (), ())
+    for node, scope in nodes_in(loop.body):
+        if not isinstance(node, (Store, Update)) or any(n.kind == "parallel" for n in scope.loops):
+            continue
+        inner = tuple(n for n in scope.loops if n.kind != "unroll")
+        copies = tuple(n for n in scope.loops if n.kind == "unroll")
+        for read in reads(node.value):
+            if read.tensor in kept and _is_named_by(read, loop.var, {n.var for n in inner}, kept):
+                yield from ((copy, inner) for copy in _copies(read, copies))
 
 
 def _copies(read: Read, loops: tuple[Loop, ...]) -> list[Read]:

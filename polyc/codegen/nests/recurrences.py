@@ -34,7 +34,7 @@ from polyc.ir.expr import (
 from polyc.ir.facts import Interval, range_of, ranges_in
 from polyc.ir.loops import Buffer, Guard, If, Loop, Node, Store, known_length
 from polyc.ir.scans import match_scan, match_second_order
-from polyc.ir.simplify import difference, simplify
+from polyc.ir.simplify import constant_of, difference, simplify
 from polyc.ir.walk import Body, Scope, rewrite_nodes
 from polyc.records import dataclass, replace
 
@@ -339,7 +339,8 @@ def _is_scan(loop: Loop, carried: list[_Carried], buffers: dict[str, Buffer]) ->
 def _is_inside(read: Read, buffer: Buffer, ranges: Mapping[str, Interval]) -> bool:
     """Whether the element exists for all values of the indices."""
     for subscript, extent in zip(read.subscripts, buffer.shape, strict=True):
-        found = range_of(simplify(subscript), ranges)
-        if found is None or not isinstance(extent, Const) or found[0] < 0 or found[1] >= int(extent.value):
+        low, high = range_of(simplify(subscript), ranges)
+        size = constant_of(extent)
+        if low is None or high is None or size is None or low < 0 or high >= size:
             return False
     return True

@@ -39,7 +39,7 @@ from typing import Literal
 
 from polyc.codegen.nests.epilogues import FUNCTION_COSTS
 from polyc.codegen.nests.prefetch import bytes_of, large_arrays, step_ahead
-from polyc.ir.access import stride_of, with_values
+from polyc.ir.access import moves, stride_of, with_values
 from polyc.ir.expr import (
     Call,
     Const,
@@ -59,7 +59,7 @@ from polyc.ir.expr import (
 )
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Scope, node_expressions, rewrite_nodes, walk_nodes
+from polyc.ir.walk import Scope, node_expressions, nodes_in, replace_nodes, rewrite_nodes, walk_nodes
 from polyc.records import dataclass, replace
 from polyc.target import Target
 
@@ -136,7 +136,7 @@ def _asked(loop: Loop, around: tuple[Loop, ...], arrays: _Arrays) -> Iterator[tu
     """Vector loops in `loop`, and what each of them asks for."""
     passes: dict[str, list[_Pass]] = {}
     for child, node in enumerate(loop.body):
-        for found in _passes(child, node, (), arrays):
+        for found in _passes(child, node, arrays):
             passes.setdefault(found.read.tensor, []).append(found)
     for mine in passes.values():
         pair = _whole_and_last(loop, mine, arrays)
@@ -160,17 +160,15 @@ def _prefetch(last: _Pass, around: tuple[Loop, ...], arrays: _Arrays, n_rows: in
     return Prefetch(last.read.tensor, place, arrays.large[last.read.tensor].dtype.itemsize, level)
 
 
-def _passes(child: int, node: Node, inner: tuple[Loop, ...], arrays: _Arrays) -> Iterator[_Pass]:
-    match node:
-        case Store() | Update():
-            if inner and inner[-1].kind == "vector":
-                for read in dict.fromkeys(reads(node.value)):
-                    buffer = arrays.large.get(read.tensor)
-                    if buffer is not None and stride_of(read, buffer, inner[-1].var) == buffer.dtype.itemsize:
-                        yield _Pass(child, inner, read)
-        case Loop() if node.kind in ("serial", "vector"):
-            for n in node.body:
-                yield from _passes(child, n, (*inner, node), arrays)
+def _passes(child: int, node: Node, arrays: _Arrays) -> Iterator[_Pass]:
+    for n, scope in nodes_in((node,)):
+        inner = scope.loops
+        is_plain = len(inner) == len(scope.path) and {loop.kind for loop in inner} <= {"serial", "vector"}
+        if isinstance(n, (Store, Update)) and is_plain and inner and inner[-1].kind == "vector":
+            for read in dict.fromkeys(reads(n.value)):
+                buffer = arrays.large.get(read.tensor)
+                if buffer is not None and stride_of(read, buffer, inner[-1].var) == buffer.dtype.itemsize:
+                    yield _Pass(child, inner, read)
 
 
 def _whole_and_last(loop: Loop, passes: list[_Pass], arrays: _Arrays) -> tuple[_Pass, _Pass] | None:
@@ -179,7 +177,7 @@ def _whole_and_last(loop: Loop, passes: list[_Pass], arrays: _Arrays) -> tuple[_
 
     A pass that streams is taken apart at cache lines; one that writes nothing tells how long the row is."""
     row = _row_of(passes[0])
-    if any(_row_of(p) != row for p in passes) or not _moves(passes[0].read.subscripts, loop):
+    if any(_row_of(p) != row for p in passes) or loop.var not in index_names(*passes[0].read.subscripts):
         return None
     idle = [p for p in passes if not any(_writes(n, p.vector, arrays) for n in p.vector.body)]
     streaming = [p for p in passes if any(isinstance(n, Store) and n.streamed for n in p.vector.body)]
@@ -249,11 +247,7 @@ def _row_of(found: _Pass) -> Read:
 
 def _writes(node: Node, vector: Loop, arrays: _Arrays) -> bool:
     """Whether `node` writes a row of an array."""
-    return isinstance(node, (Store, Update)) and node.buffer in arrays.arguments and _moves(node.subscripts, vector)
-
-
-def _moves(subscripts: tuple[Expr, ...], loop: Loop) -> bool:
-    return any(n == Index(loop.var) for s in subscripts for n in walk(s))
+    return isinstance(node, (Store, Update)) and node.buffer in arrays.arguments and moves(node, vector.var)
 
 
 def _insert(node: Node, vector: Loop, ways: list[_Way]) -> Node:
@@ -262,14 +256,6 @@ def _insert(node: Node, vector: Loop, ways: list[_Way]) -> Node:
         return node
     found: Node = node
     for condition, asked in reversed(ways):
-        asking = _ask(node, vector, asked)
+        (asking,) = replace_nodes((node,), {id(vector): replace(vector, body=(*asked, *vector.body))})
         found = asking if condition is None else If(condition, (asking,), (found,))
     return found
-
-
-def _ask(node: Node, vector: Loop, asked: tuple[Prefetch, ...]) -> Node:
-    if not isinstance(node, Loop):
-        return node
-    if node is vector:
-        return replace(node, body=(*asked, *node.body))
-    return replace(node, body=tuple(_ask(n, vector, asked) for n in node.body))

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from itertools import permutations
+from math import prod
 
-from polyc.ir.access import touched_in, written_in
+from polyc.ir.access import touched_in, writes_in, written_in
 from polyc.ir.expr import Expr, Index, index_names, reads, substitute
-from polyc.ir.loops import Guard, If, InitialValue, Loop, Node, Prefetch, Store, Update
+from polyc.ir.loops import InitialValue, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import map_bodies
+from polyc.ir.walk import Fact, map_bodies, node_expressions, nodes_in
 from polyc.records import replace
 
 MAX_ACCUMULATORS = 64
@@ -78,9 +79,9 @@ def _match_initial(nest: Node, loop: Loop, buffer: str) -> Expr | None:
         own.append(node)
         node = node.body[0]
     assert isinstance(node, Store)
-    updates: list[tuple[Update, tuple[Loop, ...]]] = []
-    _collect(loop, buffer, (), updates)
-    update, path = updates[0]
+    found = _only_update(loop, buffer)
+    assert found is not None
+    update, path = found
     moving = index_names(*update.subscripts)
     expanded = [inner for inner in path if inner.var in moving]
     if len(expanded) != len(own) or buffer in _reads_of(node.value):
@@ -104,7 +105,8 @@ def _hold(node: Node, aliased: frozenset[str]) -> Node:
     node = map_bodies(node, lambda body: hold_accumulators(body, aliased))
     if not isinstance(node, Loop):
         return node
-    held = () if node.kind in ("parallel", "unroll") else tuple(b for b in _updated(node.body) if _can_hold(node, b))
+    written = () if node.kind in ("parallel", "unroll") else dict.fromkeys(n.buffer for n in writes_in(node.body))
+    held = tuple(b for b in written if _can_hold(node, b))
     return replace(node, registers=held, body=tuple(_release(n, held) for n in node.body) if held else node.body)
 
 
@@ -114,57 +116,28 @@ def _release(node: Node, held: tuple[str, ...]) -> Node:
     return replace(node, registers=tuple(b for b in node.registers if b not in held)) if isinstance(node, Loop) else node
 
 
-def _updated(body: tuple[Node, ...]) -> list[str]:
-    found: dict[str, None] = {}
-    for node in body:
-        match node:
-            case Update():
-                found[node.buffer] = None
-            case Loop():
-                found.update(dict.fromkeys(_updated(node.body)))
-    return list(found)
-
-
 def _can_hold(loop: Loop, buffer: str) -> bool:
-    updates: list[tuple[Update, tuple[Loop, ...]]] = []
-    if not _collect(loop, buffer, (), updates) or len(updates) != 1:
+    found = _only_update(loop, buffer)
+    if found is None:
         return False
-    update, path = updates[0]
+    update, path = found
     moving = index_names(*update.subscripts)
-    copies = 1
-    for inner in path:
-        if inner.kind == "parallel":
-            return False
-        expanded = inner.max_trip is not None and inner.kind in ("unroll", "vector")
-        if inner.var in moving:
-            if inner is loop or not expanded:
-                return False
-            copies *= -(-(inner.max_trip or 1) // inner.lanes)
-    return copies <= MAX_ACCUMULATORS
+    if any(inner.kind == "parallel" for inner in path):
+        return False
+    moved = [inner for inner in path if inner.var in moving]
+    if any(inner is loop or not inner.is_expanded for inner in moved):
+        return False
+    return prod(-(-(inner.max_trip or 1) // inner.lanes) for inner in moved) <= MAX_ACCUMULATORS
 
 
-def _collect(node: Node, buffer: str, path: tuple[Loop, ...], updates: list[tuple[Update, tuple[Loop, ...]]]) -> bool:
-    """Gather updates of `buffer` with the loops around them; False if it is touched in any other way."""
-
-    def reads_it(*exprs: Expr | None) -> bool:
-        return any(r.tensor == buffer for e in exprs if e is not None for r in reads(e))
-
-    match node:
-        case Store():
-            return node.buffer != buffer and not reads_it(node.value, *node.subscripts)
-        case Update():
-            if reads_it(node.value, *node.subscripts):
-                return False
-            if node.buffer == buffer:
-                updates.append((node, path))
-            return True
-        case Guard():
-            return not reads_it(node.value, node.bound, node.condition)
-        case Prefetch():
-            return not reads_it(*node.subscripts)
-        case If():
-            before = len(updates)
-            fine = all(_collect(n, buffer, path, updates) for n in node.body + node.orelse)
-            return fine and len(updates) == before and not reads_it(node.condition)
-        case Loop():
-            return all(_collect(n, buffer, (*path, node), updates) for n in node.body)
+def _only_update(loop: Loop, buffer: str) -> tuple[Update, tuple[Loop, ...]] | None:
+    """The update of `buffer`, and the loops around it; None where it is touched in any other way, or under a test."""
+    found: list[tuple[Update, tuple[Loop, ...]]] = []
+    for node, scope in nodes_in((loop,)):
+        if any(r.tensor == buffer for e in node_expressions(node) for r in reads(e)):
+            return None
+        if isinstance(node, (Store, Update)) and node.buffer == buffer:
+            if isinstance(node, Store) or any(isinstance(step, Fact) for step in scope.path):
+                return None
+            found.append((node, scope.loops))
+    return found[0] if len(found) == 1 else None

@@ -25,7 +25,7 @@ from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Const, Expr, Index, Read, all_hold, ge, gt, reads
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Update, known_length
-from polyc.ir.walk import Scope, rewrite_nodes
+from polyc.ir.walk import Body, Scope, nodes_in, rewrite_nodes
 from polyc.records import replace
 from polyc.target import Target
 
@@ -57,7 +57,7 @@ def _requests(loop: Loop, kept: Mapping[str, Buffer], target: Target) -> Iterato
     if length is not None and length < LEAST_STEPS * loop.step:
         return
     asked: set[Read] = set()
-    for read, inner in _vectors(loop.body, ()):
+    for read, inner in _vectors(loop.body):
         buffer = kept.get(read.tensor)
         size = None if buffer is None else row_bytes(buffer, read, inner)
         if buffer is None or size is None or not target.cache_line <= size <= MOST_LINES * target.cache_line:
@@ -95,11 +95,10 @@ def _tests(loop: Loop, buffer: Buffer, target: Target) -> list[Expr]:
     return tests
 
 
-def _vectors(body: tuple[Node, ...], inner: tuple[Loop, ...]) -> Iterator[tuple[Read, tuple[Loop, ...]]]:
+def _vectors(body: Body) -> Iterator[tuple[Read, tuple[Loop, ...]]]:
     """Reads of sums in expanded loops, the last of them a vector, with the loops that move each."""
-    for node in body:
-        match node:
-            case Update() if inner and inner[-1].kind == "vector":
-                yield from ((r, inner) for r in dict.fromkeys(reads(node.value)))
-            case Loop() if node.is_expanded:
-                yield from _vectors(node.body, (*inner, node))
+    for node, scope in nodes_in(body):
+        loops = scope.loops
+        is_tile = len(loops) == len(scope.path) and all(n.is_expanded for n in loops)
+        if isinstance(node, Update) and is_tile and loops and loops[-1].kind == "vector":
+            yield from ((r, loops) for r in dict.fromkeys(reads(node.value)))
