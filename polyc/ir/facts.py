@@ -82,7 +82,8 @@ def assume_value(value: Expr, known: Known) -> Expr:
 
 
 def assume(body: Body, known: Known, keep: Callable[[Expr], bool] = lambda value: False) -> Body:
-    """The nodes without what is decided: tests, arms that are not taken, stores of what is there already.
+    """The nodes without what is decided: tests, arms that are not taken, stores of what is there already, and what is left
+    empty by it.
 
     `keep`: values in which nothing is decided."""
     result: list[Node] = []
@@ -105,7 +106,9 @@ def assume(body: Body, known: Known, keep: Callable[[Expr], bool] = lambda value
                 if not isinstance(condition, Const) or condition.value:
                     result.append(replace(node, condition=None if isinstance(condition, Const) else condition))
             case Loop():
-                result.append(replace(node, body=assume(node.body, known, keep)))
+                inside = assume(node.body, known, keep)
+                if inside or node.initial:
+                    result.append(replace(node, body=inside))
             case _:
                 result.append(node)
     return tuple(result)

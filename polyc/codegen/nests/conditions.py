@@ -18,19 +18,16 @@ from polyc.ir.expr import (
     Select,
     Size,
     any_holds,
-    eq,
     ge,
     int_const,
     le,
-    maximum,
     mentions,
-    minimum,
     operands_of,
     reads,
     substitute,
     walk,
 )
-from polyc.ir.facts import span_of
+from polyc.ir.facts import assume, clamp, hold, span_of
 from polyc.ir.loops import If, Loop, Node, Store, Update, known_length
 from polyc.ir.simplify import difference, simplify, simplify_value
 from polyc.ir.types import I64
@@ -63,7 +60,7 @@ def _take_out(node: Node, scope: Scope) -> Body | None:
                 (inner,) = body
                 if isinstance(inner, If) and not mentions(inner.condition, node.var):
                     return _unswitch(node, inner)
-            return (replace(node, body=body),) if body or not node.body else ()
+            return (replace(node, body=body),) if body or node.initial else ()
     return None
 
 
@@ -89,17 +86,17 @@ def _split_loop(loop: Loop) -> tuple[Node, ...] | None:
     atoms = operands_of(condition, "or")
     fixed = [a for a in atoms if not mentions(a, loop.var)]
     moving = [a for a in atoms if mentions(a, loop.var)]
-    rest = _split_ends(loop, nodes, moving)
+    unfixed = assume(nodes, hold(fixed, False))
+    rest = _split_ends(loop, nodes, condition, unfixed, moving)
     if rest is None and not fixed:
         store = nodes[0] if len(nodes) == 1 else None
         return _go_on(_split_in_two(loop, store) if isinstance(store, Store) else _split_steps(loop, nodes))
     if rest is None:
-        rest = take_out_conditions((replace(loop, body=_decide(nodes, _any(moving) or False)),))
-    outside = _any(fixed)
-    if outside is None:
+        rest = take_out_conditions((replace(loop, body=unfixed),))
+    if not fixed:
         return rest
-    then = take_out_conditions((replace(loop, body=_decide(nodes, True)),))
-    return (If(outside, then, rest),) if then or rest else ()
+    then = take_out_conditions((replace(loop, body=assume(nodes, hold([condition]))),))
+    return (If(any_holds(fixed), then, rest),) if then or rest else ()
 
 
 def _go_on(parts: tuple[Node, ...] | None) -> tuple[Node, ...] | None:
@@ -127,22 +124,11 @@ def _is_conjunction(condition: Expr) -> bool:
     return all(isinstance(n, (Index, Size)) or (isinstance(n, Const) and n.dtype == I64) for n in leaves)
 
 
-def _decide(nodes: tuple[Store | Update, ...], condition: Expr | bool) -> tuple[Store | Update, ...]:
-    """The nodes where the condition that they choose by is known, or is the same as another one."""
+def _split_ends(loop: Loop, nodes: Body, condition: Expr, short: Body, moving: list[Expr]) -> Body | None:
+    """The first and the last iterations apart, if each of the tests `moving` that the `condition` is made of holds in few of
+    them and nowhere else.
 
-    def value(chosen: Expr) -> Expr:
-        assert isinstance(chosen, Select)
-        if isinstance(condition, bool):
-            return chosen.then if condition else chosen.other
-        return replace(chosen, condition=condition)
-
-    return tuple(replace(n, value=value(n.value)) if _chooses(n) else n for n in nodes)
-
-
-def _split_ends(loop: Loop, nodes: tuple[Store | Update, ...], moving: list[Expr]) -> tuple[Node, ...] | None:
-    """The first and the last iterations apart, if each of the conditions `moving` holds in few of them and nowhere else.
-
-    Where their number is not known, short loops stay as they are."""
+    Where their number is not known, few iterations do what `short` does."""
     trip = known_length(loop)
     if not moving or (trip is not None and trip < MINIMUM_TRIP):
         return None
@@ -155,15 +141,14 @@ def _split_ends(loop: Loop, nodes: tuple[Store | Update, ...], moving: list[Expr
     least = max(MINIMUM_TRIP, n_first + n_last + 1)
     if max(n_first, n_last) > MOST_ENDS or (trip is not None and trip < least):
         return None
-    end = _decide(nodes, True)
+    end, between = (assume(nodes, hold([condition], outcome)) for outcome in (True, False))
     lower = simplify(loop.lower + n_first)
     upper = simplify(loop.upper - n_last)
-    inside = replace(loop, lower=lower, upper=upper, body=_decide(nodes, False))
+    inside = replace(loop, lower=lower, upper=upper, body=between)
     split = take_out_conditions((*_run_end(loop, end, loop.lower, n_first), inside, *_run_end(loop, end, upper, n_last)))
     if trip is not None:
         return split
-    short = replace(loop, body=_decide(nodes, _any(moving) or False))
-    return (If(ge(simplify(loop.upper - loop.lower), least), split, (short,)),)
+    return (If(ge(simplify(loop.upper - loop.lower), least), split, (replace(loop, body=short),)),)
 
 
 def _count_ends(atom: Expr, loop: Loop) -> tuple[int, int] | None:
@@ -185,7 +170,7 @@ def _count_ends(atom: Expr, loop: Loop) -> tuple[int, int] | None:
     return None if count is None else (0, max(0, count))
 
 
-def _run_end(loop: Loop, end: tuple[Store | Update, ...], first: Expr, n: int) -> tuple[Node, ...]:
+def _run_end(loop: Loop, end: Body, first: Expr, n: int) -> Body:
     """The nodes in `n` iterations from `first` on."""
     if n <= FEW_ENDS:
         places = [simplify(first + k) for k in range(n)]
@@ -200,29 +185,18 @@ def _split_in_two(loop: Loop, store: Store) -> tuple[Node, ...] | None:
     """The iterations where the condition holds, and those where it does not, if it tells up to or from which one on."""
     chosen = store.value
     assert isinstance(chosen, Select)
-    atom = chosen.condition
-    if not isinstance(atom, Call) or atom.op not in ("lt", "le", "gt", "ge"):
+    span = span_of(chosen.condition, loop.var)
+    place = None if span is None else span.upper if span.lower is None else span.lower
+    if span is None or place is None:
         return None
-    low, high = atom.args if atom.op in ("lt", "le") else (atom.args[1], atom.args[0])  # low < high, or low <= high
-    is_strict = atom.op in ("lt", "gt")
-    before, after = chosen.then, chosen.other
-    if mentions(high, loop.var):
-        # Not `high < low`: the iterations from some one on.
-        low, high, is_strict, before, after = high, low, not is_strict, after, before
-    if mentions(high, loop.var) or not _is_unit(eq(low, high), loop.var):
-        return None
-    start = substitute(low, {loop.var: int_const(0)})
-    if difference(substitute(low, {loop.var: int_const(1)}), start) != 1:
-        return None  # it moves backwards
-    # low = var + rest < high, or <=: var < place
-    place: Expr = high - start
-    place = simplify(place if is_strict else place + 1)
+    place = simplify(place)
+    before, after = (chosen.other, chosen.then) if span.upper is None else (chosen.then, chosen.other)
     if simplify(place + 1) == simplify(loop.upper):
         # All but the last iteration, where there is one.
         first = replace(loop, upper=place, body=(replace(store, value=before),))
         last = _at(replace(store, value=after), loop.var, place)
         return first, If(le(loop.lower, place), (last,))
-    middle = simplify(maximum(loop.lower, minimum(loop.upper, place)))
+    middle = clamp(place, loop)
     first = replace(loop, upper=middle, body=(replace(store, value=before),))
     return first, replace(loop, lower=middle, body=(replace(store, value=after),))
 
@@ -260,10 +234,7 @@ def _holds(atom: Call, var: str, at: Expr) -> bool:
     return difference(a, b) == 0
 
 
-def _at(store: Store | Update, var: str, place: Expr) -> Store | Update:
+def _at(store: Node, var: str, place: Expr) -> Store | Update:
+    assert isinstance(store, (Store, Update))
     store = with_values(store, {var: place})
     return replace(store, value=simplify_value(store.value))
-
-
-def _any(conditions: list[Expr]) -> Expr | None:
-    return any_holds(conditions) if conditions else None
