@@ -9,10 +9,11 @@ import pytest
 
 import polyc
 from polyc.codegen.nests.tiles import split_partial_tiles
-from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Select, Size, int_const, walk
+from polyc.ir.expr import Call, Cast, Const, Expr, Index, Read, Select, Size, int_const, lt, minimum, walk
 from polyc.ir.interpret_loops import interpret_loops
 from polyc.ir.loops import If, InitialValue, Loop, LoopNest, Node, Store, Update
 from polyc.ir.types import F32, I64, U8
+from polyc.ir.walk import walk_nodes
 from tests.ir.nests import argument, loop, nest_of
 
 I, J, K, N = Index("i"), Index("j"), Index("k"), Size("N")
@@ -135,6 +136,22 @@ def test_loops_side_by_side_that_share_a_name_each_give_a_condition():
     for pair in ((long, short), (short, long)):
         body = (tile_loop(loop("k", int_const(1), *pair)),)
         agrees(body, 8, {"X": 16, "O": 16, "P": 16})
+
+
+def test_a_test_around_statements_stays_where_it_is_known_for_fewer_rows_of_a_neighbour():
+    i = Index("i")
+    inside = lt(i, Size("P"))
+    chosen = Store("H", (i,), Select(inside, Read("X", (i,)), int_const(0)))
+    kept = If(inside, (Store("Y", (i,), Read("H", (i,))),))
+    rows = [
+        Loop("i", int_const(0), minimum(n, Size("N")), 1, "unroll", (node,), max_trip=n)
+        for n, node in ((6, chosen), (16, kept))
+    ]
+    (split,) = split_partial_tiles(tuple(rows), tied=frozenset("H"))
+    assert isinstance(split, If)
+    full = list(walk_nodes(split.body))
+    assert not any(isinstance(n, Store) and isinstance(n.value, Select) for n in full)
+    assert kept in full
 
 
 def test_what_one_loop_leaves_open_stays_in_all():

@@ -123,17 +123,17 @@ def prefetch_next_rows(nest: LoopNest, target: Target) -> LoopNest:
         if not isinstance(node, Loop) or node.kind not in ("serial", "parallel") or node.registers:
             return node if isinstance(node, Loop) else None
         scope = scope.inside(node)
-        body = node.body
-        asked = {id(vector): (vector, ways) for vector, ways in _asked(node, scope.loops_in_order, arrays)}
-        for vector, ways in asked.values():
-            body = tuple(_insert(n, vector, ways) for n in body)
-        return replace(node, body=rewrite_nodes(body, ask, scope))
+        body = list(node.body)
+        for last, ways in _asked(node, scope.loops_in_order, arrays).values():
+            body[last.child] = _insert(body[last.child], last.vector, ways)
+        return replace(node, body=rewrite_nodes(tuple(body), ask, scope))
 
     return replace(nest, body=rewrite_nodes(nest.body, ask)) if large else nest
 
 
-def _asked(loop: Loop, around: tuple[Loop, ...], arrays: _Arrays) -> Iterator[tuple[Loop, list[_Way]]]:
-    """Vector loops in `loop`, and what each of them asks for."""
+def _asked(loop: Loop, around: tuple[Loop, ...], arrays: _Arrays) -> dict[tuple[int, int], tuple[_Pass, list[_Way]]]:
+    """Passes in `loop`, each by the node and the vector loop that it is, and what it asks for."""
+    found_ways: dict[tuple[int, int], tuple[_Pass, list[_Way]]] = {}
     passes: dict[str, list[_Pass]] = {}
     for child, node in enumerate(loop.body):
         for found in _passes(child, node, arrays):
@@ -149,7 +149,8 @@ def _asked(loop: Loop, around: tuple[Loop, ...], arrays: _Arrays) -> Iterator[tu
             for condition, asked in _rows_ahead(whole, last, arrays, is_streaming)
         ]
         if ways:
-            yield last.vector, ways
+            found_ways[last.child, id(last.vector)] = last, ways
+    return found_ways
 
 
 def _prefetch(last: _Pass, around: tuple[Loop, ...], arrays: _Arrays, n_rows: int | Expr, level: Literal[1, 2]) -> Prefetch:

@@ -32,12 +32,12 @@ from polyc.ir.expr import (
     substitute,
     walk,
 )
-from polyc.ir.facts import assume, hold
+from polyc.ir.facts import assume_value, hold
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import If, Loop, Node, Store, Update
 from polyc.ir.simplify import simplify
 from polyc.ir.types import BOOL
-from polyc.ir.walk import map_bodies, nodes_in
+from polyc.ir.walk import Body, Scope, map_bodies, nodes_in, rewrite_nodes
 from polyc.records import replace
 
 EXPANDED, ROWS = ("unroll", "vector"), ("unroll",)
@@ -87,7 +87,7 @@ def _split(
                 in_rows = list(dict.fromkeys(c for f in rows if f for c in f))
                 others = _run_partial(group, in_rows, len(in_rows) < len(conditions), tied, shared, has_masks, in_flight)
                 conditions = [*conditions, *dict.fromkeys(c for found in tests.values() for c in found)]
-                full = assume(tuple(_make_full(n) for n in group), hold(tests))
+                full = _drop_tests(tuple(_make_full(n) for n in group), tests)
                 # Tests that only loops inside decide are split further down, but never inside a loop that holds accumulators.
                 if tests and not any(n.registers for n in loops):
                     full = _split(full, tied, shared, has_masks, in_flight)
@@ -214,3 +214,14 @@ def _slack_coefficients(test: Expr, ranges: dict[str, tuple[Expr, Expr]]) -> dic
     slack: Expr = high - low
     outer: dict[str, Expr] = {e.name: Size(e.name) for e in walk(slack) if isinstance(e, Index) and e.name not in ranges}
     return index_coefficients(substitute(slack, outer))
+
+
+def _drop_tests(body: Body, tests: Collection[Expr]) -> Body:
+    """The nests without the tests that hold in selections; of those around statements they say nothing."""
+
+    def drop(node: Node, scope: Scope) -> Node | None:
+        if isinstance(node, (Store, Update)):
+            return replace(node, value=assume_value(node.value, hold(tests)))
+        return None
+
+    return rewrite_nodes(body, drop)
