@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from polyc.ir.expr import Expr
-from polyc.ir.loops import Guard, If, Loop, Node, Prefetch, Store, Update
+from polyc.ir.loops import Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.records import dataclass, replace
 
 Body = tuple[Node, ...]
@@ -91,6 +91,12 @@ def rewrite_inside(node: Node, rule: Rule, scope: Scope = TOP) -> Node:
             body = rewrite_nodes(node.body, rule, scope.inside(node))
             return node if body is node.body else replace(node, body=body)
     return node
+
+
+def rewrite_nest(nest: LoopNest, rule: Rule) -> LoopNest:
+    """The entry point with its body rewritten; itself where nothing changes."""
+    body = rewrite_nodes(nest.body, rule)
+    return nest if body is nest.body else replace(nest, body=body)
 
 
 def replace_nodes(body: Body, new: Mapping[int, Node | Body]) -> Body:

@@ -17,7 +17,7 @@ from polyc.ir.expr import Const, Expr, Index, evaluate, int_const, maximum, mini
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import LINE, Buffer, Loop, LoopNest, Node, Store
 from polyc.ir.simplify import difference, simplify
-from polyc.ir.walk import Body, Scope, rewrite_nodes
+from polyc.ir.walk import Body, Scope, rewrite_nest
 from polyc.records import replace
 from polyc.target import Target
 
@@ -46,7 +46,7 @@ def align_rows(nest: LoopNest, target: Target) -> LoopNest:
     def align(node: Node, scope: Scope) -> Body | None:
         return _split_at_line(node, rows, target) if isinstance(node, Loop) else None
 
-    return replace(nest, body=rewrite_nodes(nest.body, align)) if rows else nest
+    return rewrite_nest(nest, align) if rows else nest
 
 
 def _split_at_line(loop: Loop, rows: Mapping[str, Buffer], target: Target) -> tuple[Node, ...] | None:

@@ -31,7 +31,7 @@ from polyc.ir.expr import (
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Loop, LoopNest, Node
 from polyc.ir.simplify import difference, simplify, simplify_value
-from polyc.ir.walk import Scope, map_nodes, rewrite_nodes
+from polyc.ir.walk import Scope, map_nodes, rewrite_nest
 from polyc.records import dataclass, replace
 from polyc.target import Target
 
@@ -66,7 +66,7 @@ def fit_blocks(nest: LoopNest, target: Target) -> LoopNest:
         found = _find_blocks(node)
         return None if found is None else _fit(found, buffers, target)
 
-    return replace(nest, body=rewrite_nodes(nest.body, fit))
+    return rewrite_nest(nest, fit)
 
 
 def _find_blocks(loop: Loop) -> _Blocks | None:

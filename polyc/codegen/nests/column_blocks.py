@@ -19,7 +19,7 @@ from polyc.ir.expr import Call, Const, Expr, Index, Read, eq, ge, int_const, men
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Store, known_length
 from polyc.ir.simplify import difference, simplify
-from polyc.ir.walk import Scope, rewrite_nodes
+from polyc.ir.walk import Scope, rewrite_nest
 from polyc.records import dataclass, replace
 from polyc.target import Target
 
@@ -105,7 +105,7 @@ def block_columns(nest: LoopNest, target: Target) -> LoopNest:
     def cut(node: Node, scope: Scope) -> Node | None:
         return _cut_rows(node, buffers, target) if isinstance(node, Loop) else None
 
-    return replace(nest, body=rewrite_nodes(nest.body, cut))
+    return rewrite_nest(nest, cut)
 
 
 def _cut_rows(row: Loop, buffers: Mapping[str, Buffer], target: Target) -> Loop | None:

@@ -14,13 +14,13 @@ from polyc.ir.expr import Const, Expr, all_hold, ceil_div, maximum, mentions, mi
 from polyc.ir.facts import pieces, span_of
 from polyc.ir.loops import If, Loop, LoopNest, Node, Prefetch
 from polyc.ir.simplify import difference, simplify, simplify_value
-from polyc.ir.walk import Body, Scope, map_bodies, map_nodes, rewrite_nodes
+from polyc.ir.walk import Body, Scope, map_bodies, map_nodes, rewrite_nest, rewrite_nodes
 from polyc.records import replace
 
 
 def run_first_tiles_apart(nest: LoopNest) -> LoopNest:
     """The nest with serial loops split where a condition around all that they do ceases to hold."""
-    return replace(nest, body=rewrite_nodes(nest.body, _split))
+    return rewrite_nest(nest, _split)
 
 
 def _split(node: Node, scope: Scope) -> Body | None:

@@ -21,7 +21,7 @@ from polyc.ir.expr import Const, Expr, Index, Read, Select, index_names, int_con
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, Loop, LoopNest, Node, Prefetch, Store, Update, known_length
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Body, Scope, nodes_in, rewrite_nodes
+from polyc.ir.walk import Body, Scope, nodes_in, rewrite_nest, rewrite_nodes
 from polyc.records import replace
 from polyc.target import Target
 
@@ -54,11 +54,11 @@ def prefetch_windows(nest: LoopNest, target: Target) -> LoopNest:
     def ask(node: Node, scope: Scope) -> Node | None:
         if not isinstance(node, Loop) or node.kind not in ("serial", "parallel") or node.registers:
             return node if isinstance(node, Loop) else None
-        scope = scope.inside(node)
-        ahead = _find_ahead(scope.loops, kept, target)
-        return replace(node, body=(*ahead, *rewrite_nodes(node.body, ask, scope)))
+        inside = scope.inside(node)
+        ahead = _find_ahead(inside.loops, kept, target)
+        return replace(node, body=(*ahead, *rewrite_nodes(node.body, ask, inside))) if ahead else None
 
-    return replace(nest, body=rewrite_nodes(nest.body, ask)) if kept else nest
+    return rewrite_nest(nest, ask) if kept else nest
 
 
 def _find_ahead(around: tuple[Loop, ...], kept: dict[str, Buffer], target: Target) -> tuple[Node, ...]:

@@ -20,7 +20,7 @@ from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Expr, Index, Read, index_names, int_const, maximum, minimum, reads
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Update, known_length
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Body, Fact, Scope, nodes_in, rewrite_inside, rewrite_nodes
+from polyc.ir.walk import Body, Fact, Scope, nodes_in, rewrite_inside, rewrite_nest, rewrite_nodes
 from polyc.records import dataclass, replace
 from polyc.target import Target
 
@@ -64,7 +64,7 @@ def prefetch_panels(nest: LoopNest, target: Target) -> LoopNest:
                 made[users[0]] = _ask(made[users[0]], source, scope.loops_in_order, buffers, target)
         return replace(node, body=tuple(made))
 
-    return replace(nest, body=rewrite_nodes(nest.body, ask)) if kept else nest
+    return rewrite_nest(nest, ask) if kept else nest
 
 
 def _find_source(copy: Node, loop: Loop, kept: dict[str, Buffer], buffers: dict[str, Buffer]) -> _Source | None:

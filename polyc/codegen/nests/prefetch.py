@@ -37,7 +37,7 @@ from polyc.ir.expr import (
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update, known_length
 from polyc.ir.simplify import constant_of, simplify
-from polyc.ir.walk import Scope, nodes_in, rewrite_nodes
+from polyc.ir.walk import Scope, nodes_in, rewrite_nest, rewrite_nodes
 from polyc.records import replace
 from polyc.target import Target
 
@@ -62,9 +62,9 @@ def prefetch_rows(nest: LoopNest, target: Target) -> LoopNest:
         if not isinstance(node, Loop) or node.kind not in ("serial", "parallel"):
             return node if isinstance(node, Loop) else None
         ahead = _rows_ahead(node, scope.loops_in_order, kept, target)
-        return replace(node, body=(*ahead, *rewrite_nodes(node.body, ask, scope.inside(node))))
+        return replace(node, body=(*ahead, *rewrite_nodes(node.body, ask, scope.inside(node)))) if ahead else None
 
-    return replace(nest, body=rewrite_nodes(nest.body, ask))
+    return rewrite_nest(nest, ask)
 
 
 def level_of_rows(n_rows: int, is_dense: bool) -> Literal[1, 2]:

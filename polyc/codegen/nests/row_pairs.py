@@ -35,7 +35,7 @@ from polyc.ir.expr import (
 )
 from polyc.ir.loops import LINE, Buffer, Guard, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.ir.simplify import difference, simplify
-from polyc.ir.walk import Body, Scope, map_nodes, node_expressions, rewrite_nodes, walk_nodes
+from polyc.ir.walk import Body, Scope, map_nodes, node_expressions, rewrite_nest, walk_nodes
 from polyc.records import replace
 
 LEAST_SHARED = 0.25
@@ -52,7 +52,7 @@ def pair_rows(nest: LoopNest) -> LoopNest:
     def pair(node: Node, scope: Scope) -> Body | None:
         return _pair_loop(node, buffers) or None if isinstance(node, Loop) else None
 
-    return replace(nest, body=rewrite_nodes(nest.body, pair))
+    return rewrite_nest(nest, pair)
 
 
 def _pair_loop(loop: Loop, buffers: Mapping[str, Buffer]) -> tuple[Node, ...]:

@@ -59,7 +59,7 @@ from polyc.ir.expr import (
 )
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, Update
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Scope, node_expressions, nodes_in, replace_nodes, rewrite_nodes, walk_nodes
+from polyc.ir.walk import Scope, node_expressions, nodes_in, replace_nodes, rewrite_nest, rewrite_nodes, walk_nodes
 from polyc.records import dataclass, replace
 from polyc.target import Target
 
@@ -122,13 +122,13 @@ def prefetch_next_rows(nest: LoopNest, target: Target) -> LoopNest:
     def ask(node: Node, scope: Scope) -> Node | None:
         if not isinstance(node, Loop) or node.kind not in ("serial", "parallel") or node.registers:
             return node if isinstance(node, Loop) else None
-        scope = scope.inside(node)
-        body = list(node.body)
-        for last, ways in _asked(node, scope.loops_in_order, arrays).values():
+        inside, body = scope.inside(node), list(node.body)
+        asked = _asked(node, inside.loops_in_order, arrays).values()
+        for last, ways in asked:
             body[last.child] = _insert(body[last.child], last.vector, ways)
-        return replace(node, body=rewrite_nodes(tuple(body), ask, scope))
+        return replace(node, body=rewrite_nodes(tuple(body), ask, inside)) if asked else None
 
-    return replace(nest, body=rewrite_nodes(nest.body, ask)) if large else nest
+    return rewrite_nest(nest, ask) if large else nest
 
 
 def _asked(loop: Loop, around: tuple[Loop, ...], arrays: _Arrays) -> dict[tuple[int, int], tuple[_Pass, list[_Way]]]:

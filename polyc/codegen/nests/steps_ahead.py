@@ -25,7 +25,7 @@ from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Const, Expr, Index, Read, all_hold, ge, gt, reads
 from polyc.ir.linear import index_coefficients
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Update, known_length
-from polyc.ir.walk import Body, Scope, nodes_in, rewrite_nodes
+from polyc.ir.walk import Body, Scope, nodes_in, rewrite_nest
 from polyc.records import replace
 from polyc.target import Target
 
@@ -48,7 +48,7 @@ def prefetch_steps(nest: LoopNest, target: Target) -> LoopNest:
             return replace(node, body=(*_requests(node, kept, target), *node.body))
         return None
 
-    return replace(nest, body=rewrite_nodes(nest.body, ask)) if kept else nest
+    return rewrite_nest(nest, ask) if kept else nest
 
 
 def _requests(loop: Loop, kept: Mapping[str, Buffer], target: Target) -> Iterator[Prefetch | If]:

@@ -21,7 +21,7 @@ from polyc.ir.access import stride_of, with_values
 from polyc.ir.expr import Expr, Index, Read, all_hold, gt, int_const, le, mentions, minimum, reads, substitute
 from polyc.ir.loops import Buffer, If, Loop, LoopNest, Node, Prefetch, Store, known_length
 from polyc.ir.simplify import simplify
-from polyc.ir.walk import Scope, rewrite_nodes, walk_nodes
+from polyc.ir.walk import Scope, rewrite_nest, walk_nodes
 from polyc.records import replace
 from polyc.target import Target
 
@@ -44,7 +44,7 @@ def prefetch_tiles(nest: LoopNest, target: Target) -> LoopNest:
                     return replace(node, body=(rows, replace(tiles, body=(request, *tiles.body)), *rest))
         return None
 
-    return replace(nest, body=rewrite_nodes(nest.body, ask)) if large else nest
+    return rewrite_nest(nest, ask) if large else nest
 
 
 def _request(
